@@ -1,0 +1,23 @@
+"""The graph and its types; knows no protobuf and runs nothing."""
+
+from .graph import Graph, ModelInfo, No, Node, Value, verify
+from .types import (
+    HALF,
+    Dim,
+    ElementType,
+    MapType,
+    OptionalType,
+    SequenceType,
+    SparseArray,
+    SparseTensorType,
+    TensorType,
+    Type,
+    element_of,
+    parse_type,
+    shape_text,
+    type_of,
+)
+
+__all__ = ["HALF", "Dim", "ElementType", "Graph", "MapType", "ModelInfo", "No", "Node", "OptionalType", "SequenceType",
+           "SparseArray", "SparseTensorType", "TensorType", "Type", "Value", "element_of", "parse_type", "shape_text",
+           "type_of", "verify"]
