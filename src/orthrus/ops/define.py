@@ -1,0 +1,351 @@
+"""How an operator is defined: one function whose signature is the interface and whose body is the meaning.
+
+Positional parameters are inputs, in ONNX's order; one that may be absent defaults to None; `*xs` takes any number.
+Keyword-only parameters are attributes with their ONNX defaults; one without a default is required. Two keyword-only
+names are not attributes but are filled in by the runtime: `n_outputs` (how many outputs the node names) and `rng` (a
+numpy Generator that follows the node's seed and `set_seed`). Names listed in `prepared=` are not attributes either:
+`@Name.prepare_with` attaches a function of attributes that makes them, once per node. A body takes numpy arrays, returns one array or a tuple of
+them, and has no side effects. A graph attribute arrives as a callable: `body(*inputs) -> list of outputs`.
+
+Versions: a definition serves the operator's schema versions from `since` up to the next definition of the same name. An
+older form stands beside the newest under its name and first version, `Softmax_1`.
+
+    @elementwise()
+    def LeakyRelu(x, *, alpha: float = 0.01):
+        return xp.where(x < 0, alpha * x, x)
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+
+from ..ir import HALF, ElementType, TensorType, Type, Value
+from . import functions
+
+FLOATS = ("float", "double", "float16", "bfloat16")
+SIGNED = ("int8", "int16", "int32", "int64")
+UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
+INTS = SIGNED + UNSIGNED
+NUMBERS = FLOATS + INTS
+
+REQUIRED = object()
+_RUNTIME = ("n_outputs", "rng")
+_registry: dict[tuple[str, str], list[Op]] = {}
+
+Rule = TypeVar("Rule", bound=Callable[..., Any])
+
+
+class _Namespace:
+    """`xp.f`: numpy's `f`, or the function of that name in `functions` where numpy has none."""
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(functions, name, None) or getattr(np, name)
+        setattr(self, name, found)
+        return found
+
+
+xp = _Namespace()
+
+
+class Op:
+    """One definition. `widen`: float16, bfloat16 and float8 inputs reach the body as float32, and a float32 result goes
+    back to the type of the first of them. `result`: the element type of every output: "same" as the first input, an
+    ONNX type name, or None where `infer` says it."""
+
+    def __init__(self, body: Callable[..., Any], *, domain: str = "", since: int | None = None, name: str | None = None,
+                 types: dict[str, Sequence[str]] | None = None, widen: bool = False, result: str | None = None,
+                 outputs: int | None = 1, tol: float = 2e-6, ufunc: Any = None, prepared: Sequence[str] = ()
+                 ) -> None:
+        stem, _, suffix = body.__name__.rpartition("_")
+        older = bool(stem) and suffix.isdigit()
+        self.name = name or (stem if older else body.__name__)
+        self.since = since if since is not None else int(suffix) if older else 1
+        self.domain, self.body, self.doc = domain, body, inspect.getdoc(body) or ""
+        self.types, self.widen, self.result, self.tol, self.ufunc = types or {}, widen, result, tol, ufunc
+        self.n_outputs = outputs
+        self.inputs: list[str] = []
+        self.optional: set[str] = set()
+        self.variadic = False
+        self.attributes: dict[str, Any] = {}
+        self.annotations: dict[str, Any] = {}
+        self.runtime: set[str] = set()
+        self.prepared = frozenset(prepared)
+        self._prepare: Callable[..., dict[str, Any]] | None = None
+        self._prepare_takes: frozenset[str] = frozenset()
+        self._infer: Callable[..., Any] | None = None
+        self._samples: Callable[..., Any] | None = None
+        self._constant_inputs: tuple[str, ...] = ()
+        for p in inspect.signature(body).parameters.values():
+            if p.kind is p.KEYWORD_ONLY:
+                if p.name in _RUNTIME:
+                    self.runtime.add(p.name)
+                elif p.name not in self.prepared:
+                    self._add_attribute(p)
+            elif p.kind is p.VAR_POSITIONAL:
+                self.inputs.append(p.name)
+                self.variadic = True
+            elif p.kind is p.POSITIONAL_OR_KEYWORD:
+                self.inputs.append(p.name)
+                if p.default is not p.empty:
+                    self.optional.add(p.name)
+        self._body_takes = frozenset(self.attributes)
+
+    def _add_attribute(self, p: inspect.Parameter) -> None:
+        self.attributes[p.name] = REQUIRED if p.default is p.empty else p.default
+        self.annotations[p.name] = p.annotation
+
+    def __repr__(self) -> str:
+        return f"<operator {self.domain}::{self.name} since {self.since}>"
+
+    def infer_with(self, rule: Rule) -> Rule:
+        """Attach the type rule: called with the node's input Values (None where absent) and its attributes by keyword,
+        it returns a Type per output. A Value has `.type`, `.elem`, `.shape` and, where known, `.const`."""
+        self._infer = rule
+        return rule
+
+    def prepare_with(self, rule: Rule) -> Rule:
+        """Attach the preparation: called once in `bind` with the attributes its keyword-only parameters name, it returns
+        a value for each name in `prepared`. Parameters the body does not have are attributes of the operator too.
+
+        What depends on attributes alone, such as a forest laid out as arrays, is so made once and not at each call. The
+        rule raises ValueError where the attributes contradict each other.
+        """
+        parameters = inspect.signature(rule).parameters.values()
+        for p in parameters:
+            if p.name not in self.attributes:
+                self._add_attribute(p)
+        self._prepare, self._prepare_takes = rule, frozenset(p.name for p in parameters)
+        return rule
+
+    def sample_with(self, samples: Rule) -> Rule:
+        """Attach the test samples: `samples(rng, dtype)` yields pairs of input list and attributes."""
+        self._samples = samples
+        return samples
+
+    @property
+    def inferable(self) -> bool:
+        """Whether the definition has its own type rule; else ONNX's schema gives it."""
+        return self._infer is not None
+
+    def infer(self, inputs: Sequence[Value | None], attrs: dict[str, Any]) -> list[Type | None]:
+        """The types of the outputs, as far as they follow from the inputs' types and constants."""
+        assert self._infer is not None
+        known = {k: v for k, v in self.with_defaults(attrs).items() if k in self.attributes}
+        return list(self._infer(*inputs, **known))
+
+    def samples(self, rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+        """Test samples for one element type; none where the definition gives none."""
+        return iter(()) if self._samples is None else self._samples(rng, dtype)
+
+    def with_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
+        """`given` over the defaults. A required attribute left out raises TypeError."""
+        merged = {**{k: v for k, v in self.attributes.items() if v is not REQUIRED}, **given}
+        if missing := [k for k, v in self.attributes.items() if v is REQUIRED and k not in given]:
+            raise TypeError(f"Required attribute '{missing[0]}' is missing.")
+        return merged
+
+    def bind(self, attrs: dict[str, Any], n_outputs: int = 1, rng: Any = None, dtypes: Sequence[Any] | None = None
+             ) -> Callable[..., Any]:
+        """The reference kernel: a function of arrays with the attributes fixed.
+
+        `dtypes` are the inputs' numpy types where known; they spare the look at each call. Unknown attributes are left
+        out, so that a newer spelling of an attribute this body does not read cannot break it.
+        """
+        merged = self.with_defaults(attrs)
+        kept = {k: v for k, v in merged.items() if k in self._body_takes}
+        if self._prepare is not None:
+            kept.update(self._prepare(**{k: merged[k] for k in self._prepare_takes}))
+        for extra, value in (("n_outputs", n_outputs), ("rng", rng)):
+            if extra in self.runtime:
+                kept[extra] = value
+        body = self.body
+        call = (lambda *arrays: body(*arrays, **kept)) if kept else body
+        narrow = dtypes is None or any(d is None or d in HALF for d in dtypes)
+        if self.result == "same":
+            return _same(call, self.widen and narrow)
+        return _widened(call) if self.widen and narrow else call
+
+
+def _same(call: Callable[..., Any], widen: bool) -> Callable[..., Any]:
+    """The result has the first input's type."""
+    def run(*arrays: Any) -> Any:
+        dtype = arrays[0].dtype
+        if widen and dtype in HALF:
+            arrays = tuple(a.astype(np.float32) if a is not None and a.dtype in HALF else a for a in arrays)
+        y = call(*arrays)
+        return y if y.dtype is dtype else y.astype(dtype, copy=False)
+    return run
+
+
+def _widened(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Half-precision inputs arrive as float32; float32 results go back."""
+    def run(*arrays: Any) -> Any:
+        half = next((a.dtype for a in arrays if isinstance(a, np.ndarray) and a.dtype in HALF), None)
+        if half is None:
+            return call(*arrays)
+        y = call(*(a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype in HALF else a for a in arrays))
+        if isinstance(y, tuple):
+            return tuple(_narrow(v, half) for v in y)
+        return _narrow(y, half)
+    return run
+
+
+def _narrow(value: Any, dtype: np.dtype[Any]) -> Any:
+    return value.astype(dtype) if getattr(value, "dtype", None) == np.float32 else value
+
+
+def _register(op: Op) -> Op:
+    family = _registry.setdefault((op.domain, op.name), [])
+    if any(o.since == op.since for o in family):
+        raise ValueError(f"{op!r} is defined twice")
+    family.append(op)
+    family.sort(key=lambda o: o.since)
+    return op
+
+
+def define(body: Callable[..., Any] | None = None, **options: Any) -> Any:
+    """Define and register an operator, with or without options in parentheses."""
+    if body is None:
+        return lambda b: _register(Op(b, **options))
+    return _register(Op(body, **options))
+
+
+op = define
+"""A primitive with a body in numpy. Its types follow ONNX's schema unless `@Name.infer_with` says otherwise."""
+
+
+def broadcast(*shapes: Any) -> Any:
+    """numpy's broadcasting on shapes whose dimensions may be names or unknown; None where a rank is unknown.
+
+    Raises ValueError where two known dimensions contradict.
+    """
+    if any(s is None for s in shapes):
+        return None
+    out: list[Any] = []
+    for i in range(1, max(map(len, shapes), default=0) + 1):
+        dims = {s[-i] for s in shapes if len(s) >= i} - {1}
+        fixed = {d for d in dims if isinstance(d, int)}
+        if len(fixed) > 1:
+            raise ValueError(f"Incompatible dimensions for broadcasting: {' and '.join(map(str, shapes))}")
+        out.append(fixed.pop() if fixed else 1 if not dims else dims.pop() if len(dims) == 1 else None)
+    return tuple(out[::-1])
+
+
+def elementwise(*, result: str | None = "same", widen: bool = True, **options: Any
+                ) -> Callable[[Callable[..., Any]], Op]:
+    """Broadcasts its inputs; output element i depends on input elements i only. The body is written in `xp` functions
+    and operators, and never branches on a tensor's value, so that a code generator can trace it. With `result` None the
+    definition needs its own type rule."""
+    def decorate(body: Callable[..., Any]) -> Op:
+        it = Op(body, widen=widen, result=result, **options)
+
+        def infer(*inputs: Value | None, **_: Any) -> list[Type]:
+            present = [v for v in inputs if v is not None]
+            elem = ElementType[result.upper()] if result and result != "same" else present[0].elem
+            return [TensorType(elem, broadcast(*(v.shape for v in present)))]
+
+        def samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+            count = 2 if it.variadic else len(it.inputs) - len(it.optional)
+            for shapes in ([(3, 5)] * count, [(4, 1) if i else (4, 7) for i in range(count)],
+                           [() if i else (0, 3) for i in range(count)], [()] * count):
+                yield [random_array(rng, shape, dtype) for shape in shapes], {}
+
+        it._infer, it._samples = infer, samples
+        return _register(it)
+    return decorate
+
+
+def reduction(**options: Any) -> Callable[[Callable[..., Any]], Op]:
+    """Folds the elements along `axes` into one: `body(x, axes, keepdims)`, where `axes` is a tuple of non-negative ints.
+
+    Defines the form with `axes` as an input; `axes_input_since` names its first version, below which the same body serves
+    the form with `axes` as an attribute.
+    """
+    axes_input_since = options.pop("axes_input_since", 18)
+
+    def decorate(body: Callable[..., Any]) -> Op:
+        def by_input(x, axes=None, *, keepdims: int = 1, noop_with_empty_axes: int = 0):  # type: ignore[no-untyped-def]
+            if (axes is None or not axes.size) and noop_with_empty_axes:
+                return body(x, (), True)
+            return body(x, normalized(axes, x.ndim), bool(keepdims))
+
+        def by_attribute(x, *, axes: list[int] | None = None, keepdims: int = 1):  # type: ignore[no-untyped-def]
+            return body(x, normalized(axes, x.ndim), bool(keepdims))
+
+        def infer(x: Value, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> list[Type]:
+            given = axes.const if isinstance(axes, Value) else axes
+            if x.shape is None or (isinstance(axes, Value) and given is None):
+                known = x.shape is not None and keepdims
+                return [TensorType(x.elem, (None,) * len(x.shape) if known else None)]
+            if noop_with_empty_axes and (given is None or not np.size(given)):
+                return [TensorType(x.elem, x.shape)]
+            gone = normalized(given, len(x.shape))
+            return [TensorType(x.elem, tuple(1 if i in gone else d for i, d in enumerate(x.shape)
+                                             if keepdims or i not in gone))]
+
+        def samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+            for axes, shape in (((1,), (3, 5)), ((-2, 0), (2, 3, 4)), (None, (2, 3))):
+                for keepdims in (0, 1):
+                    given = [] if axes is None else [np.array(axes, np.int64)]
+                    yield [random_array(rng, shape, dtype), *given], {"keepdims": keepdims}
+
+        newest = Op(by_input, name=body.__name__, since=axes_input_since, widen=True, result="same", **options)
+        older = Op(by_attribute, name=body.__name__, since=1, widen=True, result="same", **options)
+        newest.doc = older.doc = inspect.getdoc(body) or ""
+        newest._infer, older._infer, newest._samples = infer, infer, samples
+        _register(older)
+        return _register(newest)
+    return decorate
+
+
+def normalized(axes: Any, rank: int) -> tuple[int, ...]:
+    """`axes` as sorted non-negative ints; None or empty means all. Raises ValueError out of range or if one is repeated."""
+    if axes is None or not np.size(axes):
+        return tuple(range(rank))
+    given = [int(a) for a in np.ravel(axes)]
+    for a in given:
+        if not -rank <= a < rank:
+            raise ValueError(f"axis {a} is out of range for a tensor of rank {rank}")
+    out = sorted(a % rank for a in given) if rank else []
+    if len(set(out)) != len(out):
+        raise ValueError(f"axes {given} name an axis twice")
+    return tuple(out)
+
+
+def normalized_axis(axis: Any, rank: int, inclusive: bool = False) -> int:
+    """`axis` as a non-negative int below `rank` (`inclusive`: at most `rank`). Raises ValueError out of range."""
+    end = rank + inclusive
+    if not -rank <= (axis := int(axis)) < max(end, 1):
+        raise ValueError(f"axis {axis} is out of range for a tensor of rank {rank}")
+    return axis + rank if axis < 0 else axis
+
+
+def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """A sample: signed values with zeros and repeats, small enough for every element type."""
+    dtype = np.dtype(dtype)
+    if dtype == object:
+        return rng.choice(np.array(["", "a", "bc", "B"], object), shape)
+    if dtype.kind == "b":
+        return rng.integers(0, 2, shape).astype(bool)
+    if dtype.kind in "iu":
+        return rng.integers(0 if dtype.kind == "u" else -5, 6, shape).astype(dtype)
+    return np.asarray(rng.normal(size=shape).round(1) * 2).astype(dtype)
+
+
+def find(domain: str, name: str, version: int) -> Op | None:
+    """The definition that serves schema version `version`, or None."""
+    return next((o for o in reversed(_registry.get((domain, name), ())) if o.since <= version), None)
+
+
+def defined() -> Iterable[Op]:
+    """Every definition, older forms too."""
+    return (o for family in _registry.values() for o in family)
+
+
+def forget(domain: str, name: str) -> None:
+    """Take every definition of an operator away; tests and unregistering users' operators use it."""
+    _registry.pop((domain, name), None)

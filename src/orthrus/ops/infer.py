@@ -1,0 +1,409 @@
+"""Types flow forward: from a node's inputs to its outputs, and through a whole graph.
+
+A definition with its own rule answers first; ONNX's schema inference answers for the rest. Beside types, the contents of
+small integer tensors are followed as far as they are known (`Value.content`), so that a Reshape to a computed shape still
+has a type. An inference that fails says nothing here: the caller decides what a contradiction means.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir import (
+    ElementType,
+    Graph,
+    MapType,
+    Node,
+    OptionalType,
+    SequenceType,
+    SparseTensorType,
+    TensorType,
+    Type,
+    Value,
+)
+from . import schema as schemas
+
+CONTENT_LIMIT = 64
+_DATA_LIMIT = 1024
+
+
+class InferenceError(ValueError):
+    """The inputs of a node contradict its operator's rules."""
+
+
+def infer_node(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int]) -> list[Type | None]:
+    """The types of `node`'s outputs given `inputs` in place of its own. Raises InferenceError on a contradiction."""
+    op = node.op
+    try:
+        if op is not None and op.inferable:
+            return op.infer(inputs, node.attrs)
+        rule = _CONTROL.get(node.op_type) if not node.domain else None
+        if rule is not None:
+            return rule(node, inputs, opsets)
+        if node.domain in schemas.ONNX_DOMAINS:
+            return _by_schema(node, inputs, opsets)
+    except InferenceError:
+        raise
+    except (ValueError, TypeError, IndexError, KeyError, ZeroDivisionError, OverflowError) as error:
+        raise InferenceError(str(error)) from error
+    return [None] * len(node.outputs)
+
+
+def infer_graph(graph: Graph, report: Callable[[Node, InferenceError], None] | None = None) -> None:
+    """Type every node's outputs, in order. A type already there is kept where inference knows less."""
+    opsets = graph.info.opsets
+    for node in graph.nodes:
+        annotate(node, opsets, report)
+
+
+def annotate(node: Node, opsets: dict[str, int], report: Callable[[Node, InferenceError], None] | None = None) -> None:
+    """Type `node`'s outputs and follow their contents."""
+    for body in node.bodies():
+        _enter(node, body)
+        infer_graph(body, report)
+    try:
+        types = infer_node(node, node.inputs, opsets)
+    except InferenceError as error:
+        if report is not None:
+            report(node, error)
+        types = []
+    for value, kind in zip(node.outputs, [*types, *[None] * len(node.outputs)], strict=False):
+        if value is not None:
+            value.type = merged(kind, value.type)
+    first = node.outputs[0] if node.outputs else None
+    if first is not None and first.content is None:
+        first.content = content(node, node.inputs)
+
+
+def merged(inferred: Type | None, declared: Type | None) -> Type | None:
+    """What both say together; where they contradict, what was inferred."""
+    if inferred is None or declared is None:
+        return inferred or declared
+    if not isinstance(inferred, TensorType) or not isinstance(declared, TensorType):
+        return inferred
+    elem = inferred.elem or declared.elem
+    a, b = inferred.shape, declared.shape
+    if a is None or b is None or len(a) != len(b):
+        return TensorType(elem, b if a is None and inferred.elem in (None, declared.elem) else a)
+    return TensorType(elem, tuple(y if x is None else x for x, y in zip(a, b, strict=True)))
+
+
+def _by_schema(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int]) -> list[Type | None]:
+    import onnx
+    from onnx import shape_inference
+
+    found = schemas._standard_version(node.domain, node.op_type, node.version)
+    if not found.native.has_type_and_shape_inference_function:
+        return [None] * len(node.outputs)
+    proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
+    types: dict[str, Any] = {}
+    data: dict[str, Any] = {}
+    for i, value in enumerate(inputs):
+        name = f"i{i}" if value is not None else ""
+        proto.input.append(name)
+        if value is None:
+            continue
+        if value.type is None or getattr(value.type, "elem", ElementType.FLOAT) is None:
+            return [None] * len(node.outputs)
+        types[name] = type_proto(value.type)
+        if value.const is not None and isinstance(value.const, np.ndarray) and value.const.size <= _DATA_LIMIT \
+                and value.const.dtype.kind in "iuf":
+            data[name] = tensor_proto(value.const)
+        elif value.content is not None and all(isinstance(d, int) for d in value.content):
+            data[name] = tensor_proto(np.array(value.content, np.int64).reshape(_content_shape(value)))
+    proto.output.extend(f"o{i}" if v is not None else "" for i, v in enumerate(node.outputs))
+    for key, attr in node.attrs.items():
+        proto.attribute.append(attribute_proto(key, attr))
+    imports = [onnx.OperatorSetIdProto(domain=d, version=v) for d, v in opsets.items()]
+    try:
+        out = shape_inference.infer_node_outputs(found.native, proto, types, data, opset_imports=imports)
+    except (shape_inference.InferenceError, RuntimeError, ValueError, onnx.checker.ValidationError) as error:
+        raise InferenceError(str(error)) from error
+    return [from_type_proto(out[n]) if (n := f"o{i}") in out else None for i in range(len(node.outputs))]
+
+
+def _content_shape(value: Value) -> tuple[int, ...]:
+    shape = value.shape
+    return () if shape == () else (len(value.content or ()),)
+
+
+def type_proto(kind: Type) -> Any:
+    """`kind` as an onnx TypeProto."""
+    import onnx
+
+    proto = onnx.TypeProto()
+    if isinstance(kind, TensorType | SparseTensorType):
+        tensor = proto.tensor_type if isinstance(kind, TensorType) else proto.sparse_tensor_type
+        tensor.elem_type = int(kind.elem or 0)
+        if kind.shape is not None:
+            tensor.shape.SetInParent()
+            for d in kind.shape:
+                dim = tensor.shape.dim.add()
+                if isinstance(d, str):
+                    dim.dim_param = d
+                elif d is not None:
+                    dim.dim_value = d
+    elif isinstance(kind, SequenceType):
+        proto.sequence_type.elem_type.CopyFrom(type_proto(kind.elem))
+    elif isinstance(kind, OptionalType):
+        proto.optional_type.elem_type.CopyFrom(type_proto(kind.elem))
+    elif isinstance(kind, MapType):
+        proto.map_type.key_type = int(kind.key)
+        proto.map_type.value_type.CopyFrom(type_proto(kind.value))
+    return proto
+
+
+def from_type_proto(proto: Any) -> Type | None:
+    """The Type an onnx TypeProto says, None where it says nothing. Raises ValueError for an unknown element type."""
+    which = proto.WhichOneof("value")
+    if which in ("tensor_type", "sparse_tensor_type"):
+        tensor = getattr(proto, which)
+        shape = None
+        if tensor.HasField("shape"):
+            shape = tuple(d.dim_param or None if d.HasField("dim_param") else
+                          (d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else None)
+                          for d in tensor.shape.dim)
+        if which == "sparse_tensor_type":
+            return SparseTensorType(ElementType(tensor.elem_type), shape)
+        return TensorType(ElementType(tensor.elem_type) if tensor.elem_type else None, shape)
+    if which == "sequence_type":
+        inner = from_type_proto(proto.sequence_type.elem_type)
+        return SequenceType(inner or TensorType(None))
+    if which == "optional_type":
+        inner = from_type_proto(proto.optional_type.elem_type)
+        return OptionalType(inner or TensorType(None))
+    if which == "map_type":
+        inner = from_type_proto(proto.map_type.value_type)
+        return MapType(ElementType(proto.map_type.key_type), inner or TensorType(None))
+    return None
+
+
+def tensor_proto(array: np.ndarray, name: str = "") -> Any:
+    """`array` as an onnx TensorProto."""
+    from onnx import numpy_helper
+
+    return numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
+
+
+def attribute_proto(name: str, value: Any) -> Any:
+    """An attribute as an onnx AttributeProto; graphs and sparse tensors are not handled here."""
+    import onnx
+
+    a = onnx.AttributeProto(name=name)
+    kinds = onnx.AttributeProto
+    if isinstance(value, float):
+        a.type, a.f = kinds.FLOAT, value
+    elif isinstance(value, int):
+        a.type, a.i = kinds.INT, value
+    elif isinstance(value, str):
+        a.type, a.s = kinds.STRING, value.encode("utf-8", "surrogateescape")
+    elif isinstance(value, np.ndarray):
+        a.type = kinds.TENSOR
+        a.t.CopyFrom(tensor_proto(value))
+    elif isinstance(value, list | tuple):
+        if all(isinstance(v, int) for v in value):
+            a.type = kinds.INTS
+            a.ints.extend(value)
+        elif all(isinstance(v, int | float) for v in value):
+            a.type = kinds.FLOATS
+            a.floats.extend(value)
+        elif all(isinstance(v, str) for v in value):
+            a.type = kinds.STRINGS
+            a.strings.extend(v.encode("utf-8", "surrogateescape") for v in value)
+        else:
+            raise TypeError(f"attribute {name} holds {type(value[0]).__name__}")
+    elif isinstance(value, TensorType | SequenceType | OptionalType | MapType | SparseTensorType):
+        a.type = kinds.TYPE_PROTO
+        a.tp.CopyFrom(type_proto(value))
+    else:
+        raise TypeError(f"attribute {name} holds {type(value).__name__}")
+    return a
+
+
+def _enter(node: Node, body: Graph) -> None:
+    """Type a body's inputs from the node that runs it."""
+    given: list[Type | None] = []
+    if node.op_type == "Loop" and not node.domain:
+        carried = [_loose(v.type) if v is not None else None for v in node.inputs[2:]]
+        given = [TensorType(ElementType.INT64, ()), TensorType(ElementType.BOOL, ()), *carried]
+    elif node.op_type == "Scan" and not node.domain and node.version >= 9:
+        scanned = int(node.attrs.get("num_scan_inputs", 0))
+        states = len(node.inputs) - scanned
+        axes = node.attrs.get("scan_input_axes") or [0] * scanned
+        given = [_loose(v.type) if v is not None else None for v in node.inputs[:states]]
+        given += [_without_axis(v, a) for v, a in zip(node.inputs[states:], axes, strict=False)]
+    for value, kind in zip(body.inputs, given, strict=False):
+        value.type = merged(value.type, kind)
+
+
+def _loose(kind: Type | None) -> Type | None:
+    """A loop-carried value keeps its element type and rank at most; its dimensions may change from turn to turn."""
+    return TensorType(kind.elem, None) if isinstance(kind, TensorType) else kind
+
+
+def _without_axis(value: Value | None, axis: int) -> Type | None:
+    if value is None or not isinstance(value.type, TensorType):
+        return None
+    if value.type.shape is None:
+        return value.type
+    axis = axis % len(value.type.shape) if value.type.shape else 0
+    return TensorType(value.type.elem, tuple(d for i, d in enumerate(value.type.shape) if i != axis))
+
+
+def _union(a: Type | None, b: Type | None) -> Type | None:
+    """A type that holds whichever of two branches ran."""
+    if a is None or b is None:
+        return None
+    if isinstance(a, TensorType) and isinstance(b, TensorType):
+        if a.elem != b.elem and None not in (a.elem, b.elem):
+            raise InferenceError(f"the branches give {a} and {b}")
+        if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
+            return TensorType(a.elem or b.elem, None)
+        return TensorType(a.elem or b.elem, tuple(x if x == y else None for x, y in zip(a.shape, b.shape, strict=True)))
+    return a if not isinstance(b, OptionalType) else b
+
+
+def _infer_if(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int]) -> list[Type | None]:
+    branches = [node.attrs[k].outputs for k in ("then_branch", "else_branch")]
+    if len(branches[0]) != len(branches[1]) or len(branches[0]) < len(node.outputs):
+        raise InferenceError(f"then_branch and else_branch have {len(branches[0])} and {len(branches[1])} outputs, "
+                             f"the node {len(node.outputs)}")
+    return [_union(a.type, b.type) for a, b in zip(*branches, strict=True)]
+
+
+def _infer_loop(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int]) -> list[Type | None]:
+    carried = max(len(node.inputs) - 2, 0)
+    made = [v.type for v in node.attrs["body"].outputs[1:]]
+    return [*(_loose(t) for t in made[:carried]), *(_stacked(t, 0) for t in made[carried:])]
+
+
+def _infer_scan(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int]) -> list[Type | None]:
+    if node.version < 9:
+        return [None] * len(node.outputs)
+    states = len(node.inputs) - int(node.attrs["num_scan_inputs"])
+    made = [v.type for v in node.attrs["body"].outputs]
+    axes = node.attrs.get("scan_output_axes") or [0] * (len(made) - states)
+    return [*made[:states], *(_stacked(t, a) for t, a in zip(made[states:], axes, strict=False))]
+
+
+def _stacked(kind: Type | None, axis: int) -> Type | None:
+    if not isinstance(kind, TensorType) or kind.shape is None:
+        return kind
+    shape = list(kind.shape)
+    shape.insert(axis if axis >= 0 else axis + len(shape) + 1, None)
+    return TensorType(kind.elem, tuple(shape))
+
+
+_CONTROL: dict[str, Callable[..., list[Type | None]]] = {"If": _infer_if, "Loop": _infer_loop, "Scan": _infer_scan}
+
+
+def content(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
+    """What is known of the elements of `node`'s first output, if it is a small integer tensor of rank 0 or 1."""
+    rule = _CONTENT.get(node.op_type) if not node.domain else None
+    if rule is None:
+        return None
+    try:
+        found = rule(node, inputs)
+    except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError, AttributeError):
+        return None
+    return found if found is not None and len(found) <= CONTENT_LIMIT and any(d is not None for d in found) else None
+
+
+def elements(value: Value | None) -> tuple[Any, ...] | None:
+    """The elements of a small integer tensor as far as they are known, else None."""
+    if value is None:
+        return None
+    if isinstance(value.const, np.ndarray) and value.const.dtype.kind in "iu" and value.const.ndim <= 1 \
+            and value.const.size <= CONTENT_LIMIT:
+        return tuple(int(v) for v in value.const.ravel())
+    return value.content
+
+
+def _of_shape(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
+    x = inputs[0]
+    if x is None or x.shape is None:
+        return None
+    return tuple(x.shape[slice(node.attrs.get("start"), node.attrs.get("end"))])
+
+
+def _of_gather(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
+    data, indices = elements(inputs[0]), elements(inputs[1])
+    if data is None or indices is None or inputs[0] is None or inputs[0].shape == ():
+        return None
+    return tuple(data[i] for i in indices)
+
+
+def _of_concat(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
+    out: list[Any] = []
+    for value in inputs:
+        part = elements(value)
+        if part is None:
+            if value is None or not value.shape or not isinstance(value.shape[0], int) or len(value.shape) != 1:
+                return None
+            part = (None,) * value.shape[0]
+        out += part
+    return tuple(out)
+
+
+def _of_slice(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
+    data = elements(inputs[0])
+    if node.version < 10:
+        starts, ends = node.attrs["starts"], node.attrs["ends"]
+        return None if data is None else data[starts[0]:ends[0]]
+    rest = [elements(v) for v in inputs[1:]]
+    if data is None or rest[0] is None or rest[1] is None:
+        return None
+    step = 1 if len(rest) < 4 or inputs[4] is None else (rest[3] or (None,))[0]
+    return data[rest[0][0]:rest[1][0]:step]
+
+
+def _same(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
+    return elements(inputs[0])
+
+
+def _of_cast(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
+    return elements(inputs[0]) if node.attrs["to"] in (ElementType.INT64, ElementType.INT32) else None
+
+
+def _arithmetic(function: Callable[[int, int], int], unit: int | None) -> Callable[..., tuple[Any, ...] | None]:
+    def rule(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
+        a, b = elements(inputs[0]), elements(inputs[1])
+        if a is None or b is None:
+            return None
+        n = max(len(a), len(b))
+        if len(a) not in (1, n) or len(b) not in (1, n):
+            return None
+        pairs = zip(a * (n // len(a)), b * (n // len(b)), strict=True)
+        return tuple(function(x, y) if isinstance(x, int) and isinstance(y, int) else x if y == unit else None
+                     for x, y in pairs)
+    return rule
+
+
+def _truncated(a: int, b: int) -> int:
+    q = abs(a) // abs(b)
+    return q if (a < 0) == (b < 0) else -q
+
+
+def _of_reduce_prod(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
+    data = elements(inputs[0])
+    if data is None or not all(isinstance(d, int) for d in data):
+        return None
+    return (int(np.prod(data, dtype=np.int64)),)
+
+
+def _of_size(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
+    x = inputs[0]
+    if x is None or x.shape is None or not all(isinstance(d, int) for d in x.shape):
+        return None
+    return (int(np.prod(x.shape, dtype=object)),)
+
+
+_CONTENT: dict[str, Callable[..., tuple[Any, ...] | None]] = {
+    "Shape": _of_shape, "Size": _of_size, "Gather": _of_gather, "Concat": _of_concat, "Slice": _of_slice,
+    "Squeeze": _same, "Unsqueeze": _same, "Identity": _same, "Reshape": _same, "Flatten": _same, "Cast": _of_cast,
+    "Add": _arithmetic(lambda a, b: a + b, 0), "Sub": _arithmetic(lambda a, b: a - b, 0),
+    "Mul": _arithmetic(lambda a, b: a * b, 1), "Div": _arithmetic(_truncated, 1), "ReduceProd": _of_reduce_prod,
+}

@@ -1,0 +1,270 @@
+"""Resize and Upsample: a tensor and a scale or size per axis in, the resampled tensor out.
+
+Every mode is separable: each axis is resampled on its own by a few taps per output element, so nearest is one gather
+and linear two. Coordinates are float32, as the scales are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .. import limits
+from ..ir import HALF
+from .define import normalized_axis, op
+
+_F = np.float32
+_DENSE = 1 << 24
+"""Elements of a weight matrix up to which many taps become a matrix product."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    """One resized axis: `length` elements become `out`; `scale` and the box `start`..`end` place them."""
+
+    index: int
+    length: int
+    out: int
+    scale: np.float32
+    start: float = 0.0
+    end: float = 1.0
+
+
+def _coordinates(a: _Axis, mode: str) -> np.ndarray:
+    """Where each output element lies on the input's axis, as float32."""
+    x = np.arange(a.out, dtype=_F)
+    target = a.scale * _F(a.length)
+    if mode == "half_pixel":
+        return (x + _F(0.5)) / a.scale - _F(0.5)
+    if mode == "asymmetric":
+        return x / a.scale
+    if mode == "align_corners":
+        return x * 0 if target == 1 or a.out == 1 else x * _F(a.length - 1) / (target - _F(1))
+    if mode == "pytorch_half_pixel":
+        return (x + _F(0.5)) / a.scale - _F(0.5) if a.out > 1 else x * 0
+    if mode == "half_pixel_symmetric":
+        offset = _F(a.length) / _F(2) * (_F(1) - _F(a.out) / target)
+        return offset + (x + _F(0.5)) / a.scale - _F(0.5)
+    if mode == "tf_half_pixel_for_nn":
+        return (x + _F(0.5)) / a.scale
+    if mode == "tf_crop_and_resize":
+        start, end, last = _F(a.start), _F(a.end), _F(a.length - 1)
+        if a.out > 1:
+            return start * last + x * (end - start) * last / _F(a.out - 1)
+        return np.full(a.out, _F(0.5) * (start + end) * last, _F)
+    raise ValueError(f"coordinate_transformation_mode {mode!r} is unknown")
+
+
+def _nearest(at: np.ndarray, mode: str, shrinks: bool) -> np.ndarray:
+    if mode == "simple":
+        return np.ceil(at) if shrinks else np.floor(at)
+    if mode == "round_prefer_floor":
+        return np.ceil(at - _F(0.5))
+    if mode == "round_prefer_ceil":
+        return np.floor(at + _F(0.5))
+    if mode == "floor":
+        return np.floor(at)
+    if mode == "ceil":
+        return np.ceil(at)
+    raise ValueError(f"nearest_mode {mode!r} is unknown")
+
+
+def _hat(x: np.ndarray) -> np.ndarray:
+    return np.maximum(1 - np.abs(x), 0)
+
+
+def _cubic(x: np.ndarray, a: float) -> np.ndarray:
+    """Keys' cubic convolution kernel."""
+    x = np.abs(x)
+    near = ((a + 2) * x - (a + 3)) * x * x + 1
+    far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
+    return np.where(x <= 1, near, np.where(x < 2, far, 0))
+
+
+def _taps(a: _Axis, at: np.ndarray, mode: str, cubic_a: float, antialias: bool, exclude_outside: bool
+          ) -> tuple[np.ndarray, np.ndarray]:
+    """For each output element of an axis the input places [out, k] and their weights."""
+    stretch = min(float(a.scale), 1.0) if antialias else 1.0
+    support = (1 if mode == "linear" else 2) / stretch
+    at = at.astype(np.float64)
+    half = int(np.ceil(support))
+    limits.bounded((a.out, 2 * half), np.dtype(np.float64), "table of weights")
+    places = np.floor(at)[:, None] + np.arange(1 - half, half + 1)
+    distance = (places - at[:, None]) * stretch
+    weights = _hat(distance) if mode == "linear" else _cubic(distance, cubic_a)
+    if exclude_outside and mode == "cubic" or antialias and exclude_outside:
+        weights = np.where((places >= 0) & (places < a.length), weights, 0)
+    if exclude_outside or antialias:
+        total = weights.sum(axis=1, keepdims=True)
+        weights = weights / np.where(total == 0, 1, total)
+    return np.clip(places, 0, a.length - 1).astype(np.int64), weights
+
+
+def _resample(x: np.ndarray, axis: int, places: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Each output element of `axis` becomes the weighted sum of its places."""
+    count, length = places.shape[1], x.shape[axis]
+    if count > 8 and length * places.shape[0] <= _DENSE:
+        table = np.zeros((places.shape[0], length))
+        np.add.at(table, (np.arange(places.shape[0])[:, None], places), weights)
+        table = table.astype(x.dtype)
+        if axis == x.ndim - 1:
+            return np.matmul(x, table.T)
+        return np.moveaxis(np.tensordot(table, x, axes=(1, axis)), 0, axis)
+    weights = weights.astype(x.real.dtype)
+    shape = (-1, *(1,) * (x.ndim - 1 - axis))
+    used = [k for k in range(count) if weights[:, k].any()]
+    y: Any = np.zeros((*x.shape[:axis], places.shape[0], *x.shape[axis + 1:]), x.dtype) if not used else None
+    for k in used:
+        part = np.take(x, places[:, k], axis=axis)
+        part *= weights[:, k].reshape(shape)
+        y = part if y is None else np.add(y, part, out=y)
+    return y
+
+
+def _resize(x: np.ndarray, axes: Sequence[_Axis], mode: str, coordinate: str, nearest_mode: str = "simple",
+            cubic_a: float = -0.75, antialias: bool = False, exclude_outside: bool = False,
+            extrapolation: float = 0.0) -> np.ndarray:
+    shape = list(x.shape)
+    for a in axes:
+        shape[a.index] = a.out
+    limits.bounded(shape, x.dtype)
+    if mode not in ("nearest", "linear", "bilinear", "cubic"):
+        raise ValueError(f"mode is {mode!r}, expected nearest, linear or cubic")
+    mode = "linear" if mode == "bilinear" else mode
+    if 0 in shape:
+        return np.zeros(shape, x.dtype)
+    if 0 in x.shape:
+        raise ValueError(f"an empty tensor of shape {list(x.shape)} cannot be resized to {shape}")
+    dtype, outside = x.dtype, []
+    if mode != "nearest":
+        if dtype.kind == "O":
+            raise ValueError(f"mode {mode} cannot interpolate strings")
+        x = x.astype(_F if dtype in HALF or dtype.kind in "iub" and dtype.itemsize < 4 else
+                     np.float64 if dtype.kind in "iub" else dtype, copy=False)
+    for a in sorted(axes, key=lambda a: a.out / a.length):
+        at = _coordinates(a, coordinate)
+        at = np.clip(np.nan_to_num(at, nan=-1), -(1 << 40), 1 << 40)
+        if coordinate == "tf_crop_and_resize":
+            outside.append((a.index, (at < 0) | (at > a.length - 1)))
+        if a.out == a.length and (at == np.arange(a.length)).all():
+            continue
+        if mode == "nearest":
+            places = np.clip(_nearest(at, nearest_mode, a.scale < 1), 0, a.length - 1)
+            x = np.take(x, places.astype(np.int64), axis=a.index)
+        else:
+            x = _resample(x, a.index, *_taps(a, at, mode, cubic_a, antialias and a.scale < 1, exclude_outside))
+    x = _back(x, dtype)
+    if any(mask.any() for _, mask in outside):
+        x = x.copy()
+        fill = _fill(extrapolation, dtype)
+        for index, mask in outside:
+            x[(slice(None),) * index + (mask,)] = fill
+    return x
+
+
+def _fill(value: float, dtype: np.dtype[Any]) -> Any:
+    return str(value) if dtype.kind == "O" else _back(np.asarray(value), dtype)
+
+
+def _back(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """Interpolated numbers in the tensor's own type; integers are cut toward zero and saturate."""
+    if x.dtype == dtype:
+        return x
+    if dtype.kind in "iu":
+        range_ = np.iinfo(dtype)
+        high = range_.max if dtype.itemsize < 8 else np.nextafter(np.float64(range_.max), 0)
+        return np.clip(np.nan_to_num(x), range_.min, high).astype(dtype)
+    return x.astype(dtype)
+
+
+def _checked_scales(scales: Any, rank: int) -> list[np.float32]:
+    values = [_F(s) for s in np.ravel(scales)]
+    if len(values) != rank:
+        raise ValueError(f"scales has {len(values)} values, expected {rank}")
+    if not all(0 < s < np.inf for s in values):
+        raise ValueError(f"scales is {[float(s) for s in values]}, expected positive finite numbers")
+    return values
+
+
+def _scaled(length: int, scale: np.float32) -> int:
+    return int(np.floor(_F(length) * scale)) if float(length) * float(scale) < 1 << 60 else 1 << 60
+
+
+@op(since=11)
+def Resize(X, roi=None, scales=None, sizes=None, *, antialias: int = 0, axes: list[int] | None = None,
+           coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75, exclude_outside: int = 0,
+           extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
+           nearest_mode: str = "round_prefer_floor"):
+    """Resamples `axes` of X (all where absent) by `scales` or to `sizes`; exactly one of the two is given."""
+    chosen = [normalized_axis(a, X.ndim) for a in axes] if axes else list(range(X.ndim))
+    if len(set(chosen)) != len(chosen):
+        raise ValueError(f"axes {axes} name an axis twice")
+    by_scale, by_size = scales is not None and scales.size > 0, sizes is not None and sizes.size > 0
+    if X.ndim and by_scale == by_size:
+        raise ValueError("exactly one of scales and sizes must be given")
+    crop = coordinate_transformation_mode == "tf_crop_and_resize"
+    box = [0.0] * len(chosen) + [1.0] * len(chosen)
+    if crop:
+        if roi is None or roi.size != 2 * len(chosen):
+            raise ValueError(f"roi has {0 if roi is None else roi.size} values, expected {2 * len(chosen)}")
+        box = np.ravel(roi).astype(np.float64).tolist()
+    lengths = [X.shape[c] for c in chosen]
+    if by_size:
+        factors, outs = _by_size(sizes.tolist(), lengths, keep_aspect_ratio_policy)
+    else:
+        factors = _checked_scales(scales if by_scale else (), len(chosen))
+        spans = [_F(box[len(chosen) + i]) - _F(box[i]) if crop else _F(1) for i in range(len(chosen))]
+        outs = [max(_scaled(n, f * s), 0) if np.isfinite(s) else -1
+                for n, f, s in zip(lengths, factors, spans, strict=True)]
+    resized = [_Axis(c, n, o, f, box[i], box[len(chosen) + i])
+               for i, (c, n, o, f) in enumerate(zip(chosen, lengths, outs, factors, strict=True))]
+    return _resize(X, resized, mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(antialias),
+                   bool(exclude_outside), extrapolation_value)
+
+
+def _by_size(sizes: list[int], lengths: list[int], policy: str) -> tuple[list[np.float32], list[int]]:
+    """The scale and the output size per axis for the wanted `sizes`."""
+    if len(sizes) != len(lengths) or any(s < 0 for s in sizes):
+        raise ValueError(f"sizes is {sizes}, expected {len(lengths)} non-negative numbers")
+    ratios = [_F(s) / _F(max(n, 1)) for s, n in zip(sizes, lengths, strict=True)]
+    if policy == "stretch":
+        return ratios, sizes
+    if policy not in ("not_larger", "not_smaller"):
+        raise ValueError(f"keep_aspect_ratio_policy is {policy!r}, expected stretch, not_larger or not_smaller")
+    one = (min if policy == "not_larger" else max)(ratios)
+    return [one] * len(sizes), [int(np.floor(one * _F(n) + _F(0.5))) for n in lengths]
+
+
+@op
+def Resize_10(X, scales, *, mode: str = "nearest"):
+    """The form by scales alone: output element x stands at x / scale."""
+    return _by_scales(X, scales, mode)
+
+
+def _by_scales(x: np.ndarray, scales: Any, mode: str) -> np.ndarray:
+    factors = _checked_scales(scales, x.ndim)
+    return _resize(x, [_Axis(i, n, _scaled(n, f), f) for i, (n, f) in enumerate(zip(x.shape, factors, strict=True))],
+                   mode, "asymmetric")
+
+
+@op(since=9)
+def Upsample(X, scales, *, mode: str = "nearest"):
+    """Resamples X by one scale per axis."""
+    return _by_scales(X, scales, mode)
+
+
+@op
+def Upsample_7(X, *, scales: list[float], mode: str = "nearest"):
+    """The form with the scales as an attribute."""
+    return _by_scales(X, scales, mode)
+
+
+@op
+def Upsample_1(X, *, height_scale: float, width_scale: float, mode: str = "nearest"):
+    """The form for X [N, C, H, W] with two scales."""
+    if X.ndim != 4:
+        raise ValueError(f"X has shape {list(X.shape)}, expected [N, C, H, W]")
+    return _by_scales(X, [1.0, 1.0, height_scale, width_scale], mode)

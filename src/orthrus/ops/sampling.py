@@ -1,0 +1,203 @@
+"""Sampling by coordinates and boxes: grids, affine grids, suppression of overlapping boxes, centred crops."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .. import limits
+from ..ir import HALF
+from .define import normalized_axis, op
+from .resize import _back, _cubic
+
+_MODES = {"linear": "linear", "bilinear": "linear", "nearest": "nearest", "cubic": "cubic", "bicubic": "cubic"}
+
+
+def _reflected(at: np.ndarray, low: float, high: float) -> np.ndarray:
+    """`at` mirrored at `low` and `high` until it lies between them."""
+    span = high - low
+    if span <= 0:
+        return np.full_like(at, low)
+    away = np.abs(at - low)
+    rest = np.fmod(away, 2 * span)
+    return np.where(rest > span, 2 * span - rest, rest) + low
+
+
+@op(since=16)
+def GridSample(X, grid, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"):
+    """Samples X [N, C, D1..Dr] at the places grid [N, O1..Or, r], whose coordinates run from -1 to 1, last axis first."""
+    rank = X.ndim - 2
+    if rank < 1 or grid.ndim != X.ndim or grid.shape[-1] != rank or grid.shape[0] != X.shape[0]:
+        raise ValueError(f"X has shape {list(X.shape)} and grid {list(grid.shape)}, expected [N, C, D1..Dr] and "
+                         "[N, O1..Or, r]")
+    if mode not in _MODES:
+        raise ValueError(f"mode is {mode!r}, expected one of {sorted(_MODES)}")
+    if padding_mode not in ("zeros", "border", "reflection"):
+        raise ValueError(f"padding_mode is {padding_mode!r}, expected zeros, border or reflection")
+    kind = _MODES[mode]
+    shape = limits.bounded((*X.shape[:2], *grid.shape[1:-1]), X.dtype)
+    if 0 in shape:
+        return np.zeros(shape, X.dtype)
+    if 0 in X.shape:
+        raise ValueError(f"an empty tensor of shape {list(X.shape)} cannot be sampled")
+    if X.dtype.kind == "O" and kind != "nearest":
+        raise ValueError(f"mode {mode} cannot interpolate strings")
+    x = X
+    if kind != "nearest":
+        x = X.astype(np.float32 if X.dtype in HALF else np.float64 if X.dtype.kind in "iub" else X.dtype, copy=False)
+    exact = np.float64 if grid.dtype == np.float64 or x.dtype == np.float64 else np.float32
+    y = np.empty((*X.shape[:2], int(np.prod(shape[2:]))), x.dtype)
+    size = X.shape[2:]
+    for image in range(X.shape[0]):
+        places = grid[image].reshape(-1, rank)[:, ::-1].astype(exact)
+        at = [_unnormalized(places[:, a], n, bool(align_corners)) for a, n in enumerate(size)]
+        y[image] = _sampled(x[image].reshape(X.shape[1], -1), at, size, kind, padding_mode, bool(align_corners))
+    return _back(y.reshape(shape), X.dtype)
+
+
+def _unnormalized(at: np.ndarray, size: int, align: bool) -> np.ndarray:
+    half = at.dtype.type(0.5)
+    at = (at + 1) * half * (size - 1) if align else ((at + 1) * size - 1) * half
+    return np.clip(np.nan_to_num(at, nan=-1.0 - size), -1e9 - size, 1e9 + size)
+
+
+def _sampled(source: np.ndarray, at: list[np.ndarray], size: tuple[int, ...], kind: str, padding: str, align: bool
+             ) -> np.ndarray:
+    """source [C, prod(size)] at the coordinates at[axis] [P] → [C, P]."""
+    per_axis: list[list[tuple[np.ndarray, Any, Any]]] = []
+    for where, n in zip(at, size, strict=True):
+        bounds = (0.0, n - 1.0) if align else (-0.5, n - 0.5)
+        if kind == "nearest":
+            where = np.rint(where)
+        elif kind == "linear" and padding == "border":
+            where = np.clip(where, 0, n - 1)
+        elif kind == "linear" and padding == "reflection":
+            where = np.clip(_reflected(where, *bounds), 0, n - 1)
+        low = np.floor(where)
+        fraction = (where - low).astype(source.real.dtype if kind != "nearest" else np.float32)
+        if kind == "nearest":
+            steps, weights = (0,), [None]
+        elif kind == "linear":
+            steps, weights = (0, 1), [1 - fraction, fraction]
+        else:
+            steps, weights = (-1, 0, 1, 2), [_cubic(fraction - s, -0.75) for s in (-1, 0, 1, 2)]
+        taps = []
+        for step, weight in zip(steps, weights, strict=True):
+            place = low + step
+            if padding == "reflection":
+                place = _reflected(place, *bounds)
+            inside = (place >= 0) & (place <= n - 1) if padding == "zeros" else None
+            taps.append((np.clip(np.rint(place), 0, n - 1).astype(np.int64), weight, inside))
+        per_axis.append(taps)
+    total: Any = None
+    for choice in np.ndindex(*map(len, per_axis)):
+        index: Any = 0
+        weight: Any = None
+        inside: Any = None
+        for taps, tap, n in zip(per_axis, choice, size, strict=True):
+            place, w, here = taps[tap]
+            index = index * n + place
+            weight = w if weight is None else weight * w
+            if here is not None:
+                inside = here if inside is None else inside & here
+        part = np.take(source, index, axis=1)
+        if inside is not None:
+            part[:, ~inside] = "" if part.dtype == object else 0
+        if weight is not None:
+            part *= weight
+        total = part if total is None else np.add(total, part, out=total)
+    return total
+
+
+@op(widen=True)
+def AffineGrid(theta, size, *, align_corners: int = 0):
+    """The grid of a batch of affine maps theta [N, r, r + 1] over an image of `size` [N, C, D...] → [N, D..., r]."""
+    dims = size.tolist()
+    rank = len(dims) - 2
+    if rank not in (2, 3) or theta.shape != (dims[0], rank, rank + 1):
+        raise ValueError(f"theta has shape {list(theta.shape)} and size is {dims}, expected [N, 2, 3] with [N, C, H, W] "
+                         "or [N, 3, 4] with [N, C, D, H, W]")
+    shape = limits.bounded((dims[0], *dims[2:], rank), theta.dtype)
+    lines = []
+    for n in dims[2:]:
+        line = (np.linspace(-1, 1, n) if n > 1 else np.zeros(n)) if align_corners else (2 * np.arange(n) + 1) / n - 1
+        lines.append(line.astype(theta.dtype))
+    points = np.ones((*dims[2:], rank + 1), theta.dtype)
+    for a, line in enumerate(lines):
+        points[..., rank - 1 - a] = line.reshape(-1, *(1,) * (rank - 1 - a))
+    return np.matmul(points.reshape(-1, rank + 1), theta.transpose(0, 2, 1)).reshape(shape)
+
+
+@op(since=10)
+def NonMaxSuppression(boxes, scores, max_output_boxes_per_class=None, iou_threshold=None, score_threshold=None, *,
+                      center_point_box: int = 0):
+    """Per image and class, the best boxes that do not overlap a better one: rows [image, class, box] of int64."""
+    if boxes.ndim != 3 or boxes.shape[2] != 4 or scores.ndim != 3 or scores.shape[0] != boxes.shape[0] \
+            or scores.shape[2] != boxes.shape[1]:
+        raise ValueError(f"boxes has shape {list(boxes.shape)} and scores {list(scores.shape)}, expected [N, B, 4] and "
+                         "[N, classes, B]")
+    most = _scalar(max_output_boxes_per_class, "max_output_boxes_per_class", 0)
+    limit = _scalar(iou_threshold, "iou_threshold", 0.0)
+    least = _scalar(score_threshold, "score_threshold", None)
+    if not 0 <= limit <= 1:
+        raise ValueError(f"iou_threshold is {limit}, expected 0 to 1")
+    if center_point_box not in (0, 1):
+        raise ValueError(f"center_point_box is {center_point_box}, expected 0 or 1")
+    rows: list[np.ndarray] = []
+    if most > 0:
+        first, second = boxes[..., :2], boxes[..., 2:]
+        low = first - second / 2 if center_point_box else np.minimum(first, second)
+        high = first + second / 2 if center_point_box else np.maximum(first, second)
+        for image, of_class in np.ndindex(*scores.shape[:2]):
+            score = scores[image, of_class]
+            kept = np.arange(score.size) if least is None else np.flatnonzero(score > least)
+            order = kept[np.argsort(-score[kept], kind="stable")]
+            chosen = _suppressed(low[image, order], high[image, order], most, limit)
+            rows.extend(np.array([image, of_class, b], np.int64) for b in order[chosen])
+    return np.array(rows, np.int64).reshape(-1, 3)
+
+
+def _scalar(value: np.ndarray | None, name: str, default: Any) -> Any:
+    if value is None:
+        return default
+    if value.size > 1:
+        raise ValueError(f"{name} has shape {list(value.shape)}, expected a scalar")
+    return value.reshape(-1)[0].item() if value.size else default
+
+
+def _suppressed(low: np.ndarray, high: np.ndarray, most: int, limit: float) -> list[int]:
+    """Positions of the boxes to keep; `low` and `high` are their corners, best box first."""
+    area = np.prod(high - low, axis=1)
+    left = np.arange(len(area))
+    chosen: list[int] = []
+    while left.size and len(chosen) < most:
+        best, left = int(left[0]), left[1:]
+        chosen.append(best)
+        overlap = np.prod(np.maximum(np.minimum(high[best], high[left]) - np.maximum(low[best], low[left]), 0), axis=1)
+        union = area[best] + area[left] - overlap
+        both = (area[best] > 0) & (area[left] > 0) & (union > 0)
+        left = left[~(both & (overlap / np.where(both, union, 1) > low.dtype.type(limit)))]
+    return chosen
+
+
+@op
+def CenterCropPad(input_data, shape, *, axes: list[int] | None = None):
+    """Crops or zero-pads `axes` (all where absent) round their centre to `shape`."""
+    wanted = np.ravel(shape).tolist()
+    chosen = [normalized_axis(a, input_data.ndim) for a in axes] if axes else list(range(input_data.ndim))
+    if len(wanted) != len(chosen) or len(set(chosen)) != len(chosen):
+        raise ValueError(f"shape is {wanted} and axes {axes}, expected one size per axis and no axis twice")
+    dims, source, target = list(input_data.shape), [slice(None)] * input_data.ndim, [slice(None)] * input_data.ndim
+    for a, want in zip(chosen, wanted, strict=True):
+        have = dims[a]
+        if want < have:
+            source[a] = slice((have - want) // 2, (have - want) // 2 + want)
+        else:
+            target[a] = slice((want - have) // 2, (want - have) // 2 + have)
+        dims[a] = want
+    y = np.zeros(limits.bounded(dims, input_data.dtype), input_data.dtype)
+    if y.dtype == object:
+        y[...] = ""
+    y[tuple(target)] = input_data[tuple(source)]
+    return y

@@ -1,0 +1,150 @@
+"""What the standard says of an operator: its versions, formal inputs and outputs, element types, function body.
+
+The facts come from the `onnx` package for ONNX's domains, and from our definitions for every other; nothing is repeated
+here. A schema is looked up by domain, name and the opset version a model imports.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+from ..ir import No
+from .define import REQUIRED, Op, find
+
+ONNX_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
+
+
+@dataclass(frozen=True, slots=True)
+class Formal:
+    """One formal input or output. `types`: allowed ONNX type strings, empty where any is; `variable`: the name of its type
+    variable, or the one type it has."""
+
+    name: str
+    types: frozenset[str]
+    variable: str
+    optional: bool = False
+    variadic: bool = False
+    homogeneous: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class Schema:
+    """An operator at one version. `attributes`: name -> (kind as in AttributeProto, required)."""
+
+    name: str
+    domain: str
+    version: int
+    inputs: tuple[Formal, ...]
+    outputs: tuple[Formal, ...]
+    attributes: dict[str, tuple[str, bool]]
+    min_input: int
+    max_input: int
+    min_output: int
+    max_output: int
+    deterministic: bool = True
+    native: Any = None
+
+    def input_at(self, index: int) -> Formal | None:
+        """The formal input for position `index`; the last one repeats where it is variadic."""
+        return _at(self.inputs, index)
+
+    def output_at(self, index: int) -> Formal | None:
+        return _at(self.outputs, index)
+
+
+def _at(formals: tuple[Formal, ...], index: int) -> Formal | None:
+    if index < len(formals):
+        return formals[index]
+    return formals[-1] if formals and formals[-1].variadic else None
+
+
+def newest_opset(domain: str) -> int | None:
+    """The newest opset version known for `domain`, None for a domain nobody defines."""
+    return _newest().get(domain)
+
+
+@functools.cache
+def _newest() -> dict[str, int]:
+    from onnx import defs
+
+    known = {"": defs.onnx_opset_version()}
+    for schema in defs.get_all_schemas():
+        if schema.domain:
+            known[schema.domain] = max(known.get(schema.domain, 1), schema.since_version)
+    return known
+
+
+def lookup(domain: str, name: str, opset: int) -> Schema | No:
+    """The schema of `domain::name` that a model importing `opset` of that domain means, or why there is none."""
+    if domain in ONNX_DOMAINS:
+        found = _standard(domain, name, opset)
+        if found is not None:
+            return found
+    definition = find(domain, name, opset)
+    if definition is not None:
+        return _own(definition)
+    return No(f"No Op registered for {name} with domain_version of {opset}")
+
+
+@functools.lru_cache(maxsize=4096)
+def _standard(domain: str, name: str, opset: int) -> Schema | None:
+    from onnx import defs
+
+    try:
+        native = defs.get_schema(name, opset, domain)
+    except defs.SchemaError:
+        return None
+    return _standard_version(domain, name, native.since_version)
+
+
+@functools.lru_cache(maxsize=4096)
+def _standard_version(domain: str, name: str, version: int) -> Schema:
+    from onnx import defs
+
+    native = defs.get_schema(name, version, domain)
+    option = defs.OpSchema.FormalParameterOption
+
+    def formal(p: Any) -> Formal:
+        return Formal(p.name, frozenset(p.types), p.type_str, p.option == option.Optional, p.option == option.Variadic,
+                      p.is_homogeneous)
+
+    return Schema(
+        name, domain, native.since_version, tuple(map(formal, native.inputs)), tuple(map(formal, native.outputs)),
+        {k: (a.type.name, a.required) for k, a in native.attributes.items()},
+        native.min_input, native.max_input, native.min_output, native.max_output,
+        native.node_determinism != defs.OpSchema.NodeDeterminism.NonDeterministic, native)
+
+
+_own_schemas: dict[Op, Schema] = {}
+
+
+def _own(definition: Op) -> Schema:
+    if definition in _own_schemas:
+        return _own_schemas[definition]
+    types = definition.types
+    inputs = tuple(
+        Formal(name, frozenset(f"tensor({t})" for t in types.get(name, ())), name, name in definition.optional,
+               definition.variadic and i == len(definition.inputs) - 1, False)
+        for i, name in enumerate(definition.inputs))
+    attributes = {name: (_attribute_kind(definition.annotations[name], default), default is REQUIRED)
+                  for name, default in definition.attributes.items()}
+    fewest = sum(not f.optional and not f.variadic for f in inputs)
+    most = 1 << 30 if definition.variadic else len(inputs)
+    schema = Schema(definition.name, definition.domain, definition.since, inputs, (), attributes, fewest, most, 0, 1 << 30,
+                    "rng" not in definition.runtime)
+    _own_schemas[definition] = schema
+    return schema
+
+
+def _attribute_kind(annotation: Any, default: Any) -> str:
+    """The AttributeProto kind an annotation such as `float` or `list[int]` stands for; "" where it says nothing."""
+    text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    if "list" in str(annotation):
+        text = str(annotation)
+    for spelling, kind in (("list[int", "INTS"), ("list[float", "FLOATS"), ("list[str", "STRINGS")):
+        if spelling in text:
+            return kind
+    base = text.split("|")[0].strip()
+    return {"int": "INT", "float": "FLOAT", "str": "STRING"}.get(base, "")
