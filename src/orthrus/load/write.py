@@ -1,0 +1,295 @@
+"""Graph -> ModelProto, bytes or a file: what `load` reads comes back with the same meaning.
+
+Large tensors may go to a data file beside the model; its name, like every name a model gives, cannot leave the folder.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from typing import Any
+
+import numpy as np
+
+from ..errors import Fail, InvalidArgument
+from ..ir import Graph, Node, SparseArray, TensorType, Value, element_of
+from ..ops import find
+from ..ops.infer import attribute_proto, type_proto
+from ..ops.schema import Schema, lookup
+from .tensors import pack
+
+_ALIGNMENT = 64
+_ASIDE = "orthrus.aside"
+"""The domain of functions that hold one node of another opset than the model's."""
+
+
+def save(graph: Graph, path: str | os.PathLike[str] | None = None, *, external_file: str | None = None,
+         external_threshold: int = 1024) -> bytes:
+    """The model as bytes, also written to `path` if given.
+
+    With `external_file`, a bare file name, tensors of `external_threshold` bytes and more are written to that file in the
+    folder of `path`. Raises InvalidArgument for a name that is no bare file name, Fail if the model is over 2 GB without
+    it.
+    """
+    data: list[tuple[int, bytes]] | None = None
+    if external_file is not None:
+        if path is None:
+            raise InvalidArgument("external data needs a path for the model beside it")
+        if not _bare(external_file):
+            raise InvalidArgument(f"the data file must be a bare file name, not {external_file!r}")
+        data = []
+    model = to_model_proto(graph, _External(external_file, external_threshold, data) if data is not None else None)
+    try:
+        raw: bytes = model.SerializeToString()
+    except ValueError as error:
+        raise Fail("the model is over 2 GB, the largest protobuf message", found=error,
+                   cure="save it with external_file") from None
+    if path is not None:
+        folder = os.path.dirname(os.path.abspath(path))
+        if external_file is not None and data is not None:
+            _write(os.path.join(folder, external_file), data)
+        _write(os.fspath(path), [(0, raw)])
+    return raw
+
+
+def _bare(name: str) -> bool:
+    return bool(name) and name not in (".", "..") and not set(name) & set("/\\:\0")
+
+
+def _write(path: str, pieces: list[tuple[int, bytes]]) -> None:
+    """Write a new file and put it in the place of the old one, so that a link or a file in use is not written through."""
+    handle, temporary = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=".orthrus-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            for offset, piece in pieces:
+                file.seek(offset)
+                file.write(piece)
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+class _External:
+    """Collects the tensors that go to the data file."""
+
+    def __init__(self, name: str | None, threshold: int, pieces: list[tuple[int, bytes]]) -> None:
+        self.name, self.threshold, self.pieces, self.end = name, threshold, pieces, 0
+
+    def take(self, tensor: Any, raw: bytes) -> bool:
+        if len(raw) < self.threshold:
+            return False
+        offset = -(-self.end // _ALIGNMENT) * _ALIGNMENT
+        self.pieces.append((offset, raw))
+        self.end = offset + len(raw)
+        tensor.data_location = 1
+        for key, value in (("location", self.name), ("offset", str(offset)), ("length", str(len(raw)))):
+            tensor.external_data.add(key=key, value=value)
+        return True
+
+
+def to_model_proto(graph: Graph, external: _External | None = None) -> Any:
+    """`graph` as an onnx ModelProto."""
+    import onnx
+
+    info = graph.info
+    model = onnx.ModelProto(ir_version=info.ir_version or onnx.IR_VERSION, producer_name=info.producer_name,
+                            producer_version=info.producer_version, domain=info.domain, doc_string=info.doc_string)
+    if info.model_version != (1 << 63) - 1:
+        model.model_version = info.model_version
+    for key, text in info.metadata.items():
+        model.metadata_props.add(key=key, value=text)
+    writer = _Writer(external, _opsets(graph))
+    writer.graph(graph, model.graph)
+    for domain, version in writer.opsets.items():
+        model.opset_import.add(domain=domain, version=version)
+    model.functions.extend(writer.functions.values())
+    if writer.functions:
+        model.ir_version = max(model.ir_version, 8)
+    model.graph.doc_string = info.graph_doc
+    # constants outside the inputs exist from IR 4 on
+    if model.ir_version < 4 and graph.initializers:
+        model.ir_version = 4
+    return model
+
+
+def node_proto(node: Node) -> Any:
+    """One node as a NodeProto, with its values' own names."""
+    import onnx
+
+    proto = onnx.NodeProto()
+    _Writer(None, {}).node(node, proto)
+    return proto
+
+
+def _opsets(graph: Graph) -> dict[str, int]:
+    """An opset per domain: the model's own, or the newest version among its nodes where it imports none."""
+    found = dict(graph.info.opsets)
+    newest: dict[str, int] = {}
+    for node in graph.walk():
+        newest[node.domain] = max(newest.get(node.domain, 1), node.version)
+    return {**newest, **found}
+
+
+def _same_meaning(node: Node, opset: int) -> bool:
+    """Whether `node` keeps its meaning under `opset`: the same schema version, or one that the same definition serves and
+    that allows the node's attributes and types."""
+    schema = lookup(node.domain, node.op_type, opset)
+    if not isinstance(schema, Schema):
+        return node.op is None
+    if schema.version == node.version:
+        return True
+    if node.op is None or node.op is not find(node.domain, node.op_type, schema.version):
+        return False
+    types = [(schema.input_at(i), v) for i, v in enumerate(node.inputs)] + [
+        (schema.output_at(i), v) for i, v in enumerate(node.outputs)]
+    return set(node.attrs) <= set(schema.attributes) and all(
+        formal is not None and (not formal.types or str(v.type) in formal.types)
+        for formal, v in types if v is not None and v.type is not None)
+
+
+class _Writer:
+    """Writes graphs; values of equal names in one scope get names of their own."""
+
+    def __init__(self, external: _External | None, opsets: dict[str, int]) -> None:
+        self.external, self.opsets = external, opsets
+        self.names: dict[Value, str] = {}
+        self.taken: dict[str, Value] = {}
+        self.functions: dict[tuple[Any, ...], Any] = {}
+
+    def name(self, value: Value | None) -> str:
+        if value is None:
+            return ""
+        found = self.names.get(value)
+        if found is None:
+            found, n = value.name, 0
+            while found in self.taken or not found:
+                n += 1
+                found = f"{value.name}__{n}"
+            self.names[value] = found
+            self.taken[found] = value
+        return found
+
+    def graph(self, graph: Graph, proto: Any) -> None:
+        """Fill `proto` with `graph`; inputs and outputs keep their names before all other values."""
+        proto.name = graph.name or "graph"
+        for value in (*graph.inputs, *graph.outputs):
+            self.name(value)
+        for value in graph.inputs:
+            self._value_info(value, proto.input.add())
+        for value in graph.initializers.values():
+            self.tensor(value.const, proto.initializer.add(), self.name(value))
+        for node in graph.nodes:
+            written = proto.node.add()
+            self.node(node, written)
+            if not _same_meaning(node, self.opsets.get(node.domain, node.version)):
+                self.set_aside(node, written)
+        for value in graph.outputs:
+            self._value_info(value, proto.output.add())
+        known = {*graph.inputs, *graph.outputs}
+        for node in graph.nodes:
+            for made in node.outputs:
+                if made is not None and made not in known and made.type is not None \
+                        and not (isinstance(made.type, TensorType) and made.type.elem is None):
+                    self._value_info(made, proto.value_info.add())
+
+    def _value_info(self, value: Value, proto: Any) -> None:
+        proto.name = self.name(value)
+        if value.type is not None:
+            proto.type.CopyFrom(type_proto(value.type))
+
+    def node(self, node: Node, proto: Any) -> None:
+        proto.op_type, proto.domain, proto.name = node.op_type, node.domain, node.name
+        proto.input.extend(self.name(v) for v in node.inputs)
+        proto.output.extend(self.name(v) for v in node.outputs)
+        for key, text in node.metadata.items():
+            proto.metadata_props.add(key=key, value=text)
+        for key, value in node.attrs.items():
+            self.attribute(key, value, proto.attribute.add(), node)
+
+    def set_aside(self, node: Node, proto: Any) -> None:
+        """Turn `proto` into the call of a function that imports the opset `node` needs."""
+        import onnx
+
+        if any(node.bodies()):
+            raise Fail(f"{node.kind}-{node.version} cannot be written under opset {self.opsets.get(node.domain)}",
+                       node=node.label, cure="set graph.info.opsets to an opset that has this version")
+        attributes = b"".join(a.SerializeToString() for a in proto.attribute)
+        present = tuple(bool(n) for n in proto.input), tuple(bool(n) for n in proto.output)
+        key = node.domain, node.op_type, node.version, *present, attributes
+        function = self.functions.get(key)
+        if function is None:
+            function = onnx.FunctionProto(domain=_ASIDE, name=f"{node.op_type}_{node.version}_{len(self.functions)}")
+            function.opset_import.add(domain=node.domain, version=node.version)
+            inner = function.node.add()
+            inner.CopyFrom(proto)
+            del inner.input[:], inner.output[:], inner.metadata_props[:]
+            inner.name = ""
+            for side, flags, letter in ((inner.input, present[0], "i"), (inner.output, present[1], "o")):
+                side.extend(f"{letter}{n}" if flag else "" for n, flag in enumerate(flags))
+            function.input.extend(n for n in inner.input if n)
+            function.output.extend(n for n in inner.output if n)
+            self.functions[key] = function
+            self.opsets.setdefault(_ASIDE, 1)
+        names = [n for n in proto.input if n], [n for n in proto.output if n]
+        del proto.attribute[:], proto.input[:], proto.output[:]
+        proto.input.extend(names[0])
+        proto.output.extend(names[1])
+        proto.domain, proto.op_type = _ASIDE, function.name
+
+    def attribute(self, key: str, value: Any, proto: Any, node: Node) -> None:
+        import onnx
+
+        kinds = onnx.AttributeProto
+        proto.name = key
+        if isinstance(value, Graph):
+            proto.type = kinds.GRAPH
+            self.graph(value, proto.g)
+        elif isinstance(value, SparseArray):
+            proto.type = kinds.SPARSE_TENSOR
+            self.sparse(value, proto.sparse_tensor)
+        elif isinstance(value, np.ndarray):
+            proto.type = kinds.TENSOR
+            self.tensor(value, proto.t, "")
+        elif isinstance(value, list) and value and isinstance(value[0], Graph):
+            proto.type = kinds.GRAPHS
+            for item in value:
+                self.graph(item, proto.graphs.add())
+        elif isinstance(value, list) and value and isinstance(value[0], np.ndarray):
+            proto.type = kinds.TENSORS
+            for item in value:
+                self.tensor(item, proto.tensors.add(), "")
+        elif isinstance(value, list) and value and isinstance(value[0], SparseArray):
+            proto.type = kinds.SPARSE_TENSORS
+            for item in value:
+                self.sparse(item, proto.sparse_tensors.add())
+        elif isinstance(value, list) and not value:
+            schema = lookup(node.domain, node.op_type, node.version)
+            kind = schema.attributes.get(key, ("", False))[0] if isinstance(schema, Schema) else ""
+            proto.type = getattr(kinds, kind or "INTS")
+        else:
+            proto.CopyFrom(attribute_proto(key, value))
+
+    def tensor(self, array: Any, proto: Any, name: str) -> None:
+        """Fill a TensorProto, or the data file."""
+        array = np.asarray(array)
+        element = element_of(array.dtype)
+        proto.data_type = int(element)
+        if name:
+            proto.name = name
+        proto.dims.extend(array.shape)
+        if element.name == "STRING":
+            proto.string_data.extend(v if isinstance(v, bytes) else str(v).encode("utf-8", "surrogateescape")
+                                     for v in array.ravel())
+            return
+        raw = pack(array, element)
+        if self.external is None or not name or not self.external.take(proto, raw):
+            proto.raw_data = raw
+
+    def sparse(self, value: SparseArray, proto: Any) -> None:
+        self.tensor(value.values, proto.values, "")
+        self.tensor(value.indices, proto.indices, "")
+        proto.dims.extend(value.shape)
