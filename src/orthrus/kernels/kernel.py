@@ -1,0 +1,126 @@
+"""What a kernel is given when it is made and when it runs, and what it is once compiled.
+
+A kernel is written as a function `create(info)` that answers with `compute(*arrays)`, or as a class derived from
+`OpKernel`; `@kernel` registers either where it is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from ..ir import No, Node
+from .registry import OPEN, KernelDef, KernelEntry, KernelRegistry
+
+if TYPE_CHECKING:
+    from ..providers.base import ExecutionProvider
+
+Creator = TypeVar("Creator", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A compiled step: `run(*inputs)` gives the one output, or a tuple of as many as it has.
+
+    `ufunc`: `run` takes one more argument, an array of the output's shape and type to write into, which may be an input's.
+    """
+
+    run: Callable[..., Any]
+    name: str
+    ufunc: bool = False
+
+
+class OpKernelInfo:
+    """What is fixed when a kernel is made, once per session: the node's attributes, constant inputs and provider."""
+
+    __slots__ = ("node", "provider")
+
+    def __init__(self, node: Node, provider: ExecutionProvider) -> None:
+        self.node, self.provider = node, provider
+
+    def attribute(self, name: str, default: Any = None) -> Any:
+        """The node's attribute, else the operator's default, else `default`."""
+        if name in self.node.attrs:
+            return self.node.attrs[name]
+        op = self.node.op
+        return op.with_defaults(self.node.attrs).get(name, default) if op is not None else default
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """All attributes, defaults included."""
+        return self.node.op.with_defaults(self.node.attrs) if self.node.op is not None else dict(self.node.attrs)
+
+    def constant_input(self, index: int) -> Any:
+        """The array of input `index` where it is constant, else None."""
+        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        return None if value is None else value.const
+
+    @property
+    def input_dtypes(self) -> list[Any]:
+        """numpy types of the inputs, None where absent or unknown."""
+        return [None if v is None or v.elem is None or not hasattr(v.elem, "numpy") else v.elem.numpy
+                for v in self.node.inputs]
+
+
+class OpKernelContext:
+    """What a kernel sees when it runs: its inputs, and room for its outputs."""
+
+    __slots__ = ("inputs", "outputs")
+
+    def __init__(self, inputs: Sequence[Any], count: int) -> None:
+        self.inputs = inputs
+        self.outputs: list[Any] = [None] * count
+
+    def input(self, index: int) -> Any:
+        """The array of input `index`, None where absent."""
+        return self.inputs[index] if index < len(self.inputs) else None
+
+    def output(self, index: int, shape: Sequence[int], dtype: Any) -> np.ndarray:
+        """A new array for output `index`, to be filled."""
+        self.outputs[index] = array = np.empty(tuple(shape), dtype)
+        return array
+
+    def set_output(self, index: int, value: Any) -> None:
+        self.outputs[index] = value
+
+
+class OpKernel:
+    """A kernel as a class: `__init__` runs once per session, `compute` at every run and from several threads."""
+
+    def __init__(self, info: OpKernelInfo) -> None:
+        self.info = info
+
+    def compute(self, context: OpKernelContext) -> None:
+        raise TypeError(f"{type(self).__name__} does not define compute(context)")
+
+
+def kernel(op_type: str, *, registry: KernelRegistry, provider: str, since: int = 1, until: int = OPEN,
+           domain: str = "", types: dict[str, Sequence[str]] | None = None) -> Callable[[Creator], Creator]:
+    """Register the decorated creator or OpKernel class. `types` maps type variables to ONNX element types (`"float"`)."""
+    constraints = {k: frozenset(t if "(" in t else f"tensor({t})" for t in v) for k, v in (types or {}).items()}
+
+    def decorate(create: Creator) -> Creator:
+        registry.register(KernelDef(op_type, domain, since, provider, until, constraints), create)
+        return create
+    return decorate
+
+
+def create_kernel(entry: KernelEntry, info: OpKernelInfo) -> Kernel | No:
+    """Make the kernel of `entry` for one node, or pass its refusal on."""
+    made = entry.create(info)
+    if isinstance(made, No | Kernel):
+        return made
+    if isinstance(made, OpKernel):
+        return Kernel(_entered(made, len(info.node.outputs)), entry.name)
+    return Kernel(made, entry.name)
+
+
+def _entered(instance: OpKernel, count: int) -> Callable[..., Any]:
+    def run(*inputs: Any) -> Any:
+        context = OpKernelContext(inputs, count)
+        instance.compute(context)
+        return context.outputs[0] if count == 1 else tuple(context.outputs)
+    return run

@@ -1,0 +1,146 @@
+"""Which kernel computes a node: versioned, typed definitions, looked up per provider, with a reason for every miss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..errors import Fail
+from ..ir import No, Node
+from ..ops import find
+from ..ops.schema import Schema
+
+OPEN = (1 << 31) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class KernelDef:
+    """What a kernel serves: schema versions `since_version` to `end_version` of an operator, on one provider, with the
+    types each type variable (or formal name) may have; a variable left out may have any.
+
+    An open end reaches as far as the operator's meaning stays the same.
+    """
+
+    op_type: str
+    domain: str
+    since_version: int
+    provider: str
+    end_version: int = OPEN
+    type_constraints: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return f"{self.op_type} {self.domain or 'ai.onnx'} {self.provider}"
+
+    def serves(self, version: int) -> bool:
+        """Whether schema version `version` is in range."""
+        if self.end_version != OPEN:
+            return self.since_version <= version <= self.end_version
+        if version < self.since_version:
+            return False
+        return version == self.since_version or (
+            find(self.domain, self.op_type, version) is find(self.domain, self.op_type, self.since_version))
+
+    def conflicts(self, other: KernelDef) -> bool:
+        """Whether a node could match both."""
+        if self.key != other.key:
+            return False
+        if self.since_version > other.end_version or other.since_version > self.end_version:
+            return False
+        shared = self.type_constraints.keys() & other.type_constraints.keys()
+        return not any(self.type_constraints[k].isdisjoint(other.type_constraints[k]) for k in shared)
+
+
+@dataclass(frozen=True)
+class KernelEntry:
+    """A definition and its creator: `create(info)` answers with a compute function, an OpKernel, or `No(reason)`."""
+
+    definition: KernelDef
+    create: Callable[..., Any]
+
+    @property
+    def name(self) -> str:
+        return self.create.__name__
+
+
+class KernelRegistry:
+    """The kernels of one provider."""
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[str, str], list[KernelEntry]] = {}
+
+    def register(self, definition: KernelDef, create: Callable[..., Any]) -> None:
+        """Add a kernel. Raises Fail where it conflicts with one already here."""
+        family = self._entries.setdefault((definition.domain, definition.op_type), [])
+        for other in family:
+            if definition.conflicts(other.definition):
+                raise Fail(
+                    f"Failed to add kernel for {definition.key}: Conflicting with a registered kernel with op versions. "
+                    f"the since version is: {other.definition.since_version}", found=create.__name__,
+                    expected=f"versions or types apart from those of {other.name}",
+                    cure="narrow since, until or types, or remove one of the two")
+        family.append(KernelEntry(definition, create))
+
+    def __len__(self) -> int:
+        return sum(map(len, self._entries.values()))
+
+    def __iter__(self) -> Any:
+        return (entry for family in self._entries.values() for entry in family)
+
+    def lookup(self, node: Node, schema: Schema | None) -> KernelEntry | No:
+        """The kernel for `node`, or every candidate's reason against it."""
+        family = self._entries.get((node.domain, node.op_type), ())
+        if not family:
+            return No("Kernel not found")
+        reasons = []
+        for entry in family:
+            d = entry.definition
+            if not d.serves(node.version):
+                reasons.append(f"{entry.name}: Version mismatch. node_version: {node.version} kernel start version: "
+                               f"{d.since_version} kernel_end_version: {d.end_version}")
+            elif wrong := _type_mismatch(node, schema, d.type_constraints):
+                reasons.append(f"{entry.name}: {wrong}")
+            else:
+                return entry
+        return No("; ".join(reasons))
+
+
+def _type_mismatch(node: Node, schema: Schema | None, constraints: dict[str, frozenset[str]]) -> str | None:
+    if not constraints:
+        return None
+    sides: tuple[tuple[Sequence[Any], Callable[[int], Any]], ...] = (
+        (node.inputs, schema.input_at if schema else lambda i: None),
+        (node.outputs, schema.output_at if schema else lambda i: None))
+    for values, formal_at in sides:
+        for i, value in enumerate(values):
+            formal = formal_at(i)
+            if value is None or formal is None or value.type is None:
+                continue
+            allowed = constraints.get(formal.variable, constraints.get(formal.name))
+            if allowed is not None and str(value.type) not in allowed:
+                return f"type {value.type} of {formal.name} is not among {', '.join(sorted(allowed))}"
+    return None
+
+
+class KernelRegistryManager:
+    """One registry per provider of a session, the session's own registries first."""
+
+    def __init__(self, custom: Iterable[tuple[str, KernelRegistry]] = ()) -> None:
+        self._custom = list(custom)
+        self._registries: dict[str, KernelRegistry] = {}
+
+    def register(self, provider: str, registry: KernelRegistry) -> None:
+        self._registries[provider] = registry
+
+    def lookup(self, provider: str, node: Node, schema: Schema | None) -> KernelEntry | No:
+        """The kernel of `provider` for `node`, or the reasons there is none."""
+        reasons = []
+        for name, registry in [*self._custom, (provider, self._registries.get(provider, KernelRegistry()))]:
+            if name != provider:
+                continue
+            found = registry.lookup(node, schema)
+            if not isinstance(found, No):
+                return found
+            reasons.append(found.reason)
+        return No("; ".join(dict.fromkeys(reasons)))

@@ -1,0 +1,127 @@
+"""Capability to parts: every provider is asked once, in priority order, and every refusal keeps its reason.
+
+In: an optimized graph and the session's providers, the CPU provider last. Out: `Placement`, whose parts hold each node of
+the graph exactly once, in an order in which they can run. Bodies of control flow have placements of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from ..errors import EPFail
+from ..errors import NotImplemented as NotImplementedFail
+from ..ir import Graph, Node, Value
+from ..providers.base import Capability, ExecutionProvider, GraphView, Part
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why `provider` left a node alone."""
+
+    provider: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.provider}: {self.reason}"
+
+
+@dataclass(eq=False)
+class Placement:
+    """A graph's parts in running order, every node's refusals by the providers asked before its own, and the bodies'."""
+
+    graph: Graph
+    parts: list[Part]
+    refusals: dict[Node, list[Refusal]] = field(default_factory=dict)
+    bodies: dict[Graph, Placement] = field(default_factory=dict)
+
+
+def partition(graph: Graph, providers: Sequence[ExecutionProvider]) -> Placement:
+    """Place every node. Raises NotImplemented for a node that nobody takes, EPFail for a capability that is impossible."""
+    return _partition(graph, providers, _digest(graph), [0])
+
+
+def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str, counter: list[int]) -> Placement:
+    bodies = {body: _partition(body, providers, digest, counter) for node in graph.nodes for body in node.bodies()}
+    free: dict[Node, None] = dict.fromkeys(graph.nodes)
+    refusals: dict[Node, list[Refusal]] = {node: [] for node in graph.nodes}
+    owner: dict[Node, Part] = {}
+    for provider in providers:
+        view = GraphView(graph, list(free))
+        for capability in provider.get_capability(view):
+            if not capability.nodes or any(node not in free for node in capability.nodes):
+                continue
+            for part in _parts(provider, capability, graph, digest, counter):
+                for node in part.nodes:
+                    owner[node] = part
+                    del free[node]
+        for node in free:
+            refusals[node].append(Refusal(provider.name, view.refusals.get(node, "not among its capabilities")))
+    if free:
+        node = next(iter(free))
+        raise NotImplementedFail(
+            f"Could not find an implementation for {node.op_type}({node.version}) node with name '{node.name}'",
+            node=node, found="; ".join(map(str, refusals[node])),
+            cure="register the operator with @orthrus.op, or a provider that has it")
+    return Placement(graph, _ordered(graph, owner), refusals, bodies)
+
+
+def _parts(provider: ExecutionProvider, capability: Capability, graph: Graph, digest: str, counter: list[int]
+           ) -> list[Part]:
+    if capability.name is None:
+        return [Part(provider.name, [node], *_border([node])) for node in capability.nodes]
+    inside = set(capability.nodes)
+    nodes = [node for node in graph.nodes if node in inside]
+    name = f"{provider.name}_{capability.name}_{digest}_{counter[0]}_{counter[0]}"
+    counter[0] += 1
+    return [Part(provider.name, nodes, *_border(nodes), name)]
+
+
+def _border(nodes: Sequence[Node]) -> tuple[list[Value], list[Value]]:
+    """What comes in and is no constant, and what others read."""
+    inside, made = set(nodes), {v for node in nodes for v in node.outputs if v is not None}
+    below = {inner for node in nodes for body in node.bodies() for inner in body.walk()}
+    read: dict[Value, None] = {}
+    for node in nodes:
+        values = [*node.inputs, *(v for body in node.bodies() for v in body.captures())]
+        read.update((v, None) for v in values if v is not None and v not in made and v.const is None)
+    outputs = [v for node in nodes for v in node.outputs
+               if v is not None and (v.graph_outputs or any(u not in inside and u not in below for u in v.uses))]
+    return list(read), outputs
+
+
+def _ordered(graph: Graph, owner: dict[Node, Part]) -> list[Part]:
+    """Parts in an order in which each runs after what it reads. Raises EPFail where fused parts wait for each other."""
+    if not any(part.fused for part in owner.values()):
+        return [owner[node] for node in graph.nodes]
+    parts = list(dict.fromkeys(owner[node] for node in graph.nodes))
+    maker = {v: part for part in parts for v in part.outputs}
+    waits: dict[Part, int] = {}
+    readers: dict[Part, list[Part]] = {part: [] for part in parts}
+    for part in parts:
+        sources = {maker[v] for v in part.inputs if v in maker}
+        waits[part] = len(sources)
+        for source in sources:
+            readers[source].append(part)
+    order, ready = list[Part](), [part for part in reversed(parts) if not waits[part]]
+    while ready:
+        part = ready.pop()
+        order.append(part)
+        for reader in reversed(readers[part]):
+            waits[reader] -= 1
+            if not waits[reader]:
+                ready.append(reader)
+    if len(order) != len(parts):
+        stuck = next(part for part in parts if waits[part])
+        raise EPFail(f"{stuck.provider} asked for a part that would wait for itself", node=stuck.name,
+                     cure="return connected, convex groups from get_capability; convex_groups(graph, nodes) makes them")
+    return order
+
+
+def _digest(graph: Graph) -> str:
+    """A number for the model, as onnxruntime puts into the names of fused nodes."""
+    digest = blake2b(digest_size=8)
+    for node in graph.nodes:
+        digest.update(f"{node.kind}{[v.name if v else '' for v in node.outputs]}".encode("utf-8", "surrogatepass"))
+    return str(int.from_bytes(digest.digest(), "little"))

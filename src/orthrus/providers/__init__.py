@@ -1,0 +1,85 @@
+"""The providers: which there are, which work here, and how one is made from its name and options."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from ..errors import Fail, InvalidArgument
+from .base import Capability, ExecutionProvider, GraphView, Option, Part, convex_groups, flag
+from .cpu import CPUExecutionProvider
+from .null import NullExecutionProvider
+
+ENTRY_POINTS = "orthrus.providers"
+ALL = tuple(f"{name}ExecutionProvider" for name in (
+    "NvTensorRTRTX", "Tensorrt", "CUDA", "ROCM", "MIGraphX", "OpenVINO", "Dnnl", "IREE", "SpaceMIT", "VitisAI", "QNN",
+    "Nnapi", "VSINPU", "Js", "CoreML", "ACL", "Dml", "Rknpu", "WebNN", "WebGpu", "Xnnpack", "CANN", "Azure", "Null",
+    "CPU"))
+"""Every provider name onnxruntime or Orthrus has, by priority; a session takes those that are registered."""
+
+_classes: dict[str, type[ExecutionProvider]] = {}
+
+
+def register(cls: type[ExecutionProvider]) -> type[ExecutionProvider]:
+    """Make a provider class known by its name. Raises InvalidArgument for no provider, Fail for a name that is taken."""
+    if not (isinstance(cls, type) and issubclass(cls, ExecutionProvider)) or not getattr(cls, "name", ""):
+        raise InvalidArgument("an execution provider is a class with a name", found=repr(cls),
+                              expected="a subclass of orthrus.ExecutionProvider with `name = ...`")
+    if _classes.get(cls.name, cls) is not cls:
+        raise Fail(f"Provider {cls.name} has already been registered.", found=repr(_classes[cls.name]),
+                   cure="give the provider another name, or unregister the first")
+    _classes[cls.name] = cls
+    return cls
+
+
+def unregister(name: str) -> None:
+    """Forget a registered provider. Raises Fail for an unknown name, InvalidArgument for the CPU provider."""
+    if name == CPUExecutionProvider.name:
+        raise InvalidArgument("the CPU provider is always there", found=name)
+    if _classes.pop(name, None) is None:
+        raise Fail(f"Execution provider library: {name} was not registered.")
+
+
+@cache
+def _installed() -> None:
+    """Register what other packages offer under the entry-point group; one that fails to import is reported, not fatal."""
+    import logging
+    from importlib.metadata import entry_points
+
+    for point in entry_points(group=ENTRY_POINTS):
+        try:
+            register(point.load())
+        except Exception as error:
+            logging.getLogger("orthrus").warning("provider %s from %s does not load: %s", point.name, point.value, error)
+
+
+def known() -> dict[str, type[ExecutionProvider]]:
+    """Every registered provider class by name, the CPU provider last."""
+    _installed()
+    return {**{k: c for k, c in _classes.items() if c is not CPUExecutionProvider},
+            CPUExecutionProvider.name: CPUExecutionProvider}
+
+
+def available() -> list[str]:
+    """Names of the registered providers that work on this machine, by priority, the CPU provider last."""
+    return [name for name, cls in known().items() if cls is not NullExecutionProvider and cls.probe() is None]
+
+
+def create(name: str, options: dict[str, Any] | None = None) -> ExecutionProvider:
+    """An instance of provider `name`. Raises InvalidArgument for an unknown name or option, EPFail where it cannot work."""
+    from ..errors import EPFail
+
+    cls = known().get(name)
+    if cls is None:
+        raise InvalidArgument(f"Unknown Provider Type: {name}", expected=", ".join(known()),
+                              cure="register it with orthrus.register_execution_provider, or install its package")
+    if (why := cls.probe()) is not None:
+        raise EPFail(f"{name} cannot work on this machine: {why.reason}")
+    return cls(options)
+
+
+register(NullExecutionProvider)
+register(CPUExecutionProvider)
+
+__all__ = ["ALL", "CPUExecutionProvider", "Capability", "ExecutionProvider", "GraphView", "NullExecutionProvider", "Option",
+           "Part", "available", "convex_groups", "create", "flag", "known", "register", "unregister"]

@@ -1,0 +1,196 @@
+"""What an execution provider is: it says once which nodes are its own, and turns them into kernels.
+
+A provider that registers kernels needs nothing but a name. One that compiles sets `fuses = True` and overrides `claim`
+and `compile`; one that looks at the whole graph overrides `get_capability`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ..errors import EPFail, InvalidArgument
+from ..ir import Graph, No, Node, Value
+from ..kernels import Kernel, KernelRegistry, OpKernelInfo, create_kernel, kernel
+from ..ops.schema import Schema, lookup
+
+
+@dataclass(frozen=True)
+class Option:
+    """One provider option: how its string is read, what it is when left out, what it means."""
+
+    read: Callable[[str], Any]
+    default: Any
+    doc: str
+
+
+def flag(text: str) -> bool:
+    """An option that is on or off: `1`, `true`, `on` or `0`, `false`, `off`. Raises ValueError for anything else."""
+    if text.lower() in ("1", "true", "on"):
+        return True
+    if text.lower() in ("0", "false", "off", ""):
+        return False
+    raise ValueError(f"{text!r} is neither 1 nor 0")
+
+
+@dataclass(eq=False)
+class Capability:
+    """Nodes a provider takes together. With a `name` they become one fused part, else each stays a node."""
+
+    nodes: list[Node]
+    name: str | None = None
+
+
+@dataclass(eq=False)
+class GraphView:
+    """A graph as a provider sees it: the nodes still free, and a place for refusals."""
+
+    graph: Graph
+    nodes: list[Node]
+    refusals: dict[Node, str] = field(default_factory=dict)
+
+    def refuse(self, node: Node, why: No) -> None:
+        self.refusals[node] = why.reason
+
+    def schema(self, node: Node) -> Schema | None:
+        return schema_of(node)
+
+
+@dataclass(eq=False)
+class Part:
+    """What one provider compiles together: nodes in order, the values that come in, and those that others read.
+
+    `inputs` holds no constants; a node's constant inputs have their array in `Value.const`.
+    """
+
+    provider: str
+    nodes: list[Node]
+    inputs: list[Value]
+    outputs: list[Value]
+    name: str = ""
+
+    @property
+    def fused(self) -> bool:
+        return bool(self.name)
+
+    def __str__(self) -> str:
+        return self.name or self.nodes[0].label
+
+
+def schema_of(node: Node) -> Schema | None:
+    """The schema of `node` at its version, None where only a provider knows the operator."""
+    found = lookup(node.domain, node.op_type, node.version)
+    return None if isinstance(found, No) else found
+
+
+class ExecutionProvider:
+    """The base of every provider; a subclass needs a `name`, and kernels or `claim` and `compile`."""
+
+    name: ClassVar[str]
+    options: ClassVar[dict[str, Option]] = {}
+    fuses: ClassVar[bool] = False
+    kernels: ClassVar[KernelRegistry]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "kernels" not in cls.__dict__:
+            cls.kernels = KernelRegistry()
+
+    def __init__(self, options: dict[str, Any] | None = None) -> None:
+        self.given = {str(k): str(v) for k, v in (options or {}).items()}
+        self.settings = {key: option.default for key, option in self.options.items()}
+        for key, text in self.given.items():
+            if key not in self.options:
+                raise InvalidArgument(
+                    f"{self.name} has no option {key!r}", found=f"{key}={text}",
+                    expected=", ".join(self.options) or "no options", cure="leave the option out, or spell it as listed")
+            try:
+                self.settings[key] = self.options[key].read(text)
+            except ValueError as error:
+                raise InvalidArgument(f"the value of option {key!r} of {self.name} cannot be read: {error}",
+                                      found=text, expected=self.options[key].doc) from error
+
+    @classmethod
+    def kernel(cls, op_type: str, **where: Any) -> Callable[[Any], Any]:
+        """`@MyProvider.kernel("Softmax", since=13, types={"T": ("float",)})` registers a kernel of this provider."""
+        return kernel(op_type, registry=cls.kernels, provider=cls.name, **where)
+
+    @classmethod
+    def probe(cls) -> No | None:
+        """None where this provider can work on this machine, else why not. Heavy imports wait until after it."""
+        return None
+
+    def claim(self, node: Node) -> No | None:
+        """None to take `node`, `No(reason)` to leave it. The default takes what the registry has a kernel for."""
+        if any(True for _ in node.bodies()):
+            return No("control flow stays with the runtime; its bodies are partitioned themselves")
+        found = self.kernels.lookup(node, schema_of(node))
+        return found if isinstance(found, No) else None
+
+    def get_capability(self, view: GraphView) -> list[Capability]:
+        """What this provider takes of a graph: each node it claims, joined into convex parts where it `fuses`."""
+        claimed = []
+        for node in view.nodes:
+            answer = self.claim(node)
+            if answer is None:
+                claimed.append(node)
+            else:
+                view.refuse(node, answer)
+        if not self.fuses:
+            return [Capability([node]) for node in claimed]
+        return [Capability(group, self.name.removesuffix("ExecutionProvider"))
+                for group in convex_groups(view.graph, claimed)]
+
+    def compile(self, part: Part) -> Sequence[Kernel | No]:
+        """One kernel per node of `part`, or one for all of it where the part is fused."""
+        kernels: list[Kernel | No] = []
+        for node in part.nodes:
+            entry = self.kernels.lookup(node, schema_of(node))
+            if isinstance(entry, No):
+                raise EPFail(f"{self.name} claimed a node it has no kernel for: {entry.reason}", node=node,
+                             cure="override compile(part) beside claim(node), or register a kernel")
+            kernels.append(create_kernel(entry, OpKernelInfo(node, self)))
+        return kernels
+
+    def on_run_start(self) -> None:
+        """Called before a run's first step."""
+
+    def on_run_end(self) -> None:
+        """Called after a run's last step, also when one failed."""
+
+
+def convex_groups(graph: Graph, claimed: Iterable[Node]) -> list[list[Node]]:
+    """`claimed` in connected groups, none of which another node stands between: fusing one makes no cycle.
+
+    Every node gets a stage, which rises by one wherever a path goes from claimed to unclaimed or back; connected claimed
+    nodes of one stage form a group.
+    """
+    mine = set(claimed)
+    stage: dict[Node, int] = {}
+    group: dict[Node, int] = {}
+    parent: list[int] = []
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    for node in graph.nodes:
+        values = [v for v in node.inputs if v is not None]
+        for body in node.bodies():
+            values += body.captures()
+        sources = [v.node for v in values if v.node is not None and v.node in stage]
+        stage[node] = max((stage[s] + ((s in mine) != (node in mine)) for s in sources), default=int(node not in mine))
+        if node in mine:
+            group[node] = len(parent)
+            parent.append(len(parent))
+            for s in sources:
+                if s in mine and stage[s] == stage[node]:
+                    parent[root(group[s])] = root(group[node])
+    out: dict[int, list[Node]] = {}
+    for node in graph.nodes:
+        if node in mine:
+            out.setdefault(root(group[node]), []).append(node)
+    return list(out.values())

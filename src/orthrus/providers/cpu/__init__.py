@@ -1,0 +1,60 @@
+"""The CPU provider: always last, and complete. What no kernel of its own computes, the operator's definition does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from ... import seeds
+from ...errors import NotImplemented as NotImplementedFail
+from ...ir import HALF, No, Node
+from ...kernels import Kernel, OpKernelInfo, create_kernel
+from ..base import ExecutionProvider, Option, Part, flag, schema_of
+
+
+class CPUExecutionProvider(ExecutionProvider):
+    """Every operator on the host's processor."""
+
+    name = "CPUExecutionProvider"
+    options: ClassVar[dict[str, Option]] = {
+        "use_arena": Option(flag, True, "1 plans intermediate results into one arena per shape, 0 allocates each"),
+    }
+
+    def claim(self, node: Node) -> No | None:
+        """Everything that has a meaning."""
+        found = self.kernels.lookup(node, schema_of(node))
+        if not isinstance(found, No) or node.op is not None:
+            return None
+        return No(f"no definition, no function body and no kernel for {node.kind} at version {node.version}")
+
+    def compile(self, part: Part) -> Sequence[Kernel | No]:
+        """A registered kernel per node where one matches and does not decline, else the definition's reference."""
+        kernels: list[Kernel | No] = []
+        for node in part.nodes:
+            entry = self.kernels.lookup(node, schema_of(node))
+            made: Kernel | No = entry if isinstance(entry, No) else create_kernel(entry, OpKernelInfo(node, self))
+            kernels.append(reference(node) if isinstance(made, No) else made)
+        return kernels
+
+
+def reference(node: Node) -> Kernel:
+    """The kernel that `node`'s definition is: its numpy body with the attributes bound."""
+    op = node.op
+    if op is None:
+        raise NotImplementedFail(f"Could not find an implementation for {node.op_type}({node.version}) node with name "
+                                 f"'{node.name}'", node=node, cure="register it with @orthrus.op")
+    dtypes = OpKernelInfo(node, None).input_dtypes  # type: ignore[arg-type]
+    if op.ufunc is not None and _exact(node, dtypes):
+        return Kernel(op.ufunc, f"numpy.{op.ufunc.__name__}", ufunc=True)
+    rng = seeds.generator(node.attrs.get("seed"), node.index) if "rng" in op.runtime else None
+    return Kernel(op.bind(node.attrs, len(node.outputs), rng, dtypes), f"reference {op.name}")
+
+
+def _exact(node: Node, dtypes: list[np.dtype | None]) -> bool:
+    """Whether numpy's function alone gives the node's result, type included."""
+    out = node.outputs[0]
+    if None in dtypes or len(set(dtypes)) != 1 or dtypes[0] in HALF or len(node.outputs) != 1 or out is None:
+        return False
+    return out.elem is not None and (out.elem.numpy == dtypes[0]) and len(dtypes) == node.op.ufunc.nin

@@ -1,0 +1,223 @@
+"""Capability to parts: priority, reasons, fused parts, control flow, fallback."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from graphs import chain, info, model
+from onnx import TensorProto, helper
+
+from orthrus import providers
+from orthrus.errors import EPFail, Fail, InvalidArgument
+from orthrus.errors import NotImplemented as NotImplementedFail
+from orthrus.ir import No
+from orthrus.kernels import Kernel
+from orthrus.providers import Capability, ExecutionProvider, Option, flag
+from orthrus.run.engine import Config, Engine
+
+X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+
+
+class Doubling(ExecutionProvider):
+    """Claims Relu, by a kernel that also doubles, so that a test sees who ran."""
+
+    name = "DoublingExecutionProvider"
+
+
+@Doubling.kernel("Relu", since=6)
+def relu_doubled(info):
+    return lambda x: np.maximum(x, 0) * 2
+
+
+class Fusing(ExecutionProvider):
+    """Claims Relu and Neg and compiles each part into one function."""
+
+    name = "FusingExecutionProvider"
+    fuses = True
+    options: ClassVar = {"scale": Option(float, 1.0, "factor on every result"), "quiet": Option(flag, False, "nothing")}
+    parts: ClassVar[list] = []
+
+    def claim(self, node):
+        return None if node.op_type in ("Relu", "Neg") else No(f"{node.op_type} is not mine")
+
+    def compile(self, part):
+        self.parts.append(part)
+
+        def run(*arrays):
+            known = dict(zip(part.inputs, arrays, strict=True))
+            for node in part.nodes:
+                x = known[node.inputs[0]]
+                known[node.outputs[0]] = np.maximum(x, 0) if node.op_type == "Relu" else -x
+            results = tuple(known[v] * np.float32(self.settings["scale"]) for v in part.outputs)
+            return results[0] if len(results) == 1 else results
+        return [Kernel(run, "fused")]
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    Fusing.parts.clear()
+
+
+def diamond():
+    """y = relu(x) + sigmoid(relu(x)), z = -y: Sigmoid and Add stand between two claimed nodes."""
+    return model([
+        helper.make_node("Relu", ["x"], ["r"], name="relu"), helper.make_node("Sigmoid", ["r"], ["s"], name="sig"),
+        helper.make_node("Neg", ["r"], ["m"], name="neg1"), helper.make_node("Add", ["m", "s"], ["y"], name="add"),
+        helper.make_node("Neg", ["y"], ["z"], name="neg2")], ["x"], ["z", "m"])
+
+
+def engine(proto, *given, **config):
+    return Engine(proto.SerializeToString(), Config(providers=list(given), **config))
+
+
+def test_priority_and_reasons():
+    e = engine(chain(1), Fusing(), Doubling())
+    assert e.explain()["Relu_0"].provider == "FusingExecutionProvider"
+    e = engine(chain(1, "Sigmoid"), Fusing(), Doubling())
+    report = e.explain()["Sigmoid_0"]
+    assert report.provider == "CPUExecutionProvider"
+    assert [str(r) for r in report.refusals] == [
+        "FusingExecutionProvider: Sigmoid is not mine", "DoublingExecutionProvider: Kernel not found"]
+    assert "not FusingExecutionProvider: Sigmoid is not mine" in str(e.explain())
+
+
+def test_a_registered_kernel_runs():
+    np.testing.assert_array_equal(engine(chain(1), Doubling()).run(None, {"v0": X})[0], np.maximum(X, 0) * 2)
+
+
+def test_fused_parts_are_convex_and_named():
+    e = engine(diamond(), Fusing({"scale": "1"}))
+    z, m = e.run(None, {"x": X})
+    r = np.maximum(X, 0)
+    np.testing.assert_allclose(m, -r)
+    np.testing.assert_allclose(z, -(-r + 1 / (1 + np.exp(-r))), rtol=1e-6)
+    assert [[n.name for n in part.nodes] for part in Fusing.parts] == [["relu", "neg1"], ["neg2"]]
+    first = e.explain()["relu"].part
+    prefix, digest, *counters = first.rsplit("_", 3)
+    assert prefix == "FusingExecutionProvider_Fusing" and digest.isdigit() and counters == ["0", "0"]
+
+
+def test_a_cyclic_capability_is_refused():
+    class Greedy(Fusing):
+        name = "GreedyExecutionProvider"
+
+        def get_capability(self, view):
+            return [Capability([n for n in view.nodes if n.op_type in ("Relu", "Neg")], "Greedy")]
+
+    with pytest.raises(EPFail, match="would wait for itself"):
+        engine(diamond(), Greedy())
+
+
+def test_wrong_number_of_kernels():
+    class Lazy(Fusing):
+        name = "LazyExecutionProvider"
+
+        def compile(self, part):
+            return []
+
+    with pytest.raises(EPFail, match="did not return correct number of compiled functions"):
+        engine(chain(1), Lazy())
+
+
+def test_bodies_are_partitioned():
+    body = helper.make_graph([helper.make_node("Relu", ["x"], ["t"], name="inner")], "then", [], [info("t")])
+    other = helper.make_graph([helper.make_node("Sigmoid", ["x"], ["e"], name="outer")], "else", [], [info("e")])
+    proto = model([helper.make_node("If", ["c"], ["y"], name="if", then_branch=body, else_branch=other)],
+                  [info("c", TensorProto.BOOL, ()), "x"], ["y"])
+    e = engine(proto, Doubling())
+    assert e.explain()["inner"].provider == "DoublingExecutionProvider"
+    assert e.explain()["outer"].provider == "CPUExecutionProvider"
+    assert e.explain()["if"].provider == "CPUExecutionProvider"
+    np.testing.assert_array_equal(e.run(None, {"c": np.array(True), "x": X})[0], np.maximum(X, 0) * 2)
+    np.testing.assert_allclose(e.run(None, {"c": np.array(False), "x": X})[0], 1 / (1 + np.exp(-X)), rtol=1e-6)
+
+
+def test_fallback_as_an_error():
+    with pytest.raises(Fail, match="2 of 5 nodes fell back") as caught:
+        engine(diamond(), Fusing(), fallback="error")
+    assert "FusingExecutionProvider: Sigmoid is not mine" in caught.value.found
+    assert engine(chain(2), Fusing(), fallback="error").explain().providers == {"FusingExecutionProvider": 2}
+
+
+def test_fallback_as_a_warning(caplog):
+    engine(diamond(), Fusing(), fallback="warn")
+    assert "2 of 5 nodes fell back" in caplog.text
+
+
+def test_options_are_declared():
+    with pytest.raises(InvalidArgument, match="has no option 'sclae'") as caught:
+        Fusing({"sclae": "2"})
+    assert caught.value.expected == "scale, quiet"
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        Fusing({"quiet": "maybe"})
+    assert Fusing({"scale": 3}).settings == {"scale": 3.0, "quiet": False}
+
+
+def test_registration():
+    providers.register(Fusing)
+    try:
+        assert "FusingExecutionProvider" in providers.available()
+        assert providers.available()[-1] == "CPUExecutionProvider"
+        assert isinstance(providers.create("FusingExecutionProvider", {"scale": "2"}), Fusing)
+        with pytest.raises(Fail, match="has already been registered"):
+            providers.register(type("Other", (ExecutionProvider,), {"name": Fusing.name}))
+    finally:
+        providers.unregister(Fusing.name)
+    with pytest.raises(InvalidArgument, match="Unknown Provider Type"):
+        providers.create(Fusing.name)
+    with pytest.raises(InvalidArgument, match="a class with a name"):
+        providers.register(int)
+
+
+def test_a_provider_that_cannot_work_here_is_not_available():
+    class Absent(ExecutionProvider):
+        name = "AbsentExecutionProvider"
+
+        @classmethod
+        def probe(cls):
+            return No("no such device")
+
+    providers.register(Absent)
+    try:
+        assert Absent.name not in providers.available()
+        with pytest.raises(EPFail, match="no such device"):
+            providers.create(Absent.name)
+    finally:
+        providers.unregister(Absent.name)
+
+
+def test_run_hooks():
+    seen = []
+
+    class Hooked(Doubling):
+        name = "HookedExecutionProvider"
+
+        def on_run_start(self):
+            seen.append("start")
+
+        def on_run_end(self):
+            seen.append("end")
+
+    engine(chain(1), Hooked()).run(None, {"v0": X})
+    assert seen == ["start", "end"]
+
+
+def test_null_provider_computes_nothing():
+    e = engine(chain(3), providers.create("NullExecutionProvider"))
+    np.testing.assert_array_equal(e.run(None, {"v0": X})[0], np.zeros_like(X))
+    assert e.explain().providers == {"NullExecutionProvider": 3}
+
+
+def test_nobody_takes_it():
+    from orthrus.ops import define
+
+    define.define(lambda x: x, name="Nothing", domain="test.partition")
+    proto = model([helper.make_node("Nothing", ["x"], ["y"], domain="test.partition", name="n")], ["x"], ["y"],
+                  domains={"test.partition": 1})
+    e = engine(proto)
+    try:
+        np.testing.assert_array_equal(e.run(None, {"x": X})[0], X)
+    finally:
+        define.forget("test.partition", "Nothing")
+    with pytest.raises((Fail, NotImplementedFail)):
+        engine(proto)
