@@ -1,0 +1,228 @@
+"""The steps of a graph, in order, over numbered slots."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import EPFail
+from ..ir import Graph, No, Node, Type, Value
+from ..kernels import Kernel
+from ..partition import Part, Placement
+from ..providers.base import ExecutionProvider
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Step:
+    """One kernel call: `run(*[slots[i] for i in reads])` fills `writes` (-1: nobody reads it), then `frees` are let go.
+
+    A `control` step runs bodies: its `run` takes the run's context first, and its reads end with the bodies' captures.
+    """
+
+    run: Callable[..., Any]
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    frees: tuple[int, ...]
+    part: Part
+    kernel: Kernel
+    control: tuple[Program, ...] = ()
+
+    @property
+    def node(self) -> Node:
+        return self.part.nodes[0]
+
+
+Code = list[tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], tuple[int, ...], bool, Step]]
+
+
+def code(steps: Sequence[Step]) -> Code:
+    """`steps` as the executors' tuples (run, reads, writes, frees, control, step)."""
+    return [(s.run, s.reads, s.writes, s.frees, bool(s.control), s) for s in steps]
+
+
+class Program:
+    """A compiled graph: steps over slots. `template` holds the constants in their slots, slot 0 the absent value."""
+
+    def __init__(self, graph: Graph, template: list[Any], slots: dict[Value, int]) -> None:
+        self.graph, self.template, self.slots = graph, template, slots
+        self.inputs = [slots[v] for v in graph.inputs]
+        self.outputs = [slots[v] for v in graph.outputs]
+        self.captures: list[int] = []
+        self.steps: list[Step] = []
+        self.code: Code = []
+
+    def __str__(self) -> str:
+        return "\n".join(
+            f"{i:4} {str(s.part):<28} {s.kernel.name:<24} {list(s.reads)} -> {list(s.writes)}  free {list(s.frees)}"
+            for i, s in enumerate(self.steps))
+
+    @property
+    def fixed(self) -> set[int]:
+        """Slots no step may free: the absent value, the constants and what comes in."""
+        constants = (i for value, i in self.slots.items() if value.const is not None)
+        return {0, *constants, *self.inputs, *self.captures}
+
+    def finish(self, steps: Sequence[Step]) -> None:
+        """Set the steps, each slot freed after its last reader."""
+        self.steps = freed(steps, {*self.outputs, *self.fixed})
+        self.code = code(self.steps)
+
+    def pruned(self, outputs: Sequence[int]) -> list[Step]:
+        """The steps that `outputs` need."""
+        needed, kept = set(outputs), list[Step]()
+        for step in reversed(self.steps):
+            if needed.intersection(step.writes):
+                needed.update(step.reads)
+                kept.append(step)
+        return freed(kept[::-1], {*outputs, *self.fixed})
+
+
+class Body:
+    """A body of control flow bound to its captures for the length of one step: `body(*inputs)` gives its outputs."""
+
+    __slots__ = ("program", "captured", "context")
+
+    def __init__(self, program: Program, captured: Sequence[Any], context: Any) -> None:
+        self.program, self.captured, self.context = program, captured, context
+
+    @property
+    def n_inputs(self) -> int:
+        return len(self.program.inputs)
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.program.outputs)
+
+    @property
+    def output_types(self) -> list[Type | None]:
+        return [v.type for v in self.program.graph.outputs]
+
+    def __call__(self, *inputs: Any) -> list[Any]:
+        program = self.program
+        slots = program.template.copy()
+        for i, value in zip(program.captures, self.captured, strict=True):
+            slots[i] = value
+        for i, value in zip(program.inputs, inputs, strict=False):
+            slots[i] = value
+        self.context.execute(program.code, slots)
+        return [slots[i] for i in program.outputs]
+
+
+class _Slots:
+    """Numbers values as they are met, their constants beside them."""
+
+    def __init__(self) -> None:
+        self.of: dict[Value, int] = {}
+        self.template: list[Any] = [None]
+
+    def __call__(self, value: Value | None) -> int:
+        if value is None:
+            return 0
+        if value not in self.of:
+            self.of[value] = len(self.template)
+            self.template.append(value.const)
+        return self.of[value]
+
+
+def build(placement: Placement, providers: Sequence[ExecutionProvider]) -> Program:
+    """Compile every part and number every value. Raises EPFail where a provider gives the wrong number of kernels."""
+    by_name = {provider.name: provider for provider in providers}
+    graph, slot = placement.graph, _Slots()
+    captured = graph.captures() if graph.outer is not None else []
+    for value in (*graph.inputs, *captured):
+        slot(value)
+    steps: list[Step] = []
+    for part in placement.parts:
+        kernels = _compiled(by_name[part.provider], part)
+        if part.fused:
+            steps.append(_step(part, kernels[0], part.inputs, part.outputs, slot))
+            continue
+        for node, made in zip(part.nodes, kernels, strict=True):
+            alone = part if len(part.nodes) == 1 else Part(part.provider, [node], [], [])
+            if any(True for _ in node.bodies()):
+                steps.append(_control_step(alone, node, placement, providers, slot))
+            else:
+                steps.append(_step(alone, made, node.inputs, node.outputs, slot))
+    for value in graph.outputs:
+        slot(value)
+    program = Program(graph, slot.template, slot.of)
+    program.captures = [slot(v) for v in captured]
+    program.finish(steps)
+    return program
+
+
+def _compiled(provider: ExecutionProvider, part: Part) -> list[Kernel]:
+    kernels = list(provider.compile(part))
+    expected = 1 if part.fused else len(part.nodes)
+    good = [k for k in kernels if isinstance(k, Kernel)]
+    if len(good) != expected or len(kernels) != expected:
+        refusal = next((k.reason for k in kernels if isinstance(k, No)), f"{len(kernels)} results")
+        raise EPFail(f"{provider.name} did not return correct number of compiled functions", node=part, found=refusal,
+                     expected=f"{expected} of type Kernel",
+                     cure="compile(part) returns one Kernel for a fused part, else one per node")
+    return good
+
+
+def _step(part: Part, made: Kernel, reads: Sequence[Value | None], writes: Sequence[Value | None], slot: _Slots) -> Step:
+    sources = tuple(slot(v) for v in reads)
+    while sources and sources[-1] == 0:
+        sources = sources[:-1]
+    return Step(made.run, sources, _targets(writes, slot), (), part, made)
+
+
+def _targets(writes: Sequence[Value | None], slot: _Slots) -> tuple[int, ...]:
+    return tuple(-1 if v is None or v.dead else slot(v) for v in writes)
+
+
+def _control_step(part: Part, node: Node, placement: Placement, providers: Sequence[ExecutionProvider], slot: _Slots
+                  ) -> Step:
+    plans: list[tuple[str, int | None, Program, int]] = []
+    reads = [slot(v) for v in node.inputs]
+    plain: dict[str, Any] = {}
+    for key, attr in node.attrs.items():
+        graphs = attr if isinstance(attr, list) and attr and isinstance(attr[0], Graph) else [attr]
+        if not isinstance(graphs[0], Graph):
+            plain[key] = attr
+            continue
+        for i, body in enumerate(graphs):
+            outer = body.captures()
+            plans.append((key, i if graphs is attr else None, build(placement.bodies[body], providers), len(outer)))
+            reads += [slot(v) for v in outer]
+    run = _control_run(node, plain, plans)
+    kernel = Kernel(run, f"control {node.op_type}")
+    return Step(run, tuple(reads), _targets(node.outputs, slot), (), part, kernel, tuple(p[2] for p in plans))
+
+
+def _control_run(node: Node, plain: dict[str, Any], plans: Sequence[tuple[str, int | None, Program, int]]
+                 ) -> Callable[..., Any]:
+    op, count = node.op, len(node.inputs)
+    names = {key for key, *_ in plans}
+    fixed = {k: v for k, v in op.with_defaults({**plain, **dict.fromkeys(names)}).items()
+             if k in op.attributes and k not in names}
+    if "n_outputs" in op.runtime:
+        fixed["n_outputs"] = len(node.outputs)
+
+    def run(context: Any, *values: Any) -> Any:
+        bodies: dict[str, Any] = {}
+        at = count
+        for key, index, program, size in plans:
+            body = Body(program, values[at:at + size], context)
+            at += size
+            if index is None:
+                bodies[key] = body
+            else:
+                bodies.setdefault(key, []).append(body)
+        return op.body(*values[:count], **fixed, **bodies)
+    return run
+
+
+def freed(steps: Sequence[Step], kept: set[int]) -> list[Step]:
+    """`steps` with each slot freed after its last reader, but those in `kept`."""
+    out, seen = list[Step](), set(kept)
+    for step in reversed(steps):
+        touched = {*step.reads, *step.writes} - {-1}
+        frees = tuple(sorted(touched - seen))
+        seen |= touched
+        out.append(Step(step.run, step.reads, step.writes, frees, step.part, step.kernel, step.control))
+    return out[::-1]

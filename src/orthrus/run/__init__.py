@@ -1,0 +1,1 @@
+"""Plan in, outputs out: feeds are checked, steps executed, results handed over."""

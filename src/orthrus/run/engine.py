@@ -1,0 +1,297 @@
+"""The six verbs in a row: a model goes in, and an object comes out that runs it.
+
+`Engine` is what every public surface stands on. It holds the optimized graph, where each node was placed and why, and a
+program with a plan per tuple of input shapes. It may run on many threads at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .. import load as loading
+from ..errors import Fail, InvalidArgument
+from ..ir import Graph, ModelInfo, TensorType, Type, Value
+from ..limits import DEFAULT, Deadline, Limits, using
+from ..ops.infer import infer_graph
+from ..optimize import optimize
+from ..partition import partition
+from ..plan import Arena, Code, Program, build, code, plan_arena
+from ..providers import CPUExecutionProvider, ExecutionProvider
+from .executor import Context, ParallelExecutor, execute, execute_traced
+from .explain import Explanation, explain
+from .feeds import entry
+
+log = logging.getLogger("orthrus")
+PLANS = 16
+"""Input-shape tuples an engine keeps a plan for; the least recently used goes first."""
+
+
+@dataclass
+class Config:
+    """How an engine is made. `level`, `skip`: see `optimize`. `fallback`: what a node on the CPU provider is when another
+    provider was asked for: "allow", "warn" or "error". Paths are strings, threads 0 for as many as there are cores."""
+
+    providers: list[ExecutionProvider] = field(default_factory=list)
+    level: int = 99
+    skip: frozenset[str] = frozenset()
+    limits: Limits = DEFAULT
+    free_dims: dict[str, int] = field(default_factory=dict)
+    free_denotations: dict[str, int] = field(default_factory=dict)
+    initializers: dict[str, np.ndarray] = field(default_factory=dict)
+    external_initializers: dict[str, np.ndarray] = field(default_factory=dict)
+    external_root: str | None = None
+    parallel: bool = False
+    inter_op_threads: int = 0
+    intra_op_threads: int = 0
+    fallback: str = "allow"
+    optimized_model_path: str = ""
+    profile: bool = False
+    memory_pattern: bool = True
+    memory_reuse: bool = True
+    entries: dict[str, str] = field(default_factory=dict)
+
+
+class _Fetch:
+    """The steps for one choice of outputs, and their plans by input shapes."""
+
+    __slots__ = ("outputs", "steps", "code", "plans", "seen")
+
+    def __init__(self, program: Program, outputs: Sequence[int]) -> None:
+        self.outputs = outputs
+        whole = set(outputs) == set(program.outputs)
+        self.steps = program.steps if whole else program.pruned(outputs)
+        self.code: Code = program.code if whole else code(self.steps)
+        self.plans: OrderedDict[tuple[Any, ...], _Plan | None] = OrderedDict()
+        self.seen: tuple[Any, ...] | None = None
+
+
+class _Plan:
+    """An arena and the blocks that are not in use."""
+
+    __slots__ = ("arena", "idle")
+
+    def __init__(self, arena: Arena) -> None:
+        self.arena, self.idle = arena, list[tuple[list[Any], np.ndarray]]()
+
+    def take(self) -> tuple[list[Any], np.ndarray]:
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return self.arena.instance()
+
+
+class Engine:
+    """A model, ready to run. Raises what loading, placing and compiling raise; see `errors`."""
+
+    def __init__(self, source: Any, config: Config) -> None:
+        self.config = config
+        self.timings: dict[str, float] = {}
+        with using(config.limits):
+            self._make(source)
+
+    def _make(self, source: Any) -> None:
+        config = self.config
+        graph = self._timed("load", lambda: loading.load(
+            source, limits=config.limits, external_root=config.external_root,
+            initializers={**config.initializers, **config.external_initializers}))
+        if config.free_dims or config.free_denotations:
+            _fix_dimensions(graph, config.free_dims)
+        self.graph: Graph = graph
+        self.info: ModelInfo = graph.info
+        self.overridable: list[Value] = [v for v in graph.inputs if v.const is not None]
+        self.inputs: list[Value] = [_described(v) for v in graph.inputs if v.const is None]
+        self.outputs: list[Value] = [_described(v) for v in graph.outputs]
+        self.journal = self._timed("optimize", lambda: optimize(graph, config.level, config.skip, limits=config.limits))
+        asked = [p.name for p in config.providers]
+        self.providers = list(config.providers)
+        if CPUExecutionProvider.name not in asked:
+            self.providers.append(CPUExecutionProvider())
+        self.placement = self._timed("partition", lambda: partition(graph, self.providers))
+        self._check_fallback(asked)
+        if config.optimized_model_path:
+            loading.save(graph, config.optimized_model_path)
+        self.program: Program = self._timed("compile", lambda: build(self.placement, self.providers))
+        self._names = [v.name for v in self.outputs]
+        self._slot_of = dict(zip(self._names, self.program.outputs, strict=True))
+        self._required = [v.name for v in self.inputs]
+        self._entries = {v.name: (slot, entry(v)) for v, slot in zip(graph.inputs, self.program.inputs, strict=True)}
+        self._fetches: dict[tuple[str, ...] | None, _Fetch] = {None: _Fetch(self.program, self.program.outputs)}
+        self._parallel = ParallelExecutor(config.inter_op_threads, config.limits) if config.parallel else None
+        self._constants = {id(_root(v)) for v in self.program.template if isinstance(v, np.ndarray)}
+        self._hooks = [p for p in self.providers if type(p).on_run_start is not ExecutionProvider.on_run_start
+                       or type(p).on_run_end is not ExecutionProvider.on_run_end]
+        self._arena = config.memory_pattern and config.memory_reuse and not config.parallel and all(
+            p.settings.get("use_arena", True) for p in self.providers)
+
+    def _timed(self, name: str, stage: Any) -> Any:
+        start = time.perf_counter()
+        made = stage()
+        self.timings[name] = time.perf_counter() - start
+        return made
+
+    def _check_fallback(self, asked: Sequence[str]) -> None:
+        """Warn or fail where a node that another provider was asked for runs on the CPU provider."""
+        preferred = [name for name in asked if name != CPUExecutionProvider.name]
+        if not preferred or self.config.fallback == "allow":
+            return
+        fallen = [node for part in self.placement.parts if part.provider == CPUExecutionProvider.name
+                  for node in part.nodes if not any(True for _ in node.bodies())]
+        if not fallen:
+            return
+        reasons = "; ".join(f"{node}: " + ", ".join(map(str, self.placement.refusals[node])) for node in fallen[:8])
+        text = (f"{len(fallen)} of {len(self.graph.nodes)} nodes fell back to the CPU provider although "
+                f"{', '.join(preferred)} was asked for")
+        if self.config.fallback == "error":
+            raise Fail(text, node=fallen[0], found=reasons, cure="fallback='allow', or change what the reasons name")
+        log.warning("%s: %s", text, reasons)
+
+    def run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None = None,
+            record: list[Any] | None = None) -> list[Any]:
+        """Run once. `output_names` None or empty: all outputs.
+
+        Raises ValueError for a missing feed, InvalidArgument for a feed or an output name that does not fit, and the
+        error of a step that fails. `record` receives what `execute_traced` notes.
+        """
+        if not output_names:
+            fetch = self._fetches[None]
+        else:
+            key = tuple(output_names)
+            found = self._fetches.get(key)
+            fetch = found if found is not None else self._new_fetch(key)
+        for name in self._required:
+            if name not in feeds:
+                missing = [n for n in self._required if n not in feeds]
+                raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(feeds)}).")
+        values, shapes = [], []
+        entries = self._entries
+        for name, given in feeds.items():
+            known = entries.get(name)
+            if known is None:
+                raise InvalidArgument(f"Invalid input name: {name}", expected=", ".join(entries),
+                                      cure="feed only what session.get_inputs() lists")
+            value = known[1](given)
+            values.append((known[0], value))
+            shapes.append(getattr(value, "shape", None))
+        limits = self.config.limits
+        plan = self._plan(fetch, tuple(shapes), feeds) if self._arena else None
+        if plan is None:
+            slots, block, steps = self.program.template.copy(), None, fetch.code
+        else:
+            instance = plan.take()
+            slots, block, steps = instance[0].copy(), instance[1], plan.arena.code
+        for slot, value in values:
+            slots[slot] = value
+        for provider in self._hooks:
+            provider.on_run_start()
+        context = Context(deadline or Deadline(limits.run_timeout), limits.max_total_bytes, record)
+        try:
+            with using(limits), np.errstate(all="ignore"):
+                if record is not None:
+                    execute_traced(steps, slots, context)
+                elif self._parallel is not None:
+                    self._parallel.execute(steps, slots, context)
+                else:
+                    execute(steps, slots, context)
+        finally:
+            for provider in self._hooks:
+                provider.on_run_end()
+        foreign = self._constants | {id(_root(v)) for _, v in values if isinstance(v, np.ndarray)}
+        if block is not None:
+            foreign.add(id(block))
+        results = [_handed_over(slots[i], foreign) for i in fetch.outputs]
+        if plan is not None and len(plan.idle) < 4:
+            plan.idle.append(instance)
+        return results
+
+    def _new_fetch(self, names: tuple[str, ...]) -> _Fetch:
+        for name in names:
+            if name not in self._slot_of:
+                raise InvalidArgument(f"Invalid output name:{name}", expected=", ".join(self._names),
+                                      cure="ask only for what session.get_outputs() lists")
+        if len(self._fetches) > 256:
+            self._fetches = {None: self._fetches[None]}
+        self._fetches[names] = fetch = _Fetch(self.program, [self._slot_of[n] for n in names])
+        return fetch
+
+    def _plan(self, fetch: _Fetch, shapes: tuple[Any, ...], feeds: dict[str, Any]) -> _Plan | None:
+        """The plan for these shapes, made when they come a second time in a row."""
+        if shapes in fetch.plans:
+            return fetch.plans[shapes]
+        if fetch.seen != shapes:
+            fetch.seen = shapes
+            return None
+        types: dict[Value, Type] = {}
+        for value in self.graph.inputs:
+            given = feeds.get(value.name)
+            if isinstance(value.type, TensorType) and hasattr(given, "shape"):
+                types[value] = TensorType(value.type.elem, tuple(given.shape))
+        arena = plan_arena(self.program, fetch.steps, fetch.outputs, types)
+        fetch.plans[shapes] = plan = None if arena is None else _Plan(arena)
+        while len(fetch.plans) > PLANS:
+            fetch.plans.popitem(last=False)
+        return plan
+
+    def explain(self) -> Explanation:
+        """Per node: which provider and kernel took it, and why each provider before it did not."""
+        return explain(self.placement, self.program, self.journal, self.timings)
+
+    def assignments(self) -> list[tuple[str, list[tuple[str, str, str]]]]:
+        """(provider, [(domain, operator, node name), ...]) for each provider that took nodes."""
+        taken: dict[str, list[tuple[str, str, str]]] = {}
+        for part in self.placement.parts:
+            taken.setdefault(part.provider, []).extend((n.domain, n.op_type, n.name) for n in part.nodes)
+        return list(taken.items())
+
+    def close(self) -> None:
+        """Let go of threads and memory; a later run raises Fail."""
+        if self._parallel is not None:
+            self._parallel.close()
+        self._fetches = {}
+
+
+def _described(value: Value) -> Value:
+    """A copy of name and type that optimization does not touch."""
+    return Value(value.name, value.type)
+
+
+def _fix_dimensions(graph: Graph, dims: dict[str, int]) -> None:
+    def fixed(value: Value | None) -> None:
+        if value is not None and isinstance(value.type, TensorType) and value.type.shape is not None:
+            shape = tuple(dims.get(d, d) if isinstance(d, str) else d for d in value.type.shape)
+            value.type = TensorType(value.type.elem, shape)
+
+    for value in graph.inputs:
+        fixed(value)
+    for node in graph.walk():
+        for out in node.outputs:
+            fixed(out)
+            if out is not None:
+                out.content = None
+    infer_graph(graph)
+
+
+def _root(array: Any) -> Any:
+    """The object whose memory `array` looks at."""
+    while (base := getattr(array, "base", None)) is not None:
+        array = base
+    return array
+
+
+def _handed_over(value: Any, foreign: set[int]) -> Any:
+    """`value` for the caller to keep and to write on: copied where its memory is a feed's, a constant's or the arena's."""
+    if type(value) is np.ndarray:
+        if value.base is None and id(value) not in foreign and value.flags.writeable:
+            return value
+        return value.copy() if id(_root(value)) in foreign or not value.flags.writeable else value
+    if isinstance(value, list):
+        return [_handed_over(v, foreign) for v in value]
+    return value
+
+

@@ -1,0 +1,211 @@
+"""Plan in, arrays out: the executors, and the error a failing step becomes.
+
+An executor takes a program's code and a list of slots and fills the slots. All of them let go of what is dead, count the
+bytes they hold, and stop between two steps when told to.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+import numpy as np
+
+from .. import errors
+from ..ir import shape_text, type_of
+from ..limits import Deadline, Limits, using
+from ..plan import Code, Step
+
+_ndarray = np.ndarray
+
+
+class Context:
+    """One run: when it has to stop, how much it may hold, and which executor runs bodies."""
+
+    __slots__ = ("deadline", "room", "limit", "record")
+
+    def __init__(self, deadline: Deadline | None, limit: int, record: list[Any] | None = None) -> None:
+        self.deadline, self.limit, self.room, self.record = deadline, limit, limit, record
+
+    def execute(self, code: Code, slots: list[Any]) -> None:
+        """Run a body of control flow inside this run."""
+        room = self.room
+        (execute if self.record is None else execute_traced)(code, slots, self)
+        self.room = room
+
+
+def execute(code: Code, slots: list[Any], context: Context) -> None:
+    """Run `code` in order. Raises the error of the step that failed, with the step's node in it."""
+    check = None if context.deadline is None else context.deadline.check
+    for run, reads, writes, frees, control, step in code:
+        if check is not None:
+            check()
+        try:
+            y = run(context, *[slots[i] for i in reads]) if control else run(*[slots[i] for i in reads])
+            if len(writes) == 1:
+                if type(y) is not _ndarray:
+                    y = _single(y)
+                slots[writes[0]] = y
+                if type(y) is _ndarray and y.base is None:
+                    context.room -= y.nbytes
+            else:
+                _spread(y, writes, slots, context)
+        except Exception as error:
+            raise failure(step, error, [slots[i] for i in reads]) from error
+        if context.room < 0:
+            raise _over(step, context)
+        for i in frees:
+            if type(dead := slots[i]) is _ndarray and dead.base is None:
+                context.room += dead.nbytes
+            slots[i] = None
+    slots[0] = None
+
+
+def execute_traced(code: Code, slots: list[Any], context: Context) -> None:
+    """As `execute`, with a record per step: (step, start ns, end ns, input types, output types)."""
+    record = context.record
+    assert record is not None
+    for entry in code:
+        reads, writes, step = entry[1], entry[2], entry[5]
+        given = [_described(slots[i]) for i in reads if i]
+        start = time.perf_counter_ns()
+        execute([(*entry[:3], (), *entry[4:])], slots, context)
+        record.append((step, start, time.perf_counter_ns(), given, [_described(slots[i]) for i in writes if i > 0]))
+        for i in entry[3]:
+            slots[i] = None
+
+
+def _described(value: Any) -> Any:
+    try:
+        return None if value is None else type_of(value)
+    except TypeError:
+        return None
+
+
+def _single(value: Any) -> Any:
+    """The one output of a step, from what its kernel gave."""
+    if type(value) is tuple:
+        value = value[0]
+    return np.asarray(value) if isinstance(value, np.generic | int | float | bool) else value
+
+
+def _spread(values: Any, writes: tuple[int, ...], slots: list[Any], context: Context) -> None:
+    if len(writes) == 0:
+        return
+    if type(values) is not tuple:
+        values = tuple(values) if isinstance(values, list) else (values,)
+    if len(values) < len(writes):
+        raise ValueError(f"the kernel gave {len(values)} outputs, the node has {len(writes)}")
+    for i, value in zip(writes, values, strict=False):
+        if i >= 0:
+            slots[i] = value = np.asarray(value) if isinstance(value, np.generic | int | float | bool) else value
+            if type(value) is _ndarray and value.base is None:
+                context.room -= value.nbytes
+
+
+def _over(step: Step, context: Context) -> Exception:
+    return errors.Fail("the run would hold more memory than it may", node=step.node,
+                       found=f"over {context.limit} bytes of intermediate results",
+                       expected=f"at most {context.limit} bytes", cure="raise Limits.max_total_bytes, or feed less at once")
+
+
+_KEPT = tuple(kind for kind in errors.ALL if kind is not errors.Fail)
+
+
+def failure(step: Step, error: Exception, inputs: list[Any]) -> Exception:
+    """What a step's exception becomes: the same class where it is one of ours, else Fail, and the node named."""
+    text = getattr(error, "text", None)
+    if text is not None and text.startswith(("Exiting", "Non-zero status code")):
+        return error
+    node = step.node
+    if isinstance(error, MemoryError):
+        text = f"Failed to allocate memory: {error}"
+    name = str(step.part) if step.part.fused else node.name
+    message = (f"Non-zero status code returned while running {node.op_type} node. Name:'{name}' "
+               f"Status Message: {text if text is not None else str(error) or type(error).__name__}")
+    found = getattr(error, "found", None) or ", ".join(
+        "absent" if v is None else shape_text(t) if (t := _described(v)) is not None else type(v).__name__ for v in inputs)
+    kind: Any = type(error) if isinstance(error, _KEPT) else errors.Fail
+    return kind(message, node=node, found=found, expected=getattr(error, "expected", None),
+                cure=getattr(error, "cure", None))
+
+
+class ParallelExecutor:
+    """Runs steps whose inputs are ready on `threads` threads. Threads start with the first run, not before."""
+
+    def __init__(self, threads: int, limits: Limits) -> None:
+        self.threads, self.limits = threads or max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity")
+                                                   else os.cpu_count() or 2), limits
+        self._pool: ThreadPoolExecutor | None = None
+        self._pid = 0
+        self._lock = threading.Lock()
+
+    def pool(self) -> ThreadPoolExecutor:
+        """The pool; a forked child gets one of its own."""
+        with self._lock:
+            if self._pool is None or self._pid != os.getpid():
+                self._pool = ThreadPoolExecutor(self.threads, "orthrus-inter-op")
+                self._pid = os.getpid()
+            return self._pool
+
+    def close(self) -> None:
+        if self._pool is not None and self._pid == os.getpid():
+            self._pool.shutdown(wait=False)
+        self._pool = None
+
+    def execute(self, code: Code, slots: list[Any], context: Context) -> None:
+        """Run `code`, every step as soon as the steps it reads from are done."""
+        waits, readers = _dependencies(code)
+        ready = [i for i, count in enumerate(waits) if not count]
+        readers_left = [0] * len(slots)
+        for _, reads, *_ in code:
+            for s in set(reads):
+                readers_left[s] += 1
+        freeable = {s for *_, frees, _control, _step in code for s in frees}
+        pool, running = self.pool(), dict[Future[None], int]()
+        error: BaseException | None = None
+        while ready or running:
+            while ready and error is None:
+                i = ready.pop()
+                running[pool.submit(self._step, code[i], slots, context)] = i
+            if not running:
+                break
+            done, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in done:
+                i = running.pop(future)
+                if (failed := future.exception()) is not None:
+                    error = error or failed
+                    continue
+                for s in set(code[i][1]):
+                    readers_left[s] -= 1
+                    if not readers_left[s] and s in freeable:
+                        slots[s] = None
+                for reader in readers[i]:
+                    waits[reader] -= 1
+                    if not waits[reader]:
+                        ready.append(reader)
+            if error is not None:
+                ready.clear()
+        if error is not None:
+            raise error
+
+    def _step(self, entry: Any, slots: list[Any], context: Context) -> None:
+        with using(self.limits), np.errstate(all="ignore"):
+            execute([(*entry[:3], (), *entry[4:])], slots, Context(context.deadline, context.limit))
+
+
+def _dependencies(code: Code) -> tuple[list[int], list[list[int]]]:
+    maker = {s: i for i, entry in enumerate(code) for s in entry[2] if s > 0}
+    waits, readers = [0] * len(code), [list[int]() for _ in code]
+    for i, entry in enumerate(code):
+        for source in {maker[s] for s in entry[1] if s in maker}:
+            waits[i] += 1
+            readers[source].append(i)
+    return waits, readers
+
+
+Executor = Callable[[Code, list[Any], Context], None]

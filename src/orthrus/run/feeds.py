@@ -1,0 +1,156 @@
+"""The door of a run: every fed value is checked against its declared input, and brought into the form kernels take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import InvalidArgument
+from ..ir import (
+    ElementType,
+    MapType,
+    OptionalType,
+    SequenceType,
+    SparseArray,
+    SparseTensorType,
+    TensorType,
+    Type,
+    Value,
+    element_of,
+    type_of,
+)
+
+CONFIG_CURE = "feed an array as session.get_inputs() describes it"
+
+
+def entry(value: Value) -> Callable[[Any], Any]:
+    """The check for one input: a function from what was fed to what the kernels get.
+
+    An input declared as a scalar takes any shape, as in onnxruntime, which cannot tell it from one of unknown rank.
+    """
+    kind = value.type
+    if isinstance(kind, TensorType) and kind.elem is not None:
+        return _tensor_entry(value.name, kind)
+    return lambda given: admit(value.name, given, kind)
+
+
+def _tensor_entry(name: str, kind: TensorType) -> Callable[[Any], Any]:
+    assert kind.elem is not None
+    dtype = kind.elem.numpy
+    rank = len(kind.shape) if kind.shape else None
+    fixed = [(i, d) for i, d in enumerate(kind.shape or ()) if isinstance(d, int)]
+    ndarray, is_text = np.ndarray, kind.elem is ElementType.STRING
+
+    def check(given: Any) -> Any:
+        if type(given) is ndarray and given.dtype is dtype and not is_text and (rank is None or given.ndim == rank):
+            shape = given.shape
+            for i, d in fixed:
+                if shape[i] != d:
+                    raise _wrong_dims(name, shape, kind)
+            return given
+        return admit(name, given, kind)
+    return check
+
+
+def admit(name: str, given: Any, kind: Type | None) -> Any:
+    """`given` as a run-time value of type `kind`. Raises InvalidArgument where it is none, RuntimeError for a foreign object."""
+    if given is None or kind is None:
+        return given
+    if isinstance(kind, TensorType):
+        return _admit_tensor(name, given, kind)
+    if isinstance(kind, OptionalType):
+        return admit(name, given, kind.elem)
+    if isinstance(kind, SequenceType):
+        if not isinstance(given, list | tuple):
+            raise InvalidArgument(f"Unexpected input data type. Actual: ({_actual(given)}) , expected: ({kind})",
+                                  node=f"input {name}", cure="feed a list with one entry per element of the sequence")
+        return [admit(f"{name}[{i}]", v, kind.elem) for i, v in enumerate(given)]
+    if isinstance(kind, MapType):
+        if not isinstance(given, dict):
+            raise InvalidArgument(f"Unexpected input data type. Actual: ({_actual(given)}) , expected: ({kind})",
+                                  node=f"input {name}", cure="feed a dict")
+        return given
+    if isinstance(kind, SparseTensorType) and not isinstance(given, SparseArray):
+        raise InvalidArgument(f"Unexpected input data type. Actual: ({_actual(given)}) , expected: ({kind})",
+                              node=f"input {name}", cure="feed an orthrus.SparseTensor")
+    return given
+
+
+def _actual(given: Any) -> str:
+    try:
+        return str(type_of(given))
+    except TypeError:
+        return type(given).__name__
+
+
+def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
+    assert kind.elem is not None
+    dtype = kind.elem.numpy
+    if isinstance(given, str | bytes | dict) or callable(given):
+        raise RuntimeError(f"Input must be a list of dictionaries or a single numpy array for input '{name}'.")
+    if isinstance(given, list | tuple):
+        try:
+            given = np.asarray(given, dtype)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InvalidArgument(f"the list fed as input {name} is no array of {kind}: {error}",
+                                  cure=CONFIG_CURE) from error
+    if not isinstance(given, np.ndarray):
+        if isinstance(given, np.generic) or not hasattr(given, "__array__"):
+            if isinstance(given, np.generic):
+                given = np.asarray(given)
+            else:
+                raise RuntimeError(f"Unable to handle object of type {type(given)}")
+        else:
+            given = np.asarray(given)
+    if isinstance(given, np.ma.MaskedArray):
+        raise InvalidArgument(f"a masked array was fed as input {name}", cure="feed array.filled(value)")
+    if type(given) is not np.ndarray:
+        given = given.view(np.ndarray)
+    if not given.dtype.isnative:
+        given = given.astype(given.dtype.newbyteorder("="))
+    try:
+        actual = element_of(given.dtype)
+    except TypeError as error:
+        raise RuntimeError(f"Numpy_type {given.dtype.num} can't be converted to MLDataType.") from error
+    if actual is not kind.elem:
+        raise InvalidArgument(
+            f"Unexpected input data type. Actual: (tensor({actual.text})) , expected: (tensor({kind.elem.text}))",
+            node=f"input {name}", found=f"{given.dtype}{list(given.shape)}", expected=str(dtype),
+            cure=f"feed {name} as array.astype({dtype.name!r})")
+    if kind.shape:
+        if given.ndim != len(kind.shape):
+            raise InvalidArgument(
+                f"Invalid rank for input: {name} Got: {given.ndim} Expected: {len(kind.shape)} Please fix either the "
+                "inputs/outputs or the model.", found=list(given.shape), expected=_dims(kind.shape), cure=CONFIG_CURE)
+        if any(isinstance(d, int) and d != g for d, g in zip(kind.shape, given.shape, strict=True)):
+            raise _wrong_dims(name, given.shape, kind)
+    if kind.elem is ElementType.STRING:
+        return _strings(name, given)
+    return given if given.dtype is dtype else given.view(dtype) if given.dtype == dtype else given
+
+
+def _strings(name: str, given: np.ndarray) -> np.ndarray:
+    if given.dtype.kind == "S":
+        given = np.char.decode(given, "utf-8")
+    if given.dtype != object:
+        return given.astype(object)
+    for item in given.ravel():
+        if not isinstance(item, str):
+            raise InvalidArgument(f"Unexpected input data type. Actual: (an object array with {type(item).__name__}) , "
+                                  "expected: (tensor(string))", node=f"input {name}", cure="feed an array of str")
+    return given
+
+
+def _dims(shape: Sequence[Any]) -> str:
+    return "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
+
+
+def _wrong_dims(name: str, shape: Sequence[int], kind: TensorType) -> InvalidArgument:
+    assert kind.shape is not None
+    wrong = "".join(f"\n index: {i} Got: {g} Expected: {d}" for i, (d, g) in enumerate(zip(kind.shape, shape, strict=True))
+                    if isinstance(d, int) and d != g)
+    return InvalidArgument(f"Got invalid dimensions for input: {name} for the following indices{wrong}\n Please fix either "
+                           "the inputs/outputs or the model.", found=list(shape), expected=_dims(kind.shape),
+                           cure="feed the declared shape, or free the dimension in the model")

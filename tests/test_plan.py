@@ -1,0 +1,129 @@
+"""Programs and arenas: lifetimes, places, reuse, and that results do not depend on them."""
+
+import threading
+
+import numpy as np
+import pytest
+from graphs import chain, info, model
+from onnx import helper
+
+from orthrus.run.engine import Config, Engine
+
+BIG = (64, 256)
+
+
+def engine(proto, **config):
+    return Engine(proto.SerializeToString(), Config(level=0, **config))
+
+
+def plan_of(e):
+    """The one arena the engine made."""
+    (fetch,) = e._fetches.values()
+    plans = [p for p in fetch.plans.values() if p is not None]
+    return plans[0].arena
+
+
+def adds(count):
+    """v1 = v0 + v0, v2 = v1 + v1, ..."""
+    nodes = [helper.make_node("Add", [f"v{i}", f"v{i}"], [f"v{i + 1}"]) for i in range(count)]
+    return model(nodes, [info("v0", shape=["N", 256])], [info(f"v{count}", shape=["N", 256])])
+
+
+def test_slots_are_freed_after_their_last_reader():
+    program = engine(chain(4)).program
+    assert [step.frees for step in program.steps] == [(), program.steps[1].reads, program.steps[2].reads,
+                                                      program.steps[3].reads]
+
+
+def test_a_dying_input_gives_its_place():
+    e = engine(adds(5))
+    x = np.ones(BIG, np.float32)
+    for _ in range(3):
+        (y,) = e.run(None, {"v0": x})
+        np.testing.assert_array_equal(y, np.full(BIG, 32, np.float32))
+    arena = plan_of(e)
+    assert len(arena.places) == 4 and arena.size == x.nbytes
+
+
+def test_one_arena_per_shape_bounded_in_number():
+    e = engine(adds(3))
+    for n in range(64, 104):
+        for _ in range(3):
+            (y,) = e.run(None, {"v0": np.ones((n, 256), np.float32)})
+            assert y.shape == (n, 256) and (y == 8).all()
+    (fetch,) = e._fetches.values()
+    assert len(fetch.plans) == 16
+
+
+def test_a_view_keeps_its_memory():
+    """A transposed view of v1 is read after v1's last reader; v1's place may not be taken before."""
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["a"]), helper.make_node("Transpose", ["a"], ["t"], perm=[1, 0]),
+        helper.make_node("Mul", ["x", "x"], ["b"]), helper.make_node("Mul", ["b", "b"], ["c"]),
+        helper.make_node("Add", ["c", "b"], ["d"]), helper.make_node("Add", ["d", "t"], ["y"])]
+    e = engine(model(nodes, [info("x", shape=[128, 128])], [info("y", shape=[128, 128])]))
+    x = np.random.default_rng(0).normal(size=(128, 128)).astype(np.float32)
+    for _ in range(3):
+        np.testing.assert_allclose(e.run(None, {"x": x})[0], x**4 + x**2 + 2 * x.T, rtol=1e-5)
+
+
+def test_outputs_belong_to_the_caller():
+    """Neither a feed, a constant nor the arena is reachable through an output."""
+    nodes = [helper.make_node("Identity", ["x"], ["same"]), helper.make_node("Add", ["x", "w"], ["s"]),
+             helper.make_node("Transpose", ["s"], ["t"]), helper.make_node("Identity", ["w"], ["k"])]
+    w = np.ones((128, 128), np.float32)
+    big = [info(n, shape=[128, 128]) for n in ("same", "t", "k")]
+    e = engine(model(nodes, [info("x", shape=[128, 128])], big, {"w": w}))
+    x = np.zeros((128, 128), np.float32)
+    for _ in range(4):
+        same, t, k = e.run(None, {"x": x})
+        for out in (same, t, k):
+            assert out.flags.writeable
+            out += 5
+        assert (x == 0).all()
+    same, t, k = e.run(None, {"x": x})
+    assert (same == 0).all() and (t == 1).all() and (k == 1).all()
+
+
+def test_fetching_less_runs_less():
+    nodes = [helper.make_node("Relu", ["x"], ["a"], name="r"), helper.make_node("Sigmoid", ["x"], ["b"], name="s")]
+    e = engine(model(nodes, ["x"], ["a", "b"]))
+    e.run(["b"], {"x": np.zeros((2, 3), np.float32)})
+    assert [s.node.name for s in e._fetches[("b",)].steps] == ["s"]
+
+
+@pytest.mark.parametrize("parallel", [False, True])
+def test_many_threads_at_once(parallel):
+    e = engine(adds(6), parallel=parallel, inter_op_threads=2)
+    wrong = []
+
+    def work(k):
+        x = np.full(BIG, k, np.float32)
+        for _ in range(20):
+            if not (e.run(None, {"v0": x})[0] == 64 * k).all():
+                wrong.append(k)
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in range(8)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+    e.close()
+
+
+def test_parallel_equals_sequential():
+    nodes = [helper.make_node("Relu", ["x"], [f"r{i}"]) for i in range(6)]
+    nodes += [helper.make_node("Sum", [f"r{i}" for i in range(6)], ["y"])]
+    proto = model(nodes, ["x"], ["y"])
+    x = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
+    results = [engine(proto, parallel=p).run(None, {"x": x})[0] for p in (False, True)]
+    np.testing.assert_array_equal(*results)
+
+
+def test_a_failing_step_names_its_node_in_both_executors():
+    nodes = [helper.make_node("Reshape", ["x", "shape"], ["y"], name="bad")]
+    proto = model(nodes, ["x", info("shape", 7, [1])], [info("y", shape=None)])
+    for parallel in (False, True):
+        with pytest.raises(Exception, match="Non-zero status code returned while running Reshape node. Name:'bad'"):
+            engine(proto, parallel=parallel).run(None, {"x": np.zeros((2, 3), np.float32), "shape": np.array([4])})
