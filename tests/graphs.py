@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 OPSET = 21
 
 
-def info(name: str, elem: int = TensorProto.FLOAT, shape: Sequence[Any] | None = (2, 3)) -> onnx.ValueInfoProto:
+def info(name: str, elem: int = TensorProto.FLOAT,
+         shape: Sequence[Any] | None = (2, 3)) -> onnx.ValueInfoProto:
     """A graph input or output."""
     return helper.make_tensor_value_info(name, elem, shape)
 
@@ -26,7 +27,7 @@ def model(nodes: Sequence[onnx.NodeProto], inputs: Sequence[Any], outputs: Seque
 
     graph = helper.make_graph(list(nodes), "g", [as_info(v) for v in inputs], [as_info(v) for v in outputs],
                               [numpy_helper.from_array(a, n) for n, a in (initializers or {}).items()])
-    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, v) for d, v in (domains or {}).items())]
+    imports = [helper.make_opsetid(d, v) for d, v in {"": opset, **(domains or {})}.items()]
     made = helper.make_model(graph, opset_imports=imports, **rest)
     made.ir_version = ir_version
     return made

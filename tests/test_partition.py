@@ -1,18 +1,21 @@
 """Capability to parts: priority, reasons, fused parts, control flow, fallback."""
 
-from typing import ClassVar
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
+import onnx
 import pytest
-from graphs import chain, info, model
 from onnx import TensorProto, helper
 
+from graphs import chain, info, model
 from orthrus import providers
 from orthrus.errors import EPFail, Fail, InvalidArgument
 from orthrus.errors import NotImplemented as NotImplementedFail
-from orthrus.ir import No
-from orthrus.kernels import Kernel
-from orthrus.providers import Capability, ExecutionProvider, Option, flag
+from orthrus.ir import No, Node
+from orthrus.kernels import Kernel, OpKernelInfo
+from orthrus.ops import define
+from orthrus.providers import Capability, ExecutionProvider, GraphView, Option, Part, flag
 from orthrus.run.engine import Config, Engine
 
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
@@ -25,7 +28,7 @@ class Doubling(ExecutionProvider):
 
 
 @Doubling.kernel("Relu", since=6)
-def relu_doubled(info):
+def relu_doubled(info: OpKernelInfo) -> Any:
     return lambda x: np.maximum(x, 0) * 2
 
 
@@ -34,17 +37,18 @@ class Fusing(ExecutionProvider):
 
     name = "FusingExecutionProvider"
     fuses = True
-    options: ClassVar = {"scale": Option(float, 1.0, "factor on every result"), "quiet": Option(flag, False, "nothing")}
-    parts: ClassVar[list] = []
+    options: ClassVar = {"scale": Option(float, 1.0, "factor on every result"),
+                         "quiet": Option(flag, False, "nothing")}
+    parts: ClassVar[list[Part]] = []
 
-    def claim(self, node):
+    def claim(self, node: Node) -> No | None:
         return None if node.op_type in ("Relu", "Neg") else No(f"{node.op_type} is not mine")
 
-    def compile(self, part):
+    def compile(self, part: Part) -> Sequence[Kernel | No]:
         self.parts.append(part)
 
-        def run(*arrays):
-            known = dict(zip(part.inputs, arrays, strict=True))
+        def run(*arrays: np.ndarray) -> Any:
+            known: dict[Any, Any] = dict(zip(part.inputs, arrays, strict=True))
             for node in part.nodes:
                 x = known[node.inputs[0]]
                 known[node.outputs[0]] = np.maximum(x, 0) if node.op_type == "Relu" else -x
@@ -54,23 +58,25 @@ class Fusing(ExecutionProvider):
 
 
 @pytest.fixture(autouse=True)
-def _fresh():
+def _fresh() -> None:
     Fusing.parts.clear()
 
 
-def diamond():
+def diamond() -> onnx.ModelProto:
     """y = relu(x) + sigmoid(relu(x)), z = -y: Sigmoid and Add stand between two claimed nodes."""
     return model([
-        helper.make_node("Relu", ["x"], ["r"], name="relu"), helper.make_node("Sigmoid", ["r"], ["s"], name="sig"),
-        helper.make_node("Neg", ["r"], ["m"], name="neg1"), helper.make_node("Add", ["m", "s"], ["y"], name="add"),
+        helper.make_node("Relu", ["x"], ["r"], name="relu"),
+        helper.make_node("Sigmoid", ["r"], ["s"], name="sig"),
+        helper.make_node("Neg", ["r"], ["m"], name="neg1"),
+        helper.make_node("Add", ["m", "s"], ["y"], name="add"),
         helper.make_node("Neg", ["y"], ["z"], name="neg2")], ["x"], ["z", "m"])
 
 
-def engine(proto, *given, **config):
-    return Engine(proto.SerializeToString(), Config(providers=list(given), **config))
+def engine(proto: onnx.ModelProto, *given: ExecutionProvider, **config: Any) -> Engine:
+    return Engine(proto.SerializeToString(), Config(providers=list(given), **{"level": 0, **config}))
 
 
-def test_priority_and_reasons():
+def test_priority_and_reasons() -> None:
     e = engine(chain(1), Fusing(), Doubling())
     assert e.explain()["Relu_0"].provider == "FusingExecutionProvider"
     e = engine(chain(1, "Sigmoid"), Fusing(), Doubling())
@@ -81,11 +87,11 @@ def test_priority_and_reasons():
     assert "not FusingExecutionProvider: Sigmoid is not mine" in str(e.explain())
 
 
-def test_a_registered_kernel_runs():
+def test_a_registered_kernel_runs() -> None:
     np.testing.assert_array_equal(engine(chain(1), Doubling()).run(None, {"v0": X})[0], np.maximum(X, 0) * 2)
 
 
-def test_fused_parts_are_convex_and_named():
+def test_fused_parts_are_convex_and_named() -> None:
     e = engine(diamond(), Fusing({"scale": "1"}))
     z, m = e.run(None, {"x": X})
     r = np.maximum(X, 0)
@@ -97,31 +103,33 @@ def test_fused_parts_are_convex_and_named():
     assert prefix == "FusingExecutionProvider_Fusing" and digest.isdigit() and counters == ["0", "0"]
 
 
-def test_a_cyclic_capability_is_refused():
+def test_a_cyclic_capability_is_refused() -> None:
     class Greedy(Fusing):
         name = "GreedyExecutionProvider"
 
-        def get_capability(self, view):
+        def get_capability(self, view: GraphView) -> list[Capability]:
             return [Capability([n for n in view.nodes if n.op_type in ("Relu", "Neg")], "Greedy")]
 
     with pytest.raises(EPFail, match="would wait for itself"):
         engine(diamond(), Greedy())
 
 
-def test_wrong_number_of_kernels():
+def test_wrong_number_of_kernels() -> None:
     class Lazy(Fusing):
         name = "LazyExecutionProvider"
 
-        def compile(self, part):
+        def compile(self, part: Part) -> Sequence[Kernel | No]:
             return []
 
     with pytest.raises(EPFail, match="did not return correct number of compiled functions"):
         engine(chain(1), Lazy())
 
 
-def test_bodies_are_partitioned():
-    body = helper.make_graph([helper.make_node("Relu", ["x"], ["t"], name="inner")], "then", [], [info("t")])
-    other = helper.make_graph([helper.make_node("Sigmoid", ["x"], ["e"], name="outer")], "else", [], [info("e")])
+def test_bodies_are_partitioned() -> None:
+    relu = helper.make_node("Relu", ["x"], ["t"], name="inner")
+    sigmoid = helper.make_node("Sigmoid", ["x"], ["e"], name="outer")
+    body = helper.make_graph([relu], "then", [], [info("t")])
+    other = helper.make_graph([sigmoid], "else", [], [info("e")])
     proto = model([helper.make_node("If", ["c"], ["y"], name="if", then_branch=body, else_branch=other)],
                   [info("c", TensorProto.BOOL, ()), "x"], ["y"])
     e = engine(proto, Doubling())
@@ -129,22 +137,23 @@ def test_bodies_are_partitioned():
     assert e.explain()["outer"].provider == "CPUExecutionProvider"
     assert e.explain()["if"].provider == "CPUExecutionProvider"
     np.testing.assert_array_equal(e.run(None, {"c": np.array(True), "x": X})[0], np.maximum(X, 0) * 2)
-    np.testing.assert_allclose(e.run(None, {"c": np.array(False), "x": X})[0], 1 / (1 + np.exp(-X)), rtol=1e-6)
+    (y,) = e.run(None, {"c": np.array(False), "x": X})
+    np.testing.assert_allclose(y, 1 / (1 + np.exp(-X)), rtol=1e-6)
 
 
-def test_fallback_as_an_error():
+def test_fallback_as_an_error() -> None:
     with pytest.raises(Fail, match="2 of 5 nodes fell back") as caught:
         engine(diamond(), Fusing(), fallback="error")
     assert "FusingExecutionProvider: Sigmoid is not mine" in caught.value.found
     assert engine(chain(2), Fusing(), fallback="error").explain().providers == {"FusingExecutionProvider": 2}
 
 
-def test_fallback_as_a_warning(caplog):
+def test_fallback_as_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     engine(diamond(), Fusing(), fallback="warn")
     assert "2 of 5 nodes fell back" in caplog.text
 
 
-def test_options_are_declared():
+def test_options_are_declared() -> None:
     with pytest.raises(InvalidArgument, match="has no option 'sclae'") as caught:
         Fusing({"sclae": "2"})
     assert caught.value.expected == "scale, quiet"
@@ -153,7 +162,7 @@ def test_options_are_declared():
     assert Fusing({"scale": 3}).settings == {"scale": 3.0, "quiet": False}
 
 
-def test_registration():
+def test_registration() -> None:
     providers.register(Fusing)
     try:
         assert "FusingExecutionProvider" in providers.available()
@@ -166,15 +175,15 @@ def test_registration():
     with pytest.raises(InvalidArgument, match="Unknown Provider Type"):
         providers.create(Fusing.name)
     with pytest.raises(InvalidArgument, match="a class with a name"):
-        providers.register(int)
+        providers.register(int)  # type: ignore[arg-type]
 
 
-def test_a_provider_that_cannot_work_here_is_not_available():
+def test_a_provider_that_cannot_work_here_is_not_available() -> None:
     class Absent(ExecutionProvider):
         name = "AbsentExecutionProvider"
 
         @classmethod
-        def probe(cls):
+        def probe(cls) -> No | None:
             return No("no such device")
 
     providers.register(Absent)
@@ -186,34 +195,32 @@ def test_a_provider_that_cannot_work_here_is_not_available():
         providers.unregister(Absent.name)
 
 
-def test_run_hooks():
-    seen = []
+def test_run_hooks() -> None:
+    seen: list[str] = []
 
     class Hooked(Doubling):
         name = "HookedExecutionProvider"
 
-        def on_run_start(self):
+        def on_run_start(self) -> None:
             seen.append("start")
 
-        def on_run_end(self):
+        def on_run_end(self) -> None:
             seen.append("end")
 
     engine(chain(1), Hooked()).run(None, {"v0": X})
     assert seen == ["start", "end"]
 
 
-def test_null_provider_computes_nothing():
+def test_null_provider_computes_nothing() -> None:
     e = engine(chain(3), providers.create("NullExecutionProvider"))
     np.testing.assert_array_equal(e.run(None, {"v0": X})[0], np.zeros_like(X))
     assert e.explain().providers == {"NullExecutionProvider": 3}
 
 
-def test_nobody_takes_it():
-    from orthrus.ops import define
-
+def test_nobody_takes_it() -> None:
     define.define(lambda x: x, name="Nothing", domain="test.partition")
-    proto = model([helper.make_node("Nothing", ["x"], ["y"], domain="test.partition", name="n")], ["x"], ["y"],
-                  domains={"test.partition": 1})
+    node = helper.make_node("Nothing", ["x"], ["y"], domain="test.partition", name="n")
+    proto = model([node], ["x"], ["y"], domains={"test.partition": 1})
     e = engine(proto)
     try:
         np.testing.assert_array_equal(e.run(None, {"x": X})[0], X)

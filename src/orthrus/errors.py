@@ -1,8 +1,8 @@
 """Every exception Orthrus raises for a model or a feed, with onnxruntime's name and number for each.
 
-The classes carry onnxruntime's names and, like there, derive from `Exception` directly, with no class between. A
-message opens with onnxruntime's text, so that code which greps it keeps working, and goes on with what onnxruntime
-leaves out: the node, what was found, what was expected, and the cure.
+The classes carry onnxruntime's names and, like there, derive from `Exception` directly, with no class
+between. A message opens with onnxruntime's text, so that code which greps it keeps working, and goes on with
+what onnxruntime leaves out: the node, what was found, what was expected, and the cure.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Budgets: how much memory, how many nodes, how many turns and how long a model may take.
 
-`Limits` belongs to a session; while one loads or runs, its limits are `current()` on that thread, and whoever is about
-to make something large asks `bounded` first. The defaults are finite and follow the machine's memory.
+`Limits` belongs to a session; while one loads or runs, its limits are `current()` on that
+thread, and whoever is about to make something large asks `bounded` first. The defaults are
+finite and follow the machine's memory.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from .errors import Fail, InvalidArgument
 
@@ -26,8 +29,8 @@ def _machine_bytes() -> int:
 class Limits:
     """Upper bounds for one session; each can be raised by the caller.
 
-    Sizes are in bytes, times in seconds. `max_total_bytes` bounds what a run holds at once; `max_fold_bytes` bounds one
-    folded constant.
+    Sizes are in bytes, times in seconds. `max_total_bytes` bounds what a run holds at once;
+    `max_fold_bytes` bounds one folded constant.
     """
 
     max_tensor_bytes: int = field(default_factory=lambda: _machine_bytes() // 2)
@@ -72,10 +75,11 @@ def bounded(shape: Any, dtype: Any, what: str = "output") -> tuple[int, ...]:
     Raises InvalidArgument for a negative dimension and Fail for a tensor over the budget.
     """
     dims = tuple(int(d) for d in shape)
-    size = getattr(dtype, "itemsize", None) or 8
+    size = np.dtype(dtype).itemsize
     for d in dims:
         if d < 0:
-            raise InvalidArgument(f"negative dimension in the shape of the {what}", found=list(dims), expected=">= 0")
+            raise InvalidArgument(f"negative dimension in the shape of the {what}", found=list(dims),
+                                  expected=">= 0")
         size *= d
     if size > current().max_tensor_bytes:
         raise Fail(f"the {what} would take {size} bytes", found=f"shape {list(dims)} of {dtype}",
@@ -96,5 +100,6 @@ class Deadline:
         if self.cancelled is not None and self.cancelled.terminate:
             raise Fail("Exiting due to terminate flag being set to true.")
         if time.monotonic() > self.end:
-            raise Fail("Exiting because the run took longer than its timeout.", found=f"over {self.seconds} s",
+            raise Fail("Exiting because the run took longer than its timeout.",
+                       found=f"over {self.seconds} s",
                        cure="raise RunOptions.timeout or Limits.run_timeout, or make the work smaller")

@@ -18,6 +18,6 @@ from .types import (
     type_of,
 )
 
-__all__ = ["HALF", "Dim", "ElementType", "Graph", "MapType", "ModelInfo", "No", "Node", "OptionalType", "SequenceType",
-           "SparseArray", "SparseTensorType", "TensorType", "Type", "Value", "element_of", "parse_type", "shape_text",
-           "type_of", "verify"]
+__all__ = ["HALF", "Dim", "ElementType", "Graph", "MapType", "ModelInfo", "No", "Node", "OptionalType",
+           "SequenceType", "SparseArray", "SparseTensorType", "TensorType", "Type", "Value", "element_of",
+           "parse_type", "shape_text", "type_of", "verify"]

@@ -1,7 +1,8 @@
 """The graph: values, the nodes that make them, and nothing that runs.
 
-A graph's nodes are in topological order. Every use of a value is in its `uses`, also from inside the bodies of control
-flow, so that "is this dead?" and "who reads this?" take constant time. All changes go through the methods here.
+A graph's nodes are in topological order. Every use of a value is in its `uses`, also from inside
+the bodies of control flow, so that "is this dead?" and "who reads this?" take constant time. All
+changes go through the methods here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .types import Type, shape_text
+from .types import SparseTensorType, TensorType, Type, shape_text, type_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,12 +28,14 @@ class No:
 class Value:
     """One named result: a graph input, an initializer (`const` holds its array) or a node's output.
 
-    `content` is what is known of the elements of a small integer tensor that is no constant: ints, dimension names, None.
+    `content` is what is known of the elements of a small integer tensor that is no
+    constant: ints, dimension names, None.
     """
 
     __slots__ = ("name", "type", "node", "const", "content", "uses", "graph_outputs", "__weakref__")
 
-    def __init__(self, name: str, type: Type | None = None, node: Node | None = None, const: Any = None) -> None:
+    def __init__(self, name: str, type: Type | None = None, node: Node | None = None,
+                 const: Any = None) -> None:
         self.name, self.type, self.node, self.const = name, type, node, const
         self.content: tuple[Any, ...] | None = None
         self.uses: dict[Node, int] = {}
@@ -48,7 +51,7 @@ class Value:
     @property
     def elem(self) -> Any:
         """The element type where this is a tensor of known type, else None."""
-        return getattr(self.type, "elem", None)
+        return self.type.elem if isinstance(self.type, TensorType | SparseTensorType) else None
 
     @property
     def shape(self) -> Any:
@@ -59,12 +62,13 @@ class Value:
 class Node:
     """One application of an operator.
 
-    `version` is the operator's schema version that the model asks for; `op` its definition, None where a function body
-    or a provider has to supply the meaning. An absent optional input or output is None. `label` names it to people.
+    `version` is the operator's schema version that the model asks for; `op` its definition, None where
+    a function body or a provider has to supply the meaning. An absent optional input or output is
+    None. `label` names it to people.
     """
 
-    __slots__ = ("op_type", "domain", "version", "op", "inputs", "outputs", "attrs", "name", "index", "metadata",
-                 "__weakref__")
+    __slots__ = ("op_type", "domain", "version", "op", "inputs", "outputs", "attrs", "name", "index",
+                 "metadata", "__weakref__")
 
     def __init__(self, op_type: str, domain: str, version: int, op: Any, inputs: Iterable[Value | None],
                  attrs: dict[str, Any], name: str = "", index: int = -1) -> None:
@@ -166,8 +170,6 @@ class Graph:
 
     def constant(self, array: Any, name: str = "const") -> Value:
         """A new initializer holding `array`."""
-        from .types import type_of
-
         return self.add_initializer(Value(self.fresh(name), type_of(array), None, array))
 
     def fresh(self, stem: str) -> str:
@@ -213,6 +215,7 @@ class Graph:
             for body in it.bodies():
                 body.set_outputs([])
                 stack.extend(body.nodes)
+                body.nodes = []
 
     def walk(self) -> Iterator[Node]:
         """Every node, bodies of control flow included."""
@@ -236,7 +239,8 @@ class Graph:
         return list(found)
 
     def sort(self) -> None:
-        """Restore topological order, keeping the present order where it is free. Raises ValueError on a cycle."""
+        """Restore topological order, keeping the present order where it is
+        free. Raises ValueError on a cycle."""
         made = {v: node for node in self.nodes for v in node.outputs if v is not None}
         waits: dict[Node, int] = {}
         readers: dict[Node, list[Node]] = {}
@@ -287,7 +291,8 @@ def _bodies_below(graph: Graph) -> Iterator[Graph]:
 
 
 def verify(graph: Graph, known: frozenset[Value] = frozenset()) -> None:
-    """Raise ValueError if a value is read before it is made, or a use is not recorded: a pass broke the graph."""
+    """Raise ValueError if a value is read before it is made, or a use is not
+    recorded: a pass broke the graph."""
     seen: set[Value] = {*known, *graph.inputs, *graph.initializers.values()}
     for node in graph.nodes:
         for value in node.inputs:

@@ -1,7 +1,8 @@
 """What a value is: element types, dimensions, and the five kinds of ONNX type.
 
-Nothing here knows protobuf. An element type carries its ONNX number, its ONNX spelling and its numpy type; types
-without a numpy type of their own use `ml_dtypes`, one element per byte for those of four bits and fewer.
+Nothing here knows protobuf. An element type carries its ONNX number, its ONNX spelling and
+its numpy type; types without a numpy type of their own use `ml_dtypes`, one element per byte
+for those of four bits and fewer.
 """
 
 from __future__ import annotations
@@ -109,7 +110,8 @@ def element_of(dtype: Any) -> ElementType:
 
 @dataclass(frozen=True, slots=True)
 class TensorType:
-    """A dense tensor. `elem` None: not known yet. `shape` None: rank not known; a dimension is an int, a name, or None."""
+    """A dense tensor. `elem` None: not known yet. `shape` None: rank not known; a
+    dimension is an int, a name, or None."""
 
     elem: ElementType | None
     shape: Shape = None
@@ -158,9 +160,10 @@ Type: TypeAlias = TensorType | SparseTensorType | SequenceType | OptionalType | 
 def shape_text(kind: Type | None) -> str:
     """`float[2, N, ?]`: the short form used in printed graphs and errors."""
     if isinstance(kind, TensorType | SparseTensorType):
+        elem = kind.elem.text if kind.elem else "?"
         if kind.shape is None:
-            return f"{kind.elem.text if kind.elem else '?'}[...]"
-        return f"{kind.elem.text if kind.elem else '?'}[{', '.join('?' if d is None else str(d) for d in kind.shape)}]"
+            return f"{elem}[...]"
+        return f"{elem}[{', '.join('?' if d is None else str(d) for d in kind.shape)}]"
     return "?" if kind is None else str(kind)
 
 
@@ -174,14 +177,16 @@ def parse_type(text: str) -> Type:
     if kind == "map":
         key, _, value = rest.partition(",")
         value = value.strip()
-        return MapType(_FROM_TEXT[key.strip()], parse_type(value) if "(" in value else TensorType(_FROM_TEXT[value]))
+        return MapType(_FROM_TEXT[key.strip()],
+                       parse_type(value) if "(" in value else TensorType(_FROM_TEXT[value]))
     if kind in ("seq", "optional"):
         return (SequenceType if kind == "seq" else OptionalType)(parse_type(rest))
     raise ValueError(f"{text!r} is no ONNX type")
 
 
 def type_of(value: Any) -> Type:
-    """The type of a run-time value: an array, a list, a dict, a SparseArray; an empty list counts as float tensors."""
+    """The type of a run-time value: an array, a list, a dict, a SparseArray; an
+    empty list counts as float tensors."""
     if isinstance(value, np.ndarray):
         return TensorType(element_of(value.dtype), value.shape)
     if isinstance(value, list):
@@ -197,7 +202,8 @@ def type_of(value: Any) -> Type:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseArray:
-    """A sparse tensor in coordinate form: `values` [n], `indices` [n, rank] int64, sorted, and the dense shape."""
+    """A sparse tensor in coordinate form: `values` [n], `indices` [n, rank]
+    int64, sorted, and the dense shape."""
 
     values: np.ndarray
     indices: np.ndarray

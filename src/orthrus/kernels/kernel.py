@@ -1,7 +1,7 @@
 """What a kernel is given when it is made and when it runs, and what it is once compiled.
 
-A kernel is written as a function `create(info)` that answers with `compute(*arrays)`, or as a class derived from
-`OpKernel`; `@kernel` registers either where it is written.
+A kernel is written as a function `create(info)` that answers with `compute(*arrays)`, or as a class derived
+from `OpKernel`; `@kernel` registers either where it is written.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ Creator = TypeVar("Creator", bound=Callable[..., Any])
 class Kernel:
     """A compiled step: `run(*inputs)` gives the one output, or a tuple of as many as it has.
 
-    `ufunc`: `run` takes one more argument, an array of the output's shape and type to write into, which may be an input's.
+    `takes_out`: `run` takes one more argument, an array of the output's shape and type to write into.
+    `in_place`: that array may be one of the inputs'.
     """
 
     run: Callable[..., Any]
     name: str
-    ufunc: bool = False
+    takes_out: bool = False
+    in_place: bool = False
 
 
 class OpKernelInfo:
-    """What is fixed when a kernel is made, once per session: the node's attributes, constant inputs and provider."""
+    """What is fixed when a kernel is made, once per session: the node's
+    attributes, constant inputs and provider."""
 
     __slots__ = ("node", "provider")
 
@@ -51,7 +54,8 @@ class OpKernelInfo:
     @property
     def attributes(self) -> dict[str, Any]:
         """All attributes, defaults included."""
-        return self.node.op.with_defaults(self.node.attrs) if self.node.op is not None else dict(self.node.attrs)
+        op, attrs = self.node.op, self.node.attrs
+        return op.with_defaults(attrs) if op is not None else dict(attrs)
 
     def constant_input(self, index: int) -> Any:
         """The array of input `index` where it is constant, else None."""
@@ -88,7 +92,8 @@ class OpKernelContext:
 
 
 class OpKernel:
-    """A kernel as a class: `__init__` runs once per session, `compute` at every run and from several threads."""
+    """A kernel as a class: `__init__` runs once per session, `compute` at every run and from several
+    threads."""
 
     def __init__(self, info: OpKernelInfo) -> None:
         self.info = info
@@ -99,8 +104,10 @@ class OpKernel:
 
 def kernel(op_type: str, *, registry: KernelRegistry, provider: str, since: int = 1, until: int = OPEN,
            domain: str = "", types: dict[str, Sequence[str]] | None = None) -> Callable[[Creator], Creator]:
-    """Register the decorated creator or OpKernel class. `types` maps type variables to ONNX element types (`"float"`)."""
-    constraints = {k: frozenset(t if "(" in t else f"tensor({t})" for t in v) for k, v in (types or {}).items()}
+    """Register the decorated creator or OpKernel class. `types` maps type variables to
+    ONNX element types (`"float"`)."""
+    constraints = {k: frozenset(t if "(" in t else f"tensor({t})" for t in v)
+                   for k, v in (types or {}).items()}
 
     def decorate(create: Creator) -> Creator:
         registry.register(KernelDef(op_type, domain, since, provider, until, constraints), create)

@@ -1,4 +1,5 @@
-"""Which kernel computes a node: versioned, typed definitions, looked up per provider, with a reason for every miss."""
+"""Which kernel computes a node: versioned, typed definitions, looked up per
+provider, with a reason for every miss."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ OPEN = (1 << 31) - 1
 
 @dataclass(frozen=True, eq=False)
 class KernelDef:
-    """What a kernel serves: schema versions `since_version` to `end_version` of an operator, on one provider, with the
-    types each type variable (or formal name) may have; a variable left out may have any.
+    """What a kernel serves: schema versions `since_version` to `end_version` of an operator, on one provider,
+    with the types each type variable (or formal name) may have; a variable left out may have any.
 
     An open end reaches as far as the operator's meaning stays the same.
     """
@@ -54,7 +55,8 @@ class KernelDef:
 
 @dataclass(frozen=True)
 class KernelEntry:
-    """A definition and its creator: `create(info)` answers with a compute function, an OpKernel, or `No(reason)`."""
+    """A definition and its creator: `create(info)` answers with a compute
+    function, an OpKernel, or `No(reason)`."""
 
     definition: KernelDef
     create: Callable[..., Any]
@@ -76,9 +78,9 @@ class KernelRegistry:
         for other in family:
             if definition.conflicts(other.definition):
                 raise Fail(
-                    f"Failed to add kernel for {definition.key}: Conflicting with a registered kernel with op versions. "
-                    f"the since version is: {other.definition.since_version}", found=create.__name__,
-                    expected=f"versions or types apart from those of {other.name}",
+                    f"Failed to add kernel for {definition.key}: Conflicting with a registered kernel "
+                    f"with op versions. the since version is: {other.definition.since_version}",
+                    found=create.__name__, expected=f"versions or types apart from those of {other.name}",
                     cure="narrow since, until or types, or remove one of the two")
         family.append(KernelEntry(definition, create))
 
@@ -97,8 +99,8 @@ class KernelRegistry:
         for entry in family:
             d = entry.definition
             if not d.serves(node.version):
-                reasons.append(f"{entry.name}: Version mismatch. node_version: {node.version} kernel start version: "
-                               f"{d.since_version} kernel_end_version: {d.end_version}")
+                reasons.append(f"{entry.name}: Version mismatch. node_version: {node.version} kernel start "
+                               f"version: {d.since_version} kernel_end_version: {d.end_version}")
             elif wrong := _type_mismatch(node, schema, d.type_constraints):
                 reasons.append(f"{entry.name}: {wrong}")
             else:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import Fail
 from ..ir import Graph
 from ..limits import DEFAULT, Limits, using
 from . import build, check, expand
@@ -33,10 +34,15 @@ def load(source: str | os.PathLike[str] | bytes | Any, *, limits: Limits = DEFAU
     Raises the errors of `orthrus.errors` with onnxruntime's texts, and TypeError for a source of another kind.
     """
     with using(limits):
-        opened = open_source(source, limits, external_root)
-        builder = build.Builder(opened, limits, initializers or {}, released_only)
-        graph = builder.build()
-        check.types(graph, builder.declared, strict)
-        write_out_gradients(graph)
-        expand.functions(graph, builder)
+        try:
+            opened = open_source(source, limits, external_root)
+            builder = build.Builder(opened, limits, initializers or {}, released_only)
+            graph = builder.build()
+            check.types(graph, builder.declared, strict)
+            write_out_gradients(graph)
+            expand.functions(graph, builder)
+        except MemoryError:
+            raise Fail("there is not enough memory to load the model") from None
+        except RecursionError:
+            raise Fail("the model nests too deeply", cure="raise sys.setrecursionlimit if this depth is meant") from None
         return graph

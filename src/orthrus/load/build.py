@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Fail, InvalidArgument, InvalidGraph, NotImplemented
-from ..ir import ElementType, Graph, ModelInfo, Node, SparseArray, SparseTensorType, TensorType, Type, Value, type_of
+from ..errors import Fail, InvalidArgument, InvalidGraph
+from ..ir import Graph, ModelInfo, No, Node, SparseArray, TensorType, Type, Value, type_of
 from ..limits import Limits
 from ..ops import find
 from ..ops import schema as schemas
@@ -187,7 +187,8 @@ class Builder:
             if info.name in scope.values:
                 raise Fail(f"Error: Duplicate definition-site for ({info.name}).", found="two graph inputs of that name")
             kind = self._type_of(info, info.name)
-            if kind is None and main and info.name not in constants:
+            untyped = kind is None or (isinstance(kind, TensorType) and kind.elem is None)
+            if untyped and main and info.name not in constants:
                 raise Fail(f"This is an invalid model. Model input ({info.name}) does not have type information.")
             value = Value(info.name, kind)
             scope.values[info.name] = value
@@ -369,6 +370,8 @@ class Builder:
         if not proto.op_type:
             raise check.invalid(proto, inputs, outputs, "Field 'op_type' of 'node' is required to be non-empty.")
         found = schemas.lookup(domain, proto.op_type, opset)
+        if isinstance(found, schemas.Schema) and found.native is None and domain in schemas.ONNX_DOMAINS:
+            found = self._standard(domain, proto.op_type, opset, found)
         if not isinstance(found, schemas.Schema):
             if domain not in schemas.ONNX_DOMAINS and not domain.startswith("com.microsoft"):
                 raise Fail(f"Fatal error: {domain}:{proto.op_type}(-1) is not a registered function/op", node=what,
@@ -380,6 +383,17 @@ class Builder:
         op = find(domain, proto.op_type, found.version)
         self._resolved[key] = found, op
         return found, op
+
+    @staticmethod
+    def _standard(domain: str, op_type: str, opset: int, own: schemas.Schema) -> schemas.Schema | No:
+        """An operator of ONNX's domains that `opset` does not have: none, unless onnx has it under no opset at all and the
+        definition here is the only one. onnxruntime writes LayerNormalization into models of any opset."""
+        newest = schemas.lookup(domain, op_type, schemas.newest_opset(domain) or 1)
+        if not isinstance(newest, schemas.Schema) or newest.native is None:
+            return own
+        if op_type == "LayerNormalization" and opset > 0:
+            return newest
+        return No(f"No Op registered for {op_type} with domain_version of {opset}")
 
     def _constant(self, frame: Frame, proto: Any, what: str, attrs: dict[str, Any], outputs: list[Value | None]) -> None:
         """A Constant node becomes an initializer of its graph."""

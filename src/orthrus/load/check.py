@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..errors import Fail, InvalidGraph
-from ..ir import Graph, Node, TensorType, Type, Value, shape_text
+from ..ir import ElementType, Graph, Node, TensorType, Type, Value, shape_text
 from ..ops import infer
 from ..ops.schema import Schema, lookup
 
@@ -52,6 +52,8 @@ def fits(proto: Any, schema: Schema, label: str, inputs: list[Value | None], out
     if not schema.min_output <= len(outputs) <= schema.max_output:
         raise bad(f"{spelled} has output size {len(outputs)} not in range [min={schema.min_output}, "
                   f"max={schema.max_output}].")
+    if schema.name == "Split" and attributes.get("num_outputs", len(outputs)) != len(outputs):
+        raise bad(f"num_outputs is {attributes['num_outputs']}, but the node has {len(outputs)} outputs")
     for i, value in enumerate(inputs):
         if value is None and (formal := schema.input_at(i)) is not None and not formal.optional and not formal.variadic:
             raise bad(f"Node ({proto.name})'s input {i} is marked single but has an empty string in the graph",
@@ -91,8 +93,30 @@ def types(graph: Graph, declared: dict[Value, Type], strict: bool = False) -> No
     infer.infer_graph(graph, report)
     for node in graph.walk():
         _check_node(node)
+        if node.op_type == "Loop" and not node.domain:
+            _check_loop(node)
     for value, kind in declared.items():
         _check_declared(graph, value, kind, strict)
+
+
+def _check_loop(node: Node) -> None:
+    """A loop's body takes and gives what its node does, its condition is a bool, and what it carries keeps its type."""
+    def bad(text: str, **rows: Any) -> Fail:
+        return Fail(f"Node ({node.name}) Op (Loop) [TypeInferenceError] {text}", node=node.label, **rows)
+
+    body = node.attrs["body"]
+    carried = max(len(node.inputs) - 2, 0)
+    if len(body.inputs) != 2 + carried:
+        raise bad("The body does not take what the loop carries", found=f"{len(body.inputs)} inputs", expected=2 + carried)
+    if len(body.outputs) < 1 + carried or len(body.outputs) - 1 < len(node.outputs):
+        raise bad("The body does not give what the loop carries and returns", found=f"{len(body.outputs)} outputs",
+                  expected=f"at least {1 + max(carried, len(node.outputs))}")
+    if body.outputs[0].elem not in (None, ElementType.BOOL):
+        raise bad("The body's condition is no bool", found=body.outputs[0].type)
+    for before, after in zip(body.inputs[2:], body.outputs[1:], strict=False):
+        if _known(before.type) and _known(after.type) and str(before.type) != str(after.type):
+            raise bad(f"A value the loop carries changes its type: {before.name} to {after.name}", found=after.type,
+                      expected=before.type)
 
 
 def _inference_text(text: str) -> str:

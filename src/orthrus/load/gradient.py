@@ -1,7 +1,9 @@
-"""The Gradient operator names values of its graph: its nodes are replaced by the derivative, written out as nodes.
+"""The Gradient operator names values of its graph: its nodes are replaced by the
+derivative, written out as nodes.
 
-What lies between `xs` and `y` is repeated with the node's inputs in the place of `xs` and `zs`, and walked backwards; the
-derivative is that of the sum of y's elements. An operator without a rule here is refused by name.
+What lies between `xs` and `y` is repeated with the node's inputs in the place of `xs` and
+`zs`, and walked backwards; the derivative is that of the sum of y's elements. An operator
+without a rule here is refused by name.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import InvalidGraph, NotImplemented
+from ..errors import InvalidGraph
+from ..errors import NotImplemented as NotImplementedFail
 from ..ir import Graph, Node, Value
 from ..ops import find, infer
 from ..ops.schema import Schema, lookup
@@ -20,8 +23,8 @@ _DOMAIN = "ai.onnx.preview.training"
 
 
 def write_out_gradients(graph: Graph) -> None:
-    """Replace every Gradient node of the main graph. Raises InvalidGraph where `xs` or `y` name nothing, NotImplemented
-    for an operator on the way that has no rule."""
+    """Replace every Gradient node of the main graph. Raises InvalidGraph where `xs` or `y` name nothing,
+    NotImplemented for an operator on the way that has no rule."""
     if not any(node.op_type == "Gradient" and node.domain == _DOMAIN for node in graph.nodes):
         return
     named = {v.name: v for v in (*graph.inputs, *graph.initializers.values())}
@@ -47,7 +50,8 @@ class _Tape:
 
     def add(self, op_type: str, *inputs: Value, **attrs: Any) -> Value:
         """The output of a new node of the model's version of `op_type`."""
-        return self._write(op_type, "", inputs, attrs, [Value(self.graph.fresh(f"{self.origin.label}_{op_type}"))])[0]
+        out = Value(self.graph.fresh(f"{self.origin.label}_{op_type}"))
+        return self._write(op_type, "", inputs, attrs, [out])[0]
 
     def keep(self, op_type: str, source: Value, out: Value) -> None:
         """A node that gives `source` the identity of `out`."""
@@ -76,8 +80,9 @@ class _Tape:
         xs, zs = list(origin.attrs["xs"]), list(origin.attrs.get("zs", []))
         for name in (*xs, *zs, origin.attrs["y"]):
             if name not in named:
-                raise InvalidGraph(f"Gradient names a value that is not there: {name}", node=origin, found=name,
-                                   expected="names of values made before it", cure="correct xs, zs or y")
+                raise InvalidGraph(f"Gradient names a value that is not there: {name}", node=origin,
+                                   found=name, expected="names of values made before it",
+                                   cure="correct xs, zs or y")
         given = dict(zip((named[n] for n in (*xs, *zs)), origin.inputs, strict=False))
         target = named[origin.attrs["y"]]
         copies, order = self._repeat(target, given)
@@ -88,8 +93,8 @@ class _Tape:
                 continue
             rule = _RULES.get(node.op_type) if not node.domain else None
             if rule is None:
-                raise NotImplemented(f"the derivative of {node.kind} is not known", node=node,
-                                     cure=f"differentiate along {', '.join(sorted(_RULES))} only")
+                raise NotImplementedFail(f"the derivative of {node.kind} is not known", node=node,
+                                         cure=f"differentiate along {', '.join(sorted(_RULES))} only")
             for value, part in zip(node.inputs, rule(self, node, incoming), strict=False):
                 if value is None or part is None:
                     continue
@@ -98,7 +103,8 @@ class _Tape:
         roots = [copies.get(named[n], named[n]) for n in xs]
         return [seeds[r] if r in seeds else self._filled(r, 0) for r in roots]
 
-    def _repeat(self, target: Value, given: dict[Value, Value | None]) -> tuple[dict[Value, Value], list[Node]]:
+    def _repeat(self, target: Value, given: dict[Value, Value | None]
+                ) -> tuple[dict[Value, Value], list[Node]]:
         """Copies of the nodes that `target` needs, reading `given` where they read its keys."""
         needed: set[Node] = set()
         stack = [target]
@@ -111,10 +117,11 @@ class _Tape:
         order: list[Node] = []
         for node in [n for n in self.graph.nodes if n in needed]:
             outs = [None if v is None else Value(self.graph.fresh(v.name), v.type) for v in node.outputs]
-            self._write(node.op_type, node.domain, [None if v is None else copies.get(v, v) for v in node.inputs],
-                        dict(node.attrs), outs)
+            inputs = [None if v is None else copies.get(v, v) for v in node.inputs]
+            self._write(node.op_type, node.domain, inputs, dict(node.attrs), outs)
             order.append(self.graph.nodes[-1])
-            copies.update((v, c) for v, c in zip(node.outputs, outs, strict=True) if v is not None and c is not None)
+            copies.update((v, c) for v, c in zip(node.outputs, outs, strict=True)
+                          if v is not None and c is not None)
         copies.setdefault(target, target)
         return copies, order
 
@@ -126,8 +133,8 @@ class _Tape:
         """`gradient` summed over the axes along which `value` was broadcast."""
         shape, wide = value.shape, gradient.shape
         if shape is None or wide is None:
-            raise NotImplemented("the derivative needs shapes of known rank", node=self.origin, found=repr(value),
-                                 cure="give the model's inputs shapes")
+            raise NotImplementedFail("the derivative needs shapes of known rank", node=self.origin,
+                                     found=repr(value), cure="give the model's inputs shapes")
         if shape == wide:
             return gradient
         lead = len(wide) - len(shape)
@@ -152,7 +159,7 @@ def _div(t: _Tape, n: Node, g: Value) -> Sequence[Value]:
 def _matmul(t: _Tape, n: Node, g: Value) -> Sequence[Value]:
     a, b = _args(n)
     if len(a.shape or ()) < 2 or len(b.shape or ()) < 2:
-        raise NotImplemented("the derivative of MatMul needs matrices", node=n, found=f"{a!r} and {b!r}")
+        raise NotImplementedFail("the derivative of MatMul needs matrices", node=n, found=f"{a!r} and {b!r}")
 
     def flipped(v: Value) -> Value:
         rank = len(v.shape)
@@ -173,7 +180,7 @@ def _reduced(mean: bool) -> Rule:
     def rule(t: _Tape, n: Node, g: Value) -> Sequence[Value]:
         x = _args(n)[0]
         if x.shape is None or g.shape is None:
-            raise NotImplemented(f"the derivative of {n.op_type} needs shapes of known rank", node=n)
+            raise NotImplementedFail(f"the derivative of {n.op_type} needs shapes of known rank", node=n)
         if not n.attrs.get("keepdims", 1):
             axes = n.inputs[1].const if len(n.inputs) > 1 and n.inputs[1] is not None else n.attrs.get("axes")
             kept = range(len(x.shape)) if axes is None else [int(a) % len(x.shape) for a in np.ravel(axes)]
@@ -182,7 +189,8 @@ def _reduced(mean: bool) -> Rule:
         if not mean:
             return [wide]
         ratio = t.add("Div", t.add("Size", n.output), t.add("Size", x)) if x.elem is None else t.add(
-            "Div", t.add("Cast", t.add("Size", n.output), to=int(x.elem)), t.add("Cast", t.add("Size", x), to=int(x.elem)))
+            "Div", t.add("Cast", t.add("Size", n.output), to=int(x.elem)),
+            t.add("Cast", t.add("Size", x), to=int(x.elem)))
         return [t.add("Mul", wide, ratio)]
     return rule
 

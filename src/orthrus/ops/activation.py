@@ -1,15 +1,14 @@
-"""Activations: y = f(x), element by element or along one axis; one array of the input's type and shape out."""
+"""Activations: y = f(x), element by element or along one axis; an array of the input's type and shape out."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from ..ir import HALF, TensorType, Type, Value
-from .define import broadcast, define, elementwise, normalized_axis, random_array, xp
+from .define import Samples, broadcast, define, elementwise, normalized_axis, random_array, xp
 from .functions import scalar
 
 
@@ -137,7 +136,9 @@ def ThresholdedRelu(x, *, alpha: float = 1.0):
 @elementwise()
 def Shrink(x, *, bias: float = 0.0, lambd: float = 0.5):
     """x + bias below -lambd, x - bias above lambd, 0 between"""
-    return xp.where(x < -lambd, x + bias, xp.where(x > lambd, x - bias, x.dtype.type(0)))
+    low, high = (x + bias, x - bias) if bias else (x, x)
+    y = xp.where(x < -lambd, low, xp.where(x > lambd, high, x.dtype.type(0)))
+    return y if y.dtype == x.dtype else xp.to_integer(y, x.dtype)
 
 
 @elementwise()
@@ -162,18 +163,23 @@ def _swiglu_type(a: Value, b: Value, *, alpha: float = 1.0) -> list[Type]:
 
 
 @SwiGLU.sample_with
-def _swiglu_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+def _swiglu_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
     for shape, alpha in (((3, 5), 1.0), ((0, 3), 0.5), ((), 2.0)):
         yield [random_array(rng, shape, dtype), random_array(rng, shape, dtype)], {"alpha": alpha}
 
 
-def softmax(x: np.ndarray, axis: int) -> np.ndarray:
-    """exp(x) over its sum along `axis`, without overflow; NaN along lines without a finite element."""
+def softmax(x: np.ndarray, axis: int, steps: Any = None) -> np.ndarray:
+    """exp(x) over its sum along `axis`, without overflow; NaN along lines without a finite element. `steps`: the type to
+    which the exponentials and the sums are rounded."""
     if not x.size:
         return x
     y = x - x.max(axis=axis, keepdims=True)
     np.exp(y, out=y)
-    y /= y.sum(axis=axis, keepdims=True)
+    if steps is None:
+        y /= y.sum(axis=axis, keepdims=True)
+    else:
+        y = y.astype(steps).astype(x.dtype)
+        y /= y.sum(axis=axis, keepdims=True).astype(steps)
     return y
 
 
@@ -201,9 +207,11 @@ def _flattened(f: Any, x: np.ndarray, axis: int) -> np.ndarray:
     return f(x.reshape(rows, columns), 1).reshape(x.shape)
 
 
-@define(widen=True, result="same", since=13)
+@define(result="same", since=13)
 def Softmax(x, *, axis: int = -1):
-    """exp(x) over its sum along `axis`"""
+    """exp(x) over its sum along `axis`; half precision is rounded after each step of ONNX's function body"""
+    if x.dtype in HALF:
+        return softmax(x.astype(np.float32), normalized_axis(axis, x.ndim), x.dtype)
     return softmax(x, normalized_axis(axis, x.ndim))
 
 
@@ -243,7 +251,7 @@ def Hardmax_1(x, *, axis: int = 1):
 @Softmax_1.sample_with
 @LogSoftmax_1.sample_with
 @Hardmax_1.sample_with
-def _along_axis(rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+def _along_axis(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
     for shape, axis in (((3, 5), 1), ((2, 3, 4), 0), ((2, 3, 4), -2), ((5,), 0), ((0, 3), 1)):
         yield [random_array(rng, shape, dtype)], {"axis": axis}
 
@@ -259,7 +267,7 @@ def _dropped(x: np.ndarray, ratio: float, rng: np.random.Generator) -> tuple[np.
 
 @define(since=12, outputs=2)
 def Dropout(data, ratio=None, training_mode=None, *, n_outputs, rng):
-    """The data; in training, `ratio` of them zero and the rest scaled by 1 / (1 - ratio). Then the mask of those kept"""
+    """The data; in training, `ratio` of them zero and the rest times 1 / (1 - ratio). Then which are kept"""
     share = 0.5 if ratio is None else float(scalar(ratio))
     if training_mode is not None and scalar(training_mode) and share:
         y, mask = _dropped(data, share, rng)
@@ -281,7 +289,7 @@ def Dropout_7(data, *, ratio: float = 0.5, n_outputs):
 
 @define(outputs=2)
 def Dropout_1(data, *, is_test: int = 0, ratio: float = 0.5, n_outputs, rng):
-    """The data; unless `is_test`, `ratio` of them zero and the rest scaled by 1 / (1 - ratio). Then the mask"""
+    """The data; unless `is_test`, `ratio` of them zero, the rest times 1 / (1 - ratio). Then those kept"""
     if is_test or not ratio:
         return (data, np.ones_like(data)) if n_outputs > 1 else data
     y, mask = _dropped(data, ratio, rng)

@@ -1,4 +1,6 @@
-"""Arithmetic and elementary functions, element by element, and running sums: arrays in, one array of the same type out.
+"""Arithmetic and elementary functions, element by element, and running sums.
+
+Arrays come in, and one array of the first one's type goes out.
 
 Integers wrap in their width; half-precision operands are computed in float32 and rounded once.
 """
@@ -8,21 +10,21 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from ..ir import ElementType, TensorType, Type, Value
-from .define import Op, define, elementwise, normalized_axis, random_array, xp
+from .define import Op, Samples, define, elementwise, normalized_axis, random_array, xp
 from .functions import scalar
 
 _FLOAT_MAX = 3.4028234663852886e38
 
 
 def aligned(a: np.ndarray, b: np.ndarray, broadcast: int, axis: int | None) -> np.ndarray:
-    """`b` as it stands against `a` below opset 7: of the same shape unless `broadcast` is set, and then a run of `a`'s
-    dimensions that starts at `axis` or, without it, ends with the last. Raises ValueError where it does not fit."""
+    """`b` as it stands against `a` below opset 7: of the same shape unless `broadcast` is set, and then a run
+    of `a`'s dimensions that starts at `axis` or, without it, ends with the last. Raises ValueError where it
+    does not fit."""
     if a.shape == b.shape:
         return b
     if not broadcast:
@@ -38,18 +40,24 @@ def aligned(a: np.ndarray, b: np.ndarray, broadcast: int, axis: int | None) -> n
     return b.reshape(b.shape + (1,) * (a.ndim - start - b.ndim))
 
 
+def _without_zeros(x: np.ndarray) -> np.ndarray:
+    return np.where(x == 0, np.ones((), x.dtype), x).astype(x.dtype) if x.dtype.kind in "iuf" else x
+
+
 def below_7(op: Op) -> Op:
-    """Define the form of a binary `op` below opset 7, in which the attributes `broadcast` and `axis` align its second
-    input with the first, whose shape the result has."""
-    def body(a, b, *, broadcast: int = 0, axis: int | None = None):  # type: ignore[no-untyped-def]
+    """Define the form of a binary `op` below opset 7, in which the attributes `broadcast` and `axis` align
+    its second input with the first, whose shape the result has."""
+    def body(a, b, *, broadcast: int = 0, axis: int | None = None):
         return op.body(a, aligned(a, b, broadcast, axis))
 
     def infer(a: Value, b: Value, **_: Any) -> list[Type]:
         return [TensorType(ElementType.BOOL if op.result == "bool" else a.elem, a.shape)]
 
-    def samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
-        for shape, attrs in (((2, 3, 4), {}), ((3,), {"broadcast": 1, "axis": 1}), ((3, 4), {"broadcast": 1})):
-            yield [random_array(rng, (2, 3, 4), dtype), random_array(rng, shape, dtype)], attrs
+    def samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
+        cases: Any = (((2, 3, 4), {}), ((3,), {"broadcast": 1, "axis": 1}), ((3, 4), {"broadcast": 1}))
+        for shape, attrs in cases:
+            a, b = random_array(rng, (2, 3, 4), dtype), random_array(rng, shape, dtype)
+            yield [a, _without_zeros(b)], attrs
 
     body.__name__, body.__doc__ = f"{op.name}_1", f"{op.doc}; `broadcast` and `axis` align b with a"
     older: Op = define(body, widen=True, result=op.result)
@@ -92,10 +100,9 @@ for _op in (Add, Sub, Mul, Div, Pow):
     below_7(_op)
 
 
-def _nonzero(rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+def _nonzero(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
     for one, other in (((3, 5), (3, 5)), ((4, 7), (4, 1)), ((0, 3), ()), ((), ())):
-        b = random_array(rng, other, dtype)
-        yield [random_array(rng, one, dtype), np.where(b == 0, np.ones((), dtype), b).astype(dtype)], {}
+        yield [random_array(rng, one, dtype), _without_zeros(random_array(rng, other, dtype))], {}
 
 
 Div.sample_with(_nonzero)
@@ -108,7 +115,7 @@ def Mod(a, b, *, fmod: int = 0):
 
 
 @Mod.sample_with
-def _mod_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+def _mod_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
     for inputs, _ in _nonzero(rng, dtype):
         for fmod in (0, 1):
             yield inputs, {"fmod": fmod}
@@ -290,7 +297,7 @@ def _clip_type(x: Value, min: Value | None = None, max: Value | None = None) -> 
 
 
 @Clip.sample_with
-def _clip_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+def _clip_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
     x, low, high = random_array(rng, (4, 7), dtype), np.array(1, dtype), np.array(3, dtype)
     for bounds in ((low, high), (high, low), (None, high), (low,), ()):
         yield [x, *bounds], {}
@@ -339,7 +346,7 @@ def CumProd(x, axis, *, exclusive: int = 0, reverse: int = 0):
 
 @CumSum.sample_with
 @CumProd.sample_with
-def _running_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+def _running_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
     for bits in range(4):
         for shape, axis in (((3, 5), 1), ((2, 3, 4), -2), ((0, 3), 0)):
             size = math.prod(shape)

@@ -1,7 +1,7 @@
 """Attention over a whole sequence and rotary positions: queries, keys and values in, mixed values out.
 
-Inside, tensors are [batch, heads, sequence, head size]; several query heads may share one key head. Each step of the
-specification's function body that ends in a half-precision type is rounded to that type here too.
+Inside, tensors are [batch, heads, sequence, head size]; several query heads may share one key head. Each step
+of the specification's function body that ends in a half-precision type is rounded to that type here too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def merge_heads(x: np.ndarray) -> np.ndarray:
 
 
 def grouped_matmul(q: np.ndarray, k: np.ndarray) -> np.ndarray:
-    """`q` [B, Hq, M, K] times `k` [B, Hk, K, N], where each head of `k` serves Hq / Hk consecutive heads of `q`."""
+    """`q` [B, Hq, M, K] times `k` [B, Hk, K, N], where each head of `k` serves Hq / Hk consecutive heads
+    of `q`."""
     batch, heads, rows, inner = q.shape
     shared = k.shape[1]
     bounded((batch, heads, rows, k.shape[3]), q.dtype, "attention scores")
@@ -57,7 +58,8 @@ def grouped_matmul(q: np.ndarray, k: np.ndarray) -> np.ndarray:
 def check_heads(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
     """Raise ValueError unless the shapes of 4-D queries, keys and values fit together."""
     if any(x.ndim != 4 for x in (q, k, v)):
-        raise ValueError(f"attention takes tensors of one rank, found shapes {q.shape}, {k.shape} and {v.shape}")
+        raise ValueError(f"attention takes tensors of one rank, found shapes {q.shape}, {k.shape} and"
+                         f" {v.shape}")
     if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
         raise ValueError(f"queries {q.shape}, keys {k.shape} and values {v.shape} do not fit together")
     if not k.shape[1] or q.shape[1] % k.shape[1]:
@@ -65,8 +67,8 @@ def check_heads(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
 
 
 def softmax_rows(x: np.ndarray, dtype: Any = None) -> np.ndarray:
-    """Softmax along the last axis with every step in the precision of `dtype`, that of `x` if None; a row of -inf only
-    gives NaN."""
+    """Softmax along the last axis with every step in the precision of `dtype`, that of `x` if None; a row
+    of -inf only gives NaN."""
     if not x.shape[-1]:
         return x
     dtype = x.dtype if dtype is None else dtype
@@ -87,7 +89,8 @@ def _mask_bias(mask: np.ndarray, total: int, dtype: Any) -> np.ndarray:
     return bias
 
 
-def _allowed(length: int, total: int, offset: np.ndarray, nonpad: np.ndarray | None, causal: int, left: int, right: int
+def _allowed(length: int, total: int, offset: np.ndarray, nonpad: np.ndarray | None, causal: int, left: int,
+             right: int
              ) -> np.ndarray | None:
     """Which keys each query may see, [batch or 1, 1, length, total]; None where all may."""
     if nonpad is None and not causal and left < 0 and right < 0:
@@ -110,7 +113,8 @@ def _allowed(length: int, total: int, offset: np.ndarray, nonpad: np.ndarray | N
 def Attention(q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv_seqlen=None, *,
               is_causal: int = 0, kv_num_heads: int | None = None, left_window_size: int = -1,
               q_num_heads: int | None = None, qk_matmul_output_mode: int = 0, right_window_size: int = -1,
-              scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None, n_outputs: int):
+              scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None,
+              n_outputs: int):
     """softmax(q @ k' * scale + bias) @ v, with a cache of earlier keys and values"""
     flat = q.ndim == 3
     dtype = q.dtype
@@ -133,7 +137,8 @@ def Attention(q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv
         offset = nonpad_kv_seqlen - length
 
     wide = working_type(dtype)
-    root = rounded(np.sqrt(np.float32(1 / math.sqrt(size or 1) if scale is None else scale)), dtype).astype(wide)
+    root = rounded(np.sqrt(np.float32(1 / math.sqrt(size or 1) if scale is None else scale)),
+                   dtype).astype(wide)
     raw = rounded(grouped_matmul(rounded(q.astype(wide) * root, dtype),
                                  rounded(k.astype(wide) * root, dtype).swapaxes(2, 3)), dtype)
     capped = rounded(softcapped(raw, softcap), dtype)
@@ -144,7 +149,8 @@ def Attention(q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv
     scores = capped
     if bias is not None:
         if np.broadcast_shapes(bias.shape, capped.shape) != capped.shape:
-            raise ValueError(f"a mask of shape {attn_mask.shape} does not broadcast to the scores {capped.shape}")
+            raise ValueError(f"a mask of shape {attn_mask.shape} does not broadcast to the scores"
+                             f" {capped.shape}")
         scores = rounded(capped + bias, dtype)
     precision = dtype if softmax_precision is None else ElementType(softmax_precision).numpy
     weights = rounded(softmax_rows(rounded(scores, precision), precision), dtype)
@@ -158,7 +164,8 @@ def Attention(q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv
 @define(domain="ai.onnx.preview")
 def FlexAttention(q, k, v, *, prob_mod: Callable[..., list[Any]] | None = None, scale: float | None = None,
                   score_mod: Callable[..., list[Any]] | None = None, softmax_precision: int | None = None):
-    """softmax(q @ k' * scale) @ v, with the scores and the probabilities passed through bodies of the model"""
+    """softmax(q @ k' * scale) @ v, with the scores and the probabilities passed through bodies of the
+    model"""
     check_heads(q, k, v)
     inner = working_type(q.dtype) if softmax_precision is None else ElementType(softmax_precision).numpy
     wide = working_type(q.dtype)
@@ -175,14 +182,16 @@ def _modified(body: Callable[..., list[Any]] | None, x: np.ndarray, name: str) -
         return x
     y = body(x)[0]
     if y.shape != x.shape or y.dtype != x.dtype:
-        raise ValueError(f"{name} made {y.dtype}{list(y.shape)} of {x.dtype}{list(x.shape)}; it has to keep both")
+        raise ValueError(f"{name} made {y.dtype}{list(y.shape)} of {x.dtype}{list(x.shape)}; it has to keep"
+                         " both")
     return y
 
 
 def rotate(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, interleaved: int) -> np.ndarray:
     """`x` [batch, sequence, heads, size] with the pairs in its first 2 * cos.shape[-1] features turned.
 
-    `cos` and `sin` are [batch, sequence, half]. A pair is two neighbours if `interleaved`, else it stands half apart.
+    `cos` and `sin` are [batch, sequence, half]. A pair is two neighbours if `interleaved`, else it stands
+    half apart.
     """
     half = cos.shape[-1]
     cos, sin = cos[:, :, None], sin[:, :, None]
@@ -203,21 +212,25 @@ def rows_at(cache: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """`cache[positions]`. Raises InvalidArgument for a position the cache does not hold."""
     if positions.size and (positions.min() < 0 or positions.max() >= len(cache)):
         raise InvalidArgument("position_ids are out of the range of the rotary cache",
-                              found=f"{positions.min()} to {positions.max()}", expected=f"0 to {len(cache) - 1}")
+                              found=f"{positions.min()} to {positions.max()}",
+                              expected=f"0 to {len(cache) - 1}")
     return cache[positions]
 
 
 @define(widen=True, result="same", since=23)
-def RotaryEmbedding(x, cos_cache, sin_cache, position_ids=None, *, interleaved: int = 0, num_heads: int | None = None,
+def RotaryEmbedding(x, cos_cache, sin_cache, position_ids=None, *, interleaved: int = 0,
+                    num_heads: int | None = None,
                     rotary_embedding_dim: int = 0):
     """Pairs of features turned by angles that grow with the position"""
-    by_token = x.transpose(0, 2, 1, 3) if x.ndim == 4 else split_heads(x, num_heads, "X").transpose(0, 2, 1, 3)
+    by_token = x.transpose(0, 2, 1, 3) if x.ndim == 4 else split_heads(x, num_heads,
+                                                                       "X").transpose(0, 2, 1, 3)
     dim = rotary_embedding_dim or by_token.shape[3]
     if position_ids is not None:
         cos_cache, sin_cache = rows_at(cos_cache, position_ids), rows_at(sin_cache, position_ids)
     expected = (*by_token.shape[:2], dim // 2)
     if dim % 2 or dim > by_token.shape[3] or cos_cache.shape != expected or sin_cache.shape != expected:
-        raise ValueError(f"rotary caches of shapes {cos_cache.shape} and {sin_cache.shape} do not turn {dim} of"
+        raise ValueError(f"rotary caches of shapes {cos_cache.shape} and {sin_cache.shape} do not turn {dim}"
+                         " of"
                          f" {by_token.shape[3]} features, expected {expected}")
     y = rotate(by_token, cos_cache, sin_cache, interleaved)
     return y.transpose(0, 2, 1, 3) if x.ndim == 4 else y.reshape(x.shape)

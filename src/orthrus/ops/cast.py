@@ -1,20 +1,20 @@
 """Cast: an array of one element type in, the same elements in another out.
 
-Every value has a defined result: floats saturate where 32 or 64 bits cannot hold them and NaN becomes 0 in the integer
-types (`functions.to_integer`), integers keep their low bits, and a string that spells no number raises ValueError.
+Every value has a defined result: floats saturate where 32 or 64 bits cannot hold them and NaN becomes 0 in
+the integer types (`functions.to_integer`), integers keep their low bits, and a string that spells no number
+raises ValueError.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from ..ir import ElementType, TensorType, Type, Value, element_of
-from .define import define, random_array
+from .define import Samples, define, random_array
 from .functions import to_integer, wrapped
 
 E = ElementType
@@ -63,7 +63,7 @@ def narrowed(x: np.ndarray, to: ElementType, saturate: bool, round_mode: str = "
 
 
 def _powers(x: np.ndarray, saturate: bool, round_mode: str) -> np.ndarray:
-    """The powers of two that float8e8m0 holds, 2**-127 to 2**127, nearest to `x` in the direction of `round_mode`."""
+    """The powers of two, 2**-127 to 2**127, next to `x` in the direction of `round_mode`, as float8e8m0."""
     mantissa, exponent = np.frexp(x)
     if round_mode == "up":
         rounded = mantissa > 0.5
@@ -122,7 +122,7 @@ def _number(text: str) -> float:
             raise ValueError
         return float(text)
     except ValueError:
-        raise ValueError(f"Cast: {text!r} spells no number") from None
+        raise ValueError(f"Cast: {text[:40]!r} spells no number") from None
 
 
 def _whole(text: str) -> int:
@@ -132,7 +132,7 @@ def _whole(text: str) -> int:
     else:
         number = _number(text)
         if number - number:
-            raise ValueError(f"Cast: {text!r} spells no integer")
+            raise ValueError(f"Cast: {text[:40]!r} spells no integer")
         value = int(number)
     return value & 0xFFFFFFFFFFFFFFFF
 
@@ -168,7 +168,7 @@ def CastLike(x, target_type, *, saturate: int = 1, round_mode: str = "up"):
 
 
 @Cast.sample_with
-def _cast_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
-    if dtype != object:
+def _cast_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
+    if dtype.kind != "O":
         for to in (E.FLOAT, E.DOUBLE, E.FLOAT16, E.INT32, E.INT64, E.INT8, E.UINT8, E.BOOL):
             yield [random_array(rng, (3, 5), dtype)], {"to": int(to)}

@@ -114,6 +114,8 @@ def Loop(M=None, cond=None, *v_initial, body: Body, n_outputs: int):
     # With a trip count and no condition given, what the body says of the condition does not count.
     heeded = cond is not None or M is None
     carried, n = list(v_initial), len(v_initial)
+    # A node may leave its last outputs unnamed; the body still makes them.
+    n_outputs = max(n_outputs, getattr(body, "n_outputs", 0) - 1)
     if n_outputs < n:
         raise ValueError(f"Loop has {n_outputs} outputs for {n} carried values")
     scanned = _scan_outputs(body, 1 + n, n_outputs - n)
@@ -169,9 +171,10 @@ def _scan(states: list[Any], inputs: list[np.ndarray], body: Body, outputs: list
     return states
 
 
-def _shares(values: Sequence[Any], num_scan_inputs: int, n_outputs: int) -> tuple[int, int]:
+def _shares(values: Sequence[Any], num_scan_inputs: int, body: Body, n_outputs: int) -> tuple[int, int]:
     """How many states and how many scan outputs there are."""
     n = len(values) - num_scan_inputs
+    n_outputs = max(n_outputs, getattr(body, "n_outputs", 0))
     if num_scan_inputs < 1 or n < 0 or n_outputs < n:
         raise ValueError(f"num_scan_inputs is {num_scan_inputs}, but the node has {len(values)} inputs and "
                          f"{n_outputs} outputs")
@@ -192,7 +195,7 @@ def Scan(*initial_state_and_scan_inputs, body: Body, num_scan_inputs: int,
     """`body` called along the scanned axes with the states and a slice of each scan input; the last states
     come out, and after them the scan outputs, stacked"""
     given, m = initial_state_and_scan_inputs, num_scan_inputs
-    n, k = _shares(given, m, n_outputs)
+    n, k = _shares(given, m, body, n_outputs)
     inputs = []
     for x, axis, back in zip(given[n:], _axes(scan_input_axes, m, "scan_input_axes"),
                              _flags(scan_input_directions, m, "scan_input_directions"), strict=True):
@@ -216,7 +219,7 @@ def Scan_8(sequence_lens=None, *initial_state_and_scan_inputs, body: Body, num_s
     """Scan of a batch: axis 0 of every input is the batch, axis 1 of a scan input the sequence,
     `sequence_lens` long; zeros follow the end of a shorter one"""
     given, m = initial_state_and_scan_inputs, num_scan_inputs
-    n, k = _shares(given, m, n_outputs)
+    n, k = _shares(given, m, body, n_outputs)
     backs = _flags(directions, m, "directions")
     for i, x in enumerate(given):
         if x.ndim < 1 + (i >= n):

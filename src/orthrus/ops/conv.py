@@ -1,7 +1,7 @@
 """Convolutions: X [N, C, D1..Dn] and a kernel in, the sums over its windows out.
 
-Products are formed by matrix multiplication on columns gathered block by block, so that the extra memory is bounded
-whatever the shapes. Padding is never materialised.
+Products are formed by matrix multiplication on columns gathered block by block, so that the extra memory is
+bounded whatever the shapes. Padding is never materialised.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from .. import limits
 from .define import op, xp
 from .geometry import Window, blocks, per_axis, taps, window
 
+_ALL: Any = slice(None)
 _BLOCK = 1 << 23
 """Elements of one block of gathered columns."""
+_CACHED = 1 << 15
+"""Elements of a result that stays in the cache while the taps of a depthwise kernel are added to it."""
 
 
 def _kernel_of(w: np.ndarray, kernel_shape: Sequence[int] | None) -> tuple[int, ...]:
@@ -26,14 +29,17 @@ def _kernel_of(w: np.ndarray, kernel_shape: Sequence[int] | None) -> tuple[int, 
     return given
 
 
-def _check(x: np.ndarray, w: np.ndarray, group: int, bias: np.ndarray | None, transposed: bool = False) -> None:
+def _check(x: np.ndarray, w: np.ndarray, group: int, bias: np.ndarray | None,
+           transposed: bool = False) -> None:
     if x.ndim < 3 or w.ndim != x.ndim:
-        raise ValueError(f"X has shape {list(x.shape)} and W {list(w.shape)}, expected equal ranks of at least 3")
+        raise ValueError(f"X has shape {list(x.shape)} and W {list(w.shape)}, expected equal "
+                         "ranks of at least 3")
     if group < 1:
         raise ValueError(f"group is {group}, expected at least 1")
     ins, outs = (w.shape[0], w.shape[1] * group) if transposed else (w.shape[1] * group, w.shape[0])
     if x.shape[1] != ins:
-        raise ValueError(f"X has {x.shape[1]} channels, but W of shape {list(w.shape)} with group {group} expects {ins}")
+        raise ValueError(f"X has {x.shape[1]} channels, but W of shape {list(w.shape)} with group {group} "
+                         f"expects {ins}")
     if ins % group or outs % group:
         raise ValueError(f"{ins} input and {outs} output channels cannot be split into {group} groups")
     if bias is not None and bias.shape != (outs,):
@@ -48,7 +54,7 @@ def _convolve(x: np.ndarray, w: np.ndarray, group: int, win: Window) -> np.ndarr
     if 0 in shape or 0 in w.shape or 0 in x.shape:
         return np.zeros(shape, x.dtype)
     if all(k == 1 for k in win.kernel) and not any(win.begin) and not any(win.end):
-        x = x[(slice(None), slice(None), *(slice(None, None, s) for s in win.strides))]
+        x = x[(_ALL, _ALL, *(slice(None, None, s) for s in win.strides))]
         y = np.matmul(w.reshape(group, m // group, cg), x.reshape(n, group, cg, -1))
         return y.reshape(shape)
     if cg == 1 and group > 1:
@@ -66,20 +72,23 @@ def _convolve(x: np.ndarray, w: np.ndarray, group: int, win: Window) -> np.ndarr
             part = x[first:first + batch]
             columns = np.zeros((part.shape[0], c, *win.kernel, *count), x.dtype)
             for tap, outs, ins in places:
-                columns[(slice(None), slice(None), *tap, *outs)] = part[(slice(None), slice(None), *ins)]
+                columns[(_ALL, _ALL, *tap, *outs)] = part[(_ALL, _ALL, *ins)]
             made = np.matmul(kernel, columns.reshape(part.shape[0], group, kernel.shape[2], -1))
-            y[(slice(first, first + batch), slice(None), *box)] = made.reshape(part.shape[0], m, *count)
+            y[(slice(first, first + batch), _ALL, *box)] = made.reshape(part.shape[0], m, *count)
     return y
 
 
 def _depthwise(x: np.ndarray, w: np.ndarray, group: int, win: Window) -> np.ndarray:
     n, m = x.shape[0], w.shape[0]
-    y = np.zeros((n, group, m // group, *win.out), x.dtype)
-    weights = w.reshape(group, m // group, *win.kernel)
-    ones = (1,) * len(win.out)
-    for tap, outs, ins in taps(win.size, win.kernel, win.strides, win.dilations, win.begin, win.out):
-        scale = weights[(slice(None), slice(None), *tap)].reshape(group, m // group, *ones)
-        y[(..., *outs)] += x[(slice(None), slice(None), None, *ins)] * scale
+    each = m // group
+    y = np.zeros((n, group, each, *win.out), x.dtype)
+    weights = w.reshape(group, each, *win.kernel)
+    places = list(taps(win.size, win.kernel, win.strides, win.dilations, win.begin, win.out))
+    for image, channels in blocks((n, group), max(1, _CACHED // (each * int(np.prod(win.out))))):
+        part, made = x[image, channels, None], y[image, channels]
+        scales = weights[channels].reshape(-1, each, *win.kernel, *(1,) * len(win.out))
+        for tap, outs, ins in places:
+            made[(_ALL, _ALL, _ALL, *outs)] += part[(_ALL, _ALL, _ALL, *ins)] * scales[(_ALL, _ALL, *tap)]
     return y.reshape(n, m, *win.out)
 
 
@@ -91,7 +100,8 @@ def _add_bias(y: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
 
 @op(widen=True)
 def Conv(X, W, B=None, *, auto_pad: str = "NOTSET", dilations: list[int] | None = None, group: int = 1,
-         kernel_shape: list[int] | None = None, pads: list[int] | None = None, strides: list[int] | None = None):
+         kernel_shape: list[int] | None = None, pads: list[int] | None = None,
+         strides: list[int] | None = None):
     """Convolution: X [N, C, D...], W [M, C/group, K...], B [M] → [N, M, O...]."""
     _check(X, W, group, B)
     win = window(X.shape[2:], _kernel_of(W, kernel_shape), strides, dilations, pads, auto_pad)
@@ -99,8 +109,9 @@ def Conv(X, W, B=None, *, auto_pad: str = "NOTSET", dilations: list[int] | None 
 
 
 @op(widen=True)
-def ConvTranspose(X, W, B=None, *, auto_pad: str = "NOTSET", dilations: list[int] | None = None, group: int = 1,
-                  kernel_shape: list[int] | None = None, output_padding: list[int] | None = None,
+def ConvTranspose(X, W, B=None, *, auto_pad: str = "NOTSET", dilations: list[int] | None = None,
+                  group: int = 1, kernel_shape: list[int] | None = None,
+                  output_padding: list[int] | None = None,
                   output_shape: list[int] | None = None, pads: list[int] | None = None,
                   strides: list[int] | None = None):
     """Transposed convolution: X [N, C, D...], W [C, M/group, K...], B [M] → [N, M, O...]."""
@@ -115,17 +126,18 @@ def ConvTranspose(X, W, B=None, *, auto_pad: str = "NOTSET", dilations: list[int
         weights = W.reshape(group, cg, -1).transpose(0, 2, 1)
         places = m * int(np.prod(kernel))
         for box in blocks((n, *X.shape[2:]), max(1, _BLOCK // places)):
-            part = X[(box[0], slice(None), *box[1:])]
+            part = X[(box[0], _ALL, *box[1:])]
             made = np.matmul(weights, part.reshape(part.shape[0], group, cg, -1))
             made = made.reshape(part.shape[0], m, *kernel, *part.shape[2:])
             shifted = [b - s.start * t for b, s, t in zip(begin, box[1:], steps, strict=True)]
             for tap, ins, outs in taps(out, kernel, steps, spread, shifted, part.shape[2:]):
-                y[(box[0], slice(None), *outs)] += made[(slice(None), slice(None), *tap, *ins)]
+                y[(box[0], _ALL, *outs)] += made[(_ALL, _ALL, *tap, *ins)]
     return _add_bias(y, B)
 
 
 def _transposed(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
-                auto_pad: str, output_padding: Any, output_shape: Any, pads: Any) -> tuple[list[int], list[int]]:
+                auto_pad: str, output_padding: Any, output_shape: Any, pads: Any
+                ) -> tuple[list[int], list[int]]:
     """The leading padding and the spatial output shape of a transposed convolution."""
     rank = len(size)
     extra = per_axis(output_padding, rank, "output_padding", 0, 0)
@@ -147,7 +159,8 @@ def _transposed(size: Sequence[int], kernel: Sequence[int], strides: Sequence[in
     return [t // 2 if auto_pad == "SAME_UPPER" else t - t // 2 for t in total], out
 
 
-def _integer_convolution(x: np.ndarray, w: np.ndarray, x_zero: Any, w_zero: Any, group: int, win: Window) -> np.ndarray:
+def _integer_convolution(x: np.ndarray, w: np.ndarray, x_zero: Any, w_zero: Any, group: int,
+                         win: Window) -> np.ndarray:
     """The exact sums as float64; a float32 product is taken where it is exact too."""
     terms = w.shape[1] * int(np.prod(win.kernel))
     kind = np.float32 if terms * 255 * 255 < 1 << 24 else np.float64
@@ -176,23 +189,26 @@ def _per_output(value: np.ndarray, w: np.ndarray, name: str) -> np.ndarray:
 def ConvInteger(x, w, x_zero_point=None, w_zero_point=None, *, auto_pad: str = "NOTSET",
                 dilations: list[int] | None = None, group: int = 1, kernel_shape: list[int] | None = None,
                 pads: list[int] | None = None, strides: list[int] | None = None):
-    """Convolution of 8-bit integers less their zero points, summed in int32; padding counts as the zero point."""
+    """Convolution of 8-bit integers less their zero points, in int32; padding counts as the zero point."""
     _check(x, w, group, None)
     win = window(x.shape[2:], _kernel_of(w, kernel_shape), strides, dilations, pads, auto_pad)
-    return _integer_convolution(x, w, x_zero_point, w_zero_point, group, win).astype(np.int64).astype(np.int32)
+    total = _integer_convolution(x, w, x_zero_point, w_zero_point, group, win)
+    return total.astype(np.int64).astype(np.int32)
 
 
 @op
 def QLinearConv(x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, B=None, *,
                 auto_pad: str = "NOTSET", dilations: list[int] | None = None, group: int = 1,
-                kernel_shape: list[int] | None = None, pads: list[int] | None = None, strides: list[int] | None = None):
-    """Convolution of quantized tensors; the sum is rescaled, rounded half to even and saturated to y's type."""
+                kernel_shape: list[int] | None = None, pads: list[int] | None = None,
+                strides: list[int] | None = None):
+    """Convolution of quantized tensors; the sum is rescaled, rounded half to even and saturated."""
     _check(x, w, group, B)
     win = window(x.shape[2:], _kernel_of(w, kernel_shape), strides, dilations, pads, auto_pad)
     total = _integer_convolution(x, w, x_zero_point, w_zero_point, group, win)
     total = _add_bias(total, None if B is None else B.astype(np.float64))
-    scale = np.float32(_one(x_scale, "x_scale")) * w_scale.astype(np.float32) / np.float32(_one(y_scale, "y_scale"))
-    scale = _per_output(np.asarray(scale), w, "w_scale").reshape(-1, *(1,) * (x.ndim - 2))
+    source, target = np.float32(_one(x_scale, "x_scale")), np.float32(_one(y_scale, "y_scale"))
+    factor = np.asarray(source * w_scale.astype(np.float32) / target)
+    scale = _per_output(factor, w, "w_scale").reshape(-1, *(1,) * (x.ndim - 2))
     rounded = np.rint(total.astype(np.float32) * scale) + np.float32(_one(y_zero_point, "y_zero_point"))
     range_ = np.iinfo(y_zero_point.dtype)
     rounded = np.nan_to_num(rounded, copy=False, posinf=range_.max, neginf=range_.min)
@@ -201,10 +217,10 @@ def QLinearConv(x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_z
 
 @op(widen=True)
 def CausalConvWithState(input, weight, bias=None, past_state=None, *, activation: str = "none"):
-    """Depthwise convolution over past and present only: input [N, C, L], weight [C, 1, k], past_state [N, C, k-1]."""
+    """Depthwise convolution over past and present: input [N, C, L], weight [C, 1, k], state [N, C, k-1]."""
     if input.ndim != 3 or weight.ndim != 3 or weight.shape[:2] != (input.shape[1], 1) or not weight.shape[2]:
-        raise ValueError(f"input has shape {list(input.shape)} and weight {list(weight.shape)}, expected [N, C, L] and "
-                         "[C, 1, k]")
+        raise ValueError(f"input has shape {list(input.shape)} and weight {list(weight.shape)}, expected "
+                         "[N, C, L] and [C, 1, k]")
     n, c, length = input.shape
     k = weight.shape[2]
     if past_state is None:
@@ -226,13 +242,13 @@ def CausalConvWithState(input, weight, bias=None, past_state=None, *, activation
 
 
 @op(widen=True)
-def Col2Im(input, image_shape, block_shape, *, dilations: list[int] | None = None, pads: list[int] | None = None,
-           strides: list[int] | None = None):
-    """Adds columns [N, C * prod(block_shape), L] back into the image [N, C, *image_shape] they were taken from."""
+def Col2Im(input, image_shape, block_shape, *, dilations: list[int] | None = None,
+           pads: list[int] | None = None, strides: list[int] | None = None):
+    """Adds columns [N, C * prod(block_shape), L] back into the image [N, C, *image_shape] they come from."""
     size, kernel = image_shape.tolist(), block_shape.tolist()
     if input.ndim != 3 or image_shape.ndim != 1 or block_shape.shape != image_shape.shape:
-        raise ValueError(f"input has rank {input.ndim}, image_shape {size} and block_shape {kernel}, expected rank 3 and "
-                         "two lists of the same length")
+        raise ValueError(f"input has rank {input.ndim}, image_shape {size} and block_shape {kernel}, "
+                         "expected rank 3 and two lists of the same length")
     per_axis(size, len(size), "image_shape", least=0)
     win = window(size, kernel, strides, dilations, pads)
     n, rows, length = input.shape
@@ -243,7 +259,7 @@ def Col2Im(input, image_shape, block_shape, *, dilations: list[int] | None = Non
     y = np.full(shape, "", object) if input.dtype == object else np.zeros(shape, input.dtype)
     columns = input.reshape(n, rows // block, *kernel, *win.out)
     for tap, outs, ins in taps(size, kernel, win.strides, win.dilations, win.begin, win.out):
-        y[(slice(None), slice(None), *ins)] += columns[(slice(None), slice(None), *tap, *outs)]
+        y[(_ALL, _ALL, *ins)] += columns[(_ALL, _ALL, *tap, *outs)]
     return y
 
 
@@ -251,7 +267,7 @@ def Col2Im(input, image_shape, block_shape, *, dilations: list[int] | None = Non
 def DeformConv(X, W, offset, B=None, mask=None, *, dilations: list[int] | None = None, group: int = 1,
                kernel_shape: list[int] | None = None, offset_group: int = 1, pads: list[int] | None = None,
                strides: list[int] | None = None):
-    """Convolution whose taps are displaced by `offset` [N, offset_group * K * n, O...] and weighted by `mask`."""
+    """Convolution whose taps are moved by `offset` [N, offset_group * K * n, O...] and weighted by `mask`."""
     _check(X, W, group, B)
     rank, (n, c) = X.ndim - 2, X.shape[:2]
     win = window(X.shape[2:], _kernel_of(W, kernel_shape), strides, dilations, pads)
@@ -279,17 +295,20 @@ def DeformConv(X, W, offset, B=None, mask=None, *, dilations: list[int] | None =
                 starts = np.arange(box[a].start, box[a].stop) * win.strides[a] - win.begin[a]
                 starts = starts.reshape(-1, *(1,) * (rank - 1 - a))
                 base = (taps_at[a] * win.dilations[a]).reshape(count, *(1,) * rank) + starts
-                where.append(base + moved[(image, slice(None), slice(None), a, *box)])
+                where.append(base + moved[(image, _ALL, _ALL, a, *box)])
             columns = _sample(source, where, win.size)
             if scaled is not None:
-                columns *= scaled[(image, slice(None), slice(None), *box)][:, None]
+                columns *= scaled[(image, _ALL, _ALL, *box)][:, None]
             made = np.matmul(weights, columns.reshape(group, weights.shape[2], -1))
-            y[(image, slice(None), *box)] = made.reshape(m, *columns.shape[3:])
+            y[(image, _ALL, *box)] = made.reshape(m, *columns.shape[3:])
     return _add_bias(y, B)
 
 
 def _sample(source: np.ndarray, where: Sequence[np.ndarray], size: Sequence[int]) -> np.ndarray:
-    """Multilinear samples of source [G, C, prod(size)] at the coordinates where[axis] [G, ...] → [G, C, ...]; outside is 0."""
+    """Multilinear samples of source [G, C, prod(size)] at the coordinates where[axis] [G, ...] → [G, C, ...].
+
+    Outside is 0.
+    """
     lows, fractions = [], []
     for at, n in zip(where, size, strict=True):
         at = np.clip(np.nan_to_num(at, nan=-2.0), -2, n + 1)

@@ -1,14 +1,15 @@
 """How an operator is defined: one function whose signature is the interface and whose body is the meaning.
 
-Positional parameters are inputs, in ONNX's order; one that may be absent defaults to None; `*xs` takes any number.
-Keyword-only parameters are attributes with their ONNX defaults; one without a default is required. Two keyword-only
-names are not attributes but are filled in by the runtime: `n_outputs` (how many outputs the node names) and `rng` (a
-numpy Generator that follows the node's seed and `set_seed`). Names listed in `prepared=` are not attributes either:
-`@Name.prepare_with` attaches a function of attributes that makes them, once per node. A body takes numpy arrays, returns one array or a tuple of
-them, and has no side effects. A graph attribute arrives as a callable: `body(*inputs) -> list of outputs`.
+Positional parameters are inputs, in ONNX's order; one that may be absent defaults to None; `*xs` takes any
+number. Keyword-only parameters are attributes with their ONNX defaults; one without a default is required.
+Two keyword-only names are not attributes but are filled in by the runtime: `n_outputs` (how many outputs the
+node names) and `rng` (a numpy Generator that follows the node's seed and `set_seed`). Names listed in
+`prepared=` are not attributes either: `@Name.prepare_with` attaches a function of attributes that makes them,
+once per node. A body takes numpy arrays, returns one array or a tuple of them, and has no side effects. A
+graph attribute arrives as a callable: `body(*inputs) -> list of outputs`.
 
-Versions: a definition serves the operator's schema versions from `since` up to the next definition of the same name. An
-older form stands beside the newest under its name and first version, `Softmax_1`.
+Versions: a definition serves the operator's schema versions from `since` up to the next definition of the
+same name. An older form stands beside the newest under its name and first version, `Softmax_1`.
 
     @elementwise()
     def LeakyRelu(x, *, alpha: float = 0.01):
@@ -19,11 +20,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
 from ..ir import HALF, ElementType, TensorType, Type, Value
+from ..limits import bounded
 from . import functions
 
 FLOATS = ("float", "double", "float16", "bfloat16")
@@ -37,6 +39,7 @@ _RUNTIME = ("n_outputs", "rng")
 _registry: dict[tuple[str, str], list[Op]] = {}
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
+Samples: TypeAlias = "Iterator[tuple[list[Any], dict[str, Any]]]"
 
 
 class _Namespace:
@@ -52,14 +55,14 @@ xp = _Namespace()
 
 
 class Op:
-    """One definition. `widen`: float16, bfloat16 and float8 inputs reach the body as float32, and a float32 result goes
-    back to the type of the first of them. `result`: the element type of every output: "same" as the first input, an
-    ONNX type name, or None where `infer` says it."""
+    """One definition. `widen`: float16, bfloat16 and float8 inputs reach the body as float32, and a float32
+    result goes back to the type of the first of them. `result`: the element type of every output: "same" as
+    the first input, an ONNX type name, or None where `infer` says it."""
 
-    def __init__(self, body: Callable[..., Any], *, domain: str = "", since: int | None = None, name: str | None = None,
-                 types: dict[str, Sequence[str]] | None = None, widen: bool = False, result: str | None = None,
-                 outputs: int | None = 1, tol: float = 2e-6, ufunc: Any = None, prepared: Sequence[str] = ()
-                 ) -> None:
+    def __init__(self, body: Callable[..., Any], *, domain: str = "", since: int | None = None,
+                 name: str | None = None, types: dict[str, Sequence[str]] | None = None, widen: bool = False,
+                 result: str | None = None, outputs: int | None = 1, tol: float = 2e-6, ufunc: Any = None,
+                 prepared: Sequence[str] = ()) -> None:
         stem, _, suffix = body.__name__.rpartition("_")
         older = bool(stem) and suffix.isdigit()
         self.name = name or (stem if older else body.__name__)
@@ -76,9 +79,9 @@ class Op:
         self.prepared = frozenset(prepared)
         self._prepare: Callable[..., dict[str, Any]] | None = None
         self._prepare_takes: frozenset[str] = frozenset()
+        self.broadcasts = False
         self._infer: Callable[..., Any] | None = None
         self._samples: Callable[..., Any] | None = None
-        self._constant_inputs: tuple[str, ...] = ()
         for p in inspect.signature(body).parameters.values():
             if p.kind is p.KEYWORD_ONLY:
                 if p.name in _RUNTIME:
@@ -95,24 +98,27 @@ class Op:
         self._body_takes = frozenset(self.attributes)
 
     def _add_attribute(self, p: inspect.Parameter) -> None:
-        self.attributes[p.name] = REQUIRED if p.default is p.empty else p.default
+        default = REQUIRED if p.default is p.empty else p.default
+        self.attributes[p.name] = float(np.float32(default)) if isinstance(default, float) else default
         self.annotations[p.name] = p.annotation
 
     def __repr__(self) -> str:
         return f"<operator {self.domain}::{self.name} since {self.since}>"
 
     def infer_with(self, rule: Rule) -> Rule:
-        """Attach the type rule: called with the node's input Values (None where absent) and its attributes by keyword,
-        it returns a Type per output. A Value has `.type`, `.elem`, `.shape` and, where known, `.const`."""
+        """Attach the type rule: called with the node's input Values (None where absent) and its
+        attributes by keyword, it returns a Type per output. A Value has `.type`, `.elem`,
+        `.shape` and, where known, `.const`."""
         self._infer = rule
         return rule
 
     def prepare_with(self, rule: Rule) -> Rule:
-        """Attach the preparation: called once in `bind` with the attributes its keyword-only parameters name, it returns
-        a value for each name in `prepared`. Parameters the body does not have are attributes of the operator too.
+        """Attach the preparation: called once in `bind` with the attributes its keyword-only parameters
+        name, it returns a value for each name in `prepared`. Parameters the body does not have are
+        attributes of the operator too.
 
-        What depends on attributes alone, such as a forest laid out as arrays, is so made once and not at each call. The
-        rule raises ValueError where the attributes contradict each other.
+        What depends on attributes alone, such as a forest laid out as arrays, is so made once and not at each
+        call. The rule raises ValueError where the attributes contradict each other.
         """
         parameters = inspect.signature(rule).parameters.values()
         for p in parameters:
@@ -137,7 +143,7 @@ class Op:
         known = {k: v for k, v in self.with_defaults(attrs).items() if k in self.attributes}
         return list(self._infer(*inputs, **known))
 
-    def samples(self, rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+    def samples(self, rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
         """Test samples for one element type; none where the definition gives none."""
         return iter(()) if self._samples is None else self._samples(rng, dtype)
 
@@ -148,12 +154,12 @@ class Op:
             raise TypeError(f"Required attribute '{missing[0]}' is missing.")
         return merged
 
-    def bind(self, attrs: dict[str, Any], n_outputs: int = 1, rng: Any = None, dtypes: Sequence[Any] | None = None
-             ) -> Callable[..., Any]:
+    def bind(self, attrs: dict[str, Any], n_outputs: int = 1, rng: Any = None,
+             dtypes: Sequence[Any] | None = None) -> Callable[..., Any]:
         """The reference kernel: a function of arrays with the attributes fixed.
 
-        `dtypes` are the inputs' numpy types where known; they spare the look at each call. Unknown attributes are left
-        out, so that a newer spelling of an attribute this body does not read cannot break it.
+        `dtypes` are the inputs' numpy types where known; they spare the look at each call. Unknown attributes
+        are left out, so that a newer spelling of an attribute this body does not read cannot break it.
         """
         merged = self.with_defaults(attrs)
         kept = {k: v for k, v in merged.items() if k in self._body_takes}
@@ -164,10 +170,22 @@ class Op:
                 kept[extra] = value
         body = self.body
         call = (lambda *arrays: body(*arrays, **kept)) if kept else body
+        if self.broadcasts and len(self.inputs) + self.variadic > 1:
+            call = _bounded(call)
         narrow = dtypes is None or any(d is None or d in HALF for d in dtypes)
         if self.result == "same":
             return _same(call, self.widen and narrow)
         return _widened(call) if self.widen and narrow else call
+
+
+def _bounded(call: Callable[..., Any]) -> Callable[..., Any]:
+    """What broadcasting makes of the inputs is within limits before it is computed."""
+    def run(*arrays: Any) -> Any:
+        first = arrays[0].shape
+        if any(a is not None and a.size > 1 and a.shape != first for a in arrays):
+            bounded(np.broadcast_shapes(*(a.shape for a in arrays if a is not None)), arrays[0].dtype)
+        return call(*arrays)
+    return run
 
 
 def _same(call: Callable[..., Any], widen: bool) -> Callable[..., Any]:
@@ -187,7 +205,8 @@ def _widened(call: Callable[..., Any]) -> Callable[..., Any]:
         half = next((a.dtype for a in arrays if isinstance(a, np.ndarray) and a.dtype in HALF), None)
         if half is None:
             return call(*arrays)
-        y = call(*(a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype in HALF else a for a in arrays))
+        y = call(*(a.astype(np.float32) if isinstance(a, np.ndarray) and a.dtype in HALF else a
+                   for a in arrays))
         if isinstance(y, tuple):
             return tuple(_narrow(v, half) for v in y)
         return _narrow(y, half)
@@ -215,7 +234,8 @@ def define(body: Callable[..., Any] | None = None, **options: Any) -> Any:
 
 
 op = define
-"""A primitive with a body in numpy. Its types follow ONNX's schema unless `@Name.infer_with` says otherwise."""
+"""A primitive with a body in numpy. Its types follow ONNX's schema unless
+`@Name.infer_with` says otherwise."""
 
 
 def broadcast(*shapes: Any) -> Any:
@@ -237,9 +257,9 @@ def broadcast(*shapes: Any) -> Any:
 
 def elementwise(*, result: str | None = "same", widen: bool = True, **options: Any
                 ) -> Callable[[Callable[..., Any]], Op]:
-    """Broadcasts its inputs; output element i depends on input elements i only. The body is written in `xp` functions
-    and operators, and never branches on a tensor's value, so that a code generator can trace it. With `result` None the
-    definition needs its own type rule."""
+    """Broadcasts its inputs; output element i depends on input elements i only. The body is written in `xp`
+    functions and operators, and never branches on a tensor's value, so that a code generator can trace it.
+    With `result` None the definition needs its own type rule."""
     def decorate(body: Callable[..., Any]) -> Op:
         it = Op(body, widen=widen, result=result, **options)
 
@@ -248,35 +268,37 @@ def elementwise(*, result: str | None = "same", widen: bool = True, **options: A
             elem = ElementType[result.upper()] if result and result != "same" else present[0].elem
             return [TensorType(elem, broadcast(*(v.shape for v in present)))]
 
-        def samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+        def samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
             count = 2 if it.variadic else len(it.inputs) - len(it.optional)
             for shapes in ([(3, 5)] * count, [(4, 1) if i else (4, 7) for i in range(count)],
                            [() if i else (0, 3) for i in range(count)], [()] * count):
                 yield [random_array(rng, shape, dtype) for shape in shapes], {}
 
-        it._infer, it._samples = infer, samples
+        it._infer, it._samples, it.broadcasts = infer, samples, True
         return _register(it)
     return decorate
 
 
 def reduction(**options: Any) -> Callable[[Callable[..., Any]], Op]:
-    """Folds the elements along `axes` into one: `body(x, axes, keepdims)`, where `axes` is a tuple of non-negative ints.
+    """Folds the elements along `axes` into one: `body(x, axes, keepdims)`, where `axes`
+    is a tuple of non-negative ints.
 
-    Defines the form with `axes` as an input; `axes_input_since` names its first version, below which the same body serves
-    the form with `axes` as an attribute.
+    Defines the form with `axes` as an input; `axes_input_since` names its first version, below which the same
+    body serves the form with `axes` as an attribute.
     """
     axes_input_since = options.pop("axes_input_since", 18)
 
     def decorate(body: Callable[..., Any]) -> Op:
-        def by_input(x, axes=None, *, keepdims: int = 1, noop_with_empty_axes: int = 0):  # type: ignore[no-untyped-def]
+        def by_input(x, axes=None, *, keepdims: int = 1, noop_with_empty_axes: int = 0):
             if (axes is None or not axes.size) and noop_with_empty_axes:
                 return body(x, (), True)
             return body(x, normalized(axes, x.ndim), bool(keepdims))
 
-        def by_attribute(x, *, axes: list[int] | None = None, keepdims: int = 1):  # type: ignore[no-untyped-def]
+        def by_attribute(x, *, axes: list[int] | None = None, keepdims: int = 1):
             return body(x, normalized(axes, x.ndim), bool(keepdims))
 
-        def infer(x: Value, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> list[Type]:
+        def infer(x: Value, axes: Any = None, *, keepdims: int = 1,
+                  noop_with_empty_axes: int = 0) -> list[Type]:
             given = axes.const if isinstance(axes, Value) else axes
             if x.shape is None or (isinstance(axes, Value) and given is None):
                 known = x.shape is not None and keepdims
@@ -287,13 +309,14 @@ def reduction(**options: Any) -> Callable[[Callable[..., Any]], Op]:
             return [TensorType(x.elem, tuple(1 if i in gone else d for i, d in enumerate(x.shape)
                                              if keepdims or i not in gone))]
 
-        def samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+        def samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
             for axes, shape in (((1,), (3, 5)), ((-2, 0), (2, 3, 4)), (None, (2, 3))):
                 for keepdims in (0, 1):
                     given = [] if axes is None else [np.array(axes, np.int64)]
                     yield [random_array(rng, shape, dtype), *given], {"keepdims": keepdims}
 
-        newest = Op(by_input, name=body.__name__, since=axes_input_since, widen=True, result="same", **options)
+        newest = Op(by_input, name=body.__name__, since=axes_input_since, widen=True, result="same",
+                    **options)
         older = Op(by_attribute, name=body.__name__, since=1, widen=True, result="same", **options)
         newest.doc = older.doc = inspect.getdoc(body) or ""
         newest._infer, older._infer, newest._samples = infer, infer, samples
@@ -303,7 +326,8 @@ def reduction(**options: Any) -> Callable[[Callable[..., Any]], Op]:
 
 
 def normalized(axes: Any, rank: int) -> tuple[int, ...]:
-    """`axes` as sorted non-negative ints; None or empty means all. Raises ValueError out of range or if one is repeated."""
+    """`axes` as sorted non-negative ints; None or empty means all. Raises ValueError out
+    of range or if one is repeated."""
     if axes is None or not np.size(axes):
         return tuple(range(rank))
     given = [int(a) for a in np.ravel(axes)]
@@ -317,7 +341,8 @@ def normalized(axes: Any, rank: int) -> tuple[int, ...]:
 
 
 def normalized_axis(axis: Any, rank: int, inclusive: bool = False) -> int:
-    """`axis` as a non-negative int below `rank` (`inclusive`: at most `rank`). Raises ValueError out of range."""
+    """`axis` as a non-negative int below `rank` (`inclusive`: at most `rank`).
+    Raises ValueError out of range."""
     end = rank + inclusive
     if not -rank <= (axis := int(axis)) < max(end, 1):
         raise ValueError(f"axis {axis} is out of range for a tensor of rank {rank}")
@@ -327,7 +352,7 @@ def normalized_axis(axis: Any, rank: int, inclusive: bool = False) -> int:
 def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """A sample: signed values with zeros and repeats, small enough for every element type."""
     dtype = np.dtype(dtype)
-    if dtype == object:
+    if dtype.kind == "O":
         return rng.choice(np.array(["", "a", "bc", "B"], object), shape)
     if dtype.kind == "b":
         return rng.integers(0, 2, shape).astype(bool)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import ElementType, SparseArray, TensorType, Type, element_of
+from ..ir import HALF, ElementType, SparseArray, TensorType, Type, element_of
 from ..limits import bounded
 from .cast import converted
 from .define import define
@@ -31,12 +31,14 @@ def _random_type(dtype: Any) -> np.dtype[Any]:
     return element.numpy
 
 
-def _normal(shape: Any, dtype: np.dtype[Any], mean: float, scale: float, rng: np.random.Generator) -> np.ndarray:
+def _normal(shape: Any, dtype: np.dtype[Any], mean: float, scale: float, rng: np.random.Generator
+            ) -> np.ndarray:
     y = np.asarray(rng.standard_normal(bounded(shape, np.dtype(np.float32)), _work_type(dtype)))
     return np.asarray(y * scale + mean).astype(dtype)
 
 
-def _uniform(shape: Any, dtype: np.dtype[Any], low: float, high: float, rng: np.random.Generator) -> np.ndarray:
+def _uniform(shape: Any, dtype: np.dtype[Any], low: float, high: float, rng: np.random.Generator
+             ) -> np.ndarray:
     y = np.asarray(rng.random(bounded(shape, np.dtype(np.float32)), _work_type(dtype)))
     return np.asarray(y * (high - low) + low).astype(dtype)
 
@@ -91,8 +93,8 @@ def Multinomial(x, *, dtype: int = 6, sample_size: int = 1, rng):
     if element not in (ElementType.INT32, ElementType.INT64):
         raise ValueError(f"Multinomial gives int32 or int64, found dtype {element.text}")
     if x.ndim != 2 or not x.shape[1] or sample_size < 1:
-        raise ValueError(f"Multinomial takes [batch, classes] and a positive sample_size, found shape {x.shape} and"
-                         f" {sample_size}")
+        raise ValueError(f"Multinomial takes [batch, classes] and a positive sample_size, found shape"
+                         f" {x.shape} and {sample_size}")
     out = np.empty(bounded((len(x), sample_size), np.dtype(np.float64)), element.numpy)
     logits = x.astype(np.float64)
     logits -= logits.max(axis=1, keepdims=True)
@@ -103,7 +105,8 @@ def Multinomial(x, *, dtype: int = 6, sample_size: int = 1, rng):
 
 
 def _range(start: Any, limit: Any, delta: Any, dtype: np.dtype[Any], work: np.dtype[Any]) -> np.ndarray:
-    first, last, step = (scalar(v).item() if work == dtype else float(scalar(v)) for v in (start, limit, delta))
+    ends = (scalar(v) for v in (start, limit, delta))
+    first, last, step = (v.item() if work == dtype else float(v) for v in ends)
     if step == 0:
         raise ValueError("delta in Range operator can not be zero!")
     if isinstance(step, int):
@@ -126,8 +129,7 @@ def _range(start: Any, limit: Any, delta: Any, dtype: np.dtype[Any], work: np.dt
 def Range(start, limit, delta, *, stash_type: int = 1):
     """start, start + delta, start + 2 * delta, … below limit, or above it for a negative delta"""
     dtype = start.dtype
-    return _range(start, limit, delta, dtype, np.dtype(np.float32) if dtype.itemsize == 2 and dtype.kind not in "iu"
-                  else dtype)
+    return _range(start, limit, delta, dtype, np.dtype(np.float32) if dtype in HALF else dtype)
 
 
 @define
@@ -156,11 +158,12 @@ def ConstantOfShape(shape, *, value: Any = None):
 
 @define
 def Constant(*, value: Any = None, sparse_value: Any = None, value_float: float | None = None,
-             value_floats: list[float] | None = None, value_int: int | None = None, value_ints: list[int] | None = None,
-             value_string: str | None = None, value_strings: list[str] | None = None):
+             value_floats: list[float] | None = None, value_int: int | None = None,
+             value_ints: list[int] | None = None, value_string: str | None = None,
+             value_strings: list[str] | None = None):
     """The tensor that the one given attribute says"""
-    given = {np.dtype(np.float32): (value_float, value_floats), np.dtype(np.int64): (value_int, value_ints),
-             np.dtype(object): (value_string, value_strings)}
+    given: dict[Any, Any] = {np.float32: (value_float, value_floats), np.int64: (value_int, value_ints),
+                             object: (value_string, value_strings)}
     plain = [np.array(v, dtype) for dtype, pair in given.items() for v in pair if v is not None]
     found = [*plain, *(v for v in (value, sparse_value) if v is not None)]
     if len(found) != 1:
@@ -189,7 +192,7 @@ def _constant_type(*, value: Any = None, sparse_value: Any = None, value_float: 
 
 
 def _window(size: np.ndarray, periodic: int, output_datatype: int, *terms: float) -> np.ndarray:
-    """The sum of `terms[k]` * cos(2 pi k n / N), N being the size, or one less where the window is symmetric."""
+    """The sum of `terms[k]` * cos(2 pi k n / N), N being the size, or one less for a symmetric window."""
     count = int(scalar(size))
     bounded((count,), np.dtype(np.float64))
     turn = np.arange(count) * (2 * np.pi / max(count if periodic else count - 1, 1))
@@ -198,7 +201,8 @@ def _window(size: np.ndarray, periodic: int, output_datatype: int, *terms: float
         y += term * np.cos(k * turn)
     if count == 1 and not periodic:
         y[:] = 1
-    return converted(y, ElementType(output_datatype))
+    element = ElementType(output_datatype)
+    return converted(y if element.floating else y.astype(np.float32), element)
 
 
 @define
@@ -222,11 +226,13 @@ def BlackmanWindow(size, *, periodic: int = 1, output_datatype: int = 1):
 @define
 def MelWeightMatrix(num_mel_bins, dft_length, sample_rate, lower_edge_hertz, upper_edge_hertz, *,
                     output_datatype: int = 1):
-    """Triangular filters, one a column, evenly spaced on the mel scale: [dft_length // 2 + 1, num_mel_bins]"""
+    """Triangles evenly spaced on the mel scale, one a column: [dft_length // 2 + 1, num_mel_bins]"""
     bins, length, rate = (int(scalar(v)) for v in (num_mel_bins, dft_length, sample_rate))
     low, high = float(scalar(lower_edge_hertz)), float(scalar(upper_edge_hertz))
     if bins < 0 or length < 0 or rate <= 0 or not -700 < low <= high < math.inf:
-        raise ValueError(f"MelWeightMatrix: {bins} bins from {low} to {high} Hz of {length} samples at {rate} Hz")
+        raise ValueError(f"MelWeightMatrix has no {bins} bins from {low} to {high} Hz of {length} samples at"
+                         f" {rate} Hz")
+    bounded((length + bins,), np.dtype(np.float64))
     rows, columns = bounded((length // 2 + 1, bins), np.dtype(np.float64))
     ends = [2595 * math.log10(1 + hertz / 700) for hertz in (low, high)]
     mels = ends[0] + np.arange(columns + 2) * ((ends[1] - ends[0]) / (columns + 2))

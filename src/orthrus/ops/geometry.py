@@ -1,7 +1,7 @@
 """Sliding windows: attributes of convolutions and pools in, checked integers and index ranges out.
 
-A window at output position `o` touches input positions `o * stride + j * dilation - begin` for the taps `j` of the
-kernel. Nothing here pads an array: the ranges name only elements that exist.
+A window at output position `o` touches input positions `o * stride + j * dilation - begin` for the taps `j`
+of the kernel. Nothing here pads an array: the ranges name only elements that exist.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ class Window:
     out: tuple[int, ...]
 
 
-def per_axis(given: Sequence[int] | None, count: int, name: str, default: int = 1, least: int = 1) -> tuple[int, ...]:
+def per_axis(given: Sequence[int] | None, count: int, name: str, default: int = 1,
+             least: int = 1) -> tuple[int, ...]:
     """`given` as `count` ints, each at least `least`; None or empty gives the default. Raises ValueError."""
     if given is None or not len(given):
         return (default,) * count
@@ -48,12 +49,14 @@ def same_total(size: int, extent: int, stride: int) -> int:
     return max((-(-size // stride) - 1) * stride + extent - size, 0)
 
 
-def window(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int] | None, dilations: Sequence[int] | None,
-           pads: Sequence[int] | None, auto_pad: str = "NOTSET", ceil_mode: int = 0) -> Window:
+def window(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int] | None,
+           dilations: Sequence[int] | None, pads: Sequence[int] | None, auto_pad: str = "NOTSET",
+           ceil_mode: int = 0) -> Window:
     """The window these attributes mean over an input of spatial shape `size`.
 
-    `pads` counts only where `auto_pad` is NOTSET. With `ceil_mode` a last window may run over the end, unless it would
-    start in the padding behind the input. Raises ValueError where a value is out of range or a window does not fit.
+    `pads` counts only if `auto_pad` is NOTSET. With `ceil_mode` a last window may run over the end, unless
+    it would start in the padding behind the input. Raises ValueError where a value is out of range or a
+    window does not fit.
     """
     n = len(size)
     kernel = per_axis(kernel, n, "kernel_shape")
@@ -81,14 +84,14 @@ def window(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int] | 
         if count < 1 and not size[i]:
             count = 0
         elif count < 1:
-            raise ValueError(f"the kernel covers {extents[i]} elements of spatial axis {i}, which has {size[i]} and "
-                             f"{begin[i] + end[i]} of padding")
+            raise ValueError(f"the kernel covers {extents[i]} elements of spatial axis {i}, which has "
+                             f"{size[i]} and {begin[i] + end[i]} of padding")
         out.append(count)
     return Window(tuple(size), kernel, strides, dilations, tuple(begin), tuple(end), tuple(out))
 
 
 def reach(size: int, count: int, stride: int, offset: int) -> tuple[slice, slice] | None:
-    """The positions `o` in [0, count) with `o * stride + offset` in [0, size), and those places; None if none."""
+    """The positions `o` in [0, count) with `o * stride + offset` in [0, size), and those places, if any."""
     low = max(0, -(offset // stride))
     high = min(count, (size - 1 - offset) // stride + 1)
     if low >= high:
@@ -97,11 +100,13 @@ def reach(size: int, count: int, stride: int, offset: int) -> tuple[slice, slice
 
 
 def taps(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
-         begin: Sequence[int], out: Sequence[int]) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
-    """Per tap of the kernel: its index, the output ranges it serves and the input ranges it reads; empty taps left out."""
+         begin: Sequence[int], out: Sequence[int]
+         ) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...], tuple[slice, ...]]]:
+    """Per tap of the kernel that reads anything: its index, the output ranges served, the input ranges."""
     axes = []
     for n, k, s, d, b, o in zip(size, kernel, strides, dilations, begin, out, strict=True):
-        axes.append([(j, *r) for j in useful(n, k, s, d, b, o) if (r := reach(n, o, s, j * d - b)) is not None])
+        axes.append([(j, *r) for j in useful(n, k, s, d, b, o)
+                     if (r := reach(n, o, s, j * d - b)) is not None])
     for parts in itertools.product(*axes):
         yield tuple(p[0] for p in parts), tuple(p[1] for p in parts), tuple(p[2] for p in parts)
 
@@ -120,8 +125,28 @@ def blocks(shape: Sequence[int], limit: int) -> Iterator[tuple[slice, ...]]:
         if step[i] * rest <= limit:
             break
         step[i] = max(1, limit // max(rest, 1))
-    ranges = [[slice(a, min(a + s, n)) for a in range(0, n, max(s, 1))] for n, s in zip(shape, step, strict=True)]
+    ranges = [[slice(a, min(a + s, n)) for a in range(0, n, max(s, 1))]
+              for n, s in zip(shape, step, strict=True)]
     return itertools.product(*ranges)
+
+
+def spans(size: int, kernel: int, stride: int, dilation: int, begin: int, out: int
+          ) -> Iterator[tuple[slice, np.ndarray]]:
+    """The distinct non-empty ranges that the windows of one axis read, and which windows read each.
+
+    For kernels far larger than the input, where taps would be many and almost all empty.
+    """
+    base = np.arange(out, dtype=np.int64) * stride - begin
+    low, high = np.maximum(0, -(base // dilation)), np.minimum(kernel, (size - 1 - base) // dilation + 1)
+    full = np.flatnonzero(low < high)
+    ends = np.stack([base + low * dilation, base + (high - 1) * dilation + 1], axis=1)[full]
+    pairs, owner = np.unique(ends, axis=0, return_inverse=True)
+    order = np.argsort(owner.reshape(-1), kind="stable")
+    if not len(pairs):
+        return
+    groups = np.split(full[order], np.cumsum(np.bincount(owner.reshape(-1)))[:-1])
+    for (first, last), where in zip(pairs.tolist(), groups, strict=True):
+        yield slice(first, last, dilation), where
 
 
 def fold(x: np.ndarray, axis: int, kernel: int, stride: int, dilation: int, begin: int, out: int, ufunc: Any,
@@ -131,8 +156,13 @@ def fold(x: np.ndarray, axis: int, kernel: int, stride: int, dilation: int, begi
     if out == 1 and dilation == 1 and begin >= 0 and kernel - begin >= n > 0:
         return ufunc.reduce(x, axis=axis, keepdims=True)
     acc = np.full((*x.shape[:axis], out, *x.shape[axis + 1:]), start, x.dtype)
-    lead = (slice(None),) * axis
-    for j in useful(n, kernel, stride, dilation, begin, out):
+    lead: Any = (slice(None),) * axis
+    places = useful(n, kernel, stride, dilation, begin, out)
+    if len(places) > 4 * n:
+        for span, where in spans(n, kernel, stride, dilation, begin, out):
+            acc[(*lead, where)] = ufunc.reduce(x[(*lead, span)], axis=axis, keepdims=True)
+        return acc
+    for j in places:
         if (r := reach(n, out, stride, j * dilation - begin)) is not None:
             part = acc[(*lead, r[0])]
             ufunc(part, x[(*lead, r[1])], out=part)

@@ -42,7 +42,10 @@ def Gather(data, indices, *, axis: int = 0):
     axis = axis_of(axis, data.ndim)
     size = data.shape[axis]
     bounded((*data.shape[:axis], *indices.shape, *data.shape[axis + 1:]), data.dtype)
-    return np.take(data, _wrapped(indices, size), axis)
+    try:
+        return np.asarray(np.take(data, indices, axis), data.dtype)
+    except IndexError:
+        _out_of_bounds(indices, size)
 
 
 def _same_rank(data: np.ndarray, indices: np.ndarray, axis: int) -> int:
@@ -123,7 +126,8 @@ def _scattered(data: np.ndarray, at: np.ndarray, updates: np.ndarray, reduction:
         return out
     wide = np.dtype(np.float32) if data.dtype in HALF else data.dtype
     out = np.array(data, wide, order="C")
-    _REDUCTIONS[reduction].at(out.reshape(-1), at.ravel(), updates.astype(wide, copy=False).ravel())
+    with np.errstate(all="ignore"):
+        _REDUCTIONS[reduction].at(out.reshape(-1), at.ravel(), updates.astype(wide, copy=False).ravel())
     return out.astype(data.dtype, copy=False)
 
 

@@ -1,8 +1,9 @@
 """Types flow forward: from a node's inputs to its outputs, and through a whole graph.
 
-A definition with its own rule answers first; ONNX's schema inference answers for the rest. Beside types, the contents of
-small integer tensors are followed as far as they are known (`Value.content`), so that a Reshape to a computed shape still
-has a type. An inference that fails says nothing here: the caller decides what a contradiction means.
+A definition with its own rule answers first; ONNX's schema inference answers for the rest. Beside types,
+the contents of small integer tensors are followed as far as they are known (`Value.content`), so that a
+Reshape to a computed shape still has a type. An inference that fails says nothing here: the caller
+decides what a contradiction means.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class InferenceError(ValueError):
 
 
 def infer_node(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int]) -> list[Type | None]:
-    """The types of `node`'s outputs given `inputs` in place of its own. Raises InferenceError on a contradiction."""
+    """The types of `node`'s outputs given `inputs` in place of its own. Raises
+    InferenceError on a contradiction."""
     op = node.op
     try:
         if op is not None and op.inferable:
@@ -59,7 +61,8 @@ def infer_graph(graph: Graph, report: Callable[[Node, InferenceError], None] | N
         annotate(node, opsets, report)
 
 
-def annotate(node: Node, opsets: dict[str, int], report: Callable[[Node, InferenceError], None] | None = None) -> None:
+def annotate(node: Node, opsets: dict[str, int],
+             report: Callable[[Node, InferenceError], None] | None = None) -> None:
     """Type `node`'s outputs and follow their contents."""
     for body in node.bodies():
         _enter(node, body)
@@ -109,8 +112,8 @@ def _by_schema(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int
         if value.type is None or getattr(value.type, "elem", ElementType.FLOAT) is None:
             return [None] * len(node.outputs)
         types[name] = type_proto(value.type)
-        if value.const is not None and isinstance(value.const, np.ndarray) and value.const.size <= _DATA_LIMIT \
-                and value.const.dtype.kind in "iuf":
+        if (value.const is not None and isinstance(value.const, np.ndarray)
+                and value.const.size <= _DATA_LIMIT and value.const.dtype.kind in "iuf"):
             data[name] = tensor_proto(value.const)
         elif value.content is not None and all(isinstance(d, int) for d in value.content):
             data[name] = tensor_proto(np.array(value.content, np.int64).reshape(_content_shape(value)))
@@ -157,7 +160,8 @@ def type_proto(kind: Type) -> Any:
 
 
 def from_type_proto(proto: Any) -> Type | None:
-    """The Type an onnx TypeProto says, None where it says nothing. Raises ValueError for an unknown element type."""
+    """The Type an onnx TypeProto says, None where it says nothing. Raises
+    ValueError for an unknown element type."""
     which = proto.WhichOneof("value")
     if which in ("tensor_type", "sparse_tensor_type"):
         tensor = getattr(proto, which)
@@ -240,7 +244,8 @@ def _enter(node: Node, body: Graph) -> None:
 
 
 def _loose(kind: Type | None) -> Type | None:
-    """A loop-carried value keeps its element type and rank at most; its dimensions may change from turn to turn."""
+    """A loop-carried value keeps its element type and rank at most; its
+    dimensions may change from turn to turn."""
     return TensorType(kind.elem, None) if isinstance(kind, TensorType) else kind
 
 
@@ -262,15 +267,16 @@ def _union(a: Type | None, b: Type | None) -> Type | None:
             raise InferenceError(f"the branches give {a} and {b}")
         if a.shape is None or b.shape is None or len(a.shape) != len(b.shape):
             return TensorType(a.elem or b.elem, None)
-        return TensorType(a.elem or b.elem, tuple(x if x == y else None for x, y in zip(a.shape, b.shape, strict=True)))
+        return TensorType(a.elem or b.elem, tuple(x if x == y else None
+                                                  for x, y in zip(a.shape, b.shape, strict=True)))
     return a if not isinstance(b, OptionalType) else b
 
 
 def _infer_if(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int]) -> list[Type | None]:
     branches = [node.attrs[k].outputs for k in ("then_branch", "else_branch")]
     if len(branches[0]) != len(branches[1]) or len(branches[0]) < len(node.outputs):
-        raise InferenceError(f"then_branch and else_branch have {len(branches[0])} and {len(branches[1])} outputs, "
-                             f"the node {len(node.outputs)}")
+        raise InferenceError(f"then_branch and else_branch have {len(branches[0])} and {len(branches[1])} "
+                             f"outputs, the node {len(node.outputs)}")
     return [_union(a.type, b.type) for a, b in zip(*branches, strict=True)]
 
 
@@ -297,11 +303,14 @@ def _stacked(kind: Type | None, axis: int) -> Type | None:
     return TensorType(kind.elem, tuple(shape))
 
 
-_CONTROL: dict[str, Callable[..., list[Type | None]]] = {"If": _infer_if, "Loop": _infer_loop, "Scan": _infer_scan}
+_CONTROL: dict[str, Callable[..., list[Type | None]]] = {
+    "If": _infer_if, "Loop": _infer_loop, "Scan": _infer_scan,
+}
 
 
 def content(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    """What is known of the elements of `node`'s first output, if it is a small integer tensor of rank 0 or 1."""
+    """What is known of the elements of `node`'s first output, if it is a small
+    integer tensor of rank 0 or 1."""
     rule = _CONTENT.get(node.op_type) if not node.domain else None
     if rule is None:
         return None
@@ -309,7 +318,9 @@ def content(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | Non
         found = rule(node, inputs)
     except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError, AttributeError):
         return None
-    return found if found is not None and len(found) <= CONTENT_LIMIT and any(d is not None for d in found) else None
+    if found is None or len(found) > CONTENT_LIMIT or all(d is None for d in found):
+        return None
+    return found if all(not isinstance(d, int) or -1 << 63 <= d < 1 << 63 for d in found) else None
 
 
 def elements(value: Value | None) -> tuple[Any, ...] | None:
@@ -341,7 +352,10 @@ def _of_concat(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | 
     for value in inputs:
         part = elements(value)
         if part is None:
-            if value is None or not value.shape or not isinstance(value.shape[0], int) or len(value.shape) != 1:
+            if (value is None or not value.shape or not isinstance(value.shape[0], int)
+                    or len(value.shape) != 1):
+                return None
+            if value.shape[0] > CONTENT_LIMIT:
                 return None
             part = (None,) * value.shape[0]
         out += part
@@ -368,7 +382,8 @@ def _of_cast(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | No
     return elements(inputs[0]) if node.attrs["to"] in (ElementType.INT64, ElementType.INT32) else None
 
 
-def _arithmetic(function: Callable[[int, int], int], unit: int | None) -> Callable[..., tuple[Any, ...] | None]:
+def _arithmetic(function: Callable[[int, int], int], unit: int | None
+                ) -> Callable[..., tuple[Any, ...] | None]:
     def rule(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
         a, b = elements(inputs[0]), elements(inputs[1])
         if a is None or b is None:
@@ -403,7 +418,8 @@ def _of_size(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | No
 
 _CONTENT: dict[str, Callable[..., tuple[Any, ...] | None]] = {
     "Shape": _of_shape, "Size": _of_size, "Gather": _of_gather, "Concat": _of_concat, "Slice": _of_slice,
-    "Squeeze": _same, "Unsqueeze": _same, "Identity": _same, "Reshape": _same, "Flatten": _same, "Cast": _of_cast,
+    "Squeeze": _same, "Unsqueeze": _same, "Identity": _same, "Reshape": _same, "Flatten": _same,
+    "Cast": _of_cast, "ReduceProd": _of_reduce_prod,
     "Add": _arithmetic(lambda a, b: a + b, 0), "Sub": _arithmetic(lambda a, b: a - b, 0),
-    "Mul": _arithmetic(lambda a, b: a * b, 1), "Div": _arithmetic(_truncated, 1), "ReduceProd": _of_reduce_prod,
+    "Mul": _arithmetic(lambda a, b: a * b, 1), "Div": _arithmetic(_truncated, 1),
 }

@@ -1,15 +1,14 @@
-"""Comparisons, logic and bits, element by element: arrays in, one array of bools or of the inputs' type out."""
+"""Comparisons, logic and bits, element by element: arrays in, an array of bools or of their type out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from ..ir import ElementType, TensorType, Type, Value, element_of
 from .arithmetic import below_7
-from .define import broadcast, define, elementwise, random_array, xp
+from .define import Samples, broadcast, define, elementwise, random_array, xp
 from .functions import wrapped
 
 
@@ -83,7 +82,7 @@ def _where_type(condition: Value, x: Value, y: Value) -> list[Type]:
 
 
 @Where.sample_with
-def _where_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+def _where_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
     for shapes in (((3, 5),) * 3, ((4, 1), (1, 7), ()), ((), (0, 3), (3,)), ((), (), ())):
         yield [random_array(rng, shapes[0], np.dtype(bool)),
                *(random_array(rng, shape, dtype) for shape in shapes[1:])], {}
@@ -107,14 +106,14 @@ def IsInf(x, *, detect_negative: int = 1, detect_positive: int = 1):
 
 @elementwise()
 def BitShift(x, y, *, direction: str):
-    """x shifted by y bits; to the right, a signed x keeps its sign. A shift by the width or more shifts out every bit"""
+    """x shifted by y bits; to the right, a signed x keeps its sign. The width or more shifts out every bit"""
     if direction not in ("LEFT", "RIGHT"):
         raise ValueError(f"BitShift's direction is LEFT or RIGHT, found {direction!r}")
     return xp.left_shift(x, y) if direction == "LEFT" else xp.right_shift(x, y)
 
 
 @BitShift.sample_with
-def _shift_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+def _shift_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
     for direction in ("LEFT", "RIGHT"):
         for shape in ((3, 5), (1, 5), (5,)):
             x, y = random_array(rng, (3, 5), dtype), rng.integers(0, 9, shape).astype(dtype)
@@ -156,4 +155,5 @@ def BitCast(x, *, to: int):
     if target.bits >= 8:
         return x.view(target.numpy)
     low = x.view(np.uint8) & np.uint8((1 << target.bits) - 1)
-    return wrapped(low, target.numpy) if target in (ElementType.INT4, ElementType.INT2) else low.view(target.numpy)
+    signed = target in (ElementType.INT4, ElementType.INT2)
+    return wrapped(low, target.numpy) if signed else low.view(target.numpy)

@@ -1,4 +1,4 @@
-"""Losses: scores or log-probabilities [N, C, D...] and class labels [N, D...] in, a loss per sample or their sum out."""
+"""Losses: scores or log-probabilities [N, C, D...] and class labels [N, D...] in, losses or their sum out."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from .define import op
 def _loss(log_prob: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, ignore_index: int | None,
           reduction: str) -> np.ndarray:
     if log_prob.ndim < 2 or labels.shape != (log_prob.shape[0], *log_prob.shape[2:]):
-        raise ValueError(f"the scores have shape {list(log_prob.shape)} and the labels {list(labels.shape)}, expected "
-                         "[N, C, ...] and [N, ...]")
+        raise ValueError(f"the scores have shape {list(log_prob.shape)} and the labels {list(labels.shape)}, "
+                         "expected [N, C, ...] and [N, ...]")
     if reduction not in ("none", "sum", "mean"):
         raise ValueError(f"reduction is {reduction!r}, expected none, sum or mean")
     classes = log_prob.shape[1]
@@ -20,7 +20,7 @@ def _loss(log_prob: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, 
         raise ValueError(f"the weights have shape {list(weights.shape)}, expected [{classes}]")
     kept = np.ones(labels.shape, bool) if ignore_index is None else labels != ignore_index
     chosen = np.where(kept, labels, 0)
-    if kept.any() and not (0 <= chosen.min() and chosen.max() < classes):
+    if kept.any() and not (chosen.min() >= 0 and chosen.max() < classes):
         bad = int(chosen.min() if chosen.min() < 0 else chosen.max())
         raise InvalidArgument(f"label {bad} is out of range", expected=f"0 to {classes - 1}")
     if not classes:
@@ -38,13 +38,15 @@ def _loss(log_prob: np.ndarray, labels: np.ndarray, weights: np.ndarray | None, 
 
 
 @op(widen=True)
-def NegativeLogLikelihoodLoss(input, target, weight=None, *, ignore_index: int | None = None, reduction: str = "mean"):
+def NegativeLogLikelihoodLoss(input, target, weight=None, *, ignore_index: int | None = None,
+                              reduction: str = "mean"):
     """-weight[target] * input[n, target], zero where target is `ignore_index`, then reduced."""
     return _loss(input, target, weight, ignore_index, reduction)
 
 
 @op(widen=True)
-def SoftmaxCrossEntropyLoss(scores, labels, weights=None, *, ignore_index: int | None = None, reduction: str = "mean"):
+def SoftmaxCrossEntropyLoss(scores, labels, weights=None, *, ignore_index: int | None = None,
+                            reduction: str = "mean"):
     """The negative log-likelihood of log softmax over axis 1, which comes out as second result."""
     if scores.ndim < 2:
         raise ValueError(f"scores has shape {list(scores.shape)}, expected [N, C, ...]")

@@ -1,6 +1,7 @@
 """Encoders of ai.onnx.ml: tables of labels, categories and features in; arrays, or maps for ZipMap, out.
 
-Where the specification leaves a choice (the order of a map's keys, which of two equal keys counts) it is onnxruntime's.
+Where the specification leaves a choice (the order of a map's keys, which of two equal keys counts) it is
+onnxruntime's.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidArgument
+from ..ir import ElementType, TensorType, Type, Value
 from ..limits import bounded
 from .define import define
 
@@ -39,7 +41,8 @@ def ArrayFeatureExtractor(x, y):
         raise InvalidArgument("Invalid Y argument: num_indices = 0")
     bad = np.flatnonzero((indices < 0) | (indices >= width))
     if bad.size:
-        raise InvalidArgument(f"Invalid Y argument: index is out of range: Y[{bad[0]}] ({indices[bad[0]]}) must be in"
+        raise InvalidArgument(f"Invalid Y argument: index is out of range: Y[{bad[0]}] ({indices[bad[0]]})"
+                              " must be in"
                               f" [0, {width})")
     bounded((*x.shape[:-1], indices.size), x.dtype)
     found = x[..., indices]
@@ -56,7 +59,8 @@ def Binarizer(x, *, threshold: float = 0.0):
 def CastMap(x, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: int = 1):
     """The values of a map by rising key, as a row; if sparse, each value in the column its key names"""
     casts: dict[str, Any] = {"TO_FLOAT": (np.float32, float, 0.0), "TO_INT64": (np.int64, int, 0),
-                             "TO_STRING": (object, lambda v: v if isinstance(v, str) else f"{float(v):f}", "0.f")}
+                             "TO_STRING": (object, lambda v: v if isinstance(v, str) else f"{float(v):f}",
+                                           "0.f")}
     if cast_to not in casts or map_form not in ("DENSE", "SPARSE"):
         raise ValueError(f"CastMap knows no cast {cast_to!r} in form {map_form!r}")
     dtype, cast, missing = casts[cast_to]
@@ -88,16 +92,20 @@ def CategoryMapper(x, *, default_int64: int = -1, default_string: str = "_Unused
 
 
 @CategoryMapper.prepare_with
-def _categories(*, cats_int64s: list[int] | None = None, cats_strings: list[str] | None = None) -> dict[str, Any]:
+def _categories(*, cats_int64s: list[int] | None = None, cats_strings: list[str]
+                | None = None) -> dict[str, Any]:
     numbers, strings = list(cats_int64s if cats_int64s is not None else []), list(cats_strings or [])
     if len(numbers) != len(strings):
         raise ValueError(f"cats_int64s has {len(numbers)} entries and cats_strings {len(strings)}")
-    return {"to_int": dict(zip(strings, numbers, strict=True)), "to_string": dict(zip(numbers, strings, strict=True))}
+    return {"to_int": dict(zip(strings, numbers, strict=True)),
+            "to_string": dict(zip(numbers, strings, strict=True))}
 
 
 @define(domain=ML)
-def DictVectorizer(x, *, int64_vocabulary: list[int] | None = None, string_vocabulary: list[str] | None = None):
-    """The values of a map in the order of a vocabulary, as a row; zero or the empty string where the key is missing"""
+def DictVectorizer(x, *, int64_vocabulary: list[int] | None = None, string_vocabulary: list[str]
+                   | None = None):
+    """The values of a map in the order of a vocabulary, as a row; zero or the empty string where the key
+    is missing"""
     vocabulary = string_vocabulary or int64_vocabulary
     if vocabulary is None or not len(vocabulary):
         raise ValueError("DictVectorizer needs one of int64_vocabulary and string_vocabulary")
@@ -105,13 +113,15 @@ def DictVectorizer(x, *, int64_vocabulary: list[int] | None = None, string_vocab
     dtype = np.dtype(object) if isinstance(example, str) else (
         np.dtype(np.float32) if type(example) is float else np.asarray(example).dtype)
     out = np.empty((1, len(vocabulary)), dtype)
-    out[0] = [x.get(k, "" if dtype == object else 0) for k in vocabulary]
+    missing: Any = "" if isinstance(example, str) else 0
+    out[0] = [x.get(k, missing) for k in vocabulary]
     return out
 
 
 @define(domain=ML)
 def FeatureVectorizer(*xs, inputdimensions: list[int] | None = None):
-    """The features of all inputs side by side, each cut or filled with zeros to its declared width, float32"""
+    """The features of all inputs side by side, each cut or filled with zeros to its declared width,
+    float32"""
     tables = [x.reshape(len(x), -1) if x.ndim > 1 else x.reshape(1, -1) for x in xs]
     widths = [t.shape[1] for t in tables] if inputdimensions is None else [int(n) for n in inputdimensions]
     if len(widths) != len(tables) or any(len(t) != len(tables[0]) for t in tables):
@@ -127,8 +137,16 @@ def FeatureVectorizer(*xs, inputdimensions: list[int] | None = None):
     return out
 
 
+@FeatureVectorizer.infer_with
+def _features_type(*xs: Value | None, inputdimensions: list[int] | None = None) -> list[Type]:
+    shape = xs[0].shape if xs and xs[0] is not None else None
+    rows = shape[0] if shape is not None and len(shape) > 1 else None if shape is None else 1
+    return [TensorType(ElementType.FLOAT, (rows, None if inputdimensions is None else sum(inputdimensions)))]
+
+
 @define(domain=ML)
-def Imputer(x, *, imputed_value_floats: list[float] | None = None, imputed_value_int64s: list[int] | None = None,
+def Imputer(x, *, imputed_value_floats: list[float] | None = None, imputed_value_int64s: list[int]
+            | None = None,
             replaced_value_float: float = 0.0, replaced_value_int64: int = 0):
     """x with one value, which may be NaN, replaced by another, or by one per feature"""
     floating = x.dtype.kind == "f"
@@ -140,6 +158,16 @@ def Imputer(x, *, imputed_value_floats: list[float] | None = None, imputed_value
     if new.size != (x.shape[1] if x.ndim > 1 else x.size):
         new = new[:1]
     return np.where(np.isnan(x) if old != old else x == x.dtype.type(old), _per_feature(new, x), x)
+
+
+@Imputer.infer_with
+def _imputed_type(x: Value, **_: Any) -> list[Type]:
+    return [TensorType(x.elem, x.shape)]
+
+
+def float_like(x: Value, **_: Any) -> list[Type]:
+    """float32 of the input's shape."""
+    return [TensorType(ElementType.FLOAT, x.shape)]
 
 
 def _first_given(*candidates: Any) -> np.ndarray:
@@ -220,6 +248,9 @@ def Normalizer(x, *, norm: str = "MAX"):
     return y / np.where(size == 0, np.float32(1), size)
 
 
+Normalizer.infer_with(float_like)
+
+
 @define(domain=ML, prepared=("columns",))
 def OneHotEncoder(x, *, zeros: int = 1, columns):
     """A row of categories per element with 1 at its own, float32; unknown ones are all zero, or an error"""
@@ -235,7 +266,8 @@ def OneHotEncoder(x, *, zeros: int = 1, columns):
 
 
 @OneHotEncoder.prepare_with
-def _columns(*, cats_int64s: list[int] | None = None, cats_strings: list[str] | None = None) -> dict[str, Any]:
+def _columns(*, cats_int64s: list[int] | None = None, cats_strings: list[str]
+             | None = None) -> dict[str, Any]:
     categories = list(cats_strings or (cats_int64s if cats_int64s is not None else []))
     if not categories:
         raise ValueError("OneHotEncoder needs one of cats_int64s and cats_strings")
@@ -253,13 +285,18 @@ def Scaler(x, *, offset: list[float] | None = None, scale: list[float] | None = 
     return (x.astype(np.float32) - _per_feature(shift, x)) * _per_feature(factor, x)
 
 
+Scaler.infer_with(float_like)
+
+
 @define(domain=ML)
 def ZipMap(x, *, classlabels_int64s: list[int] | None = None, classlabels_strings: list[str] | None = None):
     """A map from class label to score per row"""
-    labels = list(classlabels_strings or (classlabels_int64s if classlabels_int64s is not None else []))
+    ints: Any = [] if classlabels_int64s is None else classlabels_int64s
+    labels: list[Any] = list(classlabels_strings or ints)
     rows = x.reshape(1, -1) if x.ndim == 1 else x
     if rows.ndim != 2 or rows.shape[1] != len(labels):
-        raise InvalidArgument(f"Input features_per_batch[{rows.shape[-1]}] != number of classlabels[{len(labels)}]")
-    order = sorted(range(len(labels)), key=labels.__getitem__)
+        raise InvalidArgument(f"Input features_per_batch[{rows.shape[-1]}] != number of"
+                              f" classlabels[{len(labels)}]")
+    order = sorted(range(len(labels)), key=lambda i: labels[i])
     keys = [labels[i] for i in order]
     return [dict(zip(keys, row, strict=True)) for row in rows[:, order].tolist()]

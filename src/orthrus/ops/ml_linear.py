@@ -1,4 +1,5 @@
-"""Linear and support vector models of ai.onnx.ml: rows of features in; labels and float32 scores, or targets, out."""
+"""Linear and support vector models of ai.onnx.ml: rows of features in; labels and float32 scores, or
+targets, out."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..ir import ElementType, TensorType, Type, Value
 from .define import define
 from .functions import sigmoid
 from .ml import ML, array_of
@@ -14,7 +16,8 @@ TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 
 
 def probit(p: np.ndarray) -> np.ndarray:
-    """The normal quantile function by Winitzki's approximation of the inverse error function, relative error 2e-3."""
+    """The normal quantile function by Winitzki's approximation of the inverse error function, relative
+    error 2e-3."""
     x = 2 * p - 1
     log = np.log((1 - x) * (1 + x))
     v = 2 / (3.14159 * 0.147) + 0.5 * log
@@ -47,14 +50,16 @@ def transformed(scores: np.ndarray, transform: str) -> np.ndarray:
 
 
 def transformed_targets(y: np.ndarray, transform: str) -> np.ndarray:
-    """Targets [rows, targets] after a post_transform; of a single one, onnxruntime transforms only by PROBIT."""
+    """Targets [rows, targets] after a post_transform; of a single one, onnxruntime transforms only by
+    PROBIT."""
     if y.shape[1] == 1 and transform in TRANSFORMS and transform != "PROBIT":
         return y
     return transformed(y, transform)
 
 
 def two_columns(score: np.ndarray, transform: str, mirrored: bool) -> np.ndarray:
-    """The scores of both classes from that of the second; the first's is 1 - score, or -score if `mirrored`."""
+    """The scores of both classes from that of the second; the first's is 1 - score, or -score if
+    `mirrored`."""
     if transform == "LOGISTIC":
         return np.stack((sigmoid(-score), sigmoid(score)), 1)
     both = np.stack((-score if mirrored else 1 - score, score), 1)
@@ -68,7 +73,10 @@ def labels_of(strings: list[str] | None, ints: Any) -> np.ndarray:
 
 def rows_of(x: np.ndarray) -> np.ndarray:
     """Features as a matrix of float32, or float64 where they are; a vector is one row."""
-    table = x.reshape(1, -1) if x.ndim < 2 else x.reshape(len(x), -1) if x.size else x.reshape(len(x), x.shape[1])
+    if x.ndim < 2:
+        table = x.reshape(1, -1)
+    else:
+        table = x.reshape(len(x), int(np.prod(x.shape[1:])))
     return table.astype(np.float64 if x.dtype == np.float64 else np.float32, copy=False)
 
 
@@ -81,7 +89,8 @@ def _weights(coefficients: list[float], rows: int, x: np.ndarray) -> np.ndarray:
 
 
 @define(domain=ML, prepared=("labels",))
-def LinearClassifier(x, *, coefficients: list[float], intercepts: list[float] | None = None, multi_class: int = 0,
+def LinearClassifier(x, *, coefficients: list[float], intercepts: list[float] | None = None,
+                     multi_class: int = 0,
                      post_transform: str = "NONE", labels):
     """The class with the highest score, and the scores x @ coefficients' + intercepts"""
     x = rows_of(x).astype(np.float32, copy=False)
@@ -91,7 +100,8 @@ def LinearClassifier(x, *, coefficients: list[float], intercepts: list[float] | 
     if shift.size:
         scores = scores + shift
     if targets == 1:
-        two = labels if len(labels) == 2 else labels_of(["0", "1"] if labels.dtype == object else None, [0, 1])
+        two = labels if len(labels) == 2 else labels_of(["0", "1"] if labels.dtype == object else None,
+                                                        [0, 1])
         chosen = two[(scores[:, 0] > 0).astype(np.intp)]
         if len(labels) == 2:
             return chosen, two_columns(scores[:, 0], post_transform, False).astype(np.float32)
@@ -120,9 +130,21 @@ def LinearRegressor(x, *, coefficients: list[float] | None = None, intercepts: l
     return transformed_targets(y, post_transform).astype(np.float32)
 
 
+def rows_type(x: Value, columns: int | None) -> TensorType:
+    """float32 of a row per row of `x`; a vector is one row."""
+    rows = None if x.shape is None else 1 if len(x.shape) < 2 else x.shape[0]
+    return TensorType(ElementType.FLOAT, (rows, columns))
+
+
+@LinearRegressor.infer_with
+def _linear_type(x: Value, *, targets: int, **_: Any) -> list[Type]:
+    return [rows_type(x, targets)]
+
+
 def _kernel(x: np.ndarray, vectors: np.ndarray, kind: str, params: list[float] | None) -> np.ndarray:
     """The kernel of every row of `x` with every support vector, [rows, vectors]."""
-    gamma, coef0, degree = (float(v) for v in params) if params is not None and len(params) == 3 else (0.0, 0.0, 3.0)
+    given = params if params is not None and len(params) == 3 else (0.0, 0.0, 3.0)
+    gamma, coef0, degree = (float(v) for v in given)
     products = x @ vectors.T
     if kind == "LINEAR":
         return products
@@ -170,13 +192,16 @@ def _coupled(pairwise: np.ndarray) -> np.ndarray:
 
 @define(domain=ML, prepared=("labels",))
 def SVMClassifier(x, *, coefficients: list[float], kernel_params: list[float] | None = None,
-                  kernel_type: str = "LINEAR", post_transform: str = "NONE", prob_a: list[float] | None = None,
-                  prob_b: list[float] | None = None, rho: list[float], support_vectors: list[float] | None = None,
+                  kernel_type: str = "LINEAR", post_transform: str = "NONE",
+                  prob_a: list[float] | None = None,
+                  prob_b: list[float] | None = None, rho: list[float],
+                  support_vectors: list[float] | None = None,
                   vectors_per_class: list[int] | None = None, labels):
     """The class most pairs of classes vote for, and the pairwise scores or the class probabilities"""
     x = rows_of(x).astype(np.float64)
     shift = np.asarray(rho, np.float64)
-    likely = prob_a is not None and len(prob_a) > 0
+    first, second = ([] if v is None else v for v in (prob_a, prob_b))
+    likely = len(first) > 0
     per_class = np.asarray([] if vectors_per_class is None else vectors_per_class, np.int64)
     if not per_class.sum():
         scores = x @ _weights(coefficients, len(labels), x).T + shift[0]
@@ -188,15 +213,18 @@ def SVMClassifier(x, *, coefficients: list[float], kernel_params: list[float] | 
     classes, total = per_class.size, int(per_class.sum())
     pairs = [(i, j) for i in range(classes) for j in range(i + 1, classes)]
     weights = np.asarray(coefficients, np.float64)
-    if (per_class < 0).any() or len(labels) != classes or shift.size < len(pairs) or weights.size < total * (classes - 1):
+    if ((per_class < 0).any() or len(labels) != classes or shift.size < len(pairs)
+            or weights.size < total * (classes - 1)):
         raise ValueError(f"vectors_per_class {per_class.tolist()}, {len(labels)} labels, {shift.size} rho and"
                          f" {weights.size} coefficients do not fit together")
-    kernel = _kernel(x, _weights(support_vectors if support_vectors is not None else [], total, x), kernel_type,
+    kernel = _kernel(x, _weights(support_vectors if support_vectors is not None else [], total, x),
+                     kernel_type,
                      kernel_params)
     weights = weights[:total * (classes - 1)].reshape(classes - 1, total)
     ends = np.cumsum(per_class)
     parts = [slice(end - n, end) for end, n in zip(ends, per_class, strict=True)]
-    scores = np.stack([kernel[:, parts[i]] @ weights[j - 1, parts[i]] + kernel[:, parts[j]] @ weights[i, parts[j]]
+    scores = np.stack([kernel[:, parts[i]] @ weights[j - 1, parts[i]] + kernel[:, parts[j]]
+                       @ weights[i, parts[j]]
                        + shift[k] for k, (i, j) in enumerate(pairs)], 1) if pairs else np.zeros((len(x), 0))
     votes = np.zeros((len(x), classes), np.int64)
     for k, (i, j) in enumerate(pairs):
@@ -207,11 +235,11 @@ def SVMClassifier(x, *, coefficients: list[float], kernel_params: list[float] | 
         y = two_columns(scores[:, 0], post_transform, post_transform == "NONE") if len(pairs) == 1 else (
             transformed(scores, post_transform))
         return chosen, y.astype(np.float32)
-    if len(prob_a) < len(pairs) or prob_b is None or len(prob_b) < len(pairs):
+    if len(first) < len(pairs) or len(second) < len(pairs):
         raise ValueError(f"{len(pairs)} pairs of classes need as many prob_a and prob_b")
     pairwise = np.zeros((len(x), classes, classes))
     for k, (i, j) in enumerate(pairs):
-        p = np.clip(sigmoid(-(scores[:, k] * prob_a[k] + prob_b[k])), 1e-7, 1 - 1e-7)
+        p = np.clip(sigmoid(-(scores[:, k] * first[k] + second[k])), 1e-7, 1 - 1e-7)
         pairwise[:, i, j], pairwise[:, j, i] = p, 1 - p
     return chosen, transformed(_coupled(pairwise), post_transform).astype(np.float32)
 
@@ -227,15 +255,22 @@ def _svm_labels(*, classlabels_strings: list[str] | None = None, classlabels_int
 
 @define(domain=ML)
 def SVMRegressor(x, *, coefficients: list[float], kernel_params: list[float] | None = None,
-                 kernel_type: str = "LINEAR", n_supports: int = 0, one_class: int = 0, post_transform: str = "NONE",
+                 kernel_type: str = "LINEAR", n_supports: int = 0, one_class: int = 0,
+                 post_transform: str = "NONE",
                  rho: list[float], support_vectors: list[float] | None = None):
     """The weighted kernels with the support vectors plus rho; the sign of it if `one_class`"""
     x = rows_of(x).astype(np.float64)
     if n_supports > 0:
-        kernel = _kernel(x, _weights([] if support_vectors is None else support_vectors, n_supports, x), kernel_type,
+        kernel = _kernel(x, _weights([] if support_vectors is None else support_vectors, n_supports, x),
+                         kernel_type,
                          kernel_params)
         weights = _weights(coefficients, 1, kernel)
         y = kernel @ weights.T + float(rho[0])
     else:
         y = x @ _weights(coefficients, 1, x).T + float(rho[0])
     return (np.where(y > 0, 1, -1) if one_class else y).astype(np.float32)
+
+
+@SVMRegressor.infer_with
+def _svm_type(x: Value, **_: Any) -> list[Type]:
+    return [rows_type(x, 1)]

@@ -1,7 +1,7 @@
 """Tree ensembles of ai.onnx.ml: rows of features in; aggregated targets, or labels and scores, out.
 
-The attributes become one `Forest` of flat arrays when the node is bound, and every row walks every tree at once, a level
-per step. A forest is acyclic and complete by construction, so that a walk always ends.
+The attributes become one `Forest` of flat arrays when the node is bound, and every row walks every tree at
+once, a level per step. A forest is acyclic and complete by construction, so that a walk always ends.
 """
 
 from __future__ import annotations
@@ -13,10 +13,19 @@ from typing import Any
 import numpy as np
 
 from ..errors import InvalidArgument
+from ..ir import ElementType, TensorType, Type, Value
 from ..limits import bounded
 from .define import define
 from .ml import ML
-from .ml_linear import TRANSFORMS, labels_of, rows_of, transformed, transformed_targets, two_columns
+from .ml_linear import (
+    TRANSFORMS,
+    labels_of,
+    rows_of,
+    rows_type,
+    transformed,
+    transformed_targets,
+    two_columns,
+)
 
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "BRANCH_MEMBER")
 _COMPARE = (np.less_equal, np.less, np.greater_equal, np.greater, np.equal, np.not_equal)
@@ -29,8 +38,8 @@ _CHUNK = 1 << 19
 class Forest:
     """Branch nodes and leaves of all trees. A child or root `i >= 0` is a branch, `~i` the leaf number `i`.
 
-    Leaf `i` adds `weight[k]` to target `target[k]` for k from `start[i]` to `start[i + 1]`. `mode` indexes `_MODES`.
-    `sets` are the sorted (node, value) pairs of the set membership nodes.
+    Leaf `i` adds `weight[k]` to target `target[k]` for k from `start[i]` to `start[i + 1]`. `mode` indexes
+    `_MODES`. `sets` are the sorted (node, value) pairs of the set membership nodes.
     """
 
     roots: np.ndarray
@@ -47,9 +56,11 @@ class Forest:
     sets: tuple[np.ndarray, np.ndarray] | None = None
 
     def leaves(self, x: np.ndarray) -> np.ndarray:
-        """The number of the leaf each row of `x` ends in, [rows, trees]. Raises InvalidArgument for too few features."""
+        """The number of the leaf each row of `x` ends in, [rows, trees]. Raises InvalidArgument for too
+        few features."""
         if self.feature.size and self.feature.max() >= x.shape[1]:
-            raise InvalidArgument(f"a tree reads feature {self.feature.max()}", found=f"{x.shape[1]} features",
+            raise InvalidArgument(f"a tree reads feature {self.feature.max()}",
+                                  found=f"{x.shape[1]} features",
                                   expected=f"at least {self.feature.max() + 1}")
         at = np.tile(self.roots, len(x))
         active = np.flatnonzero(at >= 0)
@@ -191,11 +202,12 @@ class _Places:
 
 
 def _grown(nodes: dict[str, Any], entries: Sequence[Any], targets: int) -> Forest:
-    """A forest from the attributes of the node-list form: `nodes` by name without its prefix, and of the leaves' weights
-    the trees, nodes, targets and weights."""
+    """A forest from the attributes of the node-list form: `nodes` by name without its prefix, and of the
+    leaves' weights the trees, nodes, targets and weights."""
     modes = list(nodes["modes"] or ())
     count = len(modes)
-    trees, ids = _ints(nodes["treeids"], count, "nodes_treeids"), _ints(nodes["nodeids"], count, "nodes_nodeids")
+    trees = _ints(nodes["treeids"], count, "nodes_treeids")
+    ids = _ints(nodes["nodeids"], count, "nodes_nodeids")
     if unknown := set(modes) - {*_MODES[:_MEMBER], "LEAF"}:
         raise ValueError(f"unknown node mode {min(unknown)!r}")
     code = {mode: i for i, mode in enumerate(_MODES)}
@@ -220,10 +232,11 @@ def _grown(nodes: dict[str, Any], entries: Sequence[Any], targets: int) -> Fores
         raise ValueError("the nodes of a tree form a cycle")
     entry_trees, entry_nodes, entry_targets, weights, tensor = entries
     size = len(entry_targets) if entry_targets is not None else 0
-    owner = number[places(_ints(entry_trees, size, "treeids"), _ints(entry_nodes, size, "nodeids"), "a leaf's weight")]
+    owner = number[places(_ints(entry_trees, size, "treeids"), _ints(entry_nodes, size, "nodeids"),
+                          "a leaf's weight")]
     return Forest(roots, feature, threshold, mode[branch], yes, no, flags[branch],
-                  *_filled(owner, _ints(entry_targets, size, "ids"), _floats(weights, tensor, size, "weights"),
-                           len(leaf), targets), targets)
+                  *_filled(owner, _ints(entry_targets, size, "ids"),
+                           _floats(weights, tensor, size, "weights"), len(leaf), targets), targets)
 
 
 def _root_places(trees: np.ndarray, number: np.ndarray, yes: np.ndarray, no: np.ndarray) -> np.ndarray:
@@ -240,7 +253,8 @@ def _root_places(trees: np.ndarray, number: np.ndarray, yes: np.ndarray, no: np.
 
 def _filled(owner: np.ndarray, target: np.ndarray, weight: np.ndarray, leaves: int, targets: int
             ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The weights by leaf: starts, targets and weights; those of branches, which are never reached, are left out."""
+    """The weights by leaf: starts, targets and weights; those of branches, which are never reached, are
+    left out."""
     kept = np.flatnonzero(owner < 0)
     leaf = ~owner[kept]
     order = kept[np.argsort(leaf, kind="stable")]
@@ -275,11 +289,13 @@ def _regressor(*, nodes_treeids: list[int] | None = None, nodes_nodeids: list[in
                nodes_featureids: list[int] | None = None, nodes_modes: list[str] | None = None,
                nodes_values: list[float] | None = None, nodes_values_as_tensor: np.ndarray | None = None,
                nodes_truenodeids: list[int] | None = None, nodes_falsenodeids: list[int] | None = None,
-               nodes_missing_value_tracks_true: list[int] | None = None, target_treeids: list[int] | None = None,
+               nodes_missing_value_tracks_true: list[int] | None = None,
+               target_treeids: list[int] | None = None,
                target_nodeids: list[int] | None = None, target_ids: list[int] | None = None,
                target_weights: list[float] | None = None, target_weights_as_tensor: np.ndarray | None = None,
                base_values: list[float] | None = None, base_values_as_tensor: np.ndarray | None = None,
-               n_targets: int = 1, aggregate_function: str = "SUM", post_transform: str = "NONE") -> dict[str, Any]:
+               n_targets: int = 1, aggregate_function: str = "SUM",
+               post_transform: str = "NONE") -> dict[str, Any]:
     _checked(aggregate_function, _AGGREGATES, "aggregate_function")
     _checked(post_transform, TRANSFORMS, "post_transform")
     base = _base(base_values, base_values_as_tensor)
@@ -288,6 +304,11 @@ def _regressor(*, nodes_treeids: list[int] | None = None, nodes_nodeids: list[in
     nodes = _node_lists(locals())
     entries = (target_treeids, target_nodeids, target_ids, target_weights, target_weights_as_tensor)
     return {"forest": _grown(nodes, entries, n_targets), "base": base}
+
+
+@TreeEnsembleRegressor.infer_with
+def _regressor_type(x: Value, *, n_targets: int, **_: Any) -> list[Type]:
+    return [rows_type(x, n_targets)]
 
 
 def _node_lists(attributes: dict[str, Any]) -> dict[str, Any]:
@@ -311,10 +332,12 @@ def TreeEnsembleClassifier(x, *, post_transform: str = "NONE", forest, base, lab
 
 def _two_classes(y: np.ndarray, spoken: np.ndarray, transform: str, base: np.ndarray, labels: np.ndarray,
                  only: int | None, positive: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Labels and scores of a binary model, by onnxruntime's rules where a model gives weights for one class only.
+    """Labels and scores of a binary model, by onnxruntime's rules where a model gives weights for one class
+    only.
 
-    `only`: the one class all weights are for, None if for both; `positive`: none is negative. A row in which no leaf
-    spoke to the second class has a single score, of the second class; its complement stands for the first.
+    `only`: the one class all weights are for, None if for both; `positive`: none is negative. A row in which
+    no leaf spoke to the second class has a single score, of the second class; its complement stands for the
+    first.
     """
     first, second = y[:, 0], y[:, 1]
     paired = spoken[:, 1]
@@ -344,7 +367,8 @@ def _classifier(*, nodes_treeids: list[int] | None = None, nodes_nodeids: list[i
                 nodes_featureids: list[int] | None = None, nodes_modes: list[str] | None = None,
                 nodes_values: list[float] | None = None, nodes_values_as_tensor: np.ndarray | None = None,
                 nodes_truenodeids: list[int] | None = None, nodes_falsenodeids: list[int] | None = None,
-                nodes_missing_value_tracks_true: list[int] | None = None, class_treeids: list[int] | None = None,
+                nodes_missing_value_tracks_true: list[int] | None = None,
+                class_treeids: list[int] | None = None,
                 class_nodeids: list[int] | None = None, class_ids: list[int] | None = None,
                 class_weights: list[float] | None = None, class_weights_as_tensor: np.ndarray | None = None,
                 base_values: list[float] | None = None, base_values_as_tensor: np.ndarray | None = None,
@@ -359,8 +383,18 @@ def _classifier(*, nodes_treeids: list[int] | None = None, nodes_nodeids: list[i
     entries = (class_treeids, class_nodeids, class_ids, class_weights, class_weights_as_tensor)
     forest = _grown(nodes, entries, len(labels))
     named = np.unique(np.asarray([] if class_ids is None else class_ids, np.int64))
-    return {"forest": forest, "base": base, "labels": labels, "only": int(named[0]) if named.size == 1 else None,
+    return {"forest": forest, "base": base, "labels": labels, "only": int(named[0]) if named.size == 1
+            else None,
             "positive": bool((forest.weight >= 0).all())}
+
+
+@TreeEnsembleClassifier.infer_with
+def _classifier_type(x: Value, *, classlabels_strings: list[str] | None = None,
+                     classlabels_int64s: list[int] | None = None, **_: Any) -> list[Type]:
+    labels = labels_of(classlabels_strings, classlabels_int64s)
+    scores = rows_type(x, labels.size)
+    elem = ElementType.STRING if labels.dtype == object else ElementType.INT64
+    return [TensorType(elem, (scores.shape or (None,))[:1]), scores]
 
 
 @define(domain=ML, since=5, prepared=("forest",))
@@ -371,17 +405,20 @@ def TreeEnsemble(x, *, aggregate_function: int = 1, post_transform: int = 0, for
 
 
 @TreeEnsemble.prepare_with
-def _ensemble(*, tree_roots: list[int], nodes_featureids: list[int], nodes_splits: np.ndarray, nodes_modes: np.ndarray,
+def _ensemble(*, tree_roots: list[int], nodes_featureids: list[int], nodes_splits: np.ndarray,
+              nodes_modes: np.ndarray,
               nodes_truenodeids: list[int], nodes_falsenodeids: list[int], nodes_trueleafs: list[int],
               nodes_falseleafs: list[int], leaf_targetids: list[int], leaf_weights: np.ndarray,
-              nodes_missing_value_tracks_true: list[int] | None = None, membership_values: np.ndarray | None = None,
+              nodes_missing_value_tracks_true: list[int] | None = None,
+              membership_values: np.ndarray | None = None,
               n_targets: int = 1, aggregate_function: int = 1, post_transform: int = 0) -> dict[str, Any]:
     mode = np.asarray(nodes_modes).reshape(-1).astype(np.int64)
     count, leaves = mode.size, np.size(leaf_targetids)
     if count and not 0 <= mode.min() <= mode.max() <= _MEMBER:
         raise ValueError(f"nodes_modes holds {mode.max()}, expected 0 to {_MEMBER}")
     if not 0 <= aggregate_function < 4 or not 0 <= post_transform < 5 or n_targets < 1:
-        raise ValueError(f"aggregate_function {aggregate_function}, post_transform {post_transform} or n_targets"
+        raise ValueError(f"aggregate_function {aggregate_function}, post_transform {post_transform} or"
+                         " n_targets"
                          f" {n_targets} is none that ONNX knows")
     yes = _children(nodes_truenodeids, nodes_trueleafs, count, leaves, "true")
     no = _children(nodes_falsenodeids, nodes_falseleafs, count, leaves, "false")
@@ -398,13 +435,16 @@ def _ensemble(*, tree_roots: list[int], nodes_featureids: list[int], nodes_split
         _ints(missing, count, "nodes_missing_value_tracks_true") != 0)
     filled = _filled(~np.arange(leaves), _ints(leaf_targetids, leaves, "leaf_targetids"),
                      _floats(None, leaf_weights, leaves, "leaf_weights"), leaves, n_targets)
-    return {"forest": Forest(roots, feature, _floats(None, nodes_splits, count, "nodes_splits"), mode, yes, no, flags,
-                             *filled, n_targets, _membership(np.flatnonzero(mode == _MEMBER), membership_values))}
+    threshold = _floats(None, nodes_splits, count, "nodes_splits")
+    sets = _membership(np.flatnonzero(mode == _MEMBER), membership_values)
+    return {"forest": Forest(roots, feature, threshold, mode, yes, no, flags, *filled, n_targets, sets)}
 
 
 def _children(ids: list[int], leaf_flags: list[int], nodes: int, leaves: int, name: str) -> np.ndarray:
-    """Children as a forest numbers them. Raises ValueError for a number that is neither a node's nor a leaf's."""
-    child, is_leaf = _ints(ids, nodes, f"nodes_{name}nodeids"), _ints(leaf_flags, nodes, f"nodes_{name}leafs") != 0
+    """Children as a forest numbers them. Raises ValueError for a number that is neither a node's nor a
+    leaf's."""
+    child = _ints(ids, nodes, f"nodes_{name}nodeids")
+    is_leaf = _ints(leaf_flags, nodes, f"nodes_{name}leafs") != 0
     wrong = (child < 0) | (child >= np.where(is_leaf, leaves, nodes))
     if wrong.any():
         raise ValueError(f"nodes_{name}nodeids names {child[wrong][0]}, which is no node or leaf")
@@ -419,7 +459,8 @@ def _membership(nodes: np.ndarray, values: np.ndarray | None) -> tuple[np.ndarra
     ends = np.isnan(flat)
     which = np.cumsum(ends) - ends
     if which.size and which[~ends].size and which[~ends].max() >= len(nodes):
-        raise ValueError(f"membership_values holds more sets than the {len(nodes)} nodes that test membership")
+        raise ValueError(f"membership_values holds more sets than the {len(nodes)} nodes that test"
+                         " membership")
     owner, members = nodes[which[~ends]], flat[~ends]
     order = np.lexsort((members, owner))
     return owner[order], members[order]

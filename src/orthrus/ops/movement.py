@@ -153,7 +153,8 @@ def pieces(x: np.ndarray, sizes: Sequence[int], axis: int) -> tuple[np.ndarray, 
         raise ValueError(f"Invalid value in 'split' input. All values must be >= 0, found {list(sizes)}")
     if sum(sizes) != x.shape[axis]:
         raise ValueError("Cannot split using values in 'split' input. "
-                         f"Axis={axis} Input shape={list(x.shape)} Sum of sizes in 'split' (size of axis) was {sum(sizes)}")
+                         f"Axis={axis} Input shape={list(x.shape)} "
+                         f"Sum of sizes in 'split' (size of axis) was {sum(sizes)}")
     out, start, before = [], 0, (slice(None),) * axis
     for s in sizes:
         out.append(x[(*before, slice(start, start + s))])
@@ -190,8 +191,8 @@ def Split(x, split=None, *, num_outputs: int | None = None, axis: int = 0, n_out
     size = -(-x.shape[axis] // parts)
     last = x.shape[axis] - size * (parts - 1)
     if last < 0:
-        raise ValueError(f"Invalid value in 'split'. A dimension of {x.shape[axis]} does not give {parts} parts "
-                         f"of {size}")
+        raise ValueError(f"Invalid value in 'split'. A dimension of {x.shape[axis]} does not give "
+                         f"{parts} parts of {size}")
     return pieces(x, [size] * (parts - 1) + [last], axis)
 
 
@@ -219,7 +220,8 @@ def _squeezed(x: np.ndarray, axes: Sequence[int] | None) -> np.ndarray:
         gone = {axis_of(a, x.ndim) for a in axes}
     for a in gone:
         if x.shape[a] != 1:
-            raise ValueError(f"Dimension of input {a} must be 1 instead of {x.shape[a]}. shape={list(x.shape)}")
+            raise ValueError(f"Dimension of input {a} must be 1 instead of {x.shape[a]}. "
+                             f"shape={list(x.shape)}")
     return x.reshape([d for i, d in enumerate(x.shape) if i not in gone])
 
 
@@ -387,7 +389,7 @@ def _sliced(x: np.ndarray, starts: Sequence[int], ends: Sequence[int], axes: Seq
     if not len(starts) == len(ends) == len(axes) == len(steps):
         raise ValueError("'starts', 'ends', 'axes' and 'steps' must be of one length, "
                          f"found {len(starts)}, {len(ends)}, {len(axes)} and {len(steps)}")
-    cut = [slice(None)] * x.ndim
+    cut: list[Any] = [slice(None)] * x.ndim
     for a, start, end, step in zip(distinct_axes(axes, x.ndim), starts, ends, steps, strict=True):
         n = x.shape[a]
         start, end = (v + n if v < 0 else v for v in (start, end))
@@ -398,14 +400,14 @@ def _sliced(x: np.ndarray, starts: Sequence[int], ends: Sequence[int], axes: Seq
             cut[a] = slice(first, last if last >= 0 else None, step) if first > last else slice(0, 0)
         else:
             raise ValueError("'step' value cannot be 0")
-    return x[tuple(cut)]
+    return x[(*cut, ...)]
 
 
 @op(since=10)
 def Slice(data, starts, ends, axes=None, steps=None):
     """Every steps[i]-th element from starts[i] up to ends[i] along axes[i]"""
-    return _sliced(data, ints(starts, "starts"), ints(ends, "ends"),
-                   None if axes is None else ints(axes, "axes"), None if steps is None else ints(steps, "steps"))
+    given = [None if v is None else ints(v, what) for v, what in ((axes, "axes"), (steps, "steps"))]
+    return _sliced(data, ints(starts, "starts"), ints(ends, "ends"), *given)
 
 
 @op

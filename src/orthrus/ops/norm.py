@@ -30,8 +30,9 @@ def _per_channel(value: np.ndarray, x: np.ndarray, name: str, dtype: np.dtype[An
     return value.astype(dtype, copy=False).reshape(channels, *(1,) * max(x.ndim - 2, 0))
 
 
-def _standardized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(x - mean) / sqrt(variance + epsilon) over `axes`, the mean and the inverse deviation; x is float32 or float64."""
+def _standardized(x: np.ndarray, axes: tuple[int, ...], epsilon: float
+                  ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(x - mean) / sqrt(variance + epsilon) over `axes`, the mean and the inverse deviation."""
     count = x.dtype.type(max(int(np.prod([x.shape[a] for a in axes])), 1))
     mean = np.sum(x, axis=axes, keepdims=True) / count
     centred = x - mean
@@ -58,7 +59,7 @@ def _batch_form(x: np.ndarray, scale: np.ndarray, shift: np.ndarray, mean: np.nd
 @op(since=14)
 def BatchNormalization(X, scale, B, input_mean, input_var, *, epsilon: float = 1e-5, momentum: float = 0.9,
                        training_mode: int = 0):
-    """Per channel of X [N, C, D...]: by the given statistics or, in training mode, by X's own, with the running ones out."""
+    """Per channel of X [N, C, D...]: by the given statistics or, in training mode, by X's own."""
     kind = _working(X, scale, B, input_mean, input_var)
     x = X.astype(kind, copy=False)
     gamma, beta, mean, variance = (
@@ -78,9 +79,9 @@ def _all_but_channel(x: np.ndarray) -> tuple[int, ...]:
 
 
 @op(widen=True)
-def BatchNormalization_1(X, scale, B, mean, var, *, epsilon: float = 1e-5, is_test: int = 0, momentum: float = 0.9,
-                         spatial: int = 1, n_outputs: int = 1):
-    """The form whose number of outputs says whether it trains; without `spatial` every feature has its own statistics."""
+def BatchNormalization_1(X, scale, B, mean, var, *, epsilon: float = 1e-5, is_test: int = 0,
+                         momentum: float = 0.9, spatial: int = 1, n_outputs: int = 1):
+    """The form whose number of outputs says if it trains; without `spatial` each feature stands alone."""
     features = X.shape[1:] if not spatial else None
 
     def spread(value: np.ndarray, name: str) -> np.ndarray:
@@ -97,7 +98,8 @@ def BatchNormalization_1(X, scale, B, mean, var, *, epsilon: float = 1e-5, is_te
     y = _batch_form(X, gamma, beta, new_mean, new_variance, epsilon)
     keep, take = X.dtype.type(momentum), X.dtype.type(1 - momentum)
     running = [old * keep + new * take for old, new in ((old_mean, new_mean), (old_variance, new_variance))]
-    return y, *(v.reshape(mean.shape) if v.size == mean.size else v for v in (*running, new_mean, new_variance))
+    return y, *(v.reshape(mean.shape) if v.size == mean.size else v
+                for v in (*running, new_mean, new_variance))
 
 
 @op(widen=True)
@@ -122,7 +124,8 @@ def _stash(stash_type: int) -> np.dtype[Any]:
 
 
 def _check_broadcast(value: np.ndarray, x: np.ndarray, name: str) -> None:
-    if value.ndim > x.ndim or any(v not in (1, d) for v, d in zip(value.shape[::-1], x.shape[::-1], strict=False)):
+    pairs = zip(value.shape[::-1], x.shape[::-1], strict=False)
+    if value.ndim > x.ndim or any(v not in (1, d) for v, d in pairs):
         raise ValueError(f"{name} has shape {list(value.shape)}, which does not broadcast to {list(x.shape)}")
 
 
@@ -148,7 +151,8 @@ def RMSNormalization(X, scale, *, axis: int = -1, epsilon: float = 1e-5, stash_t
     x = X.astype(kind, copy=False)
     count = kind.type(max(int(np.prod([X.shape[a] for a in axes])), 1))
     y = x / np.sqrt(np.sum(x * x, axis=axes, keepdims=True) / count + kind.type(epsilon))
-    return (y * scale.astype(np.float32 if scale.dtype in HALF else scale.dtype)).astype(scale.dtype, copy=False)
+    y = y * scale.astype(np.float32 if scale.dtype in HALF else scale.dtype)
+    return y.astype(scale.dtype, copy=False)
 
 
 def _grouped(x: np.ndarray, groups: int, epsilon: float) -> np.ndarray:

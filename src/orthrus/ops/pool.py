@@ -14,7 +14,7 @@ from .. import limits
 from ..errors import InvalidArgument
 from ..ir import ElementType, TensorType, Type, Value
 from .define import op
-from .geometry import Window, covered, fold, per_axis, reach, useful, window
+from .geometry import Window, covered, fold, per_axis, reach, spans, useful, window
 
 
 def _pooling(x: np.ndarray, kernel: Sequence[int], strides: Any, dilations: Any, pads: Any, auto_pad: str,
@@ -24,14 +24,15 @@ def _pooling(x: np.ndarray, kernel: Sequence[int], strides: Any, dilations: Any,
     win = window(x.shape[2:], kernel, strides, dilations, pads, auto_pad, ceil_mode)
     for k, d, b, e in zip(win.kernel, win.dilations, win.begin, win.end, strict=True):
         if max(b, e) > (k - 1) * d:
-            raise ValueError(f"pads {[*win.begin, *win.end]} should be smaller than the kernel {list(win.kernel)}")
+            raise ValueError(f"pads {[*win.begin, *win.end]} should be smaller than the kernel "
+                             f"{list(win.kernel)}")
     limits.bounded((*x.shape[:2], *win.out), np.dtype(np.int64))
     return win
 
 
-def _type(x: Value, kernel: Sequence[int], strides: Any, dilations: Any, pads: Any, auto_pad: str, ceil_mode: int
-          ) -> TensorType:
-    """The result's type; the rule of the body holds for every version, as in onnxruntime, unlike ONNX's own inference."""
+def _type(x: Value, kernel: Sequence[int], strides: Any, dilations: Any, pads: Any, auto_pad: str,
+          ceil_mode: int) -> TensorType:
+    """The result's type by the rule of the body for every version, unlike in ONNX's own inference."""
     if x.shape is None:
         return TensorType(x.elem, None)
     n = len(x.shape) - 2
@@ -50,7 +51,8 @@ def _type(x: Value, kernel: Sequence[int], strides: Any, dilations: Any, pads: A
 
 def _folded(x: np.ndarray, win: Window, ufunc: Any, start: Any) -> np.ndarray:
     for i in reversed(range(len(win.size))):
-        x = fold(x, i + 2, win.kernel[i], win.strides[i], win.dilations[i], win.begin[i], win.out[i], ufunc, start)
+        x = fold(x, i + 2, win.kernel[i], win.strides[i], win.dilations[i], win.begin[i], win.out[i], ufunc,
+                 start)
     return x
 
 
@@ -62,11 +64,12 @@ def _lowest(dtype: np.dtype[Any]) -> Any:
 def MaxPool(X, *, kernel_shape: list[int], auto_pad: str = "NOTSET", ceil_mode: int = 0,
             dilations: list[int] | None = None, pads: list[int] | None = None, storage_order: int = 0,
             strides: list[int] | None = None, n_outputs: int = 1):
-    """The largest element of each window and, as second output, its index into the flattened X, padding not counted."""
+    """The largest element of each window and, as second output, its index into the flattened X."""
     win = _pooling(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     if n_outputs < 2:
         return _folded(X, win, np.maximum, _lowest(X.dtype))
-    places = np.arange(int(np.prod(win.size)), dtype=np.int64).reshape(win.size, order="F" if storage_order else "C")
+    places = np.arange(int(np.prod(win.size)), dtype=np.int64)
+    places = places.reshape(win.size, order="F" if storage_order else "C")
     images = np.arange(X.shape[0] * X.shape[1], dtype=np.int64).reshape(*X.shape[:2], *(1,) * len(win.size))
     best, index = X, images * places.size + places
     for i in reversed(range(len(win.size))):
@@ -75,8 +78,8 @@ def MaxPool(X, *, kernel_shape: list[int], auto_pad: str = "NOTSET", ceil_mode: 
 
 
 @MaxPool.infer_with
-def _max_pool_types(X: Value, *, kernel_shape: list[int], auto_pad: str, ceil_mode: int, dilations: Any, pads: Any,
-                    storage_order: int, strides: Any) -> list[Type]:
+def _max_pool_types(X: Value, *, kernel_shape: list[int], auto_pad: str, ceil_mode: int, dilations: Any,
+                    pads: Any, storage_order: int, strides: Any) -> list[Type]:
     kind = _type(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     return [kind, TensorType(ElementType.INT64, kind.shape)]
 
@@ -86,8 +89,16 @@ def _largest(x: np.ndarray, index: np.ndarray, i: int, win: Window) -> tuple[np.
     axis, out = i + 2, win.out[i]
     shape = (*x.shape[:axis], out, *x.shape[axis + 1:])
     best, chosen = np.full(shape, _lowest(x.dtype), x.dtype), np.full(shape, -1, np.int64)
-    lead = (slice(None),) * axis
-    for j in useful(win.size[i], win.kernel[i], win.strides[i], win.dilations[i], win.begin[i], out):
+    lead: Any = (slice(None),) * axis
+    geometry = (win.size[i], win.kernel[i], win.strides[i], win.dilations[i], win.begin[i], out)
+    if len(places := useful(*geometry)) > 4 * win.size[i]:
+        for span, where in spans(*geometry):
+            part = x[(*lead, span)]
+            at = np.expand_dims(np.argmax(part, axis=axis), axis)
+            best[(*lead, where)] = np.take_along_axis(part, at, axis)
+            chosen[(*lead, where)] = np.take_along_axis(index[(*lead, span)], at, axis)
+        return best, chosen
+    for j in places:
         r = reach(win.size[i], out, win.strides[i], j * win.dilations[i] - win.begin[i])
         if r is not None:
             old, new = best[(*lead, r[0])], x[(*lead, r[1])]
@@ -114,8 +125,8 @@ def AveragePool(X, *, kernel_shape: list[int], auto_pad: str = "NOTSET", ceil_mo
 
 
 @AveragePool.infer_with
-def _average_pool_types(X: Value, *, kernel_shape: list[int], auto_pad: str, ceil_mode: int, count_include_pad: int,
-                        dilations: Any, pads: Any, strides: Any) -> list[Type]:
+def _average_pool_types(X: Value, *, kernel_shape: list[int], auto_pad: str, ceil_mode: int,
+                        count_include_pad: int, dilations: Any, pads: Any, strides: Any) -> list[Type]:
     return [_type(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)]
 
 
@@ -131,8 +142,8 @@ def LpPool(X, *, kernel_shape: list[int] | None = None, auto_pad: str = "NOTSET"
 
 
 @LpPool.infer_with
-def _lp_pool_types(X: Value, *, kernel_shape: Any, auto_pad: str, ceil_mode: int, dilations: Any, p: float, pads: Any,
-                   strides: Any) -> list[Type]:
+def _lp_pool_types(X: Value, *, kernel_shape: Any, auto_pad: str, ceil_mode: int, dilations: Any, p: float,
+                   pads: Any, strides: Any) -> list[Type]:
     return [_type(X, kernel_shape or (), strides, dilations, pads, auto_pad, ceil_mode)]
 
 
@@ -173,16 +184,17 @@ def GlobalLpPool(X, *, p: float = 2):
 
 
 @op
-def MaxUnpool(X, I, output_shape=None, *, kernel_shape: list[int], pads: list[int] | None = None,  # noqa: E741
-              strides: list[int] | None = None):
+def MaxUnpool(X, I, output_shape=None, *, kernel_shape: list[int],  # noqa: E741
+              pads: list[int] | None = None, strides: list[int] | None = None):
     """Zeros, but for X's elements at the places `I` in the flattened tensor that MaxPool once read.
 
-    That tensor's shape follows from the attributes; it stands at the origin of the larger `output_shape`, where given.
-    Where `output_shape` is smaller than it along an axis, the indices count in `output_shape` itself. Raises
-    InvalidArgument for an index outside.
+    That tensor's shape follows from the attributes; it stands at the origin of the larger `output_shape`, if
+    given. Where `output_shape` is smaller than it along an axis, the indices count in `output_shape` itself.
+    Raises InvalidArgument for an index outside.
     """
     if X.ndim < 3 or I.shape != X.shape:
-        raise ValueError(f"X has shape {list(X.shape)} and I {list(I.shape)}, expected equal shapes of rank 3 or more")
+        raise ValueError(f"X has shape {list(X.shape)} and I {list(I.shape)}, expected equal shapes of rank "
+                         "3 or more")
     rank = X.ndim - 2
     kernel, steps = per_axis(kernel_shape, rank, "kernel_shape"), per_axis(strides, rank, "strides")
     given = per_axis(pads, 2 * rank, "pads", 0, 0)
@@ -191,7 +203,8 @@ def MaxUnpool(X, I, output_shape=None, *, kernel_shape: list[int], pads: list[in
     if output_shape is not None:
         target = tuple(output_shape.tolist())
         if len(target) != X.ndim or target[:2] != X.shape[:2]:
-            raise ValueError(f"output_shape is {list(target)}, expected {[*X.shape[:2]]} and {rank} spatial dimensions")
+            raise ValueError(f"output_shape is {list(target)}, expected {[*X.shape[:2]]} and {rank} spatial "
+                             "dimensions")
         limits.bounded(target, X.dtype)
         if any(t < s for t, s in zip(target[2:], size, strict=True)):
             size = list(target[2:])
@@ -199,10 +212,10 @@ def MaxUnpool(X, I, output_shape=None, *, kernel_shape: list[int], pads: list[in
         raise ValueError(f"pads {list(given)} are larger than the output they are taken from")
     shape = limits.bounded((*X.shape[:2], *size), X.dtype)
     y = np.zeros(shape, X.dtype)
-    if I.size and not (0 <= I.min() and I.max() < y.size):
+    if I.size and not (I.min() >= 0 and I.max() < y.size):
         bad = int(I.min() if I.min() < 0 else I.max())
-        raise InvalidArgument(f"indices element out of data bounds, idx={bad} must be within the inclusive range "
-                              f"[0,{y.size - 1}]")
+        raise InvalidArgument(f"indices element out of data bounds, idx={bad} must be within the inclusive "
+                              f"range [0,{y.size - 1}]")
     y.reshape(-1)[I.reshape(-1)] = X.reshape(-1)
     if output_shape is None or shape == target:
         return y

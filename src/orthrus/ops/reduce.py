@@ -1,17 +1,17 @@
 """Reductions: an array and axes in, one array without those axes, or with length one there, out.
 
-Sums of integers wrap in their width; functions of integers that are no integers are computed in float64 and truncated.
-Over no elements a sum is 0, a product 1, a maximum the lowest value of the type and a minimum the highest.
+Sums of integers wrap in their width; functions of integers that are no integers are computed in float64 and
+truncated. Over no elements a sum or mean is 0, a product 1, a maximum the type's lowest value, a minimum its
+highest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
-from .define import define, normalized_axis, random_array, reduction
+from .define import Samples, define, normalized_axis, random_array, reduction
 from .functions import divide, to_integer
 
 Axes = tuple[int, ...]
@@ -49,12 +49,12 @@ def ReduceSum(x, axes, keepdims):
 @reduction()
 def ReduceMean(x, axes, keepdims):
     """The mean; of integers, truncated toward zero"""
-    count = _count(x, axes)
+    count = max(_count(x, axes), 1)
     if x.dtype.kind not in "iu":
         return np.asarray(np.sum(x, axis=axes, keepdims=keepdims, dtype=x.dtype)) / x.dtype.type(count)
     wide = np.dtype(np.uint64 if x.dtype.kind == "u" else np.int64)
     total = np.asarray(np.sum(x, axis=axes, keepdims=keepdims, dtype=wide))
-    return divide(total, np.array(max(count, 1), wide)).astype(x.dtype)
+    return divide(total, np.array(count, wide)).astype(x.dtype)
 
 
 @reduction()
@@ -118,29 +118,27 @@ def _arg(find: Any, x: np.ndarray, axis: int, keepdims: int, last: int) -> np.nd
         return np.zeros((), np.int64)
     if not x.shape[line]:
         raise ValueError(f"no element to choose along axis {line} of shape {x.shape}")
-    if last:
-        y = x.shape[line] - 1 - find(np.flip(x, line), axis=line)
-    else:
-        y = find(x, axis=line)
+    y = x.shape[line] - 1 - find(np.flip(x, line), axis=line) if last else find(x, axis=line)
     y = np.asarray(y, np.int64)
     return np.expand_dims(y, line) if keepdims else y
 
 
 @define(widen=True)
 def ArgMax(data, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0):
-    """Where the largest element along `axis` stands, first or last of several; the first NaN if there is one"""
+    """Where the largest element along `axis` stands, first or last of several; a NaN before all"""
     return _arg(np.argmax, data, axis, keepdims, select_last_index)
 
 
 @define(widen=True)
 def ArgMin(data, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0):
-    """Where the smallest element along `axis` stands, first or last of several; the first NaN if there is one"""
+    """Where the smallest element along `axis` stands, first or last of several; a NaN before all"""
     return _arg(np.argmin, data, axis, keepdims, select_last_index)
 
 
 @ArgMax.sample_with
 @ArgMin.sample_with
-def _arg_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Iterator[tuple[list[Any], dict[str, Any]]]:
+def _arg_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
     for shape, axis in (((3, 5), 1), ((2, 3, 4), 0), ((2, 3, 4), -2), ((5,), 0)):
         for bits in range(4):
-            yield [random_array(rng, shape, dtype)], {"axis": axis, "keepdims": bits & 1, "select_last_index": bits >> 1}
+            attrs = {"axis": axis, "keepdims": bits & 1, "select_last_index": bits >> 1}
+            yield [random_array(rng, shape, dtype)], attrs

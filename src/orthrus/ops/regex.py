@@ -136,8 +136,9 @@ def _category(name: str) -> Ranges:
 
 
 _CATEGORIES = {
-    "Any", "C", "Cc", "Cf", "Co", "Cs", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn", "N", "Nd", "Nl",
-    "No", "P", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm", "So", "Z", "Zl", "Zp", "Zs"}
+    "Any", "C", "Cc", "Cf", "Co", "Cs", "L", "Ll", "Lm", "Lo", "Lt", "Lu", "M", "Mc", "Me", "Mn",
+    "N", "Nd", "Nl", "No", "P", "Pc", "Pd", "Pe", "Pf", "Pi", "Po", "Ps", "S", "Sc", "Sk", "Sm",
+    "So", "Z", "Zl", "Zp", "Zs"}
 
 
 class _Frame:
@@ -299,8 +300,8 @@ class _Parser:
         low, comma, high = self.text[self.at:max(end, self.at)].partition(",")
         if not all(part.isascii() and part.isdigit() for part in (low, *([high] if high else ()))):
             return None
-        least, most = (int(part.lstrip("0")[:9] or 0) for part in (low, high))
-        most = most if high else None if comma else least
+        least, given = (int(part.lstrip("0")[:9] or 0) for part in (low, high))
+        most = given if high else None if comma else least
         if max(least, most or 0) > MAX_REPEAT or (most is not None and most < least):
             raise self.fail("invalid repetition size", "{" + self.text[self.at:end + 1])
         start, self.at = self.at - 1, end + 1

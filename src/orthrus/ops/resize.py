@@ -1,7 +1,8 @@
 """Resize and Upsample: a tensor and a scale or size per axis in, the resampled tensor out.
 
-Every mode is separable: each axis is resampled on its own by a few taps per output element, so nearest is one gather
-and linear two. Coordinates are float32, as the scales are.
+Every mode is separable: each axis is resampled on its own by a few taps per output element, so nearest is one
+gather and linear two. Coordinates are float32 where they follow from float32 scales, and float64
+where they follow from sizes.
 """
 
 from __future__ import annotations
@@ -23,38 +24,46 @@ _DENSE = 1 << 24
 
 @dataclass(frozen=True, slots=True)
 class _Axis:
-    """One resized axis: `length` elements become `out`; `scale` and the box `start`..`end` place them."""
+    """One resized axis: `length` elements become `out`, or, before rounding, `target` for each `source`.
+
+    Coordinates have the type of those two; `start`..`end` is the box to crop.
+    """
 
     index: int
     length: int
     out: int
-    scale: np.float32
+    target: Any
+    source: Any
     start: float = 0.0
     end: float = 1.0
 
+    @property
+    def scale(self) -> float:
+        return float(self.target / self.source)
+
 
 def _coordinates(a: _Axis, mode: str) -> np.ndarray:
-    """Where each output element lies on the input's axis, as float32."""
-    x = np.arange(a.out, dtype=_F)
-    target = a.scale * _F(a.length)
+    """Where each output element lies on the input's axis."""
+    kind = type(a.target)
+    x, half, length = np.arange(a.out).astype(kind), kind(0.5), kind(a.length)
+    width = length * a.target / a.source
     if mode == "half_pixel":
-        return (x + _F(0.5)) / a.scale - _F(0.5)
+        return (x + half) * a.source / a.target - half
     if mode == "asymmetric":
-        return x / a.scale
+        return x * a.source / a.target
     if mode == "align_corners":
-        return x * 0 if target == 1 or a.out == 1 else x * _F(a.length - 1) / (target - _F(1))
+        return x * 0 if width == 1 or a.out == 1 else x * (length - 1) / (width - 1)
     if mode == "pytorch_half_pixel":
-        return (x + _F(0.5)) / a.scale - _F(0.5) if a.out > 1 else x * 0
+        return (x + half) * a.source / a.target - half if a.out > 1 else x * 0
     if mode == "half_pixel_symmetric":
-        offset = _F(a.length) / _F(2) * (_F(1) - _F(a.out) / target)
-        return offset + (x + _F(0.5)) / a.scale - _F(0.5)
+        return length / 2 * (1 - kind(a.out) / width) + (x + half) * a.source / a.target - half
     if mode == "tf_half_pixel_for_nn":
-        return (x + _F(0.5)) / a.scale
+        return (x + half) * a.source / a.target
     if mode == "tf_crop_and_resize":
-        start, end, last = _F(a.start), _F(a.end), _F(a.length - 1)
+        start, end, last = kind(a.start), kind(a.end), length - 1
         if a.out > 1:
-            return start * last + x * (end - start) * last / _F(a.out - 1)
-        return np.full(a.out, _F(0.5) * (start + end) * last, _F)
+            return start * last + x * (end - start) * last / kind(a.out - 1)
+        return np.full(a.out, half * (start + end) * last, kind)
     raise ValueError(f"coordinate_transformation_mode {mode!r} is unknown")
 
 
@@ -62,9 +71,9 @@ def _nearest(at: np.ndarray, mode: str, shrinks: bool) -> np.ndarray:
     if mode == "simple":
         return np.ceil(at) if shrinks else np.floor(at)
     if mode == "round_prefer_floor":
-        return np.ceil(at - _F(0.5))
+        return np.ceil(at - at.dtype.type(0.5))
     if mode == "round_prefer_ceil":
-        return np.floor(at + _F(0.5))
+        return np.floor(at + at.dtype.type(0.5))
     if mode == "floor":
         return np.floor(at)
     if mode == "ceil":
@@ -87,7 +96,7 @@ def _cubic(x: np.ndarray, a: float) -> np.ndarray:
 def _taps(a: _Axis, at: np.ndarray, mode: str, cubic_a: float, antialias: bool, exclude_outside: bool
           ) -> tuple[np.ndarray, np.ndarray]:
     """For each output element of an axis the input places [out, k] and their weights."""
-    stretch = min(float(a.scale), 1.0) if antialias else 1.0
+    stretch = min(a.scale, 1.0) if antialias else 1.0
     support = (1 if mode == "linear" else 2) / stretch
     at = at.astype(np.float64)
     half = int(np.ceil(support))
@@ -155,7 +164,8 @@ def _resize(x: np.ndarray, axes: Sequence[_Axis], mode: str, coordinate: str, ne
             places = np.clip(_nearest(at, nearest_mode, a.scale < 1), 0, a.length - 1)
             x = np.take(x, places.astype(np.int64), axis=a.index)
         else:
-            x = _resample(x, a.index, *_taps(a, at, mode, cubic_a, antialias and a.scale < 1, exclude_outside))
+            filtered = antialias and a.scale < 1
+            x = _resample(x, a.index, *_taps(a, at, mode, cubic_a, filtered, exclude_outside))
     x = _back(x, dtype)
     if any(mask.any() for _, mask in outside):
         x = x.copy()
@@ -170,10 +180,15 @@ def _fill(value: float, dtype: np.dtype[Any]) -> Any:
 
 
 def _back(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
-    """Interpolated numbers in the tensor's own type; integers are cut toward zero and saturate."""
+    """Interpolated numbers in the tensor's own type; integers are cut toward zero and saturate.
+
+    A number within rounding error of an integer counts as that integer.
+    """
     if x.dtype == dtype:
         return x
     if dtype.kind in "iu":
+        whole = np.rint(x)
+        x = np.where(np.abs(x - whole) <= 1e-6 * np.maximum(np.abs(x), 32), whole, x)
         range_ = np.iinfo(dtype)
         high = range_.max if dtype.itemsize < 8 else np.nextafter(np.float64(range_.max), 0)
         return np.clip(np.nan_to_num(x), range_.min, high).astype(dtype)
@@ -195,8 +210,9 @@ def _scaled(length: int, scale: np.float32) -> int:
 
 @op(since=11)
 def Resize(X, roi=None, scales=None, sizes=None, *, antialias: int = 0, axes: list[int] | None = None,
-           coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75, exclude_outside: int = 0,
-           extrapolation_value: float = 0.0, keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
+           coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75,
+           exclude_outside: int = 0, extrapolation_value: float = 0.0,
+           keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
            nearest_mode: str = "round_prefer_floor"):
     """Resamples `axes` of X (all where absent) by `scales` or to `sizes`; exactly one of the two is given."""
     chosen = [normalized_axis(a, X.ndim) for a in axes] if axes else list(range(X.ndim))
@@ -215,27 +231,30 @@ def Resize(X, roi=None, scales=None, sizes=None, *, antialias: int = 0, axes: li
     if by_size:
         factors, outs = _by_size(sizes.tolist(), lengths, keep_aspect_ratio_policy)
     else:
-        factors = _checked_scales(scales if by_scale else (), len(chosen))
+        given = _checked_scales(scales if by_scale else (), len(chosen))
+        factors = [(f, _F(1)) for f in given]
         spans = [_F(box[len(chosen) + i]) - _F(box[i]) if crop else _F(1) for i in range(len(chosen))]
         outs = [max(_scaled(n, f * s), 0) if np.isfinite(s) else -1
-                for n, f, s in zip(lengths, factors, spans, strict=True)]
-    resized = [_Axis(c, n, o, f, box[i], box[len(chosen) + i])
+                for n, f, s in zip(lengths, given, spans, strict=True)]
+    resized = [_Axis(c, n, o, *f, box[i], box[len(chosen) + i])
                for i, (c, n, o, f) in enumerate(zip(chosen, lengths, outs, factors, strict=True))]
-    return _resize(X, resized, mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, bool(antialias),
-                   bool(exclude_outside), extrapolation_value)
+    return _resize(X, resized, mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a,
+                   bool(antialias), bool(exclude_outside), extrapolation_value)
 
 
-def _by_size(sizes: list[int], lengths: list[int], policy: str) -> tuple[list[np.float32], list[int]]:
-    """The scale and the output size per axis for the wanted `sizes`."""
+def _by_size(sizes: list[int], lengths: list[int], policy: str
+             ) -> tuple[list[tuple[Any, Any]], list[int]]:
+    """The target and source of each axis and its output size, for the wanted `sizes`."""
     if len(sizes) != len(lengths) or any(s < 0 for s in sizes):
         raise ValueError(f"sizes is {sizes}, expected {len(lengths)} non-negative numbers")
-    ratios = [_F(s) / _F(max(n, 1)) for s, n in zip(sizes, lengths, strict=True)]
-    if policy == "stretch":
-        return ratios, sizes
+    pairs = [(np.float64(s), np.float64(max(n, 1))) for s, n in zip(sizes, lengths, strict=True)]
+    if policy == "stretch" or not sizes:
+        return pairs, sizes
     if policy not in ("not_larger", "not_smaller"):
-        raise ValueError(f"keep_aspect_ratio_policy is {policy!r}, expected stretch, not_larger or not_smaller")
-    one = (min if policy == "not_larger" else max)(ratios)
-    return [one] * len(sizes), [int(np.floor(one * _F(n) + _F(0.5))) for n in lengths]
+        raise ValueError(f"keep_aspect_ratio_policy is {policy!r}, expected stretch, not_larger or "
+                         "not_smaller")
+    one = (min if policy == "not_larger" else max)(pairs, key=lambda p: p[0] / p[1])
+    return [one] * len(sizes), [int(np.floor(n * one[0] / one[1] + 0.5)) for n in lengths]
 
 
 @op
@@ -246,8 +265,9 @@ def Resize_10(X, scales, *, mode: str = "nearest"):
 
 def _by_scales(x: np.ndarray, scales: Any, mode: str) -> np.ndarray:
     factors = _checked_scales(scales, x.ndim)
-    return _resize(x, [_Axis(i, n, _scaled(n, f), f) for i, (n, f) in enumerate(zip(x.shape, factors, strict=True))],
-                   mode, "asymmetric")
+    axes = [_Axis(i, n, _scaled(n, f), f, _F(1))
+            for i, (n, f) in enumerate(zip(x.shape, factors, strict=True))]
+    return _resize(x, axes, mode, "asymmetric")
 
 
 @op(since=9)

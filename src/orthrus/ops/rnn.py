@@ -1,13 +1,12 @@
-"""Recurrent layers: sequences X [T, N, I], weights per direction and gate in; all hidden states and the last ones out.
+"""Recurrent layers: sequences X [T, N, I] and weights per direction and gate in, all and the last states out.
 
-The input projection of all steps is one matrix product; only the recurrence runs step by step. A reversed sequence is
-turned round within its own length, run forward, and turned back.
+The input projection of all steps is one matrix product; only the recurrence runs step by step. A reversed
+sequence is turned round within its own length, run forward, and turned back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -29,13 +28,15 @@ _ALPHA: dict[str, tuple[float, Callable[..., np.ndarray]]] = {
     "thresholdedrelu": (1.0, lambda x, a: np.where(x >= a, x, x * 0)),
     "elu": (1.0, lambda x, a: np.where(x >= 0, x, a * np.expm1(np.minimum(x, 0))))}
 _ALPHA_BETA: dict[str, tuple[float, float, Callable[..., np.ndarray]]] = {
-    "affine": (1.0, 0.0, lambda x, a, b: a * x + b), "scaledtanh": (1.0, 1.0, lambda x, a, b: a * np.tanh(b * x)),
+    "affine": (1.0, 0.0, lambda x, a, b: a * x + b),
+    "scaledtanh": (1.0, 1.0, lambda x, a, b: a * np.tanh(b * x)),
     "hardsigmoid": (0.2, 0.5, lambda x, a, b: np.clip(a * x + b, 0, 1))}
 
 
-def _functions(names: Sequence[str] | None, defaults: Sequence[str], directions: int, alphas: Sequence[float] | None,
-               betas: Sequence[float] | None, clip: float | None) -> list[list[_Function]]:
-    """Per direction, the activations; those that need an alpha or beta take the next of the lists, or the default.
+def _functions(names: Sequence[str] | None, defaults: Sequence[str], directions: int,
+               alphas: Sequence[float] | None, betas: Sequence[float] | None, clip: float | None
+               ) -> list[list[_Function]]:
+    """Per direction, the activations; those that need an alpha or beta take the lists' next, or the default.
 
     Each clips its input but the third, which is applied to the cell: onnxruntime leaves that one alone.
     """
@@ -74,14 +75,16 @@ def _clipped(f: _Function, clip: float) -> _Function:
 class _Layer:
     """The checked inputs of a recurrent layer with `gates` gates, time first and one direction at a time."""
 
-    def __init__(self, x: np.ndarray, w: np.ndarray, r: np.ndarray, b: np.ndarray | None, lengths: np.ndarray | None,
-                 gates: int, direction: str, layout: int, hidden_size: int | None) -> None:
+    def __init__(self, x: np.ndarray, w: np.ndarray, r: np.ndarray, b: np.ndarray | None,
+                 lengths: np.ndarray | None, gates: int, direction: str, layout: int,
+                 hidden_size: int | None) -> None:
         if direction not in ("forward", "foward", "reverse", "bidirectional"):
             raise ValueError(f"direction is {direction!r}, expected forward, reverse or bidirectional")
         if layout not in (0, 1):
             raise ValueError(f"layout is {layout}, expected 0 or 1")
         if x.ndim != 3 or w.ndim != 3 or r.ndim != 3:
-            raise ValueError(f"X, W and R have shapes {list(x.shape)}, {list(w.shape)} and {list(r.shape)}, expected rank 3")
+            raise ValueError(f"X, W and R have shapes {list(x.shape)}, {list(w.shape)} and {list(r.shape)}, "
+                             "expected rank 3")
         self.directions = 2 if direction == "bidirectional" else 1
         self.reverse = (False, True) if direction == "bidirectional" else (direction == "reverse",)
         self.layout = layout
@@ -133,11 +136,11 @@ class _Layer:
         x = self.turned(self.x) if self.reverse[d] else self.x
         flat = np.matmul(x.reshape(self.steps * self.batch, x.shape[2]), self.w[d].T)
         flat += bias
-        return flat.reshape(self.steps, self.batch, -1)
+        return flat.reshape(self.steps, self.batch, flat.shape[1])
 
     def run(self, d: int, step: Callable[..., tuple[np.ndarray, ...]], inputs: np.ndarray, *states: np.ndarray
             ) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-        """All hidden states [T, N, H] in the sequence's own order, and the last states; a sequence's end holds its state."""
+        """All hidden states [T, N, H] in the sequence's own order, and the last states."""
         y = np.zeros((self.steps, self.batch, self.hidden), self.x.dtype)
         for t in range(self.steps):
             new = step(inputs[t], *states)
@@ -160,8 +163,9 @@ class _Layer:
 
 @op(widen=True)
 def RNN(X, W, R, B=None, sequence_lens=None, initial_h=None, *, activation_alpha: list[float] | None = None,
-        activation_beta: list[float] | None = None, activations: list[str] | None = None, clip: float | None = None,
-        direction: str = "forward", hidden_size: int | None = None, layout: int = 0):
+        activation_beta: list[float] | None = None, activations: list[str] | None = None,
+        clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
+        layout: int = 0):
     """H_t = f(X_t·Wᵀ + H_{t-1}·Rᵀ + Wb + Rb) → Y [T, D, N, H], Y_h [D, N, H]."""
     layer = _Layer(X, W, R, B, sequence_lens, 1, direction, layout, hidden_size)
     start = layer.initial(initial_h, "initial_h")
@@ -179,12 +183,14 @@ def RNN(X, W, R, B=None, sequence_lens=None, initial_h=None, *, activation_alpha
 
 @op(widen=True)
 def GRU(X, W, R, B=None, sequence_lens=None, initial_h=None, *, activation_alpha: list[float] | None = None,
-        activation_beta: list[float] | None = None, activations: list[str] | None = None, clip: float | None = None,
-        direction: str = "forward", hidden_size: int | None = None, layout: int = 0, linear_before_reset: int = 0):
+        activation_beta: list[float] | None = None, activations: list[str] | None = None,
+        clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
+        layout: int = 0, linear_before_reset: int = 0):
     """Gated recurrent unit with gates in the order z, r, h → Y [T, D, N, H], Y_h [D, N, H]."""
     layer = _Layer(X, W, R, B, sequence_lens, 3, direction, layout, hidden_size)
     start, n = layer.initial(initial_h, "initial_h"), layer.hidden
-    names = _functions(activations, ("Sigmoid", "Tanh"), layer.directions, activation_alpha, activation_beta, clip)
+    names = _functions(activations, ("Sigmoid", "Tanh"), layer.directions, activation_alpha, activation_beta,
+                       clip)
     results = []
     for d, (f, g) in enumerate(names):
         of_input, of_state = layer.b[d].reshape(2, -1)
@@ -206,7 +212,8 @@ def GRU(X, W, R, B=None, sequence_lens=None, initial_h=None, *, activation_alpha
             candidate = g(x[:, 2 * n:] + (zr[:, n:] * h) @ hidden)
             return ((1 - z) * candidate + z * h,)
 
-        results.append(layer.run(d, before if linear_before_reset else after, layer.project(d, bias), start[d]))
+        results.append(layer.run(d, before if linear_before_reset else after, layer.project(d, bias),
+                                 start[d]))
     return layer.outputs(results)
 
 
@@ -221,8 +228,8 @@ def LSTM(X, W, R, B=None, sequence_lens=None, initial_h=None, initial_c=None, P=
     start_h, start_c = layer.initial(initial_h, "initial_h"), layer.initial(initial_c, "initial_c")
     if P is not None and P.shape != (layer.directions, 3 * n):
         raise ValueError(f"P has shape {list(P.shape)}, expected {[layer.directions, 3 * n]}")
-    names = _functions(activations, ("Sigmoid", "Tanh", "Tanh"), layer.directions, activation_alpha, activation_beta,
-                       clip)
+    names = _functions(activations, ("Sigmoid", "Tanh", "Tanh"), layer.directions, activation_alpha,
+                       activation_beta, clip)
     results = []
     for d, (f, g, h_of) in enumerate(names):
         peep = None if P is None else P[d].reshape(3, n)

@@ -9,19 +9,22 @@ import numpy as np
 from .. import limits
 from .define import op
 
+_MOST_SAMPLES = 1 << 52
+"""Samples along one axis beyond which their places are no distinct numbers; such a box counts as empty."""
+
 
 def _check(x: np.ndarray, rois: np.ndarray, columns: int, pooled: Sequence[int]) -> None:
     if x.ndim != 4 or rois.ndim != 2 or rois.shape[1] != columns:
-        raise ValueError(f"X has shape {list(x.shape)} and rois {list(rois.shape)}, expected [N, C, H, W] and "
-                         f"[num_rois, {columns}]")
+        raise ValueError(f"X has shape {list(x.shape)} and rois {list(rois.shape)}, expected [N, C, H, W] "
+                         f"and [num_rois, {columns}]")
     if len(pooled) != 2 or min(pooled) < 1:
         raise ValueError(f"the pooled shape is {list(pooled)}, expected two positive numbers")
 
 
 def _check_batch(batch: np.ndarray, count: int) -> None:
-    if batch.size and not (0 <= batch.min() and batch.max() < count):
-        raise ValueError(f"a region names image {int(batch.max() if batch.max() >= count else batch.min())}, expected "
-                         f"0 to {count - 1}")
+    if batch.size and not (batch.min() >= 0 and batch.max() < count):
+        raise ValueError(f"a region names image {int(batch.max() if batch.max() >= count else batch.min())}, "
+                         f"expected 0 to {count - 1}")
 
 
 @op(widen=True)
@@ -56,14 +59,15 @@ def _bins(first: float, last: float, count: int, size: int) -> tuple[np.ndarray,
 
 @op(widen=True, since=16)
 def RoiAlign(X, rois, batch_indices, *, coordinate_transformation_mode: str = "half_pixel", mode: str = "avg",
-             output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0):
-    """Mean or maximum of bilinear samples in each of output_height × output_width bins of the boxes [x1, y1, x2, y2].
+             output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0,
+             spatial_scale: float = 1.0):
+    """Mean or maximum of bilinear samples in output_height × output_width bins of the boxes [x1, y1, x2, y2].
 
     In mode max it is the largest of the samples' four weighted corners, as the operator's test data have it.
     """
     if coordinate_transformation_mode not in ("half_pixel", "output_half_pixel"):
-        raise ValueError(f"coordinate_transformation_mode is {coordinate_transformation_mode!r}, expected half_pixel or "
-                         "output_half_pixel")
+        raise ValueError(f"coordinate_transformation_mode is {coordinate_transformation_mode!r}, expected "
+                         "half_pixel or output_half_pixel")
     if mode not in ("avg", "max"):
         raise ValueError(f"mode is {mode!r}, expected avg or max")
     _check(X, rois, 4, (output_height, output_width))
@@ -101,22 +105,22 @@ def RoiAlign(X, rois, batch_indices, *, coordinate_transformation_mode: str = "h
 def RoiAlign_10(X, rois, batch_indices, *, mode: str = "avg", output_height: int = 1, output_width: int = 1,
                 sampling_ratio: int = 0, spatial_scale: float = 1.0):
     """The form without a coordinate mode: boxes are not shifted by half a pixel."""
-    return RoiAlign.body(X, rois, batch_indices, coordinate_transformation_mode="output_half_pixel", mode=mode,
-                         output_height=output_height, output_width=output_width, sampling_ratio=sampling_ratio,
-                         spatial_scale=spatial_scale)
+    return RoiAlign.body(X, rois, batch_indices, coordinate_transformation_mode="output_half_pixel",
+                         mode=mode, output_height=output_height, output_width=output_width,
+                         sampling_ratio=sampling_ratio, spatial_scale=spatial_scale)
 
 
 def _samples(start: float, length: float, bins: int, ratio: int, size: int
              ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
-    """Sample points of one axis that lie on the map: bin, lower pixel, upper pixel, fraction; and samples per bin."""
+    """Samples of one axis that lie on the map: bin, lower and upper pixel, fraction; and samples per bin."""
     per_bin = ratio if ratio > 0 else int(max(np.ceil(length / bins), 0))
-    if per_bin == 0:
+    if per_bin == 0 or bins * per_bin > _MOST_SAMPLES:
         empty = np.zeros(0, np.int64)
         return empty, empty, empty, np.zeros(0), 1
     step = length / (bins * per_bin)
     first, last = 0, bins * per_bin
     if step > 0:
-        first = max(first, int(np.ceil((-1 - start) / step - 0.5)) - 1)
+        first = min(max(first, int(np.ceil((-1 - start) / step - 0.5)) - 1), last)
         last = min(last, int(np.floor((size - start) / step - 0.5)) + 2)
     limits.bounded((max(last - first, 0), 4), np.dtype(np.float64), "sampling grid")
     k = np.arange(first, max(first, last))
@@ -128,8 +132,8 @@ def _samples(start: float, length: float, bins: int, ratio: int, size: int
     return k // per_bin, low, high, np.where(low == size - 1, 0.0, at - low), per_bin
 
 
-def _weights(bins: np.ndarray, low: np.ndarray, high: np.ndarray, fraction: np.ndarray, per_bin: int, count: int,
-             dtype: np.dtype) -> tuple[int, np.ndarray]:
+def _weights(bins: np.ndarray, low: np.ndarray, high: np.ndarray, fraction: np.ndarray, per_bin: int,
+             count: int, dtype: np.dtype) -> tuple[int, np.ndarray]:
     """The first pixel used and the matrix [count, pixels] that averages the samples of each bin."""
     if not bins.size:
         return 0, np.zeros((count, 0), dtype)

@@ -11,7 +11,10 @@ from ..ir import HALF
 from .define import normalized_axis, op
 from .resize import _back, _cubic
 
-_MODES = {"linear": "linear", "bilinear": "linear", "nearest": "nearest", "cubic": "cubic", "bicubic": "cubic"}
+_MODES = {"linear": "linear", "bilinear": "linear", "nearest": "nearest", "cubic": "cubic",
+          "bicubic": "cubic"}
+_CHUNK = 256
+"""Boxes compared with one another at once."""
 
 
 def _reflected(at: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -26,11 +29,11 @@ def _reflected(at: np.ndarray, low: float, high: float) -> np.ndarray:
 
 @op(since=16)
 def GridSample(X, grid, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"):
-    """Samples X [N, C, D1..Dr] at the places grid [N, O1..Or, r], whose coordinates run from -1 to 1, last axis first."""
+    """Samples X [N, C, D1..Dr] at grid [N, O1..Or, r]: coordinates from -1 to 1, last axis first."""
     rank = X.ndim - 2
     if rank < 1 or grid.ndim != X.ndim or grid.shape[-1] != rank or grid.shape[0] != X.shape[0]:
-        raise ValueError(f"X has shape {list(X.shape)} and grid {list(grid.shape)}, expected [N, C, D1..Dr] and "
-                         "[N, O1..Or, r]")
+        raise ValueError(f"X has shape {list(X.shape)} and grid {list(grid.shape)}, expected [N, C, D1..Dr] "
+                         "and [N, O1..Or, r]")
     if mode not in _MODES:
         raise ValueError(f"mode is {mode!r}, expected one of {sorted(_MODES)}")
     if padding_mode not in ("zeros", "border", "reflection"):
@@ -45,14 +48,16 @@ def GridSample(X, grid, *, align_corners: int = 0, mode: str = "linear", padding
         raise ValueError(f"mode {mode} cannot interpolate strings")
     x = X
     if kind != "nearest":
-        x = X.astype(np.float32 if X.dtype in HALF else np.float64 if X.dtype.kind in "iub" else X.dtype, copy=False)
+        x = X.astype(np.float32 if X.dtype in HALF else np.float64 if X.dtype.kind in "iub" else X.dtype,
+                     copy=False)
     exact = np.float64 if grid.dtype == np.float64 or x.dtype == np.float64 else np.float32
     y = np.empty((*X.shape[:2], int(np.prod(shape[2:]))), x.dtype)
     size = X.shape[2:]
     for image in range(X.shape[0]):
         places = grid[image].reshape(-1, rank)[:, ::-1].astype(exact)
         at = [_unnormalized(places[:, a], n, bool(align_corners)) for a, n in enumerate(size)]
-        y[image] = _sampled(x[image].reshape(X.shape[1], -1), at, size, kind, padding_mode, bool(align_corners))
+        y[image] = _sampled(x[image].reshape(X.shape[1], -1), at, size, kind, padding_mode,
+                            bool(align_corners))
     return _back(y.reshape(shape), X.dtype)
 
 
@@ -62,8 +67,8 @@ def _unnormalized(at: np.ndarray, size: int, align: bool) -> np.ndarray:
     return np.clip(np.nan_to_num(at, nan=-1.0 - size), -1e9 - size, 1e9 + size)
 
 
-def _sampled(source: np.ndarray, at: list[np.ndarray], size: tuple[int, ...], kind: str, padding: str, align: bool
-             ) -> np.ndarray:
+def _sampled(source: np.ndarray, at: list[np.ndarray], size: tuple[int, ...], kind: str, padding: str,
+             align: bool) -> np.ndarray:
     """source [C, prod(size)] at the coordinates at[axis] [P] → [C, P]."""
     per_axis: list[list[tuple[np.ndarray, Any, Any]]] = []
     for where, n in zip(at, size, strict=True):
@@ -75,13 +80,16 @@ def _sampled(source: np.ndarray, at: list[np.ndarray], size: tuple[int, ...], ki
         elif kind == "linear" and padding == "reflection":
             where = np.clip(_reflected(where, *bounds), 0, n - 1)
         low = np.floor(where)
+        steps: list[int]
+        weights: list[Any]
         fraction = (where - low).astype(source.real.dtype if kind != "nearest" else np.float32)
         if kind == "nearest":
-            steps, weights = (0,), [None]
+            steps, weights = [0], [None]
         elif kind == "linear":
-            steps, weights = (0, 1), [1 - fraction, fraction]
+            steps, weights = [0, 1], [1 - fraction, fraction]
         else:
-            steps, weights = (-1, 0, 1, 2), [_cubic(fraction - s, -0.75) for s in (-1, 0, 1, 2)]
+            steps = [-1, 0, 1, 2]
+            weights = [_cubic(fraction - s, -0.75) for s in steps]
         taps = []
         for step, weight in zip(steps, weights, strict=True):
             place = low + step
@@ -112,16 +120,16 @@ def _sampled(source: np.ndarray, at: list[np.ndarray], size: tuple[int, ...], ki
 
 @op(widen=True)
 def AffineGrid(theta, size, *, align_corners: int = 0):
-    """The grid of a batch of affine maps theta [N, r, r + 1] over an image of `size` [N, C, D...] → [N, D..., r]."""
+    """The grid of affine maps theta [N, r, r + 1] over an image of `size` [N, C, D...] → [N, D..., r]."""
     dims = size.tolist()
     rank = len(dims) - 2
     if rank not in (2, 3) or theta.shape != (dims[0], rank, rank + 1):
-        raise ValueError(f"theta has shape {list(theta.shape)} and size is {dims}, expected [N, 2, 3] with [N, C, H, W] "
-                         "or [N, 3, 4] with [N, C, D, H, W]")
+        raise ValueError(f"theta has shape {list(theta.shape)} and size is {dims}, expected [N, 2, 3] with "
+                         "[N, C, H, W] or [N, 3, 4] with [N, C, D, H, W]")
     shape = limits.bounded((dims[0], *dims[2:], rank), theta.dtype)
     lines = []
     for n in dims[2:]:
-        line = (np.linspace(-1, 1, n) if n > 1 else np.zeros(n)) if align_corners else (2 * np.arange(n) + 1) / n - 1
+        line = np.linspace(-1, 1, n) if align_corners else (2 * np.arange(n) + 1) / n - 1
         lines.append(line.astype(theta.dtype))
     points = np.ones((*dims[2:], rank + 1), theta.dtype)
     for a, line in enumerate(lines):
@@ -130,13 +138,13 @@ def AffineGrid(theta, size, *, align_corners: int = 0):
 
 
 @op(since=10)
-def NonMaxSuppression(boxes, scores, max_output_boxes_per_class=None, iou_threshold=None, score_threshold=None, *,
-                      center_point_box: int = 0):
-    """Per image and class, the best boxes that do not overlap a better one: rows [image, class, box] of int64."""
+def NonMaxSuppression(boxes, scores, max_output_boxes_per_class=None, iou_threshold=None,
+                      score_threshold=None, *, center_point_box: int = 0):
+    """Per image and class the best boxes that do not overlap a better one, as rows [image, class, box]."""
     if boxes.ndim != 3 or boxes.shape[2] != 4 or scores.ndim != 3 or scores.shape[0] != boxes.shape[0] \
             or scores.shape[2] != boxes.shape[1]:
-        raise ValueError(f"boxes has shape {list(boxes.shape)} and scores {list(scores.shape)}, expected [N, B, 4] and "
-                         "[N, classes, B]")
+        raise ValueError(f"boxes has shape {list(boxes.shape)} and scores {list(scores.shape)}, expected "
+                         "[N, B, 4] and [N, classes, B]")
     most = _scalar(max_output_boxes_per_class, "max_output_boxes_per_class", 0)
     limit = _scalar(iou_threshold, "iou_threshold", 0.0)
     least = _scalar(score_threshold, "score_threshold", None)
@@ -168,17 +176,34 @@ def _scalar(value: np.ndarray | None, name: str, default: Any) -> Any:
 
 def _suppressed(low: np.ndarray, high: np.ndarray, most: int, limit: float) -> list[int]:
     """Positions of the boxes to keep; `low` and `high` are their corners, best box first."""
-    area = np.prod(high - low, axis=1)
-    left = np.arange(len(area))
     chosen: list[int] = []
-    while left.size and len(chosen) < most:
-        best, left = int(left[0]), left[1:]
-        chosen.append(best)
-        overlap = np.prod(np.maximum(np.minimum(high[best], high[left]) - np.maximum(low[best], low[left]), 0), axis=1)
-        union = area[best] + area[left] - overlap
-        both = (area[best] > 0) & (area[left] > 0) & (union > 0)
-        left = left[~(both & (overlap / np.where(both, union, 1) > low.dtype.type(limit)))]
+    for first in range(0, len(low), _CHUNK):
+        block = np.arange(first, min(first + _CHUNK, len(low)))
+        for part in range(0, len(chosen), _CHUNK):
+            better = chosen[part:part + _CHUNK]
+            block = block[~_overlapping(low, high, np.array(better), block, limit).any(axis=0)]
+        among = _overlapping(low, high, block, block, limit)
+        gone = np.zeros(len(block), bool)
+        for i, box in enumerate(block.tolist()):
+            if not gone[i]:
+                chosen.append(box)
+                if len(chosen) >= most:
+                    return chosen
+                gone |= among[i]
     return chosen
+
+
+def _overlapping(low: np.ndarray, high: np.ndarray, a: np.ndarray, b: np.ndarray, limit: float) -> np.ndarray:
+    """[len(a), len(b)]: whether boxes a and b share more than `limit` of their union."""
+    area_a, area_b = (np.prod(high[i] - low[i], axis=1) for i in (a, b))
+    overlap: Any = 1
+    for axis in (0, 1):
+        sides = (np.minimum(high[a, axis][:, None], high[b, axis])
+                 - np.maximum(low[a, axis][:, None], low[b, axis]))
+        overlap = overlap * np.maximum(sides, 0)
+    union = area_a[:, None] + area_b - overlap
+    solid = (area_a[:, None] > 0) & (area_b > 0) & (union > 0)
+    return solid & (overlap / np.where(solid, union, 1) > low.dtype.type(limit))
 
 
 @op
@@ -188,7 +213,8 @@ def CenterCropPad(input_data, shape, *, axes: list[int] | None = None):
     chosen = [normalized_axis(a, input_data.ndim) for a in axes] if axes else list(range(input_data.ndim))
     if len(wanted) != len(chosen) or len(set(chosen)) != len(chosen):
         raise ValueError(f"shape is {wanted} and axes {axes}, expected one size per axis and no axis twice")
-    dims, source, target = list(input_data.shape), [slice(None)] * input_data.ndim, [slice(None)] * input_data.ndim
+    dims = list(input_data.shape)
+    source, target = [slice(None)] * input_data.ndim, [slice(None)] * input_data.ndim
     for a, want in zip(chosen, wanted, strict=True):
         have = dims[a]
         if want < have:

@@ -1,7 +1,8 @@
-"""What the standard says of an operator: its versions, formal inputs and outputs, element types, function body.
+"""What the standard says of an operator: its versions, formal inputs and
+outputs, element types, function body.
 
-The facts come from the `onnx` package for ONNX's domains, and from our definitions for every other; nothing is repeated
-here. A schema is looked up by domain, name and the opset version a model imports.
+The facts come from the `onnx` package for ONNX's domains, and from our definitions for every other; nothing
+is repeated here. A schema is looked up by domain, name and the opset version a model imports.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ ONNX_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 
 @dataclass(frozen=True, slots=True)
 class Formal:
-    """One formal input or output. `types`: allowed ONNX type strings, empty where any is; `variable`: the name of its type
-    variable, or the one type it has."""
+    """One formal input or output. `types`: allowed ONNX type strings, empty where any is; `variable`: the
+    name of its type variable, or the one type it has."""
 
     name: str
     types: frozenset[str]
@@ -77,7 +78,8 @@ def _newest() -> dict[str, int]:
 
 
 def lookup(domain: str, name: str, opset: int) -> Schema | No:
-    """The schema of `domain::name` that a model importing `opset` of that domain means, or why there is none."""
+    """The schema of `domain::name` that a model importing `opset` of that
+    domain means, or why there is none."""
     if domain in ONNX_DOMAINS:
         found = _standard(domain, name, opset)
         if found is not None:
@@ -107,11 +109,12 @@ def _standard_version(domain: str, name: str, version: int) -> Schema:
     option = defs.OpSchema.FormalParameterOption
 
     def formal(p: Any) -> Formal:
-        return Formal(p.name, frozenset(p.types), p.type_str, p.option == option.Optional, p.option == option.Variadic,
-                      p.is_homogeneous)
+        return Formal(p.name, frozenset(p.types), p.type_str, p.option == option.Optional,
+                      p.option == option.Variadic, p.is_homogeneous)
 
     return Schema(
-        name, domain, native.since_version, tuple(map(formal, native.inputs)), tuple(map(formal, native.outputs)),
+        name, domain, native.since_version,
+        tuple(map(formal, native.inputs)), tuple(map(formal, native.outputs)),
         {k: (a.type.name, a.required) for k, a in native.attributes.items()},
         native.min_input, native.max_input, native.min_output, native.max_output,
         native.node_determinism != defs.OpSchema.NodeDeterminism.NonDeterministic, native)
@@ -125,21 +128,22 @@ def _own(definition: Op) -> Schema:
         return _own_schemas[definition]
     types = definition.types
     inputs = tuple(
-        Formal(name, frozenset(f"tensor({t})" for t in types.get(name, ())), name, name in definition.optional,
-               definition.variadic and i == len(definition.inputs) - 1, False)
+        Formal(name, frozenset(f"tensor({t})" for t in types.get(name, ())), name,
+               name in definition.optional, definition.variadic and i == len(definition.inputs) - 1, False)
         for i, name in enumerate(definition.inputs))
     attributes = {name: (_attribute_kind(definition.annotations[name], default), default is REQUIRED)
                   for name, default in definition.attributes.items()}
     fewest = sum(not f.optional and not f.variadic for f in inputs)
     most = 1 << 30 if definition.variadic else len(inputs)
-    schema = Schema(definition.name, definition.domain, definition.since, inputs, (), attributes, fewest, most, 0, 1 << 30,
-                    "rng" not in definition.runtime)
+    schema = Schema(definition.name, definition.domain, definition.since, inputs, (), attributes,
+                    fewest, most, 0, 1 << 30, "rng" not in definition.runtime)
     _own_schemas[definition] = schema
     return schema
 
 
 def _attribute_kind(annotation: Any, default: Any) -> str:
-    """The AttributeProto kind an annotation such as `float` or `list[int]` stands for; "" where it says nothing."""
+    """The AttributeProto kind an annotation such as `float` or `list[int]` stands
+    for; "" where it says nothing."""
     text = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
     if "list" in str(annotation):
         text = str(annotation)

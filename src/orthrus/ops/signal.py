@@ -1,7 +1,8 @@
-"""Fourier transforms: real signals [..., 1] or complex ones [..., 2] in, spectra of the same kind and type out.
+"""Fourier transforms: real signals [..., 1] or complex ones [..., 2] in, spectra of the same kind and type
+out.
 
-A transform is computed in the signal's own precision, half in float32, by numpy's FFT, whose error grows with the
-logarithm of the length only.
+A transform is computed in the signal's own precision, half in float32, by numpy's FFT, whose error grows with
+the logarithm of the length only.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ def _parted(y: np.ndarray, dtype: Any) -> np.ndarray:
 
 
 def dft(x: np.ndarray, length: int | None, axis: int, inverse: int, onesided: int) -> np.ndarray:
-    """The discrete Fourier transform of a signal [..., 1 or 2] along `axis`; see ONNX's DFT for the four variants."""
+    """The discrete Fourier transform of a signal [..., 1 or 2] along `axis`; see ONNX's DFT for the four
+    variants."""
     if not -x.ndim <= axis < x.ndim or axis in (-1, x.ndim - 1):
         raise ValueError(f"axis {axis} is no signal dimension of a tensor of rank {x.ndim}")
     axis %= x.ndim
     signal = _joined(x)
+    y: np.ndarray
     compact = bool(onesided and inverse)
     if compact and signal.dtype.kind != "c":
         raise ValueError("a one-sided inverse transform takes a complex signal, found a last dimension of 1")
@@ -89,7 +92,8 @@ def STFT(signal, frame_step, window=None, frame_length=None, *, onesided: int = 
     size = _scalar(frame_length, "frame_length") if frame_length is not None else (
         x.shape[1] if window is None else window.size)
     if step < 1 or not 1 <= size <= x.shape[1]:
-        raise ValueError(f"frame_step {step} and frame_length {size} do not fit a signal of length {x.shape[1]}")
+        raise ValueError(f"frame_step {step} and frame_length {size} do not fit a signal of length"
+                         f" {x.shape[1]}")
     if window is not None and window.shape != (size,):
         raise ValueError(f"a window of shape {window.shape} does not fit frame_length {size}")
     if onesided and x.dtype.kind == "c":

@@ -1,4 +1,4 @@
-"""Optimizer steps: rate, step count, and tensors with their gradients and accumulators in; new tensors and accumulators out."""
+"""Optimizer steps: rate, count, tensors, gradients, accumulators in; new tensors and accumulators out."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _typed(columns: Sequence[Sequence[np.ndarray]]) -> tuple[np.ndarray, ...]:
 
 @op(domain=_DOMAIN)
 def Adagrad(R, T, *inputs, decay_factor: float = 0.0, epsilon: float = 1e-6, norm_coefficient: float = 0.0):
-    """ADAGRAD: the inputs are X..., gradients..., accumulated squares...; new X... and squares... come out."""
+    """ADAGRAD: inputs are X..., gradients..., accumulated squares...; outputs all but gradients, new."""
     rate, step = _scalars(R, T)
     rate = rate / (1 + step * decay_factor)
     made = []
@@ -50,9 +50,9 @@ def Adagrad(R, T, *inputs, decay_factor: float = 0.0, epsilon: float = 1e-6, nor
 
 
 @op(domain=_DOMAIN)
-def Adam(R, T, *inputs, alpha: float = 0.9, beta: float = 0.999, epsilon: float = 1e-6, norm_coefficient: float = 0.0,
-         norm_coefficient_post: float = 0.0):
-    """Adam: the inputs are X..., gradients..., their averages..., those of squares...; new X..., averages... come out."""
+def Adam(R, T, *inputs, alpha: float = 0.9, beta: float = 0.999, epsilon: float = 1e-6,
+         norm_coefficient: float = 0.0, norm_coefficient_post: float = 0.0):
+    """Adam: inputs are X..., gradients..., averages..., averages of squares...; outputs all but gradients."""
     rate, step = _scalars(R, T)
     if step > 0:
         rate = rate * np.sqrt(1 - beta ** step) / (1 - alpha ** step)
@@ -68,7 +68,7 @@ def Adam(R, T, *inputs, alpha: float = 0.9, beta: float = 0.999, epsilon: float 
 
 @op(domain=_DOMAIN)
 def Momentum(R, T, *inputs, alpha: float, beta: float, mode: str, norm_coefficient: float):
-    """Gradient descent with momentum: the inputs are X..., gradients..., momenta...; new X... and momenta... come out."""
+    """Descent with momentum: inputs are X..., gradients..., momenta...; outputs all but gradients, new."""
     rate, step = _scalars(R, T)
     if mode not in ("standard", "nesterov"):
         raise ValueError(f"mode is {mode!r}, expected standard or nesterov")

@@ -1,12 +1,25 @@
-"""Type rules for operators whose schema inference cannot be asked: those that hold a graph and are no control flow."""
+"""Type rules for operators whose schema inference cannot be asked.
+
+Some hold a graph and are no control flow. That of others does not survive hostile attributes in onnx 1.23: Einsum's does
+not end for some equations, GatherND's and LayerNormalization's read out of bounds, and Expand's counts to whatever
+length its shape input is declared with.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..ir import Graph, SequenceType, TensorType, Type, Value
+from ..ir import ElementType, Graph, SequenceType, TensorType, Type, Value
 from .attention import FlexAttention
+from .define import broadcast, normalized_axis
+from .index import GatherND
+from .infer import elements
+from .linalg import Einsum, parsed_equation
+from .movement import Expand
+from .norm import LayerNormalization
 from .sequence import SequenceMap
+
+_RANK_LIMIT = 1024
 
 
 def _of_element(kind: Type | None) -> Type:
@@ -28,3 +41,76 @@ def flex_attention(q: Value, k: Value, v: Value, **_: Any) -> list[Type]:
     if q.shape is None or v.shape is None or len(q.shape) != 4 or len(v.shape) != 4:
         return [TensorType(q.elem, None)]
     return [TensorType(q.elem, (*q.shape[:3], v.shape[3]))]
+
+
+@Einsum.infer_with
+def einsum(*inputs: Value | None, equation: str) -> list[Type]:
+    """The shape the equation spells. Raises ValueError where it is malformed or does not fit the operands' ranks."""
+    terms, output = parsed_equation(equation)
+    operands = [v for v in inputs if v is not None]
+    if len(terms) != len(operands):
+        raise ValueError(f"the Einsum equation has {len(terms)} terms for {len(operands)} operands")
+    elem = operands[0].elem
+    if any(v.shape is None for v in operands):
+        return [TensorType(elem, None)]
+    sizes: dict[str, Any] = {}
+    ellipses: list[Any] = []
+    for term, value in zip(terms, operands, strict=True):
+        before, dots, after = term.partition("...")
+        shape = value.shape
+        if len(shape) < len(before) + len(after) or (not dots and len(shape) != len(before)):
+            raise ValueError(f"the Einsum term {term!r} does not fit an operand of rank {len(shape)}")
+        end = len(shape) - len(after)
+        ellipses.append(shape[len(before):end])
+        for letter, size in zip(before + after, (*shape[:len(before)], *shape[end:]), strict=True):
+            known = broadcast((size,), (sizes.get(letter, size),))
+            sizes[letter] = known[0]
+    if output is None:
+        every = "".join(terms).replace(".", "")
+        output = "..." * any("..." in t for t in terms) + "".join(
+            sorted(letter for letter in set(every) if every.count(letter) == 1))
+    before, dots, after = output.partition("...")
+    middle = broadcast(*ellipses) if dots else ()
+    return [TensorType(elem, (*(sizes[k] for k in before), *middle, *(sizes[k] for k in after)))]
+
+
+@Expand.infer_with
+def expand(x: Value, shape: Value) -> list[Type]:
+    """Broadcast both ways against the shape, or as much of it as is known."""
+    wanted = elements(shape)
+    if wanted is not None:
+        if any(isinstance(d, int) and d < 0 for d in wanted):
+            raise ValueError(f"Expand to a negative dimension: {list(wanted)}")
+        return [TensorType(x.elem, broadcast(x.shape, wanted))]
+    length = shape.shape[0] if shape.shape else None
+    if x.shape is None or not isinstance(length, int) or length > _RANK_LIMIT:
+        return [TensorType(x.elem, None)]
+    return [TensorType(x.elem, (None,) * max(length, len(x.shape)))]
+
+
+@GatherND.infer_with
+def gather_nd(data: Value, indices: Value, *, batch_dims: int = 0) -> list[Type]:
+    """The batch and index dimensions, then those of the data that the tuples leave open."""
+    if data.shape is None or indices.shape is None:
+        return [TensorType(data.elem, None)]
+    rank, count = len(data.shape), len(indices.shape)
+    if not rank or not count or not 0 <= batch_dims < min(rank, count):
+        raise ValueError(f"batch_dims {batch_dims} does not fit data of rank {rank} and indices of rank {count}")
+    depth = indices.shape[-1]
+    if not isinstance(depth, int):
+        return [TensorType(data.elem, None)]
+    if not 1 <= depth <= rank - batch_dims:
+        raise ValueError(f"the last dimension of indices, {depth}, must not be larger than the {rank - batch_dims} "
+                         "dimensions of data it indexes")
+    return [TensorType(data.elem, (*indices.shape[:-1], *data.shape[batch_dims + depth:]))]
+
+
+@LayerNormalization.infer_with
+def layer_normalization(x: Value, *_: Value | None, axis: int = -1, stash_type: int = 1, **__: Any) -> list[Type]:
+    """The input's type; mean and deviation have 1 for every normalized dimension."""
+    stash = ElementType(stash_type)
+    if x.shape is None:
+        return [TensorType(x.elem, None), TensorType(stash, None), TensorType(stash, None)]
+    start = normalized_axis(axis, len(x.shape))
+    kept = TensorType(stash, (*x.shape[:start], *(1,) * (len(x.shape) - start)))
+    return [TensorType(x.elem, x.shape), kept, kept]

@@ -1,7 +1,8 @@
 """Capability to parts: every provider is asked once, in priority order, and every refusal keeps its reason.
 
-In: an optimized graph and the session's providers, the CPU provider last. Out: `Placement`, whose parts hold each node of
-the graph exactly once, in an order in which they can run. Bodies of control flow have placements of their own.
+In: an optimized graph and the session's providers, the CPU provider last. Out: `Placement`, whose
+parts hold each node of the graph exactly once, in an order in which they can run. Bodies of control
+flow have placements of their own.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Refusal:
 
 @dataclass(eq=False)
 class Placement:
-    """A graph's parts in running order, every node's refusals by the providers asked before its own, and the bodies'."""
+    """A graph's parts in running order, every node's refusals by the providers asked
+    before its own, and the bodies'."""
 
     graph: Graph
     parts: list[Part]
@@ -38,12 +40,15 @@ class Placement:
 
 
 def partition(graph: Graph, providers: Sequence[ExecutionProvider]) -> Placement:
-    """Place every node. Raises NotImplemented for a node that nobody takes, EPFail for a capability that is impossible."""
+    """Place every node. Raises NotImplemented for a node that nobody takes, EPFail for a
+    capability that is impossible."""
     return _partition(graph, providers, _digest(graph), [0])
 
 
-def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str, counter: list[int]) -> Placement:
-    bodies = {body: _partition(body, providers, digest, counter) for node in graph.nodes for body in node.bodies()}
+def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str,
+               counter: list[int]) -> Placement:
+    bodies = {body: _partition(body, providers, digest, counter)
+              for node in graph.nodes for body in node.bodies()}
     free: dict[Node, None] = dict.fromkeys(graph.nodes)
     refusals: dict[Node, list[Refusal]] = {node: [] for node in graph.nodes}
     owner: dict[Node, Part] = {}
@@ -57,11 +62,13 @@ def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str
                     owner[node] = part
                     del free[node]
         for node in free:
-            refusals[node].append(Refusal(provider.name, view.refusals.get(node, "not among its capabilities")))
+            reason = view.refusals.get(node, "not among its capabilities")
+            refusals[node].append(Refusal(provider.name, reason))
     if free:
         node = next(iter(free))
         raise NotImplementedFail(
-            f"Could not find an implementation for {node.op_type}({node.version}) node with name '{node.name}'",
+            f"Could not find an implementation for {node.op_type}({node.version}) node with name "
+            f"'{node.name}'",
             node=node, found="; ".join(map(str, refusals[node])),
             cure="register the operator with @orthrus.op, or a provider that has it")
     return Placement(graph, _ordered(graph, owner), refusals, bodies)
@@ -87,12 +94,14 @@ def _border(nodes: Sequence[Node]) -> tuple[list[Value], list[Value]]:
         values = [*node.inputs, *(v for body in node.bodies() for v in body.captures())]
         read.update((v, None) for v in values if v is not None and v not in made and v.const is None)
     outputs = [v for node in nodes for v in node.outputs
-               if v is not None and (v.graph_outputs or any(u not in inside and u not in below for u in v.uses))]
+               if v is not None and (v.graph_outputs
+                                     or any(u not in inside and u not in below for u in v.uses))]
     return list(read), outputs
 
 
 def _ordered(graph: Graph, owner: dict[Node, Part]) -> list[Part]:
-    """Parts in an order in which each runs after what it reads. Raises EPFail where fused parts wait for each other."""
+    """Parts in an order in which each runs after what it reads. Raises EPFail where
+    fused parts wait for each other."""
     if not any(part.fused for part in owner.values()):
         return [owner[node] for node in graph.nodes]
     parts = list(dict.fromkeys(owner[node] for node in graph.nodes))
@@ -115,7 +124,8 @@ def _ordered(graph: Graph, owner: dict[Node, Part]) -> list[Part]:
     if len(order) != len(parts):
         stuck = next(part for part in parts if waits[part])
         raise EPFail(f"{stuck.provider} asked for a part that would wait for itself", node=stuck.name,
-                     cure="return connected, convex groups from get_capability; convex_groups(graph, nodes) makes them")
+                     cure="return connected, convex groups from get_capability; "
+                          "convex_groups(graph, nodes) makes them")
     return order
 
 
@@ -123,5 +133,6 @@ def _digest(graph: Graph) -> str:
     """A number for the model, as onnxruntime puts into the names of fused nodes."""
     digest = blake2b(digest_size=8)
     for node in graph.nodes:
-        digest.update(f"{node.kind}{[v.name if v else '' for v in node.outputs]}".encode("utf-8", "surrogatepass"))
+        text = f"{node.kind}{[v.name if v else '' for v in node.outputs]}"
+        digest.update(text.encode("utf-8", "surrogatepass"))
     return str(int.from_bytes(digest.digest(), "little"))

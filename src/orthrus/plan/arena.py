@@ -1,8 +1,8 @@
 """Places for intermediate results: one block of memory per tuple of input shapes, offsets fixed in advance.
 
-In: a program and the concrete types of its values. A kernel that writes where it is told (`Kernel.ufunc`) gets a place;
-two values share bytes when their lives do not overlap, and a result takes its input's place when that input ends there.
-What a kernel may have made a view of lives on until the view is dead.
+In: a program and the concrete types of its values. A kernel that writes where it is told (`Kernel.takes_out`)
+gets a place; two values share bytes when their lives do not overlap, and a result takes its input's place
+when that input ends there. What a kernel may have made a view of lives on until the view is dead.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ class Place:
 
 @dataclass(eq=False)
 class Arena:
-    """A program whose steps write into planned places. `instance()` makes one block; a block serves one run at a time."""
+    """A program whose steps write into planned places. `instance()` makes one block; a
+    block serves one run at a time."""
 
     size: int
     places: list[Place]
@@ -56,7 +57,8 @@ class Arena:
         return slots, block
 
     def __str__(self) -> str:
-        rows = (f"{p.offset:>12} {'x'.join(map(str, p.shape)):<20} {p.dtype} steps {p.step}..{p.end}" for p in self.places)
+        rows = (f"{p.offset:>12} {'x'.join(map(str, p.shape)):<20} {p.dtype} steps {p.step}..{p.end}"
+                for p in self.places)
         return "\n".join([f"arena of {self.size} bytes", *rows])
 
 
@@ -84,7 +86,8 @@ def concrete_types(program: Program, types: dict[Value, Type]) -> dict[Value, Ty
     return {value: made.type for value, made in shadows.items()}
 
 
-def plan_arena(program: Program, steps: Sequence[Step], outputs: Sequence[int], types: dict[Value, Type]) -> Arena | None:
+def plan_arena(program: Program, steps: Sequence[Step], outputs: Sequence[int],
+               types: dict[Value, Type]) -> Arena | None:
     """Places for what `steps` make, or None where nothing gains from one."""
     kinds = concrete_types(program, types)
     by_slot = {program.slots[v]: kind for v, kind in kinds.items() if v in program.slots}
@@ -94,12 +97,12 @@ def plan_arena(program: Program, steps: Sequence[Step], outputs: Sequence[int], 
     top = 0
     for i, step in enumerate(steps):
         kind = by_slot.get(step.writes[0]) if len(step.writes) == 1 else None
-        size = _size(kind) if step.kernel.ufunc and step.writes[0] not in outputs else None
+        size = _size(kind) if step.kernel.takes_out and step.writes[0] not in outputs else None
         expired = [s for s, p in places.items() if p.end == i]
         if size is not None:
             assert isinstance(kind, TensorType) and kind.elem is not None and kind.shape is not None
             inherited = None
-            if getattr(step.run, "signature", "") is None:
+            if step.kernel.in_place:
                 inherited = next((s for s in step.reads if s in expired and places[s].shape == kind.shape
                                   and places[s].dtype == kind.elem.numpy), None)
             if inherited is not None:
@@ -108,7 +111,8 @@ def plan_arena(program: Program, steps: Sequence[Step], outputs: Sequence[int], 
             else:
                 offset, top = _take(free, size, top)
             shape = tuple(d for d in kind.shape if isinstance(d, int))
-            places[step.writes[0]] = Place(i, step.writes[0], offset, shape, kind.elem.numpy, ends[step.writes[0]])
+            slot = step.writes[0]
+            places[slot] = Place(i, slot, offset, shape, kind.elem.numpy, ends[slot])
         for s in expired:
             _give(free, places[s].offset, _rounded(places[s].shape, places[s].dtype))
     if not places:
@@ -122,7 +126,8 @@ def _arena(program: Program, steps: Sequence[Step], places: dict[int, Place], to
         reads = step.reads
         place = places.get(step.writes[0]) if len(step.writes) == 1 else None
         if place is not None:
-            planned.append(Place(place.step, len(template), place.offset, place.shape, place.dtype, place.end))
+            planned.append(Place(place.step, len(template), place.offset, place.shape, place.dtype,
+                                 place.end))
             reads = (*reads, len(template))
             template.append(None)
         code.append((step.run, reads, step.writes, step.frees, bool(step.control), step))
@@ -136,7 +141,7 @@ def _ends(steps: Sequence[Step], outputs: Sequence[int]) -> dict[int, int]:
         step = steps[i]
         for s in step.writes:
             ends.setdefault(s, i)
-        until = i if step.kernel.ufunc else max((ends[s] for s in step.writes), default=i)
+        until = i if step.kernel.takes_out else max((ends[s] for s in step.writes), default=i)
         for s in step.reads:
             ends[s] = max(ends.get(s, i), until)
     return ends
@@ -145,7 +150,7 @@ def _ends(steps: Sequence[Step], outputs: Sequence[int]) -> dict[int, int]:
 def _size(kind: Type | None) -> int | None:
     if not isinstance(kind, TensorType) or kind.elem is None or kind.shape is None:
         return None
-    if not all(isinstance(d, int) for d in kind.shape) or kind.elem.numpy == object:
+    if not all(isinstance(d, int) for d in kind.shape) or kind.elem.numpy.kind == "O":
         return None
     size = _rounded(kind.shape, kind.elem.numpy)
     return size if size >= SMALLEST else None

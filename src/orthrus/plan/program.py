@@ -9,15 +9,17 @@ from typing import Any
 from ..errors import EPFail
 from ..ir import Graph, No, Node, Type, Value
 from ..kernels import Kernel
-from ..partition import Part, Placement
-from ..providers.base import ExecutionProvider
+from ..partition import Placement
+from ..providers.base import ExecutionProvider, Part
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Step:
-    """One kernel call: `run(*[slots[i] for i in reads])` fills `writes` (-1: nobody reads it), then `frees` are let go.
+    """One kernel call: `run(*[slots[i] for i in reads])` fills `writes` (-1: nobody
+    reads it), then `frees` are let go.
 
-    A `control` step runs bodies: its `run` takes the run's context first, and its reads end with the bodies' captures.
+    A `control` step runs bodies: its `run` takes the run's context first, and its reads
+    end with the bodies' captures.
     """
 
     run: Callable[..., Any]
@@ -42,7 +44,8 @@ def code(steps: Sequence[Step]) -> Code:
 
 
 class Program:
-    """A compiled graph: steps over slots. `template` holds the constants in their slots, slot 0 the absent value."""
+    """A compiled graph: steps over slots. `template` holds the constants in their
+    slots, slot 0 the absent value."""
 
     def __init__(self, graph: Graph, template: list[Any], slots: dict[Value, int]) -> None:
         self.graph, self.template, self.slots = graph, template, slots
@@ -54,7 +57,8 @@ class Program:
 
     def __str__(self) -> str:
         return "\n".join(
-            f"{i:4} {str(s.part):<28} {s.kernel.name:<24} {list(s.reads)} -> {list(s.writes)}  free {list(s.frees)}"
+            f"{i:4} {str(s.part):<28} {s.kernel.name:<24} {list(s.reads)} -> {list(s.writes)}  "
+            f"free {list(s.frees)}"
             for i, s in enumerate(self.steps))
 
     @property
@@ -79,7 +83,8 @@ class Program:
 
 
 class Body:
-    """A body of control flow bound to its captures for the length of one step: `body(*inputs)` gives its outputs."""
+    """A body of control flow bound to its captures for the length of one step:
+    `body(*inputs)` gives its outputs."""
 
     __slots__ = ("program", "captured", "context")
 
@@ -126,7 +131,8 @@ class _Slots:
 
 
 def build(placement: Placement, providers: Sequence[ExecutionProvider]) -> Program:
-    """Compile every part and number every value. Raises EPFail where a provider gives the wrong number of kernels."""
+    """Compile every part and number every value. Raises EPFail where a provider
+    gives the wrong number of kernels."""
     by_name = {provider.name: provider for provider in providers}
     graph, slot = placement.graph, _Slots()
     captured = graph.captures() if graph.outer is not None else []
@@ -158,13 +164,14 @@ def _compiled(provider: ExecutionProvider, part: Part) -> list[Kernel]:
     good = [k for k in kernels if isinstance(k, Kernel)]
     if len(good) != expected or len(kernels) != expected:
         refusal = next((k.reason for k in kernels if isinstance(k, No)), f"{len(kernels)} results")
-        raise EPFail(f"{provider.name} did not return correct number of compiled functions", node=part, found=refusal,
-                     expected=f"{expected} of type Kernel",
+        raise EPFail(f"{provider.name} did not return correct number of compiled functions", node=part,
+                     found=refusal, expected=f"{expected} of type Kernel",
                      cure="compile(part) returns one Kernel for a fused part, else one per node")
     return good
 
 
-def _step(part: Part, made: Kernel, reads: Sequence[Value | None], writes: Sequence[Value | None], slot: _Slots) -> Step:
+def _step(part: Part, made: Kernel, reads: Sequence[Value | None], writes: Sequence[Value | None],
+          slot: _Slots) -> Step:
     sources = tuple(slot(v) for v in reads)
     while sources and sources[-1] == 0:
         sources = sources[:-1]
@@ -175,8 +182,8 @@ def _targets(writes: Sequence[Value | None], slot: _Slots) -> tuple[int, ...]:
     return tuple(-1 if v is None or v.dead else slot(v) for v in writes)
 
 
-def _control_step(part: Part, node: Node, placement: Placement, providers: Sequence[ExecutionProvider], slot: _Slots
-                  ) -> Step:
+def _control_step(part: Part, node: Node, placement: Placement, providers: Sequence[ExecutionProvider],
+                  slot: _Slots) -> Step:
     plans: list[tuple[str, int | None, Program, int]] = []
     reads = [slot(v) for v in node.inputs]
     plain: dict[str, Any] = {}
@@ -187,7 +194,8 @@ def _control_step(part: Part, node: Node, placement: Placement, providers: Seque
             continue
         for i, body in enumerate(graphs):
             outer = body.captures()
-            plans.append((key, i if graphs is attr else None, build(placement.bodies[body], providers), len(outer)))
+            inner = build(placement.bodies[body], providers)
+            plans.append((key, i if graphs is attr else None, inner, len(outer)))
             reads += [slot(v) for v in outer]
     run = _control_run(node, plain, plans)
     kernel = Kernel(run, f"control {node.op_type}")

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 from functools import cache
 from typing import Any
 
-from ..errors import Fail, InvalidArgument
+from ..errors import EPFail, Fail, InvalidArgument
 from .base import Capability, ExecutionProvider, GraphView, Option, Part, convex_groups, flag
 from .cpu import CPUExecutionProvider
 from .null import NullExecutionProvider
 
 ENTRY_POINTS = "orthrus.providers"
 ALL = tuple(f"{name}ExecutionProvider" for name in (
-    "NvTensorRTRTX", "Tensorrt", "CUDA", "ROCM", "MIGraphX", "OpenVINO", "Dnnl", "IREE", "SpaceMIT", "VitisAI", "QNN",
-    "Nnapi", "VSINPU", "Js", "CoreML", "ACL", "Dml", "Rknpu", "WebNN", "WebGpu", "Xnnpack", "CANN", "Azure", "Null",
-    "CPU"))
+    "NvTensorRTRTX", "Tensorrt", "CUDA", "ROCM", "MIGraphX", "OpenVINO", "Dnnl", "IREE", "SpaceMIT",
+    "VitisAI", "QNN", "Nnapi", "VSINPU", "Js", "CoreML", "ACL", "Dml", "Rknpu", "WebNN", "WebGpu", "Xnnpack",
+    "CANN", "Azure", "Null", "CPU"))
 """Every provider name onnxruntime or Orthrus has, by priority; a session takes those that are registered."""
 
 _classes: dict[str, type[ExecutionProvider]] = {}
 
 
 def register(cls: type[ExecutionProvider]) -> type[ExecutionProvider]:
-    """Make a provider class known by its name. Raises InvalidArgument for no provider, Fail for a name that is taken."""
+    """Make a provider class known by its name. Raises InvalidArgument for no provider,
+    Fail for a name that is taken."""
     if not (isinstance(cls, type) and issubclass(cls, ExecutionProvider)) or not getattr(cls, "name", ""):
         raise InvalidArgument("an execution provider is a class with a name", found=repr(cls),
                               expected="a subclass of orthrus.ExecutionProvider with `name = ...`")
@@ -42,15 +44,16 @@ def unregister(name: str) -> None:
 
 @cache
 def _installed() -> None:
-    """Register what other packages offer under the entry-point group; one that fails to import is reported, not fatal."""
-    import logging
+    """Register what other packages offer under the entry-point group; one that fails to
+    import is reported, not fatal."""
     from importlib.metadata import entry_points
 
     for point in entry_points(group=ENTRY_POINTS):
         try:
             register(point.load())
         except Exception as error:
-            logging.getLogger("orthrus").warning("provider %s from %s does not load: %s", point.name, point.value, error)
+            logging.getLogger("orthrus").warning("provider %s from %s does not load: %s", point.name,
+                                                 point.value, error)
 
 
 def known() -> dict[str, type[ExecutionProvider]]:
@@ -66,13 +69,13 @@ def available() -> list[str]:
 
 
 def create(name: str, options: dict[str, Any] | None = None) -> ExecutionProvider:
-    """An instance of provider `name`. Raises InvalidArgument for an unknown name or option, EPFail where it cannot work."""
-    from ..errors import EPFail
-
+    """An instance of provider `name`. Raises InvalidArgument for an unknown name or
+    option, EPFail where it cannot work."""
     cls = known().get(name)
     if cls is None:
         raise InvalidArgument(f"Unknown Provider Type: {name}", expected=", ".join(known()),
-                              cure="register it with orthrus.register_execution_provider, or install its package")
+                              cure="register it with orthrus.register_execution_provider, or install "
+                                   "its package")
     if (why := cls.probe()) is not None:
         raise EPFail(f"{name} cannot work on this machine: {why.reason}")
     return cls(options)
@@ -81,5 +84,6 @@ def create(name: str, options: dict[str, Any] | None = None) -> ExecutionProvide
 register(NullExecutionProvider)
 register(CPUExecutionProvider)
 
-__all__ = ["ALL", "CPUExecutionProvider", "Capability", "ExecutionProvider", "GraphView", "NullExecutionProvider", "Option",
-           "Part", "available", "convex_groups", "create", "flag", "known", "register", "unregister"]
+__all__ = ["ALL", "CPUExecutionProvider", "Capability", "ExecutionProvider", "GraphView",
+           "NullExecutionProvider", "Option", "Part", "available", "convex_groups", "create",
+           "flag", "known", "register", "unregister"]

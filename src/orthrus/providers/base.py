@@ -1,7 +1,7 @@
 """What an execution provider is: it says once which nodes are its own, and turns them into kernels.
 
-A provider that registers kernels needs nothing but a name. One that compiles sets `fuses = True` and overrides `claim`
-and `compile`; one that looks at the whole graph overrides `get_capability`.
+A provider that registers kernels needs nothing but a name. One that compiles sets `fuses = True` and
+overrides `claim` and `compile`; one that looks at the whole graph overrides `get_capability`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class Option:
 
 
 def flag(text: str) -> bool:
-    """An option that is on or off: `1`, `true`, `on` or `0`, `false`, `off`. Raises ValueError for anything else."""
+    """An option that is on or off: `1`, `true`, `on` or `0`, `false`, `off`.
+    Raises ValueError for anything else."""
     if text.lower() in ("1", "true", "on"):
         return True
     if text.lower() in ("0", "false", "off", ""):
@@ -59,7 +60,8 @@ class GraphView:
 
 @dataclass(eq=False)
 class Part:
-    """What one provider compiles together: nodes in order, the values that come in, and those that others read.
+    """What one provider compiles together: nodes in order, the values that come
+    in, and those that others read.
 
     `inputs` holds no constants; a node's constant inputs have their array in `Value.const`.
     """
@@ -104,7 +106,8 @@ class ExecutionProvider:
             if key not in self.options:
                 raise InvalidArgument(
                     f"{self.name} has no option {key!r}", found=f"{key}={text}",
-                    expected=", ".join(self.options) or "no options", cure="leave the option out, or spell it as listed")
+                    expected=", ".join(self.options) or "no options",
+                    cure="leave the option out, or spell it as listed")
             try:
                 self.settings[key] = self.options[key].read(text)
             except ValueError as error:
@@ -113,23 +116,27 @@ class ExecutionProvider:
 
     @classmethod
     def kernel(cls, op_type: str, **where: Any) -> Callable[[Any], Any]:
-        """`@MyProvider.kernel("Softmax", since=13, types={"T": ("float",)})` registers a kernel of this provider."""
+        """`@MyProvider.kernel("Softmax", since=13, types={"T": ("float",)})`
+        registers a kernel of this provider."""
         return kernel(op_type, registry=cls.kernels, provider=cls.name, **where)
 
     @classmethod
     def probe(cls) -> No | None:
-        """None where this provider can work on this machine, else why not. Heavy imports wait until after it."""
+        """None where this provider can work on this machine, else why not.
+        Heavy imports wait until after it."""
         return None
 
     def claim(self, node: Node) -> No | None:
-        """None to take `node`, `No(reason)` to leave it. The default takes what the registry has a kernel for."""
+        """None to take `node`, `No(reason)` to leave it. The default takes what
+        the registry has a kernel for."""
         if any(True for _ in node.bodies()):
             return No("control flow stays with the runtime; its bodies are partitioned themselves")
         found = self.kernels.lookup(node, schema_of(node))
         return found if isinstance(found, No) else None
 
     def get_capability(self, view: GraphView) -> list[Capability]:
-        """What this provider takes of a graph: each node it claims, joined into convex parts where it `fuses`."""
+        """What this provider takes of a graph: each node it claims, joined into
+        convex parts where it `fuses`."""
         claimed = []
         for node in view.nodes:
             answer = self.claim(node)
@@ -163,8 +170,8 @@ class ExecutionProvider:
 def convex_groups(graph: Graph, claimed: Iterable[Node]) -> list[list[Node]]:
     """`claimed` in connected groups, none of which another node stands between: fusing one makes no cycle.
 
-    Every node gets a stage, which rises by one wherever a path goes from claimed to unclaimed or back; connected claimed
-    nodes of one stage form a group.
+    Every node gets a stage, which rises by one wherever a path goes from claimed to unclaimed or back;
+    connected claimed nodes of one stage form a group.
     """
     mine = set(claimed)
     stage: dict[Node, int] = {}
@@ -182,7 +189,8 @@ def convex_groups(graph: Graph, claimed: Iterable[Node]) -> list[list[Node]]:
         for body in node.bodies():
             values += body.captures()
         sources = [v.node for v in values if v.node is not None and v.node in stage]
-        stage[node] = max((stage[s] + ((s in mine) != (node in mine)) for s in sources), default=int(node not in mine))
+        stage[node] = max((stage[s] + ((s in mine) != (node in mine)) for s in sources),
+                          default=int(node not in mine))
         if node in mine:
             group[node] = len(parent)
             parent.append(len(parent))

@@ -1,7 +1,7 @@
 """The six verbs in a row: a model goes in, and an object comes out that runs it.
 
-`Engine` is what every public surface stands on. It holds the optimized graph, where each node was placed and why, and a
-program with a plan per tuple of input shapes. It may run on many threads at once.
+`Engine` is what every public surface stands on. It holds the optimized graph, where each node was placed and
+why, and a program with a plan per tuple of input shapes. It may run on many threads at once.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ PLANS = 16
 
 @dataclass
 class Config:
-    """How an engine is made. `level`, `skip`: see `optimize`. `fallback`: what a node on the CPU provider is when another
-    provider was asked for: "allow", "warn" or "error". Paths are strings, threads 0 for as many as there are cores."""
+    """How an engine is made. `level`, `skip`: see `optimize`. `fallback`: what a node on the CPU
+    provider is when another provider was asked for: "allow", "warn" or "error". Paths are strings,
+    threads 0 for as many as there are cores."""
 
     providers: list[ExecutionProvider] = field(default_factory=list)
     level: int = 99
@@ -108,7 +109,8 @@ class Engine:
         self.overridable: list[Value] = [v for v in graph.inputs if v.const is not None]
         self.inputs: list[Value] = [_described(v) for v in graph.inputs if v.const is None]
         self.outputs: list[Value] = [_described(v) for v in graph.outputs]
-        self.journal = self._timed("optimize", lambda: optimize(graph, config.level, config.skip, limits=config.limits))
+        self.journal = self._timed("optimize", lambda: optimize(graph, config.level, config.skip,
+                                                                limits=config.limits))
         asked = [p.name for p in config.providers]
         self.providers = list(config.providers)
         if CPUExecutionProvider.name not in asked:
@@ -121,8 +123,10 @@ class Engine:
         self._names = [v.name for v in self.outputs]
         self._slot_of = dict(zip(self._names, self.program.outputs, strict=True))
         self._required = [v.name for v in self.inputs]
-        self._entries = {v.name: (slot, entry(v)) for v, slot in zip(graph.inputs, self.program.inputs, strict=True)}
-        self._fetches: dict[tuple[str, ...] | None, _Fetch] = {None: _Fetch(self.program, self.program.outputs)}
+        self._entries = {v.name: (slot, entry(v))
+                         for v, slot in zip(graph.inputs, self.program.inputs, strict=True)}
+        self._fetches: dict[tuple[str, ...] | None, _Fetch] = {
+            None: _Fetch(self.program, self.program.outputs)}
         self._parallel = ParallelExecutor(config.inter_op_threads, config.limits) if config.parallel else None
         self._constants = {id(_root(v)) for v in self.program.template if isinstance(v, np.ndarray)}
         self._hooks = [p for p in self.providers if type(p).on_run_start is not ExecutionProvider.on_run_start
@@ -145,19 +149,21 @@ class Engine:
                   for node in part.nodes if not any(True for _ in node.bodies())]
         if not fallen:
             return
-        reasons = "; ".join(f"{node}: " + ", ".join(map(str, self.placement.refusals[node])) for node in fallen[:8])
+        reasons = "; ".join(f"{node}: " + ", ".join(map(str, self.placement.refusals[node]))
+                            for node in fallen[:8])
         text = (f"{len(fallen)} of {len(self.graph.nodes)} nodes fell back to the CPU provider although "
                 f"{', '.join(preferred)} was asked for")
         if self.config.fallback == "error":
-            raise Fail(text, node=fallen[0], found=reasons, cure="fallback='allow', or change what the reasons name")
+            raise Fail(text, node=fallen[0], found=reasons,
+                       cure="fallback='allow', or change what the reasons name")
         log.warning("%s: %s", text, reasons)
 
     def run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None = None,
             record: list[Any] | None = None) -> list[Any]:
         """Run once. `output_names` None or empty: all outputs.
 
-        Raises ValueError for a missing feed, InvalidArgument for a feed or an output name that does not fit, and the
-        error of a step that fails. `record` receives what `execute_traced` notes.
+        Raises ValueError for a missing feed, InvalidArgument for a feed or an output name that does not fit,
+        and the error of a step that fails. `record` receives what `execute_traced` notes.
         """
         if not output_names:
             fetch = self._fetches[None]
@@ -229,8 +235,8 @@ class Engine:
             return None
         types: dict[Value, Type] = {}
         for value in self.graph.inputs:
-            given = feeds.get(value.name)
-            if isinstance(value.type, TensorType) and hasattr(given, "shape"):
+            given: Any = feeds.get(value.name)
+            if isinstance(value.type, TensorType) and isinstance(given, np.ndarray):
                 types[value] = TensorType(value.type.elem, tuple(given.shape))
         arena = plan_arena(self.program, fetch.steps, fetch.outputs, types)
         fetch.plans[shapes] = plan = None if arena is None else _Plan(arena)
@@ -285,7 +291,8 @@ def _root(array: Any) -> Any:
 
 
 def _handed_over(value: Any, foreign: set[int]) -> Any:
-    """`value` for the caller to keep and to write on: copied where its memory is a feed's, a constant's or the arena's."""
+    """`value` for the caller to keep and to write on: copied where its memory is a
+    feed's, a constant's or the arena's."""
     if type(value) is np.ndarray:
         if value.base is None and id(value) not in foreign and value.flags.writeable:
             return value
@@ -293,5 +300,3 @@ def _handed_over(value: Any, foreign: set[int]) -> Any:
     if isinstance(value, list):
         return [_handed_over(v, foreign) for v in value]
     return value
-
-

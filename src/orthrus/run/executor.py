@@ -1,7 +1,7 @@
 """Plan in, arrays out: the executors, and the error a failing step becomes.
 
-An executor takes a program's code and a list of slots and fills the slots. All of them let go of what is dead, count the
-bytes they hold, and stop between two steps when told to.
+An executor takes a program's code and a list of slots and fills the slots. All of them let go of what is
+dead, count the bytes they hold, and stop between two steps when told to.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def execute_traced(code: Code, slots: list[Any], context: Context) -> None:
         given = [_described(slots[i]) for i in reads if i]
         start = time.perf_counter_ns()
         execute([(*entry[:3], (), *entry[4:])], slots, context)
-        record.append((step, start, time.perf_counter_ns(), given, [_described(slots[i]) for i in writes if i > 0]))
+        record.append((step, start, time.perf_counter_ns(), given,
+                       [_described(slots[i]) for i in writes if i > 0]))
         for i in entry[3]:
             slots[i] = None
 
@@ -102,7 +103,8 @@ def _spread(values: Any, writes: tuple[int, ...], slots: list[Any], context: Con
         raise ValueError(f"the kernel gave {len(values)} outputs, the node has {len(writes)}")
     for i, value in zip(writes, values, strict=False):
         if i >= 0:
-            slots[i] = value = np.asarray(value) if isinstance(value, np.generic | int | float | bool) else value
+            slots[i] = value = (
+                np.asarray(value) if isinstance(value, np.generic | int | float | bool) else value)
             if type(value) is _ndarray and value.base is None:
                 context.room -= value.nbytes
 
@@ -110,14 +112,16 @@ def _spread(values: Any, writes: tuple[int, ...], slots: list[Any], context: Con
 def _over(step: Step, context: Context) -> Exception:
     return errors.Fail("the run would hold more memory than it may", node=step.node,
                        found=f"over {context.limit} bytes of intermediate results",
-                       expected=f"at most {context.limit} bytes", cure="raise Limits.max_total_bytes, or feed less at once")
+                       expected=f"at most {context.limit} bytes",
+                       cure="raise Limits.max_total_bytes, or feed less at once")
 
 
 _KEPT = tuple(kind for kind in errors.ALL if kind is not errors.Fail)
 
 
 def failure(step: Step, error: Exception, inputs: list[Any]) -> Exception:
-    """What a step's exception becomes: the same class where it is one of ours, else Fail, and the node named."""
+    """What a step's exception becomes: the same class where it is one of ours,
+    else Fail, and the node named."""
     text = getattr(error, "text", None)
     if text is not None and text.startswith(("Exiting", "Non-zero status code")):
         return error
@@ -128,18 +132,20 @@ def failure(step: Step, error: Exception, inputs: list[Any]) -> Exception:
     message = (f"Non-zero status code returned while running {node.op_type} node. Name:'{name}' "
                f"Status Message: {text if text is not None else str(error) or type(error).__name__}")
     found = getattr(error, "found", None) or ", ".join(
-        "absent" if v is None else shape_text(t) if (t := _described(v)) is not None else type(v).__name__ for v in inputs)
+        "absent" if v is None else shape_text(t) if (t := _described(v)) is not None else type(v).__name__
+        for v in inputs)
     kind: Any = type(error) if isinstance(error, _KEPT) else errors.Fail
     return kind(message, node=node, found=found, expected=getattr(error, "expected", None),
                 cure=getattr(error, "cure", None))
 
 
 class ParallelExecutor:
-    """Runs steps whose inputs are ready on `threads` threads. Threads start with the first run, not before."""
+    """Runs steps whose inputs are ready on `threads` threads. Threads start
+    with the first run, not before."""
 
     def __init__(self, threads: int, limits: Limits) -> None:
-        self.threads, self.limits = threads or max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity")
-                                                   else os.cpu_count() or 2), limits
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
+        self.threads, self.limits = threads or max(2, cores), limits
         self._pool: ThreadPoolExecutor | None = None
         self._pid = 0
         self._lock = threading.Lock()

@@ -28,13 +28,15 @@ class NodeReport:
     def __str__(self) -> str:
         kind = f"{self.domain}::{self.op_type}" if self.domain else self.op_type
         inside = f" in {self.part}" if self.part else ""
-        why = "".join(f"\n{'  ' * self.depth}    not {refusal}" for refusal in self.refusals)
-        return f"{'  ' * self.depth}{self.node} ({kind}-{self.version}) -> {self.provider}, {self.kernel}{inside}{why}"
+        indent = "  " * self.depth
+        why = "".join(f"\n{indent}    not {refusal}" for refusal in self.refusals)
+        return f"{indent}{self.node} ({kind}-{self.version}) -> {self.provider}, {self.kernel}{inside}{why}"
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Every node's report in running order, bodies of control flow after their node, and the passes that changed the graph."""
+    """Every node's report in running order, bodies of control flow after their node, and the
+    passes that changed the graph."""
 
     nodes: tuple[NodeReport, ...]
     passes: tuple[Any, ...]
@@ -69,7 +71,8 @@ class Explanation:
                           *map(str, self.nodes)])
 
 
-def explain(placement: Placement, program: Program, passes: Sequence[Any], timings: dict[str, float]) -> Explanation:
+def explain(placement: Placement, program: Program, passes: Sequence[Any],
+            timings: dict[str, float]) -> Explanation:
     """The report of a compiled graph."""
     return Explanation(tuple(_reports(placement, program, 0)), tuple(passes), dict(timings))
 
@@ -85,6 +88,7 @@ def _reports(placement: Placement, program: Program, depth: int) -> Iterator[Nod
                     yield from _reports(placement.bodies[body], inner[body], depth + 1)
 
 
-def _report(node: Node, provider: str, kernel: str, part: str, placement: Placement, depth: int) -> NodeReport:
+def _report(node: Node, provider: str, kernel: str, part: str, placement: Placement,
+            depth: int) -> NodeReport:
     return NodeReport(node.label, node.op_type, node.domain, node.version, provider, kernel, part,
                       tuple(placement.refusals.get(node, ())), depth)

@@ -1,4 +1,5 @@
-"""The door of a run: every fed value is checked against its declared input, and brought into the form kernels take."""
+"""The door of a run: every fed value is checked against its declared input, and
+brought into the form kernels take."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ CONFIG_CURE = "feed an array as session.get_inputs() describes it"
 def entry(value: Value) -> Callable[[Any], Any]:
     """The check for one input: a function from what was fed to what the kernels get.
 
-    An input declared as a scalar takes any shape, as in onnxruntime, which cannot tell it from one of unknown rank.
+    An input declared as a scalar takes any shape, as in onnxruntime, which cannot
+    tell it from one of unknown rank.
     """
     kind = value.type
     if isinstance(kind, TensorType) and kind.elem is not None:
@@ -44,7 +46,8 @@ def _tensor_entry(name: str, kind: TensorType) -> Callable[[Any], Any]:
     ndarray, is_text = np.ndarray, kind.elem is ElementType.STRING
 
     def check(given: Any) -> Any:
-        if type(given) is ndarray and given.dtype is dtype and not is_text and (rank is None or given.ndim == rank):
+        if (type(given) is ndarray and given.dtype is dtype and not is_text
+                and (rank is None or given.ndim == rank)):
             shape = given.shape
             for i, d in fixed:
                 if shape[i] != d:
@@ -55,7 +58,8 @@ def _tensor_entry(name: str, kind: TensorType) -> Callable[[Any], Any]:
 
 
 def admit(name: str, given: Any, kind: Type | None) -> Any:
-    """`given` as a run-time value of type `kind`. Raises InvalidArgument where it is none, RuntimeError for a foreign object."""
+    """`given` as a run-time value of type `kind`. Raises InvalidArgument where it is none,
+    RuntimeError for a foreign object."""
     if given is None or kind is None:
         return given
     if isinstance(kind, TensorType):
@@ -64,13 +68,15 @@ def admit(name: str, given: Any, kind: Type | None) -> Any:
         return admit(name, given, kind.elem)
     if isinstance(kind, SequenceType):
         if not isinstance(given, list | tuple):
-            raise InvalidArgument(f"Unexpected input data type. Actual: ({_actual(given)}) , expected: ({kind})",
-                                  node=f"input {name}", cure="feed a list with one entry per element of the sequence")
+            raise InvalidArgument(
+                f"Unexpected input data type. Actual: ({_actual(given)}) , expected: ({kind})",
+                node=f"input {name}", cure="feed a list with one entry per element of the sequence")
         return [admit(f"{name}[{i}]", v, kind.elem) for i, v in enumerate(given)]
     if isinstance(kind, MapType):
         if not isinstance(given, dict):
-            raise InvalidArgument(f"Unexpected input data type. Actual: ({_actual(given)}) , expected: ({kind})",
-                                  node=f"input {name}", cure="feed a dict")
+            raise InvalidArgument(
+                f"Unexpected input data type. Actual: ({_actual(given)}) , expected: ({kind})",
+                node=f"input {name}", cure="feed a dict")
         return given
     if isinstance(kind, SparseTensorType) and not isinstance(given, SparseArray):
         raise InvalidArgument(f"Unexpected input data type. Actual: ({_actual(given)}) , expected: ({kind})",
@@ -89,7 +95,8 @@ def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
     assert kind.elem is not None
     dtype = kind.elem.numpy
     if isinstance(given, str | bytes | dict) or callable(given):
-        raise RuntimeError(f"Input must be a list of dictionaries or a single numpy array for input '{name}'.")
+        raise RuntimeError("Input must be a list of dictionaries or a single numpy array for input "
+                           f"'{name}'.")
     if isinstance(given, list | tuple):
         try:
             given = np.asarray(given, dtype)
@@ -116,14 +123,16 @@ def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
         raise RuntimeError(f"Numpy_type {given.dtype.num} can't be converted to MLDataType.") from error
     if actual is not kind.elem:
         raise InvalidArgument(
-            f"Unexpected input data type. Actual: (tensor({actual.text})) , expected: (tensor({kind.elem.text}))",
+            f"Unexpected input data type. Actual: (tensor({actual.text})) , expected: "
+            f"(tensor({kind.elem.text}))",
             node=f"input {name}", found=f"{given.dtype}{list(given.shape)}", expected=str(dtype),
             cure=f"feed {name} as array.astype({dtype.name!r})")
     if kind.shape:
         if given.ndim != len(kind.shape):
             raise InvalidArgument(
-                f"Invalid rank for input: {name} Got: {given.ndim} Expected: {len(kind.shape)} Please fix either the "
-                "inputs/outputs or the model.", found=list(given.shape), expected=_dims(kind.shape), cure=CONFIG_CURE)
+                f"Invalid rank for input: {name} Got: {given.ndim} Expected: {len(kind.shape)} Please fix "
+                "either the inputs/outputs or the model.", found=list(given.shape),
+                expected=_dims(kind.shape), cure=CONFIG_CURE)
         if any(isinstance(d, int) and d != g for d, g in zip(kind.shape, given.shape, strict=True)):
             raise _wrong_dims(name, given.shape, kind)
     if kind.elem is ElementType.STRING:
@@ -138,8 +147,9 @@ def _strings(name: str, given: np.ndarray) -> np.ndarray:
         return given.astype(object)
     for item in given.ravel():
         if not isinstance(item, str):
-            raise InvalidArgument(f"Unexpected input data type. Actual: (an object array with {type(item).__name__}) , "
-                                  "expected: (tensor(string))", node=f"input {name}", cure="feed an array of str")
+            raise InvalidArgument(
+                f"Unexpected input data type. Actual: (an object array with {type(item).__name__}) , "
+                "expected: (tensor(string))", node=f"input {name}", cure="feed an array of str")
     return given
 
 
@@ -149,8 +159,10 @@ def _dims(shape: Sequence[Any]) -> str:
 
 def _wrong_dims(name: str, shape: Sequence[int], kind: TensorType) -> InvalidArgument:
     assert kind.shape is not None
-    wrong = "".join(f"\n index: {i} Got: {g} Expected: {d}" for i, (d, g) in enumerate(zip(kind.shape, shape, strict=True))
+    wrong = "".join(f"\n index: {i} Got: {g} Expected: {d}"
+                    for i, (d, g) in enumerate(zip(kind.shape, shape, strict=True))
                     if isinstance(d, int) and d != g)
-    return InvalidArgument(f"Got invalid dimensions for input: {name} for the following indices{wrong}\n Please fix either "
-                           "the inputs/outputs or the model.", found=list(shape), expected=_dims(kind.shape),
+    return InvalidArgument(f"Got invalid dimensions for input: {name} for the following indices{wrong}\n "
+                           "Please fix either the inputs/outputs or the model.", found=list(shape),
+                           expected=_dims(kind.shape),
                            cure="feed the declared shape, or free the dimension in the model")

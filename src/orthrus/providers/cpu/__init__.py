@@ -1,9 +1,10 @@
-"""The CPU provider: always last, and complete. What no kernel of its own computes, the operator's definition does."""
+"""The CPU provider: always last, and complete. What no kernel of its own computes,
+the operator's definition does."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from ... import seeds
 from ...errors import NotImplemented as NotImplementedFail
 from ...ir import HALF, No, Node
 from ...kernels import Kernel, OpKernelInfo, create_kernel
+from ...limits import bounded
 from ..base import ExecutionProvider, Option, Part, flag, schema_of
 
 
@@ -19,7 +21,8 @@ class CPUExecutionProvider(ExecutionProvider):
 
     name = "CPUExecutionProvider"
     options: ClassVar[dict[str, Option]] = {
-        "use_arena": Option(flag, True, "1 plans intermediate results into one arena per shape, 0 allocates each"),
+        "use_arena": Option(flag, True, "1 plans intermediate results into one arena per shape, "
+                                        "0 allocates each"),
     }
 
     def claim(self, node: Node) -> No | None:
@@ -30,11 +33,13 @@ class CPUExecutionProvider(ExecutionProvider):
         return No(f"no definition, no function body and no kernel for {node.kind} at version {node.version}")
 
     def compile(self, part: Part) -> Sequence[Kernel | No]:
-        """A registered kernel per node where one matches and does not decline, else the definition's reference."""
+        """A registered kernel per node where one matches and does not decline,
+        else the definition's reference."""
         kernels: list[Kernel | No] = []
         for node in part.nodes:
             entry = self.kernels.lookup(node, schema_of(node))
-            made: Kernel | No = entry if isinstance(entry, No) else create_kernel(entry, OpKernelInfo(node, self))
+            made: Kernel | No = (
+                entry if isinstance(entry, No) else create_kernel(entry, OpKernelInfo(node, self)))
             kernels.append(reference(node) if isinstance(made, No) else made)
         return kernels
 
@@ -43,13 +48,25 @@ def reference(node: Node) -> Kernel:
     """The kernel that `node`'s definition is: its numpy body with the attributes bound."""
     op = node.op
     if op is None:
-        raise NotImplementedFail(f"Could not find an implementation for {node.op_type}({node.version}) node with name "
-                                 f"'{node.name}'", node=node, cure="register it with @orthrus.op")
+        raise NotImplementedFail(f"Could not find an implementation for {node.op_type}({node.version}) "
+                                 f"node with name '{node.name}'", node=node,
+                                 cure="register it with @orthrus.op")
     dtypes = OpKernelInfo(node, None).input_dtypes  # type: ignore[arg-type]
     if op.ufunc is not None and _exact(node, dtypes):
-        return Kernel(op.ufunc, f"numpy.{op.ufunc.__name__}", ufunc=True)
+        elementwise = op.ufunc.signature is None
+        run = _broadcasting(op.ufunc) if elementwise and op.ufunc.nin == 2 else op.ufunc
+        return Kernel(run, f"numpy.{op.ufunc.__name__}", takes_out=True, in_place=elementwise)
     rng = seeds.generator(node.attrs.get("seed"), node.index) if "rng" in op.runtime else None
     return Kernel(op.bind(node.attrs, len(node.outputs), rng, dtypes), f"reference {op.name}")
+
+
+def _broadcasting(function: np.ufunc) -> Callable[..., Any]:
+    """`function`, once a result larger than both operands is known to be within limits."""
+    def run(a: np.ndarray, b: np.ndarray, *out: np.ndarray) -> Any:
+        if a.shape != b.shape and a.size > 1 and b.size > 1:
+            bounded(np.broadcast_shapes(a.shape, b.shape), a.dtype)
+        return function(a, b, *out)
+    return run
 
 
 def _exact(node: Node, dtypes: list[np.dtype | None]) -> bool:

@@ -1,4 +1,5 @@
-"""The null provider: takes every node and computes nothing, so that what is left to measure is the runtime itself.
+"""The null provider: takes every node and computes nothing, so that what is left to
+measure is the runtime itself.
 
 Outputs have the planned type and shape and hold zeros; a dimension that is not known is 1.
 """
@@ -23,7 +24,8 @@ class NullExecutionProvider(ExecutionProvider):
     def claim(self, node: Node) -> No | None:
         if any(True for _ in node.bodies()):
             return No("control flow stays with the runtime; its bodies are partitioned themselves")
-        if any(v is not None and not isinstance(v.type, TensorType | SequenceType | OptionalType) for v in node.outputs):
+        if any(v is not None and not isinstance(v.type, TensorType | SequenceType | OptionalType)
+               for v in node.outputs):
             return No("an output's type is not known")
         return None
 

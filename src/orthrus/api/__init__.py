@@ -1,0 +1,1 @@
+"""All that is shaped like onnxruntime: sessions, options, values, bindings."""

@@ -1,0 +1,257 @@
+"""Inputs and outputs bound to memory before a run, so that it can be repeated without passing them again.
+
+A bound output with memory of its own receives the result there; one without is allocated by each run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .arguments import mismatch
+from .core import CoreSession
+from .devices import HOST, CoreDevice, OrtDevice, core_device
+from .ortvalue import OrtValue
+from .values import CoreValue, OrtValueVector, numpy_type, over_memory
+
+
+class SessionIOBinding:
+    """The bindings of one session, of the capi layer."""
+
+    def __init__(self, session: CoreSession) -> None:
+        if not isinstance(session, CoreSession):
+            raise mismatch("__init__", "SessionIOBinding(arg0: InferenceSession)", session)
+        self._session = session
+        self._inputs: dict[str, Any] = {}
+        self._outputs: dict[str, CoreValue | None] = {}
+        self._results: list[CoreValue] = []
+
+    def _input_names(self) -> list[str]:
+        engine = self._session._engine
+        return [v.name for v in (*engine.inputs, *engine.overridable)]
+
+    def bind_input(self, name: str, *where: Any) -> None:
+        """Bind an input to an array, or to (device, element type, shape, address).
+
+        Raises RuntimeError for an unknown name, for what is no array, and for memory of another device; ValueError for an
+        address that is none.
+        """
+        if name not in self._input_names():
+            raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
+        if len(where) == 1:
+            self._inputs[name] = _bound(where[0])
+            return
+        if len(where) != 4:
+            raise mismatch("bind_input", "(self: SessionIOBinding, arg0: str, arg1: OrtDevice, arg2: object, arg3: "
+                           "collections.abc.Sequence[int], arg4: int) -> None", self, name, *where)
+        device, element_type, shape, pointer = where
+        _on_host(core_device(device), "input")
+        self._inputs[name] = over_memory(pointer, numpy_type(element_type), shape)
+
+    def bind_ortvalue_input(self, name: str, value: CoreValue) -> None:
+        """Bind an input to a value. Raises RuntimeError for an unknown name."""
+        if name not in self._input_names():
+            raise RuntimeError(f"Error when binding input: Failed to find input name in the mapping: {name}")
+        self._inputs[name] = value
+
+    def bind_output(self, name: str, device: CoreDevice, element_type: Any = None, shape: Any = None,
+                    pointer: int | None = None) -> None:
+        """Bind an output to memory at an address, or only name it. Another device means: to be had from the host.
+
+        Raises ValueError for an address that is none, RuntimeError for memory of another device.
+        """
+        if pointer is None:
+            self._outputs[name] = None
+            return
+        _on_host(core_device(device), "output")
+        self._outputs[name] = CoreValue._make(over_memory(pointer, numpy_type(element_type), shape))
+
+    def bind_ortvalue_output(self, name: str, value: CoreValue) -> None:
+        """Bind an output to a tensor, which is written over."""
+        self._outputs[name] = value
+
+    def clear_binding_inputs(self) -> None:
+        self._inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        self._outputs.clear()
+        self._results = []
+
+    def synchronize_inputs(self) -> None:
+        """Nothing to wait for: memory is the host's."""
+
+    def synchronize_outputs(self) -> None:
+        """Nothing to wait for: memory is the host's."""
+
+    def get_outputs(self) -> OrtValueVector:
+        """The results of the last run, in the order in which outputs were bound."""
+        return OrtValueVector._of(self._results)
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The results as arrays, lists and dicts of their own."""
+        return [_copied(v._value) for v in self._results]
+
+    def _run(self, session: CoreSession, run_options: Any) -> None:
+        if not self._outputs:
+            raise RuntimeError("Error in execution: At least one output should be requested.")
+        names = list(self._outputs)
+        engine = session._engine
+        declared = {v.name: v.type for v in engine.outputs}
+        if unknown := [n for n in names if n not in declared]:
+            raise RuntimeError(f"Error in execution: Invalid output name: {unknown[0]}")
+        if missing := [v.name for v in engine.inputs if v.name not in self._inputs]:
+            raise RuntimeError(f"Error in execution: Missing Input: {missing[0]}\n  cure: bind every input of "
+                               "session.get_inputs()")
+        for name, target in self._outputs.items():
+            if target is not None:
+                _check(name, target._value, declared[name])
+        feeds = {name: _given(value) for name, value in self._inputs.items()}
+        try:
+            results = session._execute(names, feeds, run_options)
+        except Exception as error:
+            text = getattr(error, "text", "")
+            raise RuntimeError("Error in execution: " + "".join(str(error).partition(text)[1:] if text else str(error))
+                               ) from error
+        self._results = [self._taken(name, value, declared[name]) for name, value in zip(names, results, strict=True)]
+
+    def _taken(self, name: str, value: Any, kind: Any) -> CoreValue:
+        target = self._outputs[name]
+        if target is None:
+            return CoreValue._got(value, kind)
+        array = target._value
+        if isinstance(array, np.ndarray) and isinstance(value, np.ndarray):
+            _check(name, array, kind, value.shape, value.dtype)
+            array[...] = value
+        else:
+            target._value = CoreValue._got(value)._value
+        return target
+
+
+def _check(name: str, bound: Any, kind: Any, shape: Sequence[Any] | None = None, dtype: Any = None) -> None:
+    """Raise RuntimeError where memory bound to an output does not fit what the output is declared, or became."""
+    from ..ir import TensorType, element_of
+
+    if not isinstance(bound, np.ndarray) or not isinstance(kind, TensorType):
+        return
+    dtype = dtype if dtype is not None else kind.elem.numpy if kind.elem is not None else bound.dtype
+    if bound.dtype != dtype:
+        raise RuntimeError(f"Error in execution: Unexpected output data type. Actual: (tensor("
+                           f"{element_of(bound.dtype).text})) , expected: (tensor({element_of(dtype).text}))")
+    if not bound.flags.writeable:
+        raise RuntimeError(f"Error in execution: the memory bound to output {name} is read-only")
+    expected = shape if shape is not None else kind.shape
+    if expected is None:
+        return
+    if len(expected) != bound.ndim:
+        raise RuntimeError(f"Error in execution: Invalid rank for output: {name} Got: {bound.ndim} Expected: "
+                           f"{len(expected)} Please fix either the inputs/outputs or the model.")
+    wrong = "".join(f"\n index: {i} Got: {g} Expected: {d}" for i, (d, g) in enumerate(zip(expected, bound.shape, strict=True))
+                    if isinstance(d, int) and d != g)
+    if wrong:
+        raise RuntimeError(f"Error in execution: Got invalid dimensions for output: {name} for the following "
+                           f"indices{wrong}\n Please fix either the inputs/outputs or the model.")
+
+
+def _bound(given: Any) -> Any:
+    """What an input is bound to: an array shared where possible."""
+    from .values import tensor
+
+    if isinstance(given, np.ndarray):
+        return tensor(given)
+    raise RuntimeError("Unable to create OrtValue from the given python object")
+
+
+def _given(value: Any) -> Any:
+    """What a run takes for a bound input; memory at an odd address is copied."""
+    given = value._given() if isinstance(value, CoreValue) else value
+    if isinstance(given, np.ndarray) and not given.flags.aligned:
+        return given.copy()
+    return given
+
+
+def _on_host(device: CoreDevice, what: str) -> None:
+    if not device.host:
+        raise RuntimeError(f"Error when binding {what}: There's no data transfer registered for copying tensors from "
+                           f"Device:[{device!r}] to Device:[{HOST!r}]")
+
+
+def _copied(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.copy()
+    return [_copied(v) for v in value] if isinstance(value, list) else value
+
+
+class IOBinding:
+    """Binds the inputs and outputs of a session, for `InferenceSession.run_with_iobinding`."""
+
+    def __init__(self, session: Any) -> None:
+        self._session = session
+        self._iobinding = SessionIOBinding(session._sess)
+        self._numpy_obj_references: dict[str, Any] = {}
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: np.ndarray) -> None:
+        """Bind an input to an array, shared where it is contiguous: a later run sees what is written to it.
+
+        Raises RuntimeError for an unknown name or what is no array.
+        """
+        self._numpy_obj_references[name] = arr_on_cpu
+        self._iobinding.bind_input(name, arr_on_cpu)
+
+    def bind_input(self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int],
+                   buffer_ptr: int) -> None:
+        """Bind an input to memory at an address, which the caller keeps alive and large enough for shape and type.
+
+        `element_type` is a numpy type or the number of an ONNX type. Raises ValueError for an address that is none,
+        RuntimeError for an unknown name, a shape with a negative dimension, or memory of another device.
+        """
+        device = OrtDevice.make(device_type, device_id)._get_c_device()
+        self._iobinding.bind_input(name, device, element_type, shape, buffer_ptr)
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        """Bind an input to an OrtValue. Raises RuntimeError for an unknown name."""
+        self._iobinding.bind_ortvalue_input(name, ortvalue._ortvalue)
+
+    def synchronize_inputs(self) -> None:
+        self._iobinding.synchronize_inputs()
+
+    def bind_output(self, name: str, device_type: str = "cpu", device_id: int = 0, element_type: Any = None,
+                    shape: Sequence[int] | None = None, buffer_ptr: int | None = None) -> None:
+        """Name an output to be had, or bind it to memory at an address.
+
+        Raises ValueError for an address without element type and shape, or one that is none, and RuntimeError for memory
+        of another device.
+        """
+        device = OrtDevice.make(device_type, device_id)._get_c_device()
+        if buffer_ptr is None:
+            self._iobinding.bind_output(name, device)
+            return
+        if element_type is None or shape is None:
+            raise ValueError("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
+        self._iobinding.bind_output(name, device, element_type, shape, buffer_ptr)
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        """Bind an output to an OrtValue's tensor, which each run writes over."""
+        self._iobinding.bind_ortvalue_output(name, ortvalue._ortvalue)
+
+    def synchronize_outputs(self) -> None:
+        self._iobinding.synchronize_outputs()
+
+    def get_outputs(self) -> list[OrtValue]:
+        """The results of the last run, in the order in which outputs were bound."""
+        return [OrtValue(value) for value in self._iobinding.get_outputs()]
+
+    def get_outputs_as_ortvaluevector(self) -> OrtValueVector:
+        return self._iobinding.get_outputs()
+
+    def copy_outputs_to_cpu(self) -> list[Any]:
+        """The results as arrays, lists and dicts of their own."""
+        return self._iobinding.copy_outputs_to_cpu()
+
+    def clear_binding_inputs(self) -> None:
+        self._iobinding.clear_binding_inputs()
+        self._numpy_obj_references.clear()
+
+    def clear_binding_outputs(self) -> None:
+        self._iobinding.clear_binding_outputs()

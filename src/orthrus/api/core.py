@@ -1,0 +1,417 @@
+"""The session of the capi layer: options and a model in, an engine behind; what `InferenceSession` stands on.
+
+It is made in two steps, as in onnxruntime: the constructor takes options and model, `initialize_session` the providers.
+Its names are positional, and its run takes every argument.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from .arguments import mismatch
+from .devices import CPU_MEMORY, CoreDevice, OrtEpDevice, OrtMemoryInfo, _ep_device, preferred_providers
+from .metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
+from .options import RunOptions, SessionOptions
+from .profile import Profile
+from .values import CoreValue, OrtValueVector
+
+log = logging.getLogger("orthrus")
+
+_CPU = "CPUExecutionProvider"
+_RUN = ("(self: InferenceSession, arg0: collections.abc.Sequence[str], arg1: collections.abc.Mapping[str, object], "
+        "arg2: RunOptions) -> list")
+_RECORD = "session.record_ep_graph_assignment_info"
+_NO_FALLBACK = "session.disable_cpu_ep_fallback"
+
+
+class CoreSession:
+    """A model with its options; ready to run after `initialize_session`.
+
+    `source` is a path where `is_path`, else bytes or a ModelProto. Raises RuntimeError or InvalidArgument for options that
+    contradict each other; what is wrong with the model is raised by `initialize_session`.
+    """
+
+    def __init__(self, options: SessionOptions, source: Any, is_path: bool, read_config_from_model: bool) -> None:
+        if not isinstance(options, SessionOptions) or (is_path and not source):
+            raise mismatch("__init__", "InferenceSession(arg0: SessionOptions, arg1: str, arg2: bool, arg3: bool)",
+                           options, source, is_path, read_config_from_model)
+        from .config import settled
+
+        if read_config_from_model:
+            from .peek import options_from_model
+
+            options = options_from_model(source, options)
+        self._options = settled(options)
+        self._given = self._options.__copy__()
+        self._source, self._is_path = source, is_path
+        self._engine: Any = _Nothing()
+        self._profile: Profile | None = None
+
+    def initialize_session(self, providers: Sequence[str], provider_options: Sequence[Mapping[str, str]],
+                           disabled_optimizers: Iterable[str], limits: Any = None, fallback: str = "allow") -> None:
+        """Load, optimize, place and compile. Providers given here come before those of the options.
+
+        Raises what `run.engine.Engine` raises, and RuntimeError for a provider nobody knows.
+        """
+        from .logs import severity
+
+        names = set(disabled_optimizers)
+        if not all(isinstance(n, str) for n in names):
+            raise mismatch("initialize_session", "(self: InferenceSession, arg0: collections.abc.Sequence[str], arg1: "
+                           "collections.abc.Sequence[collections.abc.Mapping[str, str]], arg2: collections.abc.Set[str]) "
+                           "-> None", self, providers, provider_options, names)
+        with severity(self._options.log_severity_level, self._options.logid):
+            self._start(list(zip(providers, provider_options, strict=False)), names, limits, fallback)
+
+    def _start(self, asked: list[tuple[str, Mapping[str, str]]], disabled: set[str], limits: Any, fallback: str) -> None:
+        from ..run.engine import Engine
+        from .config import config, report_keys
+
+        options = self._options
+        if options._cancelled:
+            from ..errors import ModelLoadCanceled
+
+            raise ModelLoadCanceled("Graph loading canceled due to user request.")
+        report_keys(options._entries)
+        if options.enable_profiling:
+            self._profile = Profile(options.profile_file_prefix)
+            weakref.finalize(self, self._profile.end)
+        start = time.perf_counter_ns()
+        created = self._create_providers(asked or self._providers_of_options())
+        settings = config(options, created, disabled, limits, fallback, self._source)
+        engine = Engine(self._source, settings)
+        if self._profile is not None:
+            loaded = start + int(1e9 * getattr(engine, "timings", {}).get("load", 0.0))
+            self._profile.event("model_loading_uri" if self._is_path else "model_loading_array", start, end_ns=loaded)
+            self._profile.event("session_initialization", loaded)
+        self._check_fallback(engine)
+        self._engine = engine
+        self._names = [p.name for p in engine.providers]
+        self._provider_options = {p.name: dict(p.given) for p in engine.providers}
+        self._report(engine)
+
+    def _providers_of_options(self) -> list[tuple[str, Mapping[str, str]]]:
+        options = self._options
+        if options._providers:
+            return list(options._providers)
+        if options._policy is None:
+            return []
+        if not callable(options._policy):
+            return [(name, {}) for name in preferred_providers(options._policy)]
+        return [(name, {}) for name in _delegated(options._policy, self._source)]
+
+    def _create_providers(self, asked: Iterable[tuple[str, Mapping[str, str]]]) -> list[Any]:
+        """Instances of the providers asked for; one that is known and not available here is left out."""
+        from .. import errors, providers
+
+        asked = list(asked)
+        if self._options._entries.get(_NO_FALLBACK) == "1" and any(name == _CPU for name, _ in asked):
+            raise errors.InvalidArgument(
+                "Conflicting session configuration: explicitly added the CPU EP to the session, but also disabled "
+                "fallback to the CPU EP via session configuration options.", cure=f"leave {_CPU} out, or {_NO_FALLBACK}")
+        created = []
+        for name, options in asked:
+            known = providers.known().get(name)
+            if known is None and name not in providers.ALL:
+                raise RuntimeError(f"Unknown Provider Type: {name}")
+            if known is not None and (why := known.probe()) is not None:
+                log.warning("%s is left out: %s", name, why.reason)
+            elif known is not None:
+                created.append(providers.create(name, dict(options)))
+        return created
+
+    def _check_fallback(self, engine: Any) -> None:
+        from ..errors import Fail
+
+        if self._options._entries.get(_NO_FALLBACK) != "1":
+            return
+        nodes = [node for name, taken in engine.assignments() if name == _CPU for node in taken]
+        if nodes:
+            raise Fail("This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP "
+                       "has been explicitly disabled by the user.",
+                       found=", ".join(f"{op} {name!r}" for _, op, name in nodes[:8]),
+                       cure="session.explain() of a session without this setting gives the reasons")
+
+    def _report(self, engine: Any) -> None:
+        """The placement in the log, at verbose level, in onnxruntime's words."""
+        if not log.isEnabledFor(logging.DEBUG):
+            return
+        assigned = engine.assignments()
+        log.debug("Node placements")
+        if len(assigned) == 1:
+            log.debug(" All nodes placed on [%s]. Number of nodes: %d", assigned[0][0], len(assigned[0][1]))
+            return
+        for provider, nodes in assigned:
+            log.debug(" Node(s) placed on [%s]. Number of nodes: %d", provider, len(nodes))
+            for _, op_type, name in nodes:
+                log.debug("  %s (%s)", op_type, name)
+
+    def _close(self) -> None:
+        engine, self._engine = self._engine, _Closed()
+        engine.close()
+        self.end_profiling()
+
+    @property
+    def session_options(self) -> SessionOptions:
+        return self._given
+
+    @property
+    def inputs_meta(self) -> list[NodeArg]:
+        return [NodeArg._of(v) for v in self._engine.inputs]
+
+    @property
+    def outputs_meta(self) -> list[NodeArg]:
+        return [NodeArg._of(v) for v in self._engine.outputs]
+
+    @property
+    def overridable_initializers(self) -> list[NodeArg]:
+        return [NodeArg._of(v) for v in self._engine.overridable]
+
+    @property
+    def input_meminfos(self) -> list[OrtMemoryInfo]:
+        return [CPU_MEMORY for _ in self._engine.inputs]
+
+    @property
+    def output_meminfos(self) -> list[OrtMemoryInfo]:
+        return [CPU_MEMORY for _ in self._engine.outputs]
+
+    @property
+    def input_epdevices(self) -> list[OrtEpDevice]:
+        return [_ep_device(_CPU) for _ in self._engine.inputs]
+
+    @property
+    def model_meta(self) -> ModelMetadata:
+        return ModelMetadata._of(self._engine.graph.name, self._engine.info)
+
+    def get_providers(self) -> list[str]:
+        return list(self._names)
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        return {name: dict(options) for name, options in self._provider_options.items()}
+
+    def get_provider_graph_assignment_info(self) -> list[OrtEpAssignedSubgraph]:
+        """Raises Fail unless the configuration key that asks for it was set."""
+        from ..errors import Fail
+
+        if self._options._entries.get(_RECORD) != "1":
+            raise Fail(f"Session configuration entry '{_RECORD}' must be set to \"1\" to retrieve EP graph assignment "
+                       "information.", cure="session.explain() needs no setting")
+        return [OrtEpAssignedSubgraph._of(*entry) for entry in self._engine.assignments()]
+
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], run_options: RunOptions | None = None
+            ) -> list[Any]:
+        """Run once. `output_names` None: all outputs; feeds and results as in `InferenceSession.run`."""
+        from ..errors import InvalidArgument
+
+        if output_names is not None and len(output_names) == 0:
+            raise InvalidArgument("At least one output should be requested.")
+        return self._run(output_names, feeds, run_options)
+
+    def _run(self, output_names: Any, feeds: Any, run_options: RunOptions | None) -> list[Any]:
+        """A run with everything: options, adapters, sparse and OrtValue feeds, profile."""
+        names = _checked_names(self, output_names, feeds, run_options)
+        if not isinstance(feeds, Mapping):
+            raise AttributeError(f"'{type(feeds).__name__}' object has no attribute 'keys'")
+        values = {name: _fed(value) for name, value in feeds.items()}
+        return [_handed_out(v) for v in self._execute(names, values, run_options)]
+
+    def _execute(self, names: list[str] | None, feeds: dict[str, Any], run_options: RunOptions | None) -> list[Any]:
+        """A run on the engine's own values."""
+        from ..limits import Deadline
+
+        deadline = None
+        if run_options is not None:
+            for adapter in run_options._adapters:
+                feeds = {**feeds, **{k: v._given() for k, v in adapter._parameters().items()}}
+            seconds = run_options._timeout
+            if seconds is None:
+                seconds = self._engine.config.limits.run_timeout
+            deadline = Deadline(seconds, run_options)
+            deadline.check()
+        start = time.perf_counter_ns()
+        try:
+            if run_options is None or (run_options.log_severity_level < 0 and not run_options.logid):
+                return self._engine.run(names, feeds, deadline)
+            from .logs import severity
+
+            with severity(run_options.log_severity_level, run_options.logid):
+                log.info("Running with tag: %s", run_options.logid)
+                return self._engine.run(names, feeds, deadline)
+        finally:
+            if self._profile is not None:
+                self._profile.event("SequentialExecutor::Execute", start)
+                self._profile.event("model_run", start)
+
+    def run_async(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any],
+                  callback: Callable[[Sequence[Any], Any, str], None], user_data: Any,
+                  run_options: RunOptions | None = None) -> None:
+        """Run on another thread, then call `callback(results, user_data, error)` there; `error` is "" where all went well."""
+        from .background import submit
+
+        _checked_names(self, output_names, feeds, run_options)
+        submit(lambda: self._run(output_names, feeds, run_options), callback, user_data)
+
+    def run_with_ort_values(self, feeds: Mapping[str, CoreValue], output_names: Sequence[str],
+                            run_options: RunOptions | None = None) -> list[CoreValue]:
+        """As `run`, with values of this layer in and out."""
+        names = _checked_names(self, output_names, feeds, run_options)
+        results = self._execute(names, {name: v._given() for name, v in feeds.items()}, run_options)
+        kinds = {v.name: v.type for v in self._engine.outputs}
+        return [CoreValue._got(v, kinds.get(n)) for n, v in zip(names or list(kinds), results, strict=True)]
+
+    def run_with_ortvaluevector(self, run_options: RunOptions, feed_names: Sequence[str], feeds: OrtValueVector,
+                                fetch_names: Sequence[str], fetches: OrtValueVector,
+                                fetch_devices: Sequence[CoreDevice]) -> None:
+        """Run with vectors; results are put into `fetches`, written over tensors that it holds already.
+
+        Raises InvalidArgument where names and values differ in number.
+        """
+        from ..errors import InvalidArgument
+
+        if len(feed_names) != len(feeds):
+            raise InvalidArgument(f"{len(feed_names)} feed names for {len(feeds)} feeds")
+        results = self.run_with_ort_values(dict(zip(feed_names, feeds, strict=True)), list(fetch_names), run_options)
+        if len(fetches) == 0:
+            fetches._items.extend(results)
+            return
+        if len(fetches) != len(results):
+            raise InvalidArgument(f"{len(fetch_names)} fetch names for {len(fetches)} fetches")
+        for place, result in zip(fetches, results, strict=True):
+            place.update_inplace(result)
+
+    def run_with_iobinding(self, binding: Any, run_options: RunOptions | None = None) -> None:
+        """Run on what is bound. Raises RuntimeError, whatever fails."""
+        binding._run(self, run_options)
+
+    def create_ortvalue_from_shape_and_type(self, shape: Sequence[int], element_type: Any, device: CoreDevice) -> CoreValue:
+        """A tensor of zeros."""
+        return CoreValue.ortvalue_from_shape_and_type(shape, element_type, device)
+
+    create_ortvalue_from_shape_and_onnx_type = create_ortvalue_from_shape_and_type
+
+    def end_profiling(self) -> str:
+        """Write the profile and answer its file's name; "" where there is none, or it was written before."""
+        return "" if self._profile is None else self._profile.end()
+
+    @property
+    def get_profiling_start_time_ns(self) -> int:
+        return 0 if self._profile is None else self._profile.start_ns
+
+    def get_tuning_results(self) -> list[Any]:
+        """Nothing: providers here have no tunable operators."""
+        return []
+
+    def set_tuning_results(self, results: list[Any], error_on_invalid: bool = False) -> None:
+        """Raises Fail for results, none of which can be used, if `error_on_invalid`."""
+        from ..errors import Fail
+
+        if results and error_on_invalid:
+            raise Fail("no provider of this session takes tuning results", found=f"{len(results)} results")
+
+    def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
+        """Hand options to providers while the session lives. Raises InvalidArgument for keys or values that are no text."""
+        from ..errors import InvalidArgument
+
+        if not all(isinstance(k, str) and isinstance(v, str) for k, v in options.items()):
+            raise InvalidArgument("dynamic options are texts", found=repr(options))
+        for provider in self._engine.providers:
+            setter = getattr(provider, "set_dynamic_options", None)
+            if setter is not None:
+                setter(dict(options))
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Nothing: no provider here captures graphs."""
+
+    def is_webgpu_graph_capture_enabled(self) -> bool:
+        return False
+
+    def webgpu_context_id(self) -> int:
+        return 0
+
+
+class _Nothing:
+    """In place of the engine before `initialize_session`."""
+
+    text = "This session has not been initialized."
+    inputs: tuple[Any, ...] = ()
+    outputs: tuple[Any, ...] = ()
+    overridable: tuple[Any, ...] = ()
+    providers: tuple[Any, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        from ..errors import Fail
+
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise Fail(self.text)
+
+    def close(self) -> None:
+        """Nothing to let go of."""
+
+
+class _Closed(_Nothing):
+    """In place of the engine after `close`."""
+
+    text = "This session has been closed."
+
+
+def _checked_names(session: Any, names: Any, feeds: Any, run_options: Any) -> list[str] | None:
+    if run_options is not None and not isinstance(run_options, RunOptions):
+        raise mismatch("run", _RUN, session, names, feeds, run_options)
+    if names is None:
+        return None
+    try:
+        listed = list(names)
+    except TypeError:
+        listed = [None]
+    if isinstance(names, str | bytes) or not all(isinstance(n, str) for n in listed):
+        raise mismatch("run", _RUN, session, names, feeds, run_options)
+    return listed
+
+
+def _fed(value: Any) -> Any:
+    """A feed as the engine takes it."""
+    core = getattr(value, "_ortvalue", None) or getattr(value, "_tensor", None) or value
+    if isinstance(core, CoreValue):
+        return core._given()
+    from .sparse import CoreSparse
+
+    return core.to_array() if isinstance(core, CoreSparse) else core
+
+
+def _handed_out(value: Any) -> Any:
+    """A result as a user gets it."""
+    from ..ir import SparseArray
+    from .sparse import CoreSparse, SparseTensor
+
+    return SparseTensor(CoreSparse.from_array(value)) if isinstance(value, SparseArray) else value
+
+
+def _delegated(delegate: Any, source: Any) -> list[str]:
+    """The providers that a user's function chooses. Raises Fail where it fails or chooses none."""
+    from ..errors import Fail
+    from .devices import get_ep_devices
+    from .peek import metadata
+
+    try:
+        chosen = delegate(get_ep_devices(), metadata(source), {}, 8)
+    except Exception as error:
+        raise Fail(f"EP selection delegate failed: {type(error).__name__}: {error}") from error
+    if not chosen:
+        raise Fail("EP selection delegate did not select anything.")
+    return list(dict.fromkeys(d.ep_name for d in chosen))
+
+
+def path_of(source: Any) -> str | None:
+    """The path that `source` is, or None for a model itself. Raises TypeError for anything that can be neither."""
+    if isinstance(source, str | os.PathLike):
+        return os.fsdecode(source)
+    if isinstance(source, bytes | bytearray | memoryview) or (
+            type(source).__name__ == "ModelProto" and hasattr(source, "SerializeToString")):
+        return None
+    raise TypeError(f"Unable to load from type '{type(source)}'")

@@ -1,0 +1,162 @@
+"""The module's functions: versions, providers, allocators, threads, seeds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from ..seeds import set_seed as _set_seed
+from .arguments import mismatch
+from .devices import OrtArenaCfg, OrtMemoryInfo
+from .version import API_LEVEL, VERSION
+
+
+def get_available_providers() -> list[str]:
+    """The providers that work on this machine, by priority, the CPU provider last."""
+    from ..providers import available
+
+    return available()
+
+
+def get_all_providers() -> list[str]:
+    """Every provider name this runtime or onnxruntime has, by priority."""
+    from ..providers import ALL
+
+    return list(ALL)
+
+
+def get_device() -> str:
+    """`GPU` where a provider for one is available, else `CPU`."""
+    from .devices import get_ep_devices
+    from .enums import OrtHardwareDeviceType
+
+    kinds = {d.device.type for d in get_ep_devices()}
+    return "GPU" if OrtHardwareDeviceType.GPU in kinds else "CPU"
+
+
+def get_version_string() -> str:
+    """The level of the onnxruntime API that this package answers to."""
+    return API_LEVEL
+
+
+def get_build_info() -> str:
+    """This package's own version."""
+    return f"Orthrus {VERSION}, API of onnxruntime {API_LEVEL}"
+
+
+def has_collective_ops() -> bool:
+    """False: no operator here works across machines."""
+    return False
+
+
+def set_seed(seed: int) -> None:
+    """Seed random operators without a seed of their own, in sessions created from now on. Raises TypeError for no int."""
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise mismatch("set_seed", "(arg0: int) -> None", seed)
+    _set_seed(seed)
+
+
+def enable_telemetry_events() -> None:
+    """Nothing: this package sends nothing anywhere."""
+
+
+def disable_telemetry_events() -> None:
+    """Nothing: this package sends nothing anywhere."""
+
+
+def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_threads: int = 0) -> None:
+    """Kept for the API's sake: a session's own options decide."""
+
+
+def create_and_register_allocator(memory_info: OrtMemoryInfo, arena_cfg: OrtArenaCfg | None) -> None:
+    """Kept for the API's sake: memory is planned per input shape. Raises TypeError for other arguments."""
+    if not isinstance(memory_info, OrtMemoryInfo) or not (arena_cfg is None or isinstance(arena_cfg, OrtArenaCfg)):
+        raise mismatch("create_and_register_allocator", "(arg0: OrtMemoryInfo, arg1: OrtArenaCfg) -> None", memory_info,
+                       arena_cfg)
+
+
+def create_and_register_allocator_v2(provider_type: str, memory_info: OrtMemoryInfo, options: Mapping[str, str],
+                                     arena_cfg: OrtArenaCfg | None) -> None:
+    """As `create_and_register_allocator`, for a provider."""
+    create_and_register_allocator(memory_info, arena_cfg)
+
+
+def register_execution_provider_library(registration_name: str, library_path: str) -> None:
+    """Raises Fail: a compiled provider cannot be loaded; `orthrus.register_execution_provider` takes a Python class."""
+    from .options import library_error
+
+    if not (isinstance(registration_name, str) and isinstance(library_path, str | os.PathLike)):
+        raise mismatch("register_execution_provider_library", "(arg0: str, arg1: str) -> None", registration_name,
+                       library_path)
+    raise library_error(os.fspath(library_path), "providers compiled for onnxruntime cannot be loaded",
+                        "derive a class from orthrus.ExecutionProvider and register it with "
+                        "orthrus.register_execution_provider")
+
+
+def unregister_execution_provider_library(registration_name: str) -> None:
+    """Forget a provider registered in Python, by its name. Raises Fail for any other name."""
+    from ..providers import unregister
+
+    unregister(registration_name)
+
+
+def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None) -> None:
+    """Nothing: a provider loads the libraries it needs when it is first used."""
+
+
+def print_debug_info() -> None:
+    """Print what a report of a problem should say: versions, platform, providers."""
+    import platform
+    import sys
+    from importlib import metadata
+
+    print(f"Orthrus {VERSION}, API of onnxruntime {API_LEVEL}")
+    print(f"platform: {platform.platform()}, Python {sys.version.split()[0]}")
+    for package in ("numpy", "ml_dtypes", "onnx", "llvmlite"):
+        try:
+            print(f"{package} {metadata.version(package)}")
+        except metadata.PackageNotFoundError:
+            print(f"{package} is not installed")
+    print("providers:", ", ".join(get_available_providers()))
+
+
+def get_default_session_options() -> Any:
+    """New options with every default."""
+    from .options import SessionOptions
+
+    return SessionOptions()
+
+
+def get_hardware_device_ep_incompatibility_details(ep_name: str, device: Any) -> dict[str, Any]:
+    """Why a provider cannot use a device; reasons 0: it can.
+
+    Raises Fail for a provider that is not available.
+    """
+    from ..errors import Fail
+
+    if ep_name not in get_available_providers():
+        raise Fail(f"No execution provider factory registered for {ep_name}.",
+                   expected=", ".join(get_available_providers()))
+    return {"reasons_bitmask": 0, "notes": None, "error_code": 0}
+
+
+def get_model_compatibility_for_ep_devices(ep_devices: Any, compatibility_info: str) -> Any:
+    """EP_NOT_APPLICABLE: no provider here keeps compiled parts in a model."""
+    from .enums import OrtCompiledModelCompatibility
+
+    return OrtCompiledModelCompatibility.EP_NOT_APPLICABLE
+
+
+def get_compatibility_info_from_model(model_path: str, ep_name: str) -> str | None:
+    """The text that a compiled model's metadata keeps for a provider, None where it keeps none."""
+    from .peek import metadata
+
+    return metadata(model_path).get(f"ep_compatibility_info.{ep_name}")
+
+
+def get_compatibility_info_from_model_bytes(model: bytes, ep_name: str) -> str | None:
+    """As `get_compatibility_info_from_model`, for a model in memory."""
+    from .peek import metadata
+
+    return metadata(bytes(model)).get(f"ep_compatibility_info.{ep_name}")

@@ -1,0 +1,122 @@
+"""The log: Python's `logging`, logger `orthrus`, with onnxruntime's severities 0 (verbose) to 4 (fatal).
+
+A session with a severity of its own is quieter, or more talkative, than the default while it is created. Where the
+program has set up no logging, messages go to stderr in onnxruntime's form.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from .arguments import mismatch
+
+LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
+_LETTERS = dict(zip(LEVELS, "VIWEF", strict=True))
+_COLOURS = {"W": "\x1b[0;93m", "E": "\x1b[1;31m", "F": "\x1b[1;37;41m"}
+
+logger = logging.getLogger("orthrus")
+_here = threading.local()
+_lock = threading.Lock()
+_default = 2
+_talkative: list[int] = []
+
+
+class _Format(logging.Formatter):
+    """`2026-11-21 04:04:29.930572294 [W:orthrus:<id>, file.py:12 function] text`, coloured on a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        seconds = int(record.created)
+        fraction = int((record.created - seconds) * 1e9)
+        stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+        letter = _LETTERS.get(record.levelno, "I")
+        name = getattr(_here, "name", "") or "Default"
+        text = (f"{stamp}.{fraction:09d} [{letter}:orthrus:{name}, {record.filename}:{record.lineno} {record.funcName}] "
+                f"{record.getMessage()}")
+        if letter in _COLOURS and sys.stderr.isatty():
+            return f"{_COLOURS[letter]}{text}\x1b[m"
+        return text
+
+
+class _Threshold(logging.Filter):
+    """Drops what is below the severity in force on this thread."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return record.levelno >= LEVELS[getattr(_here, "severity", _default)]
+
+
+class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
+    """Writes to stderr, unless the program has a handler of its own."""
+
+    def __init__(self) -> None:
+        super().__init__(sys.stderr)
+        self.setFormatter(_Format())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.getLogger().handlers:
+            self.setStream(sys.stderr)
+            super().emit(record)
+
+
+def set_up() -> None:
+    """Attach filter and handler, once; a level that the program gave the logger before is the default severity."""
+    global _default
+    with _lock:
+        if not any(isinstance(f, _Threshold) for f in logger.filters):
+            logger.addFilter(_Threshold())
+            logger.addHandler(_Stderr())
+            if logger.level in LEVELS:
+                _default = LEVELS.index(logger.level)
+            elif logger.level == logging.NOTSET:
+                logger.setLevel(LEVELS[_default])
+
+
+def set_default_logger_severity(severity: int) -> None:
+    """The least severity that is reported: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal. Raises RuntimeError beyond."""
+    global _default
+    if isinstance(severity, bool) or not isinstance(severity, int):
+        raise mismatch("set_default_logger_severity", "(arg0: int) -> None", severity)
+    if not 0 <= severity <= 4:
+        raise RuntimeError("Invalid logging severity. 0:Verbose, 1:Info, 2:Warning, 3:Error, 4:Fatal")
+    set_up()
+    with _lock:
+        _default = severity
+        logger.setLevel(LEVELS[min([severity, *_talkative])])
+
+
+def set_default_logger_verbosity(verbosity: int) -> None:
+    """Kept for the API's sake: the log has no levels below verbose."""
+    if isinstance(verbosity, bool) or not isinstance(verbosity, int):
+        raise mismatch("set_default_logger_verbosity", "(arg0: int) -> None", verbosity)
+
+
+@contextlib.contextmanager
+def severity(level: int, name: str) -> Iterator[None]:
+    """Report from `level` on this thread, under `name`, for the length of a `with` block; -1 leaves the default."""
+    set_up()
+    if level < 0 and not name:
+        yield
+        return
+    before = getattr(_here, "severity", None), getattr(_here, "name", "")
+    own = level if level >= 0 else _default
+    with _lock:
+        _talkative.append(own)
+        if LEVELS[own] < logger.level:
+            logger.setLevel(LEVELS[own])
+    _here.severity, _here.name = own, name
+    try:
+        yield
+    finally:
+        with _lock:
+            _talkative.remove(own)
+            if logger.level in LEVELS:
+                logger.setLevel(LEVELS[min([_default, *_talkative])])
+        if before[0] is None:
+            del _here.severity
+        else:
+            _here.severity = before[0]
+        _here.name = before[1]

@@ -1,0 +1,94 @@
+"""A look into a model before a session is made of it: its metadata, and the initializers whose data lies outside.
+
+Takes what a session takes (path, bytes, ModelProto); reads no external file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any
+
+import numpy as np
+
+from ..errors import Fail, InvalidArgument
+from ..limits import DEFAULT
+from .options import SessionOptions
+
+
+def proto(source: Any) -> Any:
+    """The parsed model. Raises as loading it would."""
+    from ..load.source import open_source
+
+    return open_source(source, DEFAULT, None).model
+
+
+def metadata(source: Any) -> dict[str, str]:
+    """What a provider selection delegate is told of the model."""
+    model = proto(source)
+    version = model.model_version if model.HasField("model_version") else (1 << 63) - 1
+    return {**{p.key: p.value for p in model.metadata_props},
+            "doc_string": model.doc_string, "domain": model.domain, "graph_description": model.graph.doc_string,
+            "graph_name": model.graph.name, "model_version": str(version), "producer_name": model.producer_name,
+            "producer_version": model.producer_version}
+
+
+_FROM_MODEL = {"intra_op_num_threads": "intra_op_num_threads", "inter_op_num_threads": "inter_op_num_threads",
+               "enable_profiling": "enable_profiling", "execution_mode": "execution_mode",
+               "graph_optimization_level": "graph_optimization_level"}
+
+
+def options_from_model(source: Any, options: SessionOptions) -> SessionOptions:
+    """`options` with those that the model's metadata entry `ort_config` sets, JSON as {"session_options": {...}}.
+
+    Raises InvalidArgument for an entry that cannot be read.
+    """
+    from .enums import ExecutionMode, GraphOptimizationLevel
+
+    text = next((p.value for p in proto(source).metadata_props if p.key == "ort_config"), None)
+    if text is None:
+        return options
+    given = options.__copy__()
+    readers = {"execution_mode": ExecutionMode, "graph_optimization_level": GraphOptimizationLevel}
+    try:
+        for name, value in json.loads(text)["session_options"].items():
+            if name in _FROM_MODEL:
+                setattr(given, name, readers[name](value) if name in readers else int(value))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise InvalidArgument(f"the model's metadata entry 'ort_config' cannot be read: {error}", found=text[:200],
+                              expected='{"session_options": {...}}') from error
+    return given
+
+
+def external_arrays(source: Any, by_name: dict[str, np.ndarray], files: dict[str, bytes]) -> dict[str, np.ndarray]:
+    """Arrays for the initializers given by name, and for those whose data lies in `files`.
+
+    Raises Fail for a name the model has no initializer of, InvalidArgument for data that lies outside its file.
+    """
+    from ..ir import ElementType
+
+    graph = proto(source).graph
+    known = {t.name: t for t in graph.initializer}
+    for name in by_name:
+        if name not in known:
+            raise Fail(f"Failed to find existing initializer with name {name}.", expected=", ".join(known),
+                       cure="add_initializer defines what the model has no initializer for")
+    found = dict(by_name)
+    content = {os.path.normpath(name): data for name, data in files.items()}
+    for name, entry in known.items():
+        where = {e.key: e.value for e in entry.external_data}
+        data = content.get(os.path.normpath(where.get("location", "")))
+        if entry.data_location != 1 or data is None or name in found:
+            continue
+        try:
+            dtype, shape = ElementType(entry.data_type).numpy, tuple(entry.dims)
+            offset, bits = int(where.get("offset", 0)), ElementType(entry.data_type).bits
+        except ValueError as error:
+            raise InvalidArgument(f"initializer {name}: {error}") from error
+        count = int(np.prod(shape, dtype=object))
+        size = (count * bits + 7) // 8
+        if bits % 8 or dtype.hasobject or count < 0 or offset < 0 or offset + size > len(data):
+            raise InvalidArgument(f"initializer {name} does not lie in the file given in memory",
+                                  found=f"{size} bytes at {offset}", expected=f"within {len(data)} bytes")
+        found[name] = np.frombuffer(data, dtype, count, offset).reshape(shape)
+    return found

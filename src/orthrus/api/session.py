@@ -1,0 +1,373 @@
+"""`InferenceSession`: a model, ready to run.
+
+`run` hands its arguments to the engine and adds nothing where they are the usual ones; everything else it does, and every
+other form of run, goes through the capi layer's session in `_sess`.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..errors import EPFail
+from .binding import IOBinding
+from .core import CoreSession, path_of
+from .devices import OrtDevice, OrtDeviceVendorId, OrtEpDevice, OrtMemoryInfo
+from .metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
+from .options import RunOptions, SessionOptions
+from .ortvalue import OrtValue
+from .sparse import SparseTensor
+from .values import OrtValueVector
+
+_CPU = "CPUExecutionProvider"
+_BOTH = ("Specified 'providers'/'provider_options' when creating InferenceSession but SessionOptions has already been "
+         "configured with providers. InferenceSession will only use the providers passed to InferenceSession().")
+
+_OWN = frozenset({
+    "_sess", "_engine_run", "_direct", "_enable_fallback", "_fallback_providers", "_model_path", "_model_bytes",
+    "_read_config_from_model", "_sess_options_initial", "_sess_options", "_disabled", "_limits", "_fallback",
+    "_inputs_meta", "_outputs_meta", "_overridable_initializers", "_input_meminfos", "_output_meminfos",
+    "_input_epdevices", "_model_meta", "_providers", "_provider_options", "_profiling_start_time_ns"})
+"""Attributes a session makes itself; a pickle carries every other."""
+
+
+def check_and_normalize_provider_args(
+        providers: Sequence[str | tuple[str, dict[Any, Any]]] | None, provider_options: Sequence[dict[Any, Any]] | None,
+        available_provider_names: Sequence[str]) -> tuple[list[str], list[dict[str, str]]]:
+    """Names and options of the providers asked for: each name once, options as texts.
+
+    A name that is not available is kept, with a warning. Raises ValueError for arguments of the wrong form.
+    """
+    if providers is None:
+        return [], []
+    chosen: dict[str, dict[str, str]] = {}
+
+    def choose(name: str, options: Mapping[Any, Any]) -> None:
+        if name not in available_provider_names:
+            warnings.warn(f"Specified provider '{name}' is not in available provider names.Available providers: "
+                          f"'{', '.join(available_provider_names)}'", stacklevel=5)
+        if name in chosen:
+            warnings.warn(f"Duplicate provider '{name}' encountered, ignoring.", stacklevel=5)
+            return
+        chosen[name] = {str(key): str(value) for key, value in options.items()}
+
+    if not isinstance(providers, Sequence):
+        raise ValueError("'providers' should be a sequence.")
+    if provider_options is not None:
+        if not isinstance(provider_options, Sequence):
+            raise ValueError("'provider_options' should be a sequence.")
+        if len(providers) != len(provider_options):
+            raise ValueError("'providers' and 'provider_options' should be the same length if both are given.")
+        if not all(isinstance(name, str) for name in providers):
+            raise ValueError("Only string values for 'providers' are supported if 'provider_options' is given.")
+        if not all(isinstance(options, dict) for options in provider_options):
+            raise ValueError("'provider_options' values must be dicts.")
+        for name, options in zip(providers, provider_options, strict=True):
+            choose(str(name), options)
+    else:
+        for given in providers:
+            if isinstance(given, str):
+                choose(given, {})
+            elif (isinstance(given, tuple) and len(given) == 2 and isinstance(given[0], str)
+                  and isinstance(given[1], dict)):
+                choose(*given)
+            else:
+                raise ValueError("'providers' values must be either strings or (string, dict) tuples.")
+    return list(chosen), list(chosen.values())
+
+
+class Session:
+    """What every kind of session can do; `InferenceSession` makes it."""
+
+    _sess: CoreSession
+    _engine_run: Callable[..., list[Any]]
+    _direct: bool
+
+    def __init__(self, enable_fallback: bool = True) -> None:
+        self._enable_fallback = enable_fallback
+        self._fallback_providers = [_CPU]
+
+    def get_session_options(self) -> SessionOptions:
+        """The options in force: a copy of those given, with what the session made of them."""
+        return self._sess_options
+
+    def get_inputs(self) -> Sequence[NodeArg]:
+        """The inputs that have to be fed."""
+        return self._inputs_meta
+
+    def get_outputs(self) -> Sequence[NodeArg]:
+        return self._outputs_meta
+
+    def get_overridable_initializers(self) -> Sequence[NodeArg]:
+        """The inputs that may be fed, and have a value where they are not."""
+        return self._overridable_initializers
+
+    def get_modelmeta(self) -> ModelMetadata:
+        return self._model_meta
+
+    def get_input_memory_infos(self) -> Sequence[OrtMemoryInfo]:
+        return self._input_meminfos
+
+    def get_output_memory_infos(self) -> Sequence[OrtMemoryInfo]:
+        return self._output_meminfos
+
+    def get_input_epdevices(self) -> Sequence[OrtEpDevice]:
+        return self._input_epdevices
+
+    def get_providers(self) -> Sequence[str]:
+        """The session's providers in order of priority, the CPU provider last."""
+        return self._providers
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """The options each provider was given."""
+        return self._provider_options
+
+    def get_provider_graph_assignment_info(self) -> Sequence[OrtEpAssignedSubgraph]:
+        """Which provider got which nodes. Raises Fail unless `session.record_ep_graph_assignment_info` is "1"."""
+        return self._sess.get_provider_graph_assignment_info()
+
+    def explain(self) -> Any:
+        """Which provider and kernel runs each node, who declined it and why; printable, iterable, by node name."""
+        return self._sess._engine.explain()
+
+    def set_providers(self, providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
+                      provider_options: Sequence[dict[Any, Any]] | None = None) -> None:
+        """Make the session anew with other providers. Where that fails the session stays as it was.
+
+        Raises ValueError for arguments of the wrong form, RuntimeError for a name nobody knows, and what creating a session
+        raises.
+        """
+        self._create_inference_session(providers, provider_options, self._disabled)
+
+    def disable_fallback(self) -> None:
+        """Let errors of a provider come through instead of changing to the CPU provider."""
+        self._enable_fallback = False
+
+    def enable_fallback(self) -> None:
+        """Where a provider fails, change to the CPU provider and run again."""
+        self._enable_fallback = True
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
+            ) -> Sequence[np.ndarray | SparseTensor | list[Any] | dict[Any, Any] | None]:
+        """Compute outputs.
+
+        `output_names`: which, None or empty for all. `input_feed`: a value per input name: an array, or an OrtValue or
+        list that is made one; a list for a sequence, a dict for a map, a SparseTensor. Answers one value per output:
+        arrays that belong to the caller, lists, dicts, SparseTensors, None for an empty optional. bfloat16, float8 and
+        four-bit results are `ml_dtypes` arrays. May be called on many threads at once.
+
+        Raises ValueError for a missing input, InvalidArgument for a value or name that does not fit, Fail where a step
+        fails or the run is terminated.
+        """
+        if (run_options is not None or not self._direct or output_names.__class__ is str
+                or input_feed.__class__ is not dict):
+            return self._run_whole(lambda: self._sess._run(output_names or None, input_feed, run_options))
+        try:
+            return self._engine_run(output_names, input_feed)
+        except EPFail as error:
+            return self._fallen_back(error, lambda: self._engine_run(output_names, input_feed))
+
+    def _run_whole(self, run: Callable[[], Any]) -> Any:
+        try:
+            return run()
+        except EPFail as error:
+            return self._fallen_back(error, run)
+
+    def _fallen_back(self, error: EPFail, run: Callable[[], Any]) -> Any:
+        """Change to the fallback providers and run again, once. Raises the error where falling back is off."""
+        if not self._enable_fallback:
+            raise error
+        print(f"EP Error: {error} using {self._providers}")
+        print(f"Falling back to {self._fallback_providers} and retrying.")
+        self.set_providers(self._fallback_providers)
+        self.disable_fallback()
+        return run()
+
+    def run_async(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any],
+                  callback: Callable[[Sequence[Any], Any, str], None], user_data: Any,
+                  run_options: RunOptions | None = None) -> None:
+        """Run on another thread, then call `callback(results, user_data, error)` there.
+
+        `error` is "" where all went well, else what went wrong, and results are []. Raises ValueError for a missing input.
+        """
+        self._require(input_feed)
+        self._sess.run_async(output_names or None, input_feed, callback, user_data, run_options)
+
+    def run_with_ort_values(self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue],
+                            run_options: RunOptions | None = None) -> Sequence[OrtValue]:
+        """As `run`, with OrtValues in and out."""
+        self._require(input_dict_ort_values)
+        feeds = {name: value._get_c_value() for name, value in input_dict_ort_values.items()}
+        names = list(output_names) if output_names else [o.name for o in self._outputs_meta]
+        results = self._run_whole(lambda: self._sess.run_with_ort_values(feeds, names, run_options))
+        return [OrtValue(value) for value in results]
+
+    def _require(self, feeds: Mapping[str, Any]) -> None:
+        missing = [i.name for i in self._inputs_meta if i.name not in feeds.keys()]  # noqa: SIM118
+        if missing:
+            raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(feeds)}).")
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
+        """Run on what is bound. Raises ValueError for another session's binding, RuntimeError where the run fails."""
+        if iobinding._session is not self:
+            raise ValueError("IOBinding must be used with the session that created it.")
+        if iobinding._iobinding._session is not self._sess:
+            iobinding._iobinding._session = self._sess
+        self._sess.run_with_iobinding(iobinding._iobinding, run_options)
+
+    def run_with_ortvaluevector(self, run_options: RunOptions, feed_names: Sequence[str], feeds: OrtValueVector,
+                                fetch_names: Sequence[str], fetches: OrtValueVector, fetch_devices: Sequence[Any]) -> None:
+        """Run with vectors of the capi module; results are put into `fetches`."""
+        self._run_whole(lambda: self._sess.run_with_ortvaluevector(run_options, feed_names, feeds, fetch_names, fetches,
+                                                                   fetch_devices))
+
+    def io_binding(self) -> IOBinding:
+        return IOBinding(self)
+
+    def create_ortvalue_from_shape_and_type(self, shape: Sequence[int], element_type: Any, device_type: str,
+                                            device_id: int = 0, vendor_id: int | OrtDeviceVendorId = -1) -> OrtValue:
+        """A tensor of zeros in memory this session can use. Raises RuntimeError for another device."""
+        device = OrtDevice.make(device_type, device_id, vendor_id)._get_c_device()
+        return OrtValue(self._sess.create_ortvalue_from_shape_and_type(shape, element_type, device))
+
+    def end_profiling(self) -> str:
+        """Write the profile and answer its file's name; "" where profiling is off, or the file was written before."""
+        return self._sess.end_profiling()
+
+    def get_profiling_start_time_ns(self) -> int:
+        """When profiling began, in nanoseconds of a clock that only goes forward; 0 where it is off."""
+        return self._sess.get_profiling_start_time_ns
+
+    def get_tuning_results(self) -> list[Any]:
+        """Nothing: providers here have no tunable operators."""
+        return self._sess.get_tuning_results()
+
+    def set_tuning_results(self, results: list[Any], *, error_on_invalid: bool = False) -> None:
+        """Raises Fail for results, none of which can be used, if `error_on_invalid`."""
+        self._sess.set_tuning_results(results, error_on_invalid)
+
+    def set_ep_dynamic_options(self, options: dict[str, str]) -> None:
+        """Hand options to the session's providers while it lives."""
+        self._sess.set_ep_dynamic_options(options)
+
+    def release_captured_graph(self, graph_annotation_id: int = 0) -> None:
+        """Nothing: no provider here captures graphs."""
+        self._sess.release_captured_graph(graph_annotation_id)
+
+    def close(self) -> None:
+        """Let go of threads and memory, and write the profile if there is one. A later run raises Fail."""
+        self._sess._close()
+        self._direct = False
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class InferenceSession(Session):
+    """A model, ready to run."""
+
+    def __init__(self, path_or_bytes: str | bytes | os.PathLike[str], sess_options: SessionOptions | None = None,
+                 providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
+                 provider_options: Sequence[dict[Any, Any]] | None = None, **kwargs: Any) -> None:
+        """Load a model and make it ready.
+
+        `path_or_bytes`: a file's path, or the model itself as bytes, a bytearray, a memoryview or an onnx ModelProto.
+        `providers`: names, or (name, options), by priority; the CPU provider comes last by itself. `provider_options`: a
+        dict per name, instead of the tuples. Keywords: `disabled_optimizers`, names of passes to leave out;
+        `enable_fallback`, whether to change to the CPU provider where others fail; `read_config_from_model`, whether the
+        model's `ort_config` entry acts; `limits`, the `orthrus.Limits` of this session; `fallback`, what it is when nodes
+        another provider was asked for fall to the CPU provider: "allow", "warn" or "error".
+
+        Raises TypeError for anything that is no model, NoSuchFile, InvalidProtobuf, InvalidGraph, NotImplemented and the
+        other errors of `orthrus.errors` for one that cannot be used.
+        """
+        super().__init__(bool(int(kwargs.get("enable_fallback", 1))))
+        self._model_path = path_of(path_or_bytes)
+        self._model_bytes: Any = None
+        if self._model_path is None:
+            self._model_bytes = (bytes(path_or_bytes) if isinstance(path_or_bytes, bytearray | memoryview)
+                                 else path_or_bytes)
+        self._read_config_from_model = int(
+            kwargs.get("read_config_from_model", os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") or 0)) == 1
+        self._sess_options_initial = sess_options
+        self._sess_options: Any = sess_options or SessionOptions()
+        disabled = kwargs.get("disabled_optimizers") or ()
+        self._disabled: tuple[str, ...] = (disabled,) if isinstance(disabled, str) else tuple(disabled)
+        self._limits, self._fallback = kwargs.get("limits"), kwargs.get("fallback", "allow")
+        try:
+            self._create_inference_session(providers, provider_options, self._disabled)
+        except (ValueError, RuntimeError) as error:
+            if not self._enable_fallback:
+                raise
+            print("*************** EP Error ***************")
+            print(f"EP Error {error} when using {providers}")
+            print(f"Falling back to {self._fallback_providers} and retrying.")
+            print("****************************************")
+            try:
+                self._create_inference_session(self._fallback_providers, None, self._disabled)
+            except Exception as second:
+                raise second from error
+            self.disable_fallback()
+
+    def _create_inference_session(self, providers: Any, provider_options: Any, disabled_optimizers: Any = None) -> None:
+        from .environment import get_available_providers
+
+        available = get_available_providers()
+        requested = list(providers) if providers else []
+        flat = {p[0] if isinstance(p, tuple) and p else p for p in requested if isinstance(p, str | tuple)}
+        if {"TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider"} <= flat:
+            raise ValueError("Cannot enable both 'TensorrtExecutionProvider' and 'NvTensorRTRTXExecutionProvider' in the "
+                             "same session.")
+        self._fallback_providers = [_CPU]
+        if "CUDAExecutionProvider" in available and any("Tensor" in str(p) for p in flat):
+            self._fallback_providers = ["CUDAExecutionProvider", _CPU]
+        names, options = check_and_normalize_provider_args(providers, provider_options, available)
+        given = self._sess_options_initial or SessionOptions()
+        if names and isinstance(given, SessionOptions) and given.has_providers():
+            warnings.warn(_BOTH, stacklevel=3)
+        source = self._model_path if self._model_path is not None else self._model_bytes
+        core = CoreSession(given, source, self._model_path is not None, self._read_config_from_model)
+        core.initialize_session(names, options, disabled_optimizers or (), self._limits, self._fallback)
+        self._take(core)
+
+    def _take(self, core: CoreSession) -> None:
+        from ..ir import TensorType
+
+        engine = core._engine
+        self._inputs_meta = core.inputs_meta
+        self._outputs_meta = core.outputs_meta
+        self._overridable_initializers = core.overridable_initializers
+        self._input_meminfos, self._output_meminfos = core.input_meminfos, core.output_meminfos
+        self._input_epdevices = core.input_epdevices
+        self._model_meta = core.model_meta
+        self._providers, self._provider_options = core.get_providers(), core.get_provider_options()
+        self._profiling_start_time_ns = core.get_profiling_start_time_ns
+        self._sess_options = core.session_options
+        plain = all(isinstance(v.type, TensorType) for v in (*engine.inputs, *engine.overridable, *engine.outputs))
+        self._direct = plain and core._profile is None
+        self._sess, self._engine_run = core, engine.run
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What makes this session anew: its arguments, and the attributes a subclass added."""
+        model = self._model_bytes
+        return {"model": self._model_path if model is None else model if isinstance(model, bytes)
+                else model.SerializeToString(),
+                "options": self._sess_options_initial,
+                "providers": [(name, self._provider_options[name]) for name in self._providers],
+                "keywords": {"disabled_optimizers": self._disabled, "enable_fallback": int(self._enable_fallback),
+                             "read_config_from_model": int(self._read_config_from_model), "limits": self._limits,
+                             "fallback": self._fallback},
+                "attributes": {k: v for k, v in self.__dict__.items() if k not in _OWN}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        options = state["options"]
+        chosen = None if options and options.has_providers() else state["providers"]
+        InferenceSession.__init__(self, state["model"], options, chosen, **state["keywords"])
+        self.__dict__.update(state["attributes"])

@@ -1,0 +1,412 @@
+"""The values of the capi layer: one tensor, sequence, map, sparse tensor or nothing, and a vector of them.
+
+A tensor is a C-contiguous array in host memory, shared with the caller where it came in that form. Types without a numpy
+type of their own are `ml_dtypes` arrays, those of four bits with one element per byte.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from .arguments import mismatch
+from .devices import CoreDevice, OrtMemoryInfo, core_device
+from .sparse import CoreSparse
+
+_NO_DEVICE = ("Can't allocate memory on the device using this package of OnnxRuntime. Please use the appropriate package "
+              "of OnnxRuntime for your hardware to use this feature.")
+_ONLY_TENSORS = "Only OrtValues that are Tensors are currently supported"
+_CPU = 1
+"""DLPack's number for host memory."""
+
+
+def numpy_type(element_type: Any) -> np.dtype[Any]:
+    """The numpy type of an ONNX element type given as its number, a numpy type, its name, or a Python type.
+
+    Raises RuntimeError for anything else.
+    """
+    from ..ir import ElementType, element_of
+
+    if isinstance(element_type, int | np.integer) and not isinstance(element_type, bool):
+        try:
+            return ElementType(int(element_type)).numpy
+        except ValueError:
+            raise RuntimeError(f"tensor type {element_type} is not supported") from None
+    try:
+        return element_of(np.dtype(element_type)).numpy
+    except TypeError as error:
+        raise RuntimeError(f"{element_type!r} is no element type: {error}") from error
+
+
+def tensor(given: Any) -> np.ndarray:
+    """`given` as a tensor's array: in native byte order and contiguous, strings as objects; shared where possible.
+
+    Raises RuntimeError for anything but an array of an ONNX type.
+    """
+    from ..ir import ElementType, element_of
+
+    if not isinstance(given, np.ndarray) or isinstance(given, np.ma.MaskedArray):
+        raise RuntimeError("Creation of OrtValues is currently only supported from non-string numpy arrays; found "
+                           f"{type(given).__name__}")
+    try:
+        kind = element_of(given.dtype)
+    except TypeError as error:
+        raise RuntimeError(f"Numpy_type {given.dtype.num} can't be converted to MLDataType.") from error
+    if kind is ElementType.STRING:
+        if given.dtype != object:
+            return given.astype(object)
+        if not all(isinstance(item, str) for item in given.ravel()):
+            raise RuntimeError("an array of objects has to hold strings only")
+    array = given.view(np.ndarray)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    if not (array.flags.c_contiguous and array.flags.aligned):
+        array = np.array(array, order="C")
+    return array
+
+
+def over_memory(pointer: Any, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray:
+    """An array over the memory at address `pointer`, which the caller keeps alive.
+
+    Raises ValueError for a pointer that is 0 or negative, RuntimeError for a shape or type that memory cannot hold. How
+    much memory there is cannot be known here.
+    """
+    import ctypes
+
+    dims = dimensions(shape)
+    if dtype.hasobject:
+        raise RuntimeError("strings cannot be bound by address; bind the array or an OrtValue")
+    size = int(np.prod(dims, dtype=object)) * dtype.itemsize
+    address = operator.index(pointer)
+    if size == 0:
+        return np.empty(dims, dtype)
+    if address <= 0 or address + size > 1 << (8 * ctypes.sizeof(ctypes.c_void_p)):
+        raise ValueError(f"buffer_ptr is {address}, which is no address of {size} bytes; pass array.ctypes.data or "
+                         "tensor.data_ptr()")
+    return np.frombuffer((ctypes.c_ubyte * size).from_address(address), np.uint8).view(dtype).reshape(dims)
+
+
+def dimensions(shape: Sequence[int]) -> tuple[int, ...]:
+    """`shape` as ints. Raises RuntimeError for a negative one, TypeError for no integer."""
+    dims = tuple(operator.index(d) for d in shape)
+    if any(d < 0 for d in dims):
+        raise RuntimeError(f"shape.Size() must >=0; the shape is {list(dims)}")
+    return dims
+
+
+def _allocate(shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
+    """Zeroed memory, within the default limits. Raises MemoryError where it is too much."""
+    from ..errors import Fail
+    from ..limits import bounded
+
+    dims = dimensions(shape)
+    try:
+        bounded(dims, dtype, "OrtValue")
+    except Fail as error:
+        raise MemoryError(str(error)) from None
+    if dtype.hasobject:
+        return np.full(dims, "", object)
+    return np.zeros(dims, dtype)
+
+
+class _Capsule:
+    """A bare DLPack capsule as the object numpy asks for one."""
+
+    __slots__ = ("capsule",)
+
+    def __init__(self, capsule: Any) -> None:
+        self.capsule = capsule
+
+    def __dlpack__(self, **_: Any) -> Any:
+        return self.capsule
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CPU, 0
+
+
+class CoreValue:
+    """One value. `_value` is an array, a CoreSparse, a list, a dict, or None; `_type` its declared type where known;
+    `_owner` keeps alive what the memory belongs to."""
+
+    __slots__ = ("_value", "_type", "_owner")
+
+    def __init__(self) -> None:
+        raise TypeError("OrtValue: No constructor defined!")
+
+    @classmethod
+    def _make(cls, value: Any, kind: Any = None, owner: Any = None) -> CoreValue:
+        made = object.__new__(cls)
+        made._value, made._type, made._owner = value, kind, owner
+        return made
+
+    @staticmethod
+    def ortvalue_from_numpy(array: Any, device: CoreDevice) -> CoreValue:
+        """Share `array`, or copy it where it is not contiguous. Raises RuntimeError for no array or no host device."""
+        if not core_device(device).host:
+            raise RuntimeError(_NO_DEVICE)
+        return CoreValue._make(tensor(array))
+
+    @staticmethod
+    def ortvalue_from_numpy_with_onnx_type(data: np.ndarray, onnx_element_type: int) -> CoreValue:
+        """Take the bytes of `data` as elements of an ONNX type of the same size. Raises RuntimeError where sizes differ."""
+        from ..ir import ElementType
+
+        array = tensor(data)
+        try:
+            kind = ElementType(int(onnx_element_type))
+        except ValueError:
+            raise RuntimeError(f"Not a valid ONNX Tensor data type: {onnx_element_type}") from None
+        if array.dtype == kind.numpy:
+            return CoreValue._make(array)
+        if array.dtype.itemsize != kind.numpy.itemsize or object in (array.dtype, kind.numpy):
+            raise RuntimeError(f"Items size in the incoming array: {array.dtype.itemsize} specified by onnxtype: "
+                               f"{kind.numpy.itemsize}")
+        if kind.bits < 8:
+            raise RuntimeError(f"{kind.text} takes an array of ml_dtypes.{kind.numpy.name}, one element per byte; found "
+                               f"{array.dtype}")
+        return CoreValue._make(array.view(kind.numpy))
+
+    @staticmethod
+    def ortvalue_from_shape_and_type(shape: Sequence[int], element_type: Any, device: CoreDevice) -> CoreValue:
+        """A tensor of zeros. Raises RuntimeError for a negative dimension, an unknown type or a device that is not the
+        host, MemoryError where it is too large."""
+        if not core_device(device).host:
+            name = core_device(device).name.upper()
+            raise RuntimeError(f"Can't allocate memory on the {name} device using this package of OnnxRuntime. Please use "
+                               f"the {name} package of OnnxRuntime to use this feature.")
+        return CoreValue._make(_allocate(shape, numpy_type(element_type)))
+
+    ortvalue_from_shape_and_onnx_type = ortvalue_from_shape_and_type
+
+    @staticmethod
+    def ortvalue_from_shape_and_type_for_memory_info(shape: Sequence[int], element_type: Any, info: OrtMemoryInfo
+                                                     ) -> CoreValue:
+        """As `ortvalue_from_shape_and_type`, on the device of `info`."""
+        return CoreValue.ortvalue_from_shape_and_type(shape, element_type, info._device)
+
+    ortvalue_from_shape_and_onnx_type_for_memory_info = ortvalue_from_shape_and_type_for_memory_info
+
+    @staticmethod
+    def ort_value_from_sparse_tensor(sparse: CoreSparse) -> CoreValue:
+        return CoreValue._make(sparse)
+
+    @staticmethod
+    def from_dlpack(data: Any, is_bool_tensor: bool = False) -> CoreValue:
+        """Share a DLPack tensor: a capsule, or an object with `__dlpack__`. `is_bool_tensor`: its bytes are truth values.
+
+        Raises RuntimeError for memory the host cannot reach, or an element type numpy has none for.
+        """
+        source = data if hasattr(data, "__dlpack__") else _Capsule(data)
+        try:
+            array = np.from_dlpack(source)
+        except (BufferError, TypeError, ValueError, RuntimeError) as error:
+            raise RuntimeError(f"the DLPack tensor cannot be taken: {error}") from error
+        if is_bool_tensor and array.dtype == np.uint8:
+            array = array.view(np.bool_)
+        return CoreValue._make(tensor(array))
+
+    def to_dlpack(self) -> Any:
+        """A capsule over this tensor's memory. Raises RuntimeError for a type DLPack has no code for."""
+        array = self._array()
+        try:
+            return array.__dlpack__()
+        except BufferError as error:
+            raise RuntimeError(f"a tensor of {array.dtype} cannot be given away by DLPack: {error}") from error
+
+    def __dlpack__(self, stream: Any = None) -> Any:
+        return self.to_dlpack()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return _CPU, 0
+
+    def _array(self, text: str = _ONLY_TENSORS) -> np.ndarray:
+        if not isinstance(self._value, np.ndarray):
+            raise RuntimeError(text)
+        return self._value
+
+    def numpy(self) -> np.ndarray:
+        """An array over this tensor's memory. Raises RuntimeError for anything but a tensor."""
+        return self._array("Only OrtValues that are Tensors are convertible to Numpy objects").view()
+
+    def data_ptr(self) -> int:
+        """The address of the first element. Raises RuntimeError for strings and for anything but a tensor."""
+        array = self._array()
+        if array.dtype == object:
+            raise RuntimeError("a tensor of strings has no address")
+        return int(array.ctypes.data)
+
+    def data_type(self) -> str:
+        """Such as `tensor(float)` or `seq(tensor(int64))`."""
+        from ..ir import type_of
+
+        if isinstance(self._value, CoreSparse):
+            return self._value.data_type()
+        if self._type is not None and not isinstance(self._value, np.ndarray):
+            return str(self._type)
+        return "" if self._value is None else str(type_of(self._value))
+
+    def element_type(self) -> int:
+        """The number of the element type. Raises RuntimeError for maps and sequences."""
+        from ..ir import element_of
+
+        if isinstance(self._value, CoreSparse):
+            return int(element_of(self._value.values().dtype))
+        return int(element_of(self._array("element_type() is only supported for tensors").dtype))
+
+    def device_name(self) -> str:
+        return "cpu"
+
+    def shape(self) -> list[int]:
+        """Raises RuntimeError for maps and sequences."""
+        if isinstance(self._value, CoreSparse):
+            return self._value.dense_shape()
+        return list(self._array().shape)
+
+    def tensor_size_in_bytes(self) -> int:
+        """The bytes at `data_ptr()`. Raises RuntimeError for strings and for anything but a tensor."""
+        array = self._array()
+        if array.dtype == object:
+            raise RuntimeError("a tensor of strings has no size in bytes")
+        return int(array.nbytes)
+
+    def has_value(self) -> bool:
+        return self._value is not None
+
+    def is_tensor(self) -> bool:
+        return isinstance(self._value, np.ndarray)
+
+    def is_sparse_tensor(self) -> bool:
+        return isinstance(self._value, CoreSparse)
+
+    def is_tensor_sequence(self) -> bool:
+        return isinstance(self._value, list) and all(isinstance(v, np.ndarray) for v in self._value)
+
+    def as_sparse_tensor(self) -> CoreSparse:
+        """Raises RuntimeError for anything but a sparse tensor."""
+        if not isinstance(self._value, CoreSparse):
+            raise RuntimeError("This OrtValue does not contain SparseTensor. Check data_type() value.")
+        return self._value
+
+    def update_inplace(self, data: Any) -> None:
+        """Write `data` (an array or an OrtValue) over this tensor's elements.
+
+        Raises RuntimeError where the number of elements or their size differs, or where the memory is read-only.
+        """
+        array = self._array()
+        source = data._array() if isinstance(data, CoreValue) else tensor(data)
+        if source.size != array.size or source.dtype.itemsize != array.dtype.itemsize:
+            raise RuntimeError("The input size of numpy arrays does not match the size of the OrtValue.")
+        if not array.flags.writeable:
+            raise RuntimeError("the OrtValue shares read-only memory, which update_inplace cannot change; make it from a "
+                               "copy of the array")
+        if source.dtype != array.dtype and object not in (source.dtype, array.dtype):
+            source = source.view(array.dtype)
+        array[...] = source.reshape(array.shape)
+
+    def _given(self) -> Any:
+        """What a run takes for this value."""
+        return self._value.to_array() if isinstance(self._value, CoreSparse) else self._value
+
+    @classmethod
+    def _got(cls, value: Any, kind: Any = None) -> CoreValue:
+        """What a run gave, as a value."""
+        from ..ir import SparseArray
+
+        if isinstance(value, SparseArray):
+            value = CoreSparse.from_array(value)
+        elif isinstance(value, np.ndarray) and not value.flags.c_contiguous:
+            value = np.ascontiguousarray(value).reshape(value.shape)
+        return cls._make(value, kind)
+
+    def __reduce__(self) -> Any:
+        return CoreValue._make, (self._value, self._type)
+
+
+class OrtValueVector:
+    """Values in a row, of the capi layer."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self) -> None:
+        self._items: list[CoreValue] = []
+
+    @classmethod
+    def _of(cls, values: Sequence[CoreValue]) -> OrtValueVector:
+        vector = cls()
+        vector._items = list(values)
+        return vector
+
+    def push_back(self, value: Any, is_bool_tensor: bool = False) -> None:
+        """Append a value, or a DLPack capsule."""
+        if not isinstance(value, CoreValue):
+            value = CoreValue.from_dlpack(value, is_bool_tensor)
+        self._items.append(value)
+
+    def push_back_batch(self, torch_tensors: Sequence[Any], data_ptrs: Sequence[int], element_types: Sequence[Any],
+                        shapes: Sequence[Sequence[int]], devices: Sequence[Any]) -> None:
+        """Append one value per tensor, over its memory; the tensors are kept alive. Raises as `over_memory`."""
+        lists = (torch_tensors, data_ptrs, element_types, shapes, devices)
+        if len({len(each) for each in lists}) > 1:
+            raise RuntimeError("the lists must be of the same length")
+        for keep, pointer, kind, shape, device in zip(*lists, strict=True):
+            if not core_device(device).host:
+                raise RuntimeError(_NO_DEVICE)
+            self._items.append(CoreValue._make(over_memory(pointer, numpy_type(kind), shape), owner=keep))
+
+    def reserve(self, count: int) -> None:
+        """Nothing: the vector grows as needed."""
+
+    def shrink_to_fit(self) -> None:
+        """Nothing: the vector holds no spare room."""
+
+    def bool_tensor_indices(self) -> list[int]:
+        return [i for i, v in enumerate(self._items) if v.is_tensor() and v._value.dtype == np.bool_]
+
+    def element_type_at(self, idx: int) -> int:
+        return self[idx].element_type()
+
+    def dlpack_at(self, index: int) -> Any:
+        return self[index].to_dlpack()
+
+    def to_dlpacks(self, to_tensor: Any) -> list[Any]:
+        """A capsule per value, put through `to_tensor` unless that is None."""
+        capsules = [v.to_dlpack() for v in self._items]
+        return capsules if to_tensor is None else [to_tensor(c) for c in capsules]
+
+    def __getitem__(self, index: int) -> CoreValue:
+        """Raises IndexError beyond the end, TypeError for a negative index."""
+        if not isinstance(index, int) or index < 0:
+            raise mismatch("__getitem__", "(self: OrtValueVector, arg0: int) -> OrtValue", self, index)
+        if index >= len(self._items):
+            raise IndexError(f"vector::_M_range_check: __n (which is {index}) >= this->size() (which is "
+                             f"{len(self._items)})")
+        return self._items[index]
+
+    def __iter__(self) -> Iterator[CoreValue]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+
+def is_dlpack_uint8_tensor(capsule: Any) -> bool:
+    """Whether a DLPack capsule or object holds uint8, which may stand for truth values; the capsule is used up."""
+    source = capsule if hasattr(capsule, "__dlpack__") else _Capsule(capsule)
+    return bool(np.from_dlpack(source).dtype == np.uint8)
+
+
+def copy_core(src: Sequence[CoreValue], dst: Sequence[CoreValue], stream: Any = None) -> None:
+    """Copy the elements of each tensor of `src` to that of `dst`. Raises InvalidArgument where they do not fit."""
+    from ..errors import InvalidArgument
+
+    if len(src) != len(dst):
+        raise InvalidArgument(f"the lists differ in length: {len(src)} and {len(dst)}")
+    for source, target in zip(src, dst, strict=True):
+        a, b = source._array(), target._array()
+        if a.dtype != b.dtype or a.size != b.size:
+            raise InvalidArgument("the tensors differ in type or size", found=f"{a.dtype}{list(a.shape)}",
+                                  expected=f"{b.dtype}{list(b.shape)}")
+        b[...] = a.reshape(b.shape)

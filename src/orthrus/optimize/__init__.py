@@ -1,0 +1,174 @@
+"""Graph in, better graph out. `PASSES` is the whole order of optimization, and the four public levels are its prefixes.
+
+Every pass keeps what the graph computes, the names and order of its outputs, and its inputs. A pass can be left out by
+name, is timed and journalled, and can be verified, dumped and bisected (see `knobs`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import logging
+import pathlib
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from .. import knobs
+from ..ir import Graph, verify
+from ..limits import Limits, current, using
+from ..ops.schema import newest_opset
+from . import cleanup, folding
+from .dimensions import Dimensions, forget
+from .pattern import Rule
+from .rewrite import Entry, Work, bodies_below
+from .rules import activation, arithmetic, attention, convolution, linear, movement, normalization, rotary, upgrade
+
+__all__ = ["PASSES", "Entry", "Pass", "optimize"]
+
+log = logging.getLogger("orthrus")
+
+_ROUNDS = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class Pass:
+    """A name, the level from which it runs, and a rule or a function that answers how much it changed. Neighbouring rules
+    of one `row` share a walk."""
+
+    level: int
+    what: Rule | Callable[[Work], int]
+    row: int
+
+    @property
+    def name(self) -> str:
+        return self.what.name if isinstance(self.what, Rule) else self.what.__name__
+
+
+_rows = itertools.count()
+
+
+def _at(level: int, *what: Rule | Callable[[Work], int]) -> list[Pass]:
+    row = next(_rows)
+    return [Pass(level, it, row) for it in what]
+
+
+PASSES: tuple[Pass, ...] = (
+    *_at(0, upgrade.upgrade_old_forms),
+    *_at(1, cleanup.drop_dead_nodes, folding.fold_shapes, folding.fold_constants, folding.fold_branches,
+         cleanup.drop_identity, cleanup.merge_common_subexpressions),
+    *_at(1, *movement.BASIC, *arithmetic.BASIC, *convolution.BASIC, *linear.BASIC),
+    *_at(1, cleanup.drop_unused_initializers),
+    *_at(2, *activation.EXTENDED, *normalization.EXTENDED, *rotary.EXTENDED, *attention.EXTENDED),
+    *_at(2, *linear.EXTENDED, *normalization.LAST, *arithmetic.EXTENDED),
+    *_at(3, *movement.LAYOUT),
+)
+
+
+def optimize(graph: Graph, level: int = 99, skip: Iterable[str] = frozenset(), *, limits: Limits | None = None,
+             record: Callable[[str, Graph], None] | None = None) -> list[Entry]:
+    """Improve `graph` in place with the passes up to `level` (0, 1 basic, 2 extended, 3 layout, 99 all) but those in
+    `skip`; answer a journal with one entry per pass.
+
+    `limits` bounds folded constants (the thread's limits where not given). `record` is called with a pass's name and the
+    graph after each pass that changed it.
+    """
+    left_out = frozenset(skip) | knobs.names(knobs.SKIP)
+    chosen = [p for p in PASSES if p.level <= level and p.name not in left_out]
+    entries: dict[str, Entry] = {}
+    for it in chosen:
+        entries.setdefault(it.name, Entry(it.name, it.level))
+    run = _Run(graph, limits or current(), entries, record)
+    overridable = [(v, v.const) for v in graph.inputs if v.const is not None]
+    for value, _ in overridable:
+        value.const = None
+    try:
+        with using(run.limits):
+            for stage in sorted({p.level for p in chosen}):
+                run.settle([p for p in chosen if p.level <= stage])
+    finally:
+        forget(run.graphs)
+        for value, array in overridable:
+            value.const = array
+    if knobs.DEBUG >= 3:
+        for entry in entries.values():
+            if entry.count or entry.declined:
+                log.info("%s%s", entry, "".join("\n  declined at " + line for line in entry.declined))
+    return list(entries.values())
+
+
+class _Run:
+    """One call of `optimize`."""
+
+    def __init__(self, graph: Graph, limits: Limits, entries: dict[str, Entry],
+                 record: Callable[[str, Graph], None] | None) -> None:
+        self.graph, self.limits, self.entries, self.record = graph, limits, entries, record
+        self.left = [float("inf") if knobs.STOP.value < 0 else float(knobs.STOP.value)]
+        self.graphs = [graph, *bodies_below(graph)]
+        self.version = 0
+        self.clean: dict[tuple[int, str], int] = {}
+        self.dumped = 0
+        self.dimensions = Dimensions({**graph.info.opsets, "": newest_opset("") or 1})
+
+    def settle(self, passes: Sequence[Pass]) -> None:
+        """Run `passes` in order, again and again, until none changes the graph."""
+        for _ in range(_ROUNDS):
+            before = self.version
+            if len(passes) > 1:
+                for graph in self.graphs:
+                    self.dimensions.refine(graph)
+            for group in _grouped(passes):
+                self.apply(group)
+            if self.version == before:
+                return
+
+    def apply(self, group: list[Pass]) -> None:
+        """Run one pass, or a row of rules in one walk, on the graph and every body."""
+        name, key = group[0].name, (group[0].row, group[0].name)
+        if self.clean.get(key) == self.version:
+            return
+        counts = {p.name: self.entries[p.name].count for p in group}
+        changed = False
+        for graph in list(self.graphs):
+            work = Work(graph, self.limits, self.left, self.entries)
+            start = time.perf_counter()
+            if isinstance(group[0].what, Rule):
+                found = work.run_rules([p.what for p in group if isinstance(p.what, Rule)])
+            else:
+                found = group[0].what(work)
+                self.entries[name].count += found
+            work.finish()
+            if not isinstance(group[0].what, Rule):
+                self.entries[name].seconds += time.perf_counter() - start
+            changed |= bool(found)
+            if work.new_bodies or (found and len(self.graphs) > 1 and graph is self.graph):
+                self.graphs = [self.graph, *bodies_below(self.graph)]
+        if not changed:
+            self.clean[key] = self.version
+            return
+        self.version += 1
+        fired = [each for each, count in counts.items() if self.entries[each].count > count]
+        self.after("+".join(fired))
+
+    def after(self, name: str) -> None:
+        if knobs.CHECK >= 1:
+            verify(self.graph)
+        if knobs.DEBUG >= 5:
+            log.info("--- after %s\n%s", name, self.graph)
+        if knobs.DUMP:
+            folder = pathlib.Path(knobs.DUMP.value)
+            folder.mkdir(parents=True, exist_ok=True)
+            self.dumped += 1
+            (folder / f"{self.dumped:03d}_{name[:100]}.txt").write_text(str(self.graph), encoding="utf-8")
+        if self.record is not None:
+            self.record(name, self.graph)
+
+
+def _grouped(passes: Sequence[Pass]) -> list[list[Pass]]:
+    groups: list[list[Pass]] = []
+    for it in passes:
+        last = groups[-1][-1] if groups else None
+        if last is not None and isinstance(it.what, Rule) and isinstance(last.what, Rule) and it.row == last.row:
+            groups[-1].append(it)
+        else:
+            groups.append([it])
+    return groups

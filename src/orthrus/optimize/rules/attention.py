@@ -1,0 +1,314 @@
+"""Attention exporters took apart: softmax(q k' * scale + mask) v, with earlier keys and values, grouped heads, and the
+movement that splits and merges the heads.
+
+The target is ONNX's Attention: it takes tensors of rank 4 [batch, heads, sequence, size], or of rank 3 with the heads
+side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir import ElementType, No, Node, Value
+from ..pattern import number, rule
+from .facts import ints, permutation, rank
+
+_MASKED = -1e9
+_SPLIT = [0, 2, 1, 3]
+
+
+@dataclass
+class _Scores:
+    """softmax's argument, followed up to the product: q k' * scale + the sum of the masks. A mask is an addend, or a Where
+    that excludes."""
+
+    product: Node
+    scale: float
+    masks: list[Value | Node]
+
+
+@rule(lambda op, p, v: op.MatMul(p, v))
+def fuse_attention(op, p, v, root):
+    """softmax(q @ k' * scale + mask) @ v"""
+    softmax, precision = _softmax(op, p)
+    if softmax is None:
+        return None
+    if softmax.version < 13 or softmax.attrs.get("axis", -1) not in (-1, (rank(softmax.output) or 0) - 1):
+        return No("the softmax is not along the last axis")
+    x = softmax.inputs[0]
+    if precision is not None:
+        made = op.maker(x, "Cast")
+        if made is None or made.inputs[0].elem != root.output.elem:
+            return No("the softmax is cast back but not forth")
+        x = made.inputs[0]
+    scores = _scores(op, x)
+    if isinstance(scores, No):
+        return scores
+    q, by_q = _unscaled(op, scores.product.inputs[0])
+    kt, by_k = _unscaled(op, scores.product.inputs[1])
+    scale, n = scores.scale * by_q * by_k, rank(q)
+    if n not in (3, 4) or rank(kt) != n or rank(v) != n:
+        return No("queries, keys and values are not of rank 3 or 4")
+    k = _transposed(op, kt)
+    if k is None or not scale > 0:
+        return No("the keys are not transposed, or the scale is not positive")
+    if n == 4:
+        k, v = _ungrouped(op, k, v)
+    if (reason := _misfit(q, k, v)) is not None:
+        return No(reason)
+    mask = _mask(op, scores, n)
+    if isinstance(mask, No):
+        return mask
+    heads = 1 if n == 3 else None
+    return op.Attention(q, k, v, mask, scale=float(scale), softmax_precision=precision, q_num_heads=heads,
+                        kv_num_heads=heads)
+
+
+@rule(lambda op, q, k, v, pk, nk, pv, nv, a, b, m=None: op.Attention(
+    q, op.keep(op.Concat(pk, nk, axis=a), k), op.keep(op.Concat(pv, nv, axis=b), v), m))
+def fuse_attention_past(op, q, k, v, pk, nk, pv, nv, a, b, m, root):
+    """Earlier keys and values joined with new ones are the past; the joined ones, where somebody reads them, the present."""
+    if any(rank(x) != 4 for x in (q, pk, nk, pv, nv)) or a not in (2, -2) or b not in (2, -2) or len(root.outputs) > 1:
+        return No("keys and values are not joined along the sequence")
+    if pk.node is not None and pk.const is None:
+        return No("the earlier keys are computed, not handed in")
+    if not any(user is not root for x in (k, v) for user in x.uses) and not k.graph_outputs and not v.graph_outputs:
+        return op.node("", "Attention", q, nk, nv, m, pk, pv, **root.attrs)
+    y, present_k, present_v = op.node("", "Attention", q, nk, nv, m, pk, pv, outputs=3, **root.attrs)
+    return {root.output: y, k: present_k, v: present_v}
+
+
+def _softmax(op, p):
+    """The Softmax behind `p`, and the type it works in where casts surround it."""
+    precision = None
+    cast = op.maker(p, "Cast")
+    if cast is not None:
+        p = cast.inputs[0]
+        if p.elem != ElementType.FLOAT:
+            return None, None
+        precision = int(ElementType.FLOAT)
+    guard = op.maker(p, "Where")
+    if guard is not None and number(guard.inputs[1]) == 0:
+        test, kept = op.maker(guard.inputs[0], "IsNaN"), guard.inputs[2]
+        if test is None or test.inputs[0] is not kept or len(kept.uses) != 2 or kept.graph_outputs:
+            return None, None
+        node = op.maker(kept, "Softmax", alone=False)
+        return node, precision
+    return op.maker(p, "Softmax"), precision
+
+
+def _scores(op, x):
+    scale, masks = 1.0, []
+    while True:
+        node = op.maker(x, "Add", "Mul", "Div", "Where", "MatMul")
+        if node is None:
+            return No("the scores are no product, or are read elsewhere")
+        if node.op_type == "MatMul":
+            return _Scores(node, scale, masks)
+        if node.op_type in ("Mul", "Div"):
+            x, factor = _factor(node)
+            if x is None:
+                return No("the scores are multiplied by something else than a number")
+            scale *= factor
+        elif scale != 1.0:
+            return No("the mask is scaled")
+        elif node.op_type == "Add":
+            left = _leads(op, node.inputs[0])
+            if left == _leads(op, node.inputs[1]):
+                return No("it is not clear which addend is the mask")
+            x, mask = node.inputs if left else node.inputs[::-1]
+            masks.append(mask)
+        else:
+            masks.append(node)
+            x = _kept(node)
+
+
+def _kept(where):
+    """What a Where lets through beside a number."""
+    return where.inputs[2] if number(where.inputs[1]) is not None else where.inputs[1]
+
+
+def _leads(op, value):
+    """Whether `value` is a product: scaled, masked, or bare."""
+    for _ in range(8):
+        node = op.maker(value, "Mul", "Div", "Where", "MatMul", "Add")
+        if node is None or node.op_type == "MatMul":
+            return node is not None
+        if node.op_type == "Add":
+            return any(_leads_bare(op, v) for v in node.inputs)
+        value = _kept(node) if node.op_type == "Where" else _factor(node)[0]
+    return False
+
+
+def _leads_bare(op, value):
+    node = op.maker(value, "Mul", "Div")
+    return op.maker(_factor(node)[0] if node is not None else value, "MatMul") is not None
+
+
+def _factor(node):
+    """The other input and the number a Mul or Div by a number multiplies it with; None without one."""
+    a, b = node.inputs
+    if (c := number(b)) and b.const.ndim <= (rank(a) or 0):
+        return a, c if node.op_type == "Mul" else 1 / c
+    if node.op_type == "Mul" and (c := number(a)) and a.const.ndim <= (rank(b) or 0):
+        return b, c
+    return None, 1.0
+
+
+def _unscaled(op, value):
+    """`value` before it was multiplied by a number, and the number."""
+    scale = 1.0
+    while (node := op.maker(value, "Mul", "Div")) is not None:
+        inner, factor = _factor(node)
+        if inner is None:
+            break
+        value, scale = inner, scale * factor
+    return value, scale
+
+
+def _transposed(op, kt):
+    """`kt` with its last two axes exchanged, without a Transpose where one can be taken away."""
+    made = op.maker(kt, "Transpose", alone=False)
+    perm = permutation(made) if made is not None else None
+    if perm is None or len(perm) not in (3, 4):
+        return None
+    back = [*perm[:-2], perm[-1], perm[-2]]
+    return made.inputs[0] if back == sorted(back) else op.Transpose(made.inputs[0], perm=back)
+
+
+def _ungrouped(op, k, v):
+    """Keys and values before each head was repeated for the query heads that share it."""
+    bare = [_unrepeated(op, value) for value in (k, v)]
+    if None in bare or bare[0].shape[1] != bare[1].shape[1]:
+        return k, v
+    return bare
+
+
+def _unrepeated(op, value):
+    out = op.maker(value, "Reshape", alone=False)
+    spread = op.maker(out.inputs[0], "Expand", "Tile") if out is not None else None
+    apart = op.maker(spread.inputs[0], "Unsqueeze", "Reshape") if spread is not None else None
+    if apart is None:
+        return None
+    x, wide, y = apart.inputs[0], apart.output.shape, value.shape
+    if rank(x) != 4 or wide is None or len(wide) != 5 or y is None or len(y) != 4 or not isinstance(x.shape[1], int):
+        return None
+    if wide[2] != 1 or wide[1] != x.shape[1] or not isinstance(y[1], int) or y[1] % x.shape[1]:
+        return None
+    if wide[3:] != x.shape[2:] or x.shape[3] != y[3] or spread.output.shape is None:
+        return None
+    full = spread.output.shape
+    if full[1] != x.shape[1] or full[2] != y[1] // x.shape[1]:
+        return None
+    return x
+
+
+def _misfit(q, k, v):
+    a, b, c = q.shape, k.shape, v.shape
+    if _differ(a[0], b[0]) or _differ(b[0], c[0]):
+        return "the batches differ"
+    if len(a) == 4:
+        if not all(isinstance(s[1], int) for s in (a, b, c)) or b[1] != c[1] or not b[1] or a[1] % b[1]:
+            return "the heads do not fit"
+    if _differ(a[-1], b[-1]) or _differ(b[-2], c[-2]):
+        return "queries, keys and values do not fit"
+    return None if q.elem is not None and q.elem.floating else "the element type is not known"
+
+
+def _differ(a, b):
+    """Whether two dimensions are surely not the same, or one of them may be broadcast."""
+    return a is not None and b is not None and a != b and (1 in (a, b) or (isinstance(a, int) and isinstance(b, int)))
+
+
+def _mask(op, scores, n):
+    """The sum of the masks as Attention takes it, None without one."""
+    product, total = scores.product.output, None
+    for it in scores.masks:
+        mask = _excluded(op, it, product, len(scores.masks) == 1) if isinstance(it, Node) else it
+        if isinstance(mask, No):
+            return mask
+        if mask.shape is None or len(mask.shape) > n or product.shape is None:
+            return No("the mask's rank is not known or too large")
+        for m, s in zip(mask.shape[::-1], product.shape[::-1], strict=False):
+            if isinstance(m, int) and m != 1 and m != s and (isinstance(s, int) or s is None):
+                return No("the mask may widen the scores")
+        total = mask if total is None else op.Add(total, mask)
+    if total is None:
+        return None
+    if not total.shape or (total.shape[-1] == 1 and product.shape[-1] != 1):
+        return No("the mask is the same for all keys")
+    return op.Unsqueeze(total, op.ints([1])) if n == 3 and len(total.shape) == 3 else total
+
+
+def _excluded(op, where, product, alone):
+    """What a Where that puts a very negative number in place of scores adds to them."""
+    condition, a, b = where.inputs
+    kept_first = number(b) is not None
+    value = b if kept_first else a
+    least = number(value)
+    low = float(np.finfo(np.float16).min) if product.elem == ElementType.FLOAT16 else _MASKED
+    if least is None or least > low:
+        return No("a Where replaces scores by a number that does not exclude them")
+    if alone and kept_first and least == -np.inf:
+        return condition
+    zero = op.constant(np.zeros((), value.const.dtype))
+    number_ = op.constant(value.const.reshape(()))
+    return op.Where(condition, zero, number_) if kept_first else op.Where(condition, number_, zero)
+
+
+def _splits(op, value):
+    """The tensor of rank 3 whose last axis `value` [batch, heads, sequence, size] splits into heads, else None."""
+    node = op.maker(value, "Transpose", alone=False)
+    if node is None or permutation(node) != _SPLIT:
+        return None
+    made = op.maker(node.inputs[0], "Reshape", alone=False)
+    if made is None or rank(made.inputs[0]) != 3 or rank(made.output) != 4:
+        return None
+    x, y = made.inputs[0], made.output.shape
+    if not all(isinstance(d, int) for d in (x.shape[2], *y[2:])) or x.shape[2] != y[2] * y[3]:
+        return None
+    return x if _leaves(made, 2) else None
+
+
+def _leaves(reshape, axes):
+    """Whether a Reshape leaves its first axes as they are."""
+    told = ints(reshape.inputs[1])
+    x, y = reshape.inputs[0].shape, reshape.output.shape
+    if x is None or y is None:
+        return False
+    for i in range(axes):
+        copied = told is not None and i < len(told) and told[i] == 0 and not reshape.attrs.get("allowzero")
+        if not copied and (x[i] is None or x[i] != y[i]):
+            return False
+    return True
+
+
+@rule(lambda op, s: op.Reshape(op.Transpose(op.Attention(...), perm=_SPLIT), s), shared=True)
+def fuse_attention_heads(op, root):
+    """Splitting into heads before and merging them after is Attention's own affair."""
+    moved = op.maker(root.inputs[0], "Transpose")
+    made = op.maker(moved.inputs[0], "Attention") if moved is not None else None
+    if made is None:
+        return No("the heads are read apart elsewhere")
+    y = made.output
+    q, k, v = made.inputs[:3]
+    if rank(q) != 4 or rank(y) != 4 or len(made.outputs) > 3:
+        return No("the heads are split already")
+    flat = [_splits(op, value) for value in (q, k, v)]
+    if any(x is None for x in flat):
+        return No("the heads are not split from the last axis")
+    if not all(isinstance(d, int) for d in (y.shape[1], y.shape[3])):
+        return No("heads and head size are not known")
+    merged, width, told = root.output.shape, y.shape[1] * y.shape[3], ints(root.inputs[1])
+    whole = merged is not None and len(merged) == 3 and merged[2] == width and _leaves(root, 2)
+    if not whole and (told is None or 0 in told):
+        return No("the heads are not merged into the last axis")
+    new = op.again(made, *flat, *made.inputs[3:], q_num_heads=q.shape[1], kv_num_heads=k.shape[1])
+    first, rest = (new, ()) if len(made.outputs) == 1 else (new[0], new[1:])
+    result = first if whole else op.again(root, first, root.inputs[1])
+    return {root.output: result, **{a: b for a, b in zip(made.outputs[1:], rest, strict=True) if a is not None}}
+
+
+EXTENDED = (fuse_attention, fuse_attention_past, fuse_attention_heads)

@@ -1,0 +1,154 @@
+"""Normalizations exporters took apart, and the residual sum before one.
+
+The core is fused first, with a scale of ones; the scale and the bias that follow are then taken in, one by one.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...ir import No
+from ..pattern import number, rule
+from .facts import array, ints, positive, rank, same_type, unread
+
+
+def _axis(x, *axes):
+    """Where the normalized axes begin: all of `axes` name the same last ones of x, else None."""
+    n = rank(x)
+    told = [positive(ints(a), n) for a in axes]
+    if n is None or told[0] is None or not told[0] or any(t != told[0] for t in told):
+        return None
+    return told[0][0] if told[0] == list(range(told[0][0], n)) else None
+
+
+def _ones(op, x, axis, like):
+    shape = x.shape[axis:]
+    if not all(isinstance(d, int) for d in shape) or like.elem is None:
+        return None
+    return op.constant(np.ones(shape, like.elem.numpy), name="scale")
+
+
+def _square(op, d):
+    return op.either(op.Pow(d, 2), op.Mul(d, d))
+
+
+def _divided(op, d, root):
+    return [op.Div(d, root), op.Mul(d, op.Reciprocal(root)), op.Mul(d, op.Div(1, root))]
+
+
+def _layer_norm(op, x, a, b, e):
+    d = op.Sub(x, op.ReduceMean(x, a, keepdims=1))
+    inner = op.either(d, op.Sub(x, op.ReduceMean(x, a, keepdims=1)))
+    sums = [op.Add(op.ReduceMean(_square(op, v), b, keepdims=1), e) for v in (d, inner, op.Cast(d))]
+    return [form for s in sums for form in (*_divided(op, d, op.Sqrt(s)), op.Mul(d, op.Pow(s, -0.5)))]
+
+
+@rule(_layer_norm)
+def fuse_layer_normalization(op, x, a, b, e):
+    """(x - mean) / sqrt(mean((x - mean) ** 2) + e)"""
+    axis, epsilon = _axis(x, a, b), number(e)
+    if axis is None or epsilon is None:
+        return No("the axes are not the last ones, or the epsilon is no constant")
+    scale = _ones(op, x, axis, x)
+    if scale is None:
+        return No("the normalized dimensions are not known")
+    return op.LayerNormalization(x, scale, axis=axis - rank(x), epsilon=float(epsilon))
+
+
+def _layer_norm_shifted(op, x, a, b, e, g, t):
+    mean = op.ReduceMean(x, a, keepdims=1)
+    d = op.Sub(x, mean)
+    root = op.Sqrt(op.Add(op.ReduceMean(_square(op, d), b, keepdims=1), e))
+    s = op.Mul(op.either(op.Reciprocal(root), op.Div(1, root)), op.constant(g))
+    return op.Add(op.Mul(x, s), op.Sub(op.constant(t), op.Mul(mean, s)))
+
+
+@rule(_layer_norm_shifted)
+def fuse_layer_normalization_shifted(op, x, a, b, e, g, t):
+    """x * s + (t - mean * s) with s = g / sqrt(variance + e)"""
+    axis, epsilon = _axis(x, a, b), number(e)
+    if axis is None or epsilon is None or g.shape != x.shape[axis:] or t.shape != x.shape[axis:]:
+        return No("the axes are not the last ones, or scale and bias do not follow them")
+    return op.LayerNormalization(x, g, t, axis=axis - rank(x), epsilon=float(epsilon))
+
+
+def _rms_norm(op, x, a, e):
+    s = op.Add(op.ReduceMean(_square(op, x), a, keepdims=1), e)
+    return [*_divided(op, x, op.Sqrt(s)), op.Mul(x, op.Pow(s, -0.5))]
+
+
+@rule(_rms_norm)
+def fuse_rms_normalization(op, x, a, e):
+    """x / sqrt(mean(x ** 2) + e)"""
+    axis, epsilon = _axis(x, a), number(e)
+    if axis is None or epsilon is None:
+        return No("the axes are not the last ones, or the epsilon is no constant")
+    scale = _ones(op, x, axis, x)
+    if scale is None:
+        return No("the normalized dimensions are not known")
+    return op.RMSNormalization(x, scale, axis=axis - rank(x), epsilon=float(epsilon))
+
+
+@rule(lambda op, x, s, g: [op.Mul(getattr(op, name)(x, op.constant(s)), g)
+                           for name in ("LayerNormalization", "RMSNormalization")])
+def fuse_normalization_scale(op, x, s, g, root):
+    """The scale, where there was none yet."""
+    norm = op.maker(root.inputs[0], "LayerNormalization", "RMSNormalization") or \
+        op.maker(root.inputs[1], "LayerNormalization", "RMSNormalization")
+    if not np.all(s.const == 1) or g.shape is None or g.shape != s.shape or g.elem != s.elem:
+        return No("it has a scale already, or the factor does not follow the normalized axes")
+    if not unread(norm, 1, 2):
+        return No("its statistics are read")
+    return op.again(norm, x, g) if len(norm.outputs) == 1 else None
+
+
+@rule(lambda op, x, s, b: op.Add(op.LayerNormalization(x, s), op.constant(b)))
+def fuse_normalization_bias(op, x, s, b, root):
+    """The bias, where there was none yet."""
+    norm = op.maker(root.inputs[0], "LayerNormalization") or op.maker(root.inputs[1], "LayerNormalization")
+    if b.shape != s.shape or b.elem != s.elem:
+        return No("the addend does not follow the normalized axes")
+    return op.again(norm, x, s, b) if len(norm.outputs) == 1 else None
+
+
+@rule(lambda op, x, s, a, b: op.Cast(op.either(op.LayerNormalization(op.Cast(x, to=1), op.constant(s)),
+                                               op.RMSNormalization(op.Cast(x, to=1), op.constant(s))), to=a))
+def fuse_normalization_casts(op, x, s, a, root):
+    """A normalization of half precision carried out in float is what its stash type says anyway."""
+    if x.elem is None or a != x.elem or x.elem.numpy.itemsize >= 4 or not np.all(s.const == 1):
+        return No("it does not return to the type it came from")
+    norm = root.inputs[0].node
+    return op.node("", norm.op_type, x, op.constant(np.ones(s.const.shape, x.elem.numpy), name="scale"),
+                   axis=norm.attrs.get("axis"), epsilon=norm.attrs.get("epsilon"))
+
+
+@rule(lambda op, x, y, s, g, b=None: op.LayerNormalization(op.keep(op.Add(x, y), s), g, b))
+def fuse_skip_layer_normalization(op, x, y, s, g, b, root):
+    """A LayerNormalization of a sum, whose sum others may read too."""
+    return _skip(op, "com.microsoft::SkipLayerNormalization", x, y, s, root, (g, b))
+
+
+@rule(lambda op, x, y, s, g: op.RMSNormalization(op.keep(op.Add(x, y), s), g))
+def fuse_skip_rms_normalization(op, x, y, s, g, root):
+    """An RMSNormalization of a sum, whose sum others may read too."""
+    return _skip(op, "com.microsoft::SkipSimplifiedLayerNormalization", x, y, s, root, (g,))
+
+
+def _skip(op, kind, x, y, s, root, weights):
+    n = rank(s)
+    axis = root.attrs.get("axis", -1)
+    if n not in (2, 3) or axis not in (-1, n - 1) or not unread(root, 1, 2) or not same_type(x, y):
+        return No("the terms are not two tensors of one shape, normalized along the last axis")
+    if rank(weights[0]) != 1 or root.attrs.get("stash_type", 1) != 1 or x.elem is None or weights[0].elem != x.elem:
+        return No("scale and terms differ in type")
+    given = (x, y) if array(y) is None else (y, x)
+    epsilon = root.attrs.get("epsilon", 1e-5)
+    if any(user is not root for user in s.uses) or s.graph_outputs:
+        made, _, _, total = op(kind)(*given, *weights, epsilon=epsilon, outputs=4)
+        return {root.output: made, s: total}
+    return op(kind)(*given, *weights, epsilon=epsilon)
+
+
+EXTENDED = (fuse_layer_normalization_shifted, fuse_layer_normalization, fuse_rms_normalization, fuse_normalization_casts,
+            fuse_normalization_scale, fuse_normalization_bias)
+LAST = (fuse_skip_layer_normalization, fuse_skip_rms_normalization)

@@ -1,0 +1,177 @@
+"""Inputs for a model: read from .npy, .npz and .pb files, or generated from the declared types and shapes.
+
+In: `name=file` or `file` as typed on a command line, and a session's inputs. Out: a feed for `session.run`.
+Nothing here unpickles: an array file of objects is refused.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..ir import ElementType, OptionalType, SequenceType, TensorType, Type, parse_type
+
+KINDS = (".npy", ".npz", ".pb")
+
+
+def read_feeds(given: Sequence[str], inputs: Sequence[Any]) -> dict[str, Any]:
+    """The inputs that the files hold: `name=file.npy`, `name=file.pb`, `file.npz` (one array per input),
+    `file.pb` (named in the file, or the only input).
+
+    Raises ValueError for a name the model does not have or a file that does not fit, OSError for one that is
+    not there.
+    """
+    types = {arg.name: parse_type(arg.type) for arg in inputs}
+    feeds: dict[str, Any] = {}
+    for text in given:
+        name, path = _split(text, types)
+        for key, value in _read(Path(path), name, types).items():
+            feeds[key] = restored(value, types[key])
+    return feeds
+
+
+def _split(text: str, types: dict[str, Type]) -> tuple[str | None, str]:
+    """`name=file` in two, where the part before an equals sign is an input; input names may hold `=`
+    themselves."""
+    for name in sorted(types, key=len, reverse=True):
+        if text.startswith(f"{name}="):
+            return name, text[len(name) + 1:]
+    name, equals, _ = text.partition("=")
+    if equals and not Path(text).exists():
+        raise ValueError(f"the model has no input {name!r}; its inputs are {', '.join(types) or 'none'}")
+    return None, text
+
+
+def _read(path: Path, name: str | None, types: dict[str, Type]) -> dict[str, Any]:
+    if path.suffix not in KINDS:
+        raise ValueError(f"{path}: an input file ends in {', '.join(KINDS)}")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such file")
+    if path.suffix == ".pb":
+        found, value = _read_proto(path, types.get(name) if name else None)
+        return {name or _checked(found or _only(path, types), path, types): value}
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: no readable numpy file ({error})") from None
+    if isinstance(loaded, np.ndarray):
+        return {name or _only(path, types): loaded}
+    with loaded:
+        try:
+            arrays = {key: loaded[key] for key in loaded.files}
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}; save strings as numpy text arrays") from None
+    if name is not None:
+        if len(arrays) != 1 and name not in arrays:
+            raise ValueError(f"{path} holds {', '.join(arrays)}; none of them is {name!r}")
+        return {name: arrays.get(name, next(iter(arrays.values())))}
+    return {_checked(key, path, types): array for key, array in arrays.items()}
+
+
+def _only(path: Path, types: dict[str, Type]) -> str:
+    if len(types) != 1:
+        raise ValueError(f"{path}: say which input it is, as NAME={path.name}; inputs are "
+                         f"{', '.join(types) or 'none'}")
+    return next(iter(types))
+
+
+def _checked(name: str, path: Path, types: dict[str, Type]) -> str:
+    if name not in types:
+        raise ValueError(f"{path} holds {name!r}, which is no input; inputs are {', '.join(types) or 'none'}")
+    return name
+
+
+def _read_proto(path: Path, kind: Type | None) -> tuple[str, Any]:
+    """Name and value of a TensorProto file, or of a SequenceProto or OptionalProto where `kind` says so."""
+    import onnx
+    from google.protobuf.message import DecodeError
+    from onnx import numpy_helper
+
+    proto: Any = onnx.TensorProto()
+    if isinstance(kind, SequenceType):
+        proto = onnx.SequenceProto()
+    elif isinstance(kind, OptionalType):
+        proto = onnx.OptionalProto()
+    try:
+        proto.ParseFromString(path.read_bytes())
+        if isinstance(proto, onnx.TensorProto):
+            value: Any = numpy_helper.to_array(proto)
+        elif isinstance(proto, onnx.SequenceProto):
+            value = numpy_helper.to_list(proto)
+        else:
+            value = numpy_helper.to_optional(proto)
+    except (DecodeError, ValueError, TypeError, KeyError) as error:
+        raise ValueError(f"{path}: no ONNX {type(proto).__name__} ({error})") from None
+    return proto.name, value
+
+
+def restored(value: Any, kind: Type) -> Any:
+    """`value` with the declared element type where a file could only keep its bytes (bfloat16 and the
+    like)."""
+    if not isinstance(value, np.ndarray) or not isinstance(kind, TensorType) or kind.elem is None:
+        return value
+    same_size = value.dtype.kind == "V" and value.dtype.itemsize == kind.elem.numpy.itemsize
+    return value.view(kind.elem.numpy) if same_size else value
+
+
+def generated(inputs: Sequence[Any], shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, Any]:
+    """A value for every input: floats drawn from a normal distribution, whole numbers 0 or 1, booleans, short
+    texts.
+
+    Dimensions that are not fixed are 1, unless `shapes` has the input. Raises ValueError for an input whose
+    type cannot be generated, or a shape that contradicts the model's.
+    """
+    rng = np.random.default_rng(seed)
+    return {arg.name: _generate(arg.name, parse_type(arg.type), shape_of(arg, shapes), rng) for arg in inputs}
+
+
+def shape_of(arg: Any, shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape to generate for one input. Raises ValueError where the given one does not fit the declared
+    one."""
+    declared = list(arg.shape or ())
+    if arg.name not in shapes:
+        return tuple(d if isinstance(d, int) and d >= 0 else 1 for d in declared)
+    given = shapes[arg.name]
+    fits = len(given) == len(declared) and all(
+        not isinstance(d, int) or d < 0 or d == g for d, g in zip(declared, given, strict=True))
+    if declared and not fits:
+        text = ",".join(map(str, given))
+        raise ValueError(f"--shape {arg.name}={text} does not fit the declared {declared}")
+    return given
+
+
+def _generate(name: str, kind: Type, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+    if isinstance(kind, OptionalType):
+        return _generate(name, kind.elem, shape, rng)
+    if isinstance(kind, SequenceType):
+        return [_generate(name, kind.elem, shape, rng)]
+    if not isinstance(kind, TensorType) or kind.elem is None:
+        raise ValueError(f"input {name} is a {kind}, which cannot be generated; give --input {name}=FILE")
+    dtype = kind.elem.numpy
+    if kind.elem is ElementType.STRING:
+        return rng.choice(np.array(["a", "bc"], object), shape)
+    if kind.elem.floating or dtype.kind == "c":
+        return np.asarray(rng.standard_normal(shape)).astype(dtype)
+    return np.asarray(rng.integers(0, 2, shape)).astype(dtype)
+
+
+def parse_shapes(given: Sequence[str], names: Sequence[str]) -> dict[str, tuple[int, ...]]:
+    """`name=1,3,224,224` as a mapping. Raises ValueError for another form or a name the model does not
+    have."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for text in given:
+        name, _, dims = text.rpartition("=")
+        if name not in names:
+            raise ValueError(f"--shape {text}: the model has no input {name!r}; its inputs are "
+                             f"{', '.join(names) or 'none'}")
+        try:
+            shapes[name] = tuple(int(d) for d in dims.replace("x", ",").split(",") if d)
+        except ValueError:
+            raise ValueError(f"--shape {text}: expected NAME=1,3,224,224") from None
+        if any(d < 0 for d in shapes[name]):
+            raise ValueError(f"--shape {text}: a dimension is negative")
+    return shapes

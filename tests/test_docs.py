@@ -1,0 +1,124 @@
+"""The documentation is run: every Python block and every `orthrus` command, in order, in a folder of its
+own."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKING = [*PAGES, ROOT / "benchmarks" / "RESULTS.md"]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
+INSTALLERS = ("pip", "pytest")
+PROVIDER_LINES = 50
+
+DRIVER = """
+import linecache, sys
+from typer.testing import CliRunner
+blocks, names = __import__("json").load(sys.stdin), {"__name__": "page"}
+for line, kind, text in blocks:
+    where = f"{sys.argv[1]}:{line}"
+    if kind == "python":
+        linecache.cache[where] = (len(text), None, text.splitlines(True), where)
+        exec(compile(text, where, "exec"), names)
+    else:
+        from orthrus.tools.cli import app
+        found = CliRunner().invoke(app, text)
+        assert found.exit_code == 0, f"{where}: orthrus {text}\\n{found.output}"
+"""
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text, the line it starts on."""
+
+    line: int
+    language: str
+    text: str
+
+
+def named(path: Path) -> str:
+    return path.name
+
+
+def blocks(path: Path) -> Iterator[Block]:
+    text = path.read_text(encoding="utf-8")
+    for found in FENCE.finditer(text):
+        yield Block(text.count("\n", 0, found.start()) + 2, found[1], found[2])
+
+
+def commands(block: Block) -> Iterator[list[str]]:
+    """The commands of a shell block, comments and `&&` taken apart."""
+    for line in block.text.splitlines():
+        for part in re.sub(r"\s#.*$", "", line).split("&&"):
+            if words := shlex.split(part):
+                yield words
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_page_runs(page: Path, tmp_path: Path) -> None:
+    steps: list[tuple[int, str, object]] = []
+    for block in blocks(page):
+        if block.language == "python":
+            steps.append((block.line, "python", block.text))
+        elif block.language == "sh":
+            steps += [(block.line, "orthrus", words[1:]) for words in commands(block)
+                      if words[0] == "orthrus"]
+    if not steps:
+        pytest.skip("nothing to run")
+    done = subprocess.run([sys.executable, "-c", DRIVER, page.name], input=json.dumps(steps), text=True,
+                          capture_output=True, cwd=tmp_path, timeout=300,
+                          env={**os.environ, "PYTHONIOENCODING": "utf-8"})
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.mark.parametrize("page", LINKING, ids=named)
+def test_commands_exist(page: Path) -> None:
+    for block in blocks(page):
+        for words in commands(block) if block.language == "sh" else ():
+            if words[0] in ("orthrus", *INSTALLERS):
+                continue
+            assert words[0] == "python", words
+            where = [ROOT / words[1]]
+            if words[1] == "-m":
+                module = ROOT / words[2].replace(".", "/")
+                where = [module.with_suffix(".py"), module / "__main__.py"]
+            assert any(path.is_file() for path in where), words
+
+
+@pytest.mark.parametrize("page", LINKING, ids=named)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, _ in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("page", LINKING, ids=named)
+def test_blocks_have_a_language_that_is_checked(page: Path) -> None:
+    assert {block.language for block in blocks(page)} <= {"python", "sh", "toml", ""}
+
+
+def test_the_provider_is_short() -> None:
+    first = next(block for block in blocks(ROOT / "docs" / "write-a-provider.md")
+                 if block.language == "python")
+    assert "def claim" in first.text and "def compile" in first.text
+    assert sum(bool(line.strip()) for line in first.text.splitlines()) <= PROVIDER_LINES
+
+
+def test_environment_switches_are_real() -> None:
+    from orthrus import knobs
+
+    known = {f"ORTHRUS_{knob.name}" for knob in vars(knobs).values() if isinstance(knob, knobs.Knob)}
+    for page in PAGES:
+        assert set(re.findall(r"ORTHRUS_[A-Z]+", page.read_text(encoding="utf-8"))) <= known

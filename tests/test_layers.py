@@ -1,0 +1,114 @@
+"""The house rules that a program can check: who imports whom, how long files are, what an import does."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[1] / "src" / "orthrus"
+ORDER = (
+    ("errors",), ("limits",), ("knobs",), ("seeds",), ("ir",), ("ops",), ("load",), ("optimize",),
+    ("kernels",), ("codegen",), ("providers",), ("partition",), ("plan",), ("run",),
+    ("api", "capi"), ("demo",), ("tools",),
+)
+"""Stages in the order the data meets them; names in one tuple may import each other."""
+PACKAGES = frozenset({"quantization", "transformers", "backend", "datasets"})
+"""Tool packages beside the stages: they stand on the public API, so nothing imports them."""
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+NETWORK = frozenset({"socket", "urllib", "http", "requests", "ftplib", "smtplib", "ssl", "aiohttp", "httpx"})
+VAGUE = frozenset({"utils", "helpers", "common", "util", "misc"})
+FILES = sorted(SOURCE.rglob("*.py"))
+LONGEST = 800
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Every module that a file imports, in full, with the line; imports inside functions too, those for types
+    not."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    package = ["orthrus", *path.relative_to(SOURCE).parent.parts]
+    typing_only = {inner for node in ast.walk(tree) if isinstance(node, ast.If)
+                   and "TYPE_CHECKING" in ast.unparse(node.test)
+                   for branch in node.body for inner in ast.walk(branch)}
+    for node in ast.walk(tree):
+        if node in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[:len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield module, node.lineno
+            yield from ((f"{module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def stage(module: str) -> str | None:
+    """The stage a module of this package belongs to; None for the package itself and for other packages."""
+    parts = module.split(".")
+    if parts[0] != "orthrus" or len(parts) == 1:
+        return None
+    return parts[1] if parts[1] in RANK or parts[1] in PACKAGES else None
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_a_stage_imports_only_earlier_stages(path: Path) -> None:
+    own = path.relative_to(SOURCE).with_suffix("").parts[0]
+    if own not in RANK:
+        return
+    wrong = [f"line {line}: {module}" for module, line in imports(path)
+             if (other := stage(module)) is not None and RANK.get(other, len(ORDER)) > RANK[own]]
+    assert not wrong, f"{named(path)} ({own}) imports later stages: {'; '.join(wrong)}"
+
+
+def test_every_module_has_its_place() -> None:
+    names = {path.relative_to(SOURCE).with_suffix("").parts[0] for path in FILES}
+    assert names - set(RANK) - PACKAGES == {"__init__"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_files_are_named_and_short(path: Path) -> None:
+    assert path.stem not in VAGUE
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_nothing_reaches_the_network(path: Path) -> None:
+    assert not {module.split(".")[0] for module, _ in imports(path)} & NETWORK
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_modules_have_docstrings(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree) or not tree.body
+
+
+PROGRAM = """
+import socket, sys
+def refused(*_, **__): raise AssertionError("a socket was opened")
+socket.socket.__init__ = refused
+before = set(sys.modules)
+import orthrus
+heavy = {"onnx", "llvmlite", "typer", "rich", "onnxruntime", "scipy", "PIL"} & set(sys.modules)
+assert not heavy, heavy
+import threading
+assert threading.active_count() == 1, threading.enumerate()
+"""
+
+
+def test_importing_is_quiet_and_light() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_command_line_starts_without_onnx() -> None:
+    program = "import sys, orthrus.tools.cli; assert not {'onnx', 'llvmlite'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
