@@ -1,6 +1,8 @@
-"""The hostile cases by name: each is a function that ends silently, or raises AssertionError for a wrong answer.
+"""The hostile cases by name: each is a function that ends silently, or raises AssertionError for a wrong
+answer.
 
-`refused` and `either` let typed errors pass only: those of `orthrus.errors`, ValueError, TypeError and RuntimeError.
+`refused` and `either` let typed errors pass only: those of `orthrus.errors`, ValueError, TypeError and
+RuntimeError.
 """
 
 from __future__ import annotations
@@ -15,9 +17,10 @@ from typing import Any
 
 import numpy as np
 import onnx
+from onnx import TensorProto, helper, numpy_helper
+
 from hostile_operators import OPERATORS
 from load_cases import model, nested_functions, node, relu, tensor, weight
-from onnx import TensorProto, helper, numpy_helper
 from test_load_errors import MORE, ROWS
 from test_load_external import ATTACKS, written
 from test_load_graph import BAD_TENSORS
@@ -56,7 +59,9 @@ def ran(source: Any, feeds: dict[str, Any] | None = None) -> list[Any]:
 def typed(error: BaseException) -> bool:
     from orthrus.errors import ALL
 
-    return isinstance(error, (*ALL, ValueError, TypeError, RuntimeError)) and not isinstance(error, RecursionError)
+    return isinstance(error, (*ALL, ValueError, TypeError, RuntimeError)) and not isinstance(
+        error, RecursionError
+    )
 
 
 def either(source: Any, feeds: dict[str, Any] | None = None) -> Any:
@@ -77,7 +82,9 @@ def refused(source: Any, feeds: dict[str, Any] | None = None) -> None:
 def gives(source: Any, expected: Any, feeds: dict[str, Any] | None = None) -> None:
     found = ran(source, feeds)[0]
     np.testing.assert_array_equal(found, expected)
-    assert np.asarray(found).dtype == np.asarray(expected).dtype, f"{found.dtype}, not {np.asarray(expected).dtype}"
+    assert np.asarray(found).dtype == np.asarray(expected).dtype, (
+        f"{found.dtype}, not {np.asarray(expected).dtype}"
+    )
 
 
 # files and containers
@@ -95,7 +102,11 @@ def _() -> None:
 
 @case("3 truncated anywhere")
 def _() -> None:
-    big = model([node("Add", ["a", "w"], ["c"], name="n")], [tensor("a", (64, 64))], initializers=[weight("w", (64, 64))])
+    big = model(
+        [node("Add", ["a", "w"], ["c"], name="n")],
+        [tensor("a", (64, 64))],
+        initializers=[weight("w", (64, 64))],
+    )
     for raw, step in ((relu().SerializeToString(), 1), (big.SerializeToString(), 997)):
         for end in range(0, len(raw) - 1, step):
             either(raw[:end], {})
@@ -122,8 +133,16 @@ def _() -> None:
 
 @case("5 lengths and varints")
 def _() -> None:
-    for raw in (b"\x3a\xff\xff\xff\xff\x0f", b"\xff" * 20, b"\x38\x01", b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\x7f", b"\x3a",
-                b"\x00", b"\x3f", b"\x3a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01"):
+    for raw in (
+        b"\x3a\xff\xff\xff\xff\x0f",
+        b"\xff" * 20,
+        b"\x38\x01",
+        b"\x3a\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+        b"\x3a",
+        b"\x00",
+        b"\x3f",
+        b"\x3a\x80\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01",
+    ):
         refused(raw)
         refused(raw + b"\0" * 8192)
         either(relu().SerializeToString() + raw)
@@ -188,8 +207,18 @@ def _() -> None:
     with tempfile.TemporaryDirectory() as folder:
         pipe = os.path.join(folder, "pipe")
         os.mkfifo(pipe)
-        for path in (folder, pipe, "/dev/zero", "/dev/null", "/dev/tty", "/proc/self/mem", folder + "/gone", "a\0b",
-                     "x" * 5000, "/etc/hostname/x"):
+        for path in (
+            folder,
+            pipe,
+            "/dev/zero",
+            "/dev/null",
+            "/dev/tty",
+            "/proc/self/mem",
+            folder + "/gone",
+            "a\0b",
+            "x" * 5000,
+            "/etc/hostname/x",
+        ):
             refused(path)
 
 
@@ -197,12 +226,16 @@ def _() -> None:
 def _() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "m.onnx")
-        made = model([node("Add", ["a", "w"], ["c"])], [tensor("a", (99, 99))], initializers=[weight("w", (99, 99))])
+        made = model(
+            [node("Add", ["a", "w"], ["c"])], [tensor("a", (99, 99))], initializers=[weight("w", (99, 99))]
+        )
         with open(path, "wb") as file:
             file.write(made.SerializeToString())
         opened = session(path)
         os.truncate(path, 0)
-        np.testing.assert_array_equal(opened.run(None, {"a": np.zeros((99, 99), F32)})[0], np.ones((99, 99), F32))
+        np.testing.assert_array_equal(
+            opened.run(None, {"a": np.zeros((99, 99), F32)})[0], np.ones((99, 99), F32)
+        )
 
 
 def attack(name: str) -> Case:
@@ -245,15 +278,26 @@ CASES.update({f"20-22 tensor: {name}": bad_tensor(name) for name in BAD_TENSORS}
 @case("24 bytes that are no booleans")
 def _() -> None:
     proto = TensorProto(name="w", data_type=TensorProto.BOOL, dims=[4], raw_data=b"\0\1\2\xff")
-    gives(model([node("Not", ["w"], ["c"])], [], [tensor("c", None, 9)], [proto]), np.array([1, 0, 0, 0], bool), {})
+    gives(
+        model([node("Not", ["w"], ["c"])], [], [tensor("c", None, 9)], [proto]),
+        np.array([1, 0, 0, 0], bool),
+        {},
+    )
 
 
 @case("26 strings that are no UTF-8")
 def _() -> None:
     proto = TensorProto(name="w", data_type=TensorProto.STRING, dims=[2], string_data=[b"\xff\xfe", b"a\0b"])
     either(model([node("Identity", ["w"], ["c"])], [], [tensor("c", None, 8)], [proto]), {})
-    either(model([node("StringNormalizer", ["w"], ["c"], case_change_action="UPPER")], [], [tensor("c", None, 8)], [proto]),
-           {})
+    either(
+        model(
+            [node("StringNormalizer", ["w"], ["c"], case_change_action="UPPER")],
+            [],
+            [tensor("c", None, 8)],
+            [proto],
+        ),
+        {},
+    )
 
 
 # graphs
@@ -284,7 +328,9 @@ def _() -> None:
     made = model([node("Relu", ["a"], ["c"])], initializers=[weight()],
                  outputs=[tensor("c", None), tensor("a"), tensor("w"), tensor("c", None)])
     found = ran(made)
-    for value, expected in zip(found, (np.maximum(A, 0), A, np.ones((2, 3), F32), np.maximum(A, 0)), strict=True):
+    for value, expected in zip(
+        found, (np.maximum(A, 0), A, np.ones((2, 3), F32), np.maximum(A, 0)), strict=True
+    ):
         np.testing.assert_array_equal(value, expected)
     found[1][...] = 9
     found[2][...] = 9
@@ -306,7 +352,9 @@ def _() -> None:
     made = relu()
     del made.graph.node[:]
     for i in range(20_000):
-        made.graph.node.add(op_type="Neg", input=["a" if not i else f"v{i}"], output=["c" if i == 19_999 else f"v{i + 1}"])
+        made.graph.node.add(
+            op_type="Neg", input=["a" if not i else f"v{i}"], output=["c" if i == 19_999 else f"v{i + 1}"]
+        )
     gives(made, A)
 
 
@@ -317,8 +365,17 @@ def _() -> None:
 
 @case("34 value_info that lies")
 def _() -> None:
-    for shape, element in (((5, 7), 1), ((2, 3, 4), 1), (("N", "M"), 1), ((-1, -5), 1), ((1 << 62, 1 << 62), 1), ((2, 3), 7)):
-        made = model([node("Relu", ["a"], ["b"]), node("Neg", ["b"], ["c"])], value_info=[tensor("b", shape, element)])
+    for shape, element in (
+        ((5, 7), 1),
+        ((2, 3, 4), 1),
+        (("N", "M"), 1),
+        ((-1, -5), 1),
+        ((1 << 62, 1 << 62), 1),
+        ((2, 3), 7),
+    ):
+        made = model(
+            [node("Relu", ["a"], ["b"]), node("Neg", ["b"], ["c"])], value_info=[tensor("b", shape, element)]
+        )
         said = either(made)
         if not isinstance(said, Exception):
             np.testing.assert_array_equal(said[0], -np.maximum(A, 0))
@@ -327,7 +384,9 @@ def _() -> None:
 @case("34 an output declared with another shape")
 def _() -> None:
     for shape in ((1,), (7, 7), (1 << 40, 1 << 40), (), ("N",), (0,)):
-        said = either(model([node("Relu", ["a"], ["b"]), node("Add", ["b", "b"], ["c"])], outputs=[tensor("c", shape)]))
+        said = either(
+            model([node("Relu", ["a"], ["b"]), node("Add", ["b", "b"], ["c"])], outputs=[tensor("c", shape)])
+        )
         if not isinstance(said, Exception):
             np.testing.assert_array_equal(said[0], 2 * np.maximum(A, 0))
 
@@ -347,7 +406,18 @@ def _() -> None:
 
 @case("37 attributes of every wrong kind")
 def _() -> None:
-    for value in (1.5, "x", [1.0], ["a"], [], helper.make_graph([], "g", [], []), weight(), float("nan"), 1 << 62, -(1 << 63)):
+    for value in (
+        1.5,
+        "x",
+        [1.0],
+        ["a"],
+        [],
+        helper.make_graph([], "g", [], []),
+        weight(),
+        float("nan"),
+        1 << 62,
+        -(1 << 63),
+    ):
         for op_type, name in (("Softmax", "axis"), ("Transpose", "perm"), ("Cast", "to"), ("Concat", "axis"),
                               ("LeakyRelu", "alpha"), ("Flatten", "axis"), ("If", "then_branch")):
             try:
@@ -363,24 +433,30 @@ def _() -> None:
 def _() -> None:
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
 
-    def function(name: str, nodes: Sequence[Any], inputs: Sequence[str] = ("x",), outputs: Sequence[str] = ("y",)) -> Any:
+    def function(
+        name: str, nodes: Sequence[Any], inputs: Sequence[str] = ("x",), outputs: Sequence[str] = ("y",)
+    ) -> Any:
         return helper.make_function("f", name, list(inputs), list(outputs), list(nodes), imports)
 
     call = [node("F", ["a"], ["c"], domain="f")]
     opsets = {"": 17, "f": 1}
     for functions in (
-            [function("F", [node("F", ["x"], ["y"], domain="f")])],
-            [function("F", [node("G", ["x"], ["y"], domain="f")]), function("G", [node("F", ["x"], ["y"], domain="f")])],
-            [function("F", [node("Relu", ["x"], ["z"])])],
-            [function("F", [node("Relu", ["outer"], ["y"])])],
-            [function("F", [node("Relu", ["a"], ["y"])])],
-            [function("F", [node("Relu", ["y"], ["y"])])],
-            [function("F", [node("Relu", ["x"], ["y"])], inputs=())],
-            [function("F", [node("Add", ["x", "z"], ["y"])], inputs=("x", "z"))],
-            [function("F", [node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["y"])])],
-            [function("F", [node("Relu", ["x"], ["y"])])] * 2,
-            [function("F", [node("Gone", ["x"], ["y"], domain="f")])],
-            [function("F", [node("Relu", ["x"], ["x"])], outputs=("x",))]):
+        [function("F", [node("F", ["x"], ["y"], domain="f")])],
+        [
+            function("F", [node("G", ["x"], ["y"], domain="f")]),
+            function("G", [node("F", ["x"], ["y"], domain="f")]),
+        ],
+        [function("F", [node("Relu", ["x"], ["z"])])],
+        [function("F", [node("Relu", ["outer"], ["y"])])],
+        [function("F", [node("Relu", ["a"], ["y"])])],
+        [function("F", [node("Relu", ["y"], ["y"])])],
+        [function("F", [node("Relu", ["x"], ["y"])], inputs=())],
+        [function("F", [node("Add", ["x", "z"], ["y"])], inputs=("x", "z"))],
+        [function("F", [node("Relu", ["x"], ["y"]), node("Neg", ["x"], ["y"])])],
+        [function("F", [node("Relu", ["x"], ["y"])])] * 2,
+        [function("F", [node("Gone", ["x"], ["y"], domain="f")])],
+        [function("F", [node("Relu", ["x"], ["x"])], outputs=("x",))],
+    ):
         refused(model(call, opsets=opsets, functions=functions))
     for levels in (20, 25, 60, 2000):
         refused(nested_functions(levels))
@@ -389,8 +465,11 @@ def _() -> None:
 
 def chosen(then: Any, other: Any, outputs: int = 1) -> onnx.ModelProto:
     names = [f"c{i}" if i else "c" for i in range(outputs)]
-    return model([node("If", ["k"], names, then_branch=then, else_branch=other)], [tensor("a"), tensor("k", (), 9)],
-                 [tensor(n, None) for n in names])
+    return model(
+        [node("If", ["k"], names, then_branch=then, else_branch=other)],
+        [tensor("a"), tensor("k", (), 9)],
+        [tensor(n, None) for n in names],
+    )
 
 
 @case("39 branches that differ")
@@ -438,7 +517,14 @@ def _() -> None:
 
 @case("40 a loop whose output grows without bound")
 def _() -> None:
-    refused(loop([GO, node("Identity", ["w"], ["o"])], [tensor("go2", (), 9), tensor("o", None)], (1 << 63) - 1, state=False))
+    refused(
+        loop(
+            [GO, node("Identity", ["w"], ["o"])],
+            [tensor("go2", (), 9), tensor("o", None)],
+            (1 << 63) - 1,
+            state=False,
+        )
+    )
     double = [GO, node("Concat", ["s", "s"], ["s2"], axis=0)]
     refused(loop(double, CARRIED, 1 << 40))
 
@@ -475,11 +561,28 @@ def _() -> None:
     for value in (-3, 2, 1 << 40, LOW):
         index = helper.make_tensor("i", 7, [], [value])
         refused(model(made, initializers=[index]))
-        refused(model([node("SequenceEmpty", [], ["e"]), node("SequenceErase", ["e", "i"], ["s"]),
-                       node("SequenceLength", ["s"], ["c"])], outputs=[tensor("c", None, 7)], initializers=[index]), {"a": A})
-        refused(model([node("SequenceConstruct", ["a", "a"], ["s"]), node("SequenceInsert", ["s", "a", "i"], ["t"]),
-                       node("ConcatFromSequence", ["t"], ["c"], axis=0)],
-                      initializers=[helper.make_tensor("i", 7, [], [value + 7 if value > 0 else value])]))
+        refused(
+            model(
+                [
+                    node("SequenceEmpty", [], ["e"]),
+                    node("SequenceErase", ["e", "i"], ["s"]),
+                    node("SequenceLength", ["s"], ["c"]),
+                ],
+                outputs=[tensor("c", None, 7)],
+                initializers=[index],
+            ),
+            {"a": A},
+        )
+        refused(
+            model(
+                [
+                    node("SequenceConstruct", ["a", "a"], ["s"]),
+                    node("SequenceInsert", ["s", "a", "i"], ["t"]),
+                    node("ConcatFromSequence", ["t"], ["c"], axis=0),
+                ],
+                initializers=[helper.make_tensor("i", 7, [], [value + 7 if value > 0 else value])],
+            )
+        )
     refused(model([node("SequenceAt", ["a", "i"], ["c"])], initializers=[index]))
     refused(model([node("SequenceEmpty", [], ["e"]), node("ConcatFromSequence", ["e"], ["c"], axis=0)]))
     refused(model([node("Optional", [], ["o"]), node("OptionalGetElement", ["o"], ["c"])]))
@@ -541,9 +644,24 @@ def _() -> None:
     read_only = A.copy()
     read_only.flags.writeable = False
     np.testing.assert_array_equal(opened.run(None, {"a": read_only})[0], expected)
-    for feeds in ({}, {"a": A, "b": A}, {"b": A}, {"a": A.astype(np.float64)}, {"a": A.astype(object)}, {"a": A[0]},
-                  {"a": A[:1]}, {"a": None}, {"a": "x"}, {"a": 1.5}, {"a": np.datetime64("now")}, {"a": A.astype(complex)},
-                  {"a": [A, A]}, {"a": {}}, {1: A}, {"a": A.astype("M8[s]")}):
+    for feeds in (
+        {},
+        {"a": A, "b": A},
+        {"b": A},
+        {"a": A.astype(np.float64)},
+        {"a": A.astype(object)},
+        {"a": A[0]},
+        {"a": A[:1]},
+        {"a": None},
+        {"a": "x"},
+        {"a": 1.5},
+        {"a": np.datetime64("now")},
+        {"a": A.astype(complex)},
+        {"a": [A, A]},
+        {"a": {}},
+        {1: A},
+        {"a": A.astype("M8[s]")},
+    ):
         try:
             opened.run(None, feeds)
         except Exception as error:
@@ -554,9 +672,20 @@ def _() -> None:
 
 @case("55 big-endian feeds of every width")
 def _() -> None:
-    for dtype, element in (("f4", 1), ("f8", 11), ("f2", 10), ("i8", 7), ("i4", 6), ("i2", 5), ("u2", 4), ("u8", 13)):
+    for dtype, element in (
+        ("f4", 1),
+        ("f8", 11),
+        ("f2", 10),
+        ("i8", 7),
+        ("i4", 6),
+        ("i2", 5),
+        ("u2", 4),
+        ("u8", 13),
+    ):
         fed = np.arange(6).reshape(2, 3).astype(">" + dtype)
-        made = model([node("Identity", ["a"], ["c"])], [tensor("a", None, element)], [tensor("c", None, element)])
+        made = model(
+            [node("Identity", ["a"], ["c"])], [tensor("a", None, element)], [tensor("c", None, element)]
+        )
         found = ran(made, {"a": fed})[0]
         np.testing.assert_array_equal(found, np.arange(6).reshape(2, 3))
         assert found.dtype == np.dtype(dtype)

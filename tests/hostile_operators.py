@@ -1,4 +1,5 @@
-"""Operators with hostile inputs: (operator, inputs, attributes, expected, options), by number of the checklist.
+"""Operators with hostile inputs: (operator, inputs, attributes, expected, options), by number of the
+checklist.
 
 `expected`: "refused", None for a typed error or any answer, or the answer.
 """
@@ -27,8 +28,14 @@ def floats(*values: float) -> np.ndarray:
     return np.array(values, F32)
 
 
-def add(number: str, op_type: str, *inputs: Any, expected: Any = "refused", attributes: dict[str, Any] | None = None,
-        **options: Any) -> None:
+def add(
+    number: str,
+    op_type: str,
+    *inputs: Any,
+    expected: Any = "refused",
+    attributes: dict[str, Any] | None = None,
+    **options: Any,
+) -> None:
     OPERATORS.setdefault(number, []).append((op_type, inputs, attributes or {}, expected, options))
 
 
@@ -79,7 +86,12 @@ add("43", "Tile", X, ints(1 << 62, 4))
 for limits in ((0, HIGH, 1), (LOW, HIGH, 1), (0, 1, 0), (0, 10, LOW)):
     add("43", "Range", *(np.array(v, I64) for v in limits), expected=None if limits[2] == LOW else "refused")
 for limits in ((0, 1e30, 1), (0, np.inf, 1), (0, np.nan, 1), (0, 1, 1e-30), (0, 1, 0)):
-    add("43", "Range", *(np.array(v, F32) for v in limits), expected=None if np.isnan(limits[1]) else "refused")
+    add(
+        "43",
+        "Range",
+        *(np.array(v, F32) for v in limits),
+        expected=None if np.isnan(limits[1]) else "refused",
+    )
 add("43", "OneHot", ints(1, 2), np.array(BIG, I64), floats(0, 1))
 add("43", "OneHot", ints(1, 2), np.array(-3, I64), floats(0, 1))
 add("43", "OneHot", ints(1, 2), np.array(3, I64), floats(0, 1), attributes={"axis": 9})
@@ -104,10 +116,22 @@ add("43", "GridSample", IMAGE, np.full((1, 2, 2, 3), 0, F32))
 add("43", "Col2Im", np.ones((1, 4, 4), F32), ints(BIG, BIG), ints(2, 2))
 add("43", "Col2Im", np.ones((1, 4, 4), F32), ints(4, 4), ints(0, 0))
 add("43", "Col2Im", np.ones((1, 4, 4), F32), ints(-4, 4), ints(2, 2))
-add("43", "MaxUnpool", np.ones((1, 1, 2, 2), F32), np.full((1, 1, 2, 2), 99, I64), attributes={"kernel_shape": [2, 2]})
+add(
+    "43",
+    "MaxUnpool",
+    np.ones((1, 1, 2, 2), F32),
+    np.full((1, 1, 2, 2), 99, I64),
+    attributes={"kernel_shape": [2, 2]},
+)
 add("43", "MaxUnpool", np.ones((1, 1, 2, 2), F32), np.zeros((1, 1, 2, 2), I64), ints(1, 1, BIG, BIG),
     attributes={"kernel_shape": [2, 2]})
-add("43", "MaxUnpool", np.ones((1, 1, 2, 2), F32), np.full((1, 1, 2, 2), -1, I64), attributes={"kernel_shape": [2, 2]})
+add(
+    "43",
+    "MaxUnpool",
+    np.ones((1, 1, 2, 2), F32),
+    np.full((1, 1, 2, 2), -1, I64),
+    attributes={"kernel_shape": [2, 2]},
+)
 add("43", "SplitToSequence", X, np.array(0, I64))
 add("43", "SplitToSequence", X, ints(-1, 4))
 add("43", "Split", X, ints(0, 0, 0), outputs=3)
@@ -180,17 +204,46 @@ add("44", "ArrayFeatureExtractor", X, np.zeros((0,), I64), domain="ai.onnx.ml", 
 add("44", "GatherElements", X, np.zeros((9, 9), I64))
 add("44", "TensorScatter", np.ones((1, 2, 4), F32), np.ones((1, 9, 4), F32), ints(0), opset=24)
 add("44", "TensorScatter", np.ones((1, 4, 4), F32), np.ones((1, 1, 4), F32), ints(-7), opset=24)
-TREE = {"nodes_treeids": [0, 0, 0], "nodes_nodeids": [0, 1, 2], "nodes_featureids": [0, 0, 0], "nodes_values": [0.5, 0.0, 0.0],
-        "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"], "nodes_truenodeids": [1, 0, 0], "nodes_falsenodeids": [2, 0, 0],
-        "target_treeids": [0, 0], "target_nodeids": [1, 2], "target_ids": [0, 0], "target_weights": [1.0, 2.0], "n_targets": 1}
+TREE = {
+    "nodes_treeids": [0, 0, 0],
+    "nodes_nodeids": [0, 1, 2],
+    "nodes_featureids": [0, 0, 0],
+    "nodes_values": [0.5, 0.0, 0.0],
+    "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+    "nodes_truenodeids": [1, 0, 0],
+    "nodes_falsenodeids": [2, 0, 0],
+    "target_treeids": [0, 0],
+    "target_nodeids": [1, 2],
+    "target_ids": [0, 0],
+    "target_weights": [1.0, 2.0],
+    "n_targets": 1,
+}
 add("44", "TreeEnsembleRegressor", X, attributes=TREE, domain="ai.onnx.ml", expected=floats(1, 2, 2)[:, None])
-for change in ({"nodes_truenodeids": [0, 0, 0]}, {"nodes_truenodeids": [9, 0, 0]}, {"nodes_truenodeids": [-1, 0, 0]},
-               {"nodes_featureids": [99, 0, 0]}, {"nodes_featureids": [-5, 0, 0]}, {"target_ids": [7, 0]},
-               {"target_nodeids": [77, 2]}, {"nodes_modes": ["BRANCH_LEQ", "NONSENSE", "LEAF"]},
-               {"nodes_nodeids": [0, 1, 1]}, {"nodes_values": [0.5]}, {"nodes_falsenodeids": [0, 0, 0]},
-               {"n_targets": -1}, {"n_targets": 1 << 40}):
-    add("44", "TreeEnsembleRegressor", X, attributes={**TREE, **change}, domain="ai.onnx.ml",
-        expected=None if 0 in (change.get("nodes_truenodeids", [9])[0], change.get("nodes_falsenodeids", [9])[0]) else "refused")
+for change in (
+    {"nodes_truenodeids": [0, 0, 0]},
+    {"nodes_truenodeids": [9, 0, 0]},
+    {"nodes_truenodeids": [-1, 0, 0]},
+    {"nodes_featureids": [99, 0, 0]},
+    {"nodes_featureids": [-5, 0, 0]},
+    {"target_ids": [7, 0]},
+    {"target_nodeids": [77, 2]},
+    {"nodes_modes": ["BRANCH_LEQ", "NONSENSE", "LEAF"]},
+    {"nodes_nodeids": [0, 1, 1]},
+    {"nodes_values": [0.5]},
+    {"nodes_falsenodeids": [0, 0, 0]},
+    {"n_targets": -1},
+    {"n_targets": 1 << 40},
+):
+    add(
+        "44",
+        "TreeEnsembleRegressor",
+        X,
+        attributes={**TREE, **change},
+        domain="ai.onnx.ml",
+        expected=None
+        if 0 in (change.get("nodes_truenodeids", [9])[0], change.get("nodes_falsenodeids", [9])[0])
+        else "refused",
+    )
 
 add("45", "Div", ints(LOW), ints(-1), expected=ints(LOW))
 add("45", "Div", np.array([LOW32], np.int32), np.array([-1], np.int32), expected=np.array([LOW32], np.int32))
@@ -208,10 +261,22 @@ add("45", "Neg", ints(LOW), expected=ints(LOW))
 add("45", "Mul", ints(LOW), ints(-1), expected=ints(LOW))
 add("45", "Add", ints(HIGH), ints(1), expected=ints(LOW))
 for shift in (64, 200, 63):
-    add("45", "BitShift", np.array([1], np.uint64), np.array([shift], np.uint64), attributes={"direction": "LEFT"},
-        expected=np.array([1 << 63 if shift == 63 else 0], np.uint64))
-    add("45", "BitShift", np.array([1], np.uint8), np.array([shift], np.uint8), attributes={"direction": "RIGHT"},
-        expected=np.array([0], np.uint8))
+    add(
+        "45",
+        "BitShift",
+        np.array([1], np.uint64),
+        np.array([shift], np.uint64),
+        attributes={"direction": "LEFT"},
+        expected=np.array([1 << 63 if shift == 63 else 0], np.uint64),
+    )
+    add(
+        "45",
+        "BitShift",
+        np.array([1], np.uint8),
+        np.array([shift], np.uint8),
+        attributes={"direction": "RIGHT"},
+        expected=np.array([0], np.uint8),
+    )
 add("45", "Pow", ints(2), ints(-1), expected=None)
 add("45", "Pow", ints(0), ints(-1), expected=None)
 add("45", "Pow", ints(3), ints(HIGH), expected=None)
@@ -223,10 +288,24 @@ add("45", "ReduceProd", ints(*[1 << 40] * 4), expected=None)
 add("45", "CumSum", ints(HIGH, HIGH), np.array(0, I64), expected=ints(HIGH, -2))
 add("45", "MatMul", np.full((2, 2), HIGH), np.full((2, 2), HIGH), expected=None)
 
-for name, value in (("strides", [0, 0]), ("dilations", [0, 0]), ("group", 0), ("group", -1), ("group", 7),
-                    ("kernel_shape", [0, 0]), ("kernel_shape", [5, 5]), ("pads", [-9, -9, -9, -9]), ("pads", [1]),
-                    ("strides", [-1, -1]), ("strides", [1]), ("dilations", [BIG, BIG]), ("pads", [BIG] * 4),
-                    ("auto_pad", "NONSENSE"), ("strides", [HIGH, HIGH]), ("pads", [HIGH] * 4)):
+for name, value in (
+    ("strides", [0, 0]),
+    ("dilations", [0, 0]),
+    ("group", 0),
+    ("group", -1),
+    ("group", 7),
+    ("kernel_shape", [0, 0]),
+    ("kernel_shape", [5, 5]),
+    ("pads", [-9, -9, -9, -9]),
+    ("pads", [1]),
+    ("strides", [-1, -1]),
+    ("strides", [1]),
+    ("dilations", [BIG, BIG]),
+    ("pads", [BIG] * 4),
+    ("auto_pad", "NONSENSE"),
+    ("strides", [HIGH, HIGH]),
+    ("pads", [HIGH] * 4),
+):
     refusable = "refused" if name != "strides" or value != [HIGH, HIGH] else None
     if name == "auto_pad":
         refusable = None
@@ -242,14 +321,42 @@ add("46", "Conv", IMAGE, KERNEL, np.ones(5, F32))
 add("46", "Conv", np.ones((1, 4), F32), KERNEL)
 add("46", "ConvTranspose", IMAGE, KERNEL, attributes={"output_shape": [BIG, BIG]})
 add("46", "ConvTranspose", IMAGE, KERNEL, attributes={"output_padding": [-5, -5]}, expected=None)
-add("46", "MaxPool", IMAGE, attributes={"kernel_shape": [3, 3], "ceil_mode": 1, "pads": [2, 2, 2, 2]}, expected=None)
+add(
+    "46",
+    "MaxPool",
+    IMAGE,
+    attributes={"kernel_shape": [3, 3], "ceil_mode": 1, "pads": [2, 2, 2, 2]},
+    expected=None,
+)
 add("46", "MaxPool", IMAGE, attributes={"kernel_shape": [3, 3], "pads": [3, 3, 3, 3]}, expected=None)
-add("46", "MaxRoiPool", IMAGE, floats(0, -9, -9, 99, 99)[None], attributes={"pooled_shape": [2, 2]}, expected=None)
+add(
+    "46",
+    "MaxRoiPool",
+    IMAGE,
+    floats(0, -9, -9, 99, 99)[None],
+    attributes={"pooled_shape": [2, 2]},
+    expected=None,
+)
 add("46", "MaxRoiPool", IMAGE, floats(7, 0, 0, 1, 1)[None], attributes={"pooled_shape": [2, 2]})
 add("46", "RoiAlign", IMAGE, floats(0, 0, 1, 1)[None], ints(7))
 add("46", "RoiAlign", IMAGE, floats(np.nan, -1e30, 1e30, np.inf)[None], ints(0), expected=None)
-add("46", "RoiAlign", IMAGE, floats(0, 0, 1, 1)[None], ints(0), attributes={"output_height": 1 << 30, "output_width": 1 << 30})
-add("46", "RoiAlign", IMAGE, floats(0, 0, 1e9, 1e9)[None], ints(0), attributes={"sampling_ratio": 0}, expected=None)
+add(
+    "46",
+    "RoiAlign",
+    IMAGE,
+    floats(0, 0, 1, 1)[None],
+    ints(0),
+    attributes={"output_height": 1 << 30, "output_width": 1 << 30},
+)
+add(
+    "46",
+    "RoiAlign",
+    IMAGE,
+    floats(0, 0, 1e9, 1e9)[None],
+    ints(0),
+    attributes={"sampling_ratio": 0},
+    expected=None,
+)
 
 for axis in (9, -9, HIGH, LOW):
     add("47", "Softmax", X, attributes={"axis": axis})
@@ -287,8 +394,19 @@ add("48", "DequantizeLinear", U8[None], np.ones((1, 2), F32), attributes={"block
 add("48", "DequantizeLinear", U8[None], np.ones((1, 2), F32), attributes={"block_size": -2})
 add("48", "DequantizeLinear", U8[None], np.ones((1, 2), F32), attributes={"block_size": BIG}, expected=None)
 add("48", "MatMulInteger", U8[None], U8[:, None], np.ones(9, np.uint8))
-add("48", "QLinearMatMul", U8[None], np.float32(0), np.uint8(0), U8[:, None], np.float32(0), np.uint8(0), np.float32(0),
-    np.uint8(0), expected=None)
+add(
+    "48",
+    "QLinearMatMul",
+    U8[None],
+    np.float32(0),
+    np.uint8(0),
+    U8[:, None],
+    np.float32(0),
+    np.uint8(0),
+    np.float32(0),
+    np.uint8(0),
+    expected=None,
+)
 add("48", "DynamicQuantizeLinear", floats(np.nan, np.inf), outputs=3, expected=None)
 add("48", "DynamicQuantizeLinear", empty(0), outputs=3, expected=None)
 
@@ -298,7 +416,14 @@ add("49", "Max", floats(np.nan, 1), floats(0, np.nan), expected=floats(np.nan, n
 add("49", "Clip", floats(1, 5, 9), np.float32(7), np.float32(3), expected=floats(3, 3, 3))
 add("49", "Softmax", floats(-np.inf, -np.inf)[None], expected=None)
 add("49", "Softmax", floats(np.inf, 1)[None], expected=None)
-add("49", "LayerNormalization", np.ones((2, 4), F32), np.ones(4, F32), attributes={"epsilon": 0.0}, expected=None)
+add(
+    "49",
+    "LayerNormalization",
+    np.ones((2, 4), F32),
+    np.ones(4, F32),
+    attributes={"epsilon": 0.0},
+    expected=None,
+)
 add("49", "BatchNormalization", np.ones((1, 2, 3), F32), *[np.ones(5, F32)] * 4)
 add("49", "Log", floats(0, -1), expected=floats(-np.inf, np.nan))
 add("49", "Sqrt", floats(-1), expected=floats(np.nan))
@@ -311,27 +436,73 @@ for pattern in ("(a+)+$", "(a|a)*$", "(.*)*b", "(a*)*$", "((a?){20}){20}a"):
 for pattern in ("(", "[", "*", "a{999999999}", "(?P<x", "\\", "(" * 5000, "a{1000}{1000}{1000}"):
     add("50", "RegexFullMatch", np.array(["a"], object), attributes={"pattern": pattern}, expected=None)
 add("50", "StringSplit", LONG, attributes={"delimiter": "a"}, outputs=2, expected=None)
-add("50", "StringSplit", np.array(["a b"], object), attributes={"delimiter": "", "maxsplit": -5}, outputs=2, expected=None)
+add(
+    "50",
+    "StringSplit",
+    np.array(["a b"], object),
+    attributes={"delimiter": "", "maxsplit": -5},
+    outputs=2,
+    expected=None,
+)
 add("50", "StringConcat", np.array(["a"], object), np.array(["b", "c", "d"], object), expected=None)
 POOL = {"mode": "TF", "min_gram_length": 1, "max_gram_length": 1, "max_skip_count": 0, "ngram_counts": [0],
         "ngram_indexes": [0, 1], "pool_int64s": [1, 2]}
 add("50", "TfIdfVectorizer", ints(1, 2, 1), attributes=POOL, expected=floats(2, 1))
-for change in ({"ngram_counts": [99]}, {"ngram_counts": [-1]}, {"ngram_indexes": [0]}, {"ngram_indexes": [-1, 1]},
-               {"ngram_indexes": [0, 1 << 40]}, {"min_gram_length": -1}, {"max_gram_length": 1 << 40},
-               {"max_skip_count": 1 << 40}, {"mode": "NONSENSE"}, {"pool_int64s": []}, {"min_gram_length": 5},
-               {"weights": [1.0]}, {"ngram_counts": []}):
+for change in (
+    {"ngram_counts": [99]},
+    {"ngram_counts": [-1]},
+    {"ngram_indexes": [0]},
+    {"ngram_indexes": [-1, 1]},
+    {"ngram_indexes": [0, 1 << 40]},
+    {"min_gram_length": -1},
+    {"max_gram_length": 1 << 40},
+    {"max_skip_count": 1 << 40},
+    {"mode": "NONSENSE"},
+    {"pool_int64s": []},
+    {"min_gram_length": 5},
+    {"weights": [1.0]},
+    {"ngram_counts": []},
+):
     add("50", "TfIdfVectorizer", ints(1, 2, 1), attributes={**POOL, **change}, expected=None)
 
-for junk in (b"", b"no image", b"\x89PNG\r\n\x1a\n" + b"\0" * 30, b"BM" + b"\xff" * 60, b"P6 1000000000 1000000000 255\n"):
+for junk in (
+    b"",
+    b"no image",
+    b"\x89PNG\r\n\x1a\n" + b"\0" * 30,
+    b"BM" + b"\xff" * 60,
+    b"P6 1000000000 1000000000 255\n",
+):
     add("51", "ImageDecoder", np.frombuffer(junk, np.uint8), opset=20)
 add("51", "ImageDecoder", np.zeros(9, np.uint8), attributes={"pixel_format": "NONSENSE"}, opset=20)
 
-for equation in ("", "ij", "ij,jk", "ij,jk->", "ij,jk->zz", "i,j->ij", "...ij,jk->", "ij,jk->ik->", "i1,jk->ik", "ij,,jk", "->",
-                 "ii,jj->", "ij,jk->iik", "é,jk->k", "." * 100, "ij, jk -> ik", "a" * 3000 + ",jk->k"):
+for equation in (
+    "",
+    "ij",
+    "ij,jk",
+    "ij,jk->",
+    "ij,jk->zz",
+    "i,j->ij",
+    "...ij,jk->",
+    "ij,jk->ik->",
+    "i1,jk->ik",
+    "ij,,jk",
+    "->",
+    "ii,jj->",
+    "ij,jk->iik",
+    "é,jk->k",
+    "." * 100,
+    "ij, jk -> ik",
+    "a" * 3000 + ",jk->k",
+):
     add("52", "Einsum", X, X.T, attributes={"equation": equation}, expected=None)
 add("52", "Einsum", X, X, attributes={"equation": "ij,jk->ik"})
 letters = "abcdefghijklmnopqrstuvwxyz"
-add("52", "Einsum", *[np.ones(64, F32)] * 13, attributes={"equation": ",".join(letters[:13]) + "->" + letters[:13]})
+add(
+    "52",
+    "Einsum",
+    *[np.ones(64, F32)] * 13,
+    attributes={"equation": ",".join(letters[:13]) + "->" + letters[:13]},
+)
 
 add("53", "Add", X, np.ones((5, 4), F32))
 add("53", "Where", np.ones((2,), bool), X, np.ones((9,), F32))
@@ -354,8 +525,40 @@ for hidden in (0, -1, 5, 1 << 40):
 add("54", "LSTM", STEP, np.ones((1, 7, 4), F32), RECUR, attributes={"hidden_size": 2}, outputs=3)
 add("54", "LSTM", STEP, GATES, np.ones((1, 8, 9), F32), attributes={"hidden_size": 2}, outputs=3)
 add("54", "LSTM", STEP, GATES, RECUR, attributes={"hidden_size": 2, "direction": "NONSENSE"}, outputs=3)
-add("54", "LSTM", STEP, GATES, RECUR, attributes={"hidden_size": 2, "activations": ["Nonsense", "Tanh", "Tanh"]}, outputs=3)
-add("54", "GRU", STEP, np.ones((1, 6, 4), F32), np.ones((2, 6, 2), F32), attributes={"hidden_size": 2}, outputs=2)
-add("54", "RNN", STEP, np.ones((1, 2, 9), F32), np.ones((1, 2, 2), F32), attributes={"hidden_size": 2}, outputs=2)
-add("54", "RNN", np.ones((0, 2, 4), F32), np.ones((1, 2, 4), F32), np.ones((1, 2, 2), F32), attributes={"hidden_size": 2},
-    outputs=2, expected=None)
+add(
+    "54",
+    "LSTM",
+    STEP,
+    GATES,
+    RECUR,
+    attributes={"hidden_size": 2, "activations": ["Nonsense", "Tanh", "Tanh"]},
+    outputs=3,
+)
+add(
+    "54",
+    "GRU",
+    STEP,
+    np.ones((1, 6, 4), F32),
+    np.ones((2, 6, 2), F32),
+    attributes={"hidden_size": 2},
+    outputs=2,
+)
+add(
+    "54",
+    "RNN",
+    STEP,
+    np.ones((1, 2, 9), F32),
+    np.ones((1, 2, 2), F32),
+    attributes={"hidden_size": 2},
+    outputs=2,
+)
+add(
+    "54",
+    "RNN",
+    np.ones((0, 2, 4), F32),
+    np.ones((1, 2, 4), F32),
+    np.ones((1, 2, 2), F32),
+    attributes={"hidden_size": 2},
+    outputs=2,
+    expected=None,
+)

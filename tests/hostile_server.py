@@ -1,7 +1,8 @@
 """Runs hostile cases, each in a forked child under limits on memory, processor time and wall time.
 
-Reads a case's name per line, answers a line of JSON: how the child ended and what it said. A child that dies, hangs, runs
-out of memory or raises what is no typed error is told apart from one whose assertions fail.
+Reads a case's name per line, answers a line of JSON: how the child ended and what it said. A child that
+dies, hangs, runs out of memory or raises what is no typed error is told apart from one whose assertions
+fail.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ def confined(run: object, write: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
     resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    silence = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silence, 1)
+    os.dup2(silence, 2)
     try:
         run()  # type: ignore[operator]
         said = "ok"

@@ -1,4 +1,5 @@
-"""Small models for the tests of loading: a graph from nodes, and the row of facts each error is compared with."""
+"""Small models for the tests of loading: a graph from nodes, and the row of facts each error is compared
+with."""
 
 from __future__ import annotations
 
@@ -15,9 +16,16 @@ def tensor(name: str, shape: Any = (2, 3), element: int = TensorProto.FLOAT) -> 
     return helper.make_tensor_value_info(name, element, shape)
 
 
-def model(nodes: Iterable[onnx.NodeProto], inputs: Sequence[Any] | None = None, outputs: Sequence[Any] | None = None,
-          initializers: Iterable[onnx.TensorProto] = (), opsets: dict[str, int] | None = None, ir: int = 9,
-          functions: Iterable[onnx.FunctionProto] = (), **rest: Any) -> onnx.ModelProto:
+def model(
+    nodes: Iterable[onnx.NodeProto],
+    inputs: Sequence[Any] | None = None,
+    outputs: Sequence[Any] | None = None,
+    initializers: Iterable[onnx.TensorProto] = (),
+    opsets: dict[str, int] | None = None,
+    ir: int = 9,
+    functions: Iterable[onnx.FunctionProto] = (),
+    **rest: Any,
+) -> onnx.ModelProto:
     """A model with input `a: float[2, 3]` and output `c: float` unless said otherwise."""
     graph = helper.make_graph(list(nodes), "g", [tensor("a")] if inputs is None else inputs,
                               [tensor("c", None)] if outputs is None else outputs, list(initializers), **rest)

@@ -1,4 +1,5 @@
-"""Small graphs by hand, and an interpreter that runs a graph node by node through the operators' own definitions."""
+"""Small graphs by hand, and an interpreter that runs a graph node by node through the operators' own
+definitions."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from orthrus.ops.schema import newest_opset
 
 
 def evaluate(graph: Graph, feeds: dict[str, Any], outer: dict[Value, Any] | None = None) -> list[Any]:
-    """The graph's outputs for `feeds` by input name; bodies of If and Loop run through their definitions too."""
+    """The graph's outputs for `feeds` by input name; bodies of If and Loop run through their definitions
+    too."""
     values: dict[Value, Any] = dict(outer or {})
     values.update({v: v.const for v in graph.initializers.values()})
     for value in graph.inputs:
@@ -40,7 +42,8 @@ def _body(graph: Graph, values: dict[Value, Any]) -> Callable[..., list[Any]]:
 
 
 class Net:
-    """`net.Add(x, y)` adds a node and gives its output; arrays become initializers. `opset` is that of the model."""
+    """`net.Add(x, y)` adds a node and gives its output; arrays become initializers. `opset` is that of the
+    model."""
 
     def __init__(self, opset: int | None = None, outer: Graph | None = None) -> None:
         self.opset = opset or newest_opset("") or 1
@@ -70,7 +73,9 @@ class Net:
 
         version = self.opset if domain else defs.get_schema(name, self.opset, domain).since_version
         values = [v if v is None or isinstance(v, Value) else self.constant(v) for v in inputs]
-        made = Node(name, domain, version, find(domain, name, version), values, attrs, "", len(self.graph.nodes))
+        made = Node(
+            name, domain, version, find(domain, name, version), values, attrs, "", len(self.graph.nodes)
+        )
         made.outputs = [Value(self.graph.fresh(name.lower()), None, made) for _ in range(outputs)]
         self.graph.nodes.append(made)
         annotate(made, self.graph.info.opsets)

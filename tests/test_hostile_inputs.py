@@ -1,4 +1,5 @@
-"""No model and no feed may crash, hang, or take the machine's memory: a typed error or the right answer, case by case."""
+"""No model and no feed may crash, hang, or take the machine's memory: a typed error or the right answer,
+case by case."""
 
 from __future__ import annotations
 
@@ -26,8 +27,12 @@ def server() -> Iterator[Any]:
     here = os.path.dirname(os.path.abspath(__file__))
     paths = [here, *(p for p in sys.path if p)]
     process = subprocess.Popen(
-        [sys.executable, os.path.join(here, "hostile_server.py")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-        text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"})
+        [sys.executable, os.path.join(here, "hostile_server.py")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+    )
     assert process.stdout is not None and json.loads(process.stdout.readline()) == "ready"
     yield process
     assert process.stdin is not None

@@ -1,4 +1,5 @@
-"""A model that breaks a rule ends in onnxruntime's class and leading text: facts §5.7, rows 1 to 34, and what follows them."""
+"""A model that breaks a rule ends in onnxruntime's class and leading text: facts §5.7, rows 1 to 34, and
+what follows them."""
 
 from __future__ import annotations
 
@@ -8,14 +9,15 @@ from typing import Any
 
 import onnx
 import pytest
-from load_cases import model, nested_functions, node, relu, tensor, weight
 from onnx import TensorProto, helper
 
+from load_cases import model, nested_functions, node, relu, tensor, weight
 from orthrus import errors
 from orthrus.limits import Limits
 from orthrus.load import load
 
-IN = 'This is an invalid model. In Node, ("{0}", {1}, "{2}", -1) : ("a": tensor(float),) -> ("c": tensor(float),) , Error '
+IN = ('This is an invalid model. In Node, ("{0}", {1}, "{2}", -1) : ("a": tensor(float),) -> ("c": '
+      'tensor(float),) , Error ')
 OUT = [tensor("c", (2, 3))]
 
 
@@ -29,47 +31,113 @@ def declared_twice() -> onnx.ModelProto:
 
 
 ROWS: dict[int, tuple[type[Exception], str, Callable[[], onnx.ModelProto]]] = {
-    10: (errors.Fail, "Missing opset in the model. All ModelProtos MUST have at least one entry that specifies which version "
-         "of the ONNX OperatorSet is being imported.", lambda: changed(relu(), lambda m: m.ClearField("opset_import"))),
-    11: (errors.Fail, "Missing model IR version.", lambda: changed(relu(), lambda m: m.ClearField("ir_version"))),
-    12: (errors.Fail, "Unsupported model IR version: 99, max supported IR version: ",
-         lambda: changed(relu(), lambda m: setattr(m, "ir_version", 99))),
-    13: (errors.Fail, "ONNX Runtime only *guarantees* support for models stamped with official released onnx opset versions. "
-         "Opset 99 is under development and support for this is limited. The operator schemas and or other functionality "
-         "may change before next ONNX release and in this", lambda: model([node("Relu", ["a"], ["c"])], opsets={"": 99})),
-    16: (errors.InvalidGraph, IN.format("foo", "FooBar", "") + "No Op registered for FooBar with domain_version of 17",
-         lambda: model([node("FooBar", ["a"], ["c"], name="foo")], outputs=OUT)),
-    17: (errors.Fail, "Fatal error: my.dom:FooBar(-1) is not a registered function/op",
-         lambda: model([node("FooBar", ["a"], ["c"], name="foo", domain="my.dom")], opsets={"": 17, "my.dom": 1})),
-    18: (errors.InvalidGraph, IN.format("foo", "FooBar", "my.dom") + "No opset import for domain 'my.dom'",
-         lambda: model([node("FooBar", ["a"], ["c"], name="foo", domain="my.dom")], outputs=OUT)),
-    19: (errors.InvalidGraph, IN.format("ge", "Gelu", "") + "No Op registered for Gelu with domain_version of 17",
-         lambda: model([node("Gelu", ["a"], ["c"], name="ge")], outputs=OUT)),
-    21: (errors.InvalidGraph, "This is an invalid model. Type Error: Type 'tensor(int32)' of input parameter (a) of operator "
-         "(Conv) in node (cv) is invalid.",
-         lambda: model([node("Conv", ["a", "w"], ["c"], name="cv")],
-                       [tensor("a", (1, 1, 4, 4), 6), tensor("w", (1, 1, 2, 2), 6)], [tensor("c", None, 6)])),
-    22: (errors.Fail, "Type Error: Type parameter (T) of Optype (Add) bound to different types (tensor(int32) and "
-         "tensor(float) in node (ad).",
-         lambda: model([node("Add", ["a", "b"], ["c"], name="ad")], [tensor("a", (2,), 6), tensor("b", (2,))])),
-    23: (errors.Fail, "Type Error: Type (tensor(int64)) of output arg (c) of node (ad) does not match expected type "
-         "(tensor(float)).",
-         lambda: model([node("Add", ["a", "a"], ["c"], name="ad")], outputs=[tensor("c", (2, 3), 7)])),
-    25: (errors.InvalidArgument, "Invalid model. Node input 'zz' is not a graph input, initializer, or output of a previous "
-         "node.", lambda: model([node("Add", ["a", "zz"], ["c"], name="ad")])),
-    26: (errors.Fail, "This is an invalid model. Graph output (q) does not exist in the graph.",
-         lambda: model([node("Relu", ["a"], ["c"])], outputs=[tensor("q")])),
+    10: (
+        errors.Fail,
+        "Missing opset in the model. All ModelProtos MUST have at least one entry that specifies which "
+        "version "
+        "of the ONNX OperatorSet is being imported.",
+        lambda: changed(relu(), lambda m: m.ClearField("opset_import")),
+    ),
+    11: (
+        errors.Fail,
+        "Missing model IR version.",
+        lambda: changed(relu(), lambda m: m.ClearField("ir_version")),
+    ),
+    12: (
+        errors.Fail,
+        "Unsupported model IR version: 99, max supported IR version: ",
+        lambda: changed(relu(), lambda m: setattr(m, "ir_version", 99)),
+    ),
+    13: (
+        errors.Fail,
+        "ONNX Runtime only *guarantees* support for models stamped with official released onnx opset "
+        "versions. "
+        "Opset 99 is under development and support for this is limited. The operator schemas and or other "
+        "functionality "
+        "may change before next ONNX release and in this",
+        lambda: model([node("Relu", ["a"], ["c"])], opsets={"": 99}),
+    ),
+    16: (
+        errors.InvalidGraph,
+        IN.format("foo", "FooBar", "") + "No Op registered for FooBar with domain_version of 17",
+        lambda: model([node("FooBar", ["a"], ["c"], name="foo")], outputs=OUT),
+    ),
+    17: (
+        errors.Fail,
+        "Fatal error: my.dom:FooBar(-1) is not a registered function/op",
+        lambda: model(
+            [node("FooBar", ["a"], ["c"], name="foo", domain="my.dom")], opsets={"": 17, "my.dom": 1}
+        ),
+    ),
+    18: (
+        errors.InvalidGraph,
+        IN.format("foo", "FooBar", "my.dom") + "No opset import for domain 'my.dom'",
+        lambda: model([node("FooBar", ["a"], ["c"], name="foo", domain="my.dom")], outputs=OUT),
+    ),
+    19: (
+        errors.InvalidGraph,
+        IN.format("ge", "Gelu", "") + "No Op registered for Gelu with domain_version of 17",
+        lambda: model([node("Gelu", ["a"], ["c"], name="ge")], outputs=OUT),
+    ),
+    21: (
+        errors.InvalidGraph,
+        "This is an invalid model. Type Error: Type 'tensor(int32)' of input parameter (a) of operator "
+        "(Conv) in node (cv) is invalid.",
+        lambda: model(
+            [node("Conv", ["a", "w"], ["c"], name="cv")],
+            [tensor("a", (1, 1, 4, 4), 6), tensor("w", (1, 1, 2, 2), 6)],
+            [tensor("c", None, 6)],
+        ),
+    ),
+    22: (
+        errors.Fail,
+        "Type Error: Type parameter (T) of Optype (Add) bound to different types (tensor(int32) and "
+        "tensor(float) in node (ad).",
+        lambda: model([node("Add", ["a", "b"], ["c"], name="ad")], [tensor("a", (2,), 6), tensor("b", (2,))]),
+    ),
+    23: (
+        errors.Fail,
+        "Type Error: Type (tensor(int64)) of output arg (c) of node (ad) does not match expected type "
+        "(tensor(float)).",
+        lambda: model([node("Add", ["a", "a"], ["c"], name="ad")], outputs=[tensor("c", (2, 3), 7)]),
+    ),
+    25: (
+        errors.InvalidArgument,
+        "Invalid model. Node input 'zz' is not a graph input, initializer, or output of a previous node.",
+        lambda: model([node("Add", ["a", "zz"], ["c"], name="ad")]),
+    ),
+    26: (
+        errors.Fail,
+        "This is an invalid model. Graph output (q) does not exist in the graph.",
+        lambda: model([node("Relu", ["a"], ["c"])], outputs=[tensor("q")]),
+    ),
     27: (errors.Fail, "This is an invalid model. Error: Duplicate definition of name (c).", declared_twice),
-    28: (errors.Fail, "This is an invalid model. Error: the graph is not acyclic.",
-         lambda: model([node("Add", ["a", "d"], ["c"]), node("Relu", ["c"], ["d"])])),
-    29: (errors.InvalidGraph, IN.format("ad", "Add", "") + "Node(ad) with schema(::Add:14) has input size 1 not in range "
-         "[min=2, max=2].", lambda: model([node("Add", ["a"], ["c"], name="ad")], outputs=OUT)),
-    30: (errors.InvalidGraph, IN.format("ad", "Relu", "") + "Unrecognized attribute: foo for operator Relu",
-         lambda: model([node("Relu", ["a"], ["c"], name="ad", foo=1)], outputs=OUT)),
-    31: (errors.InvalidGraph, IN.format("ad", "Cast", "") + "Required attribute 'to' is missing.",
-         lambda: model([node("Cast", ["a"], ["c"], name="ad")], outputs=OUT)),
-    32: (errors.Fail, "Node (mm) Op (MatMul) [ShapeInferenceError] Incompatible dimensions for matrix multiplication",
-         lambda: model([node("MatMul", ["a", "b"], ["c"], name="mm")], [tensor("a"), tensor("b", (4, 5))])),
+    28: (
+        errors.Fail,
+        "This is an invalid model. Error: the graph is not acyclic.",
+        lambda: model([node("Add", ["a", "d"], ["c"]), node("Relu", ["c"], ["d"])]),
+    ),
+    29: (
+        errors.InvalidGraph,
+        IN.format("ad", "Add", "") + "Node(ad) with schema(::Add:14) has input size 1 not in range "
+        "[min=2, max=2].",
+        lambda: model([node("Add", ["a"], ["c"], name="ad")], outputs=OUT),
+    ),
+    30: (
+        errors.InvalidGraph,
+        IN.format("ad", "Relu", "") + "Unrecognized attribute: foo for operator Relu",
+        lambda: model([node("Relu", ["a"], ["c"], name="ad", foo=1)], outputs=OUT),
+    ),
+    31: (
+        errors.InvalidGraph,
+        IN.format("ad", "Cast", "") + "Required attribute 'to' is missing.",
+        lambda: model([node("Cast", ["a"], ["c"], name="ad")], outputs=OUT),
+    ),
+    32: (
+        errors.Fail,
+        "Node (mm) Op (MatMul) [ShapeInferenceError] Incompatible dimensions for matrix multiplication",
+        lambda: model([node("MatMul", ["a", "b"], ["c"], name="mm")], [tensor("a"), tensor("b", (4, 5))]),
+    ),
 }
 
 
@@ -80,7 +148,7 @@ def test_row_of_facts(row: int) -> None:
         load(make().SerializeToString())
     assert type(caught.value) is kind
     assert caught.value.text.startswith(text)  # type: ignore[attr-defined]
-    assert str(caught.value).startswith(f"[ONNXRuntimeError] : {kind.code} : {kind.status} : {text}")  # type: ignore
+    assert str(caught.value).startswith(f"[ONNXRuntimeError] : {kind.code} : {kind.status} : {text}")
 
 
 def test_missing_file_row_1(tmp_path: Any) -> None:
@@ -96,7 +164,9 @@ def test_directory_row_3(tmp_path: Any) -> None:
     assert caught.value.text == f"Load model from {tmp_path} failed:Protobuf parsing failed."
 
 
-@pytest.mark.parametrize("source", [bytearray(b"x"), 3, None, ["x"]], ids=["bytearray", "int", "None", "list"])
+@pytest.mark.parametrize(
+    "source", [bytearray(b"x"), 3, None, ["x"]], ids=["bytearray", "int", "None", "list"]
+)
 def test_source_of_another_kind_rows_4_and_5(source: Any) -> None:
     with pytest.raises(TypeError, match="Unable to load from type"):
         load(source)
@@ -135,7 +205,10 @@ def test_wrong_declared_shape_row_24_is_a_warning() -> None:
     made = load(model([node("Relu", ["a"], ["c"])], outputs=[tensor("c", (7, 7))]).SerializeToString())
     assert any("c is declared" in w for w in made.info.warnings)
     with pytest.raises(errors.Fail):
-        load(model([node("Relu", ["a"], ["c"])], outputs=[tensor("c", (7, 7))]).SerializeToString(), strict=True)
+        load(
+            model([node("Relu", ["a"], ["c"])], outputs=[tensor("c", (7, 7))]).SerializeToString(),
+            strict=True,
+        )
 
 
 def test_impossible_reshape_row_33_is_a_warning() -> None:
@@ -157,45 +230,120 @@ def test_missing_external_data_row_34(tmp_path: Any) -> None:
 
 
 MORE: dict[str, tuple[type[Exception], str, Callable[[], onnx.ModelProto]]] = {
-    "too many outputs": (errors.InvalidGraph, "output size 2 not in range", lambda: model([node("Relu", ["a"], ["c", "d"])])),
-    "required input left out": (errors.InvalidGraph, "input 0 is marked single but has an empty string in the graph",
-                                lambda: model([node("Add", ["", "a"], ["c"])])),
-    "attribute of another kind": (errors.InvalidGraph,
-                                  "Mismatched attribute type in ' : axis'. Expected: 'INT', actual: 'FLOAT'",
-                                  lambda: model([node("Softmax", ["a"], ["c"], axis=1.0)])),
-    "attribute twice": (errors.InvalidGraph, "Attribute 'axis' appeared multiple times.", lambda: changed(
-        model([node("Softmax", ["a"], ["c"], axis=1)]),
-        lambda m: m.graph.node[0].attribute.append(helper.make_attribute("axis", 1)))),
-    "deprecated operator": (errors.InvalidGraph, "Op registered for Upsample is deprecated in domain_version of 17",
-                            lambda: model([node("Upsample", ["a", "a"], ["c"])])),
-    "no operator name": (errors.InvalidGraph, "Field 'op_type' of 'node' is required to be non-empty.",
-                         lambda: model([node("", ["a"], ["c"])])),
-    "opset 0": (errors.InvalidGraph, "No Op registered for Relu with domain_version of 0",
-                lambda: model([node("Relu", ["a"], ["c"])], opsets={"": 0})),
-    "opset -1": (errors.InvalidGraph, "No Op registered for Relu with domain_version of -1",
-                 lambda: model([node("Relu", ["a"], ["c"])], opsets={"": -1})),
-    "input without a type": (errors.Fail, "Model input (a) does not have type information.",
-                             lambda: changed(relu(), lambda m: m.graph.input[0].ClearField("type"))),
-    "input twice": (errors.Fail, "Error: Duplicate definition-site for (a).",
-                    lambda: changed(relu(), lambda m: m.graph.input.append(m.graph.input[0]))),
-    "initializer made by a node": (errors.Fail, "Duplicate definition of name (w).", lambda: model(
-        [node("Add", ["a", "w"], ["c"]), node("Relu", ["a"], ["w"])], initializers=[weight()])),
-    "initializer of another type": (errors.Fail, "Type Error: Data in initializer 'w' has element type tensor(float) but usage "
-                                    "of initializer in graph expects tensor(int64)", lambda: model(
-                                        [node("Add", ["a", "w"], ["c"])], [tensor("a"), tensor("w", (2, 3), 7)],
-                                        initializers=[weight()])),
-    "initializer of another shape": (errors.Fail, "Type Error: Shape of initializer w does not match. {2,4} != {2,3}",
-                                     lambda: model([node("Add", ["a", "w"], ["c"])], [tensor("a"), tensor("w", (2, 4))],
-                                                   initializers=[weight()])),
-    "recursive function": (errors.InvalidGraph, "Model local function definitions must not be recursive", lambda: model(
-        [node("F", ["a"], ["c"], domain="f")], opsets={"": 17, "f": 1}, functions=[helper.make_function(
-            "f", "F", ["x"], ["y"], [node("F", ["x"], ["y"], domain="f")], [helper.make_opsetid("f", 1)])])),
-    "functions that explode": (errors.Fail, "the model's functions expand to too many nodes", lambda: nested_functions(25)),
-    "branches of different types": (errors.Fail, "Op (If)", lambda: model(
-        [node("If", ["k"], ["c"],
-              then_branch=helper.make_graph([node("Relu", ["a"], ["t"])], "t", [], [tensor("t", None)]),
-              else_branch=helper.make_graph([node("Cast", ["a"], ["e"], to=7)], "e", [], [tensor("e", None, 7)]))],
-        [tensor("a"), tensor("k", (), TensorProto.BOOL)])),
+    "too many outputs": (
+        errors.InvalidGraph,
+        "output size 2 not in range",
+        lambda: model([node("Relu", ["a"], ["c", "d"])]),
+    ),
+    "required input left out": (
+        errors.InvalidGraph,
+        "input 0 is marked single but has an empty string in the graph",
+        lambda: model([node("Add", ["", "a"], ["c"])]),
+    ),
+    "attribute of another kind": (
+        errors.InvalidGraph,
+        "Mismatched attribute type in ' : axis'. Expected: 'INT', actual: 'FLOAT'",
+        lambda: model([node("Softmax", ["a"], ["c"], axis=1.0)]),
+    ),
+    "attribute twice": (
+        errors.InvalidGraph,
+        "Attribute 'axis' appeared multiple times.",
+        lambda: changed(
+            model([node("Softmax", ["a"], ["c"], axis=1)]),
+            lambda m: m.graph.node[0].attribute.append(helper.make_attribute("axis", 1)),
+        ),
+    ),
+    "deprecated operator": (
+        errors.InvalidGraph,
+        "Op registered for Upsample is deprecated in domain_version of 17",
+        lambda: model([node("Upsample", ["a", "a"], ["c"])]),
+    ),
+    "no operator name": (
+        errors.InvalidGraph,
+        "Field 'op_type' of 'node' is required to be non-empty.",
+        lambda: model([node("", ["a"], ["c"])]),
+    ),
+    "opset 0": (
+        errors.InvalidGraph,
+        "No Op registered for Relu with domain_version of 0",
+        lambda: model([node("Relu", ["a"], ["c"])], opsets={"": 0}),
+    ),
+    "opset -1": (
+        errors.InvalidGraph,
+        "No Op registered for Relu with domain_version of -1",
+        lambda: model([node("Relu", ["a"], ["c"])], opsets={"": -1}),
+    ),
+    "input without a type": (
+        errors.Fail,
+        "Model input (a) does not have type information.",
+        lambda: changed(relu(), lambda m: m.graph.input[0].ClearField("type")),
+    ),
+    "input twice": (
+        errors.Fail,
+        "Error: Duplicate definition-site for (a).",
+        lambda: changed(relu(), lambda m: m.graph.input.append(m.graph.input[0])),
+    ),
+    "initializer made by a node": (
+        errors.Fail,
+        "Duplicate definition of name (w).",
+        lambda: model([node("Add", ["a", "w"], ["c"]), node("Relu", ["a"], ["w"])], initializers=[weight()]),
+    ),
+    "initializer of another type": (
+        errors.Fail,
+        "Type Error: Data in initializer 'w' has element type tensor(float) but usage "
+        "of initializer in graph expects tensor(int64)",
+        lambda: model(
+            [node("Add", ["a", "w"], ["c"])], [tensor("a"), tensor("w", (2, 3), 7)], initializers=[weight()]
+        ),
+    ),
+    "initializer of another shape": (
+        errors.Fail,
+        "Type Error: Shape of initializer w does not match. {2,4} != {2,3}",
+        lambda: model(
+            [node("Add", ["a", "w"], ["c"])], [tensor("a"), tensor("w", (2, 4))], initializers=[weight()]
+        ),
+    ),
+    "recursive function": (
+        errors.InvalidGraph,
+        "Model local function definitions must not be recursive",
+        lambda: model(
+            [node("F", ["a"], ["c"], domain="f")],
+            opsets={"": 17, "f": 1},
+            functions=[
+                helper.make_function(
+                    "f",
+                    "F",
+                    ["x"],
+                    ["y"],
+                    [node("F", ["x"], ["y"], domain="f")],
+                    [helper.make_opsetid("f", 1)],
+                )
+            ],
+        ),
+    ),
+    "functions that explode": (
+        errors.Fail,
+        "the model's functions expand to too many nodes",
+        lambda: nested_functions(25),
+    ),
+    "branches of different types": (
+        errors.Fail,
+        "Op (If)",
+        lambda: model(
+            [
+                node(
+                    "If",
+                    ["k"],
+                    ["c"],
+                    then_branch=helper.make_graph([node("Relu", ["a"], ["t"])], "t", [], [tensor("t", None)]),
+                    else_branch=helper.make_graph(
+                        [node("Cast", ["a"], ["e"], to=7)], "e", [], [tensor("e", None, 7)]
+                    ),
+                )
+            ],
+            [tensor("a"), tensor("k", (), TensorProto.BOOL)],
+        ),
+    ),
 }
 
 

@@ -1,4 +1,5 @@
-"""Tensor data outside the model file: what is read, and every way out of the model's folder that is refused."""
+"""Tensor data outside the model file: what is read, and every way out of the model's folder that is refused.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +10,9 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from load_cases import model, node, tensor
 from onnx import TensorProto, helper
 
+from load_cases import model, node, tensor
 from orthrus import errors
 from orthrus.load import load, save
 
@@ -92,9 +93,16 @@ ATTACKS: dict[str, Callable[[pathlib.Path], TensorProto]] = {
     "device": lambda f: outside("/dev/zero"),
     "linked file": lambda f: (os.symlink(f.parent / "secret.bin", f / "link.bin"), outside("link.bin"))[1],
     "linked parent": lambda f: (os.symlink(f.parent, f / "up"), outside("up/secret.bin"))[1],
-    "link to a link": lambda f: (os.symlink(f / "l2", f / "l1"), os.symlink(f.parent / "secret.bin", f / "l2"),
-                                 outside("l1"))[2],
-    "link in a circle": lambda f: (os.symlink(f / "l2", f / "l1"), os.symlink(f / "l1", f / "l2"), outside("l1"))[2],
+    "link to a link": lambda f: (
+        os.symlink(f / "l2", f / "l1"),
+        os.symlink(f.parent / "secret.bin", f / "l2"),
+        outside("l1"),
+    )[2],
+    "link in a circle": lambda f: (
+        os.symlink(f / "l2", f / "l1"),
+        os.symlink(f / "l1", f / "l2"),
+        outside("l1"),
+    )[2],
     "hard link": lambda f: (os.link(f.parent / "secret.bin", f / "hard.bin"), outside("hard.bin"))[1],
     "pipe": lambda f: (os.mkfifo(f / "pipe"), outside("pipe"))[1],
     "negative offset": lambda f: outside("w.bin", offset="-4"),
@@ -160,7 +168,8 @@ def test_bytes_need_a_folder(folder: pathlib.Path) -> None:
 
 
 def test_a_cache_of_links_as_hugging_face_keeps_it(tmp_path: pathlib.Path) -> None:
-    """`snapshots/x/model.onnx` and its data are links into `blobs`; nothing else outside the folder may be linked to."""
+    """`snapshots/x/model.onnx` and its data are links into `blobs`; nothing else outside the folder may be
+    linked to."""
     blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshots" / "x"
     blobs.mkdir()
     snapshot.mkdir(parents=True)

@@ -1,4 +1,5 @@
-"""What load makes of a model: values, versions, attributes, bodies, functions, every element type; and save brings it back."""
+"""What load makes of a model: values, versions, attributes, bodies, functions, every element type; and save
+brings it back."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from load_cases import model, nested_functions, node, relu, tensor, weight
 from onnx import TensorProto, helper, numpy_helper
 
+from load_cases import model, nested_functions, node, relu, tensor, weight
 from orthrus import errors
 from orthrus.ir import ElementType, Graph, SparseArray, TensorType, verify
 from orthrus.limits import Limits
@@ -60,7 +61,13 @@ def test_given_initializers_replace_and_define() -> None:
 def test_opset_imports_in_any_order_and_spelling() -> None:
     made = relu()
     del made.opset_import[:]
-    for domain, version in (("org.pytorch.aten", 1), ("com.microsoft.nchwc", 1), ("ai.onnx", 13), ("", 13), ("x", 9)):
+    for domain, version in (
+        ("org.pytorch.aten", 1),
+        ("com.microsoft.nchwc", 1),
+        ("ai.onnx", 13),
+        ("", 13),
+        ("x", 9),
+    ):
         made.opset_import.add(domain=domain, version=version)
     graph = loaded(made)
     assert graph.nodes[0].version == 13 and graph.info.opsets[""] == 13
@@ -101,10 +108,15 @@ def test_constant_nodes_become_initializers() -> None:
     sparse = onnx.SparseTensorProto(dims=[2, 3])
     sparse.values.CopyFrom(helper.make_tensor("v", 1, [2], [5.0, 6.0]))
     sparse.indices.CopyFrom(helper.make_tensor("i", 7, [2, 2], [0, 1, 1, 2]))
-    nodes = [node("Constant", [], ["t"], value=weight()), node("Constant", [], ["f"], value_float=1.5),
-             node("Constant", [], ["i"], value_ints=[1, 2]), node("Constant", [], ["s"], value_string="x"),
-             node("Constant", [], ["z"], value_strings=["x", "y"]), node("Constant", [], ["p"], sparse_value=sparse),
-             node("Add", ["a", "t"], ["c"])]
+    nodes = [
+        node("Constant", [], ["t"], value=weight()),
+        node("Constant", [], ["f"], value_float=1.5),
+        node("Constant", [], ["i"], value_ints=[1, 2]),
+        node("Constant", [], ["s"], value_string="x"),
+        node("Constant", [], ["z"], value_strings=["x", "y"]),
+        node("Constant", [], ["p"], sparse_value=sparse),
+        node("Add", ["a", "t"], ["c"]),
+    ]
     graph = loaded(model(nodes))
     assert [n.op_type for n in graph.nodes] == ["Add"]
     const = {name: v.const for name, v in graph.initializers.items()}
@@ -115,8 +127,12 @@ def test_constant_nodes_become_initializers() -> None:
 
 def test_bodies_read_outer_values() -> None:
     branch = helper.make_graph([node("Relu", ["h"], ["t"])], "b", [], [tensor("t", None)])
-    graph = loaded(model([node("If", ["k"], ["c"], then_branch=branch, else_branch=branch), node("Neg", ["a"], ["h"])],
-                         [tensor("a"), tensor("k", (), BOOL)]))
+    graph = loaded(
+        model(
+            [node("If", ["k"], ["c"], then_branch=branch, else_branch=branch), node("Neg", ["a"], ["h"])],
+            [tensor("a"), tensor("k", (), BOOL)],
+        )
+    )
     neg, decision = graph.nodes
     assert (neg.op_type, decision.op_type) == ("Neg", "If")
     body = decision.attrs["then_branch"]
@@ -127,10 +143,14 @@ def test_bodies_read_outer_values() -> None:
 def test_a_cycle_through_a_body() -> None:
     branch = helper.make_graph([node("Relu", ["c"], ["t"])], "b", [], [tensor("t", None)])
     with pytest.raises(errors.Fail, match="the graph is not acyclic"):
-        load(model([node("If", ["k"], ["c"], then_branch=branch, else_branch=branch)], [tensor("k", (), BOOL)]))
+        load(
+            model([node("If", ["k"], ["c"], then_branch=branch, else_branch=branch)], [tensor("k", (), BOOL)])
+        )
 
 
-def function(name: str, nodes: list[Any], inputs: list[str], outputs: list[str], **rest: Any) -> onnx.FunctionProto:
+def function(
+    name: str, nodes: list[Any], inputs: list[str], outputs: list[str], **rest: Any
+) -> onnx.FunctionProto:
     return helper.make_function("f", name, inputs, outputs, nodes, IMPORTS, **rest)
 
 
@@ -164,7 +184,9 @@ def test_an_attribute_reference_without_a_value_is_left_out() -> None:
 
 def test_a_function_in_a_body_and_a_body_in_a_function() -> None:
     branch = helper.make_graph([node("G", ["x"], ["t"], domain="f")], "b", [], [tensor("t", None)])
-    choose = function("F", [node("If", ["k"], ["y"], then_branch=branch, else_branch=branch)], ["k", "x"], ["y"])
+    choose = function(
+        "F", [node("If", ["k"], ["y"], then_branch=branch, else_branch=branch)], ["k", "x"], ["y"]
+    )
     twice = function("G", [node("Relu", ["x"], ["h"]), node("Neg", ["h"], ["y"])], ["x"], ["y"])
     graph = loaded(with_functions([node("F", ["k", "a"], ["c"], domain="f")], choose, twice,
                                   inputs=[tensor("a"), tensor("k", (), BOOL)]))
@@ -203,7 +225,9 @@ def test_functions_with_their_own_opset() -> None:
 
 def test_a_chain_of_thousands_of_functions() -> None:
     functions = [function("F0", [node("Relu", ["x"], ["y"])], ["x"], ["y"])]
-    functions += [function(f"F{i}", [node(f"F{i - 1}", ["x"], ["y"], domain="f")], ["x"], ["y"]) for i in range(1, 3000)]
+    functions += [
+        function(f"F{i}", [node(f"F{i - 1}", ["x"], ["y"], domain="f")], ["x"], ["y"]) for i in range(1, 3000)
+    ]
     assert len(loaded(with_functions([node("F2999", ["a"], ["c"], domain="f")], *functions)).nodes) == 1
 
 
@@ -248,7 +272,9 @@ def test_deep_bodies_are_limited() -> None:
     for _ in range(10):
         inner = helper.make_graph([node("If", ["k"], ["t"], then_branch=inner, else_branch=inner)], "b", [],
                                   [tensor("t", None)])
-    made = model([node("If", ["k"], ["c"], then_branch=inner, else_branch=inner)], [tensor("a"), tensor("k", (), BOOL)])
+    made = model(
+        [node("If", ["k"], ["c"], then_branch=inner, else_branch=inner)], [tensor("a"), tensor("k", (), BOOL)]
+    )
     with pytest.raises(errors.Fail, match="nests graphs too deeply"):
         load(made, limits=Limits(max_depth=5))
 
@@ -279,34 +305,69 @@ def test_every_element_type_as_raw_data(element: ElementType, count: int) -> Non
     assert to_model_proto(found).graph.initializer[0].raw_data == proto.raw_data
 
 
-TYPED = [(e, v) for e, v in [
-    (1, [1.5, -2.0, 3.0]), (2, [1, 2, 255]), (3, [-1, 2, -128]), (4, [1, 65535, 3]), (5, [-5, 6, 7]), (6, [1, -2, 3]),
-    (7, [1 << 62, -1, 0]), (8, ["a", "b", "ü"]), (9, [True, False, True]), (10, [1.5, -2.0, 3.0]), (11, [1.5, -2.0, 1e300]),
-    (12, [1, 2, (1 << 32) - 1]), (13, [1, 2, (1 << 64) - 1]), (14, [1 + 2j, 0, -1j]), (15, [1 + 2j, 0, -1j]),
-    (16, [1.5, -2.0, 3.0]), (17, [1.5, -2.0, 3.0]), (18, [1.5, -2.0, 3.0]), (19, [1.5, -2.0, 3.0]), (20, [1.5, -2.0, 3.0]),
-    (21, [1, 15, 3]), (22, [-8, 7, 1]), (23, [1.5, -2.0, 3.0]), (25, [1, 3, 0]), (26, [-2, 1, 0])]]
+TYPED = [
+    (e, v)
+    for e, v in [
+        (1, [1.5, -2.0, 3.0]),
+        (2, [1, 2, 255]),
+        (3, [-1, 2, -128]),
+        (4, [1, 65535, 3]),
+        (5, [-5, 6, 7]),
+        (6, [1, -2, 3]),
+        (7, [1 << 62, -1, 0]),
+        (8, ["a", "b", "ü"]),
+        (9, [True, False, True]),
+        (10, [1.5, -2.0, 3.0]),
+        (11, [1.5, -2.0, 1e300]),
+        (12, [1, 2, (1 << 32) - 1]),
+        (13, [1, 2, (1 << 64) - 1]),
+        (14, [1 + 2j, 0, -1j]),
+        (15, [1 + 2j, 0, -1j]),
+        (16, [1.5, -2.0, 3.0]),
+        (17, [1.5, -2.0, 3.0]),
+        (18, [1.5, -2.0, 3.0]),
+        (19, [1.5, -2.0, 3.0]),
+        (20, [1.5, -2.0, 3.0]),
+        (21, [1, 15, 3]),
+        (22, [-8, 7, 1]),
+        (23, [1.5, -2.0, 3.0]),
+        (25, [1, 3, 0]),
+        (26, [-2, 1, 0]),
+    ]
+]
 
 
 @pytest.mark.parametrize(("element", "values"), TYPED, ids=[ElementType(e).text for e, _ in TYPED])
 def test_every_element_type_in_typed_fields(element: int, values: list[Any]) -> None:
     proto = helper.make_tensor("w", element, [3], values)
     assert not proto.HasField("raw_data")
-    found = loaded(model([], outputs=[tensor("w", (3,), element)], initializers=[proto])).initializers["w"].const
+    found = (
+        loaded(model([], outputs=[tensor("w", (3,), element)], initializers=[proto])).initializers["w"].const
+    )
     expected = numpy_helper.to_array(proto)
     assert found.dtype == ElementType(element).numpy
     assert found.tolist() == expected.tolist()
 
 
 BAD_TENSORS: dict[str, dict[str, Any]] = {
-    "raw too short": {"raw_data": b"123"}, "raw too long": {"raw_data": b"\0" * 28}, "no data": {},
-    "typed too long": {"float_data": [0.0] * 7}, "typed too short": {"float_data": [0.0] * 5},
-    "both": {"raw_data": b"\0" * 24, "float_data": [0.0] * 6}, "wrong field": {"int32_data": [0] * 6},
-    "negative": {"raw_data": b"\0" * 24, "dims": [-2, -3]}, "overflow": {"dims": [1 << 40, 1 << 40]},
-    "over the budget": {"dims": [1 << 50]}, "undefined type": {"raw_data": b"\0" * 24, "data_type": 0},
-    "unknown type": {"raw_data": b"\0" * 24, "data_type": 99}, "strings in raw": {"raw_data": b"\0" * 24, "data_type": 8},
+    "raw too short": {"raw_data": b"123"},
+    "raw too long": {"raw_data": b"\0" * 28},
+    "no data": {},
+    "typed too long": {"float_data": [0.0] * 7},
+    "typed too short": {"float_data": [0.0] * 5},
+    "both": {"raw_data": b"\0" * 24, "float_data": [0.0] * 6},
+    "wrong field": {"int32_data": [0] * 6},
+    "negative": {"raw_data": b"\0" * 24, "dims": [-2, -3]},
+    "overflow": {"dims": [1 << 40, 1 << 40]},
+    "over the budget": {"dims": [1 << 50]},
+    "undefined type": {"raw_data": b"\0" * 24, "data_type": 0},
+    "unknown type": {"raw_data": b"\0" * 24, "data_type": 99},
+    "strings in raw": {"raw_data": b"\0" * 24, "data_type": 8},
     "segment": {"raw_data": b"\0" * 24, "segment": TensorProto.Segment(begin=0, end=1)},
-    "external entries": {"raw_data": b"\0" * 24,
-                         "external_data": [onnx.StringStringEntryProto(key="location", value="x")]},
+    "external entries": {
+        "raw_data": b"\0" * 24,
+        "external_data": [onnx.StringStringEntryProto(key="location", value="x")],
+    },
 }
 
 
@@ -335,10 +396,22 @@ def test_sparse_initializers_are_made_dense() -> None:
         np.testing.assert_array_equal(const, [[0, 7, 0], [0, 0, 8]])
 
 
-@pytest.mark.parametrize(("indices", "dims"), [
-    ([1, 6], [2, 3]), ([-1, 2], [2, 3]), ([5, 1], [2, 3]), ([1, 1], [2, 3]), ([[0, 1], [2, 0]], [2, 3]),
-    ([[0, 1, 0], [1, 2, 0]], [2, 3]), ([1], [2, 3]), ([1, 2], [-2, 3]), ([1, 2], []), ([1, 2], [1 << 40, 1 << 40]),
-    ([1, 2], [1 << 30, 1 << 15])])
+@pytest.mark.parametrize(
+    ("indices", "dims"),
+    [
+        ([1, 6], [2, 3]),
+        ([-1, 2], [2, 3]),
+        ([5, 1], [2, 3]),
+        ([1, 1], [2, 3]),
+        ([[0, 1], [2, 0]], [2, 3]),
+        ([[0, 1, 0], [1, 2, 0]], [2, 3]),
+        ([1], [2, 3]),
+        ([1, 2], [-2, 3]),
+        ([1, 2], []),
+        ([1, 2], [1 << 40, 1 << 40]),
+        ([1, 2], [1 << 30, 1 << 15]),
+    ],
+)
 def test_bad_sparse_initializers(indices: Any, dims: list[int]) -> None:
     with pytest.raises(errors.Fail):
         load(sparse_model([7.0, 8.0], indices, dims))
@@ -348,9 +421,14 @@ def test_operators_without_a_definition_run_by_their_function_body(monkeypatch: 
     from orthrus.load import build
 
     real = build.find
-    monkeypatch.setattr(build, "find", lambda d, n, v: None if n in ("LayerNormalization", "Celu") else real(d, n, v))
-    made = model([node("LayerNormalization", ["a", "s"], ["b"], name="ln"), node("Celu", ["b"], ["c"], alpha=2.0)],
-                 [tensor("a"), tensor("s", (3,))], opsets={"": 20})
+    monkeypatch.setattr(
+        build, "find", lambda d, n, v: None if n in ("LayerNormalization", "Celu") else real(d, n, v)
+    )
+    made = model(
+        [node("LayerNormalization", ["a", "s"], ["b"], name="ln"), node("Celu", ["b"], ["c"], alpha=2.0)],
+        [tensor("a"), tensor("s", (3,))],
+        opsets={"": 20},
+    )
     graph = loaded(made)
     assert "LayerNormalization" not in [n.op_type for n in graph.nodes] and len(graph.nodes) > 10
     assert all(v.type is not None for n in graph.nodes for v in n.outputs if v is not None)
@@ -378,10 +456,24 @@ def structure(graph: Graph) -> Any:
             return attribute(value.values), attribute(value.indices), value.shape
         return value
 
-    return ([(v.name, v.type) for v in graph.inputs], [(v.name, v.type) for v in graph.outputs],
-            {n: attribute(v.const) for n, v in graph.initializers.items()},
-            [(n.op_type, n.domain, n.version, n.name, n.metadata, [v and v.name for v in n.inputs],
-              [v and v.name for v in n.outputs], {k: attribute(v) for k, v in n.attrs.items()}) for n in graph.nodes])
+    return (
+        [(v.name, v.type) for v in graph.inputs],
+        [(v.name, v.type) for v in graph.outputs],
+        {n: attribute(v.const) for n, v in graph.initializers.items()},
+        [
+            (
+                n.op_type,
+                n.domain,
+                n.version,
+                n.name,
+                n.metadata,
+                [v and v.name for v in n.inputs],
+                [v and v.name for v in n.outputs],
+                {k: attribute(v) for k, v in n.attrs.items()},
+            )
+            for n in graph.nodes
+        ],
+    )
 
 
 DATA = os.path.join(os.path.dirname(onnx.__file__), "backend", "test", "data")
@@ -401,16 +493,27 @@ def test_round_trip(path: str) -> None:
 
 
 def test_round_trip_of_bodies_and_metadata() -> None:
-    branch = helper.make_graph([node("Constant", [], ["k2"], value_float=2.0), node("Mul", ["a", "k2"], ["t"])], "b", [],
-                               [tensor("t", None)])
-    made = model([node("If", ["k"], ["c"], then_branch=branch, else_branch=branch)], [tensor("a"), tensor("k", (), BOOL)])
+    branch = helper.make_graph(
+        [node("Constant", [], ["k2"], value_float=2.0), node("Mul", ["a", "k2"], ["t"])],
+        "b",
+        [],
+        [tensor("t", None)],
+    )
+    made = model(
+        [node("If", ["k"], ["c"], then_branch=branch, else_branch=branch)],
+        [tensor("a"), tensor("k", (), BOOL)],
+    )
     made.metadata_props.add(key="author", value="me")
     made.producer_name, made.model_version, made.doc_string = "p", 7, "doc"
     made.graph.node[0].metadata_props.add(key="x", value="y")
     graph = loaded(made)
     again = load(save(graph))
     assert structure(again.nodes[0].attrs["then_branch"])[3][0][:3] == ("Mul", "", 14)
-    assert again.info.metadata == {"author": "me"} and again.info.model_version == 7 and again.info.doc_string == "doc"
+    assert (
+        again.info.metadata == {"author": "me"}
+        and again.info.model_version == 7
+        and again.info.doc_string == "doc"
+    )
     assert again.nodes[0].metadata == {"x": "y"}
 
 
@@ -422,9 +525,15 @@ def test_saving_to_a_file(tmp_path: Any) -> None:
 
 def test_large_weights_are_aligned_and_not_writable(tmp_path: Any) -> None:
     array = np.arange(10_007, dtype=np.float32)
-    made = model([node("Add", ["a", "w"], ["c"])], [tensor("a", (10_007,))], initializers=[numpy_helper.from_array(array, "w")])
+    made = model(
+        [node("Add", ["a", "w"], ["c"])],
+        [tensor("a", (10_007,))],
+        initializers=[numpy_helper.from_array(array, "w")],
+    )
     (tmp_path / "m.onnx").write_bytes(made.SerializeToString())
     for source in (made.SerializeToString(), tmp_path / "m.onnx", made):
         const = load(source).initializers["w"].const
         np.testing.assert_array_equal(const, array)
-        assert not const.flags.writeable and (isinstance(source, onnx.ModelProto) or const.ctypes.data % 64 == 0)
+        assert not const.flags.writeable and (
+            isinstance(source, onnx.ModelProto) or const.ctypes.data % 64 == 0
+        )

@@ -1,6 +1,6 @@
 """Real trained models: the acceptance rules that come with them, and answers a person can check.
 
-The models are not part of this repository. They are looked for in $ORTHRUS_MODELS, else in
+The models are not part of this repository. They are looked for in $TEST_MODELS, else in
 ../shared/models; what is not there is skipped.
 """
 
@@ -19,7 +19,7 @@ import pytest
 import orthrus as ort
 
 ROOT = pathlib.Path(__file__).parents[1]
-MODELS = pathlib.Path(os.environ.get("ORTHRUS_MODELS", ROOT.parent / "shared" / "models"))
+MODELS = pathlib.Path(os.environ.get("TEST_MODELS", ROOT.parent / "shared" / "models"))
 RECORDINGS = pathlib.Path("/usr/share/sounds/alsa")
 NAMES = sorted(p.parent.name for p in MODELS.glob("*/meta.json"))
 needs_models = pytest.mark.skipif(not NAMES, reason=f"no models in {MODELS}")

@@ -6,7 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-from support_graphs import Net, evaluate, feeds, kinds
 
 from orthrus import knobs
 from orthrus.ir import Graph, Node, TensorType, Value, verify
@@ -14,6 +13,7 @@ from orthrus.limits import DEFAULT
 from orthrus.ops import find
 from orthrus.optimize import PASSES, optimize
 from orthrus.optimize.pattern import Rule
+from support_graphs import Net, evaluate, feeds, kinds
 
 F = np.float32
 
@@ -164,7 +164,9 @@ def test_an_error_is_left_for_run_time():
 
 def test_folding_is_bounded():
     small = dataclasses.replace(DEFAULT, max_fold_bytes=1000)
-    graph, journal = run(lambda n: [n.Add(n.input("x", 100, 100), n.Expand(F(3), ints(100, 100)))], limits=small)
+    graph, journal = run(
+        lambda n: [n.Add(n.input("x", 100, 100), n.Expand(F(3), ints(100, 100)))], limits=small
+    )
     assert "Expand" in kinds(graph) and "budget" in journal["fold_constants"].declined[0]
     net = Net()
     graph = net.outputs(net.Tile(np.ones(1, F), ints(1 << 45)))
@@ -252,9 +254,15 @@ def test_differing_nodes_do_not_merge(build):
 def test_constant_condition_inlines_the_branch(taken):
     def build(n):
         x = n.input("x", 2, 3)
-        return [n.Neg(_if(n, n.constant(np.array(taken)), lambda m: m.Add(m.Exp(x), F(1)), lambda m: m.Abs(x)))]
+        return [
+            n.Neg(_if(n, n.constant(np.array(taken)), lambda m: m.Add(m.Exp(x), F(1)), lambda m: m.Abs(x)))
+        ]
+
     graph, journal = run(build)
-    assert kinds(graph) == (["Exp", "Add", "Neg"] if taken else ["Abs", "Neg"]) and journal["fold_branches"].count
+    assert (
+        kinds(graph) == (["Exp", "Add", "Neg"] if taken else ["Abs", "Neg"])
+        and journal["fold_branches"].count
+    )
 
 
 def test_branch_that_hands_out_an_outer_value_keeps_the_output_name():
@@ -303,17 +311,24 @@ OLD = {
     ("Split", 11): lambda n: n.node("", "Split", n.input("x", 5, 2), axis=0, split=[2, 3], outputs=2)[1],
     ("Split", 13): lambda n: n.node("", "Split", n.input("x", 4, 2), axis=0, outputs=2)[1],
     ("TopK", 9): lambda n: n.node("", "TopK", n.input("x", *X), k=2, outputs=2)[0],
-    ("Upsample", 9): lambda n: n.Upsample(n.input("x", 1, 1, 2, 3), np.array([1, 1, 2, 2], F), mode="nearest"),
-    ("Upsample", 7): lambda n: n.Upsample(n.input("x", 1, 1, 2, 3), scales=[1.0, 1.0, 2.0, 1.5], mode="linear"),
+    ("Upsample", 9): lambda n: n.Upsample(
+        n.input("x", 1, 1, 2, 3), np.array([1, 1, 2, 2], F), mode="nearest"
+    ),
+    ("Upsample", 7): lambda n: n.Upsample(
+        n.input("x", 1, 1, 2, 3), scales=[1.0, 1.0, 2.0, 1.5], mode="linear"
+    ),
     ("Resize", 10): lambda n: n.Resize(n.input("x", 1, 1, 4, 3), np.array([1, 1, 0.5, 2], F), mode="nearest"),
     ("Softmax", 11): lambda n: n.Softmax(n.input("x", *X), axis=2),
     ("LogSoftmax", 11): lambda n: n.LogSoftmax(n.input("x", 3, 4)),
     ("Add", 6): lambda n: n.Add(n.input("x", 2, 3, 4), np.ones(3, F), broadcast=1, axis=1),
     ("PRelu", 6): lambda n: n.PRelu(n.input("x", 2, 3, 4), np.array([1, 2, 3], F)),
-    ("GroupNormalization", 18): lambda n: n.GroupNormalization(n.input("x", 2, 4, 3), np.array([1, 2], F), np.array([3, 4], F),
-                                                               num_groups=2),
+    ("GroupNormalization", 18): lambda n: n.GroupNormalization(
+        n.input("x", 2, 4, 3), np.array([1, 2], F), np.array([3, 4], F), num_groups=2
+    ),
     ("DFT", 17): lambda n: n.DFT(n.input("x", 2, 6, 1), axis=1),
-    ("GridSample", 16): lambda n: n.GridSample(n.input("x", 1, 1, 4, 4), n.input("g", 1, 2, 2, 2), mode="bilinear"),
+    ("GridSample", 16): lambda n: n.GridSample(
+        n.input("x", 1, 1, 4, 4), n.input("g", 1, 2, 2, 2), mode="bilinear"
+    ),
     ("Scatter", 10): lambda n: n.Scatter(n.input("x", 2, 3), np.array([[0, 1, 1]]), np.ones((1, 3), F)),
 }
 
@@ -364,7 +379,9 @@ def test_stop_counts_rewrites():
     for stop in range(whole + 1):
         with knobs.setting(STOP=stop):
             _, journal = run(_gelu)
-        done = sum(e.count for e in journal.values() if e.name not in ("drop_unused_initializers", "drop_dead_nodes"))
+        done = sum(
+            e.count for e in journal.values() if e.name not in ("drop_unused_initializers", "drop_dead_nodes")
+        )
         assert done <= stop
     assert done
 
@@ -390,7 +407,9 @@ def test_missing_operator_declines(monkeypatch):
     from orthrus.optimize import rewrite
     rewrite.newest.cache_clear()
     real = rewrite.define.find
-    monkeypatch.setattr(rewrite.define, "find", lambda d, name, v: None if name == "Gelu" else real(d, name, v))
+    monkeypatch.setattr(
+        rewrite.define, "find", lambda d, name, v: None if name == "Gelu" else real(d, name, v)
+    )
     graph, journal = run(_gelu)
     rewrite.newest.cache_clear()
     assert "Erf" in kinds(graph) and "Gelu has no definition" in journal["fuse_gelu"].declined[0]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from support_graphs import Net
 
 from orthrus import knobs
 from orthrus.ir import No
@@ -12,6 +11,7 @@ from orthrus.limits import DEFAULT
 from orthrus.optimize import pattern
 from orthrus.optimize.pattern import rule
 from orthrus.optimize.rewrite import Entry, Work
+from support_graphs import Net
 
 F = np.float32
 

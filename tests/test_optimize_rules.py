@@ -6,12 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from support_graphs import Net, evaluate, feeds, kinds
 
 from orthrus import knobs
 from orthrus.ir import verify
 from orthrus.optimize import PASSES, optimize
 from orthrus.optimize.pattern import Rule
+from support_graphs import Net, evaluate, feeds, kinds
 
 RNG = np.random.default_rng(7)
 F = np.float32
@@ -57,20 +57,44 @@ unary("drop_cast_before_shape", lambda n, x: n.Shape(n.NonZero(x)), "N", 3, tabl
 unary("merge_reshapes", lambda n, x: n.Reshape(n.Reshape(x, ints(4, 6)), ints(2, -1)))
 unary("merge_reshapes", lambda n, x: n.Reshape(n.Flatten(x), ints(0, 4, 3)), "N", 3, 4)
 unary("merge_reshapes", lambda n, x: n.Reshape(n.Unsqueeze(x, ints(1)), ints(-1)))
-unary("merge_reshapes", lambda n, x: n.Reshape(n.Transpose(n.Reshape(x, ints(4, 6))), ints(2, -1)), table=SPARES)
-unary("merge_reshapes", lambda n, x: n.Reshape(n.Reshape(x, ints(-1, 6)), ints(0, 2, 3)), "N", 3, 4, table=SPARES)
+unary(
+    "merge_reshapes", lambda n, x: n.Reshape(n.Transpose(n.Reshape(x, ints(4, 6))), ints(2, -1)), table=SPARES
+)
+unary(
+    "merge_reshapes",
+    lambda n, x: n.Reshape(n.Reshape(x, ints(-1, 6)), ints(0, 2, 3)),
+    "N",
+    3,
+    4,
+    table=SPARES,
+)
 unary("merge_squeeze", lambda n, x: n.Squeeze(n.Unsqueeze(n.Relu(x), ints(1)), ints(-3)))
 unary("merge_squeeze", lambda n, x: n.Squeeze(n.Unsqueeze(x, ints(2)), ints(0)), 1, 3, table=SPARES)
 unary("merge_unsqueeze", lambda n, x: n.Unsqueeze(n.Squeeze(n.Relu(x), ints(1)), ints(1)), 2, 1, 3)
 unary("merge_unsqueeze", lambda n, x: n.Unsqueeze(n.Squeeze(x, ints(1)), ints(0)), 2, 1, 3, table=SPARES)
 unary("merge_unsqueezes", lambda n, x: n.Unsqueeze(n.Unsqueeze(x, ints(1, 3)), ints(0, 2)), 2, 3)
-unary("merge_unsqueezes", lambda n, x: n.Unsqueeze(n.Relu(n.Unsqueeze(x, ints(1))), ints(0)), 2, 3, table=SPARES)
+unary(
+    "merge_unsqueezes", lambda n, x: n.Unsqueeze(n.Relu(n.Unsqueeze(x, ints(1))), ints(0)), 2, 3, table=SPARES
+)
 unary("merge_squeezes", lambda n, x: n.Squeeze(n.Squeeze(x, ints(1)), ints(0)), 1, 1, 3)
 unary("merge_squeezes", lambda n, x: n.Squeeze(n.Relu(n.Squeeze(x, ints(1))), ints(0)), 1, 1, 3, table=SPARES)
-unary("merge_batched_transpose", lambda n, x: n.Reshape(n.Transpose(n.Reshape(x, ints(-1, 4, 5)), perm=[0, 2, 1]),
-                                                        ints(2, 3, 5, 4)), 2, 3, 4, 5)
-unary("merge_batched_transpose", lambda n, x: n.Reshape(n.Transpose(n.Reshape(x, ints(-1, 4, 5)), perm=[0, 2, 1]),
-                                                        ints(3, 2, 5, 4)), 2, 3, 4, 5, table=SPARES)
+unary(
+    "merge_batched_transpose",
+    lambda n, x: n.Reshape(n.Transpose(n.Reshape(x, ints(-1, 4, 5)), perm=[0, 2, 1]), ints(2, 3, 5, 4)),
+    2,
+    3,
+    4,
+    5,
+)
+unary(
+    "merge_batched_transpose",
+    lambda n, x: n.Reshape(n.Transpose(n.Reshape(x, ints(-1, 4, 5)), perm=[0, 2, 1]), ints(3, 2, 5, 4)),
+    2,
+    3,
+    4,
+    5,
+    table=SPARES,
+)
 unary("merge_concats", lambda n, x: n.Concat(x, n.Concat(n.Relu(x), x, axis=1), axis=-2))
 unary("merge_concats", lambda n, x:
       n.Concat(n.Concat(x, x, axis=1), n.Concat(x, n.Relu(x), axis=1), axis=0), table=SPARES)
@@ -83,20 +107,42 @@ unary("push_transpose_unary", lambda n, x: n.Relu(n.Transpose(x, perm=T)))
 unary("push_transpose_unary", lambda n, x: n.Relu(n.Reshape(n.Transpose(x, perm=T), ints(-1))), table=SPARES)
 unary("push_transpose_clip", lambda n, x: n.Clip(n.Transpose(x, perm=T), F(-1), F(1)))
 unary("push_transpose_clip", lambda n, x: n.Clip(n.Reshape(x, ints(-1)), F(-1), F(1)), table=SPARES)
-unary("push_transposes_binary", lambda n, x: n.Sub(n.Transpose(n.Relu(x), perm=T), n.Transpose(n.Neg(x), perm=T)))
-unary("push_transposes_binary", lambda n, x: n.Sub(n.Transpose(n.Relu(x), perm=[0, 2, 1]), n.Transpose(n.Neg(x), perm=[2, 1, 0])),
-      3, 3, 3, table=SPARES)
+unary(
+    "push_transposes_binary",
+    lambda n, x: n.Sub(n.Transpose(n.Relu(x), perm=T), n.Transpose(n.Neg(x), perm=T)),
+)
+unary(
+    "push_transposes_binary",
+    lambda n, x: n.Sub(n.Transpose(n.Relu(x), perm=[0, 2, 1]), n.Transpose(n.Neg(x), perm=[2, 1, 0])),
+    3,
+    3,
+    3,
+    table=SPARES,
+)
 unary("push_transpose_constant", lambda n, x: n.Mul(n.Transpose(x, perm=[1, 2, 0]), f(4, 1)))
 unary("push_transpose_constant", lambda n, x: n.Sub(F(2), n.Transpose(x, perm=[1, 2, 0])))
-unary("push_transpose_constant", lambda n, x: n.Add(n.Transpose(x, perm=[1, 2, 0]), f(2, 3, 4, 2)), table=SPARES)
-unary("push_transposes_concat", lambda n, x: n.Concat(n.Transpose(n.Relu(x), perm=T), n.Transpose(n.Neg(x), perm=T), axis=1))
-unary("push_transposes_concat", lambda n, x: n.Concat(n.Transpose(n.Relu(x), perm=T), n.Reshape(x, ints(2, 4, 3)), axis=1), table=SPARES)
+unary(
+    "push_transpose_constant", lambda n, x: n.Add(n.Transpose(x, perm=[1, 2, 0]), f(2, 3, 4, 2)), table=SPARES
+)
+unary(
+    "push_transposes_concat",
+    lambda n, x: n.Concat(n.Transpose(n.Relu(x), perm=T), n.Transpose(n.Neg(x), perm=T), axis=1),
+)
+unary(
+    "push_transposes_concat",
+    lambda n, x: n.Concat(n.Transpose(n.Relu(x), perm=T), n.Reshape(x, ints(2, 4, 3)), axis=1),
+    table=SPARES,
+)
 unary("push_transpose_softmax", lambda n, x: n.Softmax(n.Transpose(x, perm=[1, 2, 0]), axis=1))
 unary("push_transpose_softmax", lambda n, x: n.Softmax(n.Reshape(x, ints(6, 4)), axis=0), table=SPARES)
 unary("push_transpose_pad", lambda n, x: n.Pad(n.Transpose(x, perm=[1, 2, 0]), ints(0, 1, 2, 3, 0, 1)))
 unary("push_transpose_pad", lambda n, x: n.Pad(n.Reshape(x, ints(4, 6)), ints(1, 2, 3, 4)), table=SPARES)
 unary("push_transpose_reduce", lambda n, x: n.ReduceMean(n.Transpose(x, perm=[1, 2, 0]), ints(0, 1)))
-unary("push_transpose_reduce", lambda n, x: n.ReduceMean(n.Transpose(x, perm=[1, 2, 0]), ints(0, 1), keepdims=0), table=SPARES)
+unary(
+    "push_transpose_reduce",
+    lambda n, x: n.ReduceMean(n.Transpose(x, perm=[1, 2, 0]), ints(0, 1), keepdims=0),
+    table=SPARES,
+)
 
 # arithmetic
 unary("drop_second_application", lambda n, x: n.Relu(n.Relu(x)))
@@ -130,13 +176,19 @@ def transposed(n, x):
 
 
 def normalized(n, x, channels):
-    return n.BatchNormalization(x, f(channels), f(channels), f(channels), np.abs(f(channels)) + F(0.1), epsilon=1e-3)
+    return n.BatchNormalization(
+        x, f(channels), f(channels), f(channels), np.abs(f(channels)) + F(0.1), epsilon=1e-3
+    )
 
 
 unary("fuse_conv_batch_normalization", lambda n, x: normalized(n, conv(n, x), 6), *IMAGE)
-unary("fuse_conv_batch_normalization", lambda n, x: normalized(n, conv(n, x, bias=False), 6), *IMAGE, opset=11)
+unary(
+    "fuse_conv_batch_normalization", lambda n, x: normalized(n, conv(n, x, bias=False), 6), *IMAGE, opset=11
+)
 unary("fuse_conv_batch_normalization", lambda n, x: normalized(n, transposed(n, x), 6), *IMAGE, tol=1e-4)
-unary("fuse_conv_batch_normalization", lambda n, x: normalized(n, n.Relu(conv(n, x)), 6), *IMAGE, table=SPARES)
+unary(
+    "fuse_conv_batch_normalization", lambda n, x: normalized(n, n.Relu(conv(n, x)), 6), *IMAGE, table=SPARES
+)
 unary("fuse_conv_mul", lambda n, x: n.Mul(f(1, 6, 1, 1), conv(n, x)), *IMAGE)
 unary("fuse_conv_mul", lambda n, x: n.Mul(transposed(n, x), f(6, 1, 1)), *IMAGE)
 unary("fuse_conv_mul", lambda n, x: n.Mul(conv(n, x, pads=[1, 1, 1, 1]), f(7, 6)), *IMAGE, table=SPARES)
@@ -145,32 +197,87 @@ unary("fuse_conv_add", lambda n, x: n.Sub(conv(n, x), F(2)), *IMAGE)
 unary("fuse_conv_add", lambda n, x: n.Add(conv(n, x), f(5, 1, 6, 1, 1)), *IMAGE, table=SPARES)
 unary("fuse_conv_div", lambda n, x: n.Div(conv(n, x), F(3)), *IMAGE)
 unary("fuse_conv_div", lambda n, x: n.Div(F(3), conv(n, x)), *IMAGE, table=SPARES)
-unary("fuse_pad", lambda n, x: conv(n, n.Pad(x, ints(0, 0, 1, 2, 0, 0, 3, 0)), strides=[2, 1], pads=[1, 0, 0, 1]), *IMAGE)
-unary("fuse_pad", lambda n, x: n.AveragePool(n.Pad(x, ints(0, 0, 1, 1, 0, 0, 1, 0)), kernel_shape=[3, 3]), *IMAGE)
-unary("fuse_pad", lambda n, x: n.MaxPool(n.Pad(x, ints(0, 0, 1, 1, 0, 0, 1, 0), F(-np.inf)), kernel_shape=[3, 3]), *IMAGE)
+unary(
+    "fuse_pad",
+    lambda n, x: conv(n, n.Pad(x, ints(0, 0, 1, 2, 0, 0, 3, 0)), strides=[2, 1], pads=[1, 0, 0, 1]),
+    *IMAGE,
+)
+unary(
+    "fuse_pad",
+    lambda n, x: n.AveragePool(n.Pad(x, ints(0, 0, 1, 1, 0, 0, 1, 0)), kernel_shape=[3, 3]),
+    *IMAGE,
+)
+unary(
+    "fuse_pad",
+    lambda n, x: n.MaxPool(n.Pad(x, ints(0, 0, 1, 1, 0, 0, 1, 0), F(-np.inf)), kernel_shape=[3, 3]),
+    *IMAGE,
+)
 unary("fuse_pad", lambda n, x: conv(n, n.Pad(x, ints(0, 0, 1, 2, 0, 0, 3, 0), F(1))), *IMAGE, table=SPARES)
-unary("fuse_pad", lambda n, x: conv(n, n.Pad(x, ints(0, 0, 1, 2, 0, 0, 3, 0), mode="reflect")), *IMAGE, table=SPARES)
-unary("fuse_pad", lambda n, x: n.MaxPool(n.Pad(x, ints(0, 0, 1, 1, 0, 0, 1, 0)), kernel_shape=[3, 3]), *IMAGE, table=SPARES)
+unary(
+    "fuse_pad",
+    lambda n, x: conv(n, n.Pad(x, ints(0, 0, 1, 2, 0, 0, 3, 0), mode="reflect")),
+    *IMAGE,
+    table=SPARES,
+)
+unary(
+    "fuse_pad",
+    lambda n, x: n.MaxPool(n.Pad(x, ints(0, 0, 1, 1, 0, 0, 1, 0)), kernel_shape=[3, 3]),
+    *IMAGE,
+    table=SPARES,
+)
 
 # matrix products
 unary("fuse_matmul_add", lambda n, x: n.Add(f(5), n.MatMul(x, f(4, 5))), "N", 4)
 unary("fuse_matmul_add", lambda n, x: n.Add(f(3, 5), n.MatMul(x, f(4, 5))), 1, 4, table=SPARES)
 unary("fuse_matmul_add", lambda n, x: n.Add(f(5), n.MatMul(x, f(4, 5))), 2, 3, 4, table=SPARES)
-unary("fuse_gemm_transpose", lambda n, x: n.Gemm(n.Transpose(x), n.Transpose(n.Reshape(x, ints(4, 2))), transB=1), 4, 2)
+unary(
+    "fuse_gemm_transpose",
+    lambda n, x: n.Gemm(n.Transpose(x), n.Transpose(n.Reshape(x, ints(4, 2))), transB=1),
+    4,
+    2,
+)
 unary("fuse_gemm_transpose", lambda n, x: n.Gemm(x, f(4, 3), f(3)), "N", 4, table=SPARES)
 unary("fuse_gemm_add", lambda n, x: n.Add(n.Gemm(x, f(4, 3), alpha=2.0), f(3)), "N", 4)
 unary("fuse_gemm_add", lambda n, x: n.Add(n.Gemm(x, f(4, 3), f(3)), f(3)), "N", 4, table=SPARES)
 unary("fuse_matmul_mul", lambda n, x: n.Mul(n.MatMul(x, f(4, 3)), f(3)), 2, 3, 4)
 unary("fuse_matmul_mul", lambda n, x: n.Mul(n.Gemm(x, f(3, 4), f(3), transB=1), f(1, 3)), "N", 4)
 unary("fuse_matmul_mul", lambda n, x: n.Mul(n.MatMul(x, f(4, 3)), f(2, 1)), 2, 4, table=SPARES)
-unary("fuse_matmul_batch_normalization", lambda n, x: normalized(n, n.Gemm(x, f(3, 4), f(3), transB=1, beta=0.5), 3), "N", 4)
+unary(
+    "fuse_matmul_batch_normalization",
+    lambda n, x: normalized(n, n.Gemm(x, f(3, 4), f(3), transB=1, beta=0.5), 3),
+    "N",
+    4,
+)
 unary("fuse_matmul_batch_normalization", lambda n, x: normalized(n, n.MatMul(x, f(4, 3)), 3), "N", 4)
-unary("fuse_matmul_batch_normalization", lambda n, x: normalized(n, n.MatMul(x, f(4, 3)), 5), 2, 5, 4, table=SPARES)
+unary(
+    "fuse_matmul_batch_normalization",
+    lambda n, x: normalized(n, n.MatMul(x, f(4, 3)), 5),
+    2,
+    5,
+    4,
+    table=SPARES,
+)
 unary("fuse_matmul_transpose", lambda n, x: n.MatMul(x, n.Transpose(n.Relu(x), perm=[0, 2, 1])))
-unary("fuse_matmul_transpose", lambda n, x: n.MatMul(x, n.Transpose(n.Relu(x), perm=[2, 1, 0])), 4, 4, 4, table=SPARES)
-unary("fuse_second_transpose", lambda n, x: n.MatMul(n.Transpose(n.Relu(x), perm=[0, 2, 1]), n.Transpose(n.Neg(x), perm=[0, 2, 1])),
-      3, 4, 4)
-unary("fuse_second_transpose", lambda n, x: n.MatMul(n.Relu(x), n.Transpose(n.Neg(x), perm=[0, 2, 1])), table=SPARES)
+unary(
+    "fuse_matmul_transpose",
+    lambda n, x: n.MatMul(x, n.Transpose(n.Relu(x), perm=[2, 1, 0])),
+    4,
+    4,
+    4,
+    table=SPARES,
+)
+unary(
+    "fuse_second_transpose",
+    lambda n, x: n.MatMul(n.Transpose(n.Relu(x), perm=[0, 2, 1]), n.Transpose(n.Neg(x), perm=[0, 2, 1])),
+    3,
+    4,
+    4,
+)
+unary(
+    "fuse_second_transpose",
+    lambda n, x: n.MatMul(n.Relu(x), n.Transpose(n.Neg(x), perm=[0, 2, 1])),
+    table=SPARES,
+)
 unary("fuse_matmul_scale", lambda n, x: n.Div(n.MatMul(x, n.Relu(x)), F(3)), 2, 4, 4)
 unary("fuse_matmul_scale", lambda n, x: n.Mul(n.MatMul(x, n.Relu(x)), f(4)), 2, 4, 4, table=SPARES)
 
@@ -186,7 +293,11 @@ ERF = [
 for form in ERF:
     unary("fuse_gelu", form, "N", 5)
 unary("fuse_gelu", lambda n, x: n.Mul(n.Mul(x, n.Add(n.Erf(n.Div(x, F(1.5))), F(1))), F(0.5)), table=SPARES)
-unary("fuse_gelu", lambda n, x: n.Mul(n.Mul(x, n.Add(n.Erf(n.Div(n.Neg(x), ROOT2)), F(1))), F(0.5)), table=SPARES)
+unary(
+    "fuse_gelu",
+    lambda n, x: n.Mul(n.Mul(x, n.Add(n.Erf(n.Div(n.Neg(x), ROOT2)), F(1))), F(0.5)),
+    table=SPARES,
+)
 
 
 @spares("fuse_gelu")
@@ -198,10 +309,16 @@ def _(n):
 
 K = F(math.sqrt(2 / math.pi))
 TANH = [
-    lambda n, x: n.Mul(n.Mul(x, F(0.5)), n.Add(n.Tanh(n.Mul(n.Add(x, n.Mul(n.Pow(x, F(3)), F(0.044715))), K)), F(1))),
-    lambda n, x: n.Mul(n.Mul(x, F(0.5)), n.Add(n.Tanh(n.Mul(n.Add(x, n.Mul(n.Mul(n.Mul(x, x), x), F(0.044715))), K)), F(1))),
-    lambda n, x: n.Mul(x, n.Mul(F(0.5), n.Add(F(1), n.Tanh(n.Mul(n.Mul(x, K), n.Add(
-        n.Mul(n.Mul(x, F(0.044715)), x), F(1))))))),
+    lambda n, x: n.Mul(
+        n.Mul(x, F(0.5)), n.Add(n.Tanh(n.Mul(n.Add(x, n.Mul(n.Pow(x, F(3)), F(0.044715))), K)), F(1))
+    ),
+    lambda n, x: n.Mul(
+        n.Mul(x, F(0.5)), n.Add(n.Tanh(n.Mul(n.Add(x, n.Mul(n.Mul(n.Mul(x, x), x), F(0.044715))), K)), F(1))
+    ),
+    lambda n, x: n.Mul(
+        x,
+        n.Mul(F(0.5), n.Add(F(1), n.Tanh(n.Mul(n.Mul(x, K), n.Add(n.Mul(n.Mul(x, F(0.044715)), x), F(1)))))),
+    ),
 ]
 for form in TANH:
     unary("fuse_gelu_tanh", form, "N", 5)
@@ -216,7 +333,11 @@ unary("fuse_hard_swish", lambda n, x: n.Mul(x, n.HardSigmoid(x, alpha=1 / 6, bet
 unary("fuse_hard_swish", lambda n, x: n.Mul(x, n.HardSigmoid(x, alpha=0.2, beta=0.5)), table=SPARES)
 unary("fuse_hard_swish_parts", lambda n, x: n.Div(n.Mul(x, n.Clip(n.Add(x, F(3)), F(0), F(6))), F(6)))
 unary("fuse_hard_swish_parts", lambda n, x: n.Mul(n.Mul(x, n.Clip(n.Add(x, F(3)), F(0), F(6))), F(1 / 6)))
-unary("fuse_hard_swish_parts", lambda n, x: n.Div(n.Mul(x, n.Clip(n.Add(x, F(3)), F(0), F(6))), F(5)), table=SPARES)
+unary(
+    "fuse_hard_swish_parts",
+    lambda n, x: n.Div(n.Mul(x, n.Clip(n.Add(x, F(3)), F(0), F(6))), F(5)),
+    table=SPARES,
+)
 unary("fuse_softplus", lambda n, x: n.Log(n.Add(n.Exp(x), F(1))))
 unary("fuse_softplus", lambda n, x: n.Log(n.Add(n.Exp(x), F(2))), table=SPARES)
 unary("fuse_mish", lambda n, x: n.Mul(x, n.Tanh(n.Softplus(x))))
@@ -249,7 +370,13 @@ def layer_norm(n, x, **how):
 
 unary("fuse_layer_normalization", lambda n, x: n.Add(n.Mul(layer_norm(n, x), f(4)), f(4)))
 unary("fuse_layer_normalization", lambda n, x: layer_norm(n, x, square="Mul", axes=(1, 2), twice=True))
-unary("fuse_layer_normalization", lambda n, x: (lambda d, s: n.Mul(d, n.Reciprocal(n.Sqrt(s))))(*centred(n, x)), "N", "S", 4)
+unary(
+    "fuse_layer_normalization",
+    lambda n, x: (lambda d, s: n.Mul(d, n.Reciprocal(n.Sqrt(s))))(*centred(n, x)),
+    "N",
+    "S",
+    4,
+)
 unary("fuse_layer_normalization", lambda n, x: layer_norm(n, x, axes=(1,)), table=SPARES)
 unary("fuse_layer_normalization", lambda n, x: layer_norm(n, x), 2, "S", "N", table=SPARES)
 unary("fuse_normalization_scale", lambda n, x: n.Mul(f(4), layer_norm(n, x)))
@@ -273,14 +400,26 @@ def rms(n, x, axes=(-1,)):
     return n.Add(n.ReduceMean(n.Pow(x, F(2)), ints(*axes)), F(1e-6))
 
 
-unary("fuse_rms_normalization", lambda n, x: n.Mul(f(4), n.Mul(x, n.Reciprocal(n.Sqrt(rms(n, x))))), "N", "S", 4)
+unary(
+    "fuse_rms_normalization", lambda n, x: n.Mul(f(4), n.Mul(x, n.Reciprocal(n.Sqrt(rms(n, x))))), "N", "S", 4
+)
 unary("fuse_rms_normalization", lambda n, x: n.Mul(n.Div(x, n.Sqrt(rms(n, x))), f(4)))
 unary("fuse_rms_normalization", lambda n, x: n.Mul(x, n.Div(F(1), n.Sqrt(rms(n, x)))))
 unary("fuse_rms_normalization", lambda n, x: n.Div(x, n.Sqrt(rms(n, x, (0,)))), table=SPARES)
 unary("fuse_rms_normalization", lambda n, x: n.Div(n.Neg(x), n.Sqrt(rms(n, x))), table=SPARES)
-unary("fuse_normalization_casts", lambda n, x: (lambda w: n.Mul(f(4).astype(np.float16), n.Cast(n.Mul(w, n.Reciprocal(
-    n.Sqrt(rms(n, w)))), to=10)))(n.Cast(x, to=1)), dtype=np.float16, tol=2e-3)
-unary("fuse_normalization_casts", lambda n, x: n.Cast(n.LayerNormalization(x, np.ones(4, F)), to=10), table=SPARES)
+unary(
+    "fuse_normalization_casts",
+    lambda n, x: (
+        lambda w: n.Mul(f(4).astype(np.float16), n.Cast(n.Mul(w, n.Reciprocal(n.Sqrt(rms(n, w)))), to=10))
+    )(n.Cast(x, to=1)),
+    dtype=np.float16,
+    tol=2e-3,
+)
+unary(
+    "fuse_normalization_casts",
+    lambda n, x: n.Cast(n.LayerNormalization(x, np.ones(4, F)), to=10),
+    table=SPARES,
+)
 
 
 @fires("fuse_skip_layer_normalization")
@@ -347,7 +486,11 @@ def guarded(n, x):
 for mask in (None, added, lambda n, x: n.Where(n.input("keep", "N", 1, "S", "S", dtype=bool), x, F(-1e30)),
              lambda n, x: added(n, n.Where(n.input("keep", 1, 1, "S", "S", dtype=bool), x, F(-1e30)))):
     case(FIRES, "fuse_attention", lambda n, mask=mask: [attend(n, *qkv(n), mask)])
-case(FIRES, "fuse_attention", lambda n: [attend(n, *qkv(n, source="P"), after=guarded, scale=lambda n, x: n.Div(x, F(2)))])
+case(
+    FIRES,
+    "fuse_attention",
+    lambda n: [attend(n, *qkv(n, source="P"), after=guarded, scale=lambda n, x: n.Div(x, F(2)))],
+)
 
 
 @fires("fuse_attention")
@@ -374,7 +517,9 @@ def _(n):
     q, k, v = qkv(n, heads=4, kv=2)
 
     def repeated(x):
-        wide = n.Expand(n.Unsqueeze(x, ints(2)), n.Concat(n.Shape(q, end=1), ints(2, 2), n.Shape(q, start=2), axis=0))
+        wide = n.Expand(
+            n.Unsqueeze(x, ints(2)), n.Concat(n.Shape(q, end=1), ints(2, 2), n.Shape(q, start=2), axis=0)
+        )
         return n.Reshape(wide, n.Concat(n.Shape(q, end=1), ints(4, -1, 4), axis=0))
     return [attend(n, q, repeated(k), repeated(v))]
 
@@ -386,7 +531,11 @@ case(SPARES, "fuse_attention", lambda n: [attend(n, *qkv(n), after=lambda n, x: 
 case(SPARES, "fuse_attention", lambda n: [attend(n, *qkv(n), mask=lambda n, x: n.Mul(added(n, x), F(2)))])
 case(SPARES, "fuse_attention", lambda n: [attend(n, *qkv(n), mask=lambda n, x: n.Where(
     n.input("keep", "N", 1, "S", "S", dtype=bool), x, F(-1)))])
-case(SPARES, "fuse_attention", lambda n: [attend(n, *qkv(n), mask=lambda n, x: n.Add(x, n.input("m", "N", 1, "S", 1)))])
+case(
+    SPARES,
+    "fuse_attention",
+    lambda n: [attend(n, *qkv(n), mask=lambda n, x: n.Add(x, n.input("m", "N", 1, "S", 1)))],
+)
 case(SPARES, "fuse_attention", lambda n: [attend(n, *qkv(n), scale=lambda n, x: n.Neg(x))])
 
 
@@ -416,11 +565,22 @@ def _(n):
     """The mask is computed from the joined keys, so they have to be there before."""
     q, k, v = qkv(n)
     k, v = (n.Concat(n.input(name, "N", 3, "P", 4), x, axis=2) for name, x in (("pk", k), ("pv", v)))
-    return [attend(n, q, k, v, mask=lambda n, x: n.Add(x, n.Unsqueeze(n.ReduceSum(k, ints(1, 3), keepdims=0), ints(1, 2))))]
+    return [
+        attend(
+            n,
+            q,
+            k,
+            v,
+            mask=lambda n, x: n.Add(x, n.Unsqueeze(n.ReduceSum(k, ints(1, 3), keepdims=0), ints(1, 2))),
+        )
+    ]
 
 
 def heads(n, perm=(0, 2, 1, 3), last=None):
-    q, k, v = (n.Transpose(n.Reshape(n.input(name, "N", "S", 12), ints(0, 0, 3, 4)), perm=list(perm)) for name in "qkv")
+    q, k, v = (
+        n.Transpose(n.Reshape(n.input(name, "N", "S", 12), ints(0, 0, 3, 4)), perm=list(perm))
+        for name in "qkv"
+    )
     y = n.Transpose(attend(n, q, k, v), perm=[0, 2, 1, 3])
     return n.Reshape(y, ints(0, 0, 12) if last is None else last)
 
@@ -470,7 +630,9 @@ def _built(build, opset):
 
 
 def _cases(table):
-    return [pytest.param(rule, *it, id=f"{rule}-{i}") for rule, its in table.items() for i, it in enumerate(its)]
+    return [
+        pytest.param(rule, *it, id=f"{rule}-{i}") for rule, its in table.items() for i, it in enumerate(its)
+    ]
 
 
 def _agree(build, opset, tol):

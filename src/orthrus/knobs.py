@@ -1,7 +1,7 @@
 """Every environment switch, declared once; nothing else reads `ORTHRUS_` variables.
 
-A switch takes its value from the environment when this module is imported; a name nobody declared, or a value that is not
-of the switch's type, is an error that says what is known. `python -m orthrus.knobs` lists them.
+A switch takes its value from the environment when this module is imported; a name nobody declared, or a value
+that is not of the switch's type, is an error that says what is known. `python -m orthrus.knobs` lists them.
 """
 
 from __future__ import annotations
@@ -42,11 +42,15 @@ class Knob(Generic[T]):
             raise ValueError(f"{PREFIX}{self.name}={text!r}: expected a whole number; {self.doc}") from None
 
 
-DEBUG = Knob("DEBUG", 0, "1 session, 2 steps, 3 decisions, 4 kernel source, 5 graph after each pass, 6 assembly")
+DEBUG = Knob(
+    "DEBUG", 0, "1 session, 2 steps, 3 decisions, 4 kernel source, 5 graph after each pass, 6 assembly"
+)
 CHECK = Knob("CHECK", 0, "1 verify the graph after each pass, 2 compare every step with the reference")
 SKIP = Knob("SKIP", "", "comma-separated names of passes, rules and kernels to leave out")
 STOP = Knob("STOP", -1, "apply only the first N rewrites; bisect a wrong result with it")
-DUMP = Knob("DUMP", "", "folder that receives the graph after each pass and every later stage as numbered text files")
+DUMP = Knob(
+    "DUMP", "", "folder that receives the graph after each pass and every later stage as numbered text files"
+)
 OVERRIDE = Knob("OVERRIDE", "", "folder whose kernel sources take the place of the generated ones")
 TRACE = Knob("TRACE", "", "file that receives a Chrome trace of stages and steps")
 CACHE = Knob("CACHE", "", "folder of the compile cache; `off` keeps none")
@@ -60,7 +64,8 @@ def names(knob: Knob[str]) -> frozenset[str]:
 
 @contextlib.contextmanager
 def setting(**values: int | str) -> Iterator[None]:
-    """Set switches for the length of a `with` block: `setting(CHECK=1)`. Raises ValueError for an unknown one."""
+    """Set switches for the length of a `with` block: `setting(CHECK=1)`. Raises ValueError for an unknown
+    one."""
     before = {name: _find(name).value for name in values}
     try:
         for name, value in values.items():
@@ -72,7 +77,8 @@ def setting(**values: int | str) -> Iterator[None]:
 
 
 def read(environ: Mapping[str, str]) -> None:
-    """Take the switches' values from `environ`. Raises ValueError for an unknown switch or a value of the wrong type."""
+    """Take the switches' values from `environ`. Raises ValueError for an unknown switch or a value of the
+    wrong type."""
     for name, text in environ.items():
         if name.startswith(PREFIX):
             knob = _find(name.removeprefix(PREFIX))

@@ -24,6 +24,8 @@ _VTABLE = struct.pack("<6H", 12, 20, 4, 8, 12, 16)
 class CoreAdapter:
     """An adapter's content, of the capi layer."""
 
+    __slots__ = ("format_version", "adapter_version", "model_version", "parameters")
+
     def __init__(self) -> None:
         self.format_version = _FORMAT
         self.adapter_version = 0

@@ -1,8 +1,9 @@
-"""bytes -> Graph, and back: parse, check, bound, resolve external data, inline functions, give every node its version.
+"""bytes -> Graph, and back: parse, check, bound, resolve external data, inline functions, give every node
+its version.
 
-A model that leaves here is whole: every value has one maker, every node fits its schema, every size is within limits,
-and nothing outside the model's folder was read. Whatever breaks a rule ends in an error of `orthrus.errors` that names
-the node, what was found, what was expected and the cure.
+A model that leaves here is whole: every value has one maker, every node fits its schema, every size is
+within limits, and nothing outside the model's folder was read. Whatever breaks a rule ends in an error of
+`orthrus.errors` that names the node, what was found, what was expected and the cure.
 """
 
 from __future__ import annotations
@@ -23,15 +24,23 @@ from .write import save, to_model_proto
 __all__ = ["load", "save", "to_model_proto"]
 
 
-def load(source: str | os.PathLike[str] | bytes | Any, *, limits: Limits = DEFAULT, external_root: str | None = None,
-         initializers: dict[str, np.ndarray] | None = None, strict: bool = False, released_only: bool = False) -> Graph:
+def load(
+    source: str | os.PathLike[str] | bytes | Any,
+    *,
+    limits: Limits = DEFAULT,
+    external_root: str | None = None,
+    initializers: dict[str, np.ndarray] | None = None,
+    strict: bool = False,
+    released_only: bool = False,
+) -> Graph:
     """The graph of a model given as a path, as bytes or as an onnx ModelProto.
 
-    `external_root`: the folder of the tensor data outside the model; by default the model file's own. `initializers`:
-    arrays that replace or define initializers by name. `strict`: what else is a warning (`graph.info.warnings`) is an
-    error. `released_only`: refuse opsets newer than onnx's newest release.
+    `external_root`: the folder of the tensor data outside the model; by default the model file's own.
+    `initializers`: arrays that replace or define initializers by name. `strict`: what else is a warning
+    (`graph.info.warnings`) is an error. `released_only`: refuse opsets newer than onnx's newest release.
 
-    Raises the errors of `orthrus.errors` with onnxruntime's texts, and TypeError for a source of another kind.
+    Raises the errors of `orthrus.errors` with onnxruntime's texts, and TypeError for a source of another
+    kind.
     """
     with using(limits):
         try:
@@ -44,5 +53,7 @@ def load(source: str | os.PathLike[str] | bytes | Any, *, limits: Limits = DEFAU
         except MemoryError:
             raise Fail("there is not enough memory to load the model") from None
         except RecursionError:
-            raise Fail("the model nests too deeply", cure="raise sys.setrecursionlimit if this depth is meant") from None
+            raise Fail(
+                "the model nests too deeply", cure="raise sys.setrecursionlimit if this depth is meant"
+            ) from None
         return graph

@@ -10,16 +10,44 @@ from ..ir import SparseArray
 from ..ops.infer import from_type_proto
 from . import tensors
 
-_NAMES = {1: "FLOAT", 2: "INT", 3: "STRING", 4: "TENSOR", 5: "GRAPH", 6: "FLOATS", 7: "INTS", 8: "STRINGS", 9: "TENSORS",
-          10: "GRAPHS", 11: "SPARSE_TENSOR", 12: "SPARSE_TENSORS", 13: "TYPE_PROTO", 14: "TYPE_PROTOS"}
-_FIELD = {"FLOAT": "f", "INT": "i", "STRING": "s", "TENSOR": "t", "GRAPH": "g", "FLOATS": "floats", "INTS": "ints",
-          "STRINGS": "strings", "TENSORS": "tensors", "GRAPHS": "graphs", "SPARSE_TENSOR": "sparse_tensor",
-          "SPARSE_TENSORS": "sparse_tensors", "TYPE_PROTO": "tp", "TYPE_PROTOS": "type_protos"}
+_NAMES = {
+    1: "FLOAT",
+    2: "INT",
+    3: "STRING",
+    4: "TENSOR",
+    5: "GRAPH",
+    6: "FLOATS",
+    7: "INTS",
+    8: "STRINGS",
+    9: "TENSORS",
+    10: "GRAPHS",
+    11: "SPARSE_TENSOR",
+    12: "SPARSE_TENSORS",
+    13: "TYPE_PROTO",
+    14: "TYPE_PROTOS",
+}
+_FIELD = {
+    "FLOAT": "f",
+    "INT": "i",
+    "STRING": "s",
+    "TENSOR": "t",
+    "GRAPH": "g",
+    "FLOATS": "floats",
+    "INTS": "ints",
+    "STRINGS": "strings",
+    "TENSORS": "tensors",
+    "GRAPHS": "graphs",
+    "SPARSE_TENSOR": "sparse_tensor",
+    "SPARSE_TENSORS": "sparse_tensors",
+    "TYPE_PROTO": "tp",
+    "TYPE_PROTOS": "type_protos",
+}
 _SINGULAR = ("f", "i", "s", "t", "g", "sparse_tensor", "tp")
 
 
 def kind_of(attribute: Any, expected: str = "") -> str:
-    """The attribute's kind; where the type field is missing, as in old files, the one whose field is filled."""
+    """The attribute's kind; where the type field is missing, as in old files, the one whose field is filled.
+    """
     if attribute.type:
         return _NAMES.get(attribute.type, f"type {attribute.type}")
     if expected and expected in _FIELD:

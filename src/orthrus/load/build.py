@@ -1,15 +1,14 @@
-"""ModelProto -> Graph: names become Values, NodeProtos become Nodes with their schema version, functions are written out.
+"""ModelProto -> Graph: names become Values, NodeProtos become Nodes with their schema version, functions
+are written out.
 
-Every name that a graph defines has its Value before the first node is made, so that nodes may stand in any order;
-afterwards the graph is sorted if it has to be. Calls of model-local functions are followed with an explicit stack; only
-graphs nested in attributes recurse, and their depth is limited.
+Every name that a graph defines has its Value before the first node is made, so that nodes may stand in any
+order; afterwards the graph is sorted if it has to be. Calls of model-local functions are followed with an
+explicit stack; only graphs nested in attributes recurse, and their depth is limited.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,53 +19,24 @@ from ..limits import Limits
 from ..ops import find
 from ..ops import schema as schemas
 from ..ops.infer import from_type_proto
-from . import attributes, check, inline, tensors
+from . import attributes, check, inline, tensors, versions
 from .external import ExternalData
+from .scope import Bound, Frame, Scope
 from .source import Source
 
-_NEWEST_IR = 14
 _IR_WITH_CONSTANT_INITIALIZERS = 4
 
 
-@dataclass(eq=False)
-class Scope:
-    """The names one graph or function body can see; a name mapped to None is an input the caller left out."""
-
-    graph: Graph
-    parent: Scope | None = None
-    values: dict[str, Value | None] = field(default_factory=dict)
-
-
-@dataclass(eq=False)
-class Frame:
-    """A list of NodeProtos being turned into nodes: where names, attribute references and versions are looked up.
-
-    `after` are values to copy once the list is done: function outputs that are function inputs.
-    """
-
-    protos: Iterator[tuple[int, Any]]
-    scope: Scope
-    opsets: dict[str, int]
-    bound: dict[str, Bound] | None = None
-    prefix: str = ""
-    after: list[tuple[str, Value]] = field(default_factory=list)
-
-
-@dataclass(eq=False)
-class Bound:
-    """What an attribute reference inside a function stands for: an attribute of the call, read where the call stands."""
-
-    proto: Any
-    frame: Frame
-
-
 class Builder:
-    """Builds the graph of one model. `declared` collects the types the model states for values that nodes make."""
+    """Builds the graph of one model. `declared` collects the types the model states for values that nodes
+    make."""
 
-    def __init__(self, source: Source, limits: Limits, given: dict[str, np.ndarray], released_only: bool) -> None:
+    def __init__(
+        self, source: Source, limits: Limits, given: dict[str, np.ndarray], released_only: bool
+    ) -> None:
         self.source, self.limits, self.given, self.released_only = source, limits, given, released_only
         self.model = source.model
-        self.info = ModelInfo()
+        self.info: ModelInfo
         self.declared: dict[Value, Type] = {}
         self.external = ExternalData(source.root, source.path)
         self.reader = attributes.Reader(source.payload, self.external.read)
@@ -81,8 +51,7 @@ class Builder:
         model = self.model
         if not model.HasField("graph"):
             raise InvalidArgument("No graph was found in the protobuf.")
-        self._versions()
-        self._describe()
+        self.info = versions.describe(model, self.source.path, self.released_only)
         self.functions = inline.collect(model)
         inline.bounded_size(model.graph, self.functions, self.limits)
         graph = Graph(model.graph.name, None, self.info)
@@ -94,49 +63,6 @@ class Builder:
 
     def warn(self, text: str) -> None:
         self.info.warnings.append(text)
-
-    def _versions(self) -> None:
-        model = self.model
-        if not model.HasField("ir_version"):
-            raise Fail("Missing model IR version.", cure="the file is no ONNX model, or its writer left ir_version out")
-        if model.ir_version > _NEWEST_IR:
-            raise Fail(f"Unsupported model IR version: {model.ir_version}, max supported IR version: {_NEWEST_IR}",
-                       found=model.ir_version, expected=f"1 to {_NEWEST_IR}",
-                       cure="export the model for an older IR version, or update orthrus and onnx")
-        if not model.opset_import:
-            raise Fail("Missing opset in the model. All ModelProtos MUST have at least one entry that specifies which "
-                       "version of the ONNX OperatorSet is being imported.")
-        opsets: dict[str, int] = {}
-        for entry in model.opset_import:
-            domain = inline.domain_of(entry.domain)
-            if opsets.setdefault(domain, entry.version) != entry.version:
-                raise Fail(f"This is an invalid model. The opset of domain '{domain or 'ai.onnx'}' is imported twice.",
-                           found=f"versions {opsets[domain]} and {entry.version}", expected="one version per domain")
-        self._check_opsets(opsets)
-        self.info.opsets = opsets
-
-    def _check_opsets(self, opsets: dict[str, int]) -> None:
-        for domain, version in opsets.items():
-            newest = _released(domain) if self.released_only else schemas.newest_opset(domain)
-            if newest is not None and version > newest and domain in schemas.ONNX_DOMAINS:
-                raise Fail(
-                    "ONNX Runtime only *guarantees* support for models stamped with official released onnx opset versions. "
-                    f"Opset {version} is under development and support for this is limited. The operator schemas and or "
-                    "other functionality may change before next ONNX release and in this case ONNX Runtime will not "
-                    f"guarantee backward compatibility. Current official support for domain {domain or 'ai.onnx'} is till "
-                    f"opset {newest}.", found=f"opset {version}", expected=f"at most {newest}",
-                    cure="convert the model to an older opset, or update orthrus and onnx")
-
-    def _describe(self) -> None:
-        model, info = self.model, self.info
-        info.ir_version, info.path = model.ir_version, self.source.path
-        info.producer_name, info.producer_version = model.producer_name, model.producer_version
-        info.domain, info.doc_string, info.graph_doc = model.domain, model.doc_string, model.graph.doc_string
-        if model.HasField("model_version"):
-            info.model_version = model.model_version
-        info.metadata = {p.key: p.value for p in model.metadata_props}
-        if model.training_info:
-            self.warn("the model's training information is ignored")
 
     # graphs
 
@@ -155,16 +81,22 @@ class Builder:
         self._define(proto.node, scope)
         for info in (*proto.value_info, *proto.output):
             value = scope.values.get(info.name)
-            if value is not None and value in self.pending and (kind := self._type_of(info, info.name)) is not None:
+            if (
+                value is not None
+                and value in self.pending
+                and (kind := self._type_of(info, info.name)) is not None
+            ):
                 value.type = self.declared[value] = kind
         self.emit(Frame(iter(enumerate(proto.node)), scope, frame.opsets, frame.bound, frame.prefix), depth)
         outputs = []
         for info in proto.output:
             value = self._find(scope, info.name)
             if value is None:
-                raise Fail(f"This is an invalid model. Graph output ({info.name}) does not exist in the graph.",
-                           node=None if parent is None else f"graph {graph.name}",
-                           expected="the name of a node's output, a graph input or an initializer")
+                raise Fail(
+                    f"This is an invalid model. Graph output ({info.name}) does not exist in the graph.",
+                    node=None if parent is None else f"graph {graph.name}",
+                    expected="the name of a node's output, a graph input or an initializer",
+                )
             outputs.append(value)
         graph.set_outputs(outputs)
         if graph in self.unsorted:
@@ -185,11 +117,16 @@ class Builder:
         overridable = self.info.ir_version >= _IR_WITH_CONSTANT_INITIALIZERS
         for info in proto.input:
             if info.name in scope.values:
-                raise Fail(f"Error: Duplicate definition-site for ({info.name}).", found="two graph inputs of that name")
+                raise Fail(
+                    f"Error: Duplicate definition-site for ({info.name}).",
+                    found="two graph inputs of that name",
+                )
             kind = self._type_of(info, info.name)
             untyped = kind is None or (isinstance(kind, TensorType) and kind.elem is None)
             if untyped and main and info.name not in constants:
-                raise Fail(f"This is an invalid model. Model input ({info.name}) does not have type information.")
+                raise Fail(
+                    f"This is an invalid model. Model input ({info.name}) does not have type information."
+                )
             value = Value(info.name, kind)
             scope.values[info.name] = value
             if info.name not in constants or overridable or not main:
@@ -219,7 +156,9 @@ class Builder:
             return array
         if hasattr(tensor, "indices"):
             what = f"sparse initializer '{name}'"
-            return tensors.densified(tensors.to_sparse(tensor, self.source.payload, self.external.read, what), what)
+            return tensors.densified(
+                tensors.to_sparse(tensor, self.source.payload, self.external.read, what), what
+            )
         return tensors.to_array(tensor, self.source.payload, self.external.read)
 
     def _type_of(self, info: Any, name: str) -> Type | None:
@@ -228,7 +167,9 @@ class Builder:
         try:
             return from_type_proto(info.type)
         except ValueError as error:
-            raise Fail(f"This is an invalid model. The type of ({name}) is not supported.", found=error) from None
+            raise Fail(
+                f"This is an invalid model. The type of ({name}) is not supported.", found=error
+            ) from None
 
     def _define(self, protos: Any, scope: Scope) -> None:
         """A Value for every output of `protos`, before any node is made."""
@@ -284,8 +225,11 @@ class Builder:
                 value = self._find(scope, name)
                 if value is None and scope.values.get(name, self) is not None:
                     raise InvalidArgument(
-                        f"Invalid model. Node input '{name}' is not a graph input, initializer, or output of a previous "
-                        "node.", node=f"{proto.name or proto.op_type} ({proto.op_type})")
+                        f"Invalid model. Node input '{name}' is not a graph input, initializer, or output "
+                        "of a previous "
+                        "node.",
+                        node=f"{proto.name or proto.op_type} ({proto.op_type})",
+                    )
             inputs.append(value)
         while inputs and inputs[-1] is None:
             inputs.pop()
@@ -315,14 +259,21 @@ class Builder:
         for attribute in proto.attribute:
             name = attribute.name
             if name in kinds:
-                raise check.invalid(proto, inputs, outputs, f"Attribute '{name}' appeared multiple times.", node=what)
+                raise check.invalid(
+                    proto, inputs, outputs, f"Attribute '{name}' appeared multiple times.", node=what
+                )
             expected = schema.attributes.get(name, ("", False))[0]
             source, place = attribute, frame
             while source.ref_attr_name:
                 bound = place.bound.get(source.ref_attr_name) if place.bound is not None else None
                 if place.bound is None:
-                    raise check.invalid(proto, inputs, outputs, f"Attribute '{name}' refers to '{source.ref_attr_name}' "
-                                        "outside a function", node=what)
+                    raise check.invalid(
+                        proto,
+                        inputs,
+                        outputs,
+                        f"Attribute '{name}' refers to '{source.ref_attr_name}' outside a function",
+                        node=what,
+                    )
                 if bound is None:
                     break
                 source, place = bound.proto, bound.frame
@@ -330,8 +281,14 @@ class Builder:
                 continue
             kinds[name] = kind = attributes.kind_of(source, expected)
             if expected and kind != expected and kind in ("GRAPH", "GRAPHS", "TENSOR", "TENSORS"):
-                raise check.invalid(proto, inputs, outputs, f"Mismatched attribute type in '{proto.name} : {name}'. "
-                                    f"Expected: '{expected}', actual: '{kind}'", node=what)
+                raise check.invalid(
+                    proto,
+                    inputs,
+                    outputs,
+                    f"Mismatched attribute type in '{proto.name} : {name}'. "
+                    f"Expected: '{expected}', actual: '{kind}'",
+                    node=what,
+                )
             attrs[name] = self.reader.value(source, kind, f"attribute '{name}' of {what}",
                                             functools.partial(self.body, frame=place, depth=depth + 1))
         check.fits(proto, schema, what, inputs, outputs, attrs, kinds, self.warn)
@@ -360,34 +317,52 @@ class Builder:
         if opset is None:
             # a user's own operator may be used without an import, as onnxruntime's own may
             if find(domain, proto.op_type, 1 << 30) is None:
-                raise check.invalid(proto, inputs, outputs, f"No opset import for domain '{domain}'", node=what,
-                                    cure=f"add an opset_import for {domain!r} and register the operator")
+                raise check.invalid(
+                    proto,
+                    inputs,
+                    outputs,
+                    f"No opset import for domain '{domain}'",
+                    node=what,
+                    cure=f"add an opset_import for {domain!r} and register the operator",
+                )
             opset = 1 << 30
         key = domain, proto.op_type, opset
         known = self._resolved.get(key)
         if known is not None:
             return known
         if not proto.op_type:
-            raise check.invalid(proto, inputs, outputs, "Field 'op_type' of 'node' is required to be non-empty.")
+            raise check.invalid(
+                proto, inputs, outputs, "Field 'op_type' of 'node' is required to be non-empty."
+            )
         found = schemas.lookup(domain, proto.op_type, opset)
         if isinstance(found, schemas.Schema) and found.native is None and domain in schemas.ONNX_DOMAINS:
             found = self._standard(domain, proto.op_type, opset, found)
         if not isinstance(found, schemas.Schema):
             if domain not in schemas.ONNX_DOMAINS and not domain.startswith("com.microsoft"):
-                raise Fail(f"Fatal error: {domain}:{proto.op_type}(-1) is not a registered function/op", node=what,
-                           cure=f'register it with orthrus.op("{domain}::{proto.op_type}") before the session is made')
+                raise Fail(
+                    f"Fatal error: {domain}:{proto.op_type}(-1) is not a registered function/op",
+                    node=what,
+                    cure=f'register it with orthrus.op("{domain}::{proto.op_type}") before the session is '
+                    'made',
+                )
             raise check.invalid(proto, inputs, outputs, found.reason, node=what)
         if found.native is not None and found.native.deprecated:
-            raise check.invalid(proto, inputs, outputs, f"Op registered for {proto.op_type} is deprecated in domain_version "
-                                f"of {opset}", node=what)
+            raise check.invalid(
+                proto,
+                inputs,
+                outputs,
+                f"Op registered for {proto.op_type} is deprecated in domain_version of {opset}",
+                node=what,
+            )
         op = find(domain, proto.op_type, found.version)
         self._resolved[key] = found, op
         return found, op
 
     @staticmethod
     def _standard(domain: str, op_type: str, opset: int, own: schemas.Schema) -> schemas.Schema | No:
-        """An operator of ONNX's domains that `opset` does not have: none, unless onnx has it under no opset at all and the
-        definition here is the only one. onnxruntime writes LayerNormalization into models of any opset."""
+        """An operator of ONNX's domains that `opset` does not have: none, unless onnx has it under no opset
+        at all and the definition here is the only one. onnxruntime writes LayerNormalization into models of
+        any opset."""
         newest = schemas.lookup(domain, op_type, schemas.newest_opset(domain) or 1)
         if not isinstance(newest, schemas.Schema) or newest.native is None:
             return own
@@ -395,11 +370,20 @@ class Builder:
             return newest
         return No(f"No Op registered for {op_type} with domain_version of {opset}")
 
-    def _constant(self, frame: Frame, proto: Any, what: str, attrs: dict[str, Any], outputs: list[Value | None]) -> None:
+    def _constant(
+        self, frame: Frame, proto: Any, what: str, attrs: dict[str, Any], outputs: list[Value | None]
+    ) -> None:
         """A Constant node becomes an initializer of its graph."""
         if len(attrs) != 1:
-            raise check.invalid(proto, (), outputs, "One and only one of the attributes 'value', 'value_*' or 'sparse_value' "
-                                "must be specified for a Constant node.", node=what, found=sorted(attrs))
+            raise check.invalid(
+                proto,
+                (),
+                outputs,
+                "One and only one of the attributes 'value', 'value_*' or 'sparse_value' "
+                "must be specified for a Constant node.",
+                node=what,
+                found=sorted(attrs),
+            )
         value, = outputs
         if value is None:
             return
@@ -409,14 +393,25 @@ class Builder:
         elif name == "value":
             array = given
         else:
-            array = np.array(given, {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64,
-                                     "value_ints": np.int64}.get(name, np.object_))
+            array = np.array(
+                given,
+                {
+                    "value_float": np.float32,
+                    "value_floats": np.float32,
+                    "value_int": np.int64,
+                    "value_ints": np.int64,
+                }.get(name, np.object_),
+            )
         self.pending.discard(value)
         stated = self.declared.pop(value, None)
         value.const, value.type = array, type_of(array)
         if isinstance(stated, TensorType) and stated.elem not in (None, value.elem):
-            raise Fail(f"Type Error: Type ({stated}) of output arg ({value.name}) of node ({proto.name}) does not match "
-                       f"expected type ({value.type}).", node=what)
+            raise Fail(
+                f"Type Error: Type ({stated}) of output arg ({value.name}) of node ({proto.name}) does "
+                "not match "
+                f"expected type ({value.type}).",
+                node=what,
+            )
         frame.scope.graph.add_initializer(value)
 
     # functions
@@ -425,25 +420,46 @@ class Builder:
         what = self._label(frame, index, proto) or f"{proto.op_type}_{index}"
         inputs, outputs = self._inputs(frame, proto), self._outputs(frame, proto)
         opsets = {inline.domain_of(e.domain): e.version for e in function.opset_import}
-        self._check_opsets(opsets)
+        versions.check_opsets(opsets, self.released_only)
         given = {a.name: Bound(a, frame) for a in proto.attribute}
         if unknown := set(given) - set(function.attribute) - {a.name for a in function.attribute_proto}:
-            raise check.invalid(proto, inputs, outputs, f"Unrecognized attribute: {min(unknown)} for operator "
-                                f"{proto.op_type}", node=what)
+            raise check.invalid(
+                proto,
+                inputs,
+                outputs,
+                f"Unrecognized attribute: {min(unknown)} for operator {proto.op_type}",
+                node=what,
+            )
         for name in function.attribute:
             if name not in given:
-                raise check.invalid(proto, inputs, outputs, f"Required attribute '{name}' is missing.", node=what)
+                raise check.invalid(
+                    proto, inputs, outputs, f"Required attribute '{name}' is missing.", node=what
+                )
         return self.expansion(frame, proto, function, opsets, given, inputs, outputs, what, None)
 
-    def expansion(self, frame: Frame, proto: Any, function: Any, opsets: dict[str, int], given: dict[str, Bound],
-                  inputs: list[Value | None], outputs: list[Value | None], what: str, parent: Scope | None) -> Frame:
-        """The frame that writes out `function` with `inputs` and makes `outputs`. Raises InvalidGraph if they are more than
-        the function has."""
+    def expansion(
+        self,
+        frame: Frame,
+        proto: Any,
+        function: Any,
+        opsets: dict[str, int],
+        given: dict[str, Bound],
+        inputs: list[Value | None],
+        outputs: list[Value | None],
+        what: str,
+        parent: Scope | None,
+    ) -> Frame:
+        """The frame that writes out `function` with `inputs` and makes `outputs`. Raises InvalidGraph if
+        they are more than the function has."""
         if len(inputs) > len(function.input) or len(outputs) > len(function.output):
             raise InvalidGraph(
-                f"This is an invalid model. In Node, {check.described(proto.name, proto.op_type, proto.domain, inputs, outputs)}"
-                f", Error Node({proto.name}) has {len(inputs)} inputs and {len(outputs)} outputs, its function has "
-                f"{len(function.input)} and {len(function.output)}.", node=what)
+                "This is an invalid model. In Node, "
+                f"{check.described(proto.name, proto.op_type, proto.domain, inputs, outputs)}"
+                f", Error Node({proto.name}) has {len(inputs)} inputs and {len(outputs)} outputs, its "
+                "function has "
+                f"{len(function.input)} and {len(function.output)}.",
+                node=what,
+            )
         graph = frame.scope.graph
         scope = Scope(graph, parent)
         for i, name in enumerate(function.input):
@@ -479,8 +495,11 @@ class Builder:
     def _copy(self, frame: Frame, name: str, target: Value) -> None:
         source = self._find(frame.scope, name)
         if source is None:
-            raise InvalidGraph(f"This is an invalid model. A function returns its input ({name}), which the call leaves out.",
-                               node=frame.prefix.rstrip("/"))
+            raise InvalidGraph(
+                f"This is an invalid model. A function returns its input ({name}), which the call leaves "
+                "out.",
+                node=frame.prefix.rstrip("/"),
+            )
         version = 14
         node = Node("Identity", "", version, find("", "Identity", version), [source], {},
                     f"{frame.prefix}Identity_{name}", self.made)
@@ -497,22 +516,14 @@ def _fits_declaration(name: str, declared: Type | None, array: Any) -> None:
     found = type_of(array)
     assert isinstance(found, TensorType)
     if declared.elem not in (None, found.elem):
-        raise Fail(f"Type Error: Data in initializer '{name}' has element type {found} but usage of initializer in graph "
-                   f"expects {declared}")
+        raise Fail(
+            f"Type Error: Data in initializer '{name}' has element type {found} but usage of initializer "
+            "in graph "
+            f"expects {declared}"
+        )
     if declared.shape is not None and (len(declared.shape) != array.ndim or any(
             isinstance(d, int) and d != n for d, n in zip(declared.shape, array.shape, strict=True))):
         def spelled(shape: Any) -> str:
             return "{" + ",".join(str(d) for d in shape) + "}"
         raise Fail(f"Type Error: Shape of initializer {name} does not match. {spelled(declared.shape)} != "
                    f"{spelled(array.shape)}")
-
-
-@functools.cache
-def _released(domain: str) -> int | None:
-    """The newest opset of `domain` in onnx's newest release that is no development stamp."""
-    from onnx import helper
-
-    column = {"": 2, "ai.onnx.ml": 3, "ai.onnx.preview.training": 4}.get(domain)
-    if column is None:
-        return schemas.newest_opset(domain)
-    return max(int(row[column]) for row in helper.VERSION_TABLE if len(row) > column)

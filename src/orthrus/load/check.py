@@ -1,7 +1,7 @@
 """What a node must be to fit its operator: number of inputs and outputs, attributes, element types.
 
-The texts open as onnxruntime's do. Structure is checked while the graph is built (`fits`), types once they flow
-(`types`).
+The texts open as onnxruntime's do. Structure is checked while the graph is built (`fits`), types once they
+flow (`types`).
 """
 
 from __future__ import annotations
@@ -19,10 +19,15 @@ _LOCATED = "This is an invalid model. In Node, "
 
 
 def described(name: str, op_type: str, domain: str, inputs: Iterable[Any], outputs: Iterable[Any]) -> str:
-    """A node as onnxruntime prints it: `("ad", Add, "", -1) : ("a": tensor(float),) -> ("c": tensor(float),)`."""
+    """A node as onnxruntime prints it: `("ad", Add, "", -1) : ("a": tensor(float),) -> ("c":
+    tensor(float),)`."""
     def side(values: Iterable[Any]) -> str:
-        return "".join((f'"{v.name}": {v.type},' if _known(v.type) else f'"{v.name}",') if isinstance(v, Value)
-                       else f'"{v or ""}",' for v in values)
+        return "".join(
+            (f'"{v.name}": {v.type},' if _known(v.type) else f'"{v.name}",')
+            if isinstance(v, Value)
+            else f'"{v or ""}",'
+            for v in values
+        )
     return f'("{name}", {op_type}, "{domain}", -1) : ({side(inputs)}) -> ({side(outputs)}) '
 
 
@@ -30,7 +35,9 @@ def _known(kind: Type | None) -> bool:
     return kind is not None and "?" not in str(kind)
 
 
-def invalid(proto: Any, inputs: Iterable[Any], outputs: Iterable[Any], error: str, **rows: Any) -> InvalidGraph:
+def invalid(
+    proto: Any, inputs: Iterable[Any], outputs: Iterable[Any], error: str, **rows: Any
+) -> InvalidGraph:
     """The error of a node that contradicts its schema."""
     where = described(proto.name, proto.op_type, proto.domain, inputs, outputs)
     return InvalidGraph(f"{_LOCATED}{where}, Error {error}", **rows)
@@ -38,8 +45,8 @@ def invalid(proto: Any, inputs: Iterable[Any], outputs: Iterable[Any], error: st
 
 def fits(proto: Any, schema: Schema, label: str, inputs: list[Value | None], outputs: list[Value | None],
          attributes: dict[str, Any], kinds: dict[str, str], warn: Any) -> None:
-    """Raise InvalidGraph if the node has too few or too many inputs or outputs, an unknown attribute, lacks a required
-    one, or has one of another kind."""
+    """Raise InvalidGraph if the node has too few or too many inputs or outputs, an unknown attribute, lacks
+    a required one, or has one of another kind."""
     def bad(error: str, **rows: Any) -> InvalidGraph:
         return invalid(proto, inputs, outputs, error, node=label, **rows)
 
@@ -47,27 +54,43 @@ def fits(proto: Any, schema: Schema, label: str, inputs: list[Value | None], out
     spelled = f"Node({proto.name})" if proto.name else "Node"
     spelled += f" with schema({schema.domain}::{schema.name}:{schema.version})"
     if not schema.min_input <= len(inputs) <= schema.max_input:
-        raise bad(f"{spelled} has input size {len(inputs)} not in range [min={schema.min_input}, max={schema.max_input}].",
-                  expected=", ".join(f.name for f in schema.inputs))
+        raise bad(
+            f"{spelled} has input size {len(inputs)} not in range [min={schema.min_input}, "
+            f"max={schema.max_input}].",
+            expected=", ".join(f.name for f in schema.inputs),
+        )
     if not schema.min_output <= len(outputs) <= schema.max_output:
         raise bad(f"{spelled} has output size {len(outputs)} not in range [min={schema.min_output}, "
                   f"max={schema.max_output}].")
     if schema.name == "Split" and attributes.get("num_outputs", len(outputs)) != len(outputs):
         raise bad(f"num_outputs is {attributes['num_outputs']}, but the node has {len(outputs)} outputs")
     for i, value in enumerate(inputs):
-        if value is None and (formal := schema.input_at(i)) is not None and not formal.optional and not formal.variadic:
-            raise bad(f"Node ({proto.name})'s input {i} is marked single but has an empty string in the graph",
-                      expected=f"a value for {formal.name}")
+        if (
+            value is None
+            and (formal := schema.input_at(i)) is not None
+            and not formal.optional
+            and not formal.variadic
+        ):
+            raise bad(
+                f"Node ({proto.name})'s input {i} is marked single but has an empty string in the graph",
+                expected=f"a value for {formal.name}",
+            )
     for name, kind in kinds.items():
         known = schema.attributes.get(name)
         if known is None:
             if own or name.startswith("_"):
-                warn(f"{label}: attribute {name!r} is not known to {schema.domain}::{schema.name} and is ignored")
+                warn(
+                    f"{label}: attribute {name!r} is not known to {schema.domain}::{schema.name} and is "
+                    "ignored"
+                )
                 continue
             raise bad(f"Unrecognized attribute: {name} for operator {schema.name}",
                       expected=", ".join(sorted(schema.attributes)) or "no attributes")
         if known[0] and kind != known[0] and not (own and kind == "INT" and known[0] == "FLOAT"):
-            raise bad(f"Mismatched attribute type in '{proto.name} : {name}'. Expected: '{known[0]}', actual: '{kind}'")
+            raise bad(
+                f"Mismatched attribute type in '{proto.name} : {name}'. Expected: '{known[0]}', actual: "
+                f"'{kind}'"
+            )
     for name, (_, required) in schema.attributes.items():
         if required and name not in attributes:
             raise bad(f"Required attribute '{name}' is missing.")
@@ -76,9 +99,9 @@ def fits(proto: Any, schema: Schema, label: str, inputs: list[Value | None], out
 def types(graph: Graph, declared: dict[Value, Type], strict: bool = False) -> None:
     """Let types flow through `graph` and compare them with schemas and declarations.
 
-    Raises InvalidGraph for an element type a schema does not allow, and Fail for one type variable bound to two types, for
-    a contradiction found by inference and for a declared element type that is wrong. A wrong declared shape is a
-    warning, an error if `strict`.
+    Raises InvalidGraph for an element type a schema does not allow, and Fail for one type variable bound to
+    two types, for a contradiction found by inference and for a declared element type that is wrong. A wrong
+    declared shape is a warning, an error if `strict`.
     """
     def report(node: Node, error: infer.InferenceError) -> None:
         _check_node(node)
@@ -100,23 +123,34 @@ def types(graph: Graph, declared: dict[Value, Type], strict: bool = False) -> No
 
 
 def _check_loop(node: Node) -> None:
-    """A loop's body takes and gives what its node does, its condition is a bool, and what it carries keeps its type."""
+    """A loop's body takes and gives what its node does, its condition is a bool, and what it carries keeps
+    its type."""
     def bad(text: str, **rows: Any) -> Fail:
         return Fail(f"Node ({node.name}) Op (Loop) [TypeInferenceError] {text}", node=node.label, **rows)
 
     body = node.attrs["body"]
     carried = max(len(node.inputs) - 2, 0)
     if len(body.inputs) != 2 + carried:
-        raise bad("The body does not take what the loop carries", found=f"{len(body.inputs)} inputs", expected=2 + carried)
+        raise bad(
+            "The body does not take what the loop carries",
+            found=f"{len(body.inputs)} inputs",
+            expected=2 + carried,
+        )
     if len(body.outputs) < 1 + carried or len(body.outputs) - 1 < len(node.outputs):
-        raise bad("The body does not give what the loop carries and returns", found=f"{len(body.outputs)} outputs",
-                  expected=f"at least {1 + max(carried, len(node.outputs))}")
+        raise bad(
+            "The body does not give what the loop carries and returns",
+            found=f"{len(body.outputs)} outputs",
+            expected=f"at least {1 + max(carried, len(node.outputs))}",
+        )
     if body.outputs[0].elem not in (None, ElementType.BOOL):
         raise bad("The body's condition is no bool", found=body.outputs[0].type)
     for before, after in zip(body.inputs[2:], body.outputs[1:], strict=False):
         if _known(before.type) and _known(after.type) and str(before.type) != str(after.type):
-            raise bad(f"A value the loop carries changes its type: {before.name} to {after.name}", found=after.type,
-                      expected=before.type)
+            raise bad(
+                f"A value the loop carries changes its type: {before.name} to {after.name}",
+                found=after.type,
+                expected=before.type,
+            )
 
 
 def _inference_text(text: str) -> str:
@@ -136,12 +170,25 @@ def _check_declared(graph: Graph, value: Value, kind: Type, strict: bool) -> Non
         return
     node = value.node
     if node is not None and _known(found) and _known(kind) and str(found) != str(kind):
-        raise Fail(f"Type Error: Type ({kind}) of output arg ({value.name}) of node ({node.name}) does not match expected "
-                   f"type ({found}).", node=node.label, found=f"declared {kind}", expected=found)
-    if not isinstance(found, TensorType) or not isinstance(kind, TensorType) or found.shape is None or kind.shape is None:
+        raise Fail(
+            f"Type Error: Type ({kind}) of output arg ({value.name}) of node ({node.name}) does not match "
+            "expected "
+            f"type ({found}).",
+            node=node.label,
+            found=f"declared {kind}",
+            expected=found,
+        )
+    if (
+        not isinstance(found, TensorType)
+        or not isinstance(kind, TensorType)
+        or found.shape is None
+        or kind.shape is None
+    ):
         return
     same = len(found.shape) == len(kind.shape) and all(
-        a == b or not isinstance(a, int) or not isinstance(b, int) for a, b in zip(found.shape, kind.shape, strict=True))
+        a == b or not isinstance(a, int) or not isinstance(b, int)
+        for a, b in zip(found.shape, kind.shape, strict=True)
+    )
     if not same:
         text = f"{value.name} is declared as {shape_text(kind)} but is {shape_text(found)}"
         if strict:
@@ -163,12 +210,23 @@ def _check_node(node: Node) -> None:
         value = (node.inputs if side == "input" else node.outputs)[index]
         assert value is not None
         raise InvalidGraph(
-            f"This is an invalid model. Type Error: Type '{value.type}' of {side} parameter ({value.name}) of operator "
-            f"({node.op_type}) in node ({node.name}) is invalid.", node=node.label, found=value.type, expected=allowed)
+            f"This is an invalid model. Type Error: Type '{value.type}' of {side} parameter "
+            f"({value.name}) of operator "
+            f"({node.op_type}) in node ({node.name}) is invalid.",
+            node=node.label,
+            found=value.type,
+            expected=allowed,
+        )
     _, variable, first, second = verdict
-    raise Fail(f"Type Error: Type parameter ({variable}) of Optype ({node.op_type}) bound to different types ({first} and "
-               f"{second} in node ({node.name}).", node=node.label, found=f"{first} and {second}",
-               expected=f"one type for {variable}", cure="insert a Cast")
+    raise Fail(
+        f"Type Error: Type parameter ({variable}) of Optype ({node.op_type}) bound to different types "
+        f"({first} and "
+        f"{second} in node ({node.name}).",
+        node=node.label,
+        found=f"{first} and {second}",
+        expected=f"one type for {variable}",
+        cure="insert a Cast",
+    )
 
 
 def _spelled(value: Value | None) -> str | None:
@@ -181,7 +239,8 @@ def _spelled(value: Value | None) -> str | None:
 
 @functools.lru_cache(maxsize=1 << 14)
 def _verdict(schema: Schema, inputs: tuple[str | None, ...], outputs: tuple[str | None, ...]) -> Any:
-    """None where the types fit; else what does not: the parameter and the allowed types, or the variable bound twice."""
+    """None where the types fit; else what does not: the parameter and the allowed types, or the variable
+    bound twice."""
     bound: dict[str, str] = {}
     for side, spelled, at in (("input", inputs, schema.input_at), ("output", outputs, schema.output_at)):
         for i, text in enumerate(spelled):

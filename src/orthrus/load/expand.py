@@ -1,29 +1,36 @@
-"""Operators without a definition here run by the function body in their schema: their nodes are replaced by it.
+"""Operators without a definition here run by the function body in their schema: their nodes are replaced by
+it.
 
-The bodies of some operators depend on their inputs' types, so this comes after types have flowed. An operator that has
-neither a definition nor a body is refused.
+The bodies of some operators depend on their inputs' types, so this comes after types have flowed. An
+operator that has neither a definition nor a body is refused.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..errors import Fail, NotImplemented
-from ..ir import Graph, Node, Value
+from .. import errors
+from ..errors import Fail
+from ..ir import Graph, Node
 from ..ops import infer
 from ..ops.schema import Schema, lookup
-from .build import Bound, Builder, Frame, Scope
+from .build import Builder
+from .scope import Bound, Frame, Scope
 from .write import node_proto
 
 
 def functions(graph: Graph, builder: Builder) -> None:
-    """Expand every node of `graph` and its bodies that has no definition. Raises NotImplemented where that cannot be."""
+    """Expand every node of `graph` and its bodies that has no definition. Raises NotImplemented where that
+    cannot be."""
     _expand(graph, builder, 0, 0)
 
 
 def _expand(graph: Graph, builder: Builder, nested: int, depth: int) -> None:
     if nested > builder.limits.max_depth:
-        raise Fail("function bodies of operators nest too deeply", expected=f"at most {builder.limits.max_depth} levels")
+        raise Fail(
+            "function bodies of operators nest too deeply",
+            expected=f"at most {builder.limits.max_depth} levels",
+        )
     for node in graph.nodes:
         for body in node.bodies():
             _expand(body, builder, nested, depth + 1)
@@ -51,10 +58,13 @@ def _write_out(graph: Graph, node: Node, builder: Builder, depth: int) -> None:
     """Append the nodes of `node`'s function body to `graph.nodes`, and give up `node`."""
     function = _function(node, graph.info.opsets)
     if function is None:
-        raise NotImplemented(
-            f"Could not find an implementation for {node.op_type}({node.version}) node with name '{node.name}'",
-            node=node.label, found=f"{node.kind} without a definition or a function body",
-            cure="register it with orthrus.op, or give a provider that has it")
+        raise errors.NotImplemented(
+            f"Could not find an implementation for {node.op_type}({node.version}) node with name "
+            f"'{node.name}'",
+            node=node.label,
+            found=f"{node.kind} without a definition or a function body",
+            cure="register it with orthrus.op, or give a provider that has it",
+        )
     schema = lookup(node.domain, node.op_type, node.version)
     assert isinstance(schema, Schema)
     proto = node_proto(node)
@@ -64,24 +74,23 @@ def _write_out(graph: Graph, node: Node, builder: Builder, depth: int) -> None:
     for name, attribute in schema.native.attributes.items():
         if name not in given and attribute.default_value.type:
             given[name] = Bound(attribute.default_value, caller)
-    opsets = {("" if e.domain == "ai.onnx" else e.domain): e.version for e in function.opset_import} or graph.info.opsets
+    opsets = {
+        ("" if e.domain == "ai.onnx" else e.domain): e.version for e in function.opset_import
+    } or graph.info.opsets
     inputs, outputs = list(node.inputs), list(node.outputs)
     Graph.detach(node)
     for value in outputs:
         if value is not None:
             value.node = None
             builder.pending.add(value)
-    outer = _enclosing(captured, proto)
+    outer = captured if captured.values else None
     frame = builder.expansion(caller, proto, function, opsets, given, inputs, outputs, node.label, outer)
     builder.emit(frame, depth)
 
 
-def _enclosing(captured: Scope, proto: Any) -> Scope | None:
-    return captured if captured.values else None
-
-
 def _function(node: Node, opsets: dict[str, int]) -> Any:
-    """The body of `node`'s operator for the model's opset, as a FunctionProto; None where its schema has none."""
+    """The body of `node`'s operator for the model's opset, as a FunctionProto; None where its schema has
+    none."""
     import onnx
 
     schema = lookup(node.domain, node.op_type, node.version)
@@ -106,10 +115,11 @@ def _plain(native: Any, version: int, node: Node) -> bytes:
 
 
 def _by_context(native: Any, version: int, node: Node) -> bytes:
-    kinds = [b"" if v is None or v.type is None else infer.type_proto(v.type).SerializeToString() for v in node.inputs]
+    kinds = [
+        b"" if v is None or v.type is None else infer.type_proto(v.type).SerializeToString()
+        for v in node.inputs
+    ]
     found: bytes = native.get_context_dependent_function_with_opset_version(
         version, node_proto(node).SerializeToString(), kinds)
     return found
 
-
-__all__ = ["Value", "functions"]

@@ -1,9 +1,10 @@
 """Tensor data outside the model file: found, checked and mapped without ever leaving the model's folder.
 
-A location is a relative path below the folder. It is resolved once, the result must lie inside the folder, and it is
-then opened component by component without following links, so that nothing can change in between. Only regular files
-with one name are read. Large data is mapped privately and read-only: as with any mapping, whoever truncates the file
-while a session lives makes the operating system end the process; do not shrink a model's files in use.
+A location is a relative path below the folder. It is resolved once, the result must lie inside the folder,
+and it is then opened component by component without following links, so that nothing can change in between.
+Only regular files with one name are read. Large data is mapped privately and read-only: as with any
+mapping, whoever truncates the file while a session lives makes the operating system end the process; do not
+shrink a model's files in use.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class ExternalData:
-    """The data files of one model. `root` is the folder they may lie in, None where the model came without one; `path`
-    is the model's own file: where that is a link, as in Hugging Face's cache, data files may be links to its target's
-    folder too."""
+    """The data files of one model. `root` is the folder they may lie in, None where the model came without
+    one; `path` is the model's own file: where that is a link, as in Hugging Face's cache, data files may be
+    links to its target's folder too."""
 
     def __init__(self, root: str | None, path: str | None = None) -> None:
         self.root = root
@@ -42,7 +43,9 @@ class ExternalData:
         entries: dict[str, str] = {}
         for entry in tensor.external_data:
             if entry.key not in _KEYS:
-                raise self._refusal(name, f"unknown key {entry.key!r} in external_data", expected=sorted(_KEYS))
+                raise self._refusal(
+                    name, f"unknown key {entry.key!r} in external_data", expected=sorted(_KEYS)
+                )
             if entry.key in entries:
                 raise self._refusal(name, f"the key {entry.key!r} appears twice in external_data")
             entries[entry.key] = entry.value
@@ -54,8 +57,12 @@ class ExternalData:
         offset = self._number(name, entries, "offset", 0)
         length = self._number(name, entries, "length", needed)
         if length != needed:
-            raise self._refusal(name, "the length in external_data does not match the tensor", found=f"{length} bytes",
-                                expected=f"{needed} bytes for shape {list(shape)} of {element.text}")
+            raise self._refusal(
+                name,
+                "the length in external_data does not match the tensor",
+                found=f"{length} bytes",
+                expected=f"{needed} bytes for shape {list(shape)} of {element.text}",
+            )
         size, data = self._open(name, location)
         if offset > size or length > size - offset:
             raise self._refusal(name, f"External data ends before offset {offset} + length {length}",
@@ -77,9 +84,14 @@ class ExternalData:
         self._check_text(name, location)
         if self.root is None:
             raise self._refusal(
-                name, "The model was given as bytes and no folder for its data is known", found=f"location {location!r}",
-                expected="a model path, or a folder", cure="load the model by its path, name the folder as external_root "
-                "(session.model_external_initializers_file_folder_path), or add the data as external initializers")
+                name,
+                "The model was given as bytes and no folder for its data is known",
+                found=f"location {location!r}",
+                expected="a model path, or a folder",
+                cure="load the model by its path, name the folder as external_root "
+                "(session.model_external_initializers_file_folder_path), or add the data as external "
+                "initializers",
+            )
         lexical = os.path.join(self.roots[0], *location.split("/"))
         target = os.path.realpath(lexical)
         inside = next((r for r in self.roots if _contains(r, target)), None)
@@ -112,8 +124,13 @@ class ExternalData:
         return found
 
     def _descend(self, name: str, root: str, relative: str, location: str) -> int:
-        flags = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOCTTY", 0) \
+        flags = (
+            os.O_RDONLY
+            | getattr(os, "O_CLOEXEC", 0)
+            | getattr(os, "O_NONBLOCK", 0)
+            | getattr(os, "O_NOCTTY", 0)
             | getattr(os, "O_BINARY", 0)
+        )
         try:
             if os.open not in os.supports_dir_fd or not hasattr(os, "O_NOFOLLOW"):
                 return os.open(os.path.join(root, relative), flags)
@@ -122,13 +139,17 @@ class ExternalData:
             for i, part in enumerate(parts):
                 last = i == len(parts) - 1
                 try:
-                    below = os.open(part, flags | os.O_NOFOLLOW | (0 if last else os.O_DIRECTORY), dir_fd=handle)
+                    below = os.open(
+                        part, flags | os.O_NOFOLLOW | (0 if last else os.O_DIRECTORY), dir_fd=handle
+                    )
                 finally:
                     os.close(handle)
                 handle = below
             return handle
         except OSError as error:
-            raise self._refusal(name, f"External data {location!r} cannot be opened", found=error.strerror) from None
+            raise self._refusal(
+                name, f"External data {location!r} cannot be opened", found=error.strerror
+            ) from None
 
     def _check_text(self, name: str, location: str) -> None:
         reason = None
@@ -143,13 +164,18 @@ class ExternalData:
             reason = "contains a backslash"
         elif "://" in location:
             reason = "is a URL"
-        elif location.startswith("/") or os.path.isabs(location) or (len(location) > 1 and location[1] == ":"):
+        elif (
+            location.startswith("/") or os.path.isabs(location) or (len(location) > 1 and location[1] == ":")
+        ):
             reason = "is an absolute path"
         elif ".." in parts:
             reason = "climbs out with '..'"
         if reason:
-            raise self._refusal(name, f"External data path {location!r} {reason}",
-                                expected="a relative path below the model's folder, with '/' between its parts")
+            raise self._refusal(
+                name,
+                f"External data path {location!r} {reason}",
+                expected="a relative path below the model's folder, with '/' between its parts",
+            )
 
     def _refusal(self, name: str, text: str, **rows: Any) -> Fail:
         return Fail(f"External data path validation failed for initializer: {name}. Error: {text}", **rows)

@@ -1,7 +1,8 @@
-"""Model-local functions: which there are, how large they get when written out, and what a call of one stands for.
+"""Model-local functions: which there are, how large they get when written out, and what a call of one
+stands for.
 
-The expanded size is counted over the call graph with every function counted once, so that a few lines that would grow
-to billions of nodes are refused before the first is made.
+The expanded size is counted over the call graph with every function counted once, so that a few lines that
+would grow to billions of nodes are refused before the first is made.
 """
 
 from __future__ import annotations
@@ -25,19 +26,23 @@ def key_of(node: Any) -> Key:
 
 
 def collect(model: Any) -> dict[Key, Any]:
-    """The model's functions by domain, name and overload. Raises Fail if one is defined twice or returns what it does
-    not make."""
+    """The model's functions by domain, name and overload. Raises Fail if one is defined twice or returns
+    what it does not make."""
     found: dict[Key, Any] = {}
     for function in model.functions:
         key = domain_of(function.domain), function.name, function.overload
         if key in found:
-            raise Fail(f"This is an invalid model. Error: Duplicate definition of function ({function.name}).",
-                       found=f"domain {function.domain!r}, overload {function.overload!r}")
+            raise Fail(
+                f"This is an invalid model. Error: Duplicate definition of function ({function.name}).",
+                found=f"domain {function.domain!r}, overload {function.overload!r}",
+            )
         made = {*function.input, *(name for node in function.node for name in node.output)}
         for name in function.output:
             if name not in made or not name:
-                raise Fail(f"This is an invalid model. Function output ({name}) does not exist in the function.",
-                           node=f"function {function.domain}::{function.name}")
+                raise Fail(
+                    f"This is an invalid model. Function output ({name}) does not exist in the function.",
+                    node=f"function {function.domain}::{function.name}",
+                )
         found[key] = function
     return found
 
@@ -48,7 +53,12 @@ def nodes_of(nodes: Iterable[Any]) -> Iterator[Any]:
     while stack:
         for node in stack[-1]:
             yield node
-            inner = [n for a in node.attribute for g in (*((a.g,) if a.HasField("g") else ()), *a.graphs) for n in g.node]
+            inner = [
+                n
+                for a in node.attribute
+                for g in (*((a.g,) if a.HasField("g") else ()), *a.graphs)
+                for n in g.node
+            ]
             if inner:
                 stack.append(iter(inner))
                 break
@@ -57,7 +67,8 @@ def nodes_of(nodes: Iterable[Any]) -> Iterator[Any]:
 
 
 def bounded_size(graph: Any, functions: dict[Key, Any], limits: Limits) -> int:
-    """The number of nodes once every function is written out. Raises InvalidGraph for recursion, Fail over the limit."""
+    """The number of nodes once every function is written out. Raises InvalidGraph for recursion, Fail over
+    the limit."""
     own: dict[Key, int] = {}
     calls: dict[Key, dict[Key, int]] = {}
     for key, function in functions.items():
@@ -83,9 +94,12 @@ def bounded_size(graph: Any, functions: dict[Key, Any], limits: Limits) -> int:
     plain, used = _count(graph.node, functions)
     size = plain + sum(total[c] * n for c, n in used.items())
     if size > limits.max_nodes:
-        raise Fail("the model has too many nodes" if not used else "the model's functions expand to too many nodes",
-                   found=f"{size} nodes" if size < 1 << 64 else "over 2^64 nodes",
-                   expected=f"at most {limits.max_nodes}", cure="raise Limits.max_nodes if this size is meant")
+        raise Fail(
+            "the model has too many nodes" if not used else "the model's functions expand to too many nodes",
+            found=f"{size} nodes" if size < 1 << 64 else "over 2^64 nodes",
+            expected=f"at most {limits.max_nodes}",
+            cure="raise Limits.max_nodes if this size is meant",
+        )
     return size
 
 

@@ -1,8 +1,9 @@
-"""What was handed over (a path, bytes, a ModelProto) becomes a parsed ModelProto and the folder its data may live in.
+"""What was handed over (a path, bytes, a ModelProto) becomes a parsed ModelProto and the folder its data
+may live in.
 
-A file is read, not mapped, so that changing it afterwards changes nothing here. The payload of large tensors is not
-given to the protobuf parser but read into memory aligned for kernels; a token in `raw_data` says which it is
-(`Source.payload`).
+A file is read, not mapped, so that changing it afterwards changes nothing here. The payload of large
+tensors is not given to the protobuf parser but read into memory aligned for kernels; a token in `raw_data`
+says which it is (`Source.payload`).
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ class Source:
 
 
 def open_source(source: Any, limits: Limits, external_root: str | None) -> Source:
-    """Read and parse. Raises NoSuchFile, InvalidProtobuf, InvalidArgument or Fail as onnxruntime does, and TypeError for
-    anything that is no model."""
+    """Read and parse. Raises NoSuchFile, InvalidProtobuf, InvalidArgument or Fail as onnxruntime does, and
+    TypeError for anything that is no model."""
     root = os.path.abspath(external_root) if external_root is not None else None
     if isinstance(source, bytes):
         return _parse(_Bytes(source), Source(None, None, root), limits)
@@ -110,9 +111,12 @@ def _parse(data: _Bytes | _File, source: Source, limits: Limits) -> Source:
         if source.path is not None:
             text = f"Load model from {source.path} failed:Protobuf parsing failed."
         raise InvalidProtobuf(
-            text, found=f"{data.size} bytes that are no ONNX ModelProto", expected="a ModelProto",
-            cure="check that the file is complete and no pointer of Git LFS, archive, or model of another format"
-            ) from None
+            text,
+            found=f"{data.size} bytes that are no ONNX ModelProto",
+            expected="a ModelProto",
+            cure="check that the file is complete and no pointer of Git LFS, archive, or model of another "
+            "format",
+        ) from None
     if not source.model.HasField("graph"):
         text = "No graph was found in the protobuf."
         raise InvalidArgument(text if source.path is None else f"Load model from {source.path} failed:{text}",
@@ -194,7 +198,10 @@ def _sealed(array: np.ndarray) -> np.ndarray:
 
 
 _PATHS: dict[str, dict[int, str]] = {
-    "model": {7: "graph"}, "graph": {1: "node", 5: "tensor"}, "node": {5: "attribute"}, "attribute": {5: "tensor"},
+    "model": {7: "graph"},
+    "graph": {1: "node", 5: "tensor"},
+    "node": {5: "attribute"},
+    "attribute": {5: "tensor"},
     "tensor": {},
 }
 _RAW_DATA = 9
@@ -203,8 +210,8 @@ _RAW_DATA = 9
 def _lift(data: _Bytes | _File, source: Source) -> bytes:
     """The model without the payload of large tensors of the main graph, which `source` then holds.
 
-    Wire format: a message is a row of (tag, content); content of kind 2 is a length and that many bytes. Only messages
-    on the way to a large `raw_data` are taken apart; everything else is copied as it stands.
+    Wire format: a message is a row of (tag, content); content of kind 2 is a length and that many bytes.
+    Only messages on the way to a large `raw_data` are taken apart; everything else is copied as it stands.
     """
     if data.size < _LIFT_ABOVE:
         return bytes(data.piece(0, data.size))

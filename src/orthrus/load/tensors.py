@@ -1,7 +1,7 @@
 """TensorProto -> numpy array: every element type, raw or typed fields, dense or sparse, and the way back.
 
-Sizes are checked against the bytes that are there before anything is allocated; an array over `raw_data` shares its
-memory where the alignment allows it.
+Sizes are checked against the bytes that are there before anything is allocated; an array over `raw_data`
+shares its memory where the alignment allows it.
 """
 
 from __future__ import annotations
@@ -18,17 +18,36 @@ from ..limits import bounded, current
 
 Payload = Callable[[bytes], Any]
 
-_INT32_FIELD = frozenset({
-    ElementType.INT32, ElementType.INT16, ElementType.INT8, ElementType.UINT16, ElementType.UINT8, ElementType.BOOL,
-    ElementType.FLOAT16, ElementType.BFLOAT16, ElementType.FLOAT8E4M3FN, ElementType.FLOAT8E4M3FNUZ,
-    ElementType.FLOAT8E5M2, ElementType.FLOAT8E5M2FNUZ, ElementType.FLOAT8E8M0, ElementType.INT4, ElementType.UINT4,
-    ElementType.FLOAT4E2M1, ElementType.INT2, ElementType.UINT2, ElementType.FLOAT6E2M3, ElementType.FLOAT6E3M2})
+_INT32_FIELD = frozenset(
+    {
+        ElementType.INT32,
+        ElementType.INT16,
+        ElementType.INT8,
+        ElementType.UINT16,
+        ElementType.UINT8,
+        ElementType.BOOL,
+        ElementType.FLOAT16,
+        ElementType.BFLOAT16,
+        ElementType.FLOAT8E4M3FN,
+        ElementType.FLOAT8E4M3FNUZ,
+        ElementType.FLOAT8E5M2,
+        ElementType.FLOAT8E5M2FNUZ,
+        ElementType.FLOAT8E8M0,
+        ElementType.INT4,
+        ElementType.UINT4,
+        ElementType.FLOAT4E2M1,
+        ElementType.INT2,
+        ElementType.UINT2,
+        ElementType.FLOAT6E2M3,
+        ElementType.FLOAT6E3M2,
+    }
+)
 _FIELDS = {
     ElementType.FLOAT: ("float_data", np.float32), ElementType.COMPLEX64: ("float_data", np.float32),
     ElementType.INT64: ("int64_data", np.int64), ElementType.DOUBLE: ("double_data", np.float64),
     ElementType.COMPLEX128: ("double_data", np.float64), ElementType.UINT32: ("uint64_data", np.uint64),
     ElementType.UINT64: ("uint64_data", np.uint64), ElementType.STRING: ("string_data", None),
-    **{e: ("int32_data", np.int32) for e in _INT32_FIELD}}
+    **dict.fromkeys(_INT32_FIELD, ("int32_data", np.int32))}
 _TYPED = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
 
 
@@ -37,15 +56,22 @@ def element_type(number: int, what: str) -> ElementType:
     try:
         return ElementType(number)
     except ValueError:
-        raise Fail(f"This is an invalid model. Tensor element type {number} of {what} is not supported.",
-                   found=f"element type {number}", expected="a TensorProto.DataType other than UNDEFINED") from None
+        raise Fail(
+            f"This is an invalid model. Tensor element type {number} of {what} is not supported.",
+            found=f"element type {number}",
+            expected="a TensorProto.DataType other than UNDEFINED",
+        ) from None
 
 
 def shape_of(dims: Any, element: ElementType, what: str) -> tuple[int, ...]:
     """`dims` as a shape. Raises Fail for a negative dimension, or a tensor over the budget."""
     shape = tuple(dims)
     if any(d < 0 for d in shape):
-        raise Fail(f"Out of bounds dimensions in TypeProto_Tensor of {what}", found=list(shape), expected="dimensions >= 0")
+        raise Fail(
+            f"Out of bounds dimensions in TypeProto_Tensor of {what}",
+            found=list(shape),
+            expected="dimensions >= 0",
+        )
     size = math.prod(shape) * element.numpy.itemsize
     if size > current().max_tensor_bytes:
         raise Fail(f"{what} would take {size} bytes", found=f"shape {list(shape)} of {element.text}",
@@ -61,7 +87,8 @@ def packed_bytes(count: int, element: ElementType) -> int:
 
 def to_array(tensor: Any, payload: Payload, external: Callable[[Any, ElementType, tuple[int, ...]], Any],
              what: str = "") -> np.ndarray:
-    """The array a TensorProto says. `payload` resolves its raw_data, `external` gives the bytes that lie outside.
+    """The array a TensorProto says. `payload` resolves its raw_data, `external` gives the bytes that lie
+    outside.
 
     Raises Fail where type, dimensions and data do not fit together.
     """
@@ -76,8 +103,11 @@ def to_array(tensor: Any, payload: Payload, external: Callable[[Any, ElementType
             raise Fail(f"Deserialize tensor {tensor.name} failed. String data can not be stored externally.")
         return from_bytes(external(tensor, element, shape), element, shape, what)
     if tensor.external_data:
-        raise Fail(f"Deserialize tensor {tensor.name} failed. It names external data but is not stored externally.",
-                   found="external_data with data_location DEFAULT", expected="data_location EXTERNAL")
+        raise Fail(
+            f"Deserialize tensor {tensor.name} failed. It names external data but is not stored externally.",
+            found="external_data with data_location DEFAULT",
+            expected="data_location EXTERNAL",
+        )
     filled = [f for f in _TYPED if len(getattr(tensor, f))]
     if tensor.HasField("raw_data"):
         if element is ElementType.STRING:
@@ -95,8 +125,11 @@ def to_array(tensor: Any, payload: Payload, external: Callable[[Any, ElementType
     elif element.bits in (2, 4):
         expected = packed_bytes(count, element)
     if len(values) != expected:
-        raise Fail(f"{what}: data field count ({len(values)}) does not match expected count ({expected})",
-                   found=f"{len(values)} in {name}", expected=f"{expected} for shape {list(shape)} of {element.text}")
+        raise Fail(
+            f"{what}: data field count ({len(values)}) does not match expected count ({expected})",
+            found=f"{len(values)} in {name}",
+            expected=f"{expected} for shape {list(shape)} of {element.text}",
+        )
     if element is ElementType.STRING:
         out = np.empty(count, object)
         out[:] = [v.decode("utf-8", "surrogateescape") for v in values]
@@ -110,7 +143,8 @@ def to_array(tensor: Any, payload: Payload, external: Callable[[Any, ElementType
 
 
 def _from_int32(given: np.ndarray, element: ElementType, count: int) -> np.ndarray:
-    """Elements kept one per int32 (bit patterns for types without an int of their own), or packed a byte per int32."""
+    """Elements kept one per int32 (bit patterns for types without an int of their own), or packed a byte
+    per int32."""
     if element is ElementType.BOOL:
         return given != 0
     if element.bits in (2, 4):
@@ -123,12 +157,16 @@ def _from_int32(given: np.ndarray, element: ElementType, count: int) -> np.ndarr
 
 
 def from_bytes(data: Any, element: ElementType, shape: tuple[int, ...], what: str = "tensor") -> np.ndarray:
-    """Little-endian bytes as an array, read-only and sharing them where it can. Raises Fail if their number is wrong."""
+    """Little-endian bytes as an array, read-only and sharing them where it can. Raises Fail if their number
+    is wrong."""
     count = math.prod(shape)
     expected, found = packed_bytes(count, element), len(data)
     if found != expected:
-        raise Fail(f"{what}: raw_data size ({found} bytes) does not match expected size ({expected} bytes)",
-                   found=f"{found} bytes", expected=f"{expected} bytes for shape {list(shape)} of {element.text}")
+        raise Fail(
+            f"{what}: raw_data size ({found} bytes) does not match expected size ({expected} bytes)",
+            found=f"{found} bytes",
+            expected=f"{expected} bytes for shape {list(shape)} of {element.text}",
+        )
     if element.bits < 8:
         return _unpack(np.frombuffer(data, np.uint8), element, count).reshape(shape)
     if element is ElementType.BOOL:
@@ -162,20 +200,26 @@ def _unpack(packed: np.ndarray, element: ElementType, count: int) -> np.ndarray:
 
 def to_sparse(sparse: Any, payload: Payload, external: Callable[[Any, ElementType, tuple[int, ...]], Any],
               what: str = "") -> SparseArray:
-    """A SparseTensorProto in coordinate form. Raises Fail for indices out of range, repeated, or of the wrong shape."""
+    """A SparseTensorProto in coordinate form. Raises Fail for indices out of range, repeated, or of the
+    wrong shape."""
     what = what or f"sparse initializer '{sparse.values.name}'"
     values = to_array(sparse.values, payload, external, f"values of {what}")
     element = element_type(sparse.values.data_type, what)
     dims = tuple(sparse.dims)
     if any(d < 0 for d in dims) or not dims:
-        raise Fail(f"{what}: sparse dimensions are invalid", found=list(dims), expected="one or more dimensions >= 0")
+        raise Fail(
+            f"{what}: sparse dimensions are invalid", found=list(dims), expected="one or more dimensions >= 0"
+        )
     del element
     if sparse.indices.data_type not in (0, ElementType.INT64):
         raise Fail(f"{what}: sparse indices must be int64", found=f"element type {sparse.indices.data_type}")
     if values.ndim != 1:
         raise Fail(f"{what}: sparse values must have rank 1", found=f"shape {list(values.shape)}")
-    indices = to_array(sparse.indices, payload, external, f"indices of {what}") if sparse.indices.data_type else \
-        np.zeros((0,), np.int64)
+    indices = (
+        to_array(sparse.indices, payload, external, f"indices of {what}")
+        if sparse.indices.data_type
+        else np.zeros((0,), np.int64)
+    )
     total = math.prod(dims)
     if total >= 1 << 63:
         raise Fail(f"{what}: the dense size overflows", found=list(dims))
@@ -184,12 +228,16 @@ def to_sparse(sparse: Any, payload: Payload, external: Callable[[Any, ElementTyp
         if linear.size and (linear.min() < 0 or linear.max() >= total):
             raise Fail(f"{what}: sparse index out of range", found=f"[{linear.min()}, {linear.max()}]",
                        expected=f"within [0, {total - 1}]")
-        coordinates = np.stack(np.unravel_index(linear, dims), 1) if linear.size else np.zeros((0, len(dims)), np.int64)
+        coordinates = (
+            np.stack(np.unravel_index(linear, dims), 1) if linear.size else np.zeros((0, len(dims)), np.int64)
+        )
     elif indices.ndim == 2 and indices.shape == (len(values), len(dims)):
         coordinates = indices
         if coordinates.size and ((coordinates < 0).any() or (coordinates >= np.array(dims)).any()):
             raise Fail(f"{what}: sparse index out of range", expected=f"within the shape {list(dims)}")
-        linear = np.ravel_multi_index(tuple(coordinates.T), dims) if coordinates.size else np.zeros(0, np.int64)
+        linear = (
+            np.ravel_multi_index(tuple(coordinates.T), dims) if coordinates.size else np.zeros(0, np.int64)
+        )
     else:
         raise Fail(f"{what}: sparse indices have the wrong shape", found=list(indices.shape),
                    expected=f"[{len(values)}] or [{len(values)}, {len(dims)}]")

@@ -1,6 +1,7 @@
 """Graph -> ModelProto, bytes or a file: what `load` reads comes back with the same meaning.
 
-Large tensors may go to a data file beside the model; its name, like every name a model gives, cannot leave the folder.
+Large tensors may go to a data file beside the model; its name, like every name a model gives, cannot leave
+the folder.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ def save(graph: Graph, path: str | os.PathLike[str] | None = None, *, external_f
          external_threshold: int = 1024) -> bytes:
     """The model as bytes, also written to `path` if given.
 
-    With `external_file`, a bare file name, tensors of `external_threshold` bytes and more are written to that file in the
-    folder of `path`. Raises InvalidArgument for a name that is no bare file name, Fail if the model is over 2 GB without
-    it.
+    With `external_file`, a bare file name, tensors of `external_threshold` bytes and more are written to
+    that file in the folder of `path`. Raises InvalidArgument for a name that is no bare file name, Fail if
+    the model is over 2 GB without it.
     """
     data: list[tuple[int, bytes]] | None = None
     if external_file is not None:
@@ -38,7 +39,9 @@ def save(graph: Graph, path: str | os.PathLike[str] | None = None, *, external_f
         if not _bare(external_file):
             raise InvalidArgument(f"the data file must be a bare file name, not {external_file!r}")
         data = []
-    model = to_model_proto(graph, _External(external_file, external_threshold, data) if data is not None else None)
+    model = to_model_proto(
+        graph, _External(external_file, external_threshold, data) if data is not None else None
+    )
     try:
         raw: bytes = model.SerializeToString()
     except ValueError as error:
@@ -57,7 +60,8 @@ def _bare(name: str) -> bool:
 
 
 def _write(path: str, pieces: list[tuple[int, bytes]]) -> None:
-    """Write a new file and put it in the place of the old one, so that a link or a file in use is not written through."""
+    """Write a new file and put it in the place of the old one, so that a link or a file in use is not
+    written through."""
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=".orthrus-")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -96,8 +100,13 @@ def to_model_proto(graph: Graph, external: _External | None = None) -> Any:
     import onnx
 
     info = graph.info
-    model = onnx.ModelProto(ir_version=info.ir_version or onnx.IR_VERSION, producer_name=info.producer_name,
-                            producer_version=info.producer_version, domain=info.domain, doc_string=info.doc_string)
+    model = onnx.ModelProto(
+        ir_version=info.ir_version or onnx.IR_VERSION,
+        producer_name=info.producer_name,
+        producer_version=info.producer_version,
+        domain=info.domain,
+        doc_string=info.doc_string,
+    )
     if info.model_version != (1 << 63) - 1:
         model.model_version = info.model_version
     for key, text in info.metadata.items():
@@ -135,8 +144,8 @@ def _opsets(graph: Graph) -> dict[str, int]:
 
 
 def _same_meaning(node: Node, opset: int) -> bool:
-    """Whether `node` keeps its meaning under `opset`: the same schema version, or one that the same definition serves and
-    that allows the node's attributes and types."""
+    """Whether `node` keeps its meaning under `opset`: the same schema version, or one that the same
+    definition serves and that allows the node's attributes and types."""
     schema = lookup(node.domain, node.op_type, opset)
     if not isinstance(schema, Schema):
         return node.op is None
@@ -215,14 +224,19 @@ class _Writer:
         import onnx
 
         if any(node.bodies()):
-            raise Fail(f"{node.kind}-{node.version} cannot be written under opset {self.opsets.get(node.domain)}",
-                       node=node.label, cure="set graph.info.opsets to an opset that has this version")
+            raise Fail(
+                f"{node.kind}-{node.version} cannot be written under opset {self.opsets.get(node.domain)}",
+                node=node.label,
+                cure="set graph.info.opsets to an opset that has this version",
+            )
         attributes = b"".join(a.SerializeToString() for a in proto.attribute)
         present = tuple(bool(n) for n in proto.input), tuple(bool(n) for n in proto.output)
         key = node.domain, node.op_type, node.version, *present, attributes
         function = self.functions.get(key)
         if function is None:
-            function = onnx.FunctionProto(domain=_ASIDE, name=f"{node.op_type}_{node.version}_{len(self.functions)}")
+            function = onnx.FunctionProto(
+                domain=_ASIDE, name=f"{node.op_type}_{node.version}_{len(self.functions)}"
+            )
             function.opset_import.add(domain=node.domain, version=node.version)
             inner = function.node.add()
             inner.CopyFrom(proto)

@@ -1,8 +1,8 @@
 """Type rules for operators whose schema inference cannot be asked.
 
-Some hold a graph and are no control flow. That of others does not survive hostile attributes in onnx 1.23: Einsum's does
-not end for some equations, GatherND's and LayerNormalization's read out of bounds, and Expand's counts to whatever
-length its shape input is declared with.
+Some hold a graph and are no control flow. That of others does not survive hostile attributes in onnx 1.23:
+Einsum's does not end for some equations, GatherND's and LayerNormalization's read out of bounds, and
+Expand's counts to whatever length its shape input is declared with.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def flex_attention(q: Value, k: Value, v: Value, **_: Any) -> list[Type]:
 
 @Einsum.infer_with
 def einsum(*inputs: Value | None, equation: str) -> list[Type]:
-    """The shape the equation spells. Raises ValueError where it is malformed or does not fit the operands' ranks."""
+    """The shape the equation spells. Raises ValueError where it is malformed or does not fit the operands'
+    ranks."""
     terms, output = parsed_equation(equation)
     operands = [v for v in inputs if v is not None]
     if len(terms) != len(operands):
@@ -95,18 +96,24 @@ def gather_nd(data: Value, indices: Value, *, batch_dims: int = 0) -> list[Type]
         return [TensorType(data.elem, None)]
     rank, count = len(data.shape), len(indices.shape)
     if not rank or not count or not 0 <= batch_dims < min(rank, count):
-        raise ValueError(f"batch_dims {batch_dims} does not fit data of rank {rank} and indices of rank {count}")
+        raise ValueError(
+            f"batch_dims {batch_dims} does not fit data of rank {rank} and indices of rank {count}"
+        )
     depth = indices.shape[-1]
     if not isinstance(depth, int):
         return [TensorType(data.elem, None)]
     if not 1 <= depth <= rank - batch_dims:
-        raise ValueError(f"the last dimension of indices, {depth}, must not be larger than the {rank - batch_dims} "
-                         "dimensions of data it indexes")
+        raise ValueError(
+            f"the last dimension of indices, {depth}, must not be larger than the {rank - batch_dims} "
+            "dimensions of data it indexes"
+        )
     return [TensorType(data.elem, (*indices.shape[:-1], *data.shape[batch_dims + depth:]))]
 
 
 @LayerNormalization.infer_with
-def layer_normalization(x: Value, *_: Value | None, axis: int = -1, stash_type: int = 1, **__: Any) -> list[Type]:
+def layer_normalization(
+    x: Value, *_: Value | None, axis: int = -1, stash_type: int = 1, **__: Any
+) -> list[Type]:
     """The input's type; mean and deviation have 1 for every normalized dimension."""
     stash = ElementType(stash_type)
     if x.shape is None:

@@ -1,7 +1,8 @@
-"""Graph in, better graph out. `PASSES` is the whole order of optimization, and the four public levels are its prefixes.
+"""Graph in, better graph out. `PASSES` is the whole order of optimization, and the four public levels are its
+prefixes.
 
-Every pass keeps what the graph computes, the names and order of its outputs, and its inputs. A pass can be left out by
-name, is timed and journalled, and can be verified, dumped and bisected (see `knobs`).
+Every pass keeps what the graph computes, the names and order of its outputs, and its inputs. A pass can be
+left out by name, is timed and journalled, and can be verified, dumped and bisected (see `knobs`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,17 @@ from . import cleanup, folding
 from .dimensions import Dimensions, forget
 from .pattern import Rule
 from .rewrite import Entry, Work, bodies_below
-from .rules import activation, arithmetic, attention, convolution, linear, movement, normalization, rotary, upgrade
+from .rules import (
+    activation,
+    arithmetic,
+    attention,
+    convolution,
+    linear,
+    movement,
+    normalization,
+    rotary,
+    upgrade,
+)
 
 __all__ = ["PASSES", "Entry", "Pass", "optimize"]
 
@@ -32,8 +43,8 @@ _ROUNDS = 6
 
 @dataclasses.dataclass(frozen=True)
 class Pass:
-    """A name, the level from which it runs, and a rule or a function that answers how much it changed. Neighbouring rules
-    of one `row` share a walk."""
+    """A name, the level from which it runs, and a rule or a function that answers how much it changed.
+    Neighbouring rules of one `row` share a walk."""
 
     level: int
     what: Rule | Callable[[Work], int]
@@ -64,13 +75,19 @@ PASSES: tuple[Pass, ...] = (
 )
 
 
-def optimize(graph: Graph, level: int = 99, skip: Iterable[str] = frozenset(), *, limits: Limits | None = None,
-             record: Callable[[str, Graph], None] | None = None) -> list[Entry]:
-    """Improve `graph` in place with the passes up to `level` (0, 1 basic, 2 extended, 3 layout, 99 all) but those in
-    `skip`; answer a journal with one entry per pass.
+def optimize(
+    graph: Graph,
+    level: int = 99,
+    skip: Iterable[str] = frozenset(),
+    *,
+    limits: Limits | None = None,
+    record: Callable[[str, Graph], None] | None = None,
+) -> list[Entry]:
+    """Improve `graph` in place with the passes up to `level` (0, 1 basic, 2 extended, 3 layout, 99 all) but
+    those in `skip`; answer a journal with one entry per pass.
 
-    `limits` bounds folded constants (the thread's limits where not given). `record` is called with a pass's name and the
-    graph after each pass that changed it.
+    `limits` bounds folded constants (the thread's limits where not given). `record` is called with a pass's
+    name and the graph after each pass that changed it.
     """
     left_out = frozenset(skip) | knobs.names(knobs.SKIP)
     chosen = [p for p in PASSES if p.level <= level and p.name not in left_out]
@@ -167,7 +184,12 @@ def _grouped(passes: Sequence[Pass]) -> list[list[Pass]]:
     groups: list[list[Pass]] = []
     for it in passes:
         last = groups[-1][-1] if groups else None
-        if last is not None and isinstance(it.what, Rule) and isinstance(last.what, Rule) and it.row == last.row:
+        if (
+            last is not None
+            and isinstance(it.what, Rule)
+            and isinstance(last.what, Rule)
+            and it.row == last.row
+        ):
             groups[-1].append(it)
         else:
             groups.append([it])

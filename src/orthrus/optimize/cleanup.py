@@ -1,4 +1,5 @@
-"""Passes that take away what does nothing: dead nodes, unread initializers, operators that give back their input, repeats."""
+"""Passes that take away what does nothing: dead nodes, unread initializers, operators that give back their
+input, repeats."""
 
 from __future__ import annotations
 
@@ -73,7 +74,8 @@ def _agrees(old: Value, new: Value) -> bool:
 
 
 def _known_same_shape(node: Node) -> bool:
-    """Whether the first input and the output have one shape, every dimension of it a number or the same name."""
+    """Whether the first input and the output have one shape, every dimension of it a number or the same
+    name."""
     x = node.inputs[0]
     a, b = (x.shape if x is not None else None), node.output.shape
     return a is not None and a == b and None not in a
@@ -144,7 +146,13 @@ def _pad(node: Node) -> Value | None:
 
 def _expand(node: Node) -> Value | None:
     shape, x = _const(node, 1), node.inputs[0]
-    if shape is not None and x is not None and x.shape is not None and shape.size <= len(x.shape) and np.all(shape == 1):
+    if (
+        shape is not None
+        and x is not None
+        and x.shape is not None
+        and shape.size <= len(x.shape)
+        and np.all(shape == 1)
+    ):
         return x
     return x if _known_same_shape(node) else None
 
@@ -160,7 +168,11 @@ def _tile(node: Node) -> Value | None:
 
 def _flatten(node: Node) -> Value | None:
     x = node.inputs[0]
-    return x if x is not None and x.shape is not None and len(x.shape) == 2 and attribute(node, "axis") in (1, -1) else None
+    return (
+        x
+        if x is not None and x.shape is not None and len(x.shape) == 2 and attribute(node, "axis") in (1, -1)
+        else None
+    )
 
 
 def _clip(node: Node) -> Value | None:
@@ -172,7 +184,9 @@ def _resize(node: Node) -> Value | None:
     scales = _const(node, 2)
     if scales is None or not scales.size or np.any(scales != 1) or node.version < 11:
         return None
-    return None if attribute(node, "coordinate_transformation_mode") == "tf_crop_and_resize" else node.inputs[0]
+    return (
+        None if attribute(node, "coordinate_transformation_mode") == "tf_crop_and_resize" else node.inputs[0]
+    )
 
 
 def _neutral(value: float | bool, either: bool) -> Callable[[Node], Value | None]:
@@ -186,7 +200,9 @@ def _neutral(value: float | bool, either: bool) -> Callable[[Node], Value | None
                 continue
             if not c.const.size or not np.all(c.const == value):
                 continue
-            if c.const.size == 1 and (c.const.ndim == 0 or (x.shape is not None and c.const.ndim <= len(x.shape))):
+            if c.const.size == 1 and (
+                c.const.ndim == 0 or (x.shape is not None and c.const.ndim <= len(x.shape))
+            ):
                 return x
             if isinstance(x.type, TensorType) and x.shape is not None and x.shape == node.output.shape \
                     and None not in x.shape:
@@ -195,24 +211,47 @@ def _neutral(value: float | bool, either: bool) -> Callable[[Node], Value | None
     return rule
 
 
-_SAME: dict[str, Callable[[Node], Value | None]] = {
-    "Identity": _first, "Dropout": _dropout, "Cast": _cast, "Reshape": _reshape, "Transpose": _transpose,
-    "Slice": _slice, "Pad": _pad, "Expand": _expand, "Concat": _single, "Sum": _single, "Max": _single, "Min": _single,
-    "Mean": _single, "Tile": _tile, "Flatten": _flatten, "Clip": _clip, "Resize": _resize,
-    "Squeeze": _same_shape, "Unsqueeze": _same_shape, "CastLike": lambda node: _cast_like(node),
-    "Add": _neutral(0, True), "Sub": _neutral(0, False), "Mul": _neutral(1, True), "Div": _neutral(1, False),
-    "Pow": _neutral(1, False), "And": _neutral(True, True), "Or": _neutral(False, True), "Xor": _neutral(False, True),
-    "BitShift": _neutral(0, False),
-}
-
-
 def _cast_like(node: Node) -> Value | None:
     x, like = node.inputs
     return x if x is not None and like is not None and x.elem is not None and x.elem == like.elem else None
 
 
+_SAME: dict[str, Callable[[Node], Value | None]] = {
+    "Identity": _first,
+    "Dropout": _dropout,
+    "Cast": _cast,
+    "CastLike": _cast_like,
+    "Reshape": _reshape,
+    "Transpose": _transpose,
+    "Slice": _slice,
+    "Pad": _pad,
+    "Expand": _expand,
+    "Concat": _single,
+    "Sum": _single,
+    "Max": _single,
+    "Min": _single,
+    "Mean": _single,
+    "Tile": _tile,
+    "Flatten": _flatten,
+    "Clip": _clip,
+    "Resize": _resize,
+    "Squeeze": _same_shape,
+    "Unsqueeze": _same_shape,
+    "Add": _neutral(0, True),
+    "Sub": _neutral(0, False),
+    "Mul": _neutral(1, True),
+    "Div": _neutral(1, False),
+    "Pow": _neutral(1, False),
+    "And": _neutral(True, True),
+    "Or": _neutral(False, True),
+    "Xor": _neutral(False, True),
+    "BitShift": _neutral(0, False),
+}
+
+
 def merge_common_subexpressions(work: Work) -> int:
-    """One node for all that apply the same operator to the same values; one initializer for equal small constants."""
+    """One node for all that apply the same operator to the same values; one initializer for equal small
+    constants."""
     count = _merge_constants(work)
     seen: dict[Any, Node] = {}
     for node in work.graph.nodes:
@@ -224,7 +263,11 @@ def merge_common_subexpressions(work: Work) -> int:
             first = seen[key] = node
         if first is node:
             continue
-        pairs = [(a, b) for a, b in zip(node.outputs, first.outputs, strict=True) if a is not None and b is not None]
+        pairs = [
+            (a, b)
+            for a, b in zip(node.outputs, first.outputs, strict=True)
+            if a is not None and b is not None
+        ]
         if not all(work.can_replace(a, b) for a, b in pairs):
             continue
         if not work.take():
@@ -243,8 +286,13 @@ def _merge_constants(work: Work) -> int:
     inputs = set(work.graph.inputs)
     for value in list(work.graph.initializers.values()):
         array = value.const
-        if not isinstance(array, np.ndarray) or array.dtype == object or array.nbytes > _SHARED_BYTES or value in inputs \
-                or value.graph_outputs:
+        if (
+            not isinstance(array, np.ndarray)
+            or array.dtype == object
+            or array.nbytes > _SHARED_BYTES
+            or value in inputs
+            or value.graph_outputs
+        ):
             continue
         first = seen.setdefault((array.dtype, array.shape, array.tobytes()), value)
         if first is not value and not value.dead:

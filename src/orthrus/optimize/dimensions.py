@@ -1,8 +1,8 @@
 """Names for dimensions nobody named, while a graph is optimized, so that equal ones are known to be equal.
 
-Every unknown dimension gets a name of its own; the same arithmetic on the same dimensions gets the same name. So a Reshape
-to a shape computed from another tensor's shape is known to keep that tensor's dimensions. `forget` takes the names away
-again: they mean nothing outside.
+Every unknown dimension gets a name of its own; the same arithmetic on the same dimensions gets the same name.
+So a Reshape to a shape computed from another tensor's shape is known to keep that tensor's dimensions.
+`forget` takes the names away again: they mean nothing outside.
 """
 
 from __future__ import annotations
@@ -19,13 +19,15 @@ from .pattern import attribute
 _PREFIX = "\N{MIDDLE DOT}"
 _SAME_SHAPE = frozenset({
     "Softmax", "LogSoftmax", "Hardmax", "LayerNormalization", "RMSNormalization", "BatchNormalization",
-    "InstanceNormalization", "GroupNormalization", "LpNormalization", "LRN", "Dropout", "Cast", "Identity", "Relu",
-    "LeakyRelu", "Sigmoid", "Tanh", "Abs", "Neg", "Exp", "Log", "Sqrt", "Erf", "Elu", "Selu", "Celu", "Softplus",
-    "Softsign", "HardSigmoid", "HardSwish", "Swish", "Gelu", "Mish", "Not", "Floor", "Ceil", "Round", "Sign",
-    "Reciprocal", "ThresholdedRelu", "Sin", "Cos", "IsNaN", "IsInf", "Clip", "QuantizeLinear", "DequantizeLinear",
-    "CumSum", "Trilu", "CastLike", "RotaryEmbedding", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
-_BROADCAST = frozenset({"Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal",
-                        "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "Where", "PRelu", "Mod", "BitShift"})
+    "InstanceNormalization", "GroupNormalization", "LpNormalization", "LRN", "Dropout", "Cast", "Identity",
+    "Relu", "LeakyRelu", "Sigmoid", "Tanh", "Abs", "Neg", "Exp", "Log", "Sqrt", "Erf", "Elu", "Selu", "Celu",
+    "Softplus", "Softsign", "HardSigmoid", "HardSwish", "Swish", "Gelu", "Mish", "Not", "Floor", "Ceil",
+    "Round", "Sign", "Reciprocal", "ThresholdedRelu", "Sin", "Cos", "IsNaN", "IsInf", "Clip",
+    "QuantizeLinear", "DequantizeLinear", "CumSum", "Trilu", "CastLike", "RotaryEmbedding",
+    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
+_BROADCAST = frozenset({
+    "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal", "Greater",
+    "Less", "GreaterOrEqual", "LessOrEqual", "Where", "PRelu", "Mod", "BitShift"})
 _CONTENT_LIMIT = 64
 _SIZE_LIMIT = 1 << 62
 
@@ -49,7 +51,8 @@ class Dimensions:
         return self.names[key]
 
     def refine(self, graph: Graph) -> None:
-        """Type what is not typed yet, in order, and name every dimension left unknown; call it again when more is known."""
+        """Type what is not typed yet, in order, and name every dimension left unknown; call it again when
+        more is known."""
         for value in graph.inputs:
             self._fill(value)
         for node in graph.nodes:
@@ -69,7 +72,15 @@ class Dimensions:
                 shape = rule(self, node)
             elif not any(True for _ in node.bodies()):
                 infer.annotate(node, self.opsets)
-        except (TypeError, ValueError, IndexError, KeyError, AttributeError, ZeroDivisionError, infer.InferenceError):
+        except (
+            TypeError,
+            ValueError,
+            IndexError,
+            KeyError,
+            AttributeError,
+            ZeroDivisionError,
+            infer.InferenceError,
+        ):
             shape = None
         first = node.outputs[0] if node.outputs else None
         if shape is not None and first is not None and isinstance(first.type, TensorType):
@@ -104,7 +115,9 @@ class Dimensions:
             return
         if value.elem == ElementType.BOOL:
             self.flags[value] = found
-        elif value.elem in (ElementType.INT64, ElementType.INT32) and (value.content is None or None not in found):
+        elif value.elem in (ElementType.INT64, ElementType.INT32) and (
+            value.content is None or None not in found
+        ):
             value.content = found
 
     def elements(self, value: Value | None) -> Dims | None:
@@ -112,7 +125,11 @@ class Dimensions:
             return None
         if value in self.flags:
             return self.flags[value]
-        if value.elem == ElementType.BOOL and isinstance(value.const, np.ndarray) and value.const.size <= _CONTENT_LIMIT:
+        if (
+            value.elem == ElementType.BOOL
+            and isinstance(value.const, np.ndarray)
+            and value.const.size <= _CONTENT_LIMIT
+        ):
             return tuple(bool(v) for v in value.const.ravel())
         return infer.elements(value)
 
@@ -148,7 +165,9 @@ class Dimensions:
 
     def broadcast(self, *shapes: Dims) -> Dims:
         rank = max(map(len, shapes))
-        return tuple(self._wider([s[len(s) - rank + i] for s in shapes if len(s) - rank + i >= 0]) for i in range(rank))
+        return tuple(
+            self._wider([s[len(s) - rank + i] for s in shapes if len(s) - rank + i >= 0]) for i in range(rank)
+        )
 
     def _wider(self, dims: list[Any]) -> Any:
         kinds = set(dims) - {1}
@@ -315,7 +334,9 @@ def _slice(names: Dimensions, node: Node) -> Dims:
     shape = list(_shape(node.inputs[0]))
     starts, ends = names.elements(node.inputs[1]), names.elements(node.inputs[2])
     given = [names.elements(v) if v is not None else None for v in (*node.inputs[3:], None, None)]
-    if starts is None or any(v is not None and g is None for v, g in zip(node.inputs[3:], given, strict=False)):
+    if starts is None or any(
+        v is not None and g is None for v, g in zip(node.inputs[3:], given, strict=False)
+    ):
         rank_only = [None] * len(shape)
         if given[0] is not None and node.inputs[3] is not None:
             rank_only = [None if i in {a % len(shape) for a in given[0]} else d for i, d in enumerate(shape)]
@@ -366,11 +387,27 @@ def _attention(names: Dimensions, node: Node) -> list[Dims]:
 
 
 _RULES: dict[str, Callable[[Dimensions, Node], Dims | list[Dims] | None]] = {
-    **dict.fromkeys(_SAME_SHAPE, _first), **dict.fromkeys(_BROADCAST, _broadcast), "Transpose": _transpose,
-    "MatMul": _matmul, "FusedMatMul": _matmul, "MatMulInteger": _matmul, "Gemm": _gemm, "Reshape": _reshape,
-    "Expand": _expand, "Unsqueeze": _unsqueeze, "Squeeze": _squeeze, "Flatten": _flatten, "Gather": _gather,
-    "GatherElements": _gather_elements, "Concat": _concat, "Split": _split, "Slice": _slice, "Shape": _shape_of,
-    "Range": _range, "ConstantOfShape": _constant_of_shape, "Attention": _attention,
+    **dict.fromkeys(_SAME_SHAPE, _first),
+    **dict.fromkeys(_BROADCAST, _broadcast),
+    "Transpose": _transpose,
+    "MatMul": _matmul,
+    "FusedMatMul": _matmul,
+    "MatMulInteger": _matmul,
+    "Gemm": _gemm,
+    "Reshape": _reshape,
+    "Expand": _expand,
+    "Unsqueeze": _unsqueeze,
+    "Squeeze": _squeeze,
+    "Flatten": _flatten,
+    "Gather": _gather,
+    "GatherElements": _gather_elements,
+    "Concat": _concat,
+    "Split": _split,
+    "Slice": _slice,
+    "Shape": _shape_of,
+    "Range": _range,
+    "ConstantOfShape": _constant_of_shape,
+    "Attention": _attention,
 }
 
 
@@ -403,13 +440,20 @@ def _content_where(names: Dimensions, node: Node) -> Dims | None:
     if any(len(p) not in (1, n) for p in parts):  # type: ignore[arg-type]
         return None
     wide = [p * (n // len(p)) for p in parts]  # type: ignore[operator,arg-type]
-    return tuple((a if a == b else None) if c is None else a if c else b for c, a, b in zip(*wide, strict=True))
+    return tuple(
+        (a if a == b else None) if c is None else a if c else b for c, a, b in zip(*wide, strict=True)
+    )
 
 
 def _content_filled(names: Dimensions, node: Node) -> Dims | None:
     told, value = names.elements(node.inputs[0]), node.attrs.get("value")
-    if told is None or len(told) > 1 or not all(isinstance(d, int) and 0 <= d <= _CONTENT_LIMIT for d in told) \
-            or not isinstance(value, np.ndarray) or value.dtype.kind not in "iub":
+    if (
+        told is None
+        or len(told) > 1
+        or not all(isinstance(d, int) and 0 <= d <= _CONTENT_LIMIT for d in told)
+        or not isinstance(value, np.ndarray)
+        or value.dtype.kind not in "iub"
+    ):
         return None
     return (int(value.ravel()[0]),) * (told[0] if told else 1)
 
@@ -418,8 +462,12 @@ def _content_add(names: Dimensions, node: Node) -> Dims | None:
     pairs = _pairs(names, node)
     if pairs is None:
         return None
-    return tuple(None if a is None or b is None or any(isinstance(d, int) and d < 0 for d in (a, b)) else names.sum([a, b])
-                 for a, b in pairs)
+    return tuple(
+        None
+        if a is None or b is None or any(isinstance(d, int) and d < 0 for d in (a, b))
+        else names.sum([a, b])
+        for a, b in pairs
+    )
 
 
 def _content_mul(names: Dimensions, node: Node) -> Dims | None:
@@ -431,7 +479,27 @@ def _content_mul(names: Dimensions, node: Node) -> Dims | None:
 
 
 _CONTENTS: dict[str, Callable[[Dimensions, Node], Dims | None]] = {
-    "Equal": _content_equal, "Where": _content_where, "ConstantOfShape": _content_filled, "Add": _content_add,
-    "Mul": _content_mul, **dict.fromkeys(("Shape", "Gather", "Concat", "Slice", "Squeeze", "Unsqueeze", "Cast", "Reshape",
-                                          "Sub", "Div", "Identity", "Size", "ReduceProd"), lambda names, node: None),
+    "Equal": _content_equal,
+    "Where": _content_where,
+    "ConstantOfShape": _content_filled,
+    "Add": _content_add,
+    "Mul": _content_mul,
+    **dict.fromkeys(
+        (
+            "Shape",
+            "Gather",
+            "Concat",
+            "Slice",
+            "Squeeze",
+            "Unsqueeze",
+            "Cast",
+            "Reshape",
+            "Sub",
+            "Div",
+            "Identity",
+            "Size",
+            "ReduceProd",
+        ),
+        lambda names, node: None,
+    ),
 }

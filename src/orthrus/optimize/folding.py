@@ -1,7 +1,8 @@
 """Passes that compute now what will not change: constant inputs, known shapes, known branches.
 
-Folding runs an operator's own definition. What fails, takes too long or grows too large is left for run time, where it
-meets its error or its memory budget; random operators and the dequantization of weights are never folded.
+Folding runs an operator's own definition. What fails, takes too long or grows too large is left for run time,
+where it meets its error or its memory budget; random operators and the dequantization of weights are never
+folded.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from .pattern import attribute
 from .rewrite import Work
 
 _SECONDS = 5.0
-_HEAVY = frozenset({"MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "LSTM", "GRU", "RNN", "Attention", "Det",
-                    "ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "DeformConv", "NonMaxSuppression",
-                    "Unique", "TopK", "Resize", "RegexFullMatch", "StringSplit", "TfIdfVectorizer", "DFT", "STFT"})
+_HEAVY = frozenset({
+    "MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "LSTM", "GRU", "RNN", "Attention", "Det",
+    "ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "DeformConv", "NonMaxSuppression",
+    "Unique", "TopK", "Resize", "RegexFullMatch", "StringSplit", "TfIdfVectorizer", "DFT", "STFT"})
 _HEAVY_ELEMENTS = 1 << 18
 _KEPT = frozenset({"DequantizeLinear"})
 _VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose"})
@@ -48,7 +50,9 @@ def fold_constants(work: Work) -> int:
             size = sum(map(_bytes, arrays))
             view = node.op_type in _VIEWS
             if not view and (size - freed > 0 and (size > limit or growth + size - freed > 4 * limit)):
-                work.decline("fold_constants", node, f"its {size} bytes are over the budget for folded constants")
+                work.decline(
+                    "fold_constants", node, f"its {size} bytes are over the budget for folded constants"
+                )
                 continue
             work.take()
             growth += 0 if view else size - freed
@@ -62,7 +66,12 @@ def fold_constants(work: Work) -> int:
 
 def _foldable(node: Node) -> bool:
     op = node.op
-    if op is None or "rng" in op.runtime or (not node.domain and node.op_type in _KEPT) or any(True for _ in node.bodies()):
+    if (
+        op is None
+        or "rng" in op.runtime
+        or (not node.domain and node.op_type in _KEPT)
+        or any(True for _ in node.bodies())
+    ):
         return False
     if not node.inputs and node.op_type != "Constant":
         return False
@@ -86,8 +95,17 @@ def _results(work: Work, node: Node) -> list[np.ndarray] | None:
         with np.errstate(all="ignore"):
             run = node.op.bind(node.attrs, len(node.outputs))
             result = run(*(v.const if v is not None else None for v in node.inputs))
-    except (*ERRORS, ArithmeticError, ValueError, TypeError, IndexError, KeyError, AttributeError, MemoryError,
-            NotImplementedError) as error:
+    except (
+        *ERRORS,
+        ArithmeticError,
+        ValueError,
+        TypeError,
+        IndexError,
+        KeyError,
+        AttributeError,
+        MemoryError,
+        NotImplementedError,
+    ) as error:
         work.decline("fold_constants", node, f"{type(error).__name__}: {str(error)[:200]}")
         return None
     given = result if isinstance(result, tuple) else (result,)
@@ -111,7 +129,13 @@ def _results(work: Work, node: Node) -> list[np.ndarray] | None:
 
 
 def _bytes(array: Any) -> int:
-    return 0 if not isinstance(array, np.ndarray) else 64 * array.size if array.dtype == object else int(array.nbytes)
+    return (
+        0
+        if not isinstance(array, np.ndarray)
+        else 64 * array.size
+        if array.dtype == object
+        else int(array.nbytes)
+    )
 
 
 def _type_bytes(value: Value) -> int:
@@ -125,8 +149,8 @@ def _type_bytes(value: Value) -> int:
 
 
 def fold_shapes(work: Work) -> int:
-    """Constants for small integer tensors whose elements are known, one node for those that hold the same dimensions,
-    and Reshapes told by copied dimensions."""
+    """Constants for small integer tensors whose elements are known, one node for those that hold the same
+    dimensions, and Reshapes told by copied dimensions."""
     count = 0
     seen: dict[Any, Value] = {}
     for node in work.graph.nodes:
@@ -160,7 +184,12 @@ def fold_shapes(work: Work) -> int:
 
 def _known(value: Value) -> np.ndarray | None:
     """The tensor that `value.content` tells completely."""
-    if value.content is None or value.elem is None or value.shape is None or value.elem.numpy.kind not in "iu":
+    if (
+        value.content is None
+        or value.elem is None
+        or value.shape is None
+        or value.elem.numpy.kind not in "iu"
+    ):
         return None
     if not all(isinstance(d, int) for d in value.content):
         return None
@@ -175,7 +204,8 @@ def _known(value: Value) -> np.ndarray | None:
 
 
 def _tell_reshape(work: Work, node: Node) -> bool:
-    """Give a Reshape to a computed shape a constant one: numbers, 0 for a dimension that stays, -1 as it was."""
+    """Give a Reshape to a computed shape a constant one: numbers, 0 for a dimension that stays, -1 as it
+    was."""
     x, shape = node.inputs[:2]
     if x is None or shape is None or shape.const is not None or shape.content is None or x.shape is None:
         return False
@@ -221,8 +251,13 @@ def fold_branches(work: Work) -> int:
 
 
 def _taken(node: Node) -> Graph | None:
-    if node.op_type != "If" or node.domain or node.inputs[0] is None or not isinstance(node.inputs[0].const, np.ndarray) \
-            or node.inputs[0].const.size != 1:
+    if (
+        node.op_type != "If"
+        or node.domain
+        or node.inputs[0] is None
+        or not isinstance(node.inputs[0].const, np.ndarray)
+        or node.inputs[0].const.size != 1
+    ):
         return None
     taken = node.attrs["then_branch" if node.inputs[0].const.reshape(()) else "else_branch"]
     return taken if isinstance(taken, Graph) else None
@@ -238,7 +273,9 @@ def _fits(work: Work, node: Node, branch: Graph) -> bool:
         if old is None or not old.graph_outputs:
             continue
         if new.node is None or new.node not in own or new in taken:
-            work.decline("fold_branches", node, f"%{old.name} is a graph output and the branch does not make it")
+            work.decline(
+                "fold_branches", node, f"%{old.name} is a graph output and the branch does not make it"
+            )
             return False
         taken.add(new)
     return True

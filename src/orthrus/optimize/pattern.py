@@ -4,12 +4,13 @@
     def fuse_swish(op, x):
         return op.Swish(x)
 
-The parameters after `op` are the pattern's variables; one with the default None may stand for an absent input. A variable
-in an input's place binds the Value, in an attribute's place the attribute. Numbers match constants of one element within
-rounding; a last `...` stands for whatever further inputs there are. The function returns a Value, a tuple of them for the root's outputs,
-a dict from old values to new ones, `No(reason)`, or None where the pattern was only a first look and there is nothing to
-say. Operators that commute match either way round. What the pattern names but no variable binds must be read by
-nothing else, unless the rule says `shared=True` or the pattern keeps it with `op.keep`.
+The parameters after `op` are the pattern's variables; one with the default None may stand for an absent
+input. A variable in an input's place binds the Value, in an attribute's place the attribute. Numbers match
+constants of one element within rounding; a last `...` stands for whatever further inputs there are. The
+function returns a Value, a tuple of them for the root's outputs, a dict from old values to new ones,
+`No(reason)`, or None where the pattern was only a first look and there is nothing to say. Operators that
+commute match either way round. What the pattern names but no variable binds must be read by nothing else,
+unless the rule says `shared=True` or the pattern keeps it with `op.keep`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ class Variable:
 
 @dataclass(frozen=True, eq=False)
 class Apply:
-    """An operator applied; `keep` names the variable that binds its result, which others may then read too."""
+    """An operator applied; `keep` names the variable that binds its result, which others may then read
+    too."""
 
     kind: Kind
     inputs: tuple[Any, ...]
@@ -152,7 +154,8 @@ class Match:
 
 
 def find(template: Template, node: Node, own: Container[Node], shared: bool) -> Match | None:
-    """Match `template` with its root at `node`; `own` holds the nodes of the graph, which a match does not leave."""
+    """Match `template` with its root at `node`; `own` holds the nodes of the graph, which a match does not
+    leave."""
     match = Match(own)
     if _solve(_enter(template.root, node, match), match, shared, node):
         return match
@@ -164,7 +167,8 @@ _FAIL: Any = object()
 
 
 def _enter(pattern: Apply, node: Node, match: Match, goals: Goals = None) -> Goals:
-    """The goals left once `node` is taken for `pattern`, or _FAIL; a pair of goal lists where either order may fit."""
+    """The goals left once `node` is taken for `pattern`, or _FAIL; a pair of goal lists where either order
+    may fit."""
     match.made[pattern] = node
     match._trail.append(pattern)
     for name, wanted in pattern.attrs.items():

@@ -1,7 +1,7 @@
 """Changing a graph: the builder of replacements, and the bookkeeping every pass shares.
 
-A `Work` is one pass over one graph. It keeps uses, types, output names and topological order right, counts rewrites
-against ORTHRUS_STOP, and collects what was declined. Nothing here walks deeper than one graph.
+A `Work` is one pass over one graph. It keeps uses, types, output names and topological order right, counts
+rewrites against ORTHRUS_STOP, and collects what was declined. Nothing here walks deeper than one graph.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _CYCLE_SEARCH = 512
 
 @dataclass
 class Entry:
-    """One line of the journal: what a pass did. `declined` holds up to 20 distinct reasons, each with its node."""
+    """One line of the journal: what a pass did. `declined` holds up to 20 distinct reasons, each with its
+    node."""
 
     name: str
     level: int
@@ -58,8 +59,9 @@ def newest(domain: str, name: str) -> tuple[Any, int]:
 class Builder:
     """`op` on the right side of a rule: `op.Add(x, 1.0)` makes a node and gives its first output.
 
-    `outputs=n` gives a tuple; numbers become constants of the type of the first Value among the inputs; `_` in an
-    operator's name after a domain is `op("com.microsoft::FusedMatMul")`. Nothing touches the graph before the commit.
+    `outputs=n` gives a tuple; numbers become constants of the type of the first Value among the inputs; `_`
+    in an operator's name after a domain is `op("com.microsoft::FusedMatMul")`. Nothing touches the graph
+    before the commit.
     """
 
     def __init__(self, work: Work, root: Node) -> None:
@@ -108,7 +110,8 @@ class Builder:
         return made.output if outputs == 1 else tuple(made.outputs)
 
     def again(self, node: Node, *inputs: Any, **changed: Any) -> Any:
-        """`node` applied anew, in its own version, to other inputs and with some attributes changed (None: left out)."""
+        """`node` applied anew, in its own version, to other inputs and with some attributes changed (None:
+        left out)."""
         attrs = {k: v for k, v in {**node.attrs, **changed}.items() if v is not None}
         label = f"{self.root.label}/{node.op_type}" + (f"_{len(self.nodes)}" if self.nodes else "")
         made = Node(node.op_type, node.domain, node.version, node.op, inputs, attrs, label, self.root.index)
@@ -118,8 +121,8 @@ class Builder:
         return made.output if len(made.outputs) == 1 else tuple(made.outputs)
 
     def maker(self, value: Value | None, *names: str, alone: bool = True) -> Node | None:
-        """The node of this graph that makes `value`, if it is one of the operators `names` of the default domain; with
-        `alone`, only if nothing else reads the value."""
+        """The node of this graph that makes `value`, if it is one of the operators `names` of the default
+        domain; with `alone`, only if nothing else reads the value."""
         node = value.node if value is not None else None
         if value is None or node is None or node.domain or node.op_type not in names or node not in self._own:
             return None
@@ -182,8 +185,11 @@ class Work:
             declined.append(f"{node}: {reason}")
 
     def can_replace(self, old: Value, new: Value) -> bool:
-        """Whether everything that reads `old` may read `new`: a graph output has to keep its name and its maker."""
-        return not old.graph_outputs or (new.node is not None and new.node in self.own and not new.graph_outputs)
+        """Whether everything that reads `old` may read `new`: a graph output has to keep its name and its
+        maker."""
+        return not old.graph_outputs or (
+            new.node is not None and new.node in self.own and not new.graph_outputs
+        )
 
     def replace(self, old: Value, new: Value) -> None:
         """Let everything that reads `old` read `new`; where `old` is a graph output, `new` takes its name."""
@@ -262,7 +268,9 @@ class Work:
         self.graph.nodes = out
         return total
 
-    def _rewrite(self, node: Node, table: dict[patterns.Kind, list[tuple[Rule, Template]]]) -> list[Node] | None:
+    def _rewrite(
+        self, node: Node, table: dict[patterns.Kind, list[tuple[Rule, Template]]]
+    ) -> list[Node] | None:
         """The nodes that take the place of `node`, or None where no rule applies."""
         candidates = table.get((node.domain, node.op_type))
         if not candidates:
@@ -335,7 +343,8 @@ class Work:
         return None
 
     def _depends(self, builder: Builder, old: Value, covered: set[Node]) -> bool:
-        """Whether something outside the match that the new nodes read depends on `old`; True if that takes too long."""
+        """Whether something outside the match that the new nodes read depends on `old`; True if that takes
+        too long."""
         stack = [v for n in builder.nodes for v in n.inputs if v is not None and v.const is None]
         seen: set[Node] = set()
         floor = -1 if self._unsorted else self._place.get(old.node, -1) if old.node is not None else -1
@@ -381,7 +390,8 @@ def _adopt(old: Value, new: Value) -> None:
 
 
 def _clash(old: Type | None, new: Type | None) -> str | None:
-    """Why a value of type `new` cannot take the place of one of type `old`; None where nothing known speaks against it."""
+    """Why a value of type `new` cannot take the place of one of type `old`; None where nothing known speaks
+    against it."""
     if old is None or new is None:
         return None
     if not isinstance(old, TensorType) or not isinstance(new, TensorType):

@@ -61,7 +61,10 @@ def fuse_quick_gelu(op, x, c):
     return op.Swish(x, alpha=float(alpha))
 
 
-@rule(lambda op, x: op.Div(op.Clip(op.Add(x, 3), 0, 6), 6), lambda op, x: op.Mul(op.Clip(op.Add(x, 3), 0, 6), 1 / 6))
+@rule(
+    lambda op, x: op.Div(op.Clip(op.Add(x, 3), 0, 6), 6),
+    lambda op, x: op.Mul(op.Clip(op.Add(x, 3), 0, 6), 1 / 6),
+)
 def fuse_hard_sigmoid(op, x):
     """clip(x + 3, 0, 6) / 6"""
     return op.HardSigmoid(x, alpha=1 / 6, beta=0.5)
@@ -74,8 +77,14 @@ def fuse_hard_swish(op, x, a, b, root):
     return op.HardSwish(x)
 
 
-@rule(lambda op, x: [op.Div(op.Mul(x, op.Clip(op.Add(x, 3), 0, 6)), 6), op.Mul(op.Mul(x, op.Clip(op.Add(x, 3), 0, 6)), 1 / 6),
-                     op.Mul(op.Div(x, 6), op.Clip(op.Add(x, 3), 0, 6)), op.Mul(op.Mul(x, 1 / 6), op.Clip(op.Add(x, 3), 0, 6))])
+@rule(
+    lambda op, x: [
+        op.Div(op.Mul(x, op.Clip(op.Add(x, 3), 0, 6)), 6),
+        op.Mul(op.Mul(x, op.Clip(op.Add(x, 3), 0, 6)), 1 / 6),
+        op.Mul(op.Div(x, 6), op.Clip(op.Add(x, 3), 0, 6)),
+        op.Mul(op.Mul(x, 1 / 6), op.Clip(op.Add(x, 3), 0, 6)),
+    ]
+)
 def fuse_hard_swish_parts(op, x):
     """x * clip(x + 3, 0, 6) / 6"""
     return op.HardSwish(x)

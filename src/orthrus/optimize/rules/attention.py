@@ -1,8 +1,8 @@
-"""Attention exporters took apart: softmax(q k' * scale + mask) v, with earlier keys and values, grouped heads, and the
-movement that splits and merges the heads.
+"""Attention exporters took apart: softmax(q k' * scale + mask) v, with earlier keys and values, grouped
+heads, and the movement that splits and merges the heads.
 
-The target is ONNX's Attention: it takes tensors of rank 4 [batch, heads, sequence, size], or of rank 3 with the heads
-side by side.
+The target is ONNX's Attention: it takes tensors of rank 4 [batch, heads, sequence, size], or of rank 3 with
+the heads side by side.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _SPLIT = [0, 2, 1, 3]
 
 @dataclass
 class _Scores:
-    """softmax's argument, followed up to the product: q k' * scale + the sum of the masks. A mask is an addend, or a Where
-    that excludes."""
+    """softmax's argument, followed up to the product: q k' * scale + the sum of the masks. A mask is an
+    addend, or a Where that excludes."""
 
     product: Node
     scale: float
@@ -69,12 +69,22 @@ def fuse_attention(op, p, v, root):
 @rule(lambda op, q, k, v, pk, nk, pv, nv, a, b, m=None: op.Attention(
     q, op.keep(op.Concat(pk, nk, axis=a), k), op.keep(op.Concat(pv, nv, axis=b), v), m))
 def fuse_attention_past(op, q, k, v, pk, nk, pv, nv, a, b, m, root):
-    """Earlier keys and values joined with new ones are the past; the joined ones, where somebody reads them, the present."""
-    if any(rank(x) != 4 for x in (q, pk, nk, pv, nv)) or a not in (2, -2) or b not in (2, -2) or len(root.outputs) > 1:
+    """Earlier keys and values joined with new ones are the past; the joined ones, where somebody reads them,
+    the present."""
+    if (
+        any(rank(x) != 4 for x in (q, pk, nk, pv, nv))
+        or a not in (2, -2)
+        or b not in (2, -2)
+        or len(root.outputs) > 1
+    ):
         return No("keys and values are not joined along the sequence")
     if pk.node is not None and pk.const is None:
         return No("the earlier keys are computed, not handed in")
-    if not any(user is not root for x in (k, v) for user in x.uses) and not k.graph_outputs and not v.graph_outputs:
+    if (
+        not any(user is not root for x in (k, v) for user in x.uses)
+        and not k.graph_outputs
+        and not v.graph_outputs
+    ):
         return op.node("", "Attention", q, nk, nv, m, pk, pv, **root.attrs)
     y, present_k, present_v = op.node("", "Attention", q, nk, nv, m, pk, pv, outputs=3, **root.attrs)
     return {root.output: y, k: present_k, v: present_v}
@@ -193,7 +203,14 @@ def _unrepeated(op, value):
     if apart is None:
         return None
     x, wide, y = apart.inputs[0], apart.output.shape, value.shape
-    if rank(x) != 4 or wide is None or len(wide) != 5 or y is None or len(y) != 4 or not isinstance(x.shape[1], int):
+    if (
+        rank(x) != 4
+        or wide is None
+        or len(wide) != 5
+        or y is None
+        or len(y) != 4
+        or not isinstance(x.shape[1], int)
+    ):
         return None
     if wide[2] != 1 or wide[1] != x.shape[1] or not isinstance(y[1], int) or y[1] % x.shape[1]:
         return None
@@ -209,9 +226,9 @@ def _misfit(q, k, v):
     a, b, c = q.shape, k.shape, v.shape
     if _differ(a[0], b[0]) or _differ(b[0], c[0]):
         return "the batches differ"
-    if len(a) == 4:
-        if not all(isinstance(s[1], int) for s in (a, b, c)) or b[1] != c[1] or not b[1] or a[1] % b[1]:
-            return "the heads do not fit"
+    known = len(a) == 3 or all(isinstance(s[1], int) for s in (a, b, c))
+    if not known or (len(a) == 4 and (b[1] != c[1] or not b[1] or a[1] % b[1])):
+        return "the heads do not fit"
     if _differ(a[-1], b[-1]) or _differ(b[-2], c[-2]):
         return "queries, keys and values do not fit"
     return None if q.elem is not None and q.elem.floating else "the element type is not known"
@@ -219,7 +236,12 @@ def _misfit(q, k, v):
 
 def _differ(a, b):
     """Whether two dimensions are surely not the same, or one of them may be broadcast."""
-    return a is not None and b is not None and a != b and (1 in (a, b) or (isinstance(a, int) and isinstance(b, int)))
+    return (
+        a is not None
+        and b is not None
+        and a != b
+        and (1 in (a, b) or (isinstance(a, int) and isinstance(b, int)))
+    )
 
 
 def _mask(op, scores, n):
@@ -259,7 +281,8 @@ def _excluded(op, where, product, alone):
 
 
 def _splits(op, value):
-    """The tensor of rank 3 whose last axis `value` [batch, heads, sequence, size] splits into heads, else None."""
+    """The tensor of rank 3 whose last axis `value` [batch, heads, sequence, size] splits into heads, else
+    None."""
     node = op.maker(value, "Transpose", alone=False)
     if node is None or permutation(node) != _SPLIT:
         return None
@@ -308,7 +331,10 @@ def fuse_attention_heads(op, root):
     new = op.again(made, *flat, *made.inputs[3:], q_num_heads=q.shape[1], kv_num_heads=k.shape[1])
     first, rest = (new, ()) if len(made.outputs) == 1 else (new[0], new[1:])
     result = first if whole else op.again(root, first, root.inputs[1])
-    return {root.output: result, **{a: b for a, b in zip(made.outputs[1:], rest, strict=True) if a is not None}}
+    return {
+        root.output: result,
+        **{a: b for a, b in zip(made.outputs[1:], rest, strict=True) if a is not None},
+    }
 
 
 EXTENDED = (fuse_attention, fuse_attention_past, fuse_attention_heads)

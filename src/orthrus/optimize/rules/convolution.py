@@ -18,7 +18,9 @@ def _channels(node: Node) -> int | None:
     weights = array(node.inputs[1])
     if weights is None or weights.ndim < 3:
         return None
-    return int(weights.shape[0] if node.op_type == "Conv" else weights.shape[1] * (attribute(node, "group") or 1))
+    return int(
+        weights.shape[0] if node.op_type == "Conv" else weights.shape[1] * (attribute(node, "group") or 1)
+    )
 
 
 def _scaled(node: Node, scale: np.ndarray) -> np.ndarray:
@@ -72,7 +74,11 @@ def fuse_conv_batch_normalization(op, s, b, m, v, root):
     channels = _channels(conv)
     if channels is None or any(g is None or g.shape != (channels,) for g in given):
         return No("the statistics or the weights are not constant")
-    if attribute(root, "training_mode") or not unread(root, 1, 2, 3, 4) or (root.version < 7 and not root.attrs.get("is_test")):
+    if (
+        attribute(root, "training_mode")
+        or not unread(root, 1, 2, 3, 4)
+        or (root.version < 7 and not root.attrs.get("is_test"))
+    ):
         return No("it is in training mode")
     scale, bias, mean, var = (g.astype(np.float64) for g in given)
     epsilon = attribute(root, "epsilon")
@@ -119,9 +125,20 @@ def fuse_conv_div(op, c, root):
 def fuse_pad(op, x, pads, v, root):
     """Padding with what the operator itself pads with becomes its own."""
     told, n = ints(pads), rank(x)
-    if told is None or n is None or n < 3 or len(told) != 2 * n or min(told) < 0 or any(told[:2] + told[n:n + 2]):
+    if (
+        told is None
+        or n is None
+        or n < 3
+        or len(told) != 2 * n
+        or min(told) < 0
+        or any(told[:2] + told[n : n + 2])
+    ):
         return No("it does not pad the spatial axes by known amounts")
-    if attribute(root, "auto_pad") not in (None, "NOTSET", "VALID") or attribute(root, "ceil_mode") or not unread(root, 1):
+    if (
+        attribute(root, "auto_pad") not in (None, "NOTSET", "VALID")
+        or attribute(root, "ceil_mode")
+        or not unread(root, 1)
+    ):
         return No("the operator pads by its own rule")
     spatial = n - 2
     own = attribute(root, "pads") or [0] * 2 * spatial

@@ -66,7 +66,8 @@ def unread(node: Node, *outputs: int) -> bool:
 
 
 def from_weights(value: Value | None) -> bool:
-    """Whether a value comes straight from DequantizeLinear, so that its reader belongs to a quantized unit."""
+    """Whether a value comes straight from DequantizeLinear, so that its reader belongs to a quantized
+    unit."""
     return value is not None and value.node is not None and value.node.op_type == "DequantizeLinear"
 
 

@@ -12,7 +12,12 @@ from .facts import array, from_weights, permutation, rank, unread
 def _by_column(value, n):
     """A constant that varies along the last axis at most, as a scalar or a vector of float64."""
     given = array(value)
-    if given is None or given.dtype.kind not in "fV" or given.ndim > n or any(d != 1 for d in given.shape[:-1]):
+    if (
+        given is None
+        or given.dtype.kind not in "fV"
+        or given.ndim > n
+        or any(d != 1 for d in given.shape[:-1])
+    ):
         return None
     return given.astype(np.float64).reshape(-1)
 
@@ -33,8 +38,11 @@ def fuse_matmul_add(op, a, b, c, root):
     return op.Gemm(a, b, c)
 
 
-@rule(lambda op, a, b, c=None: op.Gemm(op.Transpose(a), b, c), lambda op, a, b, c=None: op.Gemm(a, op.Transpose(b), c),
-      shared=True)
+@rule(
+    lambda op, a, b, c=None: op.Gemm(op.Transpose(a), b, c),
+    lambda op, a, b, c=None: op.Gemm(a, op.Transpose(b), c),
+    shared=True,
+)
 def fuse_gemm_transpose(op, a, b, c, root):
     changed = {}
     if root.inputs[0] is not a:
@@ -48,7 +56,13 @@ def fuse_gemm_transpose(op, a, b, c, root):
 def fuse_gemm_add(op, a, b, c, root):
     gemm = (op.maker(root.inputs[0], "Gemm") or op.maker(root.inputs[1], "Gemm"))
     y = gemm.output
-    if c.shape is None or len(c.shape) > 2 or y.shape is None or y.shape != root.output.shape or from_weights(a):
+    if (
+        c.shape is None
+        or len(c.shape) > 2
+        or y.shape is None
+        or y.shape != root.output.shape
+        or from_weights(a)
+    ):
         return No("the addend's shape is not known to fit")
     wide = [*[1] * (2 - len(c.shape)), *c.shape]
     if any(d != 1 and d != e for d, e in zip(wide, y.shape, strict=True)):
@@ -68,7 +82,9 @@ def fuse_matmul_mul(op, a, b, c, d, root):
     transposed = made.op_type == "Gemm" and bool(attribute(made, "transB"))
     columns = weights.shape[0 if transposed else 1]
     bias = array(d) if d is not None else None
-    if factor.size not in (1, columns) or (d is not None and (bias is None or bias.ndim > 1 or bias.size not in (1, columns))):
+    if factor.size not in (1, columns) or (
+        d is not None and (bias is None or bias.ndim > 1 or bias.size not in (1, columns))
+    ):
         return No("the bias or the factor does not follow the columns")
     wide = weights.astype(np.float64) * (factor.reshape(-1, 1) if transposed else factor)
     inputs = [a, op.constant(wide.astype(weights.dtype), name="weight")]
@@ -127,18 +143,32 @@ def fuse_second_transpose(op, a, b, root):
     return op.again(root, a, b, **{"transA" if left else "transB": 1})
 
 
-@rule(lambda op, a, b, c: op.Mul(op.MatMul(a, b), op.constant(c)), lambda op, a, b, c: op.Div(op.MatMul(a, b), op.constant(c)),
-      lambda op, a, b, c: op.Mul(op("com.microsoft::FusedMatMul")(a, b), op.constant(c)),
-      lambda op, a, b, c: op.Div(op("com.microsoft::FusedMatMul")(a, b), op.constant(c)))
+@rule(
+    lambda op, a, b, c: op.Mul(op.MatMul(a, b), op.constant(c)),
+    lambda op, a, b, c: op.Div(op.MatMul(a, b), op.constant(c)),
+    lambda op, a, b, c: op.Mul(op("com.microsoft::FusedMatMul")(a, b), op.constant(c)),
+    lambda op, a, b, c: op.Div(op("com.microsoft::FusedMatMul")(a, b), op.constant(c)),
+)
 def fuse_matmul_scale(op, a, b, c, root):
     """A product times a number."""
     factor, y = number(c), next(v for v in root.inputs if v is not c)
-    if not factor or c.const.ndim > (rank(y) or 0) or root.output.elem is None or not root.output.elem.floating:
+    if (
+        not factor
+        or c.const.ndim > (rank(y) or 0)
+        or root.output.elem is None
+        or not root.output.elem.floating
+    ):
         return No("the factor is no constant number")
     attrs = y.node.attrs if y.node.domain else {}
     alpha = attrs.get("alpha", 1.0) * (factor if root.op_type == "Mul" else 1 / factor)
     return op("com.microsoft::FusedMatMul")(a, b, **{**attrs, "alpha": float(alpha)})
 
 
-BASIC = (fuse_matmul_add, fuse_gemm_transpose, fuse_gemm_add, fuse_matmul_mul, fuse_matmul_batch_normalization)
+BASIC = (
+    fuse_matmul_add,
+    fuse_gemm_transpose,
+    fuse_gemm_add,
+    fuse_matmul_mul,
+    fuse_matmul_batch_normalization,
+)
 EXTENDED = (fuse_matmul_transpose, fuse_second_transpose, fuse_matmul_scale)

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...ir import ElementType, No
 from ..pattern import rule
-from .facts import array, inverse, ints, permutation, positive, rank
+from .facts import array, ints, inverse, permutation, positive, rank
 
 
 @rule(lambda op, x, p, q: op.Transpose(op.Transpose(x, perm=p), perm=q), shared=True)
@@ -45,8 +45,13 @@ def drop_cast_before_shape(op, x, root):
     return op.again(root, x)
 
 
-@rule(lambda op, x, s: [op.Reshape(inner, s) for inner in (op.Reshape(x, ...), op.Flatten(x), op.Squeeze(x, ...),
-                                                           op.Unsqueeze(x, ...))], shared=True)
+@rule(
+    lambda op, x, s: [
+        op.Reshape(inner, s)
+        for inner in (op.Reshape(x, ...), op.Flatten(x), op.Squeeze(x, ...), op.Unsqueeze(x, ...))
+    ],
+    shared=True,
+)
 def merge_reshapes(op, x, s, root):
     """Only the last of two reshapings tells the shape."""
     told = ints(s)
@@ -136,8 +141,11 @@ def merge_not_where(op, c, a, b):
     return op.Where(c, b, a)
 
 
-UNARY = ["Relu", "LeakyRelu", "Sigmoid", "Tanh", "Abs", "Neg", "Exp", "Log", "Sqrt", "Erf", "Elu", "Selu", "Celu", "Softplus", "Softsign", "HardSigmoid", "HardSwish", "Swish", "Gelu", "Mish", "Cast", "Not", "Floor", "Ceil", "Round", "Sign", "Reciprocal", "ThresholdedRelu", "Sin", "Cos", "IsNaN"]
-BINARY = ["Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "And", "Or", "Xor", "Equal", "Greater", "Less", "GreaterOrEqual", "LessOrEqual", "PRelu"]
+UNARY = ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Abs", "Neg", "Exp", "Log", "Sqrt", "Erf", "Elu", "Selu",
+    "Celu", "Softplus", "Softsign", "HardSigmoid", "HardSwish", "Swish", "Gelu", "Mish", "Cast", "Not",
+    "Floor", "Ceil", "Round", "Sign", "Reciprocal", "ThresholdedRelu", "Sin", "Cos", "IsNaN")
+BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "And", "Or", "Xor", "Equal", "Greater", "Less",
+    "GreaterOrEqual", "LessOrEqual", "PRelu")
 
 
 @rule(lambda op, x: [getattr(op, name)(op.Transpose(x)) for name in UNARY])
@@ -199,10 +207,13 @@ def push_transpose_pad(op, x, pads, v, root):
     if perm is None or told is None or len(told) != 2 * len(perm):
         return No("the pads or the permutation are not known")
     n, back = len(perm), inverse(perm)
-    return op.Transpose(op.again(root, x, op.ints([told[h * n + back[i]] for h in (0, 1) for i in range(n)]), v), perm=perm)
+    return op.Transpose(
+        op.again(root, x, op.ints([told[h * n + back[i]] for h in (0, 1) for i in range(n)]), v), perm=perm
+    )
 
 
-REDUCE = ["ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2", "ReduceSumSquare"]
+REDUCE = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
+    "ReduceSumSquare")
 
 
 @rule(lambda op, x, a: [getattr(op, name)(op.Transpose(x), a, keepdims=1) for name in REDUCE])
@@ -214,7 +225,27 @@ def push_transpose_reduce(op, x, a, root):
     return op.Transpose(op.again(root, x, op.ints(perm[i] for i in axes)), perm=perm)
 
 
-BASIC = (merge_transposes, merge_casts, drop_cast_before_shape, merge_reshapes, merge_squeeze, merge_unsqueeze,
-         merge_unsqueezes, merge_squeezes, merge_batched_transpose, merge_concats, merge_not_where)
-LAYOUT = (merge_transposes, push_transpose_unary, push_transpose_clip, push_transposes_binary, push_transpose_constant,
-          push_transposes_concat, push_transpose_softmax, push_transpose_pad, push_transpose_reduce)
+BASIC = (
+    merge_transposes,
+    merge_casts,
+    drop_cast_before_shape,
+    merge_reshapes,
+    merge_squeeze,
+    merge_unsqueeze,
+    merge_unsqueezes,
+    merge_squeezes,
+    merge_batched_transpose,
+    merge_concats,
+    merge_not_where,
+)
+LAYOUT = (
+    merge_transposes,
+    push_transpose_unary,
+    push_transpose_clip,
+    push_transposes_binary,
+    push_transpose_constant,
+    push_transposes_concat,
+    push_transpose_softmax,
+    push_transpose_pad,
+    push_transpose_reduce,
+)

@@ -1,6 +1,7 @@
 """Normalizations exporters took apart, and the residual sum before one.
 
-The core is fused first, with a scale of ones; the scale and the bias that follow are then taken in, one by one.
+The core is fused first, with a scale of ones; the scale and the bias that follow are then taken in, one by
+one.
 """
 
 from __future__ import annotations
@@ -139,7 +140,12 @@ def _skip(op, kind, x, y, s, root, weights):
     axis = root.attrs.get("axis", -1)
     if n not in (2, 3) or axis not in (-1, n - 1) or not unread(root, 1, 2) or not same_type(x, y):
         return No("the terms are not two tensors of one shape, normalized along the last axis")
-    if rank(weights[0]) != 1 or root.attrs.get("stash_type", 1) != 1 or x.elem is None or weights[0].elem != x.elem:
+    if (
+        rank(weights[0]) != 1
+        or root.attrs.get("stash_type", 1) != 1
+        or x.elem is None
+        or weights[0].elem != x.elem
+    ):
         return No("scale and terms differ in type")
     given = (x, y) if array(y) is None else (y, x)
     epsilon = root.attrs.get("epsilon", 1e-5)
@@ -149,6 +155,12 @@ def _skip(op, kind, x, y, s, root, weights):
     return op(kind)(*given, *weights, epsilon=epsilon)
 
 
-EXTENDED = (fuse_layer_normalization_shifted, fuse_layer_normalization, fuse_rms_normalization, fuse_normalization_casts,
-            fuse_normalization_scale, fuse_normalization_bias)
+EXTENDED = (
+    fuse_layer_normalization_shifted,
+    fuse_layer_normalization,
+    fuse_rms_normalization,
+    fuse_normalization_casts,
+    fuse_normalization_scale,
+    fuse_normalization_bias,
+)
 LAST = (fuse_skip_layer_normalization, fuse_skip_rms_normalization)

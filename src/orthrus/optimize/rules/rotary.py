@@ -26,7 +26,12 @@ def fuse_rotary_embedding(op, x, c, d, a, b, s, e, t, u, axis, p, q):
     half = size // 2
     if any(positive(ints(v), n) != [n - 1] for v in (s, e)) or axis not in (-1, n - 1):
         return No("the last axis is not the one that turns")
-    if ints(a) != [half] or (ints(b) or [0])[0] < size or ints(t) not in ([0], [-size]) or ints(u) not in ([half], [-half]):
+    if (
+        ints(a) != [half]
+        or (ints(b) or [0])[0] < size
+        or ints(t) not in ([0], [-size])
+        or ints(u) not in ([half], [-half])
+    ):
         return No("it does not turn by half of the head")
     if any(v is not None and ints(v) != [1] for v in (p, q)):
         return No("a slice has steps")
@@ -74,8 +79,8 @@ def _flat(op, value):
 
 
 def _repeats(value, half):
-    """Whether the two halves of the last axis are equal: a constant, or one Concat of a value with itself, whatever
-    elementwise operators stand between."""
+    """Whether the two halves of the last axis are equal: a constant, or one Concat of a value with itself,
+    whatever elementwise operators stand between."""
     for _ in range(_TRACE):
         known = array(value)
         if known is not None:
@@ -85,9 +90,13 @@ def _repeats(value, half):
             return False
         if node.op_type == "Concat":
             axis = positive([int(node.attrs["axis"])], rank(value))
-            return len(node.inputs) == 2 and node.inputs[0] is node.inputs[1] and axis == [len(value.shape) - 1]
+            return (
+                len(node.inputs) == 2 and node.inputs[0] is node.inputs[1] and axis == [len(value.shape) - 1]
+            )
         if node.op_type in ("Cos", "Sin", "Cast", "Unsqueeze", "Identity"):
-            if node.op_type == "Unsqueeze" and rank(value) - 1 in (positive(ints(node.inputs[1]), rank(value)) or [rank(value) - 1]):
+            if node.op_type == "Unsqueeze" and rank(value) - 1 in (
+                positive(ints(node.inputs[1]), rank(value)) or [rank(value) - 1]
+            ):
                 return False
             value = node.inputs[0]
         elif node.op_type in ("Mul", "Div") and number(node.inputs[1]) is not None:

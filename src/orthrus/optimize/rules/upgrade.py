@@ -1,6 +1,7 @@
 """Older forms of operators, rewritten exactly to the newest, so that everything after sees one form.
 
-Only nodes whose form changed are touched; a node keeps its schema version where the newest definition serves it anyway.
+Only nodes whose form changed are touched; a node keeps its schema version where the newest definition serves
+it anyway.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def upgrade_old_forms(work: Work) -> int:
         if not work.take():
             break
         inputs, attrs = form
-        values = [work.constant(v, f"{node.output.name}_{name}") if isinstance(v, np.ndarray) else v for v in inputs]
+        values = [
+            work.constant(v, f"{node.output.name}_{name}") if isinstance(v, np.ndarray) else v for v in inputs
+        ]
         while values and values[-1] is None:
             values.pop()
         for i in range(len(node.inputs)):
@@ -71,7 +74,9 @@ def _clip(node: Node) -> Form | None:
     if x is None or x.elem is None:
         return None
     bounds = [node.attrs.get(k) for k in ("min", "max")]
-    return [x, *(None if b is None else as_type(b, x) for b in bounds)], _without(node, "min", "max", "consumed_inputs")
+    return [x, *(None if b is None else as_type(b, x) for b in bounds)], _without(
+        node, "min", "max", "consumed_inputs"
+    )
 
 
 def _pad(node: Node) -> Form | None:
@@ -80,7 +85,9 @@ def _pad(node: Node) -> Form | None:
     if pads is None or x is None or x.elem is None:
         return None
     value = node.attrs.get("value")
-    return [x, _int64(pads), as_type(value, x) if value else None], _without(node, "pads", "paddings", "value")
+    return [x, _int64(pads), as_type(value, x) if value else None], _without(
+        node, "pads", "paddings", "value"
+    )
 
 
 def _slice(node: Node) -> Form | None:
@@ -88,7 +95,12 @@ def _slice(node: Node) -> Form | None:
     if "starts" not in attrs or "ends" not in attrs:
         return None
     axes = attrs.get("axes")
-    return [node.inputs[0], _int64(attrs["starts"]), _int64(attrs["ends"]), None if axes is None else _int64(axes)], {}
+    return [
+        node.inputs[0],
+        _int64(attrs["starts"]),
+        _int64(attrs["ends"]),
+        None if axes is None else _int64(axes),
+    ], {}
 
 
 def _split(node: Node) -> Form | None:
@@ -124,7 +136,11 @@ def _upsample(node: Node) -> Form | None:
 
 def _resize(node: Node) -> Form | None:
     mode = node.attrs.get("mode", "nearest")
-    return ([node.inputs[0], None, node.inputs[1]], {"mode": mode, **_ASYMMETRIC}) if node.version == 10 else None
+    return (
+        ([node.inputs[0], None, node.inputs[1]], {"mode": mode, **_ASYMMETRIC})
+        if node.version == 10
+        else None
+    )
 
 
 def _softmax(node: Node) -> Form | No:
@@ -150,7 +166,9 @@ def _binary(node: Node) -> Form | No | None:
     if not isinstance(b.const, np.ndarray):
         return No("the second input is broadcast from an inner axis and is not constant")
     tail = n - (axis + n if axis < 0 else axis) - m
-    return ([a, b.const.reshape(*b.const.shape, *[1] * tail)], {}) if tail > 0 else No("the axis does not fit")
+    return (
+        ([a, b.const.reshape(*b.const.shape, *[1] * tail)], {}) if tail > 0 else No("the axis does not fit")
+    )
 
 
 def _prelu(node: Node) -> Form | No | None:
@@ -214,15 +232,17 @@ def _group_normalization(node: Node) -> Form | No:
     return [x, *(np.repeat(g, channels // groups) for g in given)], dict(node.attrs)
 
 
+_REDUCTIONS = ("Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")
 _RULES: dict[str, tuple[int, Callable[[Node], Form | No | None]]] = {
     "Squeeze": (13, _axes), "Unsqueeze": (13, _axes), "ReduceSum": (13, _axes),
-    **{f"Reduce{k}": (18, _axes) for k in ["Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare"]},
+    **{f"Reduce{kind}": (18, _axes) for kind in _REDUCTIONS},
     "Clip": (11, _clip), "Pad": (11, _pad), "Slice": (10, _slice), "Split": (18, _split), "TopK": (10, _topk),
     "Upsample": (11, _upsample), "Resize": (11, _resize),
     "Softmax": (13, _softmax), "LogSoftmax": (13, _softmax), "Hardmax": (13, _softmax),
-    **{k: (7, _binary) for k in ["Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less"]},
-    "PRelu": (7, _prelu), "Gemm": (7, _gemm), "Cast": (6, _cast), "Reshape": (5, _reshape), "Concat": (4, _concat),
-    "Scatter": (11, _scatter), "DFT": (20, _dft), "GridSample": (20, _grid_sample),
+    **dict.fromkeys(_ARITHMETIC, (7, _binary)),
+    "PRelu": (7, _prelu), "Gemm": (7, _gemm), "Cast": (6, _cast), "Reshape": (5, _reshape),
+    "Concat": (4, _concat), "Scatter": (11, _scatter), "DFT": (20, _dft), "GridSample": (20, _grid_sample),
     "GroupNormalization": (21, _group_normalization),
 }
 _RENAMED = {"Upsample": "Resize", "Scatter": "ScatterElements"}
