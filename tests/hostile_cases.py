@@ -404,6 +404,45 @@ def _() -> None:
     either(made)
 
 
+@case("21 sizes that inference would count out")
+def _() -> None:
+    for length in (1 << 27, 1 << 40, (1 << 63) - 1):
+        either(
+            model([node("Expand", ["a", "s"], ["c"])], [tensor("a"), tensor("s", (length,), 7)]),
+            {"a": A, "s": np.array([2, 3])},
+        )
+        either(
+            model([node("Concat", ["a", "b"], ["c"], axis=0)], [tensor("a", (length,)), tensor("b", (2,))]),
+            {},
+        )
+        refused(model([node("Split", ["a"], ["c"], num_outputs=length)], opsets={"": 18}))
+
+
+@case("45 numbers that double in length with every node")
+def _() -> None:
+    nodes = [node("Shape", ["a"], ["y0"])]
+    nodes += [node("Mul", [f"y{i}", f"y{i}"], [f"y{i + 1}"]) for i in range(70)]
+    gives(
+        model(nodes, outputs=[tensor("y70", None, 7)]),
+        np.array([0, pow(3, 1 << 70, 1 << 64)], np.uint64).astype(np.int64),
+    )
+
+
+@case("21 an input without an element type")
+def _() -> None:
+    refused(model([node("Relu", ["a"], ["c"])], [tensor("a", (2, 3), 0)]))
+
+
+@case("36 operators newer than the opset")
+def _() -> None:
+    for op_type in ("Trilu", "CastLike", "BitShift", "Einsum", "RMSNormalization", "Col2Im"):
+        refused(model([node(op_type, ["a"], ["c"])], opsets={"": 9}))
+    made = model(
+        [node("LayerNormalization", ["a", "w"], ["c"])], initializers=[weight("w", (3,))], opsets={"": 11}
+    )
+    assert abs(ran(made)[0].sum()) < 1e-5
+
+
 @case("37 attributes of every wrong kind")
 def _() -> None:
     for value in (

@@ -374,6 +374,10 @@ for axis in (9, -9, HIGH, LOW):
     add("47", "Hardmax", X, attributes={"axis": axis})
     add("47", "Unique", X, attributes={"axis": axis}, outputs=4)
     add("47", "TopK", X, ints(1), attributes={"axis": axis}, outputs=2)
+for axis in (1 << 31, -(1 << 31), (1 << 31) - 1, 1 << 32, -(1 << 40)):
+    add("47", "LayerNormalization", X, np.ones(4, F32), attributes={"axis": axis}, outputs=3)
+    add("47", "RMSNormalization", X, np.ones(4, F32), attributes={"axis": axis}, opset=23)
+    add("47", "GatherND", X, np.zeros((3, 1), I64), attributes={"batch_dims": axis})
 add("47", "Transpose", X, attributes={"perm": [0, 0]})
 add("47", "Transpose", X, attributes={"perm": [0]})
 add("47", "ReduceSum", X, ints(0, 0))
@@ -495,6 +499,7 @@ for equation in (
     "a" * 3000 + ",jk->k",
 ):
     add("52", "Einsum", X, X.T, attributes={"equation": equation}, expected=None)
+add("52", "Einsum", X, X.T, attributes={"equation": "....->..."})
 add("52", "Einsum", X, X, attributes={"equation": "ij,jk->ik"})
 letters = "abcdefghijklmnopqrstuvwxyz"
 add(

@@ -18,18 +18,22 @@ import orthrus
 RECORD = json.loads((Path(__file__).parent / "data" / "ort_api_names.json").read_text(encoding="utf-8"))
 MODULES: dict[str, dict[str, Any]] = RECORD["modules"]
 
-NOT_OURS: dict[str, str] = {
-    "capi.onnxruntime_pybind11_state.pack_fp4_weights_for_cuda_moe_gemm": "packs weights for onnxruntime's CUDA kernels",
-    "capi.onnxruntime_pybind11_state.quantize_matmul_2bits": "belongs to the quantization tools",
-    "capi.onnxruntime_pybind11_state.quantize_matmul_4bits": "belongs to the quantization tools",
-    "capi.onnxruntime_pybind11_state.quantize_matmul_8bits": "belongs to the quantization tools",
-    "capi.onnxruntime_pybind11_state.quantize_matmul_bnb4": "belongs to the quantization tools",
-    "capi.onnxruntime_pybind11_state.quantize_qdq_matmul_2bits": "belongs to the quantization tools",
-    "capi.onnxruntime_pybind11_state.quantize_qdq_matmul_4bits": "belongs to the quantization tools",
-}
+NOT_OURS: dict[str,
+               str] = {"capi.onnxruntime_pybind11_state.pack_fp4_weights_for_cuda_moe_gemm": "packs weights "
+                       "for onnxruntime's CUDA kernels",
+                       "capi.onnxruntime_pybind11_state.quantize_matmul_2bits": "belongs to the quantization "
+                       "tools", "capi.onnxruntime_pybind11_state.quantize_matmul_4bits": "belongs to the "
+                       "quantization tools",
+                       "capi.onnxruntime_pybind11_state.quantize_matmul_8bits": "belongs to the quantization "
+                       "tools", "capi.onnxruntime_pybind11_state.quantize_matmul_bnb4": "belongs to the "
+                       "quantization tools",
+                       "capi.onnxruntime_pybind11_state.quantize_qdq_matmul_2bits": "belongs to the "
+                       "quantization tools",
+                       "capi.onnxruntime_pybind11_state.quantize_qdq_matmul_4bits": "belongs to the "
+                       "quantization tools",}
 """Names that are left out, with the reason."""
-IMPORTED = {"Any", "Callable", "Sequence", "IntEnum", "annotations", "collections", "np", "os", "typing", "warnings",
-            "weakref", "linecache", "platform"}
+IMPORTED = {"Any", "Callable", "Sequence", "IntEnum", "annotations", "collections", "np", "os", "typing",
+            "warnings", "weakref", "linecache", "platform"}
 """Names that onnxruntime's own modules import for themselves."""
 NAMES = [(module, name) for module, names in MODULES.items() for name in names
          if name not in IMPORTED and f"{module}.{name}" not in NOT_OURS]
@@ -69,19 +73,22 @@ def test_a_class_has_every_member(module: str, name: str) -> None:
     assert not missing
 
 
-SIGNED = [(module, name, member) for module, name in CLASSES for member, parameters in
-          MODULES[module][name]["members"].items() if isinstance(parameters, list) and module == "onnxruntime"]
+SIGNED = [(module, name, member) for module, name in CLASSES for member,
+          parameters in MODULES[module][name]["members"].items() if isinstance(parameters, list) and module
+          == "onnxruntime"]
 
 
 @pytest.mark.parametrize(("module", "name", "member"), SIGNED, ids=lambda v: v)
 def test_a_method_takes_the_same_parameters(module: str, name: str, member: str) -> None:
     theirs = [p for p in MODULES[module][name]["members"][member] if p not in ("self", "cls")]
     signature = inspect.signature(getattr(found(module, name), member))
-    ours = [str(p).partition(":")[0].partition("=")[0].strip() for p in signature.parameters.values() if p.name != "self"]
+    ours = [str(p).partition(":")[0].partition("=")[0].strip() for p in signature.parameters.values()
+            if p.name != "self"]
     assert ours[:len(theirs)] == theirs
 
 
-@pytest.mark.parametrize("name", [n for n, e in MODULES["onnxruntime"].items() if e.get("parameters") is not None])
+@pytest.mark.parametrize("name", [n for n, e in MODULES["onnxruntime"].items()
+                                  if e.get("parameters") is not None])
 def test_a_function_takes_the_same_parameters(name: str) -> None:
     theirs = MODULES["onnxruntime"][name]["parameters"]
     assert list(inspect.signature(getattr(orthrus, name)).parameters) == theirs
@@ -116,8 +123,8 @@ def test_the_version_is_the_level_of_the_api() -> None:
 
 
 def test_an_import_brings_in_nothing_heavy_and_prints_nothing() -> None:
-    code = ("import sys, orthrus\n"
-            "heavy = ['onnx', 'llvmlite', 'ml_dtypes', 'orthrus.ops', 'orthrus.load', 'orthrus.providers', 'ctypes.util']\n"
+    code = ("import sys, orthrus\nheavy = ['onnx', 'llvmlite', 'ml_dtypes', 'orthrus.ops', "
+            "'orthrus.load', 'orthrus.providers', 'ctypes.util']\n"
             "print([m for m in heavy if m in sys.modules])")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -34,8 +34,7 @@ ROWS: dict[int, tuple[type[Exception], str, Callable[[], onnx.ModelProto]]] = {
     10: (
         errors.Fail,
         "Missing opset in the model. All ModelProtos MUST have at least one entry that specifies which "
-        "version "
-        "of the ONNX OperatorSet is being imported.",
+        "version of the ONNX OperatorSet is being imported.",
         lambda: changed(relu(), lambda m: m.ClearField("opset_import")),
     ),
     11: (
@@ -51,10 +50,8 @@ ROWS: dict[int, tuple[type[Exception], str, Callable[[], onnx.ModelProto]]] = {
     13: (
         errors.Fail,
         "ONNX Runtime only *guarantees* support for models stamped with official released onnx opset "
-        "versions. "
-        "Opset 99 is under development and support for this is limited. The operator schemas and or other "
-        "functionality "
-        "may change before next ONNX release and in this",
+        "versions. Opset 99 is under development and support for this is limited. The operator schemas "
+        "and or other functionality may change before next ONNX release and in this",
         lambda: model([node("Relu", ["a"], ["c"])], opsets={"": 99}),
     ),
     16: (

@@ -418,11 +418,11 @@ def test_bad_sparse_initializers(indices: Any, dims: list[int]) -> None:
 
 
 def test_operators_without_a_definition_run_by_their_function_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    from orthrus.load import build
+    from orthrus.load import versions
 
-    real = build.find
+    real = versions.find
     monkeypatch.setattr(
-        build, "find", lambda d, n, v: None if n in ("LayerNormalization", "Celu") else real(d, n, v)
+        versions, "find", lambda d, n, v: None if n in ("LayerNormalization", "Celu") else real(d, n, v)
     )
     made = model(
         [node("LayerNormalization", ["a", "s"], ["b"], name="ln"), node("Celu", ["b"], ["c"], alpha=2.0)],
@@ -436,9 +436,9 @@ def test_operators_without_a_definition_run_by_their_function_body(monkeypatch: 
 
 
 def test_no_definition_and_no_body(monkeypatch: pytest.MonkeyPatch) -> None:
-    from orthrus.load import build
+    from orthrus.load import versions
 
-    monkeypatch.setattr(build, "find", lambda d, n, v: None)
+    monkeypatch.setattr(versions, "find", lambda d, n, v: None)
     with pytest.raises(errors.NotImplemented) as caught:
         load(model([node("Abs", ["a"], ["c"], name="x")]))
     assert caught.value.text == "Could not find an implementation for Abs(13) node with name 'x'"

@@ -4,9 +4,9 @@
     session = ort.InferenceSession("model.onnx")
     outputs = session.run(None, {"x": array})
 
-`__version__` is the level of the onnxruntime API, which programs compare; `orthrus_version` is the package's own. Beyond
-onnxruntime's names there are `op`, `ExecutionProvider`, `register_execution_provider` and `Limits`.
-"""
+`__version__` is the level of the onnxruntime API, which programs compare; `orthrus_version` is the package's
+own. Beyond onnxruntime's names there are `op`, `ExecutionProvider`, `register_execution_provider` and
+`Limits`. """
 
 from __future__ import annotations
 
@@ -97,21 +97,24 @@ _LATER = {
     "unregister_execution_provider": ("orthrus.providers", "unregister"),
 }
 
-__all__ = [
-    "AdapterFormat", "ExecutionMode", "ExecutionOrder", "ExecutionProvider", "GraphOptimizationLevel", "IOBinding",
-    "InferenceSession", "Limits", "LoraAdapter", "ModelCompiler", "ModelMetadata", "NodeArg", "OrtAllocatorType",
-    "OrtArenaCfg", "OrtCompileApiFlags", "OrtDevice", "OrtDeviceMemoryType", "OrtDeviceVendorId", "OrtEpAssignedNode",
-    "OrtEpAssignedSubgraph", "OrtEpContextData", "OrtEpContextDataBuffer", "OrtEpDevice",
-    "OrtExecutionProviderDevicePolicy", "OrtExternalInitializerInfo", "OrtHardwareDevice", "OrtHardwareDeviceType",
-    "OrtMemType", "OrtMemoryInfo", "OrtMemoryInfoDeviceType", "OrtSparseFormat", "OrtSyncStream", "OrtValue",
-    "RunOptions", "SessionIOBinding", "SessionOptions", "SparseTensor", "__author__", "__version__", "capi",
-    "contextlib", "copy_tensors", "create_and_register_allocator", "create_and_register_allocator_v2", "cuda_version",
-    "disable_telemetry_events", "enable_telemetry_events", "get_all_providers", "get_available_providers",
-    "get_build_info", "get_device", "get_ep_devices", "get_version_string", "has_collective_ops",
-    "import_capi_exception", "onnxruntime_validation", "op", "orthrus_version", "package_name", "preload_dlls",
-    "print_debug_info", "register_execution_provider", "register_execution_provider_library",
-    "set_default_logger_severity", "set_default_logger_verbosity", "set_global_thread_pool_sizes", "set_seed",
-    "unregister_execution_provider", "unregister_execution_provider_library", "unregister_op", "version"]
+__all__ = ["AdapterFormat", "ExecutionMode", "ExecutionOrder", "ExecutionProvider", "GraphOptimizationLevel",
+           "IOBinding", "InferenceSession", "Limits", "LoraAdapter", "ModelCompiler", "ModelMetadata",
+           "NodeArg", "OrtAllocatorType", "OrtArenaCfg", "OrtCompileApiFlags", "OrtDevice",
+           "OrtDeviceMemoryType", "OrtDeviceVendorId", "OrtEpAssignedNode", "OrtEpAssignedSubgraph",
+           "OrtEpContextData", "OrtEpContextDataBuffer", "OrtEpDevice", "OrtExecutionProviderDevicePolicy",
+           "OrtExternalInitializerInfo", "OrtHardwareDevice", "OrtHardwareDeviceType", "OrtMemType",
+           "OrtMemoryInfo", "OrtMemoryInfoDeviceType", "OrtSparseFormat", "OrtSyncStream", "OrtValue",
+           "RunOptions", "SessionIOBinding", "SessionOptions", "SparseTensor", "__author__", "__version__",
+           "capi", "contextlib", "copy_tensors", "create_and_register_allocator",
+           "create_and_register_allocator_v2", "cuda_version", "disable_telemetry_events",
+           "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_build_info",
+           "get_device", "get_ep_devices", "get_version_string", "has_collective_ops",
+           "import_capi_exception", "onnxruntime_validation", "op", "orthrus_version", "package_name",
+           "preload_dlls", "print_debug_info", "register_execution_provider",
+           "register_execution_provider_library", "set_default_logger_severity",
+           "set_default_logger_verbosity", "set_global_thread_pool_sizes", "set_seed",
+           "unregister_execution_provider", "unregister_execution_provider_library", "unregister_op",
+           "version"]
 
 
 def __getattr__(name: str) -> Any:

@@ -22,8 +22,10 @@ class Knob(Generic[T]):
     """One switch: compares with a level, is true when set, and holds its value in `.value`."""
 
     def __init__(self, name: str, default: T, doc: str) -> None:
-        self.name, self.default, self.value, self.doc = name, default, default, doc
-        _all[name] = self  # type: ignore[assignment]
+        self.name, self.doc = name, doc
+        self.default: T = default
+        self.value: T = default
+        _all[name] = self
 
     def __ge__(self, level: T) -> bool:
         return self.value >= level

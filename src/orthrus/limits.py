@@ -69,6 +69,10 @@ class using:
         _state.limits = self.before
 
 
+HARMLESS = 1 << 24
+"""Elements that need no look at the limits before they are made."""
+
+
 def bounded(shape: Any, dtype: Any, what: str = "output") -> tuple[int, ...]:
     """`shape` as a tuple of ints, once it is known to be a shape and to fit `max_tensor_bytes`.
 

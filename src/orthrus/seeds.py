@@ -1,8 +1,8 @@
-"""Where randomness comes from: a node's own seed, or the one `set_seed` gave, or the SEED switch, or the system.
+"""Where randomness comes from: a node's own seed, or the one `set_seed` gave, or the SEED switch, or the
+system.
 
-A generator belongs to one node of one session and goes on from run to run. Under the same seed, sessions made after it
-draw the same numbers.
-"""
+A generator belongs to one node of one session and goes on from run to run. Under the same seed, sessions made
+after it draw the same numbers. """
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def clear() -> None:
 
 
 def generator(node_seed: float | None, index: int) -> np.random.Generator:
-    """The generator for one node: from `node_seed` where the node has one, else from the seed in force and `index`.
+    """The generator for one node: from `node_seed` where the node has one, else from the seed in force and
+    `index`.
 
-    `node_seed` is ONNX's float attribute; its bits are the seed, so that 1.0 and 1.5 differ. `index` tells the nodes of
-    a graph apart.
-    """
+    `node_seed` is ONNX's float attribute; its bits are the seed, so that 1.0 and 1.5 differ. `index` tells
+    the nodes of a graph apart. """
     if node_seed is not None and not math.isnan(node_seed):
         return np.random.default_rng(int(np.float32(node_seed).view(np.uint32)))
     if _given is not None:

@@ -1,8 +1,8 @@
 """Adapters: named tensors in a file, fed to a model beside its inputs (LoRA).
 
-The file is onnxruntime's, a flatbuffer with identifier TORT: a table (format, adapter and model version, parameters) whose
-parameters are tables (name, dims, ONNX element type, raw bytes). It is read with every offset checked.
-"""
+The file is onnxruntime's, a flatbuffer with identifier TORT: a table (format, adapter and model version,
+parameters) whose parameters are tables (name, dims, ONNX element type, raw bytes). It is read with every
+offset checked. """
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class CoreAdapter:
         self.parameters: dict[str, CoreValue] = {}
 
     def export_adapter(self, path: str) -> None:
-        """Write the file. Raises RuntimeError where it cannot be written, or for a parameter that is no tensor."""
+        """Write the file. Raises RuntimeError where it cannot be written, or for a parameter that is no
+        tensor."""
         content = _written(self)
         try:
             with open(path, "wb") as file:
@@ -48,8 +49,8 @@ class CoreAdapter:
             with open(path, "rb") as file:
                 content = file.read()
         except OSError as error:
-            raise RuntimeError("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Invalid fd was supplied: -1\n  found: "
-                               f"{error}") from error
+            raise RuntimeError("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : Invalid fd was supplied: -1\n  "
+                               f"found: {error}") from error
         return _read(content)
 
 
@@ -81,7 +82,8 @@ class AdapterFormat:
         return AdapterFormat(CoreAdapter.read_adapter(os.fspath(file_path)))
 
     def export_adapter(self, file_path: os.PathLike[str] | str) -> None:
-        """Write the file. Raises RuntimeError where it cannot be written, or for a parameter that is no tensor."""
+        """Write the file. Raises RuntimeError where it cannot be written, or for a parameter that is no
+        tensor."""
         self._adapter.export_adapter(os.fspath(file_path))
 
     def get_format_version(self) -> int:
@@ -223,7 +225,8 @@ def _read(data: bytes) -> CoreAdapter:
             elements = int(np.prod(shape, dtype=object))
             if any(d < 0 for d in shape) or elements * kind.numpy.itemsize != size or kind.numpy.hasobject:
                 raise ValueError(f"parameter {name!r} of {kind.text}{list(shape)} has {size} bytes")
-            adapter.parameters[name] = CoreValue._make(np.frombuffer(data, kind.numpy, elements, at).reshape(shape).copy())
+            adapter.parameters[name] = CoreValue._make(np.frombuffer(data, kind.numpy, elements,
+                                                                     at).reshape(shape).copy())
     except (ValueError, struct.error) as error:
         raise RuntimeError(f"the file is no adapter: {error}") from error
     return adapter

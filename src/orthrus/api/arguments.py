@@ -1,4 +1,5 @@
-"""Argument checks that answer as onnxruntime's compiled module does: TypeError with the accepted form and what was given."""
+"""Argument checks that answer as onnxruntime's compiled module does: TypeError with the accepted form and
+what was given."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ def mismatch(function: str, signature: str, *given: Any) -> TypeError:
     """The error for arguments of the wrong type; `function` is "" for a property."""
     what = "constructor" if function == "__init__" else "function"
     shown = ", ".join(_short(g) for g in given)
-    return TypeError(f"{function}(): incompatible {what} arguments. The following argument types are supported:\n"
-                     f"    1. {signature}\n\nInvoked with: {shown}")
+    return TypeError(f"{function}(): incompatible {what} arguments. The following argument types are "
+                     f"supported:\n    1. {signature}\n\nInvoked with: {shown}")
 
 
 def _short(value: Any) -> str:
@@ -50,9 +51,8 @@ def as_str(value: Any) -> str:
 class Setting:
     """A typed attribute of an options object: it has a default, and refuses a value of another type.
 
-    `kind` is the C++ side's name for the type in the error; `read` takes a value and raises TypeError. Values live in the
-    object's `_values` dict.
-    """
+    `kind` is the C++ side's name for the type in the error; `read` takes a value and raises TypeError. Values
+    live in the object's `_values` dict. """
 
     def __init__(self, kind: str, read: Any, default: Any, doc: str) -> None:
         self.kind, self.read, self.default, self.__doc__ = kind, read, default, doc
@@ -67,7 +67,8 @@ class Setting:
         try:
             instance._values[self.name] = self.read(value)
         except (TypeError, UnicodeDecodeError):
-            raise mismatch("", f"(arg0: {type(instance).__name__}, arg1: {self.kind}) -> None", instance, value) from None
+            raise mismatch("", f"(arg0: {type(instance).__name__}, arg1: {self.kind}) -> None", instance,
+                           value) from None
 
 
 def member(kind: type) -> Any:

@@ -1,4 +1,5 @@
-"""Work on other threads, whose results go to a callback: one pool per process, started with the first call."""
+"""Work on other threads, whose results go to a callback: one pool per process, started with the first
+call."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ _pool: Any = None
 
 
 def submit(work: Callable[[], list[Any]], callback: Callable[[Any, Any, str], None], user_data: Any) -> None:
-    """Do `work`, then call `callback(results, user_data, error)`: results [] and a text where it failed, "" where not.
+    """Do `work`, then call `callback(results, user_data, error)`: results [] and a text where it failed, ""
+    where not.
 
     A callback that raises is reported in the log.
     """

@@ -35,16 +35,16 @@ class SessionIOBinding:
     def bind_input(self, name: str, *where: Any) -> None:
         """Bind an input to an array, or to (device, element type, shape, address).
 
-        Raises RuntimeError for an unknown name, for what is no array, and for memory of another device; ValueError for an
-        address that is none.
-        """
+        Raises RuntimeError for an unknown name, for what is no array, and for memory of another device;
+        ValueError for an address that is none. """
         if name not in self._input_names():
             raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
         if len(where) == 1:
             self._inputs[name] = _bound(where[0])
             return
         if len(where) != 4:
-            raise mismatch("bind_input", "(self: SessionIOBinding, arg0: str, arg1: OrtDevice, arg2: object, arg3: "
+            raise mismatch("bind_input",
+                           "(self: SessionIOBinding, arg0: str, arg1: OrtDevice, arg2: object, arg3: "
                            "collections.abc.Sequence[int], arg4: int) -> None", self, name, *where)
         device, element_type, shape, pointer = where
         _on_host(core_device(device), "input")
@@ -58,7 +58,8 @@ class SessionIOBinding:
 
     def bind_output(self, name: str, device: CoreDevice, element_type: Any = None, shape: Any = None,
                     pointer: int | None = None) -> None:
-        """Bind an output to memory at an address, or only name it. Another device means: to be had from the host.
+        """Bind an output to memory at an address, or only name it. Another device means: to be had from the
+        host.
 
         Raises ValueError for an address that is none, RuntimeError for memory of another device.
         """
@@ -102,8 +103,8 @@ class SessionIOBinding:
         if unknown := [n for n in names if n not in declared]:
             raise RuntimeError(f"Error in execution: Invalid output name: {unknown[0]}")
         if missing := [v.name for v in engine.inputs if v.name not in self._inputs]:
-            raise RuntimeError(f"Error in execution: Missing Input: {missing[0]}\n  cure: bind every input of "
-                               "session.get_inputs()")
+            raise RuntimeError(f"Error in execution: Missing Input: {missing[0]}\n  cure: bind every input "
+                               "of session.get_inputs()")
         for name, target in self._outputs.items():
             if target is not None:
                 _check(name, target._value, declared[name])
@@ -112,9 +113,10 @@ class SessionIOBinding:
             results = session._execute(names, feeds, run_options)
         except Exception as error:
             text = getattr(error, "text", "")
-            raise RuntimeError("Error in execution: " + "".join(str(error).partition(text)[1:] if text else str(error))
-                               ) from error
-        self._results = [self._taken(name, value, declared[name]) for name, value in zip(names, results, strict=True)]
+            raise RuntimeError("Error in execution: " + "".join(str(error).partition(text)[1:] if text
+                                                                else str(error))) from error
+        self._results = [self._taken(name, value, declared[name]) for name, value in zip(names, results,
+                                                                                         strict=True)]
 
     def _taken(self, name: str, value: Any, kind: Any) -> CoreValue:
         target = self._outputs[name]
@@ -130,7 +132,8 @@ class SessionIOBinding:
 
 
 def _check(name: str, bound: Any, kind: Any, shape: Sequence[Any] | None = None, dtype: Any = None) -> None:
-    """Raise RuntimeError where memory bound to an output does not fit what the output is declared, or became."""
+    """Raise RuntimeError where memory bound to an output does not fit what the output is declared, or
+    became."""
     from ..ir import TensorType, element_of
 
     if not isinstance(bound, np.ndarray) or not isinstance(kind, TensorType):
@@ -147,7 +150,9 @@ def _check(name: str, bound: Any, kind: Any, shape: Sequence[Any] | None = None,
     if len(expected) != bound.ndim:
         raise RuntimeError(f"Error in execution: Invalid rank for output: {name} Got: {bound.ndim} Expected: "
                            f"{len(expected)} Please fix either the inputs/outputs or the model.")
-    wrong = "".join(f"\n index: {i} Got: {g} Expected: {d}" for i, (d, g) in enumerate(zip(expected, bound.shape, strict=True))
+    wrong = "".join(f"\n index: {i} Got: {g} Expected: {d}" for i, (d, g) in enumerate(zip(expected,
+                                                                                           bound.shape,
+                                                                                           strict=True))
                     if isinstance(d, int) and d != g)
     if wrong:
         raise RuntimeError(f"Error in execution: Got invalid dimensions for output: {name} for the following "
@@ -173,8 +178,8 @@ def _given(value: Any) -> Any:
 
 def _on_host(device: CoreDevice, what: str) -> None:
     if not device.host:
-        raise RuntimeError(f"Error when binding {what}: There's no data transfer registered for copying tensors from "
-                           f"Device:[{device!r}] to Device:[{HOST!r}]")
+        raise RuntimeError(f"Error when binding {what}: There's no data transfer registered for copying "
+                           f"tensors from Device:[{device!r}] to Device:[{HOST!r}]")
 
 
 def _copied(value: Any) -> Any:
@@ -201,11 +206,12 @@ class IOBinding:
 
     def bind_input(self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int],
                    buffer_ptr: int) -> None:
-        """Bind an input to memory at an address, which the caller keeps alive and large enough for shape and type.
+        """Bind an input to memory at an address, which the caller keeps alive and large enough for shape and
+        type.
 
-        `element_type` is a numpy type or the number of an ONNX type. Raises ValueError for an address that is none,
-        RuntimeError for an unknown name, a shape with a negative dimension, or memory of another device.
-        """
+        `element_type` is a numpy type or the number of an ONNX type. Raises ValueError for an address that is
+        none, RuntimeError for an unknown name, a shape with a negative dimension, or memory of another
+        device. """
         device = OrtDevice.make(device_type, device_id)._get_c_device()
         self._iobinding.bind_input(name, device, element_type, shape, buffer_ptr)
 
@@ -220,15 +226,15 @@ class IOBinding:
                     shape: Sequence[int] | None = None, buffer_ptr: int | None = None) -> None:
         """Name an output to be had, or bind it to memory at an address.
 
-        Raises ValueError for an address without element type and shape, or one that is none, and RuntimeError for memory
-        of another device.
-        """
+        Raises ValueError for an address without element type and shape, or one that is none, and RuntimeError
+        for memory of another device. """
         device = OrtDevice.make(device_type, device_id)._get_c_device()
         if buffer_ptr is None:
             self._iobinding.bind_output(name, device)
             return
         if element_type is None or shape is None:
-            raise ValueError("`element_type` and `shape` are to be provided if pre-allocated memory is provided")
+            raise ValueError("`element_type` and `shape` are to be provided if pre-allocated memory is "
+                             "provided")
         self._iobinding.bind_output(name, device, element_type, shape, buffer_ptr)
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:

@@ -1,8 +1,7 @@
 """`ModelCompiler`: a model in, the same model optimized and written as ONNX out.
 
-No provider here keeps compiled parts in a model, so what onnxruntime calls a compiled model is, as there without such a
-provider, the model itself at the asked optimization level.
-"""
+No provider here keeps compiled parts in a model, so what onnxruntime calls a compiled model is, as there
+without such a provider, the model itself at the asked optimization level. """
 
 from __future__ import annotations
 
@@ -19,8 +18,10 @@ from .options import SessionOptions
 from .ortvalue import OrtValue
 from .values import CoreValue
 
-GetInitializerLocationFunc = Callable[[str, OrtValue, OrtExternalInitializerInfo | None], OrtExternalInitializerInfo | None]
-"""Called with an initializer's name, tensor and present place; answers its new place, None to keep it in the model."""
+GetInitializerLocationFunc = Callable[[str, OrtValue, OrtExternalInitializerInfo | None],
+                                      OrtExternalInitializerInfo | None]
+"""Called with an initializer's name, tensor and present place; answers its new place, None to keep it in the
+model."""
 
 GetInitializerLocationWrapperFunc = Callable[
     [str, CoreValue, OrtExternalInitializerInfo | None], OrtExternalInitializerInfo | None]
@@ -38,7 +39,8 @@ def make_get_initializer_location_func_wrapper(get_initializer_location_func: Ge
 class ModelCompiler:
     """Compiles a model to a file, to bytes or to a function."""
 
-    def __init__(self, sess_options: SessionOptions, input_model_path_or_bytes: str | os.PathLike[str] | bytes,
+    def __init__(self, sess_options: SessionOptions,
+                 input_model_path_or_bytes: str | os.PathLike[str] | bytes,
                  embed_compiled_data_into_model: bool = False,
                  external_initializers_file_path: str | os.PathLike[str] | None = None,
                  external_initializers_size_threshold: int = 1024, flags: int = OrtCompileApiFlags.NONE,  # type: ignore[assignment]
@@ -50,39 +52,39 @@ class ModelCompiler:
         Raises TypeError for anything that is no model, ValueError for both ways of placing tensors at once.
         """
         if not isinstance(sess_options, SessionOptions):
-            raise TypeError("__init__(): incompatible constructor arguments. The following argument types are supported:\n"
-                            f"    1. ModelCompiler(arg0: SessionOptions, ...)\n\nInvoked with: {sess_options!r}")
+            raise TypeError("__init__(): incompatible constructor arguments. The following argument types "
+                            f"are supported:\n    1. ModelCompiler(arg0: SessionOptions, ...)\n\nInvoked "
+                            f"with: {sess_options!r}")
         self._path = path_of(input_model_path_or_bytes)
         self._source = self._path if self._path is not None else input_model_path_or_bytes
         if self._path is None and isinstance(self._source, bytes) and not self._source:
             raise ValueError("Input model bytes array is empty")
         if get_initializer_location_func is not None:
             if external_initializers_file_path is not None:
-                raise ValueError("Cannot initialize ModelCompiler with both `external_initializers_file_path` and "
-                                 "`get_initializer_location_func`")
-            self._locate: GetInitializerLocationWrapperFunc | None = make_get_initializer_location_func_wrapper(
-                get_initializer_location_func)
-        else:
-            self._locate = None
+                raise ValueError("Cannot initialize ModelCompiler with both "
+                                 "`external_initializers_file_path` and `get_initializer_location_func`")
+        self._locate: GetInitializerLocationWrapperFunc | None = None
+        if get_initializer_location_func is not None:
+            self._locate = make_get_initializer_location_func_wrapper(get_initializer_location_func)
         self._options, self._level, self._flags = sess_options, graph_optimization_level, int(flags)
-        self._external = None if external_initializers_file_path is None else os.fspath(external_initializers_file_path)
+        self._external = None if external_initializers_file_path is None else os.fspath(
+            external_initializers_file_path)
         self._threshold = external_initializers_size_threshold
         self._write_context: Callable[[str, OrtEpContextData], None] | None = None
 
     def compile_to_file(self, output_model_path: str | None = None) -> None:
         """Write the model, by default beside the input as `<name>_ctx.onnx`.
 
-        Raises Fail where the file exists and that is an error, where no node was compiled and that is one, and what
-        loading the model raises; ValueError for a model from bytes without a path.
-        """
+        Raises Fail where the file exists and that is an error, where no node was compiled and that is one,
+        and what loading the model raises; ValueError for a model from bytes without a path. """
         if output_model_path is None:
             if self._path is None:
                 raise ValueError("output_model_path is needed for a model that came as bytes")
             output_model_path = os.path.splitext(self._path)[0] + "_ctx.onnx"
         path = os.fspath(output_model_path)
         if self._flags & OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS and os.path.exists(path):
-            raise Fail(f"Failed to generate EP context model since the file '{path}' exists already. Please remove the EP "
-                       "context model if you want to re-generate it.")
+            raise Fail(f"Failed to generate EP context model since the file '{path}' exists already. Please "
+                       "remove the EP context model if you want to re-generate it.")
         graph = self._graph()
         if self._locate is not None:
             with open(path, "wb") as file:
@@ -93,12 +95,15 @@ class ModelCompiler:
         if self._external is None:
             save(graph, path)
         else:
-            save(graph, path, external_file=os.path.basename(self._external), external_threshold=self._threshold)
+            save(graph, path, external_file=os.path.basename(self._external),
+                 external_threshold=self._threshold)
 
     def compile_to_bytes(self) -> bytes:
-        """The model as bytes. Raises as `compile_to_file`, and ValueError where tensors should go to a file."""
+        """The model as bytes. Raises as `compile_to_file`, and ValueError where tensors should go to a
+        file."""
         if self._external is not None:
-            raise ValueError("external_initializers_file_path needs compile_to_file, which has a folder for it")
+            raise ValueError("external_initializers_file_path needs compile_to_file, which has a folder for "
+                             "it")
         graph = self._graph()
         if self._locate is not None:
             return self._placed(graph)
@@ -123,8 +128,8 @@ class ModelCompiler:
 
         graph = load(self._source)
         if self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED:
-            raise Fail("Unable to compile any nodes. Check that the session EPs support compilation and can execute at "
-                       "least one subgraph in the model.")
+            raise Fail("Unable to compile any nodes. Check that the session EPs support compilation and can "
+                       "execute at least one subgraph in the model.")
         if self._level is not GraphOptimizationLevel.ORT_DISABLE_ALL:
             optimize(graph, int(self._level))
         return graph
@@ -145,7 +150,8 @@ class ModelCompiler:
             for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
                 tensor.ClearField(name)
             tensor.data_location = 1
-            for key, value in (("location", place.filepath), ("offset", place.file_offset), ("length", place.byte_size)):
+            for key, value in (("location", place.filepath), ("offset", place.file_offset),
+                               ("length", place.byte_size)):
                 tensor.external_data.add(key=key, value=str(value))
         raw: bytes = model.SerializeToString()
         return raw

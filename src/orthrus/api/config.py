@@ -1,8 +1,7 @@
 """SessionOptions in, the engine's Config out; and the table of configuration keys that act.
 
-A key of `KEYS` does what is said beside it. A key of `INERT` is onnxruntime's, is accepted, and has nothing to act on
-here. Any other key is accepted too, and reported in the log as unknown.
-"""
+A key of `KEYS` does what is said beside it. A key of `INERT` is onnxruntime's, is accepted, and has nothing
+to act on here. Any other key is accepted too, and reported in the log as unknown. """
 
 from __future__ import annotations
 
@@ -18,56 +17,70 @@ from .options import SessionOptions
 
 log = logging.getLogger("orthrus")
 
-KEYS: dict[str, str] = {
-    "session.load_model_format": "ONNX or unset; ORT fails, as the flatbuffer format is onnxruntime's own",
-    "session.save_model_format": "ONNX or unset; ORT fails",
-    "session.disable_cpu_ep_fallback": "1: fail where the CPU provider would get a node",
-    "session.record_ep_graph_assignment_info": "1: keep what get_provider_graph_assignment_info() answers",
-    "session.model_external_initializers_file_folder_path": "folder of the model's external data",
-    "session.optimized_model_filepath": "as SessionOptions.optimized_model_filepath",
-    "session.optimized_model_external_initializers_file_name": "data file of the optimized model, beside it",
-    "session.optimized_model_external_initializers_min_size_in_bytes": "from which size tensors go to that file; 1024",
-    "session.strict_shape_type_inference": "1: a contradiction in shapes or types is an error, not a warning",
-    "session.allow_released_opsets_only": "1: an opset newer than the newest release is an error",
-    "optimization.disable_specified_optimizers": "names of passes to leave out, separated by commas or semicolons",
-    "optimization.constant_folding_max_output_size_in_bytes": "bytes one folded constant may take; 0: no bound",
-    "session.intra_op_num_threads": "as SessionOptions.intra_op_num_threads",
-    "session.inter_op_num_threads": "as SessionOptions.inter_op_num_threads",
-    "session.enable_cpu_mem_arena": "as SessionOptions.enable_cpu_mem_arena",
-    "session.enable_mem_pattern": "as SessionOptions.enable_mem_pattern",
-    "session.log_id": "as SessionOptions.logid",
-    "session.log_severity_level": "as SessionOptions.log_severity_level",
-    "session.log_verbosity_level": "as SessionOptions.log_verbosity_level",
-    "session.enable_profiling": "the prefix of a profile to write; empty: none",
-    "session.graph_optimization_level": "disable_all, enable_basic, enable_extended, enable_layout or enable_all",
-    "session.execution_mode": "sequential or parallel",
-    "session.use_per_session_threads": "as SessionOptions.use_per_session_threads",
-    "session.use_deterministic_compute": "as SessionOptions.use_deterministic_compute",
-    "session.intra_op_thread_affinities": "checked against the number of threads; threads are not pinned",
-}
+KEYS: dict[str, str] = {"session.load_model_format": "ONNX or unset; ORT fails, as the flatbuffer format is "
+                        "onnxruntime's own", "session.save_model_format": "ONNX or unset; ORT fails",
+                        "session.disable_cpu_ep_fallback": "1: fail where the CPU provider would get a node",
+                        "session.record_ep_graph_assignment_info": "1: keep what "
+                        "get_provider_graph_assignment_info() answers",
+                        "session.model_external_initializers_file_folder_path": "folder of the model's "
+                        "external data",
+                        "session.optimized_model_filepath": "as SessionOptions.optimized_model_filepath",
+                        "session.optimized_model_external_initializers_file_name": "data file of the "
+                        "optimized model, beside it",
+                        "session.optimized_model_external_initializers_min_size_in_bytes": "from which size "
+                        "tensors go to that file; 1024",
+                        "session.strict_shape_type_inference": "1: a contradiction in shapes or types is an "
+                        "error, not a warning", "session.allow_released_opsets_only": "1: an opset newer "
+                        "than the newest release is an error",
+                        "optimization.disable_specified_optimizers": "names of passes to leave out, "
+                        "separated by commas or semicolons",
+                        "optimization.constant_folding_max_output_size_in_bytes": "bytes one folded constant "
+                        "may take; 0: no bound",
+                        "session.intra_op_num_threads": "as SessionOptions.intra_op_num_threads",
+                        "session.inter_op_num_threads": "as SessionOptions.inter_op_num_threads",
+                        "session.enable_cpu_mem_arena": "as SessionOptions.enable_cpu_mem_arena",
+                        "session.enable_mem_pattern": "as SessionOptions.enable_mem_pattern",
+                        "session.log_id": "as SessionOptions.logid",
+                        "session.log_severity_level": "as SessionOptions.log_severity_level",
+                        "session.log_verbosity_level": "as SessionOptions.log_verbosity_level",
+                        "session.enable_profiling": "the prefix of a profile to write; empty: none",
+                        "session.graph_optimization_level": "disable_all, enable_basic, enable_extended, "
+                        "enable_layout or enable_all", "session.execution_mode": "sequential or parallel",
+                        "session.use_per_session_threads": "as SessionOptions.use_per_session_threads",
+                        "session.use_deterministic_compute": "as SessionOptions.use_deterministic_compute",
+                        "session.intra_op_thread_affinities": "checked against the number of threads; "
+                        "threads are not pinned",}
 """Key -> what it does."""
 
-INERT: tuple[str, ...] = (
-    "session.disable_prepacking", "session.use_env_allocators", "session.set_denormal_as_zero",
-    "session.disable_quant_qdq", "session.disable_qdq_constant_folding", "session.disable_double_qdq_remover",
-    "session.enable_quant_qdq_cleanup", "optimization.enable_gelu_approximation",
-    "optimization.enable_cast_chain_elimination", "session.disable_aot_function_inlining",
-    "optimization.memory_optimizer_config", "optimization.enable_memory_probe_recompute_config",
-    "session.graph_optimizations_loop_level", "session.use_device_allocator_for_initializers",
-    "session.inter_op.allow_spinning", "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us",
-    "session.inter_op.spin_duration_us", "session.intra_op.spin_backoff_max", "session.inter_op.spin_backoff_max",
-    "session.use_ort_model_bytes_directly", "session.use_ort_model_bytes_for_initializers",
-    "session.use_memory_mapped_ort_model", "session.qdqisint8allowed", "session.x64quantprecision",
-    "optimization.minimal_build_optimizations", "session.enable_saved_runtime_optimizations",
-    "session.dynamic_block_base", "session.force_spinning_stop", "session.node_partition_config_file",
-    "session.debug_layout_transformation", "session.save_external_prepacked_constant_initializers",
-    "session.collect_node_memory_stats_to_file", "session.resource_cuda_partitioning_settings",
-    "session.layer_assignment_settings", "session.name_based_layer_assignment", "session.max_shape_override",
-    "session.compile_only", "mlas.enable_gemm_fastmath_arm64_bfloat16", "mlas.use_lut_gemm", "mlas.disable_kleidiai",
-    "mlas.kleidiai.conv_igemm_max_work", "mlas.nchwc_pointwise_conv_max_input_channel_batch",
-    "session.qdq_matmulnbits_accuracy_level", "session.qdq_matmulnbits_block_size",
-    "session.enable_dq_matmulnbits_fusion", "session.disable_model_compile",
-    "session.fail_on_suboptimal_compiled_model", "session.function_expansion_node_limit")
+INERT: tuple[str, ...] = ("session.disable_prepacking", "session.use_env_allocators",
+                          "session.set_denormal_as_zero", "session.disable_quant_qdq",
+                          "session.disable_qdq_constant_folding", "session.disable_double_qdq_remover",
+                          "session.enable_quant_qdq_cleanup", "optimization.enable_gelu_approximation",
+                          "optimization.enable_cast_chain_elimination",
+                          "session.disable_aot_function_inlining", "optimization.memory_optimizer_config",
+                          "optimization.enable_memory_probe_recompute_config",
+                          "session.graph_optimizations_loop_level",
+                          "session.use_device_allocator_for_initializers", "session.inter_op.allow_spinning",
+                          "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us",
+                          "session.inter_op.spin_duration_us", "session.intra_op.spin_backoff_max",
+                          "session.inter_op.spin_backoff_max", "session.use_ort_model_bytes_directly",
+                          "session.use_ort_model_bytes_for_initializers",
+                          "session.use_memory_mapped_ort_model", "session.qdqisint8allowed",
+                          "session.x64quantprecision", "optimization.minimal_build_optimizations",
+                          "session.enable_saved_runtime_optimizations", "session.dynamic_block_base",
+                          "session.force_spinning_stop", "session.node_partition_config_file",
+                          "session.debug_layout_transformation",
+                          "session.save_external_prepacked_constant_initializers",
+                          "session.collect_node_memory_stats_to_file",
+                          "session.resource_cuda_partitioning_settings", "session.layer_assignment_settings",
+                          "session.name_based_layer_assignment", "session.max_shape_override",
+                          "session.compile_only", "mlas.enable_gemm_fastmath_arm64_bfloat16",
+                          "mlas.use_lut_gemm", "mlas.disable_kleidiai", "mlas.kleidiai.conv_igemm_max_work",
+                          "mlas.nchwc_pointwise_conv_max_input_channel_batch",
+                          "session.qdq_matmulnbits_accuracy_level", "session.qdq_matmulnbits_block_size",
+                          "session.enable_dq_matmulnbits_fusion", "session.disable_model_compile",
+                          "session.fail_on_suboptimal_compiled_model",
+                          "session.function_expansion_node_limit")
 
 OPTIMIZERS: dict[str, tuple[str, ...]] = {
     "ConstantFolding": ("fold_constants", "fold_shapes"),
@@ -104,7 +117,8 @@ OPTIMIZERS: dict[str, tuple[str, ...]] = {
         "push_transpose_constant", "push_transposes_concat", "push_transpose_softmax", "push_transpose_pad",
         "push_transpose_reduce"),
 }
-"""onnxruntime's names of optimizers -> the passes here that do their work; a pass's own name works as well."""
+"""onnxruntime's names of optimizers -> the passes here that do their work; a pass's own name works as
+well."""
 
 _LEVELS = {"disable_all": 0, "enable_basic": 1, "enable_extended": 2, "enable_layout": 3, "enable_all": 99}
 _MODES = {"sequential": 0, "ort_sequential": 0, "parallel": 1, "ort_parallel": 1}
@@ -124,20 +138,28 @@ def _choice(table: dict[str, int], kind: Callable[[int], Any]) -> Callable[[str]
     return read
 
 
-_PROPERTIES: dict[str, tuple[str, Callable[[str], Any]]] = {
-    "session.intra_op_num_threads": ("intra_op_num_threads", int),
-    "session.inter_op_num_threads": ("inter_op_num_threads", int),
-    "session.enable_cpu_mem_arena": ("enable_cpu_mem_arena", _flag),
-    "session.enable_mem_pattern": ("enable_mem_pattern", _flag),
-    "session.log_id": ("logid", str),
-    "session.log_severity_level": ("log_severity_level", int),
-    "session.log_verbosity_level": ("log_verbosity_level", int),
-    "session.graph_optimization_level": ("graph_optimization_level", _choice(_LEVELS, GraphOptimizationLevel)),
-    "session.optimized_model_filepath": ("optimized_model_filepath", str),
-    "session.execution_mode": ("execution_mode", _choice(_MODES, ExecutionMode)),
-    "session.use_per_session_threads": ("use_per_session_threads", _flag),
-    "session.use_deterministic_compute": ("use_deterministic_compute", _flag),
-}
+_PROPERTIES: dict[str, tuple[str, Callable[[str],
+                                           Any]]] = {"session.intra_op_num_threads": ("intra_op_num_threads",
+                                                                                      int),
+                                                     "session.inter_op_num_threads": ("inter_op_num_threads",
+                                                                                      int),
+                                                     "session.enable_cpu_mem_arena": ("enable_cpu_mem_arena",
+                                                                                      _flag),
+                                                     "session.enable_mem_pattern": ("enable_mem_pattern",
+                                                                                    _flag),
+                                                     "session.log_id": ("logid", str),
+                                                     "session.log_severity_level": ("log_severity_level",
+                                                                                    int),
+                                                     "session.log_verbosity_level": ("log_verbosity_level",
+                                                                                     int),
+                                                     "session.graph_optimization_level": (
+    "graph_optimization_level", _choice(_LEVELS, GraphOptimizationLevel)),
+                                                     "session.optimized_model_filepath": (
+    "optimized_model_filepath", str), "session.execution_mode": ("execution_mode", _choice(_MODES,
+                                                                                           ExecutionMode)),
+                                                     "session.use_per_session_threads": (
+    "use_per_session_threads", _flag), "session.use_deterministic_compute": ("use_deterministic_compute",
+                                                                             _flag),}
 
 
 def _read(key: str, text: str, read: Callable[[str], Any]) -> Any:
@@ -148,9 +170,14 @@ def _read(key: str, text: str, read: Callable[[str], Any]) -> Any:
                               expected=KEYS.get(key)) from None
 
 
+def number(key: str, text: str) -> int:
+    """The value of a key that is a whole number. Raises InvalidArgument."""
+    return int(_read(key, text, int))
+
+
 def settled(options: SessionOptions) -> SessionOptions:
-    """`options` with every key that stands for a property put into that property. Raises InvalidArgument for a bad value,
-    RuntimeError for a severity that is none."""
+    """`options` with every key that stands for a property put into that property. Raises InvalidArgument for
+    a bad value, RuntimeError for a severity that is none."""
     given = options.__copy__()
     for key, (name, read) in _PROPERTIES.items():
         if key in options._entries:
@@ -162,8 +189,8 @@ def settled(options: SessionOptions) -> SessionOptions:
             given.profile_file_prefix = prefix
     severity = given.log_severity_level
     if not -1 <= severity <= 4:
-        raise RuntimeError("Invalid session log severity level. Not a valid onnxruntime::logging::Severity value: "
-                           f"{severity}")
+        raise RuntimeError("Invalid session log severity level. Not a valid onnxruntime::logging::Severity "
+                           f"value: {severity}")
     _check_affinities(given)
     return given
 
@@ -194,10 +221,10 @@ def skipped(names: Iterable[str], entries: Mapping[str, str]) -> frozenset[str]:
     return frozenset(p for name in given for p in OPTIMIZERS.get(name, (name,)))
 
 
-def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable[str], limits: Any, fallback: str,
-           source: Any) -> Any:
-    """The engine's Config for settled options. Raises InvalidArgument for a value that cannot be read, Fail for what the
-    model or the format does not have."""
+def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable[str], limits: Any,
+           fallback: str, source: Any) -> Any:
+    """The engine's Config for settled options. Raises InvalidArgument for a value that cannot be read, Fail
+    for what the model or the format does not have."""
     from ..limits import DEFAULT
     from ..run.engine import Config
 
@@ -209,7 +236,7 @@ def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable
                        cure="the ORT format is onnxruntime's own; use the ONNX model it was made from")
     key = "optimization.constant_folding_max_output_size_in_bytes"
     if key in entries:
-        most = _read(key, entries[key], int)
+        most = number(key, entries[key])
         limits = dataclasses.replace(limits, max_fold_bytes=most or limits.max_tensor_bytes)
     if fallback not in ("allow", "warn", "error"):
         raise ValueError(f"fallback is {fallback!r}; expected 'allow', 'warn' or 'error'")
@@ -218,13 +245,18 @@ def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable
         from .peek import external_arrays
 
         external = external_arrays(source, external, options._files)
+    dims = dict(options._dims_by_name)
+    if options._dims_by_denotation:
+        from .peek import denoted
+
+        dims = {**denoted(source, options._dims_by_denotation), **dims}
     return Config(
-        providers=list(providers), level=int(options.graph_optimization_level), skip=skipped(disabled, entries),
-        limits=limits, free_dims=dict(options._dims_by_name), free_denotations=dict(options._dims_by_denotation),
-        initializers={name: v._array() for name, v in options._initializers.items()}, external_initializers=external,
-        external_root=entries.get("session.model_external_initializers_file_folder_path"),
-        parallel=options.execution_mode is ExecutionMode.ORT_PARALLEL, inter_op_threads=options.inter_op_num_threads,
-        intra_op_threads=options.intra_op_num_threads, fallback=fallback,
+        providers=list(providers), level=int(options.graph_optimization_level),
+        skip=skipped(disabled, entries), limits=limits, free_dims=dims, free_denotations=dict(options._dims_by_denotation),
+        initializers={name: v._array() for name, v in options._initializers.items()},
+        external_initializers=external, external_root=entries.get("session.model_external_initializers_file_folder_path"),
+        parallel=options.execution_mode is ExecutionMode.ORT_PARALLEL,
+        inter_op_threads=options.inter_op_num_threads, intra_op_threads=options.intra_op_num_threads, fallback=fallback,
         optimized_model_path=options.optimized_model_filepath, profile=options.enable_profiling,
         memory_pattern=options.enable_mem_pattern and options.enable_cpu_mem_arena,
         memory_reuse=options.enable_mem_reuse, entries=entries)

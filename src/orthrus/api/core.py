@@ -1,8 +1,7 @@
 """The session of the capi layer: options and a model in, an engine behind; what `InferenceSession` stands on.
 
-It is made in two steps, as in onnxruntime: the constructor takes options and model, `initialize_session` the providers.
-Its names are positional, and its run takes every argument.
-"""
+It is made in two steps, as in onnxruntime: the constructor takes options and model, `initialize_session` the
+providers. Its names are positional, and its run takes every argument. """
 
 from __future__ import annotations
 
@@ -23,8 +22,8 @@ from .values import CoreValue, OrtValueVector
 log = logging.getLogger("orthrus")
 
 _CPU = "CPUExecutionProvider"
-_RUN = ("(self: InferenceSession, arg0: collections.abc.Sequence[str], arg1: collections.abc.Mapping[str, object], "
-        "arg2: RunOptions) -> list")
+_RUN = ("(self: InferenceSession, arg0: collections.abc.Sequence[str], arg1: collections.abc.Mapping[str, "
+        "object], arg2: RunOptions) -> list")
 _RECORD = "session.record_ep_graph_assignment_info"
 _NO_FALLBACK = "session.disable_cpu_ep_fallback"
 
@@ -32,13 +31,14 @@ _NO_FALLBACK = "session.disable_cpu_ep_fallback"
 class CoreSession:
     """A model with its options; ready to run after `initialize_session`.
 
-    `source` is a path where `is_path`, else bytes or a ModelProto. Raises RuntimeError or InvalidArgument for options that
-    contradict each other; what is wrong with the model is raised by `initialize_session`.
-    """
+    `source` is a path where `is_path`, else bytes or a ModelProto. Raises RuntimeError or InvalidArgument for
+    options that contradict each other; what is wrong with the model is raised by `initialize_session`. """
 
-    def __init__(self, options: SessionOptions, source: Any, is_path: bool, read_config_from_model: bool) -> None:
+    def __init__(self, options: SessionOptions, source: Any, is_path: bool,
+                 read_config_from_model: bool) -> None:
         if not isinstance(options, SessionOptions) or (is_path and not source):
-            raise mismatch("__init__", "InferenceSession(arg0: SessionOptions, arg1: str, arg2: bool, arg3: bool)",
+            raise mismatch("__init__",
+                           "InferenceSession(arg0: SessionOptions, arg1: str, arg2: bool, arg3: bool)",
                            options, source, is_path, read_config_from_model)
         from .config import settled
 
@@ -53,7 +53,8 @@ class CoreSession:
         self._profile: Profile | None = None
 
     def initialize_session(self, providers: Sequence[str], provider_options: Sequence[Mapping[str, str]],
-                           disabled_optimizers: Iterable[str], limits: Any = None, fallback: str = "allow") -> None:
+                           disabled_optimizers: Iterable[str], limits: Any = None,
+                           fallback: str = "allow") -> None:
         """Load, optimize, place and compile. Providers given here come before those of the options.
 
         Raises what `run.engine.Engine` raises, and RuntimeError for a provider nobody knows.
@@ -62,13 +63,15 @@ class CoreSession:
 
         names = set(disabled_optimizers)
         if not all(isinstance(n, str) for n in names):
-            raise mismatch("initialize_session", "(self: InferenceSession, arg0: collections.abc.Sequence[str], arg1: "
-                           "collections.abc.Sequence[collections.abc.Mapping[str, str]], arg2: collections.abc.Set[str]) "
-                           "-> None", self, providers, provider_options, names)
+            raise mismatch("initialize_session",
+                           "(self: InferenceSession, arg0: collections.abc.Sequence[str], arg1: "
+                           "collections.abc.Sequence[collections.abc.Mapping[str, str]], arg2: "
+                           "collections.abc.Set[str]) -> None", self, providers, provider_options, names)
         with severity(self._options.log_severity_level, self._options.logid):
             self._start(list(zip(providers, provider_options, strict=False)), names, limits, fallback)
 
-    def _start(self, asked: list[tuple[str, Mapping[str, str]]], disabled: set[str], limits: Any, fallback: str) -> None:
+    def _start(self, asked: list[tuple[str, Mapping[str, str]]], disabled: set[str], limits: Any,
+               fallback: str) -> None:
         from ..run.engine import Engine
         from .config import config, report_keys
 
@@ -84,16 +87,32 @@ class CoreSession:
         start = time.perf_counter_ns()
         created = self._create_providers(asked or self._providers_of_options())
         settings = config(options, created, disabled, limits, fallback, self._source)
+        external = options._entries.get("session.optimized_model_external_initializers_file_name")
+        saved = settings.optimized_model_path
+        if external:
+            settings.optimized_model_path = ""
         engine = Engine(self._source, settings)
+        if saved and external:
+            self._save(engine, saved, external)
         if self._profile is not None:
             loaded = start + int(1e9 * getattr(engine, "timings", {}).get("load", 0.0))
-            self._profile.event("model_loading_uri" if self._is_path else "model_loading_array", start, end_ns=loaded)
+            self._profile.event("model_loading_uri" if self._is_path else "model_loading_array", start,
+                                end_ns=loaded)
             self._profile.event("session_initialization", loaded)
         self._check_fallback(engine)
         self._engine = engine
         self._names = [p.name for p in engine.providers]
         self._provider_options = {p.name: dict(p.given) for p in engine.providers}
         self._report(engine)
+
+    def _save(self, engine: Any, path: str, external: str) -> None:
+        """Write the optimized model with its tensors in a file beside it."""
+        from ..load import save
+        from .config import number
+
+        key = "session.optimized_model_external_initializers_min_size_in_bytes"
+        save(engine.graph, path, external_file=external,
+             external_threshold=number(key, self._options._entries.get(key, "1024")))
 
     def _providers_of_options(self) -> list[tuple[str, Mapping[str, str]]]:
         options = self._options
@@ -111,9 +130,10 @@ class CoreSession:
 
         asked = list(asked)
         if self._options._entries.get(_NO_FALLBACK) == "1" and any(name == _CPU for name, _ in asked):
-            raise errors.InvalidArgument(
-                "Conflicting session configuration: explicitly added the CPU EP to the session, but also disabled "
-                "fallback to the CPU EP via session configuration options.", cure=f"leave {_CPU} out, or {_NO_FALLBACK}")
+            raise errors.InvalidArgument("Conflicting session configuration: explicitly added the CPU EP to "
+                                         "the session, but also disabled "
+                                         "fallback to the CPU EP via session configuration options.",
+                                         cure=f"leave {_CPU} out, or {_NO_FALLBACK}")
         created = []
         for name, options in asked:
             known = providers.known().get(name)
@@ -132,13 +152,15 @@ class CoreSession:
             return
         nodes = [node for name, taken in engine.assignments() if name == _CPU for node in taken]
         if nodes:
-            raise Fail("This session contains graph nodes that are assigned to the default CPU EP, but fallback to CPU EP "
-                       "has been explicitly disabled by the user.",
+            raise Fail("This session contains graph nodes that are assigned to the default CPU EP, but "
+                       "fallback to CPU EP has been explicitly disabled by the user.",
                        found=", ".join(f"{op} {name!r}" for _, op, name in nodes[:8]),
                        cure="session.explain() of a session without this setting gives the reasons")
 
     def _report(self, engine: Any) -> None:
-        """The placement in the log, at verbose level, in onnxruntime's words."""
+        """What loading noticed, and at verbose level the placement in onnxruntime's words, into the log."""
+        for warning in engine.info.warnings:
+            log.warning("%s", warning)
         if not log.isEnabledFor(logging.DEBUG):
             return
         assigned = engine.assignments()
@@ -199,12 +221,12 @@ class CoreSession:
         from ..errors import Fail
 
         if self._options._entries.get(_RECORD) != "1":
-            raise Fail(f"Session configuration entry '{_RECORD}' must be set to \"1\" to retrieve EP graph assignment "
-                       "information.", cure="session.explain() needs no setting")
+            raise Fail(f"Session configuration entry '{_RECORD}' must be set to \"1\" to retrieve EP graph "
+                       "assignment information.", cure="session.explain() needs no setting")
         return [OrtEpAssignedSubgraph._of(*entry) for entry in self._engine.assignments()]
 
-    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], run_options: RunOptions | None = None
-            ) -> list[Any]:
+    def run(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any], run_options: RunOptions
+            | None = None) -> list[Any]:
         """Run once. `output_names` None: all outputs; feeds and results as in `InferenceSession.run`."""
         from ..errors import InvalidArgument
 
@@ -220,7 +242,8 @@ class CoreSession:
         values = {name: _fed(value) for name, value in feeds.items()}
         return [_handed_out(v) for v in self._execute(names, values, run_options)]
 
-    def _execute(self, names: list[str] | None, feeds: dict[str, Any], run_options: RunOptions | None) -> list[Any]:
+    def _execute(self, names: list[str] | None, feeds: dict[str, Any], run_options: RunOptions
+                 | None) -> list[Any]:
         """A run on the engine's own values."""
         from ..limits import Deadline
 
@@ -250,7 +273,8 @@ class CoreSession:
     def run_async(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any],
                   callback: Callable[[Sequence[Any], Any, str], None], user_data: Any,
                   run_options: RunOptions | None = None) -> None:
-        """Run on another thread, then call `callback(results, user_data, error)` there; `error` is "" where all went well."""
+        """Run on another thread, then call `callback(results, user_data, error)` there; `error` is "" where
+        all went well."""
         from .background import submit
 
         _checked_names(self, output_names, feeds, run_options)
@@ -264,8 +288,8 @@ class CoreSession:
         kinds = {v.name: v.type for v in self._engine.outputs}
         return [CoreValue._got(v, kinds.get(n)) for n, v in zip(names or list(kinds), results, strict=True)]
 
-    def run_with_ortvaluevector(self, run_options: RunOptions, feed_names: Sequence[str], feeds: OrtValueVector,
-                                fetch_names: Sequence[str], fetches: OrtValueVector,
+    def run_with_ortvaluevector(self, run_options: RunOptions, feed_names: Sequence[str],
+                                feeds: OrtValueVector, fetch_names: Sequence[str], fetches: OrtValueVector,
                                 fetch_devices: Sequence[CoreDevice]) -> None:
         """Run with vectors; results are put into `fetches`, written over tensors that it holds already.
 
@@ -275,7 +299,8 @@ class CoreSession:
 
         if len(feed_names) != len(feeds):
             raise InvalidArgument(f"{len(feed_names)} feed names for {len(feeds)} feeds")
-        results = self.run_with_ort_values(dict(zip(feed_names, feeds, strict=True)), list(fetch_names), run_options)
+        results = self.run_with_ort_values(dict(zip(feed_names, feeds, strict=True)), list(fetch_names),
+                                           run_options)
         if len(fetches) == 0:
             fetches._items.extend(results)
             return
@@ -288,7 +313,8 @@ class CoreSession:
         """Run on what is bound. Raises RuntimeError, whatever fails."""
         binding._run(self, run_options)
 
-    def create_ortvalue_from_shape_and_type(self, shape: Sequence[int], element_type: Any, device: CoreDevice) -> CoreValue:
+    def create_ortvalue_from_shape_and_type(self, shape: Sequence[int], element_type: Any,
+                                            device: CoreDevice) -> CoreValue:
         """A tensor of zeros."""
         return CoreValue.ortvalue_from_shape_and_type(shape, element_type, device)
 
@@ -314,7 +340,8 @@ class CoreSession:
             raise Fail("no provider of this session takes tuning results", found=f"{len(results)} results")
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
-        """Hand options to providers while the session lives. Raises InvalidArgument for keys or values that are no text."""
+        """Hand options to providers while the session lives. Raises InvalidArgument for keys or values that
+        are no text."""
         from ..errors import InvalidArgument
 
         if not all(isinstance(k, str) and isinstance(v, str) for k, v in options.items()):
@@ -408,7 +435,8 @@ def _delegated(delegate: Any, source: Any) -> list[str]:
 
 
 def path_of(source: Any) -> str | None:
-    """The path that `source` is, or None for a model itself. Raises TypeError for anything that can be neither."""
+    """The path that `source` is, or None for a model itself. Raises TypeError for anything that can be
+    neither."""
     if isinstance(source, str | os.PathLike):
         return os.fsdecode(source)
     if isinstance(source, bytes | bytearray | memoryview) or (

@@ -20,14 +20,16 @@ def op(name: str, *, version: int = 1, types: Mapping[str, Sequence[str]] | None
        result: str | None = None, replace: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Define an operator from Python: `@orthrus.op("my.domain::Foo")` before a function of arrays.
 
-    Positional parameters are the operator's inputs, None by default where one may be absent; keyword-only parameters are
-    its attributes, annotated `int`, `float`, `str` or a list of one, required where they have no default. The function
-    gets numpy arrays and returns one, or a tuple of them; it must not change its inputs.
+    Positional parameters are the operator's inputs, None by default where one may be absent; keyword-only
+    parameters are its attributes, annotated `int`, `float`, `str` or a list of one, required where they have
+    no default. The function gets numpy arrays and returns one, or a tuple of them; it must not change its
+    inputs.
 
-    `version`: the first version of the domain's opset that this serves. `types`: element types per input, such as
-    {"x": ("float", "double")}. `infer(*inputs, **attributes)` answers a type per output, from values with `.elem` and
-    `.shape`; `result`: "same" or an element type, where shapes need not be known. `widen`: half-precision inputs arrive as
-    float32. `replace`: take the place of an operator that is not yours. Defining the same again replaces it.
+    `version`: the first version of the domain's opset that this serves. `types`: element types per input,
+    such as {"x": ("float", "double")}. `infer(*inputs, **attributes)` answers a type per output, from values
+    with `.elem` and `.shape`; `result`: "same" or an element type, where shapes need not be known. `widen`:
+    half-precision inputs arrive as float32. `replace`: take the place of an operator that is not yours.
+    Defining the same again replaces it.
 
     Raises ValueError for a name that is none, or that of an operator which is there already.
     """
@@ -40,11 +42,12 @@ def op(name: str, *, version: int = 1, types: Mapping[str, Sequence[str]] | None
         key = (domain, op_type, version)
         known = [o for o in ops.defined() if (o.domain, o.name, o.since) == key]
         if known and not (replace or key in _ours):
-            raise ValueError(f"{name} version {version} is defined already; pass replace=True to take its place")
+            raise ValueError(f"{name} version {version} is defined already; pass replace=True to take its "
+                             "place")
         if known:
             _forget(key)
-        made = define.define(body, domain=domain, name=op_type, since=version, types=dict(types or {}), widen=widen,
-                             result=result, outputs=outputs)
+        made = define.define(body, domain=domain, name=op_type, since=version, types=dict(types or {}),
+                             widen=widen, result=result, outputs=outputs)
         if infer is not None:
             made.infer_with(infer)
         _ours.add(key)

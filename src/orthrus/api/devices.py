@@ -1,6 +1,5 @@
-"""Devices and memory, as the API names them. Tensors of this runtime live in host memory; other devices can be named, and
-memory on one is refused with the reason.
-"""
+"""Devices and memory, as the API names them. Tensors of this runtime live in host memory; other devices can
+be named, and memory on one is refused with the reason. """
 
 from __future__ import annotations
 
@@ -19,7 +18,8 @@ from .enums import (
 
 _CPU, _GPU, _FPGA, _NPU, _DML = 0, 1, 2, 3, 4
 _TYPES = {"cpu": _CPU, "cuda": _GPU, "gpu": _GPU, "webgpu": _GPU, "cann": _NPU, "npu": _NPU, "dml": _DML}
-_VENDORS = {"cuda": OrtDeviceVendorId.NVIDIA, "dml": OrtDeviceVendorId.MICROSOFT, "cann": OrtDeviceVendorId.HUAWEI}
+_VENDORS = {"cuda": OrtDeviceVendorId.NVIDIA, "dml": OrtDeviceVendorId.MICROSOFT,
+            "cann": OrtDeviceVendorId.HUAWEI}
 _NAMES = {_CPU: "cpu", _GPU: "gpu", _FPGA: "fpga", _NPU: "npu", _DML: "dml"}
 
 
@@ -28,8 +28,11 @@ class CoreDevice:
 
     __slots__ = ("_numbers",)
 
-    def __init__(self, device_type: int, mem_type: int, vendor_or_id: int, device_id: int | None = None) -> None:
+    def __init__(self, device_type: int, mem_type: int, vendor_or_id: int, device_id: int
+                 | None = None) -> None:
         vendor, number = (0, vendor_or_id) if device_id is None else (vendor_or_id, device_id)
+        if device_type == _DML:
+            device_type, vendor = _GPU, OrtDeviceVendorId.MICROSOFT
         try:
             self._numbers = (int(device_type), int(mem_type), int(vendor), int(number))
         except (TypeError, ValueError):
@@ -174,10 +177,14 @@ class OrtMemoryInfo:
 
     __slots__ = ("_fields", "_device")
 
-    def __init__(self, name: str, allocator_type: OrtAllocatorType, device_id: int, mem_type: OrtMemType) -> None:
+    def __init__(self, name: str, allocator_type: OrtAllocatorType, device_id: int,
+                 mem_type: OrtMemType) -> None:
         """Raises RuntimeError for a name that stands for no known kind of memory; `create_v2` takes any."""
-        if not isinstance(name, str) or type(allocator_type) is not OrtAllocatorType or type(mem_type) is not OrtMemType:
-            raise mismatch("__init__", "OrtMemoryInfo(arg0: str, arg1: OrtAllocatorType, arg2: int, arg3: OrtMemType)",
+        if not isinstance(name,
+                          str) or type(
+            allocator_type) is not OrtAllocatorType or type(mem_type) is not OrtMemType:
+            raise mismatch("__init__",
+                           "OrtMemoryInfo(arg0: str, arg1: OrtAllocatorType, arg2: int, arg3: OrtMemType)",
                            name, allocator_type, device_id, mem_type)
         if name not in _MEMORY_NAMES:
             raise RuntimeError("Specified device is not supported. Try CreateMemoryInfo_V2.")
@@ -187,7 +194,8 @@ class OrtMemoryInfo:
 
     @staticmethod
     def create_v2(name: str, device_type: OrtMemoryInfoDeviceType, vendor_id: int, device_id: int,
-                  mem_type: OrtDeviceMemoryType, alignment: int, allocator_type: OrtAllocatorType) -> OrtMemoryInfo:
+                  mem_type: OrtDeviceMemoryType, alignment: int,
+                  allocator_type: OrtAllocatorType) -> OrtMemoryInfo:
         """Memory of a device named by kind and vendor."""
         info = OrtMemoryInfo("Cpu", allocator_type, device_id, OrtMemType.DEFAULT)
         info._fields = (name, allocator_type, int(device_id), OrtMemType.DEFAULT, mem_type, int(vendor_id))
@@ -240,7 +248,8 @@ class OrtArenaCfg:
     __slots__ = _ARENA
 
     def __init__(self, *args: Any) -> None:
-        """Takes four ints in the order above, or one dict of names. Raises RuntimeError for an unknown name."""
+        """Takes four ints in the order above, or one dict of names. Raises RuntimeError for an unknown
+        name."""
         given: dict[str, Any]
         if len(args) == 1 and isinstance(args[0], dict):
             given = {"max_mem": 0, **args[0]}
@@ -276,7 +285,8 @@ class OrtHardwareDevice:
         raise TypeError("OrtHardwareDevice: No constructor defined!")
 
     @classmethod
-    def _make(cls, kind: OrtHardwareDeviceType, vendor: str, vendor_id: int, device_id: int) -> OrtHardwareDevice:
+    def _make(cls, kind: OrtHardwareDeviceType, vendor: str, vendor_id: int,
+              device_id: int) -> OrtHardwareDevice:
         device = object.__new__(cls)
         device._fields = (kind, vendor, vendor_id, device_id)
         return device
@@ -344,7 +354,8 @@ class OrtEpDevice:
     def memory_info(self, memory_type: OrtDeviceMemoryType) -> OrtMemoryInfo | None:
         """None: tensors of every provider here are handed over in host memory."""
         if type(memory_type) is not OrtDeviceMemoryType:
-            raise mismatch("memory_info", "(self: OrtEpDevice, arg0: OrtDeviceMemoryType) -> OrtMemoryInfo", memory_type)
+            raise mismatch("memory_info", "(self: OrtEpDevice, arg0: OrtDeviceMemoryType) -> OrtMemoryInfo",
+                           memory_type)
         return None
 
     def create_sync_stream(self) -> OrtSyncStream:
@@ -360,15 +371,17 @@ def _processor() -> OrtHardwareDevice:
     vendor = ""
     try:
         with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-            vendor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("vendor_id")), "")
+            vendor = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("vendor_id")),
+                          "")
     except OSError:
         pass
     known = {"GenuineIntel": ("Intel", 0x8086), "AuthenticAMD": ("AMD", 0x1022)}
     return OrtHardwareDevice._make(OrtHardwareDeviceType.CPU, *known.get(vendor, (vendor, 0)), 0)
 
 
-_KINDS = {OrtHardwareDeviceType.GPU: ("NvTensorRTRTX", "Tensorrt", "CUDA", "ROCM", "MIGraphX", "Dml", "WebGpu"),
-          OrtHardwareDeviceType.NPU: ("SpaceMIT", "QNN", "VitisAI", "Rknpu", "CANN", "VSINPU")}
+_KINDS = {OrtHardwareDeviceType.GPU: ("NvTensorRTRTX", "Tensorrt", "CUDA", "ROCM", "MIGraphX", "Dml",
+                                      "WebGpu"), OrtHardwareDeviceType.NPU: ("SpaceMIT", "QNN", "VitisAI",
+                                                                             "Rknpu", "CANN", "VSINPU")}
 
 
 @functools.cache
@@ -397,7 +410,8 @@ def preferred_providers(policy: Any) -> list[str]:
     from .enums import OrtExecutionProviderDevicePolicy as Policy
 
     wanted = {Policy.PREFER_NPU: OrtHardwareDeviceType.NPU, Policy.MAX_EFFICIENCY: OrtHardwareDeviceType.NPU,
-              Policy.MIN_OVERALL_POWER: OrtHardwareDeviceType.NPU, Policy.PREFER_GPU: OrtHardwareDeviceType.GPU,
+              Policy.MIN_OVERALL_POWER: OrtHardwareDeviceType.NPU,
+              Policy.PREFER_GPU: OrtHardwareDeviceType.GPU,
               Policy.MAX_PERFORMANCE: OrtHardwareDeviceType.GPU}.get(policy)
     chosen = [d.ep_name for d in get_ep_devices() if d.device.type is wanted]
     return [*chosen, "CPUExecutionProvider"]

@@ -1,8 +1,7 @@
 """The enumerations of the public API, with onnxruntime's names and numbers.
 
-A member prints as `<ExecutionMode.ORT_PARALLEL: 1>`, is made from its number, equals it and converts to it, and is no
-`int`: a setter that wants an enumeration refuses a bare number.
-"""
+A member prints as `<ExecutionMode.ORT_PARALLEL: 1>`, is made from its number, equals it and converts to it,
+and is no `int`: a setter that wants an enumeration refuses a bare number. """
 
 from __future__ import annotations
 
@@ -12,7 +11,8 @@ from typing import Any
 
 
 class Enumeration(enum.Enum):
-    """The base: equality and conversion by number. Raises ValueError for an unknown number, TypeError for no number."""
+    """The base: equality and conversion by number. Raises ValueError for an unknown number, TypeError for no
+    number."""
 
     def __int__(self) -> int:
         return int(self.value)
@@ -32,10 +32,9 @@ class Enumeration(enum.Enum):
         try:
             number = operator.index(value)  # type: ignore[arg-type]
         except TypeError:
-            raise TypeError(
-                "__init__(): incompatible constructor arguments. The following argument types are supported:\n"
-                f"    1. {cls.__name__}(value: typing.SupportsInt | typing.SupportsIndex)\n\nInvoked with: {value!r}"
-                ) from None
+            raise TypeError("__init__(): incompatible constructor arguments. The following argument types "
+                            f"are supported:\n    1. {cls.__name__}(value: typing.SupportsInt | "
+                            f"typing.SupportsIndex)\n\nInvoked with: {value!r}") from None
         for member in cls:
             if member.value == number:
                 return member

@@ -51,7 +51,8 @@ def has_collective_ops() -> bool:
 
 
 def set_seed(seed: int) -> None:
-    """Seed random operators without a seed of their own, in sessions created from now on. Raises TypeError for no int."""
+    """Seed random operators without a seed of their own, in sessions created from now on. Raises TypeError
+    for no int."""
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise mismatch("set_seed", "(arg0: int) -> None", seed)
     _set_seed(seed)
@@ -71,24 +72,27 @@ def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_thr
 
 def create_and_register_allocator(memory_info: OrtMemoryInfo, arena_cfg: OrtArenaCfg | None) -> None:
     """Kept for the API's sake: memory is planned per input shape. Raises TypeError for other arguments."""
-    if not isinstance(memory_info, OrtMemoryInfo) or not (arena_cfg is None or isinstance(arena_cfg, OrtArenaCfg)):
-        raise mismatch("create_and_register_allocator", "(arg0: OrtMemoryInfo, arg1: OrtArenaCfg) -> None", memory_info,
-                       arena_cfg)
+    if not isinstance(memory_info, OrtMemoryInfo) or not (arena_cfg is None or isinstance(arena_cfg,
+                                                                                          OrtArenaCfg)):
+        raise mismatch("create_and_register_allocator", "(arg0: OrtMemoryInfo, arg1: OrtArenaCfg) -> None",
+                       memory_info, arena_cfg)
 
 
-def create_and_register_allocator_v2(provider_type: str, memory_info: OrtMemoryInfo, options: Mapping[str, str],
+def create_and_register_allocator_v2(provider_type: str, memory_info: OrtMemoryInfo, options: Mapping[str,
+                                                                                                      str],
                                      arena_cfg: OrtArenaCfg | None) -> None:
     """As `create_and_register_allocator`, for a provider."""
     create_and_register_allocator(memory_info, arena_cfg)
 
 
 def register_execution_provider_library(registration_name: str, library_path: str) -> None:
-    """Raises Fail: a compiled provider cannot be loaded; `orthrus.register_execution_provider` takes a Python class."""
+    """Raises Fail: a compiled provider cannot be loaded; `orthrus.register_execution_provider` takes a Python
+    class."""
     from .options import library_error
 
     if not (isinstance(registration_name, str) and isinstance(library_path, str | os.PathLike)):
-        raise mismatch("register_execution_provider_library", "(arg0: str, arg1: str) -> None", registration_name,
-                       library_path)
+        raise mismatch("register_execution_provider_library", "(arg0: str, arg1: str) -> None",
+                       registration_name, library_path)
     raise library_error(os.fspath(library_path), "providers compiled for onnxruntime cannot be loaded",
                         "derive a class from orthrus.ExecutionProvider and register it with "
                         "orthrus.register_execution_provider")
@@ -101,7 +105,8 @@ def unregister_execution_provider_library(registration_name: str) -> None:
     unregister(registration_name)
 
 
-def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str | None = None) -> None:
+def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str
+                 | None = None) -> None:
     """Nothing: a provider loads the libraries it needs when it is first used."""
 
 

@@ -1,8 +1,7 @@
 """The log: Python's `logging`, logger `orthrus`, with onnxruntime's severities 0 (verbose) to 4 (fatal).
 
-A session with a severity of its own is quieter, or more talkative, than the default while it is created. Where the
-program has set up no logging, messages go to stderr in onnxruntime's form.
-"""
+A session with a severity of its own is quieter, or more talkative, than the default while it is created.
+Where the program has set up no logging, messages go to stderr in onnxruntime's form. """
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ class _Format(logging.Formatter):
         stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
         letter = _LETTERS.get(record.levelno, "I")
         name = getattr(_here, "name", "") or "Default"
-        text = (f"{stamp}.{fraction:09d} [{letter}:orthrus:{name}, {record.filename}:{record.lineno} {record.funcName}] "
-                f"{record.getMessage()}")
+        text = (f"{stamp}.{fraction:09d} [{letter}:orthrus:{name}, {record.filename}:{record.lineno} "
+                f"{record.funcName}] {record.getMessage()}")
         if letter in _COLOURS and sys.stderr.isatty():
             return f"{_COLOURS[letter]}{text}\x1b[m"
         return text
@@ -63,7 +62,8 @@ class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def set_up() -> None:
-    """Attach filter and handler, once; a level that the program gave the logger before is the default severity."""
+    """Attach filter and handler, once; a level that the program gave the logger before is the default
+    severity."""
     global _default
     with _lock:
         if not any(isinstance(f, _Threshold) for f in logger.filters):
@@ -76,7 +76,8 @@ def set_up() -> None:
 
 
 def set_default_logger_severity(severity: int) -> None:
-    """The least severity that is reported: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal. Raises RuntimeError beyond."""
+    """The least severity that is reported: 0 verbose, 1 info, 2 warning, 3 error, 4 fatal. Raises
+    RuntimeError beyond."""
     global _default
     if isinstance(severity, bool) or not isinstance(severity, int):
         raise mismatch("set_default_logger_severity", "(arg0: int) -> None", severity)
@@ -96,7 +97,8 @@ def set_default_logger_verbosity(verbosity: int) -> None:
 
 @contextlib.contextmanager
 def severity(level: int, name: str) -> Iterator[None]:
-    """Report from `level` on this thread, under `name`, for the length of a `with` block; -1 leaves the default."""
+    """Report from `level` on this thread, under `name`, for the length of a `with` block; -1 leaves the
+    default."""
     set_up()
     if level < 0 and not name:
         yield

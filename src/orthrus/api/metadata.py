@@ -38,7 +38,8 @@ class NodeArg:
 
     @property
     def shape(self) -> list[int | str | None]:
-        """A number, a name or None per dimension; empty for a scalar, for an unknown rank, and for what is no tensor."""
+        """A number, a name or None per dimension; empty for a scalar, for an unknown rank, and for what is no
+        tensor."""
         return list(self._shape)
 
     def __str__(self) -> str:

@@ -30,7 +30,8 @@ class _Options:
 
     def _set_entry(self, function: str, key: str, value: str) -> None:
         if not isinstance(key, str) or not isinstance(value, str):
-            raise mismatch(function, f"(self: {type(self).__name__}, arg0: str, arg1: str) -> None", self, key, value)
+            raise mismatch(function, f"(self: {type(self).__name__}, arg0: str, arg1: str) -> None", self,
+                           key, value)
         if not 0 < len(key) <= _LONGEST_KEY:
             raise RuntimeError(f"Config key is empty or longer than maximum length {_LONGEST_KEY}")
         self._entries[key] = value
@@ -46,29 +47,36 @@ class _Options:
 class SessionOptions(_Options):
     """How a session is created. A session works on a copy, which `get_session_options` shows."""
 
-    __slots__ = ("_providers", "_policy", "_initializers", "_external", "_files", "_dims_by_name", "_dims_by_denotation",
-                 "_cancelled", "_context_reader")
+    __slots__ = ("_providers", "_policy", "_initializers", "_external", "_files", "_dims_by_name",
+                 "_dims_by_denotation", "_cancelled", "_context_reader")
 
-    enable_cpu_mem_arena = Setting("bool", as_bool, True, "Plan intermediate results into one arena per input shape.")
+    enable_cpu_mem_arena = Setting("bool", as_bool, True,
+                                   "Plan intermediate results into one arena per input shape.")
     enable_mem_pattern = Setting("bool", as_bool, True, "Keep a memory plan per input shape.")
-    enable_mem_reuse = Setting("bool", as_bool, True, "Let results share memory where their lifetimes do not overlap.")
+    enable_mem_reuse = Setting("bool", as_bool, True,
+                               "Let results share memory where their lifetimes do not overlap.")
     enable_profiling = Setting("bool", as_bool, False, "Write a profile; see `profile_file_prefix`.")
     execution_mode = Setting("ExecutionMode", member(ExecutionMode), ExecutionMode.ORT_SEQUENTIAL,
                              "Whether independent nodes may run at the same time.")
     execution_order = Setting("ExecutionOrder", member(ExecutionOrder), ExecutionOrder.DEFAULT,
                               "The order of nodes; every order gives the same results.")
     graph_optimization_level = Setting("GraphOptimizationLevel", member(GraphOptimizationLevel),
-                                       GraphOptimizationLevel.ORT_ENABLE_ALL, "How far the graph is optimized.")
-    inter_op_num_threads = Setting(_INT, as_int, 0, "Threads across nodes, in parallel mode; 0: as many as there are cores.")
+                                       GraphOptimizationLevel.ORT_ENABLE_ALL,
+                                       "How far the graph is optimized.")
+    inter_op_num_threads = Setting(_INT, as_int, 0,
+                                   "Threads across nodes, in parallel mode; 0: as many as there are cores.")
     intra_op_num_threads = Setting(_INT, as_int, 0, "Threads within a node; 0: as many as there are cores.")
-    log_severity_level = Setting(_INT, as_int, -1, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: the default's.")
+    log_severity_level = Setting(_INT, as_int, -1,
+                                 "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: the default's.")
     log_verbosity_level = Setting(_INT, as_int, 0, "Kept for the API's sake.")
     logid = Setting("str", as_str, "", "The name of this session in the log.")
     optimized_model_filepath = Setting("str", as_str, "", "Where the optimized model is written, as ONNX.")
     profile_file_prefix = Setting("str", as_str, "onnxruntime_profile_",
                                   "How the profile's file name begins; the time follows.")
-    use_deterministic_compute = Setting("bool", as_bool, False, "Results never depend on timing; kept for the API's sake.")
-    use_per_session_threads = Setting("bool", as_bool, True, "Kept for the API's sake: threads are the process's.")
+    use_deterministic_compute = Setting("bool", as_bool, False,
+                                        "Results never depend on timing; kept for the API's sake.")
+    use_per_session_threads = Setting("bool", as_bool, True,
+                                      "Kept for the API's sake: threads are the process's.")
 
     def __init__(self) -> None:
         super().__init__()
@@ -99,30 +107,33 @@ class SessionOptions(_Options):
 
     def add_free_dimension_override_by_denotation(self, denotation: str, value: int) -> None:
         """Fix the dimensions that the model's inputs mark with `denotation`, such as DATA_BATCH."""
-        self._dims_by_denotation[denotation] = self._dimension("add_free_dimension_override_by_denotation", denotation,
-                                                               value)
+        self._dims_by_denotation[denotation] = self._dimension("add_free_dimension_override_by_denotation",
+                                                               denotation, value)
 
     def _dimension(self, function: str, name: str, value: int) -> int:
         try:
             as_str(name)
             return as_int(value)
         except TypeError:
-            raise mismatch(function, f"(self: SessionOptions, arg0: str, arg1: {_INT}) -> None", self, name, value) from None
+            raise mismatch(function, f"(self: SessionOptions, arg0: str, arg1: {_INT}) -> None", self, name,
+                           value) from None
 
     def add_initializer(self, name: str, ortvalue: Any) -> None:
-        """Let the initializer `name` be an OrtValue's tensor, whose memory is shared and has to stay as it is.
+        """Let the initializer `name` be an OrtValue's tensor, whose memory is shared and has to stay as it
+        is.
 
         Raises RuntimeError for no OrtValue, and for a name that was added before.
         """
         from .ortvalue import OrtValue
 
         if not isinstance(name, str):
-            raise mismatch("add_initializer", "(self: SessionOptions, arg0: str, arg1: object) -> None", self, name, ortvalue)
+            raise mismatch("add_initializer", "(self: SessionOptions, arg0: str, arg1: object) -> None", self,
+                           name, ortvalue)
         if not isinstance(ortvalue, OrtValue):
             raise RuntimeError("The provided Python object must be an OrtValue")
         if name in self._initializers:
-            raise RuntimeError("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : An OrtValue for this name has already been "
-                               f"added: {name}")
+            raise RuntimeError("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : An OrtValue for this name has "
+                               f"already been added: {name}")
         ortvalue._get_c_value()._array()
         self._initializers[name] = ortvalue._get_c_value()
 
@@ -137,16 +148,16 @@ class SessionOptions(_Options):
             core: CoreValue = value._ortvalue
             core._array()
             if name in self._external:
-                raise RuntimeError("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : An OrtValue for this name has already been "
-                                   f"added: {name}")
+                raise RuntimeError("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : An OrtValue for this name "
+                                   f"has already been added: {name}")
             self._external[name] = core
 
     def add_external_initializers_from_files_in_memory(self, names: Sequence[str], buffers: Sequence[Any],
                                                        lengths: Sequence[int]) -> None:
         """Give the content of the external files that the model names, in memory.
 
-        Raises RuntimeError where the lists differ in length, a length is more than its buffer, or a file was given before.
-        """
+        Raises RuntimeError where the lists differ in length, a length is more than its buffer, or a file was
+        given before. """
         if not len(names) == len(buffers) == len(lengths):
             raise RuntimeError("Expecting names, buffers and lengths to have equal length")
         for name, buffer, length in zip(names, buffers, lengths, strict=True):
@@ -155,11 +166,11 @@ class SessionOptions(_Options):
             except TypeError:
                 raise mismatch("add_external_initializers_from_files_in_memory",
                                "(self: SessionOptions, arg0: collections.abc.Sequence[str], arg1: "
-                               "collections.abc.Sequence[Buffer], arg2: collections.abc.Sequence[int]) -> None",
-                               self, names, buffers, lengths) from None
+                               "collections.abc.Sequence[Buffer], arg2: collections.abc.Sequence[int]) -> "
+                               "None", self, names, buffers, lengths) from None
             if name in self._files:
-                raise RuntimeError("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : An entry for this name has already been "
-                                   f"added: {name}")
+                raise RuntimeError("[ONNXRuntimeError] : 2 : INVALID_ARGUMENT : An entry for this name has "
+                                   f"already been added: {name}")
             if not 0 <= length <= len(content):
                 raise RuntimeError(f"the buffer of {name!r} holds {len(content)} bytes, not {length}")
             self._files[name] = bytes(content[:length])
@@ -167,22 +178,24 @@ class SessionOptions(_Options):
     def add_provider(self, name: str, options: Mapping[str, str]) -> None:
         """Add a provider, after those added before.
 
-        Raises RuntimeError for a name nobody knows, InvalidArgument for a provider that is not available here.
-        """
+        Raises RuntimeError for a name nobody knows, InvalidArgument for a provider that is not available
+        here. """
         from .. import errors, providers
 
         if not isinstance(name, str) or not _texts(options):
-            raise mismatch("add_provider", "(self: SessionOptions, arg0: str, arg1: collections.abc.Mapping[str, str]) "
+            raise mismatch("add_provider",
+                           "(self: SessionOptions, arg0: str, arg1: collections.abc.Mapping[str, str]) "
                            "-> None", self, name, options)
         if name not in providers.known():
             if name in providers.ALL:
-                raise errors.InvalidArgument(
-                    f"Failed to add provider of type '{name}' to SessionOptions. Provider configuration is not supported.",
-                    expected=", ".join(providers.available()))
+                raise errors.InvalidArgument(f"Failed to add provider of type '{name}' to SessionOptions. "
+                                             "Provider configuration is not supported.",
+                                             expected=", ".join(providers.available()))
             raise RuntimeError(f"Unknown Provider Type: {name}")
         self._providers.append((name, dict(options)))
 
-    def add_provider_for_devices(self, ep_devices: Sequence[OrtEpDevice], provider_options: Mapping[str, str]) -> None:
+    def add_provider_for_devices(self, ep_devices: Sequence[OrtEpDevice],
+                                 provider_options: Mapping[str, str]) -> None:
         """Add the provider that the devices, from `get_ep_devices`, belong to.
 
         Raises InvalidArgument for no device, or devices of more than one provider.
@@ -197,8 +210,8 @@ class SessionOptions(_Options):
         if not names:
             raise errors.InvalidArgument("Must provide one or more OrtEpDevice instances.")
         if len(names) > 1:
-            raise errors.InvalidArgument("All OrtEpDevice values in ep_devices must have the same execution provider.",
-                                         found=", ".join(sorted(names)))
+            raise errors.InvalidArgument("All OrtEpDevice values in ep_devices must have the same execution "
+                                         "provider.", found=", ".join(sorted(names)))
         self._providers.append((names.pop(), dict(provider_options)))
 
     def has_providers(self) -> bool:
@@ -209,14 +222,16 @@ class SessionOptions(_Options):
         """Let providers be chosen by a preference among those available."""
         if type(policy) is not OrtExecutionProviderDevicePolicy:
             raise mismatch("set_provider_selection_policy",
-                           "(self: SessionOptions, arg0: OrtExecutionProviderDevicePolicy) -> None", self, policy)
+                           "(self: SessionOptions, arg0: OrtExecutionProviderDevicePolicy) -> None", self,
+                           policy)
         self._policy = policy
 
-    def set_provider_selection_policy_delegate(
-            self, delegate: Callable[[Sequence[OrtEpDevice], Mapping[str, str], Mapping[str, str], int], list[OrtEpDevice]]
-            ) -> None:
-        """Let `delegate(devices, model metadata, run-time metadata, at most)` choose the devices, and with them the
-        providers, when a session is created."""
+    def set_provider_selection_policy_delegate(self, delegate: Callable[[Sequence[OrtEpDevice], Mapping[str,
+                                                                                                        str],
+                                                                         Mapping[str, str], int],
+                                                                        list[OrtEpDevice]]) -> None:
+        """Let `delegate(devices, model metadata, run-time metadata, at most)` choose the devices, and with
+        them the providers, when a session is created."""
         if not callable(delegate):
             raise mismatch("set_provider_selection_policy_delegate",
                            "(self: SessionOptions, arg0: collections.abc.Callable) -> None", self, delegate)
@@ -226,8 +241,8 @@ class SessionOptions(_Options):
         """True: a session with these options is not created; ModelLoadCanceled is raised."""
         self._cancelled = bool(cancel)
 
-    def set_ep_context_data_read_func(self, read_func: Callable[[str, OrtEpContextDataBuffer], None], max_data_size: int
-                                      ) -> None:
+    def set_ep_context_data_read_func(self, read_func: Callable[[str, OrtEpContextDataBuffer], None],
+                                      max_data_size: int) -> None:
         """How the data of compiled parts is read; kept for providers that use it."""
         self._context_reader = (read_func, max_data_size)
 
@@ -235,9 +250,11 @@ class SessionOptions(_Options):
         self._context_reader = None
 
     def register_custom_ops_library(self, library_path: str) -> None:
-        """Raises Fail: a compiled library of custom operators cannot be loaded; `orthrus.op` registers a Python one."""
+        """Raises Fail: a compiled library of custom operators cannot be loaded; `orthrus.op` registers a
+        Python one."""
         if not isinstance(library_path, str):
-            raise mismatch("register_custom_ops_library", "(self: SessionOptions, arg0: str) -> None", self, library_path)
+            raise mismatch("register_custom_ops_library", "(self: SessionOptions, arg0: str) -> None", self,
+                           library_path)
         raise library_error(library_path, "custom operators compiled for onnxruntime cannot be loaded",
                             "define each operator in Python with @orthrus.op('domain::Name')")
 
@@ -266,7 +283,8 @@ class RunOptions(_Options):
 
     __slots__ = ("_terminate", "_timeout", "_adapters")
 
-    log_severity_level = Setting(_INT, as_int, -1, "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: the session's.")
+    log_severity_level = Setting(_INT, as_int, -1,
+                                 "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: the session's.")
     log_verbosity_level = Setting(_INT, as_int, 0, "Kept for the API's sake.")
     logid = Setting("str", as_str, "", "The name of this run in the log.")
     only_execute_path_to_fetches = Setting("bool", as_bool, False,
@@ -302,7 +320,8 @@ class RunOptions(_Options):
         self._timeout = seconds
 
     def add_run_config_entry(self, key: str, value: str) -> None:
-        """Set a configuration key of the run; none acts here. Raises RuntimeError for an empty or too long key."""
+        """Set a configuration key of the run; none acts here. Raises RuntimeError for an empty or too long
+        key."""
         self._set_entry("add_run_config_entry", key, value)
 
     def get_run_config_entry(self, key: str) -> str:
@@ -314,7 +333,8 @@ class RunOptions(_Options):
         from .adapter import LoraAdapter
 
         if not isinstance(adapter, LoraAdapter):
-            raise mismatch("add_active_adapter", "(self: RunOptions, arg0: LoraAdapter) -> None", self, adapter)
+            raise mismatch("add_active_adapter", "(self: RunOptions, arg0: LoraAdapter) -> None", self,
+                           adapter)
         self._adapters.append(adapter)
 
     def __repr__(self) -> str:
@@ -326,14 +346,16 @@ def _shown(options: _Options) -> str:
 
 
 def _texts(options: Any) -> bool:
-    return isinstance(options, Mapping) and all(isinstance(k, str) and isinstance(v, str) for k, v in options.items())
+    return isinstance(options, Mapping) and all(isinstance(k, str) and isinstance(v, str) for k,
+                                                v in options.items())
 
 
 def library_error(path: str, why: str, cure: str) -> Exception:
-    """The error for a compiled library: that it is not there, or why it cannot be loaded and what to do instead."""
+    """The error for a compiled library: that it is not there, or why it cannot be loaded and what to do
+    instead."""
     from ..errors import Fail
 
     if not os.path.exists(path):
-        return Fail(f"Failed to load library {path} with error: {path}: cannot open shared object file: No such file or "
-                    "directory")
+        return Fail(f"Failed to load library {path} with error: {path}: cannot open shared object file: No "
+                    "such file or directory")
     return Fail(f"Failed to load library {path} with error: {why}", cure=cure)

@@ -18,7 +18,8 @@ class OrtValue:
     def __init__(self, ortvalue: CoreValue, numpy_obj: np.ndarray | None = None, session: Any = None) -> None:
         """Wrap a value of the capi module. Raises ValueError for anything else."""
         if not isinstance(ortvalue, CoreValue):
-            raise ValueError("`Provided ortvalue` needs to be of type `orthrus.capi.onnxruntime_pybind11_state.OrtValue`")
+            raise ValueError("`Provided ortvalue` needs to be of type "
+                             "`orthrus.capi.onnxruntime_pybind11_state.OrtValue`")
         self._ortvalue = ortvalue
         self._numpy_obj = numpy_obj
         self._session = session
@@ -29,17 +30,19 @@ class OrtValue:
     @classmethod
     def ortvalue_from_numpy(cls, numpy_obj: np.ndarray, /, device_type: str = "cpu", device_id: int = 0,
                             vendor_id: int | OrtDeviceVendorId = -1) -> OrtValue:
-        """A tensor over the array's memory; a copy where the array is not contiguous or not of this machine's byte order.
+        """A tensor over the array's memory; a copy where the array is not contiguous or not of this machine's
+        byte order.
 
         Raises RuntimeError for anything but an array, and for a device whose memory the host does not have.
         """
         device = OrtDevice.make(device_type, device_id, vendor_id)._get_c_device()
-        return cls(CoreValue.ortvalue_from_numpy(numpy_obj, device), numpy_obj if device_type.lower() == "cpu" else None)
+        return cls(CoreValue.ortvalue_from_numpy(numpy_obj, device), numpy_obj if device_type.lower() == "cpu"
+                   else None)
 
     @classmethod
     def ortvalue_from_numpy_with_onnx_type(cls, data: np.ndarray, /, onnx_element_type: int) -> OrtValue:
-        """A tensor over the array's bytes, taken as an ONNX element type of the same size: uint16 as bfloat16, uint8 as
-        float8. Raises RuntimeError where the sizes differ."""
+        """A tensor over the array's bytes, taken as an ONNX element type of the same size: uint16 as
+        bfloat16, uint8 as float8. Raises RuntimeError where the sizes differ."""
         return cls(CoreValue.ortvalue_from_numpy_with_onnx_type(data, onnx_element_type), data)
 
     @classmethod
@@ -48,11 +51,11 @@ class OrtValue:
                                      memory_info: OrtMemoryInfo | None = None) -> OrtValue:
         """A new tensor of zeros. `element_type` is a numpy type or the number of an ONNX type.
 
-        Raises RuntimeError for a negative dimension, an unknown type or a device whose memory the host does not have,
-        MemoryError for more memory than one tensor may take.
-        """
+        Raises RuntimeError for a negative dimension, an unknown type or a device whose memory the host does
+        not have, MemoryError for more memory than one tensor may take. """
         if memory_info is not None:
-            return cls(CoreValue.ortvalue_from_shape_and_type_for_memory_info(shape, element_type, memory_info))
+            return cls(CoreValue.ortvalue_from_shape_and_type_for_memory_info(shape, element_type,
+                                                                              memory_info))
         device = OrtDevice.make(device_type, device_id, vendor_id)._get_c_device()
         return cls(CoreValue.ortvalue_from_shape_and_type(shape, element_type, device))
 

@@ -1,4 +1,5 @@
-"""A look into a model before a session is made of it: its metadata, and the initializers whose data lies outside.
+"""A look into a model before a session is made of it: its metadata, and the initializers whose data lies
+outside.
 
 Takes what a session takes (path, bytes, ModelProto); reads no external file.
 """
@@ -27,10 +28,10 @@ def metadata(source: Any) -> dict[str, str]:
     """What a provider selection delegate is told of the model."""
     model = proto(source)
     version = model.model_version if model.HasField("model_version") else (1 << 63) - 1
-    return {**{p.key: p.value for p in model.metadata_props},
-            "doc_string": model.doc_string, "domain": model.domain, "graph_description": model.graph.doc_string,
-            "graph_name": model.graph.name, "model_version": str(version), "producer_name": model.producer_name,
-            "producer_version": model.producer_version}
+    return {**{p.key: p.value for p in model.metadata_props}, "doc_string": model.doc_string,
+            "domain": model.domain, "graph_description": model.graph.doc_string,
+            "graph_name": model.graph.name, "model_version": str(version),
+            "producer_name": model.producer_name, "producer_version": model.producer_version}
 
 
 _FROM_MODEL = {"intra_op_num_threads": "intra_op_num_threads", "inter_op_num_threads": "inter_op_num_threads",
@@ -39,7 +40,8 @@ _FROM_MODEL = {"intra_op_num_threads": "intra_op_num_threads", "inter_op_num_thr
 
 
 def options_from_model(source: Any, options: SessionOptions) -> SessionOptions:
-    """`options` with those that the model's metadata entry `ort_config` sets, JSON as {"session_options": {...}}.
+    """`options` with those that the model's metadata entry `ort_config` sets, JSON as {"session_options":
+    {...}}.
 
     Raises InvalidArgument for an entry that cannot be read.
     """
@@ -55,16 +57,35 @@ def options_from_model(source: Any, options: SessionOptions) -> SessionOptions:
             if name in _FROM_MODEL:
                 setattr(given, name, readers[name](value) if name in readers else int(value))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InvalidArgument(f"the model's metadata entry 'ort_config' cannot be read: {error}", found=text[:200],
-                              expected='{"session_options": {...}}') from error
+        raise InvalidArgument(f"the model's metadata entry 'ort_config' cannot be read: {error}",
+                              found=text[:200], expected='{"session_options": {...}}') from error
     return given
 
 
-def external_arrays(source: Any, by_name: dict[str, np.ndarray], files: dict[str, bytes]) -> dict[str, np.ndarray]:
+def denoted(source: Any, sizes: dict[str, int]) -> dict[str, int]:
+    """The size of each named dimension that the model's inputs mark with one of the denotations.
+
+    Raises InvalidArgument where a dimension that is marked has neither name nor size, as it cannot be told
+    from others. """
+    found = {}
+    for given in proto(source).graph.input:
+        for axis, dim in enumerate(given.type.tensor_type.shape.dim):
+            if dim.denotation not in sizes or dim.HasField("dim_value"):
+                continue
+            if not dim.dim_param:
+                raise InvalidArgument(f"dimension {axis} of input {given.name} is marked {dim.denotation} "
+                                      "and has no name", cure="give the dimension a name (dim_param), or "
+                                      "feed the size you want")
+            found[dim.dim_param] = sizes[dim.denotation]
+    return found
+
+
+def external_arrays(source: Any, by_name: dict[str, np.ndarray], files: dict[str, bytes]) -> dict[str,
+                                                                                                  np.ndarray]:
     """Arrays for the initializers given by name, and for those whose data lies in `files`.
 
-    Raises Fail for a name the model has no initializer of, InvalidArgument for data that lies outside its file.
-    """
+    Raises Fail for a name the model has no initializer of, InvalidArgument for data that lies outside its
+    file. """
     from ..ir import ElementType
 
     graph = proto(source).graph

@@ -1,7 +1,7 @@
 """A session's profile: events in, a JSON file in onnxruntime's form out.
 
-The file is written by `end`, which a session that is dropped calls too. Times are microseconds from the profile's start.
-"""
+The file is written by `end`, which a session that is dropped calls too. Times are microseconds from the
+profile's start. """
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class Profile:
         """Add what began at `start_ns` (of `time.perf_counter_ns`) and ended at `end_ns` or now."""
         end = time.perf_counter_ns() if end_ns is None else end_ns
         entry = {"cat": category, "pid": os.getpid(), "tid": threading.get_native_id(),
-                 "dur": (end - start_ns) // 1000, "ts": (start_ns - self.start_ns) // 1000, "ph": "X", "name": name,
-                 "args": args or {}}
+                 "dur": (end - start_ns) // 1000, "ts": (start_ns - self.start_ns) // 1000, "ph": "X",
+                 "name": name, "args": args or {}}
         with self._lock:
             if not self._ended and len(self._events) < _MOST_EVENTS:
                 self._events.append(entry)
 
     def end(self) -> str:
-        """Write the file and answer its name; "" where it was written before. A file that cannot be written raises
-        nothing, as in onnxruntime, and is reported in the log."""
+        """Write the file and answer its name; "" where it was written before. A file that cannot be written
+        raises nothing, as in onnxruntime, and is reported in the log."""
         with self._lock:
             if self._ended:
                 return ""

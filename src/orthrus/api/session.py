@@ -1,8 +1,7 @@
 """`InferenceSession`: a model, ready to run.
 
-`run` hands its arguments to the engine and adds nothing where they are the usual ones; everything else it does, and every
-other form of run, goes through the capi layer's session in `_sess`.
-"""
+`run` hands its arguments to the engine and adds nothing where they are the usual ones; everything else it
+does, and every other form of run, goes through the capi layer's session in `_sess`. """
 
 from __future__ import annotations
 
@@ -24,20 +23,22 @@ from .sparse import SparseTensor
 from .values import OrtValueVector
 
 _CPU = "CPUExecutionProvider"
-_BOTH = ("Specified 'providers'/'provider_options' when creating InferenceSession but SessionOptions has already been "
-         "configured with providers. InferenceSession will only use the providers passed to InferenceSession().")
+_BOTH = ("Specified 'providers'/'provider_options' when creating InferenceSession but SessionOptions has "
+         "already been configured with providers. InferenceSession will only use the providers passed to "
+         "InferenceSession().")
 
-_OWN = frozenset({
-    "_sess", "_engine_run", "_direct", "_enable_fallback", "_fallback_providers", "_model_path", "_model_bytes",
-    "_read_config_from_model", "_sess_options_initial", "_sess_options", "_disabled", "_limits", "_fallback",
-    "_inputs_meta", "_outputs_meta", "_overridable_initializers", "_input_meminfos", "_output_meminfos",
-    "_input_epdevices", "_model_meta", "_providers", "_provider_options", "_profiling_start_time_ns"})
+_OWN = frozenset({"_sess", "_engine_run", "_direct", "_enable_fallback", "_fallback_providers", "_model_path",
+                  "_model_bytes", "_read_config_from_model", "_sess_options_initial", "_sess_options",
+                  "_disabled", "_limits", "_fallback", "_inputs_meta", "_outputs_meta",
+                  "_overridable_initializers", "_input_meminfos", "_output_meminfos", "_input_epdevices",
+                  "_model_meta", "_providers", "_provider_options", "_profiling_start_time_ns"})
 """Attributes a session makes itself; a pickle carries every other."""
 
 
-def check_and_normalize_provider_args(
-        providers: Sequence[str | tuple[str, dict[Any, Any]]] | None, provider_options: Sequence[dict[Any, Any]] | None,
-        available_provider_names: Sequence[str]) -> tuple[list[str], list[dict[str, str]]]:
+def check_and_normalize_provider_args(providers: Sequence[str | tuple[str, dict[Any, Any]]] | None,
+                                      provider_options: Sequence[dict[Any, Any]] | None,
+                                      available_provider_names: Sequence[str]) -> tuple[list[str],
+                                                                                        list[dict[str, str]]]:
     """Names and options of the providers asked for: each name once, options as texts.
 
     A name that is not available is kept, with a warning. Raises ValueError for arguments of the wrong form.
@@ -48,8 +49,8 @@ def check_and_normalize_provider_args(
 
     def choose(name: str, options: Mapping[Any, Any]) -> None:
         if name not in available_provider_names:
-            warnings.warn(f"Specified provider '{name}' is not in available provider names.Available providers: "
-                          f"'{', '.join(available_provider_names)}'", stacklevel=5)
+            warnings.warn(f"Specified provider '{name}' is not in available provider names.Available "
+                          f"providers: '{', '.join(available_provider_names)}'", stacklevel=5)
         if name in chosen:
             warnings.warn(f"Duplicate provider '{name}' encountered, ignoring.", stacklevel=5)
             return
@@ -61,9 +62,11 @@ def check_and_normalize_provider_args(
         if not isinstance(provider_options, Sequence):
             raise ValueError("'provider_options' should be a sequence.")
         if len(providers) != len(provider_options):
-            raise ValueError("'providers' and 'provider_options' should be the same length if both are given.")
+            raise ValueError("'providers' and 'provider_options' should be the same length if both are "
+                             "given.")
         if not all(isinstance(name, str) for name in providers):
-            raise ValueError("Only string values for 'providers' are supported if 'provider_options' is given.")
+            raise ValueError("Only string values for 'providers' are supported if 'provider_options' is "
+                             "given.")
         if not all(isinstance(options, dict) for options in provider_options):
             raise ValueError("'provider_options' values must be dicts.")
         for name, options in zip(providers, provider_options, strict=True):
@@ -127,20 +130,21 @@ class Session:
         return self._provider_options
 
     def get_provider_graph_assignment_info(self) -> Sequence[OrtEpAssignedSubgraph]:
-        """Which provider got which nodes. Raises Fail unless `session.record_ep_graph_assignment_info` is "1"."""
+        """Which provider got which nodes. Raises Fail unless `session.record_ep_graph_assignment_info` is
+        "1"."""
         return self._sess.get_provider_graph_assignment_info()
 
     def explain(self) -> Any:
-        """Which provider and kernel runs each node, who declined it and why; printable, iterable, by node name."""
+        """Which provider and kernel runs each node, who declined it and why; printable, iterable, by node
+        name."""
         return self._sess._engine.explain()
 
     def set_providers(self, providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
                       provider_options: Sequence[dict[Any, Any]] | None = None) -> None:
         """Make the session anew with other providers. Where that fails the session stays as it was.
 
-        Raises ValueError for arguments of the wrong form, RuntimeError for a name nobody knows, and what creating a session
-        raises.
-        """
+        Raises ValueError for arguments of the wrong form, RuntimeError for a name nobody knows, and what
+        creating a session raises. """
         self._create_inference_session(providers, provider_options, self._disabled)
 
     def disable_fallback(self) -> None:
@@ -151,18 +155,18 @@ class Session:
         """Where a provider fails, change to the CPU provider and run again."""
         self._enable_fallback = True
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
-            ) -> Sequence[np.ndarray | SparseTensor | list[Any] | dict[Any, Any] | None]:
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions
+            | None = None) -> Sequence[np.ndarray | SparseTensor | list[Any] | dict[Any, Any] | None]:
         """Compute outputs.
 
-        `output_names`: which, None or empty for all. `input_feed`: a value per input name: an array, or an OrtValue or
-        list that is made one; a list for a sequence, a dict for a map, a SparseTensor. Answers one value per output:
-        arrays that belong to the caller, lists, dicts, SparseTensors, None for an empty optional. bfloat16, float8 and
-        four-bit results are `ml_dtypes` arrays. May be called on many threads at once.
+        `output_names`: which, None or empty for all. `input_feed`: a value per input name: an array, or an
+        OrtValue or list that is made one; a list for a sequence, a dict for a map, a SparseTensor. Answers
+        one value per output: arrays that belong to the caller, lists, dicts, SparseTensors, None for an empty
+        optional. bfloat16, float8 and four-bit results are `ml_dtypes` arrays. May be called on many threads
+        at once.
 
-        Raises ValueError for a missing input, InvalidArgument for a value or name that does not fit, Fail where a step
-        fails or the run is terminated.
-        """
+        Raises ValueError for a missing input, InvalidArgument for a value or name that does not fit, Fail
+        where a step fails or the run is terminated. """
         if (run_options is not None or not self._direct or output_names.__class__ is str
                 or input_feed.__class__ is not dict):
             return self._run_whole(lambda: self._sess._run(output_names or None, input_feed, run_options))
@@ -178,7 +182,8 @@ class Session:
             return self._fallen_back(error, run)
 
     def _fallen_back(self, error: EPFail, run: Callable[[], Any]) -> Any:
-        """Change to the fallback providers and run again, once. Raises the error where falling back is off."""
+        """Change to the fallback providers and run again, once. Raises the error where falling back is
+        off."""
         if not self._enable_fallback:
             raise error
         print(f"EP Error: {error} using {self._providers}")
@@ -192,12 +197,13 @@ class Session:
                   run_options: RunOptions | None = None) -> None:
         """Run on another thread, then call `callback(results, user_data, error)` there.
 
-        `error` is "" where all went well, else what went wrong, and results are []. Raises ValueError for a missing input.
-        """
+        `error` is "" where all went well, else what went wrong, and results are []. Raises ValueError for a
+        missing input. """
         self._require(input_feed)
         self._sess.run_async(output_names or None, input_feed, callback, user_data, run_options)
 
-    def run_with_ort_values(self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue],
+    def run_with_ort_values(self, output_names: Sequence[str] | None,
+                            input_dict_ort_values: Mapping[str, OrtValue],
                             run_options: RunOptions | None = None) -> Sequence[OrtValue]:
         """As `run`, with OrtValues in and out."""
         self._require(input_dict_ort_values)
@@ -212,30 +218,34 @@ class Session:
             raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(feeds)}).")
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
-        """Run on what is bound. Raises ValueError for another session's binding, RuntimeError where the run fails."""
+        """Run on what is bound. Raises ValueError for another session's binding, RuntimeError where the run
+        fails."""
         if iobinding._session is not self:
             raise ValueError("IOBinding must be used with the session that created it.")
         if iobinding._iobinding._session is not self._sess:
             iobinding._iobinding._session = self._sess
         self._sess.run_with_iobinding(iobinding._iobinding, run_options)
 
-    def run_with_ortvaluevector(self, run_options: RunOptions, feed_names: Sequence[str], feeds: OrtValueVector,
-                                fetch_names: Sequence[str], fetches: OrtValueVector, fetch_devices: Sequence[Any]) -> None:
+    def run_with_ortvaluevector(self, run_options: RunOptions, feed_names: Sequence[str],
+                                feeds: OrtValueVector, fetch_names: Sequence[str], fetches: OrtValueVector,
+                                fetch_devices: Sequence[Any]) -> None:
         """Run with vectors of the capi module; results are put into `fetches`."""
-        self._run_whole(lambda: self._sess.run_with_ortvaluevector(run_options, feed_names, feeds, fetch_names, fetches,
-                                                                   fetch_devices))
+        self._run_whole(lambda: self._sess.run_with_ortvaluevector(run_options, feed_names, feeds,
+                                                                   fetch_names, fetches, fetch_devices))
 
     def io_binding(self) -> IOBinding:
         return IOBinding(self)
 
     def create_ortvalue_from_shape_and_type(self, shape: Sequence[int], element_type: Any, device_type: str,
-                                            device_id: int = 0, vendor_id: int | OrtDeviceVendorId = -1) -> OrtValue:
+                                            device_id: int = 0, vendor_id: int
+                                            | OrtDeviceVendorId = -1) -> OrtValue:
         """A tensor of zeros in memory this session can use. Raises RuntimeError for another device."""
         device = OrtDevice.make(device_type, device_id, vendor_id)._get_c_device()
         return OrtValue(self._sess.create_ortvalue_from_shape_and_type(shape, element_type, device))
 
     def end_profiling(self) -> str:
-        """Write the profile and answer its file's name; "" where profiling is off, or the file was written before."""
+        """Write the profile and answer its file's name; "" where profiling is off, or the file was written
+        before."""
         return self._sess.end_profiling()
 
     def get_profiling_start_time_ns(self) -> int:
@@ -273,21 +283,21 @@ class Session:
 class InferenceSession(Session):
     """A model, ready to run."""
 
-    def __init__(self, path_or_bytes: str | bytes | os.PathLike[str], sess_options: SessionOptions | None = None,
-                 providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
+    def __init__(self, path_or_bytes: str | bytes | os.PathLike[str], sess_options: SessionOptions
+                 | None = None, providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
                  provider_options: Sequence[dict[Any, Any]] | None = None, **kwargs: Any) -> None:
         """Load a model and make it ready.
 
-        `path_or_bytes`: a file's path, or the model itself as bytes, a bytearray, a memoryview or an onnx ModelProto.
-        `providers`: names, or (name, options), by priority; the CPU provider comes last by itself. `provider_options`: a
-        dict per name, instead of the tuples. Keywords: `disabled_optimizers`, names of passes to leave out;
-        `enable_fallback`, whether to change to the CPU provider where others fail; `read_config_from_model`, whether the
-        model's `ort_config` entry acts; `limits`, the `orthrus.Limits` of this session; `fallback`, what it is when nodes
-        another provider was asked for fall to the CPU provider: "allow", "warn" or "error".
+        `path_or_bytes`: a file's path, or the model itself as bytes, a bytearray, a memoryview or an onnx
+        ModelProto. `providers`: names, or (name, options), by priority; the CPU provider comes last by
+        itself. `provider_options`: a dict per name, instead of the tuples. Keywords: `disabled_optimizers`,
+        names of passes to leave out; `enable_fallback`, whether to change to the CPU provider where others
+        fail; `read_config_from_model`, whether the model's `ort_config` entry acts; `limits`, the
+        `orthrus.Limits` of this session; `fallback`, what it is when nodes another provider was asked for
+        fall to the CPU provider: "allow", "warn" or "error".
 
-        Raises TypeError for anything that is no model, NoSuchFile, InvalidProtobuf, InvalidGraph, NotImplemented and the
-        other errors of `orthrus.errors` for one that cannot be used.
-        """
+        Raises TypeError for anything that is no model, NoSuchFile, InvalidProtobuf, InvalidGraph,
+        NotImplemented and the other errors of `orthrus.errors` for one that cannot be used. """
         super().__init__(bool(int(kwargs.get("enable_fallback", 1))))
         self._model_path = path_of(path_or_bytes)
         self._model_bytes: Any = None
@@ -316,15 +326,16 @@ class InferenceSession(Session):
                 raise second from error
             self.disable_fallback()
 
-    def _create_inference_session(self, providers: Any, provider_options: Any, disabled_optimizers: Any = None) -> None:
+    def _create_inference_session(self, providers: Any, provider_options: Any,
+                                  disabled_optimizers: Any = None) -> None:
         from .environment import get_available_providers
 
         available = get_available_providers()
         requested = list(providers) if providers else []
         flat = {p[0] if isinstance(p, tuple) and p else p for p in requested if isinstance(p, str | tuple)}
         if {"TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider"} <= flat:
-            raise ValueError("Cannot enable both 'TensorrtExecutionProvider' and 'NvTensorRTRTXExecutionProvider' in the "
-                             "same session.")
+            raise ValueError("Cannot enable both 'TensorrtExecutionProvider' and "
+                             "'NvTensorRTRTXExecutionProvider' in the same session.")
         self._fallback_providers = [_CPU]
         if "CUDAExecutionProvider" in available and any("Tensor" in str(p) for p in flat):
             self._fallback_providers = ["CUDAExecutionProvider", _CPU]
@@ -350,7 +361,8 @@ class InferenceSession(Session):
         self._providers, self._provider_options = core.get_providers(), core.get_provider_options()
         self._profiling_start_time_ns = core.get_profiling_start_time_ns
         self._sess_options = core.session_options
-        plain = all(isinstance(v.type, TensorType) for v in (*engine.inputs, *engine.overridable, *engine.outputs))
+        plain = all(isinstance(v.type, TensorType) for v in (*engine.inputs, *engine.overridable,
+                                                             *engine.outputs))
         self._direct = plain and core._profile is None
         self._sess, self._engine_run = core, engine.run
 
@@ -361,9 +373,10 @@ class InferenceSession(Session):
                 else model.SerializeToString(),
                 "options": self._sess_options_initial,
                 "providers": [(name, self._provider_options[name]) for name in self._providers],
-                "keywords": {"disabled_optimizers": self._disabled, "enable_fallback": int(self._enable_fallback),
-                             "read_config_from_model": int(self._read_config_from_model), "limits": self._limits,
-                             "fallback": self._fallback},
+                "keywords": {"disabled_optimizers": self._disabled,
+                             "enable_fallback": int(self._enable_fallback),
+                             "read_config_from_model": int(self._read_config_from_model),
+                             "limits": self._limits, "fallback": self._fallback},
                 "attributes": {k: v for k, v in self.__dict__.items() if k not in _OWN}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 """Sparse tensors of the API: values with their places in coordinate, compressed-row or block form.
 
-Inside a run a sparse tensor is an `ir.SparseArray`, always in coordinate form; `to_array` and `from_array` convert.
-"""
+Inside a run a sparse tensor is an `ir.SparseArray`, always in coordinate form; `to_array` and `from_array`
+convert. """
 
 from __future__ import annotations
 
@@ -80,15 +80,18 @@ class CoreSparse:
         return made
 
     @staticmethod
-    def sparse_coo_from_numpy(dense_shape: Any, values: np.ndarray, indices: np.ndarray, device: CoreDevice) -> CoreSparse:
-        """Coordinates: `indices` int64 [n] flat, [n, 2], or 2n numbers in a row. Raises RuntimeError where they do not fit."""
+    def sparse_coo_from_numpy(dense_shape: Any, values: np.ndarray, indices: np.ndarray,
+                              device: CoreDevice) -> CoreSparse:
+        """Coordinates: `indices` int64 [n] flat, [n, 2], or 2n numbers in a row. Raises RuntimeError where
+        they do not fit."""
         _on_host(device)
         values, places = np.asarray(values), np.asarray(indices, np.int64)
         shape = tuple(int(d) for d in dense_shape)
         if values.ndim != 1:
             raise RuntimeError(f"the values of a sparse tensor have one dimension, not {values.ndim}")
         if places.size not in (len(values), 2 * len(values)):
-            raise RuntimeError(f"Index size: {places.size} must be equal to or twice the values size: {len(values)}")
+            raise RuntimeError(f"Index size: {places.size} must be equal to or twice the values size: "
+                               f"{len(values)}")
         if places.size == 2 * len(values) and places.size:
             if len(shape) != 2:
                 raise RuntimeError(f"pairs of indices need a matrix, the dense shape is {list(shape)}")
@@ -103,15 +106,16 @@ class CoreSparse:
     @staticmethod
     def sparse_csr_from_numpy(dense_shape: Any, values: np.ndarray, inner: np.ndarray, outer: np.ndarray,
                               device: CoreDevice) -> CoreSparse:
-        """Compressed rows: `inner` int64 [n], `outer` int64 [rows + 1]. Raises RuntimeError where they do not fit."""
+        """Compressed rows: `inner` int64 [n], `outer` int64 [rows + 1]. Raises RuntimeError where they do not
+        fit."""
         _on_host(device)
         values, inner, outer = np.asarray(values), np.asarray(inner, np.int64), np.asarray(outer, np.int64)
         shape = tuple(int(d) for d in dense_shape)
         if len(shape) != 2:
             raise RuntimeError(f"a tensor in compressed rows is a matrix, the dense shape is {list(shape)}")
         if inner.shape != (len(values),) or (len(values) and len(outer) != shape[0] + 1):
-            raise RuntimeError(f"Expecting {len(values)} inner and {shape[0] + 1} outer indices, got {len(inner)} and "
-                               f"{len(outer)}")
+            raise RuntimeError(f"Expecting {len(values)} inner and {shape[0] + 1} outer indices, got "
+                               f"{len(inner)} and {len(outer)}")
         if len(values) and (outer[0] != 0 or outer[-1] != len(values) or (np.diff(outer) < 0).any()
                             or (inner < 0).any() or (inner >= shape[1]).any()):
             raise RuntimeError(f"the indices do not describe a matrix of shape {list(shape)}")
@@ -120,12 +124,14 @@ class CoreSparse:
     @staticmethod
     def blocksparse_from_numpy(dense_shape: Any, values: np.ndarray, indices: np.ndarray, device: CoreDevice
                                ) -> CoreSparse:
-        """Blocks: values [blocks, rows, columns], `indices` int32 [2, blocks]. Raises RuntimeError where they do not fit."""
+        """Blocks: values [blocks, rows, columns], `indices` int32 [2, blocks]. Raises RuntimeError where they
+        do not fit."""
         _on_host(device)
         values, places = np.asarray(values), np.asarray(indices, np.int32)
         shape = tuple(int(d) for d in dense_shape)
         if len(shape) != 2 or values.ndim != 3 or places.shape != (2, len(values)):
-            raise RuntimeError(f"blocks need a matrix, values [blocks, rows, columns] and indices [2, blocks]; found "
+            raise RuntimeError(f"blocks need a matrix, values [blocks, rows, columns] and indices [2, "
+                               "blocks]; found "
                                f"{list(shape)}, {list(values.shape)} and {list(places.shape)}")
         ends = (places + 1) * np.asarray(values.shape[1:]).reshape(2, 1)
         if (places < 0).any() or (ends > np.asarray(shape).reshape(2, 1)).any():
@@ -134,7 +140,8 @@ class CoreSparse:
 
     @classmethod
     def from_array(cls, array: Any) -> CoreSparse:
-        """The API's form of an `ir.SparseArray`: pairs of indices for a matrix, flat ones for every other rank."""
+        """The API's form of an `ir.SparseArray`: pairs of indices for a matrix, flat ones for every other
+        rank."""
         places = array.indices
         if places.ndim == 2 and len(array.shape) != 2:
             places = np.ravel_multi_index(tuple(places.T), array.shape).astype(np.int64) if len(places) else \
@@ -219,8 +226,8 @@ class SparseTensor:
     def __init__(self, sparse_tensor: CoreSparse) -> None:
         """Raises ValueError for anything but the tensor of the capi module."""
         if not isinstance(sparse_tensor, CoreSparse):
-            raise ValueError(
-                "`Provided object` needs to be of type `orthrus.capi.onnxruntime_pybind11_state.SparseTensor`")
+            raise ValueError("`Provided object` needs to be of type "
+                             "`orthrus.capi.onnxruntime_pybind11_state.SparseTensor`")
         self._tensor = sparse_tensor
 
     def _get_c_tensor(self) -> CoreSparse:
@@ -229,16 +236,19 @@ class SparseTensor:
     @classmethod
     def sparse_coo_from_numpy(cls, dense_shape: np.ndarray, values: np.ndarray, coo_indices: np.ndarray,
                               ort_device: OrtDevice) -> SparseTensor:
-        """From coordinates: `values` [n]; `coo_indices` int64, [n] positions in the flat tensor or [n, 2] for a matrix.
+        """From coordinates: `values` [n]; `coo_indices` int64, [n] positions in the flat tensor or [n, 2] for
+        a matrix.
 
         Raises RuntimeError where the sizes do not fit or an index lies outside.
         """
-        return cls(CoreSparse.sparse_coo_from_numpy(dense_shape, values, coo_indices, core_device(ort_device)))
+        return cls(CoreSparse.sparse_coo_from_numpy(dense_shape, values, coo_indices,
+                                                    core_device(ort_device)))
 
     @classmethod
     def sparse_csr_from_numpy(cls, dense_shape: np.ndarray, values: np.ndarray, inner_indices: np.ndarray,
                               outer_indices: np.ndarray, ort_device: OrtDevice) -> SparseTensor:
-        """From compressed rows: `values` [n], columns `inner_indices` [n], row starts `outer_indices` [rows + 1]."""
+        """From compressed rows: `values` [n], columns `inner_indices` [n], row starts `outer_indices` [rows +
+        1]."""
         return cls(CoreSparse.sparse_csr_from_numpy(dense_shape, values, inner_indices, outer_indices,
                                                     core_device(ort_device)))
 

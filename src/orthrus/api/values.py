@@ -1,8 +1,7 @@
 """The values of the capi layer: one tensor, sequence, map, sparse tensor or nothing, and a vector of them.
 
-A tensor is a C-contiguous array in host memory, shared with the caller where it came in that form. Types without a numpy
-type of their own are `ml_dtypes` arrays, those of four bits with one element per byte.
-"""
+A tensor is a C-contiguous array in host memory, shared with the caller where it came in that form. Types
+without a numpy type of their own are `ml_dtypes` arrays, those of four bits with one element per byte. """
 
 from __future__ import annotations
 
@@ -16,8 +15,8 @@ from .arguments import mismatch
 from .devices import CoreDevice, OrtMemoryInfo, core_device
 from .sparse import CoreSparse
 
-_NO_DEVICE = ("Can't allocate memory on the device using this package of OnnxRuntime. Please use the appropriate package "
-              "of OnnxRuntime for your hardware to use this feature.")
+_NO_DEVICE = ("Can't allocate memory on the device using this package of OnnxRuntime. Please use the "
+              "appropriate package of OnnxRuntime for your hardware to use this feature.")
 _ONLY_TENSORS = "Only OrtValues that are Tensors are currently supported"
 _CPU = 1
 """DLPack's number for host memory."""
@@ -42,15 +41,16 @@ def numpy_type(element_type: Any) -> np.dtype[Any]:
 
 
 def tensor(given: Any) -> np.ndarray:
-    """`given` as a tensor's array: in native byte order and contiguous, strings as objects; shared where possible.
+    """`given` as a tensor's array: in native byte order and contiguous, strings as objects; shared where
+    possible.
 
     Raises RuntimeError for anything but an array of an ONNX type.
     """
     from ..ir import ElementType, element_of
 
     if not isinstance(given, np.ndarray) or isinstance(given, np.ma.MaskedArray):
-        raise RuntimeError("Creation of OrtValues is currently only supported from non-string numpy arrays; found "
-                           f"{type(given).__name__}")
+        raise RuntimeError("Creation of OrtValues is currently only supported from non-string numpy arrays; "
+                           f"found {type(given).__name__}")
     try:
         kind = element_of(given.dtype)
     except TypeError as error:
@@ -71,9 +71,8 @@ def tensor(given: Any) -> np.ndarray:
 def over_memory(pointer: Any, dtype: np.dtype[Any], shape: Sequence[int]) -> np.ndarray:
     """An array over the memory at address `pointer`, which the caller keeps alive.
 
-    Raises ValueError for a pointer that is 0 or negative, RuntimeError for a shape or type that memory cannot hold. How
-    much memory there is cannot be known here.
-    """
+    Raises ValueError for a pointer that is 0 or negative, RuntimeError for a shape or type that memory cannot
+    hold. How much memory there is cannot be known here. """
     import ctypes
 
     dims = dimensions(shape)
@@ -84,8 +83,8 @@ def over_memory(pointer: Any, dtype: np.dtype[Any], shape: Sequence[int]) -> np.
     if size == 0:
         return np.empty(dims, dtype)
     if address <= 0 or address + size > 1 << (8 * ctypes.sizeof(ctypes.c_void_p)):
-        raise ValueError(f"buffer_ptr is {address}, which is no address of {size} bytes; pass array.ctypes.data or "
-                         "tensor.data_ptr()")
+        raise ValueError(f"buffer_ptr is {address}, which is no address of {size} bytes; pass "
+                         "array.ctypes.data or tensor.data_ptr()")
     return np.frombuffer((ctypes.c_ubyte * size).from_address(address), np.uint8).view(dtype).reshape(dims)
 
 
@@ -128,8 +127,8 @@ class _Capsule:
 
 
 class CoreValue:
-    """One value. `_value` is an array, a CoreSparse, a list, a dict, or None; `_type` its declared type where known;
-    `_owner` keeps alive what the memory belongs to."""
+    """One value. `_value` is an array, a CoreSparse, a list, a dict, or None; `_type` its declared type where
+    known; `_owner` keeps alive what the memory belongs to."""
 
     __slots__ = ("_value", "_type", "_owner")
 
@@ -144,14 +143,16 @@ class CoreValue:
 
     @staticmethod
     def ortvalue_from_numpy(array: Any, device: CoreDevice) -> CoreValue:
-        """Share `array`, or copy it where it is not contiguous. Raises RuntimeError for no array or no host device."""
+        """Share `array`, or copy it where it is not contiguous. Raises RuntimeError for no array or no host
+        device."""
         if not core_device(device).host:
             raise RuntimeError(_NO_DEVICE)
         return CoreValue._make(tensor(array))
 
     @staticmethod
     def ortvalue_from_numpy_with_onnx_type(data: np.ndarray, onnx_element_type: int) -> CoreValue:
-        """Take the bytes of `data` as elements of an ONNX type of the same size. Raises RuntimeError where sizes differ."""
+        """Take the bytes of `data` as elements of an ONNX type of the same size. Raises RuntimeError where
+        sizes differ."""
         from ..ir import ElementType
 
         array = tensor(data)
@@ -162,28 +163,30 @@ class CoreValue:
         if array.dtype == kind.numpy:
             return CoreValue._make(array)
         if array.dtype.itemsize != kind.numpy.itemsize or object in (array.dtype, kind.numpy):
-            raise RuntimeError(f"Items size in the incoming array: {array.dtype.itemsize} specified by onnxtype: "
-                               f"{kind.numpy.itemsize}")
+            raise RuntimeError(f"Items size in the incoming array: {array.dtype.itemsize} specified by "
+                               f"onnxtype: {kind.numpy.itemsize}")
         if kind.bits < 8:
-            raise RuntimeError(f"{kind.text} takes an array of ml_dtypes.{kind.numpy.name}, one element per byte; found "
-                               f"{array.dtype}")
+            raise RuntimeError(f"{kind.text} takes an array of ml_dtypes.{kind.numpy.name}, one element per "
+                               f"byte; found {array.dtype}")
         return CoreValue._make(array.view(kind.numpy))
 
     @staticmethod
-    def ortvalue_from_shape_and_type(shape: Sequence[int], element_type: Any, device: CoreDevice) -> CoreValue:
-        """A tensor of zeros. Raises RuntimeError for a negative dimension, an unknown type or a device that is not the
-        host, MemoryError where it is too large."""
+    def ortvalue_from_shape_and_type(shape: Sequence[int], element_type: Any,
+                                     device: CoreDevice) -> CoreValue:
+        """A tensor of zeros. Raises RuntimeError for a negative dimension, an unknown type or a device that
+        is not the host, MemoryError where it is too large."""
         if not core_device(device).host:
             name = core_device(device).name.upper()
-            raise RuntimeError(f"Can't allocate memory on the {name} device using this package of OnnxRuntime. Please use "
+            raise RuntimeError(f"Can't allocate memory on the {name} device using this package of "
+                               "OnnxRuntime. Please use "
                                f"the {name} package of OnnxRuntime to use this feature.")
         return CoreValue._make(_allocate(shape, numpy_type(element_type)))
 
     ortvalue_from_shape_and_onnx_type = ortvalue_from_shape_and_type
 
     @staticmethod
-    def ortvalue_from_shape_and_type_for_memory_info(shape: Sequence[int], element_type: Any, info: OrtMemoryInfo
-                                                     ) -> CoreValue:
+    def ortvalue_from_shape_and_type_for_memory_info(shape: Sequence[int], element_type: Any,
+                                                     info: OrtMemoryInfo) -> CoreValue:
         """As `ortvalue_from_shape_and_type`, on the device of `info`."""
         return CoreValue.ortvalue_from_shape_and_type(shape, element_type, info._device)
 
@@ -195,7 +198,8 @@ class CoreValue:
 
     @staticmethod
     def from_dlpack(data: Any, is_bool_tensor: bool = False) -> CoreValue:
-        """Share a DLPack tensor: a capsule, or an object with `__dlpack__`. `is_bool_tensor`: its bytes are truth values.
+        """Share a DLPack tensor: a capsule, or an object with `__dlpack__`. `is_bool_tensor`: its bytes are
+        truth values.
 
         Raises RuntimeError for memory the host cannot reach, or an element type numpy has none for.
         """
@@ -214,7 +218,8 @@ class CoreValue:
         try:
             return array.__dlpack__()
         except BufferError as error:
-            raise RuntimeError(f"a tensor of {array.dtype} cannot be given away by DLPack: {error}") from error
+            raise RuntimeError(
+                f"a tensor of {array.dtype} cannot be given away by DLPack: {error}") from error
 
     def __dlpack__(self, stream: Any = None) -> Any:
         return self.to_dlpack()
@@ -293,15 +298,15 @@ class CoreValue:
     def update_inplace(self, data: Any) -> None:
         """Write `data` (an array or an OrtValue) over this tensor's elements.
 
-        Raises RuntimeError where the number of elements or their size differs, or where the memory is read-only.
-        """
+        Raises RuntimeError where the number of elements or their size differs, or where the memory is
+        read-only. """
         array = self._array()
         source = data._array() if isinstance(data, CoreValue) else tensor(data)
         if source.size != array.size or source.dtype.itemsize != array.dtype.itemsize:
             raise RuntimeError("The input size of numpy arrays does not match the size of the OrtValue.")
         if not array.flags.writeable:
-            raise RuntimeError("the OrtValue shares read-only memory, which update_inplace cannot change; make it from a "
-                               "copy of the array")
+            raise RuntimeError("the OrtValue shares read-only memory, which update_inplace cannot change; "
+                               "make it from a copy of the array")
         if source.dtype != array.dtype and object not in (source.dtype, array.dtype):
             source = source.view(array.dtype)
         array[...] = source.reshape(array.shape)
@@ -345,9 +350,11 @@ class OrtValueVector:
             value = CoreValue.from_dlpack(value, is_bool_tensor)
         self._items.append(value)
 
-    def push_back_batch(self, torch_tensors: Sequence[Any], data_ptrs: Sequence[int], element_types: Sequence[Any],
-                        shapes: Sequence[Sequence[int]], devices: Sequence[Any]) -> None:
-        """Append one value per tensor, over its memory; the tensors are kept alive. Raises as `over_memory`."""
+    def push_back_batch(self, torch_tensors: Sequence[Any], data_ptrs: Sequence[int],
+                        element_types: Sequence[Any], shapes: Sequence[Sequence[int]],
+                        devices: Sequence[Any]) -> None:
+        """Append one value per tensor, over its memory; the tensors are kept alive. Raises as
+        `over_memory`."""
         lists = (torch_tensors, data_ptrs, element_types, shapes, devices)
         if len({len(each) for each in lists}) > 1:
             raise RuntimeError("the lists must be of the same length")
@@ -393,13 +400,15 @@ class OrtValueVector:
 
 
 def is_dlpack_uint8_tensor(capsule: Any) -> bool:
-    """Whether a DLPack capsule or object holds uint8, which may stand for truth values; the capsule is used up."""
+    """Whether a DLPack capsule or object holds uint8, which may stand for truth values; the capsule is used
+    up."""
     source = capsule if hasattr(capsule, "__dlpack__") else _Capsule(capsule)
     return bool(np.from_dlpack(source).dtype == np.uint8)
 
 
 def copy_core(src: Sequence[CoreValue], dst: Sequence[CoreValue], stream: Any = None) -> None:
-    """Copy the elements of each tensor of `src` to that of `dst`. Raises InvalidArgument where they do not fit."""
+    """Copy the elements of each tensor of `src` to that of `dst`. Raises InvalidArgument where they do not
+    fit."""
     from ..errors import InvalidArgument
 
     if len(src) != len(dst):

@@ -17,8 +17,8 @@ from ..api.session import InferenceSession, Session, check_and_normalize_provide
 from ..api.sparse import SparseTensor
 from . import _pybind_state as C
 
-__all__ = [
-    "AdapterFormat", "C", "GetInitializerLocationFunc", "GetInitializerLocationWrapperFunc", "IOBinding",
-    "InferenceSession", "ModelCompiler", "OrtDevice", "OrtDeviceVendorId", "OrtValue", "Session", "SparseTensor",
-    "check_and_normalize_provider_args", "copy_tensors", "get_ort_device_type", "get_vendor_id_for_device_type",
-    "make_get_initializer_location_func_wrapper"]
+__all__ = ["AdapterFormat", "C", "GetInitializerLocationFunc", "GetInitializerLocationWrapperFunc",
+           "IOBinding", "InferenceSession", "ModelCompiler", "OrtDevice", "OrtDeviceVendorId", "OrtValue",
+           "Session", "SparseTensor", "check_and_normalize_provider_args", "copy_tensors",
+           "get_ort_device_type", "get_vendor_id_for_device_type",
+           "make_get_initializer_location_func_wrapper"]

@@ -1,4 +1,5 @@
-"""What onnxruntime's compiled module is named and holds: the exceptions, the enumerations, and the inner classes."""
+"""What onnxruntime's compiled module is named and holds: the exceptions, the enumerations, and the inner
+classes."""
 
 from __future__ import annotations
 
@@ -118,24 +119,26 @@ opkernel = _types.ModuleType(f"{__name__}.opkernel", "Kernel definitions.")
 opkernel.KernelDef = _registry.KernelDef  # type: ignore[attr-defined]
 schemadef = _Schemas(f"{__name__}.schemadef", "Operator schemas.")
 
-__all__ = [
-    "AdapterFormat", "ArenaExtendStrategy", "DeviceReset", "EPFail", "EngineError", "ExecutionMode", "ExecutionOrder",
-    "Fail", "GraphOptimizationLevel", "InferenceSession", "InvalidArgument", "InvalidGraph", "InvalidProtobuf",
-    "LoraAdapter", "ModelCompiler", "ModelLoadCanceled", "ModelLoaded", "ModelMetadata", "ModelRequiresCompilation",
-    "NoModel", "NoSuchFile", "NodeArg", "NotFound", "NotImplemented", "OrtAllocatorType", "OrtArenaCfg",
-    "OrtCompileApiFlags", "OrtCompiledModelCompatibility", "OrtDevice", "OrtDeviceEpIncompatibilityReason",
-    "OrtDeviceMemoryType", "OrtEpAssignedNode", "OrtEpAssignedSubgraph", "OrtEpContextData", "OrtEpContextDataBuffer",
-    "OrtEpDevice", "OrtExecutionProviderDevicePolicy", "OrtExternalInitializerInfo", "OrtHardwareDevice",
-    "OrtHardwareDeviceType", "OrtMemType", "OrtMemoryInfo", "OrtMemoryInfoDeviceType", "OrtSparseFormat",
-    "OrtSyncStream", "OrtValue", "OrtValueVector", "RunOptions", "RuntimeException", "SessionIOBinding",
-    "SessionObjectInitializer", "SessionOptions", "SparseBlockSparseView", "SparseCooView", "SparseCsrView",
-    "SparseTensor", "copy_tensors", "create_and_register_allocator", "create_and_register_allocator_v2",
-    "disable_telemetry_events", "enable_telemetry_events", "get_all_operator_schema", "get_all_opkernel_def",
-    "get_all_providers", "get_available_providers", "get_build_info", "get_compatibility_info_from_model",
-    "get_compatibility_info_from_model_bytes", "get_default_session_options", "get_device", "get_ep_devices",
-    "get_hardware_device_ep_incompatibility_details", "get_hardware_devices",
-    "get_model_compatibility_for_ep_devices", "get_registered_ep_kernel_defs", "get_session_initializer",
-    "get_version_string", "has_collective_ops", "is_dlpack_uint8_tensor", "kNextPowerOfTwo", "kSameAsRequested",
-    "opkernel", "register_execution_provider_library", "schemadef", "set_default_logger_severity",
-    "set_default_logger_verbosity", "set_global_thread_pool_sizes", "set_seed",
-    "unregister_execution_provider_library"]
+__all__ = ["AdapterFormat", "ArenaExtendStrategy", "DeviceReset", "EPFail", "EngineError", "ExecutionMode",
+           "ExecutionOrder", "Fail", "GraphOptimizationLevel", "InferenceSession", "InvalidArgument",
+           "InvalidGraph", "InvalidProtobuf", "LoraAdapter", "ModelCompiler", "ModelLoadCanceled",
+           "ModelLoaded", "ModelMetadata", "ModelRequiresCompilation", "NoModel", "NoSuchFile", "NodeArg",
+           "NotFound", "NotImplemented", "OrtAllocatorType", "OrtArenaCfg", "OrtCompileApiFlags",
+           "OrtCompiledModelCompatibility", "OrtDevice", "OrtDeviceEpIncompatibilityReason",
+           "OrtDeviceMemoryType", "OrtEpAssignedNode", "OrtEpAssignedSubgraph", "OrtEpContextData",
+           "OrtEpContextDataBuffer", "OrtEpDevice", "OrtExecutionProviderDevicePolicy",
+           "OrtExternalInitializerInfo", "OrtHardwareDevice", "OrtHardwareDeviceType", "OrtMemType",
+           "OrtMemoryInfo", "OrtMemoryInfoDeviceType", "OrtSparseFormat", "OrtSyncStream", "OrtValue",
+           "OrtValueVector", "RunOptions", "RuntimeException", "SessionIOBinding", "SessionObjectInitializer",
+           "SessionOptions", "SparseBlockSparseView", "SparseCooView", "SparseCsrView", "SparseTensor",
+           "copy_tensors", "create_and_register_allocator", "create_and_register_allocator_v2",
+           "disable_telemetry_events", "enable_telemetry_events", "get_all_operator_schema",
+           "get_all_opkernel_def", "get_all_providers", "get_available_providers", "get_build_info",
+           "get_compatibility_info_from_model", "get_compatibility_info_from_model_bytes",
+           "get_default_session_options", "get_device", "get_ep_devices",
+           "get_hardware_device_ep_incompatibility_details", "get_hardware_devices",
+           "get_model_compatibility_for_ep_devices", "get_registered_ep_kernel_defs",
+           "get_session_initializer", "get_version_string", "has_collective_ops", "is_dlpack_uint8_tensor",
+           "kNextPowerOfTwo", "kSameAsRequested", "opkernel", "register_execution_provider_library",
+           "schemadef", "set_default_logger_severity", "set_default_logger_verbosity",
+           "set_global_thread_pool_sizes", "set_seed", "unregister_execution_provider_library"]

@@ -14,14 +14,13 @@ from typing import Any
 import numpy as np
 
 from ..errors import Fail, InvalidArgument, InvalidGraph
-from ..ir import Graph, ModelInfo, No, Node, SparseArray, TensorType, Type, Value, type_of
+from ..ir import Graph, ModelInfo, Node, SparseArray, TensorType, Type, Value, type_of
 from ..limits import Limits
 from ..ops import find
-from ..ops import schema as schemas
 from ..ops.infer import from_type_proto
 from . import attributes, check, inline, tensors, versions
 from .external import ExternalData
-from .scope import Bound, Frame, Scope
+from .scope import Bound, Frame, Scope, expansion
 from .source import Source
 
 _IR_WITH_CONSTANT_INITIALIZERS = 4
@@ -44,7 +43,7 @@ class Builder:
         self.pending: set[Value] = set()
         self.unsorted: set[Graph] = set()
         self.made = 0
-        self._resolved: dict[tuple[str, str, int], tuple[schemas.Schema, Any]] = {}
+        self.resolver = versions.Resolver()
 
     def build(self) -> Graph:
         """The main graph, sorted; types are not inferred yet."""
@@ -90,14 +89,14 @@ class Builder:
         self.emit(Frame(iter(enumerate(proto.node)), scope, frame.opsets, frame.bound, frame.prefix), depth)
         outputs = []
         for info in proto.output:
-            value = self._find(scope, info.name)
-            if value is None:
+            found = self._find(scope, info.name)
+            if found is None:
                 raise Fail(
                     f"This is an invalid model. Graph output ({info.name}) does not exist in the graph.",
                     node=None if parent is None else f"graph {graph.name}",
                     expected="the name of a node's output, a graph input or an initializer",
                 )
-            outputs.append(value)
+            outputs.append(found)
         graph.set_outputs(outputs)
         if graph in self.unsorted:
             try:
@@ -133,15 +132,15 @@ class Builder:
                 graph.inputs.append(value)
         for name, tensor in constants.items():
             array = self._initializer(name, tensor)
-            value = scope.values.get(name)
-            if value is None:
-                scope.values[name] = value = Value(name)
+            known = scope.values.get(name)
+            if known is None:
+                scope.values[name] = known = Value(name)
             elif not main:
                 continue
             else:
-                _fits_declaration(name, value.type, array)
-            value.const, value.type = array, type_of(array)
-            graph.add_initializer(value)
+                check.initializer(name, known.type, array)
+            known.const, known.type = array, type_of(array)
+            graph.add_initializer(known)
         if main:
             for name, array in self.given.items():
                 if name not in scope.values:
@@ -152,7 +151,7 @@ class Builder:
             array = self.given[name]
             if hasattr(tensor, "data_type"):
                 element = tensors.element_type(tensor.data_type, f"initializer '{name}'")
-                _fits_declaration(name, TensorType(element, tuple(tensor.dims)), array)
+                check.initializer(name, TensorType(element, tuple(tensor.dims)), array)
             return array
         if hasattr(tensor, "indices"):
             what = f"sparse initializer '{name}'"
@@ -226,8 +225,7 @@ class Builder:
                 if value is None and scope.values.get(name, self) is not None:
                     raise InvalidArgument(
                         f"Invalid model. Node input '{name}' is not a graph input, initializer, or output "
-                        "of a previous "
-                        "node.",
+                        "of a previous node.",
                         node=f"{proto.name or proto.op_type} ({proto.op_type})",
                     )
             inputs.append(value)
@@ -253,7 +251,7 @@ class Builder:
         label = self._label(frame, index, proto)
         what = label or f"{proto.op_type}_{index}"
         inputs, outputs = self._inputs(frame, proto), self._outputs(frame, proto)
-        schema, op = self._resolve(frame, proto, domain, what, inputs, outputs)
+        schema, op = self.resolver.resolve(frame.opsets, proto, domain, what, inputs, outputs)
         kinds: dict[str, str] = {}
         attrs: dict[str, Any] = {}
         for attribute in proto.attribute:
@@ -307,69 +305,6 @@ class Builder:
                 self.pending.discard(value)
         graph.nodes.append(node)
 
-    def _resolve(self, frame: Frame, proto: Any, domain: str, what: str, inputs: list[Value | None],
-                 outputs: list[Value | None]) -> tuple[schemas.Schema, Any]:
-        opset = frame.opsets.get(domain)
-        if opset is None:
-            opset = schemas.newest_opset(domain)
-            if opset is None and domain.startswith("com.microsoft"):
-                opset = 1
-        if opset is None:
-            # a user's own operator may be used without an import, as onnxruntime's own may
-            if find(domain, proto.op_type, 1 << 30) is None:
-                raise check.invalid(
-                    proto,
-                    inputs,
-                    outputs,
-                    f"No opset import for domain '{domain}'",
-                    node=what,
-                    cure=f"add an opset_import for {domain!r} and register the operator",
-                )
-            opset = 1 << 30
-        key = domain, proto.op_type, opset
-        known = self._resolved.get(key)
-        if known is not None:
-            return known
-        if not proto.op_type:
-            raise check.invalid(
-                proto, inputs, outputs, "Field 'op_type' of 'node' is required to be non-empty."
-            )
-        found = schemas.lookup(domain, proto.op_type, opset)
-        if isinstance(found, schemas.Schema) and found.native is None and domain in schemas.ONNX_DOMAINS:
-            found = self._standard(domain, proto.op_type, opset, found)
-        if not isinstance(found, schemas.Schema):
-            if domain not in schemas.ONNX_DOMAINS and not domain.startswith("com.microsoft"):
-                raise Fail(
-                    f"Fatal error: {domain}:{proto.op_type}(-1) is not a registered function/op",
-                    node=what,
-                    cure=f'register it with orthrus.op("{domain}::{proto.op_type}") before the session is '
-                    'made',
-                )
-            raise check.invalid(proto, inputs, outputs, found.reason, node=what)
-        if found.native is not None and found.native.deprecated:
-            raise check.invalid(
-                proto,
-                inputs,
-                outputs,
-                f"Op registered for {proto.op_type} is deprecated in domain_version of {opset}",
-                node=what,
-            )
-        op = find(domain, proto.op_type, found.version)
-        self._resolved[key] = found, op
-        return found, op
-
-    @staticmethod
-    def _standard(domain: str, op_type: str, opset: int, own: schemas.Schema) -> schemas.Schema | No:
-        """An operator of ONNX's domains that `opset` does not have: none, unless onnx has it under no opset
-        at all and the definition here is the only one. onnxruntime writes LayerNormalization into models of
-        any opset."""
-        newest = schemas.lookup(domain, op_type, schemas.newest_opset(domain) or 1)
-        if not isinstance(newest, schemas.Schema) or newest.native is None:
-            return own
-        if op_type == "LayerNormalization" and opset > 0:
-            return newest
-        return No(f"No Op registered for {op_type} with domain_version of {opset}")
-
     def _constant(
         self, frame: Frame, proto: Any, what: str, attrs: dict[str, Any], outputs: list[Value | None]
     ) -> None:
@@ -408,8 +343,7 @@ class Builder:
         if isinstance(stated, TensorType) and stated.elem not in (None, value.elem):
             raise Fail(
                 f"Type Error: Type ({stated}) of output arg ({value.name}) of node ({proto.name}) does "
-                "not match "
-                f"expected type ({value.type}).",
+                f"not match expected type ({value.type}).",
                 node=what,
             )
         frame.scope.graph.add_initializer(value)
@@ -435,62 +369,7 @@ class Builder:
                 raise check.invalid(
                     proto, inputs, outputs, f"Required attribute '{name}' is missing.", node=what
                 )
-        return self.expansion(frame, proto, function, opsets, given, inputs, outputs, what, None)
-
-    def expansion(
-        self,
-        frame: Frame,
-        proto: Any,
-        function: Any,
-        opsets: dict[str, int],
-        given: dict[str, Bound],
-        inputs: list[Value | None],
-        outputs: list[Value | None],
-        what: str,
-        parent: Scope | None,
-    ) -> Frame:
-        """The frame that writes out `function` with `inputs` and makes `outputs`. Raises InvalidGraph if
-        they are more than the function has."""
-        if len(inputs) > len(function.input) or len(outputs) > len(function.output):
-            raise InvalidGraph(
-                "This is an invalid model. In Node, "
-                f"{check.described(proto.name, proto.op_type, proto.domain, inputs, outputs)}"
-                f", Error Node({proto.name}) has {len(inputs)} inputs and {len(outputs)} outputs, its "
-                "function has "
-                f"{len(function.input)} and {len(function.output)}.",
-                node=what,
-            )
-        graph = frame.scope.graph
-        scope = Scope(graph, parent)
-        for i, name in enumerate(function.input):
-            scope.values[name] = inputs[i] if i < len(inputs) else None
-        made = {name for node in function.node for name in node.output if name}
-        after: list[tuple[str, Value]] = []
-        results: dict[str, Value] = {}
-        for name, target in zip(function.output, outputs, strict=False):
-            if target is None:
-                continue
-            if name in made and name not in results:
-                results[name] = target
-            else:
-                after.append((name, target))
-        for node in function.node:
-            for name in node.output:
-                if not name:
-                    continue
-                if name in scope.values:
-                    raise Fail(f"This is an invalid model. Error: Duplicate definition of name ({name}).",
-                               node=f"function {function.domain}::{function.name}")
-                value = results.get(name)
-                if value is None:
-                    value = Value(graph.fresh(f"{what}/{name}"))
-                    self.pending.add(value)
-                scope.values[name] = value
-        callee = Frame(iter(enumerate(function.node)), scope, opsets, given, f"{what}/", after)
-        for attribute in function.attribute_proto:
-            if attribute.name not in given:
-                given[attribute.name] = Bound(attribute, Frame(iter(()), scope, opsets))
-        return callee
+        return expansion(self.pending, frame, proto, function, opsets, given, inputs, outputs, what, None)
 
     def _copy(self, frame: Frame, name: str, target: Value) -> None:
         source = self._find(frame.scope, name)
@@ -507,23 +386,3 @@ class Builder:
         target.node = node
         self.pending.discard(target)
         frame.scope.graph.nodes.append(node)
-
-
-def _fits_declaration(name: str, declared: Type | None, array: Any) -> None:
-    """Raise Fail where an initializer contradicts the type its name is declared with."""
-    if not isinstance(declared, TensorType) or not isinstance(array, np.ndarray):
-        return
-    found = type_of(array)
-    assert isinstance(found, TensorType)
-    if declared.elem not in (None, found.elem):
-        raise Fail(
-            f"Type Error: Data in initializer '{name}' has element type {found} but usage of initializer "
-            "in graph "
-            f"expects {declared}"
-        )
-    if declared.shape is not None and (len(declared.shape) != array.ndim or any(
-            isinstance(d, int) and d != n for d, n in zip(declared.shape, array.shape, strict=True))):
-        def spelled(shape: Any) -> str:
-            return "{" + ",".join(str(d) for d in shape) + "}"
-        raise Fail(f"Type Error: Shape of initializer {name} does not match. {spelled(declared.shape)} != "
-                   f"{spelled(array.shape)}")

@@ -10,8 +10,10 @@ import functools
 from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+
 from ..errors import Fail, InvalidGraph
-from ..ir import ElementType, Graph, Node, TensorType, Type, Value, shape_text
+from ..ir import ElementType, Graph, Node, TensorType, Type, Value, shape_text, type_of
 from ..ops import infer
 from ..ops.schema import Schema, lookup
 
@@ -172,8 +174,7 @@ def _check_declared(graph: Graph, value: Value, kind: Type, strict: bool) -> Non
     if node is not None and _known(found) and _known(kind) and str(found) != str(kind):
         raise Fail(
             f"Type Error: Type ({kind}) of output arg ({value.name}) of node ({node.name}) does not match "
-            "expected "
-            f"type ({found}).",
+            f"expected type ({found}).",
             node=node.label,
             found=f"declared {kind}",
             expected=found,
@@ -220,8 +221,7 @@ def _check_node(node: Node) -> None:
     _, variable, first, second = verdict
     raise Fail(
         f"Type Error: Type parameter ({variable}) of Optype ({node.op_type}) bound to different types "
-        f"({first} and "
-        f"{second} in node ({node.name}).",
+        f"({first} and {second} in node ({node.name}).",
         node=node.label,
         found=f"{first} and {second}",
         expected=f"one type for {variable}",
@@ -258,3 +258,21 @@ def _verdict(schema: Schema, inputs: tuple[str | None, ...], outputs: tuple[str 
                 return "bound", formal.variable, before, text
     return None
 
+
+def initializer(name: str, declared: Type | None, array: Any) -> None:
+    """Raise Fail where an initializer contradicts the type its name is declared with."""
+    if not isinstance(declared, TensorType) or not isinstance(array, np.ndarray):
+        return
+    found = type_of(array)
+    assert isinstance(found, TensorType)
+    if declared.elem not in (None, found.elem):
+        raise Fail(
+            f"Type Error: Data in initializer '{name}' has element type {found} but usage of initializer "
+            f"in graph expects {declared}"
+        )
+    if declared.shape is not None and (len(declared.shape) != array.ndim or any(
+            isinstance(d, int) and d != n for d, n in zip(declared.shape, array.shape, strict=True))):
+        def spelled(shape: Any) -> str:
+            return "{" + ",".join(str(d) for d in shape) + "}"
+        raise Fail(f"Type Error: Shape of initializer {name} does not match. {spelled(declared.shape)} != "
+                   f"{spelled(array.shape)}")

@@ -15,7 +15,7 @@ from ..ir import Graph, Node
 from ..ops import infer
 from ..ops.schema import Schema, lookup
 from .build import Builder
-from .scope import Bound, Frame, Scope
+from .scope import Bound, Frame, Scope, expansion
 from .write import node_proto
 
 
@@ -84,7 +84,9 @@ def _write_out(graph: Graph, node: Node, builder: Builder, depth: int) -> None:
             value.node = None
             builder.pending.add(value)
     outer = captured if captured.values else None
-    frame = builder.expansion(caller, proto, function, opsets, given, inputs, outputs, node.label, outer)
+    frame = expansion(
+        builder.pending, caller, proto, function, opsets, given, inputs, outputs, node.label, outer
+    )
     builder.emit(frame, depth)
 
 

@@ -1,4 +1,5 @@
-"""Where names stand while a graph is built: scopes of values, and frames of nodes still to be made."""
+"""Where names stand while a graph is built: scopes of values, frames of nodes still to be made, and the frame
+that a function call opens."""
 
 from __future__ import annotations
 
@@ -6,7 +7,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..errors import Fail, InvalidGraph
 from ..ir import Graph, Value
+from . import check
 
 
 @dataclass(eq=False)
@@ -41,3 +44,61 @@ class Bound:
 
     proto: Any
     frame: Frame
+
+
+def expansion(
+    pending: set[Value],
+    frame: Frame,
+    proto: Any,
+    function: Any,
+    opsets: dict[str, int],
+    given: dict[str, Bound],
+    inputs: list[Value | None],
+    outputs: list[Value | None],
+    what: str,
+    parent: Scope | None,
+) -> Frame:
+    """The frame that writes out `function` with `inputs` and makes `outputs`.
+
+    The values made inside get fresh names and are `pending` until their nodes are made. Raises InvalidGraph
+    if the call has more inputs or outputs than the function, Fail if the function makes a name twice.
+    """
+    if len(inputs) > len(function.input) or len(outputs) > len(function.output):
+        raise InvalidGraph(
+            "This is an invalid model. In Node, "
+            f"{check.described(proto.name, proto.op_type, proto.domain, inputs, outputs)}, Error "
+            f"Node({proto.name}) has {len(inputs)} inputs and {len(outputs)} outputs, its function has "
+            f"{len(function.input)} and {len(function.output)}.",
+            node=what,
+        )
+    graph = frame.scope.graph
+    scope = Scope(graph, parent)
+    for i, name in enumerate(function.input):
+        scope.values[name] = inputs[i] if i < len(inputs) else None
+    made = {name for node in function.node for name in node.output if name}
+    after: list[tuple[str, Value]] = []
+    results: dict[str, Value] = {}
+    for name, target in zip(function.output, outputs, strict=False):
+        if target is None:
+            continue
+        if name in made and name not in results:
+            results[name] = target
+        else:
+            after.append((name, target))
+    for node in function.node:
+        for name in node.output:
+            if not name:
+                continue
+            if name in scope.values:
+                raise Fail(f"This is an invalid model. Error: Duplicate definition of name ({name}).",
+                           node=f"function {function.domain}::{function.name}")
+            value = results.get(name)
+            if value is None:
+                value = Value(graph.fresh(f"{what}/{name}"))
+                pending.add(value)
+            scope.values[name] = value
+    callee = Frame(iter(enumerate(function.node)), scope, opsets, given, f"{what}/", after)
+    for attribute in function.attribute_proto:
+        if attribute.name not in given:
+            given[attribute.name] = Bound(attribute, Frame(iter(()), scope, opsets))
+    return callee

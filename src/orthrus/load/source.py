@@ -99,7 +99,7 @@ def _no_file(path: str, found: str) -> InvalidProtobuf:
 
 def _parse(data: _Bytes | _File, source: Source, limits: Limits) -> Source:
     import onnx
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     if data.size > limits.max_model_bytes:
         raise Fail("the model is larger than the limit", found=f"{data.size} bytes",
@@ -168,7 +168,7 @@ class _File:
         index = start - self.begin
         if index >= 0 and end - self.begin <= len(self.window):
             return memoryview(self.window)[index:end - self.begin]
-        return memoryview(self._read(start, np.empty(end - start, np.uint8)))
+        return self._read(start, np.empty(end - start, np.uint8)).data
 
     def aligned(self, start: int, end: int) -> Any:
         """The bytes from `start` to `end` in memory of their own, aligned."""
@@ -179,7 +179,7 @@ class _File:
             file.seek(start)
             done = 0
             while done < len(out):
-                count = file.readinto(memoryview(out)[done:])
+                count = file.readinto(out.data[done:])
                 if not count:
                     raise _Malformed
                 done += count

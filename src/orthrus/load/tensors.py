@@ -262,5 +262,5 @@ def pack(array: np.ndarray, element: ElementType) -> bytes:
         codes = array.astype(np.int8).view(np.uint8).ravel() & ((1 << bits) - 1)
     else:
         codes = np.ascontiguousarray(array).view(np.uint8).ravel() & ((1 << bits) - 1)
-    spread = np.unpackbits(codes[:, None], axis=1, bitorder="little", count=bits)
+    spread = np.unpackbits(codes.astype(np.uint8)[:, None], axis=1, bitorder="little", count=bits)
     return np.packbits(spread.ravel(), bitorder="little").tobytes()

@@ -1,4 +1,4 @@
-"""What a model asks for, before its graph is looked at: IR version, opsets, and what it says of itself."""
+"""What a model asks for: IR version and opsets, what it says of itself, and which schema each node means."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import functools
 from typing import Any
 
 from ..errors import Fail
-from ..ir import ModelInfo
+from ..ir import ModelInfo, No, Value
+from ..ops import find
 from ..ops import schema as schemas
-from . import inline
+from . import check, inline
 
 _NEWEST_IR = 14
 
@@ -65,17 +66,93 @@ def check_opsets(opsets: dict[str, int], released_only: bool) -> None:
         newest = _released(domain) if released_only else schemas.newest_opset(domain)
         if newest is not None and version > newest and domain in schemas.ONNX_DOMAINS:
             raise Fail(
-                "ONNX Runtime only *guarantees* support for models stamped with official released onnx opset "
-                f"versions. Opset {version} is under development and support for this is limited. The "
-                "operator "
-                "schemas and or other functionality may change before next ONNX release and in this case "
-                "ONNX "
-                "Runtime will not guarantee backward compatibility. Current official support for domain "
-                f"{domain or 'ai.onnx'} is till opset {newest}.",
+                "ONNX Runtime only *guarantees* support for models stamped with official released onnx "
+                f"opset versions. Opset {version} is under development and support for this is limited. "
+                "The operator schemas and or other functionality may change before next ONNX release and "
+                "in this case ONNX Runtime will not guarantee backward compatibility. Current official "
+                f"support for domain {domain or 'ai.onnx'} is till opset {newest}.",
                 found=f"opset {version}",
                 expected=f"at most {newest}",
                 cure="convert the model to an older opset, or update orthrus and onnx",
             )
+
+
+class Resolver:
+    """Finds the schema version of every node of one model; equal questions are answered once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str, int], tuple[schemas.Schema, Any]] = {}
+
+    def resolve(
+        self,
+        opsets: dict[str, int],
+        proto: Any,
+        domain: str,
+        what: str,
+        inputs: list[Value | None],
+        outputs: list[Value | None],
+    ) -> tuple[schemas.Schema, Any]:
+        """The schema `proto` means under `opsets` and the definition that serves it, None where there is
+        none. Raises InvalidGraph or Fail where no schema is known."""
+        opset = opsets.get(domain)
+        if opset is None:
+            opset = schemas.newest_opset(domain)
+            if opset is None and domain.startswith("com.microsoft"):
+                opset = 1
+        if opset is None:
+            # a user's own operator may be used without an import, as onnxruntime's own may
+            if find(domain, proto.op_type, 1 << 30) is None:
+                raise check.invalid(
+                    proto,
+                    inputs,
+                    outputs,
+                    f"No opset import for domain '{domain}'",
+                    node=what,
+                    cure=f"add an opset_import for {domain!r} and register the operator",
+                )
+            opset = 1 << 30
+        key = domain, proto.op_type, opset
+        known = self._known.get(key)
+        if known is not None:
+            return known
+        if not proto.op_type:
+            raise check.invalid(
+                proto, inputs, outputs, "Field 'op_type' of 'node' is required to be non-empty."
+            )
+        found = schemas.lookup(domain, proto.op_type, opset)
+        if isinstance(found, schemas.Schema) and found.native is None and domain in schemas.ONNX_DOMAINS:
+            found = _standard(domain, proto.op_type, opset, found)
+        if not isinstance(found, schemas.Schema):
+            if domain not in schemas.ONNX_DOMAINS and not domain.startswith("com.microsoft"):
+                raise Fail(
+                    f"Fatal error: {domain}:{proto.op_type}(-1) is not a registered function/op",
+                    node=what,
+                    cure=f"register it with orthrus.op('{domain}::{proto.op_type}') before making a session",
+                )
+            raise check.invalid(proto, inputs, outputs, found.reason, node=what)
+        if found.native is not None and found.native.deprecated:
+            raise check.invalid(
+                proto,
+                inputs,
+                outputs,
+                f"Op registered for {proto.op_type} is deprecated in domain_version of {opset}",
+                node=what,
+            )
+        op = find(domain, proto.op_type, found.version)
+        self._known[key] = found, op
+        return found, op
+
+
+def _standard(domain: str, op_type: str, opset: int, own: schemas.Schema) -> schemas.Schema | No:
+    """An operator of ONNX's domains that `opset` does not have: none, unless onnx has it under no opset
+    at all and the definition here is the only one. onnxruntime writes LayerNormalization into models of
+    any opset."""
+    newest = schemas.lookup(domain, op_type, schemas.newest_opset(domain) or 1)
+    if not isinstance(newest, schemas.Schema) or newest.native is None:
+        return own
+    if op_type == "LayerNormalization" and opset > 0:
+        return newest
+    return No(f"No Op registered for {op_type} with domain_version of {opset}")
 
 
 @functools.cache

@@ -25,7 +25,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from ..ir import HALF, ElementType, TensorType, Type, Value
-from ..limits import bounded
+from ..limits import HARMLESS, bounded
 from . import functions
 
 FLOATS = ("float", "double", "float16", "bfloat16")
@@ -181,8 +181,11 @@ class Op:
 def _bounded(call: Callable[..., Any]) -> Callable[..., Any]:
     """What broadcasting makes of the inputs is within limits before it is computed."""
     def run(*arrays: Any) -> Any:
-        first = arrays[0].shape
-        if any(a is not None and a.size > 1 and a.shape != first for a in arrays):
+        most = 1
+        for a in arrays:
+            if a is not None:
+                most *= a.size
+        if most > HARMLESS:
             bounded(np.broadcast_shapes(*(a.shape for a in arrays if a is not None)), arrays[0].dtype)
         return call(*arrays)
     return run

@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterable, Sequence
 from .. import knobs
 from ..ir import Graph, verify
 from ..limits import Limits, current, using
+from ..ops.infer import merged
 from ..ops.schema import newest_opset
 from . import cleanup, folding
-from .dimensions import Dimensions, forget
+from .dimensions import Dimensions
 from .pattern import Rule
 from .rewrite import Entry, Work, bodies_below
 from .rules import (
@@ -95,6 +96,7 @@ def optimize(
     for it in chosen:
         entries.setdefault(it.name, Entry(it.name, it.level))
     run = _Run(graph, limits or current(), entries, record)
+    declared = [v.type for v in graph.outputs]
     overridable = [(v, v.const) for v in graph.inputs if v.const is not None]
     for value, _ in overridable:
         value.const = None
@@ -103,7 +105,9 @@ def optimize(
             for stage in sorted({p.level for p in chosen}):
                 run.settle([p for p in chosen if p.level <= stage])
     finally:
-        forget(run.graphs)
+        run.dimensions.forget(run.graphs)
+        for value, kind in zip(graph.outputs, declared, strict=True):
+            value.type = merged(kind, value.type)
         for value, array in overridable:
             value.const = array
     if knobs.DEBUG >= 3:
@@ -124,7 +128,7 @@ class _Run:
         self.version = 0
         self.clean: dict[tuple[int, str], int] = {}
         self.dumped = 0
-        self.dimensions = Dimensions({**graph.info.opsets, "": newest_opset("") or 1})
+        self.dimensions = Dimensions({**graph.info.opsets, "": newest_opset("") or 1}, self.graphs)
 
     def settle(self, passes: Sequence[Pass]) -> None:
         """Run `passes` in order, again and again, until none changes the graph."""

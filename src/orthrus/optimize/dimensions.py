@@ -23,7 +23,8 @@ _SAME_SHAPE = frozenset({
     "Relu", "LeakyRelu", "Sigmoid", "Tanh", "Abs", "Neg", "Exp", "Log", "Sqrt", "Erf", "Elu", "Selu", "Celu",
     "Softplus", "Softsign", "HardSigmoid", "HardSwish", "Swish", "Gelu", "Mish", "Not", "Floor", "Ceil",
     "Round", "Sign", "Reciprocal", "ThresholdedRelu", "Sin", "Cos", "IsNaN", "IsInf", "Clip",
-    "QuantizeLinear", "DequantizeLinear", "CumSum", "Trilu", "CastLike", "RotaryEmbedding",
+    "QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear", "CumSum", "Trilu", "CastLike",
+    "RotaryEmbedding",
     "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
 _BROADCAST = frozenset({
     "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal", "Greater",
@@ -37,8 +38,9 @@ Dims = tuple[Any, ...]
 class Dimensions:
     """The names given so far, over all graphs of one model."""
 
-    def __init__(self, opsets: dict[str, int]) -> None:
+    def __init__(self, opsets: dict[str, int], graphs: Sequence[Graph]) -> None:
         self.opsets = opsets
+        self.known = {d for graph in graphs for value in graph.inputs for d in value.shape or ()}
         self.names: dict[Any, str] = {}
         self.flags: dict[Value, Dims] = {}
         self.count = 0
@@ -50,13 +52,45 @@ class Dimensions:
             self.names[key] = f"{_PREFIX}{self.count}"
         return self.names[key]
 
+    def invented(self, dim: Any) -> bool:
+        """Whether no input has a dimension of this name: it is one of ours, or a tool's name for an unknown
+        one."""
+        return isinstance(dim, str) and dim not in self.known
+
+    def forget(self, graphs: Sequence[Graph]) -> None:
+        """Take invented names out of every type and content."""
+        for graph in graphs:
+            for value in graph.inputs:
+                self._forget(value)
+            for node in graph.nodes:
+                for made in node.outputs:
+                    if made is not None:
+                        self._forget(made)
+
+    def _forget(self, value: Value) -> None:
+        self._forget_shape(value)
+        if value.content is not None and any(map(self.invented, value.content)):
+            left = tuple(None if self.invented(d) else d for d in value.content)
+            value.content = left if any(d is not None for d in left) else None
+
+    def _forget_shape(self, value: Value) -> None:
+        kind = value.type
+        if isinstance(kind, TensorType) and kind.shape is not None and any(map(self.invented, kind.shape)):
+            value.type = TensorType(kind.elem, tuple(None if self.invented(d) else d for d in kind.shape))
+
+    def _complete(self, value: Value) -> bool:
+        if not isinstance(value.type, TensorType):
+            return value.type is not None
+        shape = value.shape
+        return shape is not None and None not in shape and not any(map(self.invented, shape))
+
     def refine(self, graph: Graph) -> None:
         """Type what is not typed yet, in order, and name every dimension left unknown; call it again when
         more is known."""
         for value in graph.inputs:
             self._fill(value)
         for node in graph.nodes:
-            if any(v is not None and not _complete(v) for v in node.outputs):
+            if any(v is not None and not self._complete(v) for v in node.outputs):
                 self._type(node)
             elif node.op_type in _CONTENTS and not node.domain and len(node.outputs) == 1:
                 self._follow(node)
@@ -66,7 +100,7 @@ class Dimensions:
         shape = None
         for value in node.outputs:
             if value is not None:
-                _forget_shape(value)
+                self._forget_shape(value)
         try:
             if rule is not None:
                 shape = rule(self, node)
@@ -103,7 +137,7 @@ class Dimensions:
         """What is known of a small integer tensor's elements."""
         value = node.outputs[0] if node.outputs else None
         if value is None or node.domain or (value.content is not None and None not in value.content
-                                            and not any(map(_given, value.content))):
+                                            and not any(map(self.invented, value.content))):
             return
         found = infer.content(node, node.inputs)
         if (found is None or None in found) and (rule := _CONTENTS.get(node.op_type)) is not None:
@@ -177,40 +211,6 @@ class Dimensions:
         if fixed or not kinds:
             return fixed[0] if fixed else 1
         return kinds.pop() if len(kinds) == 1 else self.name("wider", *sorted(kinds))
-
-
-def _complete(value: Value) -> bool:
-    if not isinstance(value.type, TensorType):
-        return value.type is not None
-    return value.shape is not None and None not in value.shape and not any(map(_given, value.shape))
-
-
-def forget(graphs: Sequence[Graph]) -> None:
-    """Take the names given here out of every type and content."""
-    for graph in graphs:
-        for value in graph.inputs:
-            _forget(value)
-        for node in graph.nodes:
-            for made in node.outputs:
-                if made is not None:
-                    _forget(made)
-
-
-def _forget_shape(value: Value) -> None:
-    kind = value.type
-    if isinstance(kind, TensorType) and kind.shape is not None and any(map(_given, kind.shape)):
-        value.type = TensorType(kind.elem, tuple(None if _given(d) else d for d in kind.shape))
-
-
-def _forget(value: Value) -> None:
-    _forget_shape(value)
-    if value.content is not None and any(map(_given, value.content)):
-        left = tuple(None if _given(d) else d for d in value.content)
-        value.content = left if any(d is not None for d in left) else None
-
-
-def _given(dim: Any) -> bool:
-    return isinstance(dim, str) and dim.startswith(_PREFIX)
 
 
 def _shape(value: Value | None) -> Dims:

@@ -20,6 +20,9 @@ from ..ops import infer
 from .pattern import attribute
 from .rewrite import Work
 
+_FAILURES: tuple[type[Exception], ...] = (
+    *ERRORS, ArithmeticError, ValueError, TypeError, IndexError, KeyError, AttributeError, MemoryError,
+    NotImplementedError)
 _SECONDS = 5.0
 _HEAVY = frozenset({
     "MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "LSTM", "GRU", "RNN", "Attention", "Det",
@@ -95,17 +98,7 @@ def _results(work: Work, node: Node) -> list[np.ndarray] | None:
         with np.errstate(all="ignore"):
             run = node.op.bind(node.attrs, len(node.outputs))
             result = run(*(v.const if v is not None else None for v in node.inputs))
-    except (
-        *ERRORS,
-        ArithmeticError,
-        ValueError,
-        TypeError,
-        IndexError,
-        KeyError,
-        AttributeError,
-        MemoryError,
-        NotImplementedError,
-    ) as error:
+    except _FAILURES as error:
         work.decline("fold_constants", node, f"{type(error).__name__}: {str(error)[:200]}")
         return None
     given = result if isinstance(result, tuple) else (result,)

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir import TensorType, Type, Value
 from ..ops.infer import InferenceError, content, infer_node
-from .program import Code, Program, Step
+from .program import Code, Program, Step, code
 
 SMALLEST = 1 << 14
 """Bytes below which numpy's own cache of small blocks is faster than a place in the arena."""
@@ -121,17 +121,16 @@ def plan_arena(program: Program, steps: Sequence[Step], outputs: Sequence[int],
 
 
 def _arena(program: Program, steps: Sequence[Step], places: dict[int, Place], top: int) -> Arena:
-    template, planned, code = program.template.copy(), list[Place](), list[Any]()
-    for step in steps:
-        reads = step.reads
+    template, planned, entries = program.template.copy(), list[Place](), list[Any]()
+    for run, reads, write, frees, step in code(steps):
         place = places.get(step.writes[0]) if len(step.writes) == 1 else None
         if place is not None:
             planned.append(Place(place.step, len(template), place.offset, place.shape, place.dtype,
                                  place.end))
             reads = (*reads, len(template))
             template.append(None)
-        code.append((step.run, reads, step.writes, step.frees, bool(step.control), step))
-    return Arena(top, planned, code, template)
+        entries.append((run, reads, write, frees, step))
+    return Arena(top, planned, entries, template)
 
 
 def _ends(steps: Sequence[Step], outputs: Sequence[int]) -> dict[int, int]:

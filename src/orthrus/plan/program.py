@@ -35,12 +35,16 @@ class Step:
         return self.part.nodes[0]
 
 
-Code = list[tuple[Callable[..., Any], tuple[int, ...], tuple[int, ...], tuple[int, ...], bool, Step]]
+Code = list[tuple[Callable[..., Any], tuple[int, ...], int, tuple[int, ...], Step]]
+
+ABSENT, TRASH = 0, 1
+"""Two slots of every program: what an absent input reads, and where goes what nobody reads."""
 
 
 def code(steps: Sequence[Step]) -> Code:
-    """`steps` as the executors' tuples (run, reads, writes, frees, control, step)."""
-    return [(s.run, s.reads, s.writes, s.frees, bool(s.control), s) for s in steps]
+    """`steps` as the executors' tuples (run, reads, write, frees, step); `write` is 0 where a step has bodies, or not one
+    output."""
+    return [(s.run, s.reads, s.writes[0] if len(s.writes) == 1 and not s.control else 0, s.frees, s) for s in steps]
 
 
 class Program:
@@ -65,7 +69,7 @@ class Program:
     def fixed(self) -> set[int]:
         """Slots no step may free: the absent value, the constants and what comes in."""
         constants = (i for value, i in self.slots.items() if value.const is not None)
-        return {0, *constants, *self.inputs, *self.captures}
+        return {ABSENT, TRASH, *constants, *self.inputs, *self.captures}
 
     def finish(self, steps: Sequence[Step]) -> None:
         """Set the steps, each slot freed after its last reader."""
@@ -119,11 +123,11 @@ class _Slots:
 
     def __init__(self) -> None:
         self.of: dict[Value, int] = {}
-        self.template: list[Any] = [None]
+        self.template: list[Any] = [None, None]
 
     def __call__(self, value: Value | None) -> int:
         if value is None:
-            return 0
+            return ABSENT
         if value not in self.of:
             self.of[value] = len(self.template)
             self.template.append(value.const)
@@ -173,13 +177,13 @@ def _compiled(provider: ExecutionProvider, part: Part) -> list[Kernel]:
 def _step(part: Part, made: Kernel, reads: Sequence[Value | None], writes: Sequence[Value | None],
           slot: _Slots) -> Step:
     sources = tuple(slot(v) for v in reads)
-    while sources and sources[-1] == 0:
+    while sources and sources[-1] == ABSENT:
         sources = sources[:-1]
     return Step(made.run, sources, _targets(writes, slot), (), part, made)
 
 
 def _targets(writes: Sequence[Value | None], slot: _Slots) -> tuple[int, ...]:
-    return tuple(-1 if v is None or v.dead else slot(v) for v in writes)
+    return tuple(TRASH if v is None or v.dead else slot(v) for v in writes)
 
 
 def _control_step(part: Part, node: Node, placement: Placement, providers: Sequence[ExecutionProvider],
@@ -229,7 +233,7 @@ def freed(steps: Sequence[Step], kept: set[int]) -> list[Step]:
     """`steps` with each slot freed after its last reader, but those in `kept`."""
     out, seen = list[Step](), set(kept)
     for step in reversed(steps):
-        touched = {*step.reads, *step.writes} - {-1}
+        touched = {*step.reads, *step.writes}
         frees = tuple(sorted(touched - seen))
         seen |= touched
         out.append(Step(step.run, step.reads, step.writes, frees, step.part, step.kernel, step.control))

@@ -101,7 +101,9 @@ class Engine:
         config = self.config
         graph = self._timed("load", lambda: loading.load(
             source, limits=config.limits, external_root=config.external_root,
-            initializers={**config.initializers, **config.external_initializers}))
+            initializers={**config.initializers, **config.external_initializers},
+            strict=config.entries.get("session.strict_shape_type_inference") == "1",
+            released_only=config.entries.get("session.allow_released_opsets_only") == "1"))
         if config.free_dims or config.free_denotations:
             _fix_dimensions(graph, config.free_dims)
         self.graph: Graph = graph

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from .. import errors
 from ..ir import shape_text, type_of
 from ..limits import Deadline, Limits, using
-from ..plan import Code, Step
+from ..plan import TRASH, Code, Step
 
 _ndarray = np.ndarray
 
@@ -40,43 +41,52 @@ class Context:
 
 def execute(code: Code, slots: list[Any], context: Context) -> None:
     """Run `code` in order. Raises the error of the step that failed, with the step's node in it."""
-    check = None if context.deadline is None else context.deadline.check
-    for run, reads, writes, frees, control, step in code:
-        if check is not None:
-            check()
-        try:
-            y = run(context, *[slots[i] for i in reads]) if control else run(*[slots[i] for i in reads])
-            if len(writes) == 1:
+    deadline, room, step = context.deadline, context.room, None
+    end, cancelled = (float("inf"), None) if deadline is None else (deadline.end, deadline.cancelled)
+    try:
+        for run, reads, write, frees, step in code:
+            if monotonic() > end or (cancelled is not None and cancelled.terminate):
+                deadline.check()  # type: ignore[union-attr]
+            if write > 0:
+                y = run(*[slots[i] for i in reads])
                 if type(y) is not _ndarray:
                     y = _single(y)
-                slots[writes[0]] = y
+                slots[write] = y
                 if type(y) is _ndarray and y.base is None:
-                    context.room -= y.nbytes
+                    room -= y.nbytes
             else:
-                _spread(y, writes, slots, context)
-        except Exception as error:
-            raise failure(step, error, [slots[i] for i in reads]) from error
-        if context.room < 0:
-            raise _over(step, context)
-        for i in frees:
-            if type(dead := slots[i]) is _ndarray and dead.base is None:
-                context.room += dead.nbytes
-            slots[i] = None
-    slots[0] = None
+                context.room = room
+                room -= _spread(_called(step, run, reads, slots, context), step.writes, slots)
+            if room < 0:
+                raise _over(step, context)
+            for i in frees:
+                if type(dead := slots[i]) is _ndarray and dead.base is None:
+                    room += dead.nbytes
+                slots[i] = None
+    except Exception as error:
+        if step is None:
+            raise
+        raise failure(step, error, [slots[i] for i in step.reads]) from error
+    finally:
+        context.room = room
+
+
+def _called(step: Step, run: Callable[..., Any], reads: tuple[int, ...], slots: list[Any], context: Context) -> Any:
+    values = [slots[i] for i in reads]
+    return run(context, *values) if step.control else run(*values)
 
 
 def execute_traced(code: Code, slots: list[Any], context: Context) -> None:
     """As `execute`, with a record per step: (step, start ns, end ns, input types, output types)."""
     record = context.record
     assert record is not None
-    for entry in code:
-        reads, writes, step = entry[1], entry[2], entry[5]
-        given = [_described(slots[i]) for i in reads if i]
+    for run, reads, write, frees, step in code:
+        given = [_described(slots[i]) for i in step.reads if i]
         start = time.perf_counter_ns()
-        execute([(*entry[:3], (), *entry[4:])], slots, context)
+        execute([(run, reads, write, (), step)], slots, context)
         record.append((step, start, time.perf_counter_ns(), given,
-                       [_described(slots[i]) for i in writes if i > 0]))
-        for i in entry[3]:
+                       [_described(slots[i]) for i in step.writes if i > TRASH]))
+        for i in frees:
             slots[i] = None
 
 
@@ -94,19 +104,18 @@ def _single(value: Any) -> Any:
     return np.asarray(value) if isinstance(value, np.generic | int | float | bool) else value
 
 
-def _spread(values: Any, writes: tuple[int, ...], slots: list[Any], context: Context) -> None:
-    if len(writes) == 0:
-        return
+def _spread(values: Any, writes: tuple[int, ...], slots: list[Any]) -> int:
+    """Put a step's outputs into their slots; returns the bytes they hold."""
     if type(values) is not tuple:
-        values = tuple(values) if isinstance(values, list) else (values,)
+        values = tuple(values) if isinstance(values, list) and len(writes) > 1 else (values,)
     if len(values) < len(writes):
         raise ValueError(f"the kernel gave {len(values)} outputs, the node has {len(writes)}")
+    held = 0
     for i, value in zip(writes, values, strict=False):
-        if i >= 0:
-            slots[i] = value = (
-                np.asarray(value) if isinstance(value, np.generic | int | float | bool) else value)
-            if type(value) is _ndarray and value.base is None:
-                context.room -= value.nbytes
+        slots[i] = value = np.asarray(value) if isinstance(value, np.generic | int | float | bool) else value
+        if type(value) is _ndarray and value.base is None and i > TRASH:
+            held += value.nbytes
+    return held
 
 
 def _over(step: Step, context: Context) -> Exception:
@@ -168,10 +177,10 @@ class ParallelExecutor:
         waits, readers = _dependencies(code)
         ready = [i for i, count in enumerate(waits) if not count]
         readers_left = [0] * len(slots)
-        for _, reads, *_ in code:
+        for _run, reads, *_ in code:
             for s in set(reads):
                 readers_left[s] += 1
-        freeable = {s for *_, frees, _control, _step in code for s in frees}
+        freeable = {s for _run, _reads, _write, frees, _step in code for s in frees}
         pool, running = self.pool(), dict[Future[None], int]()
         error: BaseException | None = None
         while ready or running:
@@ -201,11 +210,11 @@ class ParallelExecutor:
 
     def _step(self, entry: Any, slots: list[Any], context: Context) -> None:
         with using(self.limits), np.errstate(all="ignore"):
-            execute([(*entry[:3], (), *entry[4:])], slots, Context(context.deadline, context.limit))
+            execute([(*entry[:3], (), entry[4])], slots, Context(context.deadline, context.limit))
 
 
 def _dependencies(code: Code) -> tuple[list[int], list[list[int]]]:
-    maker = {s: i for i, entry in enumerate(code) for s in entry[2] if s > 0}
+    maker = {s: i for i, entry in enumerate(code) for s in entry[4].writes if s > TRASH}
     waits, readers = [0] * len(code), [list[int]() for _ in code]
     for i, entry in enumerate(code):
         for source in {maker[s] for s in entry[1] if s in maker}:

@@ -227,9 +227,9 @@ def _group_normalization(node: Node) -> Form | No:
     if not isinstance(channels, int) or not groups or channels % groups:
         return No("the channels are not known")
     given = [v.const if isinstance(v, Value) else None for v in (scale, bias)]
-    if any(not isinstance(g, np.ndarray) for g in given):
+    if not all(isinstance(g, np.ndarray) for g in given):
         return No("scale and bias are not constant")
-    return [x, *(np.repeat(g, channels // groups) for g in given)], dict(node.attrs)
+    return [x, *(np.repeat(np.asarray(g), channels // groups) for g in given)], dict(node.attrs)
 
 
 _REDUCTIONS = ("Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")

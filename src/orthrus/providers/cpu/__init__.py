@@ -12,7 +12,7 @@ from ... import seeds
 from ...errors import NotImplemented as NotImplementedFail
 from ...ir import HALF, No, Node
 from ...kernels import Kernel, OpKernelInfo, create_kernel
-from ...limits import bounded
+from ...limits import HARMLESS, bounded
 from ..base import ExecutionProvider, Option, Part, flag, schema_of
 
 
@@ -63,7 +63,7 @@ def reference(node: Node) -> Kernel:
 def _broadcasting(function: np.ufunc) -> Callable[..., Any]:
     """`function`, once a result larger than both operands is known to be within limits."""
     def run(a: np.ndarray, b: np.ndarray, *out: np.ndarray) -> Any:
-        if a.shape != b.shape and a.size > 1 and b.size > 1:
+        if a.size * b.size > HARMLESS and a.shape != b.shape:
             bounded(np.broadcast_shapes(a.shape, b.shape), a.dtype)
         return function(a, b, *out)
     return run
