@@ -402,8 +402,8 @@ def test_cancelled_loading() -> None:
 def test_libraries_that_cannot_be_loaded(tmp_path: Path) -> None:
     library = tmp_path / "x.so"
     library.write_bytes(b"")
-    missing = ("Failed to load library /nope.so with error: /nope.so: cannot open shared object file: No such "
-               "file or directory")
+    missing = ("Failed to load library /nope.so with error: /nope.so: cannot open shared object file: No "
+               "such file or directory")
     with pytest.raises(state.Fail, match=missing):
         ort.SessionOptions().register_custom_ops_library("/nope.so")
     with pytest.raises(state.Fail, match=r"@orthrus\.op"):

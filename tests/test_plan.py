@@ -133,3 +133,22 @@ def test_a_failing_step_names_its_node_in_both_executors() -> None:
     for parallel in (False, True):
         with pytest.raises(Exception, match=text):
             engine(proto, parallel=parallel).run(None, feeds)
+
+
+def test_free_dimensions_by_name_and_by_denotation() -> None:
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], [info("x", shape=["N", "C"])],
+                  [info("y", shape=["N", "C"])])
+    proto.graph.input[0].type.tensor_type.shape.dim[1].denotation = "DATA_CHANNEL"
+    e = engine(proto, free_dims={"N": 4}, free_denotations={"DATA_CHANNEL": 3})
+    assert e.inputs[0].shape == e.outputs[0].shape == (4, 3)
+
+
+def test_feeds_may_contradict_dimension_names() -> None:
+    """Two inputs say [N, 3]; fed with 1 and 5 rows they broadcast, as without names."""
+    nodes = [helper.make_node("Shape", ["a"], ["s"]), helper.make_node("Expand", ["b", "s"], ["e"]),
+             helper.make_node("Shape", ["e"], ["y"])]
+    proto = model(nodes, [info("a", shape=["N", 3]), info("b", shape=["N", 3])], [info("y", 7, [2])])
+    e = Engine(proto.SerializeToString(), Config())
+    for rows in ((5, 5), (5, 1), (1, 5)):
+        (y,) = e.run(None, {n: np.zeros((r, 3), np.float32) for n, r in zip("ab", rows, strict=True)})
+        assert y.tolist() == [5, 3]

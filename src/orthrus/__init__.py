@@ -6,7 +6,8 @@
 
 `__version__` is the level of the onnxruntime API, which programs compare; `orthrus_version` is the package's
 own. Beyond onnxruntime's names there are `op`, `ExecutionProvider`, `register_execution_provider` and
-`Limits`. """
+`Limits`.
+"""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 system.
 
 A generator belongs to one node of one session and goes on from run to run. Under the same seed, sessions made
-after it draw the same numbers. """
+after it draw the same numbers.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def generator(node_seed: float | None, index: int) -> np.random.Generator:
     `index`.
 
     `node_seed` is ONNX's float attribute; its bits are the seed, so that 1.0 and 1.5 differ. `index` tells
-    the nodes of a graph apart. """
+    the nodes of a graph apart.
+    """
     if node_seed is not None and not math.isnan(node_seed):
         return np.random.default_rng(int(np.float32(node_seed).view(np.uint32)))
     if _given is not None:

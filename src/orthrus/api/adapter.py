@@ -2,7 +2,8 @@
 
 The file is onnxruntime's, a flatbuffer with identifier TORT: a table (format, adapter and model version,
 parameters) whose parameters are tables (name, dims, ONNX element type, raw bytes). It is read with every
-offset checked. """
+offset checked.
+"""
 
 from __future__ import annotations
 

@@ -52,7 +52,8 @@ class Setting:
     """A typed attribute of an options object: it has a default, and refuses a value of another type.
 
     `kind` is the C++ side's name for the type in the error; `read` takes a value and raises TypeError. Values
-    live in the object's `_values` dict. """
+    live in the object's `_values` dict.
+    """
 
     def __init__(self, kind: str, read: Any, default: Any, doc: str) -> None:
         self.kind, self.read, self.default, self.__doc__ = kind, read, default, doc

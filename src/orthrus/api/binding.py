@@ -36,7 +36,8 @@ class SessionIOBinding:
         """Bind an input to an array, or to (device, element type, shape, address).
 
         Raises RuntimeError for an unknown name, for what is no array, and for memory of another device;
-        ValueError for an address that is none. """
+        ValueError for an address that is none.
+        """
         if name not in self._input_names():
             raise RuntimeError(f"Failed to find NodeArg with name: {name} in the def list")
         if len(where) == 1:
@@ -211,7 +212,8 @@ class IOBinding:
 
         `element_type` is a numpy type or the number of an ONNX type. Raises ValueError for an address that is
         none, RuntimeError for an unknown name, a shape with a negative dimension, or memory of another
-        device. """
+        device.
+        """
         device = OrtDevice.make(device_type, device_id)._get_c_device()
         self._iobinding.bind_input(name, device, element_type, shape, buffer_ptr)
 
@@ -227,7 +229,8 @@ class IOBinding:
         """Name an output to be had, or bind it to memory at an address.
 
         Raises ValueError for an address without element type and shape, or one that is none, and RuntimeError
-        for memory of another device. """
+        for memory of another device.
+        """
         device = OrtDevice.make(device_type, device_id)._get_c_device()
         if buffer_ptr is None:
             self._iobinding.bind_output(name, device)

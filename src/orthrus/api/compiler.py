@@ -1,7 +1,8 @@
 """`ModelCompiler`: a model in, the same model optimized and written as ONNX out.
 
 No provider here keeps compiled parts in a model, so what onnxruntime calls a compiled model is, as there
-without such a provider, the model itself at the asked optimization level. """
+without such a provider, the model itself at the asked optimization level.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,8 @@ class ModelCompiler:
                  input_model_path_or_bytes: str | os.PathLike[str] | bytes,
                  embed_compiled_data_into_model: bool = False,
                  external_initializers_file_path: str | os.PathLike[str] | None = None,
-                 external_initializers_size_threshold: int = 1024, flags: int = OrtCompileApiFlags.NONE,  # type: ignore[assignment]
+                 external_initializers_size_threshold: int = 1024,
+                 flags: int = OrtCompileApiFlags.NONE,  # type: ignore[assignment]
                  graph_optimization_level: GraphOptimizationLevel = GraphOptimizationLevel.ORT_DISABLE_ALL,
                  get_initializer_location_func: GetInitializerLocationFunc | None = None) -> None:
         """`external_initializers_file_path`: a file beside the output that takes tensors of at least
@@ -59,10 +61,9 @@ class ModelCompiler:
         self._source = self._path if self._path is not None else input_model_path_or_bytes
         if self._path is None and isinstance(self._source, bytes) and not self._source:
             raise ValueError("Input model bytes array is empty")
-        if get_initializer_location_func is not None:
-            if external_initializers_file_path is not None:
-                raise ValueError("Cannot initialize ModelCompiler with both "
-                                 "`external_initializers_file_path` and `get_initializer_location_func`")
+        if get_initializer_location_func is not None and external_initializers_file_path is not None:
+            raise ValueError("Cannot initialize ModelCompiler with both "
+                             "`external_initializers_file_path` and `get_initializer_location_func`")
         self._locate: GetInitializerLocationWrapperFunc | None = None
         if get_initializer_location_func is not None:
             self._locate = make_get_initializer_location_func_wrapper(get_initializer_location_func)
@@ -76,7 +77,8 @@ class ModelCompiler:
         """Write the model, by default beside the input as `<name>_ctx.onnx`.
 
         Raises Fail where the file exists and that is an error, where no node was compiled and that is one,
-        and what loading the model raises; ValueError for a model from bytes without a path. """
+        and what loading the model raises; ValueError for a model from bytes without a path.
+        """
         if output_model_path is None:
             if self._path is None:
                 raise ValueError("output_model_path is needed for a model that came as bytes")

@@ -1,7 +1,8 @@
 """SessionOptions in, the engine's Config out; and the table of configuration keys that act.
 
 A key of `KEYS` does what is said beside it. A key of `INERT` is onnxruntime's, is accepted, and has nothing
-to act on here. Any other key is accepted too, and reported in the log as unknown. """
+to act on here. Any other key is accepted too, and reported in the log as unknown.
+"""
 
 from __future__ import annotations
 
@@ -252,11 +253,14 @@ def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable
         dims = {**denoted(source, options._dims_by_denotation), **dims}
     return Config(
         providers=list(providers), level=int(options.graph_optimization_level),
-        skip=skipped(disabled, entries), limits=limits, free_dims=dims, free_denotations=dict(options._dims_by_denotation),
+        skip=skipped(disabled, entries), limits=limits, free_dims=dims,
+        free_denotations=dict(options._dims_by_denotation),
         initializers={name: v._array() for name, v in options._initializers.items()},
-        external_initializers=external, external_root=entries.get("session.model_external_initializers_file_folder_path"),
+        external_initializers=external,
+        external_root=entries.get("session.model_external_initializers_file_folder_path"),
         parallel=options.execution_mode is ExecutionMode.ORT_PARALLEL,
-        inter_op_threads=options.inter_op_num_threads, intra_op_threads=options.intra_op_num_threads, fallback=fallback,
-        optimized_model_path=options.optimized_model_filepath, profile=options.enable_profiling,
+        inter_op_threads=options.inter_op_num_threads, intra_op_threads=options.intra_op_num_threads,
+        fallback=fallback, optimized_model_path=options.optimized_model_filepath,
+        profile=options.enable_profiling,
         memory_pattern=options.enable_mem_pattern and options.enable_cpu_mem_arena,
         memory_reuse=options.enable_mem_reuse, entries=entries)

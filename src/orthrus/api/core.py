@@ -1,7 +1,8 @@
 """The session of the capi layer: options and a model in, an engine behind; what `InferenceSession` stands on.
 
 It is made in two steps, as in onnxruntime: the constructor takes options and model, `initialize_session` the
-providers. Its names are positional, and its run takes every argument. """
+providers. Its names are positional, and its run takes every argument.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +17,9 @@ from .arguments import mismatch
 from .devices import CPU_MEMORY, CoreDevice, OrtEpDevice, OrtMemoryInfo, _ep_device, preferred_providers
 from .metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from .options import RunOptions, SessionOptions
+from .ortvalue import OrtValue
 from .profile import Profile
+from .sparse import CoreSparse, SparseTensor
 from .values import CoreValue, OrtValueVector
 
 log = logging.getLogger("orthrus")
@@ -32,7 +35,8 @@ class CoreSession:
     """A model with its options; ready to run after `initialize_session`.
 
     `source` is a path where `is_path`, else bytes or a ModelProto. Raises RuntimeError or InvalidArgument for
-    options that contradict each other; what is wrong with the model is raised by `initialize_session`. """
+    options that contradict each other; what is wrong with the model is raised by `initialize_session`.
+    """
 
     def __init__(self, options: SessionOptions, source: Any, is_path: bool,
                  read_config_from_model: bool) -> None:
@@ -403,18 +407,18 @@ def _checked_names(session: Any, names: Any, feeds: Any, run_options: Any) -> li
 
 def _fed(value: Any) -> Any:
     """A feed as the engine takes it."""
-    core = getattr(value, "_ortvalue", None) or getattr(value, "_tensor", None) or value
-    if isinstance(core, CoreValue):
-        return core._given()
-    from .sparse import CoreSparse
-
-    return core.to_array() if isinstance(core, CoreSparse) else core
+    if isinstance(value, OrtValue):
+        value = value._ortvalue
+    elif isinstance(value, SparseTensor):
+        value = value._tensor
+    if isinstance(value, CoreValue):
+        return value._given()
+    return value.to_array() if isinstance(value, CoreSparse) else value
 
 
 def _handed_out(value: Any) -> Any:
     """A result as a user gets it."""
     from ..ir import SparseArray
-    from .sparse import CoreSparse, SparseTensor
 
     return SparseTensor(CoreSparse.from_array(value)) if isinstance(value, SparseArray) else value
 

@@ -1,5 +1,6 @@
 """Devices and memory, as the API names them. Tensors of this runtime live in host memory; other devices can
-be named, and memory on one is refused with the reason. """
+be named, and memory on one is refused with the reason.
+"""
 
 from __future__ import annotations
 
@@ -279,6 +280,7 @@ class OrtSyncStream:
 class OrtHardwareDevice:
     """A device of the machine; listed by `get_ep_devices`."""
 
+    _fields: tuple[OrtHardwareDeviceType, str, int, int]
     __slots__ = ("_fields",)
 
     def __init__(self) -> None:
@@ -318,6 +320,8 @@ class OrtHardwareDevice:
 class OrtEpDevice:
     """A provider together with a device it can use; listed by `get_ep_devices`."""
 
+    _name: str
+    _device: OrtHardwareDevice
     __slots__ = ("_name", "_device")
 
     def __init__(self) -> None:

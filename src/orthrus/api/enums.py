@@ -1,7 +1,8 @@
 """The enumerations of the public API, with onnxruntime's names and numbers.
 
 A member prints as `<ExecutionMode.ORT_PARALLEL: 1>`, is made from its number, equals it and converts to it,
-and is no `int`: a setter that wants an enumeration refuses a bare number. """
+and is no `int`: a setter that wants an enumeration refuses a bare number.
+"""
 
 from __future__ import annotations
 

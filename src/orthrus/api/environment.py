@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -53,9 +54,10 @@ def has_collective_ops() -> bool:
 def set_seed(seed: int) -> None:
     """Seed random operators without a seed of their own, in sessions created from now on. Raises TypeError
     for no int."""
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise mismatch("set_seed", "(arg0: int) -> None", seed)
-    _set_seed(seed)
+    try:
+        _set_seed(operator.index(seed))
+    except TypeError:
+        raise mismatch("set_seed", "(arg0: int) -> None", seed) from None
 
 
 def enable_telemetry_events() -> None:

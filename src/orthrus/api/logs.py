@@ -1,7 +1,8 @@
 """The log: Python's `logging`, logger `orthrus`, with onnxruntime's severities 0 (verbose) to 4 (fatal).
 
 A session with a severity of its own is quieter, or more talkative, than the default while it is created.
-Where the program has set up no logging, messages go to stderr in onnxruntime's form. """
+Where the program has set up no logging, messages go to stderr in onnxruntime's form.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class _Threshold(logging.Filter):
         return record.levelno >= LEVELS[getattr(_here, "severity", _default)]
 
 
-class _Stderr(logging.StreamHandler):  # type: ignore[type-arg]
+class _Stderr(logging.StreamHandler):
     """Writes to stderr, unless the program has a handler of its own."""
 
     def __init__(self) -> None:

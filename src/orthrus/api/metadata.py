@@ -11,6 +11,9 @@ from .arguments import mismatch
 class NodeArg:
     """One input or output of a model."""
 
+    _name: str
+    _type: str
+    _shape: list[int | str | None]
     __slots__ = ("_name", "_type", "_shape")
 
     def __init__(self) -> None:
@@ -61,6 +64,8 @@ def _node_arg(name: str, kind: str, shape: list[int | str | None]) -> NodeArg:
 class ModelMetadata:
     """What a model says of itself."""
 
+    _graph_name: str
+    _info: Any
     __slots__ = ("_graph_name", "_info")
 
     def __init__(self) -> None:
@@ -112,6 +117,9 @@ class ModelMetadata:
 class OrtEpAssignedNode:
     """A node that a provider got."""
 
+    _domain: str
+    _op_type: str
+    _name: str
     __slots__ = ("_domain", "_op_type", "_name")
 
     def __init__(self) -> None:
@@ -136,6 +144,8 @@ class OrtEpAssignedNode:
 class OrtEpAssignedSubgraph:
     """The nodes of one provider."""
 
+    _ep_name: str
+    _nodes: list[OrtEpAssignedNode]
     __slots__ = ("_ep_name", "_nodes")
 
     def __init__(self) -> None:

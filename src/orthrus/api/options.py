@@ -157,7 +157,8 @@ class SessionOptions(_Options):
         """Give the content of the external files that the model names, in memory.
 
         Raises RuntimeError where the lists differ in length, a length is more than its buffer, or a file was
-        given before. """
+        given before.
+        """
         if not len(names) == len(buffers) == len(lengths):
             raise RuntimeError("Expecting names, buffers and lengths to have equal length")
         for name, buffer, length in zip(names, buffers, lengths, strict=True):
@@ -179,7 +180,8 @@ class SessionOptions(_Options):
         """Add a provider, after those added before.
 
         Raises RuntimeError for a name nobody knows, InvalidArgument for a provider that is not available
-        here. """
+        here.
+        """
         from .. import errors, providers
 
         if not isinstance(name, str) or not _texts(options):

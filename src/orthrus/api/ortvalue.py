@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .devices import OrtDevice, OrtDeviceVendorId, OrtMemoryInfo
+from .devices import OrtDevice, OrtMemoryInfo
+from .enums import OrtDeviceVendorId
 from .sparse import SparseTensor
 from .values import CoreValue, copy_core
 
@@ -52,7 +53,8 @@ class OrtValue:
         """A new tensor of zeros. `element_type` is a numpy type or the number of an ONNX type.
 
         Raises RuntimeError for a negative dimension, an unknown type or a device whose memory the host does
-        not have, MemoryError for more memory than one tensor may take. """
+        not have, MemoryError for more memory than one tensor may take.
+        """
         if memory_info is not None:
             return cls(CoreValue.ortvalue_from_shape_and_type_for_memory_info(shape, element_type,
                                                                               memory_info))

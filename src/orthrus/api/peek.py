@@ -66,7 +66,8 @@ def denoted(source: Any, sizes: dict[str, int]) -> dict[str, int]:
     """The size of each named dimension that the model's inputs mark with one of the denotations.
 
     Raises InvalidArgument where a dimension that is marked has neither name nor size, as it cannot be told
-    from others. """
+    from others.
+    """
     found = {}
     for given in proto(source).graph.input:
         for axis, dim in enumerate(given.type.tensor_type.shape.dim):
@@ -85,7 +86,8 @@ def external_arrays(source: Any, by_name: dict[str, np.ndarray], files: dict[str
     """Arrays for the initializers given by name, and for those whose data lies in `files`.
 
     Raises Fail for a name the model has no initializer of, InvalidArgument for data that lies outside its
-    file. """
+    file.
+    """
     from ..ir import ElementType
 
     graph = proto(source).graph

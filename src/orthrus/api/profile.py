@@ -1,7 +1,8 @@
 """A session's profile: events in, a JSON file in onnxruntime's form out.
 
 The file is written by `end`, which a session that is dropped calls too. Times are microseconds from the
-profile's start. """
+profile's start.
+"""
 
 from __future__ import annotations
 

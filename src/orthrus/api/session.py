@@ -1,7 +1,8 @@
 """`InferenceSession`: a model, ready to run.
 
 `run` hands its arguments to the engine and adds nothing where they are the usual ones; everything else it
-does, and every other form of run, goes through the capi layer's session in `_sess`. """
+does, and every other form of run, goes through the capi layer's session in `_sess`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ import numpy as np
 from ..errors import EPFail
 from .binding import IOBinding
 from .core import CoreSession, path_of
-from .devices import OrtDevice, OrtDeviceVendorId, OrtEpDevice, OrtMemoryInfo
+from .devices import OrtDevice, OrtEpDevice, OrtMemoryInfo
+from .enums import OrtDeviceVendorId
 from .metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from .options import RunOptions, SessionOptions
 from .ortvalue import OrtValue
@@ -89,10 +91,25 @@ class Session:
     _sess: CoreSession
     _engine_run: Callable[..., list[Any]]
     _direct: bool
+    _disabled: tuple[str, ...]
+    _sess_options: SessionOptions
+    _inputs_meta: list[NodeArg]
+    _outputs_meta: list[NodeArg]
+    _overridable_initializers: list[NodeArg]
+    _input_meminfos: list[OrtMemoryInfo]
+    _output_meminfos: list[OrtMemoryInfo]
+    _input_epdevices: list[OrtEpDevice]
+    _model_meta: ModelMetadata
+    _providers: list[str]
+    _provider_options: dict[str, dict[str, str]]
 
     def __init__(self, enable_fallback: bool = True) -> None:
         self._enable_fallback = enable_fallback
         self._fallback_providers = [_CPU]
+
+    def _create_inference_session(self, providers: Any, provider_options: Any,
+                                  disabled_optimizers: Any = None) -> None:
+        raise NotImplementedError
 
     def get_session_options(self) -> SessionOptions:
         """The options in force: a copy of those given, with what the session made of them."""
@@ -144,7 +161,8 @@ class Session:
         """Make the session anew with other providers. Where that fails the session stays as it was.
 
         Raises ValueError for arguments of the wrong form, RuntimeError for a name nobody knows, and what
-        creating a session raises. """
+        creating a session raises.
+        """
         self._create_inference_session(providers, provider_options, self._disabled)
 
     def disable_fallback(self) -> None:
@@ -166,7 +184,8 @@ class Session:
         at once.
 
         Raises ValueError for a missing input, InvalidArgument for a value or name that does not fit, Fail
-        where a step fails or the run is terminated. """
+        where a step fails or the run is terminated.
+        """
         if (run_options is not None or not self._direct or output_names.__class__ is str
                 or input_feed.__class__ is not dict):
             return self._run_whole(lambda: self._sess._run(output_names or None, input_feed, run_options))
@@ -198,7 +217,8 @@ class Session:
         """Run on another thread, then call `callback(results, user_data, error)` there.
 
         `error` is "" where all went well, else what went wrong, and results are []. Raises ValueError for a
-        missing input. """
+        missing input.
+        """
         self._require(input_feed)
         self._sess.run_async(output_names or None, input_feed, callback, user_data, run_options)
 
@@ -297,7 +317,8 @@ class InferenceSession(Session):
         fall to the CPU provider: "allow", "warn" or "error".
 
         Raises TypeError for anything that is no model, NoSuchFile, InvalidProtobuf, InvalidGraph,
-        NotImplemented and the other errors of `orthrus.errors` for one that cannot be used. """
+        NotImplemented and the other errors of `orthrus.errors` for one that cannot be used.
+        """
         super().__init__(bool(int(kwargs.get("enable_fallback", 1))))
         self._model_path = path_of(path_or_bytes)
         self._model_bytes: Any = None
@@ -307,9 +328,9 @@ class InferenceSession(Session):
         self._read_config_from_model = int(
             kwargs.get("read_config_from_model", os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") or 0)) == 1
         self._sess_options_initial = sess_options
-        self._sess_options: Any = sess_options or SessionOptions()
+        self._sess_options = sess_options or SessionOptions()
         disabled = kwargs.get("disabled_optimizers") or ()
-        self._disabled: tuple[str, ...] = (disabled,) if isinstance(disabled, str) else tuple(disabled)
+        self._disabled = (disabled,) if isinstance(disabled, str) else tuple(disabled)
         self._limits, self._fallback = kwargs.get("limits"), kwargs.get("fallback", "allow")
         try:
             self._create_inference_session(providers, provider_options, self._disabled)
@@ -328,9 +349,9 @@ class InferenceSession(Session):
 
     def _create_inference_session(self, providers: Any, provider_options: Any,
                                   disabled_optimizers: Any = None) -> None:
-        from .environment import get_available_providers
+        from ..providers import known
 
-        available = get_available_providers()
+        available = [name for name, provider in known().items() if provider.probe() is None]
         requested = list(providers) if providers else []
         flat = {p[0] if isinstance(p, tuple) and p else p for p in requested if isinstance(p, str | tuple)}
         if {"TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider"} <= flat:

@@ -1,7 +1,8 @@
 """Sparse tensors of the API: values with their places in coordinate, compressed-row or block form.
 
 Inside a run a sparse tensor is an `ir.SparseArray`, always in coordinate form; `to_array` and `from_array`
-convert. """
+convert.
+"""
 
 from __future__ import annotations
 
@@ -59,6 +60,10 @@ class SparseBlockSparseView:
 class CoreSparse:
     """A sparse tensor, whole: dense shape, values, format and the index arrays of that format."""
 
+    _shape: tuple[int, ...]
+    _values: np.ndarray
+    _format: OrtSparseFormat
+    _indices: tuple[np.ndarray, ...]
     __slots__ = ("_shape", "_values", "_format", "_indices")
 
     def __init__(self) -> None:

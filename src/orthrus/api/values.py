@@ -1,7 +1,8 @@
 """The values of the capi layer: one tensor, sequence, map, sparse tensor or nothing, and a vector of them.
 
 A tensor is a C-contiguous array in host memory, shared with the caller where it came in that form. Types
-without a numpy type of their own are `ml_dtypes` arrays, those of four bits with one element per byte. """
+without a numpy type of their own are `ml_dtypes` arrays, those of four bits with one element per byte.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +73,8 @@ def over_memory(pointer: Any, dtype: np.dtype[Any], shape: Sequence[int]) -> np.
     """An array over the memory at address `pointer`, which the caller keeps alive.
 
     Raises ValueError for a pointer that is 0 or negative, RuntimeError for a shape or type that memory cannot
-    hold. How much memory there is cannot be known here. """
+    hold. How much memory there is cannot be known here.
+    """
     import ctypes
 
     dims = dimensions(shape)
@@ -85,7 +87,8 @@ def over_memory(pointer: Any, dtype: np.dtype[Any], shape: Sequence[int]) -> np.
     if address <= 0 or address + size > 1 << (8 * ctypes.sizeof(ctypes.c_void_p)):
         raise ValueError(f"buffer_ptr is {address}, which is no address of {size} bytes; pass "
                          "array.ctypes.data or tensor.data_ptr()")
-    return np.frombuffer((ctypes.c_ubyte * size).from_address(address), np.uint8).view(dtype).reshape(dims)
+    memory = memoryview((ctypes.c_ubyte * size).from_address(address))
+    return np.frombuffer(memory, np.uint8).view(dtype).reshape(dims)
 
 
 def dimensions(shape: Sequence[int]) -> tuple[int, ...]:
@@ -130,6 +133,9 @@ class CoreValue:
     """One value. `_value` is an array, a CoreSparse, a list, a dict, or None; `_type` its declared type where
     known; `_owner` keeps alive what the memory belongs to."""
 
+    _value: Any
+    _type: Any
+    _owner: Any
     __slots__ = ("_value", "_type", "_owner")
 
     def __init__(self) -> None:
@@ -299,7 +305,8 @@ class CoreValue:
         """Write `data` (an array or an OrtValue) over this tensor's elements.
 
         Raises RuntimeError where the number of elements or their size differs, or where the memory is
-        read-only. """
+        read-only.
+        """
         array = self._array()
         source = data._array() if isinstance(data, CoreValue) else tensor(data)
         if source.size != array.size or source.dtype.itemsize != array.dtype.itemsize:

@@ -1,4 +1,4 @@
 """The compiled module's names once more, as onnxruntime's own Python code imports them."""
 
-from .onnxruntime_pybind11_state import *
+from .onnxruntime_pybind11_state import *  # noqa: F403
 from .onnxruntime_pybind11_state import __all__ as __all__

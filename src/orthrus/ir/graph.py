@@ -137,7 +137,8 @@ def _unuse(value: Value | None, node: Node) -> None:
 
 @dataclass
 class ModelInfo:
-    """What a model says of itself beside its graph."""
+    """What a model says of itself beside its graph. `denotations`: what an input's dimensions stand for, such
+    as DATA_BATCH, by input name and axis."""
 
     ir_version: int = 0
     opsets: dict[str, int] = field(default_factory=dict)
@@ -149,6 +150,7 @@ class ModelInfo:
     graph_doc: str = ""
     metadata: dict[str, str] = field(default_factory=dict)
     path: str | None = None
+    denotations: dict[str, dict[int, str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
 

@@ -128,6 +128,10 @@ class Builder:
                 )
             value = Value(info.name, kind)
             scope.values[info.name] = value
+            if main and isinstance(kind, TensorType):
+                dims = enumerate(info.type.tensor_type.shape.dim)
+                if meant := {axis: d.denotation for axis, d in dims if d.denotation}:
+                    self.info.denotations[info.name] = meant
             if info.name not in constants or overridable or not main:
                 graph.inputs.append(value)
         for name, tensor in constants.items():

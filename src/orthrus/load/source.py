@@ -99,7 +99,7 @@ def _no_file(path: str, found: str) -> InvalidProtobuf:
 
 def _parse(data: _Bytes | _File, source: Source, limits: Limits) -> Source:
     import onnx
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
 
     if data.size > limits.max_model_bytes:
         raise Fail("the model is larger than the limit", found=f"{data.size} bytes",

@@ -169,8 +169,8 @@ def _swiglu_samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
 
 
 def softmax(x: np.ndarray, axis: int, steps: Any = None) -> np.ndarray:
-    """exp(x) over its sum along `axis`, without overflow; NaN along lines without a finite element. `steps`: the type to
-    which the exponentials and the sums are rounded."""
+    """exp(x) over its sum along `axis`, without overflow; NaN along lines without a finite element.
+    `steps`: the type to which the exponentials and the sums are rounded."""
     if not x.size:
         return x
     y = x - x.max(axis=axis, keepdims=True)

@@ -42,9 +42,10 @@ ABSENT, TRASH = 0, 1
 
 
 def code(steps: Sequence[Step]) -> Code:
-    """`steps` as the executors' tuples (run, reads, write, frees, step); `write` is 0 where a step has bodies, or not one
-    output."""
-    return [(s.run, s.reads, s.writes[0] if len(s.writes) == 1 and not s.control else 0, s.frees, s) for s in steps]
+    """`steps` as the executors' tuples (run, reads, write, frees, step); `write` is 0 where a step has
+    bodies, or not one output."""
+    return [(s.run, s.reads, s.writes[0] if len(s.writes) == 1 and not s.control else 0, s.frees, s)
+            for s in steps]
 
 
 class Program:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -105,7 +105,7 @@ class Engine:
             strict=config.entries.get("session.strict_shape_type_inference") == "1",
             released_only=config.entries.get("session.allow_released_opsets_only") == "1"))
         if config.free_dims or config.free_denotations:
-            _fix_dimensions(graph, config.free_dims)
+            _fix_dimensions(graph, config.free_dims, config.free_denotations)
         self.graph: Graph = graph
         self.info: ModelInfo = graph.info
         self.overridable: list[Value] = [v for v in graph.inputs if v.const is not None]
@@ -127,6 +127,9 @@ class Engine:
         self._required = [v.name for v in self.inputs]
         self._entries = {v.name: (slot, entry(v))
                          for v, slot in zip(graph.inputs, self.program.inputs, strict=True)}
+        self._shared = _shared_names(self.inputs) if config.level else []
+        self._source = source if self._shared else None
+        self._literal: Engine | None = None
         self._fetches: dict[tuple[str, ...] | None, _Fetch] = {
             None: _Fetch(self.program, self.program.outputs)}
         self._parallel = ParallelExecutor(config.inter_op_threads, config.limits) if config.parallel else None
@@ -187,7 +190,11 @@ class Engine:
             value = known[1](given)
             values.append((known[0], value))
             shapes.append(getattr(value, "shape", None))
+        if self._shared and not self._names_agree(feeds):
+            return self._unassuming().run(output_names, feeds, deadline, record)
         limits = self.config.limits
+        if self.overridable:
+            shapes.extend(feeds)
         plan = self._plan(fetch, tuple(shapes), feeds) if self._arena else None
         if plan is None:
             slots, block, steps = self.program.template.copy(), None, fetch.code
@@ -217,6 +224,23 @@ class Engine:
         if plan is not None and len(plan.idle) < 4:
             plan.idle.append(instance)
         return results
+
+    def _names_agree(self, feeds: dict[str, Any]) -> bool:
+        """Whether dimensions of one name have one size: what optimization took for granted."""
+        sizes: dict[str, int] = {}
+        for name, axis, dimension in self._shared:
+            shape = np.shape(feeds[name]) if name in feeds else ()
+            if axis < len(shape) and sizes.setdefault(dimension, shape[axis]) != shape[axis]:
+                return False
+        return True
+
+    def _unassuming(self) -> Engine:
+        """An engine for the same model that takes no names for granted: feeds contradict them."""
+        if self._literal is None:
+            log.warning("dimensions of one name were fed with several sizes; such feeds run unoptimized")
+            self._literal = Engine(self._source, replace(self.config, level=0, optimized_model_path=""))
+            self._literal._shared = []
+        return self._literal
 
     def _new_fetch(self, names: tuple[str, ...]) -> _Fetch:
         for name in names:
@@ -264,22 +288,44 @@ class Engine:
         self._fetches = {}
 
 
+def _shared_names(inputs: Sequence[Value]) -> list[tuple[str, int, str]]:
+    """(input, axis, name) for every named dimension that more than one place has."""
+    found = [(v.name, axis, d) for v in inputs if isinstance(v.type, TensorType)
+             for axis, d in enumerate(v.type.shape or ()) if isinstance(d, str)]
+    names = [d for _, _, d in found]
+    return [place for place in found if names.count(place[2]) > 1]
+
+
 def _described(value: Value) -> Value:
     """A copy of name and type that optimization does not touch."""
     return Value(value.name, value.type)
 
 
-def _fix_dimensions(graph: Graph, dims: dict[str, int]) -> None:
-    def fixed(value: Value | None) -> None:
+def _fix_dimensions(graph: Graph, names: dict[str, int], denotations: dict[str, int]) -> None:
+    """Give dimensions their sizes: by name, and on inputs by what they stand for."""
+    sizes = dict(names)
+    for value in graph.inputs:
+        meant = graph.info.denotations.get(value.name, {})
+        if isinstance(value.type, TensorType) and value.type.shape is not None:
+            shape = list(value.type.shape)
+            for axis, denotation in meant.items():
+                before = shape[axis]
+                if denotation in denotations and not isinstance(before, int):
+                    shape[axis] = denotations[denotation]
+                    if before is not None:
+                        sizes[before] = denotations[denotation]
+            value.type = TensorType(value.type.elem, tuple(shape))
+
+    def fix(value: Value | None) -> None:
         if value is not None and isinstance(value.type, TensorType) and value.type.shape is not None:
-            shape = tuple(dims.get(d, d) if isinstance(d, str) else d for d in value.type.shape)
+            shape = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in value.type.shape)
             value.type = TensorType(value.type.elem, shape)
 
     for value in graph.inputs:
-        fixed(value)
+        fix(value)
     for node in graph.walk():
         for out in node.outputs:
-            fixed(out)
+            fix(out)
             if out is not None:
                 out.content = None
     infer_graph(graph)

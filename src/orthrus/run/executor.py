@@ -71,7 +71,8 @@ def execute(code: Code, slots: list[Any], context: Context) -> None:
         context.room = room
 
 
-def _called(step: Step, run: Callable[..., Any], reads: tuple[int, ...], slots: list[Any], context: Context) -> Any:
+def _called(step: Step, run: Callable[..., Any], reads: tuple[int, ...], slots: list[Any],
+            context: Context) -> Any:
     values = [slots[i] for i in reads]
     return run(context, *values) if step.control else run(*values)
 

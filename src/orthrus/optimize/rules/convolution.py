@@ -61,8 +61,10 @@ def _fused(op: Any, conv: Node, root: Node, scale: np.ndarray | None, shift: np.
     bias = None if channels is None else _bias(conv, channels)
     if channels is None or bias is None:
         return No("the weights or the bias are not constant")
-    dtype = conv.inputs[1].const.dtype
-    weights = conv.inputs[1] if scale is None else op.constant(_scaled(conv, scale), name="weight")
+    kept = conv.inputs[1]
+    assert kept is not None
+    dtype = kept.const.dtype
+    weights = kept if scale is None else op.constant(_scaled(conv, scale), name="weight")
     total = (bias if scale is None else bias * scale) + shift
     return op.again(conv, conv.inputs[0], weights, op.constant(total.astype(dtype), name="bias"))
 
