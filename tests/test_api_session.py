@@ -235,8 +235,9 @@ def test_provider_options_reach_the_provider() -> None:
                       {"providers": CPU, "provider_options": [{"use_arena": "0"}]}):
         session = ort.InferenceSession(api_models.add(), **arguments)  # type: ignore[arg-type]
         assert session.get_provider_options() == {CPU[0]: {"use_arena": "0"}}
+    assert ort.InferenceSession(api_models.add(), providers=[(CPU[0], {"bogus": 1})])
     with pytest.raises(state.InvalidArgument, match="no option 'bogus'"):
-        ort.InferenceSession(api_models.add(), providers=[(CPU[0], {"bogus": 1})])
+        ort.InferenceSession(api_models.add(), providers=[("NullExecutionProvider", {"bogus": 1})])
 
 
 def test_setting_providers_anew(session: ort.InferenceSession) -> None:
@@ -537,3 +538,18 @@ def test_errors_begin_as_those_of_onnxruntime(session: ort.InferenceSession, mak
     first = str(
         theirs.value).partition("Invoked with")[0].replace("onnxruntime.capi.onnxruntime_pybind11_state.", "")
     assert str(ours.value).startswith(first)
+
+
+def test_a_profile_holds_an_event_per_node(tmp_path: Path) -> None:
+    options = ort.SessionOptions()
+    options.enable_profiling = True
+    options.profile_file_prefix = str(tmp_path / "p")
+    session = ort.InferenceSession(api_models.add(), options)
+    session.run(None, {"a": np.zeros((2, 3), np.float32), "b": np.zeros((1, 3), np.float32)})
+    events = json.loads(Path(session.end_profiling()).read_text())
+    (node,) = [e for e in events if e["cat"] == "Node"]
+    assert node["name"].endswith("_kernel_time") and node["args"]["op_name"] == "Add"
+    assert node["args"]["provider"] == "CPUExecutionProvider" and node["args"]["output_size"] == "24"
+    assert node["args"]["input_type_shape"] == [{"float": [2, 3]}, {"float": [1, 3]}]
+    names = {e["name"] for e in events}
+    assert {"session_initialization", "model_run", "SequentialExecutor::Execute"} <= names

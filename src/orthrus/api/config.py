@@ -246,14 +246,10 @@ def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable
         from .peek import external_arrays
 
         external = external_arrays(source, external, options._files)
-    dims = dict(options._dims_by_name)
-    if options._dims_by_denotation:
-        from .peek import denoted
-
-        dims = {**denoted(source, options._dims_by_denotation), **dims}
     return Config(
         providers=list(providers), level=int(options.graph_optimization_level),
-        skip=skipped(disabled, entries), limits=limits, free_dims=dims,
+        skip=skipped(disabled, entries), limits=limits,
+        free_dims=dict(options._dims_by_name),
         free_denotations=dict(options._dims_by_denotation),
         initializers={name: v._array() for name, v in options._initializers.items()},
         external_initializers=external,

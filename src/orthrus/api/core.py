@@ -261,16 +261,18 @@ class CoreSession:
             deadline = Deadline(seconds, run_options)
             deadline.check()
         start = time.perf_counter_ns()
+        record: list[Any] | None = [] if self._profile is not None else None
         try:
             if run_options is None or (run_options.log_severity_level < 0 and not run_options.logid):
-                return self._engine.run(names, feeds, deadline)
+                return self._engine.run(names, feeds, deadline, record)
             from .logs import severity
 
             with severity(run_options.log_severity_level, run_options.logid):
                 log.info("Running with tag: %s", run_options.logid)
-                return self._engine.run(names, feeds, deadline)
+                return self._engine.run(names, feeds, deadline, record)
         finally:
-            if self._profile is not None:
+            if self._profile is not None and record is not None:
+                self._profile.steps(record)
                 self._profile.event("SequentialExecutor::Execute", start)
                 self._profile.event("model_run", start)
 

@@ -62,25 +62,6 @@ def options_from_model(source: Any, options: SessionOptions) -> SessionOptions:
     return given
 
 
-def denoted(source: Any, sizes: dict[str, int]) -> dict[str, int]:
-    """The size of each named dimension that the model's inputs mark with one of the denotations.
-
-    Raises InvalidArgument where a dimension that is marked has neither name nor size, as it cannot be told
-    from others.
-    """
-    found = {}
-    for given in proto(source).graph.input:
-        for axis, dim in enumerate(given.type.tensor_type.shape.dim):
-            if dim.denotation not in sizes or dim.HasField("dim_value"):
-                continue
-            if not dim.dim_param:
-                raise InvalidArgument(f"dimension {axis} of input {given.name} is marked {dim.denotation} "
-                                      "and has no name", cure="give the dimension a name (dim_param), or "
-                                      "feed the size you want")
-            found[dim.dim_param] = sizes[dim.denotation]
-    return found
-
-
 def external_arrays(source: Any, by_name: dict[str, np.ndarray], files: dict[str, bytes]) -> dict[str,
                                                                                                   np.ndarray]:
     """Arrays for the initializers given by name, and for those whose data lies in `files`.

@@ -7,12 +7,24 @@ profile's start.
 from __future__ import annotations
 
 import json
+import math
 import os
 import threading
 import time
 from typing import Any
 
 _MOST_EVENTS = 1_000_000
+
+
+def _described(kind: Any) -> dict[str, Any]:
+    elem, shape = getattr(kind, "elem", None), getattr(kind, "shape", None)
+    return {getattr(elem, "text", str(kind)): list(shape or ())}
+
+
+def _bytes(kinds: list[Any]) -> int:
+    """Bytes of the tensors among `kinds`."""
+    dense = [k for k in kinds if hasattr(getattr(k, "elem", None), "numpy") and k.shape is not None]
+    return sum(math.prod(k.shape) * k.elem.numpy.itemsize for k in dense)
 
 
 class Profile:
@@ -37,6 +49,20 @@ class Profile:
         with self._lock:
             if not self._ended and len(self._events) < _MOST_EVENTS:
                 self._events.append(entry)
+
+    def steps(self, record: list[Any]) -> None:
+        """Add a Node event for each step of a run, with onnxruntime's fields."""
+        for index, (step, start, end, given, made) in enumerate(record):
+            node = step.node
+            constant = sum(v.const.nbytes for n in step.part.nodes for v in n.inputs
+                           if v is not None and hasattr(v.const, "nbytes"))
+            name = step.part.name or node.name or f"{node.op_type}_{index}"
+            self.event(f"{name}_kernel_time", start, "Node", {
+                "op_name": node.op_type, "provider": step.part.provider, "node_index": str(index),
+                "input_type_shape": [_described(t) for t in given if t is not None],
+                "output_type_shape": [_described(t) for t in made if t is not None],
+                "parameter_size": str(constant), "activation_size": str(max(_bytes(given) - constant, 0)),
+                "output_size": str(_bytes(made)), "thread_scheduling_stats": ""}, end)
 
     def end(self) -> str:
         """Write the file and answer its name; "" where it was written before. A file that cannot be written

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import Fail, InvalidGraph
-from ..ir import ElementType, Graph, Node, TensorType, Type, Value, shape_text, type_of
+from ..ir import ElementType, Graph, Node, OptionalType, TensorType, Type, Value, shape_text, type_of
 from ..ops import infer
 from ..ops.schema import Schema, lookup
 
@@ -147,7 +147,9 @@ def _check_loop(node: Node) -> None:
     if body.outputs[0].elem not in (None, ElementType.BOOL):
         raise bad("The body's condition is no bool", found=body.outputs[0].type)
     for before, after in zip(body.inputs[2:], body.outputs[1:], strict=False):
-        if _known(before.type) and _known(after.type) and str(before.type) != str(after.type):
+        holds = before.type.elem if isinstance(before.type, OptionalType) else before.type
+        allowed = (str(before.type), str(holds))
+        if _known(before.type) and _known(after.type) and str(after.type) not in allowed:
             raise bad(
                 f"A value the loop carries changes its type: {before.name} to {after.name}",
                 found=after.type,

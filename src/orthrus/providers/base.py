@@ -6,6 +6,7 @@ overrides `claim` and `compile`; one that looks at the whole graph overrides `ge
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -14,6 +15,8 @@ from ..errors import EPFail, InvalidArgument
 from ..ir import Graph, No, Node, Value
 from ..kernels import Kernel, KernelRegistry, OpKernelInfo, create_kernel, kernel
 from ..ops.schema import Schema, lookup
+
+log = logging.getLogger("orthrus")
 
 
 @dataclass(frozen=True)
@@ -87,11 +90,16 @@ def schema_of(node: Node) -> Schema | None:
 
 
 class ExecutionProvider:
-    """The base of every provider; a subclass needs a `name`, and kernels or `claim` and `compile`."""
+    """The base of every provider; a subclass needs a `name`, and kernels or `claim` and `compile`.
+
+    `options`: what it can be told. An option it does not know is an error; a warning where it is `lenient`.
+    `fuses`: whether the nodes it claims are joined into parts that it compiles whole.
+    """
 
     name: ClassVar[str]
     options: ClassVar[dict[str, Option]] = {}
     fuses: ClassVar[bool] = False
+    lenient: ClassVar[bool] = False
     kernels: ClassVar[KernelRegistry]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -103,6 +111,9 @@ class ExecutionProvider:
         self.given = {str(k): str(v) for k, v in (options or {}).items()}
         self.settings = {key: option.default for key, option in self.options.items()}
         for key, text in self.given.items():
+            if key not in self.options and self.lenient:
+                log.warning("%s has no option %s; it is left alone", self.name, key)
+                continue
             if key not in self.options:
                 raise InvalidArgument(
                     f"{self.name} has no option {key!r}", found=f"{key}={text}",

@@ -58,7 +58,8 @@ def classify(providers: Sequence[Any]) -> Outcome:
     batch = _median(lambda: session.run(None, {"image": images}), 5) / len(images)
     single = {"image": images[:1]}
     one = _median(lambda: session.run(None, single), TIMED_RUNS)
-    return Outcome(images, labels, np.asarray(predictions), np.asarray(probabilities), create, one, batch, session.explain())
+    return Outcome(images, labels, np.asarray(predictions), np.asarray(probabilities), create, one, batch,
+                   session.explain())
 
 
 def _median(run: Any, times: int) -> float:

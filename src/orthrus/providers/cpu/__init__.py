@@ -20,6 +20,7 @@ class CPUExecutionProvider(ExecutionProvider):
     """Every operator on the host's processor."""
 
     name = "CPUExecutionProvider"
+    lenient = True
     options: ClassVar[dict[str, Option]] = {
         "use_arena": Option(flag, True, "1 plans intermediate results into one arena per shape, "
                                         "0 allocates each"),
