@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from graphs import chain, info, model
-from orthrus import providers
+from orthrus import knobs, providers
 from orthrus.errors import EPFail, Fail, InvalidArgument
 from orthrus.errors import NotImplemented as NotImplementedFail
 from orthrus.ir import No, Node
@@ -228,3 +228,21 @@ def test_nobody_takes_it() -> None:
         define.forget("test.partition", "Nothing")
     with pytest.raises((Fail, NotImplementedFail)):
         engine(proto)
+
+
+def test_a_kernel_that_computes_otherwise_is_found() -> None:
+    e = engine(chain(2, "Relu"), Doubling())
+    e.run(None, {"v0": X})
+    with knobs.setting(CHECK=2):
+        with pytest.raises(EPFail, match="DoublingExecutionProvider computes %v1 otherwise") as caught:
+            e.run(None, {"v0": X})
+        assert "Relu_0" in str(caught.value.node)
+        z, _ = engine(diamond(), Fusing()).run(None, {"x": X})
+    assert z.shape == X.shape
+
+
+def test_debug_reports_placement_and_steps(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level("INFO", "orthrus"), knobs.setting(DEBUG=2):
+        engine(chain(2, "Relu"), Doubling()).run(None, {"v0": X})
+    assert "2 nodes: 2 on DoublingExecutionProvider" in caplog.text
+    assert caplog.text.count(" us  ") == 2

@@ -44,18 +44,11 @@ class Knob(Generic[T]):
             raise ValueError(f"{PREFIX}{self.name}={text!r}: expected a whole number; {self.doc}") from None
 
 
-DEBUG = Knob(
-    "DEBUG", 0, "1 session, 2 steps, 3 decisions, 4 kernel source, 5 graph after each pass, 6 assembly"
-)
-CHECK = Knob("CHECK", 0, "1 verify the graph after each pass, 2 compare every step with the reference")
-SKIP = Knob("SKIP", "", "comma-separated names of passes, rules and kernels to leave out")
+DEBUG = Knob("DEBUG", 0, "1 what was placed where, 2 time of each step, 3 refusals, 5 graph after each pass")
+CHECK = Knob("CHECK", 0, "1 verify the graph after each pass, 2 compare every step with its definition")
+SKIP = Knob("SKIP", "", "comma-separated names of passes to leave out")
 STOP = Knob("STOP", -1, "apply only the first N rewrites; bisect a wrong result with it")
-DUMP = Knob(
-    "DUMP", "", "folder that receives the graph after each pass and every later stage as numbered text files"
-)
-OVERRIDE = Knob("OVERRIDE", "", "folder whose kernel sources take the place of the generated ones")
-TRACE = Knob("TRACE", "", "file that receives a Chrome trace of stages and steps")
-CACHE = Knob("CACHE", "", "folder of the compile cache; `off` keeps none")
+DUMP = Knob("DUMP", "", "folder that receives the graph after each pass as numbered text files")
 SEED = Knob("SEED", -1, "seed of everything random; -1 draws one")
 
 

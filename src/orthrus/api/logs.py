@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 
+from .. import knobs
 from .arguments import mismatch
 
 LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
@@ -70,7 +71,10 @@ def set_up() -> None:
         if not any(isinstance(f, _Threshold) for f in logger.filters):
             logger.addFilter(_Threshold())
             logger.addHandler(_Stderr())
-            if logger.level in LEVELS:
+            if knobs.DEBUG >= 1:
+                _default = 1
+                logger.setLevel(LEVELS[_default])
+            elif logger.level in LEVELS:
                 _default = LEVELS.index(logger.level)
             elif logger.level == logging.NOTSET:
                 logger.setLevel(LEVELS[_default])

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import knobs
 from .. import load as loading
 from ..errors import Fail, InvalidArgument
 from ..ir import Graph, ModelInfo, TensorType, Type, Value
@@ -24,6 +25,7 @@ from ..optimize import optimize
 from ..partition import partition
 from ..plan import Arena, Code, Program, build, code, plan_arena
 from ..providers import CPUExecutionProvider, ExecutionProvider
+from .check import execute_checked
 from .executor import Context, ParallelExecutor, execute, execute_traced
 from .explain import Explanation, explain
 from .feeds import entry
@@ -134,6 +136,9 @@ class Engine:
             None: _Fetch(self.program, self.program.outputs)}
         self._parallel = ParallelExecutor(config.inter_op_threads, config.limits) if config.parallel else None
         self._constants = {id(_root(v)) for v in self.program.template if isinstance(v, np.ndarray)}
+        if knobs.DEBUG >= 1:
+            told = str(self.explain())
+            log.info("%s", told if knobs.DEBUG >= 3 else "\n".join(told.splitlines()[:3]))
         self._hooks = [p for p in self.providers if type(p).on_run_start is not ExecutionProvider.on_run_start
                        or type(p).on_run_end is not ExecutionProvider.on_run_end]
         self._arena = config.memory_pattern and config.memory_reuse and not config.parallel and all(
@@ -205,11 +210,16 @@ class Engine:
             slots[slot] = value
         for provider in self._hooks:
             provider.on_run_start()
+        if record is None and knobs.DEBUG >= 2:
+            record = []
         context = Context(deadline or Deadline(limits.run_timeout), limits.max_total_bytes, record)
         try:
             with using(limits), np.errstate(all="ignore"):
-                if record is not None:
+                if knobs.CHECK >= 2:
+                    execute_checked(steps, slots, context)
+                elif record is not None:
                     execute_traced(steps, slots, context)
+                    self._report_steps(record)
                 elif self._parallel is not None:
                     self._parallel.execute(steps, slots, context)
                 else:
@@ -269,6 +279,12 @@ class Engine:
         while len(fetch.plans) > PLANS:
             fetch.plans.popitem(last=False)
         return plan
+
+    def _report_steps(self, record: list[Any]) -> None:
+        """Log the time of each step where DEBUG asks for it."""
+        if knobs.DEBUG >= 2:
+            for step, start, end, *_ in record:
+                log.info("%9.1f us  %s  %s", (end - start) / 1e3, step.part, step.kernel.name)
 
     def explain(self) -> Explanation:
         """Per node: which provider and kernel took it, and why each provider before it did not."""
