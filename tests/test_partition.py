@@ -1,5 +1,9 @@
 """Capability to parts: priority, reasons, fused parts, control flow, fallback."""
 
+import os
+import pathlib
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -246,3 +250,23 @@ def test_debug_reports_placement_and_steps(caplog: pytest.LogCaptureFixture) -> 
         engine(chain(2, "Relu"), Doubling()).run(None, {"v0": X})
     assert "2 nodes: 2 on DoublingExecutionProvider" in caplog.text
     assert caplog.text.count(" us  ") == 2
+
+
+def test_a_package_offers_a_provider_by_entry_point(tmp_path: pathlib.Path) -> None:
+    """An installed package is a module with metadata beside it; what does not load is reported."""
+    (tmp_path / "offered.py").write_text("import orthrus\n\n\nclass Offered(orthrus.ExecutionProvider):\n"
+                                         "    name = 'OfferedExecutionProvider'\n")
+    metadata = tmp_path / "offered-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: offered\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[orthrus.providers]\nOffered = offered:Offered\nBroken = offered:Nothing\n")
+    script = ("import orthrus; print(orthrus.get_available_providers()); "
+              "print(orthrus.InferenceSession(__import__('graphs').add().SerializeToString(), "
+              "providers=['OfferedExecutionProvider']).get_providers())")
+    paths = os.pathsep.join([str(tmp_path), str(pathlib.Path(__file__).parent)])
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": paths})
+    both = "['OfferedExecutionProvider', 'CPUExecutionProvider']"
+    assert done.stdout.split("\n")[:2] == [both, both], done.stderr
+    assert "provider Broken from offered:Nothing does not load" in done.stderr

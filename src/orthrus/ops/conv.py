@@ -18,6 +18,8 @@ from .geometry import Window, blocks, per_axis, taps, window
 _ALL: Any = slice(None)
 _BLOCK = 1 << 23
 """Elements of one block of gathered columns."""
+_RUN = 128
+"""Products that are summed in a row."""
 _CACHED = 1 << 15
 """Elements of a result that stays in the cache while the taps of a depthwise kernel are added to it."""
 
@@ -55,8 +57,7 @@ def _convolve(x: np.ndarray, w: np.ndarray, group: int, win: Window) -> np.ndarr
         return np.zeros(shape, x.dtype)
     if all(k == 1 for k in win.kernel) and not any(win.begin) and not any(win.end):
         x = x[(_ALL, _ALL, *(slice(None, None, s) for s in win.strides))]
-        y = np.matmul(w.reshape(group, m // group, cg), x.reshape(n, group, cg, -1))
-        return y.reshape(shape)
+        return _products(w.reshape(group, m // group, cg), x.reshape(n, group, cg, -1)).reshape(shape)
     if cg == 1 and group > 1:
         return _depthwise(x, w, group, win)
     kernel = w.reshape(group, m // group, -1)
@@ -73,9 +74,22 @@ def _convolve(x: np.ndarray, w: np.ndarray, group: int, win: Window) -> np.ndarr
             columns = np.zeros((part.shape[0], c, *win.kernel, *count), x.dtype)
             for tap, outs, ins in places:
                 columns[(_ALL, _ALL, *tap, *outs)] = part[(_ALL, _ALL, *ins)]
-            made = np.matmul(kernel, columns.reshape(part.shape[0], group, kernel.shape[2], -1))
+            made = _products(kernel, columns.reshape(part.shape[0], group, kernel.shape[2], -1))
             y[(slice(first, first + batch), _ALL, *box)] = made.reshape(part.shape[0], m, *count)
     return y
+
+
+def _products(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a @ b, summed in runs of `_RUN` and these in pairs: float32 errors grow with the run, not the depth."""
+    depth = a.shape[-1]
+    if a.dtype != np.float32 or depth <= _RUN:
+        return np.matmul(a, b)
+    sums = [np.matmul(a[..., i:i + _RUN], b[..., i:i + _RUN, :]) for i in range(0, depth, _RUN)]
+    while len(sums) > 1:
+        for left, right in zip(sums[::2], sums[1::2], strict=False):
+            left += right
+        sums = sums[::2]
+    return sums[0]
 
 
 def _depthwise(x: np.ndarray, w: np.ndarray, group: int, win: Window) -> np.ndarray:

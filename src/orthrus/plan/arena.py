@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir import TensorType, Type, Value
 from ..ops.infer import InferenceError, content, infer_node
-from .program import Code, Program, Step, code
+from .program import Code, Program, Step, code, taker
 
 SMALLEST = 1 << 14
 """Bytes below which numpy's own cache of small blocks is faster than a place in the arena."""
@@ -122,14 +122,15 @@ def plan_arena(program: Program, steps: Sequence[Step], outputs: Sequence[int],
 
 def _arena(program: Program, steps: Sequence[Step], places: dict[int, Place], top: int) -> Arena:
     template, planned, entries = program.template.copy(), list[Place](), list[Any]()
-    for run, reads, write, frees, step in code(steps):
+    for entry in code(steps):
+        step = entry[4]
         place = places.get(step.writes[0]) if len(step.writes) == 1 else None
         if place is not None:
             planned.append(Place(place.step, len(template), place.offset, place.shape, place.dtype,
                                  place.end))
-            reads = (*reads, len(template))
+            entry = (entry[0], taker((*step.reads, len(template))), *entry[2:])
             template.append(None)
-        entries.append((run, reads, write, frees, step))
+        entries.append(entry)
     return Arena(top, planned, entries, template)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 from ..errors import EPFail
@@ -35,17 +36,24 @@ class Step:
         return self.part.nodes[0]
 
 
-Code = list[tuple[Callable[..., Any], tuple[int, ...], int, tuple[int, ...], Step]]
+Code = list[tuple[Callable[..., Any], Callable[[list[Any]], Any], int, tuple[int, ...], Step]]
 
 ABSENT, TRASH = 0, 1
 """Two slots of every program: what an absent input reads, and where goes what nobody reads."""
 
 
 def code(steps: Sequence[Step]) -> Code:
-    """`steps` as the executors' tuples (run, reads, write, frees, step); `write` is 0 where a step has
-    bodies, or not one output."""
-    return [(s.run, s.reads, s.writes[0] if len(s.writes) == 1 and not s.control else 0, s.frees, s)
+    """`steps` as the executors' tuples (run, take, write, frees, step): `run(*take(slots))` is the call,
+    `write` 0 where a step has bodies, or not one output."""
+    return [(s.run, taker(s.reads), s.writes[0] if len(s.writes) == 1 and not s.control else 0, s.frees, s)
             for s in steps]
+
+
+def taker(reads: tuple[int, ...]) -> Callable[[list[Any]], Any]:
+    """A function from the list of slots to the values in `reads`, in order."""
+    if len(reads) > 1:
+        return itemgetter(*reads)
+    return itemgetter(slice(reads[0], reads[0] + 1) if reads else slice(0, 0))
 
 
 class Program:

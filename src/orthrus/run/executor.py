@@ -44,11 +44,11 @@ def execute(code: Code, slots: list[Any], context: Context) -> None:
     deadline, room, step = context.deadline, context.room, None
     end, cancelled = (float("inf"), None) if deadline is None else (deadline.end, deadline.cancelled)
     try:
-        for run, reads, write, frees, step in code:
+        for run, take, write, frees, step in code:
             if monotonic() > end or (cancelled is not None and cancelled.terminate):
                 deadline.check()  # type: ignore[union-attr]
             if write > 0:
-                y = run(*[slots[i] for i in reads])
+                y = run(*take(slots))
                 if type(y) is not _ndarray:
                     y = _single(y)
                 slots[write] = y
@@ -56,7 +56,8 @@ def execute(code: Code, slots: list[Any], context: Context) -> None:
                     room -= y.nbytes
             else:
                 context.room = room
-                room -= _spread(_called(step, run, reads, slots, context), step.writes, slots)
+                given = (context, *take(slots)) if step.control else take(slots)
+                room -= _spread(run(*given), step.writes, slots)
             if room < 0:
                 raise _over(step, context)
             for i in frees:
@@ -71,20 +72,14 @@ def execute(code: Code, slots: list[Any], context: Context) -> None:
         context.room = room
 
 
-def _called(step: Step, run: Callable[..., Any], reads: tuple[int, ...], slots: list[Any],
-            context: Context) -> Any:
-    values = [slots[i] for i in reads]
-    return run(context, *values) if step.control else run(*values)
-
-
 def execute_traced(code: Code, slots: list[Any], context: Context) -> None:
     """As `execute`, with a record per step: (step, start ns, end ns, input types, output types)."""
     record = context.record
     assert record is not None
-    for run, reads, write, frees, step in code:
+    for run, take, write, frees, step in code:
         given = [_described(slots[i]) for i in step.reads if i]
         start = time.perf_counter_ns()
-        execute([(run, reads, write, (), step)], slots, context)
+        execute([(run, take, write, (), step)], slots, context)
         record.append((step, start, time.perf_counter_ns(), given,
                        [_described(slots[i]) for i in step.writes if i > TRASH]))
         for i in frees:
@@ -178,10 +173,10 @@ class ParallelExecutor:
         waits, readers = _dependencies(code)
         ready = [i for i, count in enumerate(waits) if not count]
         readers_left = [0] * len(slots)
-        for _run, reads, *_ in code:
-            for s in set(reads):
+        for entry in code:
+            for s in set(entry[4].reads):
                 readers_left[s] += 1
-        freeable = {s for _run, _reads, _write, frees, _step in code for s in frees}
+        freeable = {s for entry in code for s in entry[3]}
         pool, running = self.pool(), dict[Future[None], int]()
         error: BaseException | None = None
         while ready or running:
@@ -196,7 +191,7 @@ class ParallelExecutor:
                 if (failed := future.exception()) is not None:
                     error = error or failed
                     continue
-                for s in set(code[i][1]):
+                for s in set(code[i][4].reads):
                     readers_left[s] -= 1
                     if not readers_left[s] and s in freeable:
                         slots[s] = None
@@ -218,7 +213,7 @@ def _dependencies(code: Code) -> tuple[list[int], list[list[int]]]:
     maker = {s: i for i, entry in enumerate(code) for s in entry[4].writes if s > TRASH}
     waits, readers = [0] * len(code), [list[int]() for _ in code]
     for i, entry in enumerate(code):
-        for source in {maker[s] for s in entry[1] if s in maker}:
+        for source in {maker[s] for s in entry[4].reads if s in maker}:
             waits[i] += 1
             readers[source].append(i)
     return waits, readers

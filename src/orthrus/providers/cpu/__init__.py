@@ -63,10 +63,10 @@ def reference(node: Node) -> Kernel:
 
 def _broadcasting(function: np.ufunc) -> Callable[..., Any]:
     """`function`, once a result larger than both operands is known to be within limits."""
-    def run(a: np.ndarray, b: np.ndarray, *out: np.ndarray) -> Any:
+    def run(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> Any:
         if a.size * b.size > HARMLESS and a.shape != b.shape:
             bounded(np.broadcast_shapes(a.shape, b.shape), a.dtype)
-        return function(a, b, *out)
+        return function(a, b, out)
     return run
 
 
