@@ -9,8 +9,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
-import orthrus
 from onnx import helper
+
+import orthrus
 from orthrus.ir import HALF, element_of
 
 PEER_OPSET = 26

@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 from hypothesis import strategies as st
+
 from oracle import Case
 
 F16, F32, F64, BF16 = np.float16, np.float32, np.float64, ml_dtypes.bfloat16
@@ -128,7 +129,7 @@ def binary(d: Draw) -> Case:
             fn = {"Div": np.divide, "Mod": np.fmod if attrs.get("fmod") else np.mod}.get(op) or _ARITHMETIC[op]
             y = np.asarray(fn(a, b))
             y = y.astype(bool) if y.dtype == object else y
-    return Case(op, [a, b], attrs, opset=d.one([18, 21, 24]), expected=[y], open_shapes=d.yes())
+    return Case(op, [a, b], attrs, opset=d.one([19, 21, 24]), expected=[y], open_shapes=d.yes())
 
 
 _UNARY = ("Abs", "Neg", "Sign", "Floor", "Ceil", "Round", "Sqrt", "Exp", "Log", "Sin", "Cos", "Tan", "Asin", "Acos",
@@ -149,6 +150,7 @@ def unary(d: Draw) -> Case:
         attrs["alpha"] = d.one([0.1, 0.5, 1.5])
     if op == "Gelu" and d.yes():
         attrs["approximate"] = "tanh"
+        x = x.astype(F32)
     if op == "IsInf":
         attrs = {"detect_negative": d.int(0, 1), "detect_positive": d.int(0, 1)}
     if op == "Shrink":
@@ -270,16 +272,8 @@ def slice_(d: Draw) -> Case:
     kind = d.one((np.int32, np.int64))
     if kind == np.int32:
         ends = [max(min(e, (1 << 31) - 1), -(1 << 31)) for e in ends]
-    y = x[_slices(x.ndim, axes, starts, ends, steps)]
     inputs = [x, *(np.array(v, kind) for v in (starts, ends, axes, steps))]
-    return Case("Slice", inputs, opset=opset, expected=[y.copy()], open_shapes=d.yes())
-
-
-def _slices(rank: int, axes: list[int], starts: list[int], ends: list[int], steps: list[int]) -> tuple[slice, ...]:
-    out = [slice(None)] * rank
-    for a, s, e, k in zip(axes, starts, ends, steps, strict=True):
-        out[a] = slice(s, e, k)
-    return tuple(out)
+    return Case("Slice", inputs, opset=opset, open_shapes=d.yes())
 
 
 def gather(d: Draw) -> Case:
@@ -374,7 +368,7 @@ def reshaped(d: Draw) -> Case:
     x = d.array(d.shape(0, 4), d.one(ANY))
     if kind == "Transpose":
         perm = d.rng.permutation(x.ndim).tolist()
-        given = {"perm": perm} if d.yes() else {}
+        given = {"perm": perm} if perm and d.yes() else {}
         return Case(kind, [x], given, opset=13, expected=[x.transpose(perm if given else None).copy()])
     if kind == "Reshape":
         sizes = _factors(d, x.size)

@@ -52,6 +52,13 @@ def current() -> Limits:
     return getattr(_state, "limits", DEFAULT)
 
 
+def swap(limits: Limits) -> Limits:
+    """Put `limits` in force on this thread; answers those that were before."""
+    before: Limits = getattr(_state, "limits", DEFAULT)
+    _state.limits = limits
+    return before
+
+
 class using:
     """`with using(limits):` puts `limits` in force on this thread."""
 
@@ -61,12 +68,11 @@ class using:
         self.limits = limits
 
     def __enter__(self) -> Limits:
-        self.before = getattr(_state, "limits", DEFAULT)
-        _state.limits = self.limits
+        self.before = swap(self.limits)
         return self.limits
 
     def __exit__(self, *_: Any) -> None:
-        _state.limits = self.before
+        swap(self.before)
 
 
 HARMLESS = 1 << 24

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir import TensorType, Type, Value
 from ..ops.infer import InferenceError, content, infer_node
-from .program import Code, Program, Step, code, taker
+from .program import Code, Program, Step, taker
 
 SMALLEST = 1 << 14
 """Bytes below which numpy's own cache of small blocks is faster than a place in the arena."""
@@ -86,19 +86,24 @@ def concrete_types(program: Program, types: dict[Value, Type]) -> dict[Value, Ty
     return {value: made.type for value, made in shadows.items()}
 
 
-def plan_arena(program: Program, steps: Sequence[Step], outputs: Sequence[int],
+def plan_arena(program: Program, made: Code, outputs: Sequence[int],
                types: dict[Value, Type]) -> Arena | None:
-    """Places for what `steps` make, or None where nothing gains from one."""
+    """Places for what the steps of `made`, some or all of the program's, give; None where nothing gains from
+    one."""
+    steps = [entry[4] for entry in made]
+    if not any(step.kernel.takes_out for step in steps):
+        return None
     kinds = concrete_types(program, types)
     by_slot = {program.slots[v]: kind for v, kind in kinds.items() if v in program.slots}
     ends = _ends(steps, outputs)
     free: list[tuple[int, int]] = []
     places: dict[int, Place] = {}
+    ending: dict[int, list[int]] = {}
     top = 0
     for i, step in enumerate(steps):
         kind = by_slot.get(step.writes[0]) if len(step.writes) == 1 else None
         size = _size(kind) if step.kernel.takes_out and step.writes[0] not in outputs else None
-        expired = [s for s, p in places.items() if p.end == i]
+        expired = ending.pop(i, [])
         if size is not None:
             assert isinstance(kind, TensorType) and kind.elem is not None and kind.shape is not None
             inherited = None
@@ -113,16 +118,17 @@ def plan_arena(program: Program, steps: Sequence[Step], outputs: Sequence[int],
             shape = tuple(d for d in kind.shape if isinstance(d, int))
             slot = step.writes[0]
             places[slot] = Place(i, slot, offset, shape, kind.elem.numpy, ends[slot])
+            ending.setdefault(ends[slot], []).append(slot)
         for s in expired:
             _give(free, places[s].offset, _rounded(places[s].shape, places[s].dtype))
     if not places:
         return None
-    return _arena(program, steps, places, top)
+    return _arena(program, made, places, top)
 
 
-def _arena(program: Program, steps: Sequence[Step], places: dict[int, Place], top: int) -> Arena:
+def _arena(program: Program, made: Code, places: dict[int, Place], top: int) -> Arena:
     template, planned, entries = program.template.copy(), list[Place](), list[Any]()
-    for entry in code(steps):
+    for entry in made:
         step = entry[4]
         place = places.get(step.writes[0]) if len(step.writes) == 1 else None
         if place is not None:

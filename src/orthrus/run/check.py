@@ -21,9 +21,9 @@ _HALF_RTOL = 2e-2
 
 def execute_checked(code: Code, slots: list[Any], context: Context) -> None:
     """As `execute`. Raises EPFail for the first step whose result differs from its nodes' definitions."""
-    for run, reads, write, frees, step in code:
+    for run, take, write, frees, step in code:
         given = [slots[i] for i in step.reads]
-        execute([(run, reads, write, (), step)], slots, context)
+        execute([(run, take, write, (), step)], slots, context)
         if not step.control and all(n.op is not None and "rng" not in n.op.runtime for n in step.part.nodes):
             for (name, expected), i in zip(_defined(step, given), step.writes, strict=False):
                 if i > TRASH:

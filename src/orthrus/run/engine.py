@@ -7,8 +7,9 @@ why, and a program with a plan per tuple of input shapes. It may run on many thr
 from __future__ import annotations
 
 import logging
+import sys
+import threading
 import time
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,21 +19,27 @@ import numpy as np
 from .. import knobs
 from .. import load as loading
 from ..errors import Fail, InvalidArgument
-from ..ir import Graph, ModelInfo, TensorType, Type, Value
-from ..limits import DEFAULT, Deadline, Limits, using
+from ..ir import Graph, ModelInfo, TensorType, Value
+from ..limits import DEFAULT, Deadline, Limits, swap, using
 from ..ops.infer import infer_graph
 from ..optimize import optimize
-from ..partition import partition
-from ..plan import Arena, Code, Program, build, code, plan_arena
+from ..optimize.rewrite import bodies_below
+from ..partition import Placement, partition
+from ..plan import Code, Program, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
 from .check import execute_checked
 from .executor import Context, ParallelExecutor, execute, execute_traced
 from .explain import Explanation, explain
 from .feeds import entry
+from .fetch import Fetch
+from .results import constants_of, results
 
 log = logging.getLogger("orthrus")
-PLANS = 16
-"""Input-shape tuples an engine keeps a plan for; the least recently used goes first."""
+FETCHES = 64
+"""Choices of outputs an engine keeps the steps and plans of."""
+
+_OWN_REFERENCES = 3
+"""References that `Engine._release` itself has to a graph nobody else holds."""
 
 
 @dataclass
@@ -59,35 +66,6 @@ class Config:
     memory_pattern: bool = True
     memory_reuse: bool = True
     entries: dict[str, str] = field(default_factory=dict)
-
-
-class _Fetch:
-    """The steps for one choice of outputs, and their plans by input shapes."""
-
-    __slots__ = ("outputs", "steps", "code", "plans", "seen")
-
-    def __init__(self, program: Program, outputs: Sequence[int]) -> None:
-        self.outputs = outputs
-        whole = set(outputs) == set(program.outputs)
-        self.steps = program.steps if whole else program.pruned(outputs)
-        self.code: Code = program.code if whole else code(self.steps)
-        self.plans: OrderedDict[tuple[Any, ...], _Plan | None] = OrderedDict()
-        self.seen: tuple[Any, ...] | None = None
-
-
-class _Plan:
-    """An arena and the blocks that are not in use."""
-
-    __slots__ = ("arena", "idle")
-
-    def __init__(self, arena: Arena) -> None:
-        self.arena, self.idle = arena, list[tuple[list[Any], np.ndarray]]()
-
-    def take(self) -> tuple[list[Any], np.ndarray]:
-        try:
-            return self.idle.pop()
-        except IndexError:
-            return self.arena.instance()
 
 
 class Engine:
@@ -132,10 +110,11 @@ class Engine:
         self._shared = _shared_names(self.inputs) if config.level else []
         self._source = source if self._shared else None
         self._literal: Engine | None = None
-        self._fetches: dict[tuple[str, ...] | None, _Fetch] = {
-            None: _Fetch(self.program, self.program.outputs)}
+        self._fetches: dict[tuple[str, ...] | None, Fetch] = {
+            None: Fetch(self.program, self.program.outputs, config.limits)}
+        self._lock = threading.Lock()
         self._parallel = ParallelExecutor(config.inter_op_threads, config.limits) if config.parallel else None
-        self._constants = {id(_root(v)) for v in self.program.template if isinstance(v, np.ndarray)}
+        self._constants = constants_of(self.program)
         if knobs.DEBUG >= 1:
             told = str(self.explain())
             log.info("%s", told if knobs.DEBUG >= 3 else "\n".join(told.splitlines()[:3]))
@@ -175,17 +154,14 @@ class Engine:
         Raises ValueError for a missing feed, InvalidArgument for a feed or an output name that does not fit,
         and the error of a step that fails. `record` receives what `execute_traced` notes.
         """
-        if not output_names:
-            fetch = self._fetches[None]
-        else:
-            key = tuple(output_names)
-            found = self._fetches.get(key)
-            fetch = found if found is not None else self._new_fetch(key)
+        fetch = self._fetches.get(tuple(output_names) if output_names else None)
+        if fetch is None:
+            fetch = self._new_fetch(tuple(output_names or ()))
         for name in self._required:
             if name not in feeds:
                 missing = [n for n in self._required if n not in feeds]
                 raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(feeds)}).")
-        values, shapes = [], []
+        places, fed, shapes = [], [], []
         entries = self._entries
         for name, given in feeds.items():
             known = entries.get(name)
@@ -193,47 +169,55 @@ class Engine:
                 raise InvalidArgument(f"Invalid input name: {name}", expected=", ".join(entries),
                                       cure="feed only what session.get_inputs() lists")
             value = known[1](given)
-            values.append((known[0], value))
+            places.append(known[0])
+            fed.append(value)
             shapes.append(getattr(value, "shape", None))
         if self._shared and not self._names_agree(feeds):
             return self._unassuming().run(output_names, feeds, deadline, record)
         limits = self.config.limits
         if self.overridable:
             shapes.extend(feeds)
-        plan = self._plan(fetch, tuple(shapes), feeds) if self._arena else None
+        plan = fetch.plan(tuple(shapes), feeds) if self._arena else None
         if plan is None:
-            slots, block, steps = self.program.template.copy(), None, fetch.code
+            slots, block, steps = fetch.program.template.copy(), None, fetch.code
         else:
             instance = plan.take()
             slots, block, steps = instance[0].copy(), instance[1], plan.arena.code
-        for slot, value in values:
+        for slot, value in zip(places, fed, strict=True):
             slots[slot] = value
-        for provider in self._hooks:
-            provider.on_run_start()
-        if record is None and knobs.DEBUG >= 2:
-            record = []
-        context = Context(deadline or Deadline(limits.run_timeout), limits.max_total_bytes, record)
+        room = limits.max_total_bytes if block is None else limits.max_total_bytes - block.nbytes
+        context = Context(deadline or Deadline(limits.run_timeout), room, record)
+        before = swap(limits)
         try:
-            with using(limits), np.errstate(all="ignore"):
-                if knobs.CHECK >= 2:
-                    execute_checked(steps, slots, context)
-                elif record is not None:
-                    execute_traced(steps, slots, context)
-                    self._report_steps(record)
-                elif self._parallel is not None:
-                    self._parallel.execute(steps, slots, context)
+            for provider in self._hooks:
+                provider.on_run_start()
+            with np.errstate(all="ignore"):
+                if record is not None or self._parallel is not None or knobs.DEBUG.value or knobs.CHECK.value:
+                    self._execute(steps, slots, context)
                 else:
                     execute(steps, slots, context)
         finally:
+            swap(before)
             for provider in self._hooks:
                 provider.on_run_end()
-        foreign = self._constants | {id(_root(v)) for _, v in values if isinstance(v, np.ndarray)}
-        if block is not None:
-            foreign.add(id(block))
-        results = [_handed_over(slots[i], foreign) for i in fetch.outputs]
-        if plan is not None and len(plan.idle) < 4:
-            plan.idle.append(instance)
-        return results
+        made = results([slots[i] for i in fetch.outputs], fed, self._constants, block)
+        if plan is not None:
+            plan.give(instance)
+        return made
+
+    def _execute(self, steps: Code, slots: list[Any], context: Context) -> None:
+        """Run `steps` by the executor that the configuration, the switches and `context.record` ask for."""
+        if context.record is None and knobs.DEBUG >= 2:
+            context.record = []
+        if knobs.CHECK >= 2:
+            execute_checked(steps, slots, context)
+        elif context.record is not None:
+            execute_traced(steps, slots, context)
+            self._report_steps(context.record)
+        elif self._parallel is not None:
+            self._parallel.execute(steps, slots, context)
+        else:
+            execute(steps, slots, context)
 
     def _names_agree(self, feeds: dict[str, Any]) -> bool:
         """Whether dimensions of one name have one size: what optimization took for granted."""
@@ -252,33 +236,20 @@ class Engine:
             self._literal._shared = []
         return self._literal
 
-    def _new_fetch(self, names: tuple[str, ...]) -> _Fetch:
+    def _new_fetch(self, names: tuple[str, ...]) -> Fetch:
+        program, whole = self.program, self._fetches.get(None)
+        if whole is None:
+            raise Fail("This session has been closed.", cure="make a new one")
         for name in names:
             if name not in self._slot_of:
                 raise InvalidArgument(f"Invalid output name:{name}", expected=", ".join(self._names),
                                       cure="ask only for what session.get_outputs() lists")
-        if len(self._fetches) > 256:
-            self._fetches = {None: self._fetches[None]}
-        self._fetches[names] = fetch = _Fetch(self.program, [self._slot_of[n] for n in names])
+        fetch = Fetch(program, [self._slot_of[n] for n in names], self.config.limits)
+        with self._lock:
+            if None in self._fetches:
+                self._fetches = {None: whole} if len(self._fetches) > FETCHES else self._fetches
+                self._fetches[names] = fetch
         return fetch
-
-    def _plan(self, fetch: _Fetch, shapes: tuple[Any, ...], feeds: dict[str, Any]) -> _Plan | None:
-        """The plan for these shapes, made when they come a second time in a row."""
-        if shapes in fetch.plans:
-            return fetch.plans[shapes]
-        if fetch.seen != shapes:
-            fetch.seen = shapes
-            return None
-        types: dict[Value, Type] = {}
-        for value in self.graph.inputs:
-            given: Any = feeds.get(value.name)
-            if isinstance(value.type, TensorType) and isinstance(given, np.ndarray):
-                types[value] = TensorType(value.type.elem, tuple(given.shape))
-        arena = plan_arena(self.program, fetch.steps, fetch.outputs, types)
-        fetch.plans[shapes] = plan = None if arena is None else _Plan(arena)
-        while len(fetch.plans) > PLANS:
-            fetch.plans.popitem(last=False)
-        return plan
 
     def _report_steps(self, record: list[Any]) -> None:
         """Log the time of each step where DEBUG asks for it."""
@@ -298,10 +269,38 @@ class Engine:
         return list(taken.items())
 
     def close(self) -> None:
-        """Let go of threads and memory; a later run raises Fail."""
+        """Let go of threads and memory; a later run raises Fail, one on another thread ends as if nothing
+        were."""
+        with self._lock:
+            self._fetches = {}
         if self._parallel is not None:
             self._parallel.close()
+        if self._literal is not None:
+            self._literal.close()
+        self._source = self._literal = None
+        self._release()
+
+    def __del__(self) -> None:
+        if "program" in self.__dict__:
+            self._release()
+
+    def _release(self) -> None:
+        """Give up graph and program, and let the weights go with them.
+
+        Values and the nodes that read them refer to each other; without this, weights would stay until the
+        garbage collector comes by. Whoever else holds the graph keeps it whole.
+        """
+        graph = self.graph
+        self.graph = empty = Graph(info=graph.info)
+        self.placement = Placement(empty, [])
+        self.program = Program(empty, [], {})
         self._fetches = {}
+        graphs = [graph, *bodies_below(graph)]
+        inner = sum(it.outer is graph for it in graphs)
+        if sys.getrefcount(graph) <= inner + _OWN_REFERENCES:
+            for it in graphs:
+                for value in it.initializers.values():
+                    value.const = None
 
 
 def _shared_names(inputs: Sequence[Value]) -> list[tuple[str, int, str]]:
@@ -345,22 +344,3 @@ def _fix_dimensions(graph: Graph, names: dict[str, int], denotations: dict[str, 
             if out is not None:
                 out.content = None
     infer_graph(graph)
-
-
-def _root(array: Any) -> Any:
-    """The object whose memory `array` looks at."""
-    while (base := getattr(array, "base", None)) is not None:
-        array = base
-    return array
-
-
-def _handed_over(value: Any, foreign: set[int]) -> Any:
-    """`value` for the caller to keep and to write on: copied where its memory is a
-    feed's, a constant's or the arena's."""
-    if type(value) is np.ndarray:
-        if value.base is None and id(value) not in foreign and value.flags.writeable:
-            return value
-        return value.copy() if id(_root(value)) in foreign or not value.flags.writeable else value
-    if isinstance(value, list):
-        return [_handed_over(v, foreign) for v in value]
-    return value

@@ -1,0 +1,99 @@
+"""One choice of outputs: the steps it needs, and a plan for each tuple of input shapes that keeps coming.
+
+A plan is an arena and the blocks of it that no run is using. What idle blocks take together is bounded, but
+for those of the shapes that came last.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir import TensorType, Type, Value
+from ..limits import Limits
+from ..plan import Arena, Code, Program, code, plan_arena
+
+PLANS = 16
+"""Input-shape tuples a plan is kept for; the least recently used goes first."""
+
+IDLE_BYTES = 1 << 28
+"""Bytes of idle blocks kept for shapes other than those of the last run."""
+
+_BLOCKS = 4
+
+
+class Plan:
+    """An arena and the blocks that are not in use."""
+
+    __slots__ = ("arena", "idle")
+
+    def __init__(self, arena: Arena) -> None:
+        self.arena, self.idle = arena, list[tuple[list[Any], np.ndarray]]()
+
+    def take(self) -> tuple[list[Any], np.ndarray]:
+        """A template of slots with views into a block, and the block; this run's until it is given back."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return self.arena.instance()
+
+    def give(self, instance: tuple[list[Any], np.ndarray]) -> None:
+        """Give back what `take` gave."""
+        if len(self.idle) < _BLOCKS:
+            self.idle.append(instance)
+
+
+class Fetch:
+    """The steps for `outputs`, and their plans by input shapes. Safe on many threads."""
+
+    __slots__ = ("program", "outputs", "steps", "code", "limits", "plans", "seen", "lock")
+
+    def __init__(self, program: Program, outputs: Sequence[int], limits: Limits) -> None:
+        self.program, self.outputs, self.limits = program, outputs, limits
+        whole = set(outputs) == set(program.outputs)
+        self.steps = program.steps if whole else program.pruned(outputs)
+        self.code: Code = program.code if whole else code(self.steps)
+        self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
+        self.seen: tuple[Any, ...] | None = None
+        self.lock = threading.Lock()
+
+    def plan(self, shapes: tuple[Any, ...], feeds: dict[str, Any]) -> Plan | None:
+        """The plan for `shapes`, made when they come a second time in a row; None where there is none."""
+        known: Any = self.plans.get(shapes, self)
+        if self.seen == shapes:
+            return self._made(shapes, feeds) if known is self else known
+        self.seen = shapes
+        if known is self:
+            return None
+        with self.lock:
+            if shapes in self.plans:
+                self.plans.move_to_end(shapes)
+            self._trim()
+        return known
+
+    def _made(self, shapes: tuple[Any, ...], feeds: dict[str, Any]) -> Plan | None:
+        types: dict[Value, Type] = {}
+        for value in self.program.graph.inputs:
+            given: Any = feeds.get(value.name)
+            if isinstance(value.type, TensorType) and isinstance(given, np.ndarray):
+                types[value] = TensorType(value.type.elem, tuple(given.shape))
+        arena = plan_arena(self.program, self.code, self.outputs, types)
+        fits = arena is not None and arena.size <= self.limits.max_total_bytes
+        with self.lock:
+            self.plans[shapes] = plan = Plan(arena) if arena is not None and fits else None
+            while len(self.plans) > PLANS:
+                self.plans.popitem(last=False)
+            self._trim()
+        return plan
+
+    def _trim(self) -> None:
+        kept = 0
+        for plan in list(reversed(self.plans.values()))[1:]:
+            if plan is not None:
+                kept += plan.arena.size * len(plan.idle)
+                if kept > IDLE_BYTES:
+                    plan.idle.clear()

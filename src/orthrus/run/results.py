@@ -1,0 +1,82 @@
+"""What a run hands out: arrays that are the caller's own.
+
+In: the values of the output slots. Out: the same values, copied where a kernel gave memory that is somebody
+else's: a feed's, a constant's, the arena's, or another result's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir import SparseArray
+from ..plan import Program
+
+_WASTE = 4
+"""A view is copied where the memory it keeps alive is more than this many times its own."""
+
+
+def results(values: Sequence[Any], fed: Sequence[Any], constants: frozenset[int],
+            block: np.ndarray | None) -> list[Any]:
+    """`values` for the caller to keep and to write on: C-contiguous, and none in memory of `fed`, of
+    `constants` (the ids of their `root`s), of the arena's `block` or of another result."""
+    taken = set(map(id, fed))
+    out = []
+    for value in values:
+        if (type(value) is np.ndarray and value.base is None and value.flags.carray
+                and id(value) not in taken and id(value) not in constants):
+            taken.add(id(value))
+            out.append(value)
+        else:
+            foreign = {id(root(v)) for v in _arrays(fed)}
+            if block is not None:
+                foreign.add(id(block))
+            out.append(_owned(value, constants | foreign, taken))
+    return out
+
+
+def constants_of(program: Program) -> frozenset[int]:
+    """The ids of the memory of every constant of `program` and of the bodies in it."""
+    found, stack = set[int](), [program]
+    while stack:
+        it = stack.pop()
+        found.update(id(root(v)) for v in it.template if isinstance(v, np.ndarray))
+        stack.extend(body for step in it.steps for body in step.control)
+    return frozenset(found)
+
+
+def root(array: Any) -> Any:
+    """The object whose memory `array` looks at."""
+    while (base := getattr(array, "base", None)) is not None:
+        array = base
+    return array
+
+
+def _arrays(values: Iterable[Any]) -> Iterator[np.ndarray]:
+    for value in values:
+        if isinstance(value, np.ndarray):
+            yield value
+        elif isinstance(value, list):
+            yield from _arrays(value)
+        elif isinstance(value, SparseArray):
+            yield from (value.values, value.indices)
+
+
+def _owned(value: Any, foreign: frozenset[int], taken: set[int]) -> Any:
+    if isinstance(value, np.ndarray):
+        memory = root(value)
+        if (not value.flags.carray or id(memory) in foreign or id(memory) in taken
+                or getattr(memory, "nbytes", 0) > _WASTE * value.nbytes):
+            return value.copy()
+        taken.add(id(memory))
+        return value
+    if isinstance(value, list):
+        return [_owned(v, foreign, taken) for v in value]
+    if isinstance(value, dict):
+        return dict(value)
+    if isinstance(value, SparseArray):
+        return SparseArray(_owned(value.values, foreign, taken), _owned(value.indices, foreign, taken),
+                           value.shape)
+    return value
