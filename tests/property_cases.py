@@ -267,7 +267,7 @@ def slice_(d: Draw) -> Case:
         n = x.shape[a]
         step = d.one([1, 1, 1, 2, 3, -1, -2])
         starts.append(d.one([0, 1, n, -n - 1, n + 3, -1, 2]))
-        ends.append(d.one([n, 0, n + 5, 1 << 40, -1, 3, -(1 << 40), -n - 2]))
+        ends.append(d.one([n, 0, n + 5, 1 << 40 if step > 0 else 9, -1, 3, -(1 << 40), -n - 2]))
         steps.append(step)
     kind = d.one((np.int32, np.int64))
     if kind == np.int32:
@@ -443,7 +443,7 @@ def selected(d: Draw) -> Case:
         k = d.int(0, x.shape[axis])
         return Case(kind, [x, ints(k)], {"axis": axis, "largest": d.int(0, 1)}, opset=11, outputs=2)
     if kind == "Unique":
-        x = d.array(d.shape(1, 3), d.one((F32, F64, np.int64, np.int8, object)), -2, 3)
+        x = d.array(d.shape(1, 3, least=1), d.one((F32, F64, np.int64, np.int8, object)), -2, 3)
         attrs: dict[str, Any] = {"sorted": d.int(0, 1)}
         if d.yes():
             attrs["axis"] = d.axis(x.ndim)

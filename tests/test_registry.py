@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import orthrus as ort
+from graphs import chain
 from orthrus.errors import Fail
 from orthrus.ir import ElementType, No, Node, TensorType, Value
 from orthrus.kernels import (
@@ -15,7 +17,6 @@ from orthrus.kernels import (
     OpKernelContext,
     OpKernelInfo,
     create_kernel,
-    kernel,
 )
 from orthrus.ops import find
 from orthrus.providers import CPUExecutionProvider
@@ -32,7 +33,7 @@ def node(version: int, elem: ElementType = ElementType.FLOAT, op: str = "Relu") 
 
 
 def found(registry: KernelRegistry, n: Node) -> Any:
-    return registry.lookup(n, schema_of(n))
+    return registry.lookup("P", n, schema_of(n))
 
 
 def made(registry: KernelRegistry, n: Node) -> Any:
@@ -42,7 +43,7 @@ def made(registry: KernelRegistry, n: Node) -> Any:
 def registry_with(*where: dict[str, Any]) -> KernelRegistry:
     registry = KernelRegistry()
     for i, options in enumerate(where):
-        @kernel("Relu", registry=registry, provider="P", **options)
+        @registry.kernel("Relu", provider="P", **options)
         def create(info: OpKernelInfo, i: int = i) -> Any:
             return lambda x: np.maximum(x, 0)
     return registry
@@ -56,7 +57,7 @@ def test_open_end_serves_what_means_the_same() -> None:
 
 def test_open_end_stops_where_the_meaning_changes() -> None:
     registry = KernelRegistry()
-    kernel("Softmax", registry=registry, provider="P", since=1)(lambda info: None)
+    registry.kernel("Softmax", provider="P", since=1)(lambda info: None)
     assert isinstance(found(registry, node(13, op="Softmax")), No)
 
 
@@ -83,7 +84,7 @@ def test_disjoint_ranges_and_types_do_not_conflict() -> None:
 
 def test_custom_registries_come_first() -> None:
     own, general = registry_with({"since": 6}), registry_with({"since": 6})
-    manager = KernelRegistryManager([("P", own)])
+    manager = KernelRegistryManager([own])
     manager.register("P", general)
     n = node(13)
     assert manager.lookup("P", n, schema_of(n)) is next(iter(own))
@@ -94,7 +95,7 @@ def test_custom_registries_come_first() -> None:
 def test_a_kernel_may_be_a_class_or_decline() -> None:
     registry = KernelRegistry()
 
-    @kernel("Relu", registry=registry, provider="P", since=13)
+    @registry.kernel("Relu", provider="P", since=13)
     class Clamp(OpKernel):
         def compute(self, context: OpKernelContext) -> None:
             x = context.input(0)
@@ -102,9 +103,24 @@ def test_a_kernel_may_be_a_class_or_decline() -> None:
 
     np.testing.assert_array_equal(made(registry, node(13)).run(np.array([-1.0, 2.0])), [0, 2])
     refusing = KernelRegistry()
-    kernel("Relu", registry=refusing, provider="P")(lambda info: No("not today"))
+    refusing.kernel("Relu", provider="P")(lambda info: No("not today"))
     assert made(refusing, node(13)).reason == "not today"
 
 
 def test_definition_key() -> None:
     assert KernelDef("Add", "", 7, "CPUExecutionProvider").key == "Add ai.onnx CPUExecutionProvider"
+
+
+def test_a_session_brings_kernels_of_its_own() -> None:
+    registry = ort.KernelRegistry()
+
+    @registry.kernel("Relu", provider="CPUExecutionProvider", since=6)
+    def relu_tripled(info: OpKernelInfo) -> Any:
+        return lambda x: np.maximum(x, 0) * 3
+
+    x = np.array([[1, -1, 2], [0, 0, 1]], np.float32)
+    ours = ort.InferenceSession(chain(1).SerializeToString(), kernels=[registry])
+    plain = ort.InferenceSession(chain(1).SerializeToString())
+    np.testing.assert_array_equal(ours.run(None, {"v0": x})[0], np.maximum(x, 0) * 3)
+    np.testing.assert_array_equal(plain.run(None, {"v0": x})[0], np.maximum(x, 0))
+    assert ours.explain()["Relu_0"].kernel == "relu_tripled"

@@ -5,8 +5,8 @@
     outputs = session.run(None, {"x": array})
 
 `__version__` is the level of the onnxruntime API, which programs compare; `orthrus_version` is the package's
-own. Beyond onnxruntime's names there are `op`, `ExecutionProvider`, `register_execution_provider` and
-`Limits`.
+own. Beyond onnxruntime's names there are `op`, `ExecutionProvider`, `register_execution_provider`,
+`KernelRegistry` and `Limits`.
 """
 
 from __future__ import annotations
@@ -78,6 +78,7 @@ from .api.version import VERSION as orthrus_version
 if TYPE_CHECKING:
     from . import capi
     from .capi import onnxruntime_validation
+    from .kernels import KernelRegistry
     from .limits import Limits
     from .providers import ExecutionProvider
     from .providers import register as register_execution_provider
@@ -94,12 +95,14 @@ _LATER = {
     "onnxruntime_validation": ("orthrus.capi.onnxruntime_validation", None),
     "Limits": ("orthrus.limits", "Limits"),
     "ExecutionProvider": ("orthrus.providers", "ExecutionProvider"),
+    "KernelRegistry": ("orthrus.kernels", "KernelRegistry"),
     "register_execution_provider": ("orthrus.providers", "register"),
     "unregister_execution_provider": ("orthrus.providers", "unregister"),
 }
 
 __all__ = ["AdapterFormat", "ExecutionMode", "ExecutionOrder", "ExecutionProvider", "GraphOptimizationLevel",
-           "IOBinding", "InferenceSession", "Limits", "LoraAdapter", "ModelCompiler", "ModelMetadata",
+           "IOBinding", "InferenceSession", "KernelRegistry", "Limits", "LoraAdapter", "ModelCompiler",
+           "ModelMetadata",
            "NodeArg", "OrtAllocatorType", "OrtArenaCfg", "OrtCompileApiFlags", "OrtDevice",
            "OrtDeviceMemoryType", "OrtDeviceVendorId", "OrtEpAssignedNode", "OrtEpAssignedSubgraph",
            "OrtEpContextData", "OrtEpContextDataBuffer", "OrtEpDevice", "OrtExecutionProviderDevicePolicy",

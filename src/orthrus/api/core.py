@@ -58,7 +58,7 @@ class CoreSession:
 
     def initialize_session(self, providers: Sequence[str], provider_options: Sequence[Mapping[str, str]],
                            disabled_optimizers: Iterable[str], limits: Any = None,
-                           fallback: str = "allow") -> None:
+                           fallback: str = "allow", kernels: Sequence[Any] = ()) -> None:
         """Load, optimize, place and compile. Providers given here come before those of the options.
 
         Raises what `run.engine.Engine` raises, and RuntimeError for a provider nobody knows.
@@ -72,10 +72,11 @@ class CoreSession:
                            "collections.abc.Sequence[collections.abc.Mapping[str, str]], arg2: "
                            "collections.abc.Set[str]) -> None", self, providers, provider_options, names)
         with severity(self._options.log_severity_level, self._options.logid):
-            self._start(list(zip(providers, provider_options, strict=False)), names, limits, fallback)
+            self._start(list(zip(providers, provider_options, strict=False)), names, limits, fallback,
+                        kernels)
 
     def _start(self, asked: list[tuple[str, Mapping[str, str]]], disabled: set[str], limits: Any,
-               fallback: str) -> None:
+               fallback: str, kernels: Sequence[Any]) -> None:
         from ..run.engine import Engine
         from .config import config, report_keys
 
@@ -91,6 +92,7 @@ class CoreSession:
         start = time.perf_counter_ns()
         created = self._create_providers(asked or self._providers_of_options())
         settings = config(options, created, disabled, limits, fallback, self._source)
+        settings.kernels = tuple(kernels)
         external = options._entries.get("session.optimized_model_external_initializers_file_name")
         saved = settings.optimized_model_path
         if external:

@@ -31,7 +31,7 @@ _BOTH = ("Specified 'providers'/'provider_options' when creating InferenceSessio
 
 _OWN = frozenset({"_sess", "_engine_run", "_direct", "_enable_fallback", "_fallback_providers", "_model_path",
                   "_model_bytes", "_read_config_from_model", "_sess_options_initial", "_sess_options",
-                  "_disabled", "_limits", "_fallback", "_inputs_meta", "_outputs_meta",
+                  "_disabled", "_limits", "_fallback", "_kernels", "_inputs_meta", "_outputs_meta",
                   "_overridable_initializers", "_input_meminfos", "_output_meminfos", "_input_epdevices",
                   "_model_meta", "_providers", "_provider_options", "_profiling_start_time_ns"})
 """Attributes a session makes itself; a pickle carries every other."""
@@ -314,7 +314,8 @@ class InferenceSession(Session):
         names of passes to leave out; `enable_fallback`, whether to change to the CPU provider where others
         fail; `read_config_from_model`, whether the model's `ort_config` entry acts; `limits`, the
         `orthrus.Limits` of this session; `fallback`, what it is when nodes another provider was asked for
-        fall to the CPU provider: "allow", "warn" or "error".
+        fall to the CPU provider: "allow", "warn" or "error"; `kernels`, KernelRegistry objects whose kernels
+        come before the providers' own.
 
         Raises TypeError for anything that is no model, NoSuchFile, InvalidProtobuf, InvalidGraph,
         NotImplemented and the other errors of `orthrus.errors` for one that cannot be used.
@@ -332,6 +333,7 @@ class InferenceSession(Session):
         disabled = kwargs.get("disabled_optimizers") or ()
         self._disabled = (disabled,) if isinstance(disabled, str) else tuple(disabled)
         self._limits, self._fallback = kwargs.get("limits"), kwargs.get("fallback", "allow")
+        self._kernels = kwargs.get("kernels") or ()
         try:
             self._create_inference_session(providers, provider_options, self._disabled)
         except (ValueError, RuntimeError) as error:
@@ -366,7 +368,8 @@ class InferenceSession(Session):
             warnings.warn(_BOTH, stacklevel=3)
         source = self._model_path if self._model_path is not None else self._model_bytes
         core = CoreSession(given, source, self._model_path is not None, self._read_config_from_model)
-        core.initialize_session(names, options, disabled_optimizers or (), self._limits, self._fallback)
+        core.initialize_session(names, options, disabled_optimizers or (), self._limits, self._fallback,
+                                self._kernels)
         self._take(core)
 
     def _take(self, core: CoreSession) -> None:
@@ -397,7 +400,8 @@ class InferenceSession(Session):
                 "keywords": {"disabled_optimizers": self._disabled,
                              "enable_fallback": int(self._enable_fallback),
                              "read_config_from_model": int(self._read_config_from_model),
-                             "limits": self._limits, "fallback": self._fallback},
+                             "limits": self._limits, "fallback": self._fallback,
+                             "kernels": self._kernels},
                 "attributes": {k: v for k, v in self.__dict__.items() if k not in _OWN}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -1,24 +1,22 @@
 """What a kernel is given when it is made and when it runs, and what it is once compiled.
 
 A kernel is written as a function `create(info)` that answers with `compute(*arrays)`, or as a class derived
-from `OpKernel`; `@kernel` registers either where it is written.
+from `OpKernel`; `KernelRegistry.kernel` registers either where it is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..ir import No, Node
-from .registry import OPEN, KernelDef, KernelEntry, KernelRegistry
+from .registry import KernelEntry
 
 if TYPE_CHECKING:
     from ..providers.base import ExecutionProvider
-
-Creator = TypeVar("Creator", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,19 +98,6 @@ class OpKernel:
 
     def compute(self, context: OpKernelContext) -> None:
         raise TypeError(f"{type(self).__name__} does not define compute(context)")
-
-
-def kernel(op_type: str, *, registry: KernelRegistry, provider: str, since: int = 1, until: int = OPEN,
-           domain: str = "", types: dict[str, Sequence[str]] | None = None) -> Callable[[Creator], Creator]:
-    """Register the decorated creator or OpKernel class. `types` maps type variables to
-    ONNX element types (`"float"`)."""
-    constraints = {k: frozenset(t if "(" in t else f"tensor({t})" for t in v)
-                   for k, v in (types or {}).items()}
-
-    def decorate(create: Creator) -> Creator:
-        registry.register(KernelDef(op_type, domain, since, provider, until, constraints), create)
-        return create
-    return decorate
 
 
 def create_kernel(entry: KernelEntry, info: OpKernelInfo) -> Kernel | No:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import Fail
 from ..ir import No, Node
@@ -13,6 +13,7 @@ from ..ops import find
 from ..ops.schema import Schema
 
 OPEN = (1 << 31) - 1
+Creator = TypeVar("Creator", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,14 +68,15 @@ class KernelEntry:
 
 
 class KernelRegistry:
-    """The kernels of one provider."""
+    """Kernels by operator, domain and provider: those of one provider, or those a session brings along."""
 
     def __init__(self) -> None:
-        self._entries: dict[tuple[str, str], list[KernelEntry]] = {}
+        self._entries: dict[tuple[str, str, str], list[KernelEntry]] = {}
 
     def register(self, definition: KernelDef, create: Callable[..., Any]) -> None:
         """Add a kernel. Raises Fail where it conflicts with one already here."""
-        family = self._entries.setdefault((definition.domain, definition.op_type), [])
+        key = (definition.op_type, definition.domain, definition.provider)
+        family = self._entries.setdefault(key, [])
         for other in family:
             if definition.conflicts(other.definition):
                 raise Fail(
@@ -84,15 +86,27 @@ class KernelRegistry:
                     cure="narrow since, until or types, or remove one of the two")
         family.append(KernelEntry(definition, create))
 
+    def kernel(self, op_type: str, *, provider: str, since: int = 1, until: int = OPEN, domain: str = "",
+               types: dict[str, Sequence[str]] | None = None) -> Callable[[Creator], Creator]:
+        """Register the decorated creator or OpKernel class. `types` maps type variables to ONNX element types
+        (`"float"`)."""
+        constraints = {k: frozenset(t if "(" in t else f"tensor({t})" for t in v)
+                       for k, v in (types or {}).items()}
+
+        def decorate(create: Creator) -> Creator:
+            self.register(KernelDef(op_type, domain, since, provider, until, constraints), create)
+            return create
+        return decorate
+
     def __len__(self) -> int:
         return sum(map(len, self._entries.values()))
 
     def __iter__(self) -> Any:
         return (entry for family in self._entries.values() for entry in family)
 
-    def lookup(self, node: Node, schema: Schema | None) -> KernelEntry | No:
-        """The kernel for `node`, or every candidate's reason against it."""
-        family = self._entries.get((node.domain, node.op_type), ())
+    def lookup(self, provider: str, node: Node, schema: Schema | None) -> KernelEntry | No:
+        """The kernel of `provider` for `node`, or every candidate's reason against it."""
+        family = self._entries.get((node.op_type, node.domain, provider), ())
         if not family:
             return No("Kernel not found")
         reasons = []
@@ -126,22 +140,21 @@ def _type_mismatch(node: Node, schema: Schema | None, constraints: dict[str, fro
 
 
 class KernelRegistryManager:
-    """One registry per provider of a session, the session's own registries first."""
+    """The registries of one session: its own first, then one per provider."""
 
-    def __init__(self, custom: Iterable[tuple[str, KernelRegistry]] = ()) -> None:
+    def __init__(self, custom: Iterable[KernelRegistry] = ()) -> None:
         self._custom = list(custom)
         self._registries: dict[str, KernelRegistry] = {}
 
     def register(self, provider: str, registry: KernelRegistry) -> None:
+        """Set the registry of a provider."""
         self._registries[provider] = registry
 
     def lookup(self, provider: str, node: Node, schema: Schema | None) -> KernelEntry | No:
         """The kernel of `provider` for `node`, or the reasons there is none."""
         reasons = []
-        for name, registry in [*self._custom, (provider, self._registries.get(provider, KernelRegistry()))]:
-            if name != provider:
-                continue
-            found = registry.lookup(node, schema)
+        for registry in [*self._custom, self._registries.get(provider, KernelRegistry())]:
+            found = registry.lookup(provider, node, schema)
             if not isinstance(found, No):
                 return found
             reasons.append(found.reason)

@@ -133,7 +133,7 @@ def ConvTranspose(X, W, B=None, *, auto_pad: str = "NOTSET", dilations: list[int
     kernel, rank = _kernel_of(W, kernel_shape), X.ndim - 2
     kernel = per_axis(kernel, rank, "kernel_shape")
     steps, spread = per_axis(strides, rank, "strides"), per_axis(dilations, rank, "dilations")
-    begin, out = _transposed(X.shape[2:], kernel, steps, spread, auto_pad, output_padding, output_shape, pads)
+    begin, out = transposed(X.shape[2:], kernel, steps, spread, auto_pad, output_padding, output_shape, pads)
     n, m, cg = X.shape[0], W.shape[1] * group, X.shape[1] // group
     y = np.zeros(limits.bounded((n, m, *out), X.dtype), X.dtype)
     if X.size and y.size:
@@ -149,11 +149,11 @@ def ConvTranspose(X, W, B=None, *, auto_pad: str = "NOTSET", dilations: list[int
     return _add_bias(y, B)
 
 
-def _transposed(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int],
-                auto_pad: str, output_padding: Any, output_shape: Any, pads: Any
-                ) -> tuple[list[int], list[int]]:
+def transposed(size: Sequence[int], kernel: Sequence[int], strides: Any, dilations: Any, auto_pad: str,
+               output_padding: Any, output_shape: Any, pads: Any) -> tuple[list[int], list[int]]:
     """The leading padding and the spatial output shape of a transposed convolution."""
     rank = len(size)
+    strides, dilations = per_axis(strides, rank, "strides"), per_axis(dilations, rank, "dilations")
     extra = per_axis(output_padding, rank, "output_padding", 0, 0)
     full = [s * (n - 1) + e + (k - 1) * d + 1
             for s, n, e, k, d in zip(strides, size, extra, kernel, dilations, strict=True)]

@@ -1,8 +1,9 @@
 """Type rules for operators whose schema inference cannot be asked.
 
-Some hold a graph and are no control flow. That of others does not survive hostile attributes in onnx 1.23:
-Einsum's does not end for some equations, GatherND's and LayerNormalization's read out of bounds, and
-Expand's counts to whatever length its shape input is declared with.
+Some hold a graph and are no control flow; some have none beside their function body. That of others does not
+survive hostile attributes in onnx 1.23: Einsum's does not end for some equations, GatherND's and
+LayerNormalization's read out of bounds, and Expand's counts to whatever length its shape input is declared
+with. ConvTranspose's adds the output padding to what auto_pad has fixed already.
 """
 
 from __future__ import annotations
@@ -11,15 +12,18 @@ from typing import Any
 
 from ..ir import ElementType, Graph, SequenceType, TensorType, Type, Value
 from .attention import FlexAttention
+from .conv import ConvTranspose, transposed
 from .define import broadcast, normalized_axis
 from .index import GatherND
 from .infer import elements
 from .linalg import Einsum, parsed_equation
 from .movement import Expand
-from .norm import LayerNormalization
+from .norm import GroupNormalization, GroupNormalization_18, LayerNormalization, MeanVarianceNormalization
 from .sequence import SequenceMap
 
 _RANK_LIMIT = 1024
+_WIDE = 1 << 40
+"""Stands for an unknown dimension that padding must not use up."""
 
 
 def _of_element(kind: Type | None) -> Type:
@@ -121,3 +125,32 @@ def layer_normalization(
     start = normalized_axis(axis, len(x.shape))
     kept = TensorType(stash, (*x.shape[:start], *(1,) * (len(x.shape) - start)))
     return [TensorType(x.elem, x.shape), kept, kept]
+
+
+@GroupNormalization.infer_with
+@GroupNormalization_18.infer_with
+@MeanVarianceNormalization.infer_with
+def normalization(x: Value, *_: Value | None, **__: Any) -> list[Type]:
+    """The input's type."""
+    return [TensorType(x.elem, x.shape)]
+
+
+@ConvTranspose.infer_with
+def conv_transpose(x: Value, w: Value, *_: Value | None, auto_pad: str = "NOTSET",
+                   dilations: list[int] | None = None, group: int = 1, kernel_shape: list[int] | None = None,
+                   output_padding: list[int] | None = None, output_shape: list[int] | None = None,
+                   pads: list[int] | None = None, strides: list[int] | None = None) -> list[Type]:
+    """[N, M, O...], a dimension of it unknown where that of the input or of the kernel is."""
+    if x.shape is None or w.shape is None or len(x.shape) < 3:
+        return [TensorType(x.elem, None)]
+    kernel, size = kernel_shape or w.shape[2:], x.shape[2:]
+    if len(w.shape) != len(x.shape) or len(kernel) != len(size):
+        raise ValueError(f"a kernel of shape {w.shape} does not fit an input of shape {x.shape}")
+    known = [isinstance(n, int) and isinstance(k, int) for n, k in zip(size, kernel, strict=True)]
+    out = transposed([n if ok else _WIDE for n, ok in zip(size, known, strict=True)],
+                     [k if ok else 1 for k, ok in zip(kernel, known, strict=True)],
+                     strides, dilations, auto_pad, output_padding, output_shape, pads)[1]
+    channels = w.shape[1] * group if isinstance(w.shape[1], int) else w.shape[1] if group == 1 else None
+    fixed = bool(output_shape)
+    return [TensorType(x.elem, (x.shape[0], channels, *(n if ok or fixed else None
+                                                        for n, ok in zip(out, known, strict=True))))]

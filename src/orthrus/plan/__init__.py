@@ -6,6 +6,7 @@ concrete input shapes into one whose intermediate results have their places in o
 """
 
 from .arena import Arena, plan_arena
-from .program import ABSENT, TRASH, Body, Code, Program, Step, build, code
+from .program import ABSENT, TRASH, Body, Code, Program, Step, build, code, taker
 
-__all__ = ["ABSENT", "TRASH", "Arena", "Body", "Code", "Program", "Step", "build", "code", "plan_arena"]
+__all__ = ["ABSENT", "TRASH", "Arena", "Body", "Code", "Program", "Step", "build", "code", "plan_arena",
+           "taker"]

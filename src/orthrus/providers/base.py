@@ -13,7 +13,14 @@ from typing import Any, ClassVar
 
 from ..errors import EPFail, InvalidArgument
 from ..ir import Graph, No, Node, Value
-from ..kernels import Kernel, KernelRegistry, OpKernelInfo, create_kernel, kernel
+from ..kernels import (
+    Kernel,
+    KernelEntry,
+    KernelRegistry,
+    KernelRegistryManager,
+    OpKernelInfo,
+    create_kernel,
+)
 from ..ops.schema import Schema, lookup
 
 log = logging.getLogger("orthrus")
@@ -108,6 +115,7 @@ class ExecutionProvider:
             cls.kernels = KernelRegistry()
 
     def __init__(self, options: dict[str, Any] | None = None) -> None:
+        self.registries: KernelRegistryManager | None = None
         self.given = {str(k): str(v) for k, v in (options or {}).items()}
         self.settings = {key: option.default for key, option in self.options.items()}
         for key, text in self.given.items():
@@ -129,7 +137,7 @@ class ExecutionProvider:
     def kernel(cls, op_type: str, **where: Any) -> Callable[[Any], Any]:
         """`@MyProvider.kernel("Softmax", since=13, types={"T": ("float",)})`
         registers a kernel of this provider."""
-        return kernel(op_type, registry=cls.kernels, provider=cls.name, **where)
+        return cls.kernels.kernel(op_type, provider=cls.name, **where)
 
     @classmethod
     def probe(cls) -> No | None:
@@ -142,8 +150,14 @@ class ExecutionProvider:
         the registry has a kernel for."""
         if any(True for _ in node.bodies()):
             return No("control flow stays with the runtime; its bodies are partitioned themselves")
-        found = self.kernels.lookup(node, schema_of(node))
+        found = self.lookup(node)
         return found if isinstance(found, No) else None
+
+    def lookup(self, node: Node) -> KernelEntry | No:
+        """The kernel for `node` among the session's and this provider's, or the reasons there is none."""
+        if self.registries is None:
+            return self.kernels.lookup(self.name, node, schema_of(node))
+        return self.registries.lookup(self.name, node, schema_of(node))
 
     def get_capability(self, view: GraphView) -> list[Capability]:
         """What this provider takes of a graph: each node it claims, joined into
@@ -164,7 +178,7 @@ class ExecutionProvider:
         """One kernel per node of `part`, or one for all of it where the part is fused."""
         kernels: list[Kernel | No] = []
         for node in part.nodes:
-            entry = self.kernels.lookup(node, schema_of(node))
+            entry = self.lookup(node)
             if isinstance(entry, No):
                 raise EPFail(f"{self.name} claimed a node it has no kernel for: {entry.reason}", node=node,
                              cure="override compile(part) beside claim(node), or register a kernel")

@@ -20,6 +20,7 @@ from .. import knobs
 from .. import load as loading
 from ..errors import Fail, InvalidArgument
 from ..ir import Graph, ModelInfo, TensorType, Value
+from ..kernels import KernelRegistry, KernelRegistryManager
 from ..limits import DEFAULT, Deadline, Limits, swap, using
 from ..ops.infer import infer_graph
 from ..optimize import optimize
@@ -45,12 +46,13 @@ _OWN_REFERENCES = 3
 @dataclass
 class Config:
     """How an engine is made. `level`, `skip`: see `optimize`. `fallback`: what a node on the CPU
-    provider is when another provider was asked for: "allow", "warn" or "error". Paths are strings,
-    threads 0 for as many as there are cores."""
+    provider is when another provider was asked for: "allow", "warn" or "error". `kernels`: registries that
+    come before the providers' own. Paths are strings, threads 0 for as many as there are cores."""
 
     providers: list[ExecutionProvider] = field(default_factory=list)
     level: int = 99
     skip: frozenset[str] = frozenset()
+    kernels: Sequence[KernelRegistry] = ()
     limits: Limits = DEFAULT
     free_dims: dict[str, int] = field(default_factory=dict)
     free_denotations: dict[str, int] = field(default_factory=dict)
@@ -97,6 +99,10 @@ class Engine:
         self.providers = list(config.providers)
         if CPUExecutionProvider.name not in asked:
             self.providers.append(CPUExecutionProvider())
+        registries = KernelRegistryManager(config.kernels)
+        for provider in self.providers:
+            registries.register(provider.name, provider.kernels)
+            provider.registries = registries
         self.placement = self._timed("partition", lambda: partition(graph, self.providers))
         self._check_fallback(asked)
         if config.optimized_model_path:
@@ -154,26 +160,23 @@ class Engine:
         Raises ValueError for a missing feed, InvalidArgument for a feed or an output name that does not fit,
         and the error of a step that fails. `record` receives what `execute_traced` notes.
         """
-        fetch = self._fetches.get(tuple(output_names) if output_names else None)
-        if fetch is None:
-            fetch = self._new_fetch(tuple(output_names or ()))
+        names = tuple(output_names) if output_names else None
+        fetch = self._fetches.get(names) or self._new_fetch(names)
         for name in self._required:
             if name not in feeds:
                 missing = [n for n in self._required if n not in feeds]
                 raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(feeds)}).")
-        places, fed, shapes = [], [], []
+        fed, shapes = {}, []
         entries = self._entries
         for name, given in feeds.items():
             known = entries.get(name)
             if known is None:
                 raise InvalidArgument(f"Invalid input name: {name}", expected=", ".join(entries),
                                       cure="feed only what session.get_inputs() lists")
-            value = known[1](given)
-            places.append(known[0])
-            fed.append(value)
+            fed[known[0]] = value = known[1](given)
             shapes.append(getattr(value, "shape", None))
         if self._shared and not self._names_agree(feeds):
-            return self._unassuming().run(output_names, feeds, deadline, record)
+            return self._unassuming().run(names, feeds, deadline, record)
         limits = self.config.limits
         if self.overridable:
             shapes.extend(feeds)
@@ -183,10 +186,10 @@ class Engine:
         else:
             instance = plan.take()
             slots, block, steps = instance[0].copy(), instance[1], plan.arena.code
-        for slot, value in zip(places, fed, strict=True):
+        for slot, value in fed.items():
             slots[slot] = value
         room = limits.max_total_bytes if block is None else limits.max_total_bytes - block.nbytes
-        context = Context(deadline or Deadline(limits.run_timeout), room, record)
+        context = Context(room, limits.run_timeout, deadline, record)
         before = swap(limits)
         try:
             for provider in self._hooks:
@@ -200,7 +203,7 @@ class Engine:
             swap(before)
             for provider in self._hooks:
                 provider.on_run_end()
-        made = results([slots[i] for i in fetch.outputs], fed, self._constants, block)
+        made = results(fetch.take(slots), fed.values(), self._constants, block)
         if plan is not None:
             plan.give(instance)
         return made
@@ -236,9 +239,9 @@ class Engine:
             self._literal._shared = []
         return self._literal
 
-    def _new_fetch(self, names: tuple[str, ...]) -> Fetch:
+    def _new_fetch(self, names: tuple[str, ...] | None) -> Fetch:
         program, whole = self.program, self._fetches.get(None)
-        if whole is None:
+        if whole is None or not names:
             raise Fail("This session has been closed.", cure="make a new one")
         for name in names:
             if name not in self._slot_of:

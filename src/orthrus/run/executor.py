@@ -24,13 +24,20 @@ from ..plan import TRASH, Code, Step
 _ndarray = np.ndarray
 
 
-class Context:
-    """One run: when it has to stop, how much it may hold, and which executor runs bodies."""
+class Context(Deadline):
+    """One run: when it has to stop, how much it may hold, and which executor runs bodies.
 
-    __slots__ = ("deadline", "room", "limit", "record")
+    It stops when `deadline` says so, else after `seconds`."""
 
-    def __init__(self, deadline: Deadline | None, limit: int, record: list[Any] | None = None) -> None:
-        self.deadline, self.limit, self.room, self.record = deadline, limit, limit, record
+    __slots__ = ("room", "limit", "record")
+
+    def __init__(self, limit: int, seconds: float, deadline: Deadline | None = None,
+                 record: list[Any] | None = None) -> None:
+        if deadline is None:
+            self.seconds, self.end, self.cancelled = seconds, monotonic() + seconds, None
+        else:
+            self.seconds, self.end, self.cancelled = deadline.seconds, deadline.end, deadline.cancelled
+        self.limit, self.room, self.record = limit, limit, record
 
     def execute(self, code: Code, slots: list[Any]) -> None:
         """Run a body of control flow inside this run."""
@@ -41,12 +48,11 @@ class Context:
 
 def execute(code: Code, slots: list[Any], context: Context) -> None:
     """Run `code` in order. Raises the error of the step that failed, with the step's node in it."""
-    deadline, room, step = context.deadline, context.room, None
-    end, cancelled = (float("inf"), None) if deadline is None else (deadline.end, deadline.cancelled)
+    end, cancelled, room, step = context.end, context.cancelled, context.room, None
     try:
         for run, take, write, frees, step in code:
             if monotonic() > end or (cancelled is not None and cancelled.terminate):
-                deadline.check()  # type: ignore[union-attr]
+                context.check()
             if write > 0:
                 y = run(*take(slots))
                 if type(y) is not _ndarray:
@@ -114,6 +120,11 @@ def _spread(values: Any, writes: tuple[int, ...], slots: list[Any]) -> int:
     return held
 
 
+def _held(value: Any) -> int:
+    """The bytes of memory that `value` owns."""
+    return value.nbytes if type(value) is _ndarray and value.base is None else 0
+
+
 def _over(step: Step, context: Context) -> Exception:
     return errors.Fail("the run would hold more memory than it may", node=step.node,
                        found=f"over {context.limit} bytes of intermediate results",
@@ -152,18 +163,24 @@ class ParallelExecutor:
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
         self.threads, self.limits = threads or max(2, cores), limits
         self._pool: ThreadPoolExecutor | None = None
-        self._pid = 0
+        self._pid, self._closed = os.getpid(), False
         self._lock = threading.Lock()
 
     def pool(self) -> ThreadPoolExecutor:
-        """The pool; a forked child gets one of its own."""
+        """The pool; a forked child gets one of its own. Raises Fail after `close`."""
+        if self._pid != os.getpid():
+            # the lock may be held by a thread that the child does not have
+            self._lock, self._pool, self._pid = threading.Lock(), None, os.getpid()
         with self._lock:
-            if self._pool is None or self._pid != os.getpid():
+            if self._closed:
+                raise _closed()
+            if self._pool is None:
                 self._pool = ThreadPoolExecutor(self.threads, "orthrus-inter-op")
-                self._pid = os.getpid()
             return self._pool
 
     def close(self) -> None:
+        """Let the threads end once they have done their step."""
+        self._closed = True
         if self._pool is not None and self._pid == os.getpid():
             self._pool.shutdown(wait=False)
         self._pool = None
@@ -179,10 +196,14 @@ class ParallelExecutor:
         freeable = {s for entry in code for s in entry[3]}
         pool, running = self.pool(), dict[Future[None], int]()
         error: BaseException | None = None
+        room = context.room
         while ready or running:
             while ready and error is None:
                 i = ready.pop()
-                running[pool.submit(self._step, code[i], slots, context)] = i
+                try:
+                    running[pool.submit(self._step, code[i], slots, context)] = i
+                except RuntimeError:
+                    error = _closed()
             if not running:
                 break
             done, _ = wait(running, return_when=FIRST_COMPLETED)
@@ -191,9 +212,14 @@ class ParallelExecutor:
                 if (failed := future.exception()) is not None:
                     error = error or failed
                     continue
-                for s in set(code[i][4].reads):
+                step = code[i][4]
+                room -= sum(_held(slots[s]) for s in step.writes if s > TRASH)
+                if room < 0:
+                    error = error or _over(step, context)
+                for s in set(step.reads):
                     readers_left[s] -= 1
                     if not readers_left[s] and s in freeable:
+                        room += _held(slots[s])
                         slots[s] = None
                 for reader in readers[i]:
                     waits[reader] -= 1
@@ -206,7 +232,11 @@ class ParallelExecutor:
 
     def _step(self, entry: Any, slots: list[Any], context: Context) -> None:
         with using(self.limits), np.errstate(all="ignore"):
-            execute([(*entry[:3], (), entry[4])], slots, Context(context.deadline, context.limit))
+            execute([(*entry[:3], (), entry[4])], slots, Context(context.limit, 0.0, context))
+
+
+def _closed() -> Exception:
+    return errors.Fail("This session has been closed.", cure="make a new one")
 
 
 def _dependencies(code: Code) -> tuple[list[int], list[list[int]]]:

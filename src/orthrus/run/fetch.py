@@ -15,7 +15,7 @@ import numpy as np
 
 from ..ir import TensorType, Type, Value
 from ..limits import Limits
-from ..plan import Arena, Code, Program, code, plan_arena
+from ..plan import Arena, Code, Program, Step, code, plan_arena, taker
 
 PLANS = 16
 """Input-shape tuples a plan is kept for; the least recently used goes first."""
@@ -50,16 +50,20 @@ class Plan:
 class Fetch:
     """The steps for `outputs`, and their plans by input shapes. Safe on many threads."""
 
-    __slots__ = ("program", "outputs", "steps", "code", "limits", "plans", "seen", "lock")
+    __slots__ = ("program", "outputs", "take", "code", "limits", "plans", "seen", "lock")
 
     def __init__(self, program: Program, outputs: Sequence[int], limits: Limits) -> None:
         self.program, self.outputs, self.limits = program, outputs, limits
+        self.take = taker(tuple(outputs))
         whole = set(outputs) == set(program.outputs)
-        self.steps = program.steps if whole else program.pruned(outputs)
-        self.code: Code = program.code if whole else code(self.steps)
+        self.code: Code = program.code if whole else code(program.pruned(outputs))
         self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
         self.seen: tuple[Any, ...] | None = None
         self.lock = threading.Lock()
+
+    @property
+    def steps(self) -> list[Step]:
+        return [entry[4] for entry in self.code]
 
     def plan(self, shapes: tuple[Any, ...], feeds: dict[str, Any]) -> Plan | None:
         """The plan for `shapes`, made when they come a second time in a row; None where there is none."""

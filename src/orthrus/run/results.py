@@ -6,7 +6,7 @@ else's: a feed's, a constant's, the arena's, or another result's.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ _WASTE = 4
 """A view is copied where the memory it keeps alive is more than this many times its own."""
 
 
-def results(values: Sequence[Any], fed: Sequence[Any], constants: frozenset[int],
+def results(values: Sequence[Any], fed: Collection[Any], constants: frozenset[int],
             block: np.ndarray | None) -> list[Any]:
     """`values` for the caller to keep and to write on: C-contiguous, and none in memory of `fed`, of
     `constants` (the ids of their `root`s), of the arena's `block` or of another result."""

@@ -13,7 +13,7 @@ from ...errors import NotImplemented as NotImplementedFail
 from ...ir import HALF, No, Node
 from ...kernels import Kernel, OpKernelInfo, create_kernel
 from ...limits import HARMLESS, bounded
-from ..base import ExecutionProvider, Option, Part, flag, schema_of
+from ..base import ExecutionProvider, Option, Part, flag
 
 
 class CPUExecutionProvider(ExecutionProvider):
@@ -28,7 +28,7 @@ class CPUExecutionProvider(ExecutionProvider):
 
     def claim(self, node: Node) -> No | None:
         """Everything that has a meaning."""
-        found = self.kernels.lookup(node, schema_of(node))
+        found = self.lookup(node)
         if not isinstance(found, No) or node.op is not None:
             return None
         return No(f"no definition, no function body and no kernel for {node.kind} at version {node.version}")
@@ -38,7 +38,7 @@ class CPUExecutionProvider(ExecutionProvider):
         else the definition's reference."""
         kernels: list[Kernel | No] = []
         for node in part.nodes:
-            entry = self.kernels.lookup(node, schema_of(node))
+            entry = self.lookup(node)
             made: Kernel | No = (
                 entry if isinstance(entry, No) else create_kernel(entry, OpKernelInfo(node, self)))
             kernels.append(reference(node) if isinstance(made, No) else made)
