@@ -19,16 +19,16 @@ import numpy as np
 from .. import knobs
 from .. import load as loading
 from ..errors import Fail, InvalidArgument
-from ..ir import Graph, ModelInfo, TensorType, Value
+from ..ir import Graph, ModelInfo, Value
 from ..kernels import KernelRegistry, KernelRegistryManager
 from ..limits import DEFAULT, Deadline, Limits, swap, using
-from ..ops.infer import infer_graph
 from ..optimize import optimize
 from ..optimize.rewrite import bodies_below
 from ..partition import Placement, partition
 from ..plan import Code, Program, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
 from .check import execute_checked
+from .dimensions import agree, fix_dimensions, name_apart, shared_names
 from .executor import Context, ParallelExecutor, execute, execute_traced
 from .explain import Explanation, explain
 from .feeds import entry
@@ -47,7 +47,8 @@ _OWN_REFERENCES = 3
 class Config:
     """How an engine is made. `level`, `skip`: see `optimize`. `fallback`: what a node on the CPU
     provider is when another provider was asked for: "allow", "warn" or "error". `kernels`: registries that
-    come before the providers' own. Paths are strings, threads 0 for as many as there are cores."""
+    come before the providers' own. `names_apart`: see `dimensions`. Paths are strings, threads 0 for as many
+    as there are cores."""
 
     providers: list[ExecutionProvider] = field(default_factory=list)
     level: int = 99
@@ -59,6 +60,7 @@ class Config:
     initializers: dict[str, np.ndarray] = field(default_factory=dict)
     external_initializers: dict[str, np.ndarray] = field(default_factory=dict)
     external_root: str | None = None
+    names_apart: bool = False
     parallel: bool = False
     inter_op_threads: int = 0
     intra_op_threads: int = 0
@@ -87,7 +89,9 @@ class Engine:
             strict=config.entries.get("session.strict_shape_type_inference") == "1",
             released_only=config.entries.get("session.allow_released_opsets_only") == "1"))
         if config.free_dims or config.free_denotations:
-            _fix_dimensions(graph, config.free_dims, config.free_denotations)
+            fix_dimensions(graph, config.free_dims, config.free_denotations)
+        if config.names_apart:
+            name_apart(graph)
         self.graph: Graph = graph
         self.info: ModelInfo = graph.info
         self.overridable: list[Value] = [v for v in graph.inputs if v.const is not None]
@@ -113,7 +117,7 @@ class Engine:
         self._required = [v.name for v in self.inputs]
         self._entries = {v.name: (slot, entry(v))
                          for v, slot in zip(graph.inputs, self.program.inputs, strict=True)}
-        self._shared = _shared_names(self.inputs) if config.level else []
+        self._shared = [] if config.names_apart else shared_names(self.inputs)
         self._source = source if self._shared else None
         self._literal: Engine | None = None
         self._fetches: dict[tuple[str, ...] | None, Fetch] = {
@@ -141,7 +145,7 @@ class Engine:
         if not preferred or self.config.fallback == "allow":
             return
         fallen = [node for part in self.placement.parts if part.provider == CPUExecutionProvider.name
-                  for node in part.nodes if not any(True for _ in node.bodies())]
+                  for node in part.nodes if not node.has_bodies]
         if not fallen:
             return
         reasons = "; ".join(f"{node}: " + ", ".join(map(str, self.placement.refusals[node]))
@@ -175,7 +179,7 @@ class Engine:
                                       cure="feed only what session.get_inputs() lists")
             fed[known[0]] = value = known[1](given)
             shapes.append(getattr(value, "shape", None))
-        if self._shared and not self._names_agree(feeds):
+        if self._shared and not agree(self._shared, feeds):
             return self._unassuming().run(names, feeds, deadline, record)
         limits = self.config.limits
         if self.overridable:
@@ -222,22 +226,14 @@ class Engine:
         else:
             execute(steps, slots, context)
 
-    def _names_agree(self, feeds: dict[str, Any]) -> bool:
-        """Whether dimensions of one name have one size: what optimization took for granted."""
-        sizes: dict[str, int] = {}
-        for name, axis, dimension in self._shared:
-            shape = np.shape(feeds[name]) if name in feeds else ()
-            if axis < len(shape) and sizes.setdefault(dimension, shape[axis]) != shape[axis]:
-                return False
-        return True
-
     def _unassuming(self) -> Engine:
-        """An engine for the same model that takes no names for granted: feeds contradict them."""
-        if self._literal is None:
-            log.warning("dimensions of one name were fed with several sizes; such feeds run unoptimized")
-            self._literal = Engine(self._source, replace(self.config, level=0, optimized_model_path=""))
-            self._literal._shared = []
-        return self._literal
+        """An engine for the same model in which no two dimensions share a name: feeds contradict them."""
+        with self._lock:
+            if self._literal is None:
+                log.info("dimensions of one name were fed with several sizes; their names are told apart")
+                self._literal = Engine(
+                    self._source, replace(self.config, names_apart=True, optimized_model_path=""))
+            return self._literal
 
     def _new_fetch(self, names: tuple[str, ...] | None) -> Fetch:
         program, whole = self.program, self._fetches.get(None)
@@ -306,44 +302,7 @@ class Engine:
                     value.const = None
 
 
-def _shared_names(inputs: Sequence[Value]) -> list[tuple[str, int, str]]:
-    """(input, axis, name) for every named dimension that more than one place has."""
-    found = [(v.name, axis, d) for v in inputs if isinstance(v.type, TensorType)
-             for axis, d in enumerate(v.type.shape or ()) if isinstance(d, str)]
-    names = [d for _, _, d in found]
-    return [place for place in found if names.count(place[2]) > 1]
-
-
 def _described(value: Value) -> Value:
     """A copy of name and type that optimization does not touch."""
     return Value(value.name, value.type)
 
-
-def _fix_dimensions(graph: Graph, names: dict[str, int], denotations: dict[str, int]) -> None:
-    """Give dimensions their sizes: by name, and on inputs by what they stand for."""
-    sizes = dict(names)
-    for value in graph.inputs:
-        meant = graph.info.denotations.get(value.name, {})
-        if isinstance(value.type, TensorType) and value.type.shape is not None:
-            shape = list(value.type.shape)
-            for axis, denotation in meant.items():
-                before = shape[axis]
-                if denotation in denotations and not isinstance(before, int):
-                    shape[axis] = denotations[denotation]
-                    if before is not None:
-                        sizes[before] = denotations[denotation]
-            value.type = TensorType(value.type.elem, tuple(shape))
-
-    def fix(value: Value | None) -> None:
-        if value is not None and isinstance(value.type, TensorType) and value.type.shape is not None:
-            shape = tuple(sizes.get(d, d) if isinstance(d, str) else d for d in value.type.shape)
-            value.type = TensorType(value.type.elem, shape)
-
-    for value in graph.inputs:
-        fix(value)
-    for node in graph.walk():
-        for out in node.outputs:
-            fix(out)
-            if out is not None:
-                out.content = None
-    infer_graph(graph)

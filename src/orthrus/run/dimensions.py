@@ -1,0 +1,82 @@
+"""The names of dimensions: given sizes before a model is optimized, and what to do where feeds contradict
+them.
+
+A name that several places of the inputs have is taken to mean one size, which is what lets shapes fold.
+Exporters also write one name for whatever they do not know; feeds show it, and then every place gets a name
+of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..ir import Dim, Graph, TensorType, Value
+from ..ops.infer import infer_graph
+
+Places = list[tuple[str, int, str]]
+
+
+def shared_names(inputs: Sequence[Value]) -> Places:
+    """(input, axis, name) for every named dimension whose name another place has too."""
+    found = [(v.name, axis, d) for v in inputs if isinstance(v.type, TensorType)
+             for axis, d in enumerate(v.type.shape or ()) if isinstance(d, str)]
+    names = [d for _, _, d in found]
+    return [place for place in found if names.count(place[2]) > 1]
+
+
+def agree(shared: Places, feeds: dict[str, Any]) -> bool:
+    """Whether dimensions of one name are fed with one size."""
+    sizes: dict[str, int] = {}
+    for name, axis, dimension in shared:
+        shape = np.shape(feeds[name]) if name in feeds else ()
+        if axis < len(shape) and sizes.setdefault(dimension, shape[axis]) != shape[axis]:
+            return False
+    return True
+
+
+def name_apart(graph: Graph) -> None:
+    """Give every place of a shared name a name of its own, and infer types anew."""
+    shared = shared_names(graph.inputs)
+    own: dict[tuple[str, int], Dim] = {(name, axis): f"{d} of {name}[{axis}]" for name, axis, d in shared}
+    for value in graph.inputs:
+        if isinstance(value.type, TensorType) and value.type.shape is not None:
+            shape = tuple(own.get((value.name, axis), d) for axis, d in enumerate(value.type.shape))
+            value.type = TensorType(value.type.elem, shape)
+    _infer_anew(graph, dict.fromkeys({d for _, _, d in shared}))
+
+
+def fix_dimensions(graph: Graph, names: dict[str, int], denotations: dict[str, int]) -> None:
+    """Give dimensions their sizes: by name, and on inputs by what they stand for."""
+    sizes: dict[str, Dim] = dict(names)
+    for value in graph.inputs:
+        if not isinstance(value.type, TensorType) or value.type.shape is None:
+            continue
+        shape = list(value.type.shape)
+        for axis, denotation in graph.info.denotations.get(value.name, {}).items():
+            before = shape[axis]
+            if denotation in denotations and not isinstance(before, int):
+                shape[axis] = denotations[denotation]
+                if before is not None:
+                    sizes[before] = denotations[denotation]
+        value.type = TensorType(value.type.elem, tuple(shape))
+        _replaced(value, sizes.get)
+    _infer_anew(graph, sizes)
+
+
+def _infer_anew(graph: Graph, sizes: dict[str, Dim]) -> None:
+    """Replace names by `sizes` in the types of what nodes make, and let types flow again."""
+    for node in graph.walk():
+        for out in node.outputs:
+            if out is not None:
+                _replaced(out, sizes.get)
+                out.content = None
+    infer_graph(graph)
+
+
+def _replaced(value: Value, size: Callable[[str, Dim], Dim]) -> None:
+    if isinstance(value.type, TensorType) and value.type.shape is not None:
+        shape = tuple(size(d, d) if isinstance(d, str) else d for d in value.type.shape)
+        value.type = TensorType(value.type.elem, shape)
