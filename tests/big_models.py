@@ -10,7 +10,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from graphs import info, model
+
 _FAR = 2**63 - 1
+_SQUARE = np.random.default_rng(0).standard_normal((512, 512)).astype(np.float32) / 16
 
 
 class Exporter:
@@ -212,8 +215,29 @@ def chain(length: int, op: str) -> onnx.ModelProto:
     nodes = [helper.make_node(op, [a, *extra], [b], **attrs)
              for a, b in zip(names[:-1], names[1:], strict=True)]
     rows = 4 if op == "Transpose" else "rows"
-    graph = helper.make_graph(nodes, "chain", [helper.make_tensor_value_info("v0", TensorProto.FLOAT, [rows, 4])],
-                              [helper.make_tensor_value_info("out", TensorProto.FLOAT, [rows, 4])], weights)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, 4]) for name in ("v0", "out")]
+    graph = helper.make_graph(nodes, "chain", ends[:1], ends[1:], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
     model.ir_version = 8
     return model
+
+
+def weighty(kind: str = "plain") -> onnx.ModelProto:
+    """[N, 512] to [N, 512] by a megabyte of weights, in a chain or in the branches of an If."""
+    weights = {"w": _SQUARE}
+    ends = [info("x", shape=["N", 512])], [info("y", shape=["N", 512])]
+    if kind == "plain":
+        nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Add", ["a", "x"], ["b"]),
+                 helper.make_node("Relu", ["b"], ["y"])]
+        return model(nodes, *ends, weights)
+
+    def branch(name: str) -> onnx.GraphProto:
+        own = numpy_helper.from_array(_SQUARE, f"own_{name}")
+        nodes = [helper.make_node("MatMul", ["x", "w"], [f"h_{name}"]),
+                 helper.make_node("MatMul", [f"h_{name}", f"own_{name}"], [f"o_{name}"])]
+        return helper.make_graph(nodes, name, [], [info(f"o_{name}", shape=None)], [own])
+
+    nodes = [helper.make_node("ReduceMax", ["x"], ["m"], keepdims=0),
+             helper.make_node("Cast", ["m"], ["c"], to=TensorProto.BOOL),
+             helper.make_node("If", ["c"], ["y"], then_branch=branch("t"), else_branch=branch("e"))]
+    return model(nodes, *ends, weights)

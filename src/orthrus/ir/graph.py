@@ -97,6 +97,11 @@ class Node:
         assert value is not None
         return value
 
+    @property
+    def has_bodies(self) -> bool:
+        """Whether there is a graph among the attributes."""
+        return bool(self.attrs) and any(True for _ in self.bodies())
+
     def bodies(self) -> Iterator[Graph]:
         """The graphs among the attributes."""
         for attr in self.attrs.values():
@@ -239,6 +244,16 @@ class Graph:
             own.update(v for v in node.outputs if v is not None)
         found.update((v, None) for v in self.outputs if v not in own)
         return list(found)
+
+    def release(self) -> None:
+        """Forget every initializer's array, those of bodies too; the graph is of no use afterwards.
+
+        Values and the nodes that read them refer to each other, so that arrays would stay until the garbage
+        collector comes by.
+        """
+        for graph in (self, *_bodies_below(self)):
+            for value in graph.initializers.values():
+                value.const = None
 
     def sort(self) -> None:
         """Restore topological order, keeping the present order where it is

@@ -46,10 +46,15 @@ def load(
         try:
             opened = open_source(source, limits, external_root)
             builder = build.Builder(opened, limits, initializers or {}, released_only)
-            graph = builder.build()
-            check.types(graph, builder.declared, strict)
-            write_out_gradients(graph)
-            expand.functions(graph, builder)
+            try:
+                graph = builder.build()
+                check.types(graph, builder.declared, strict)
+                write_out_gradients(graph)
+                expand.functions(graph, builder)
+            except BaseException:
+                if builder.graph is not None:
+                    builder.graph.release()
+                raise
         except MemoryError:
             raise Fail("there is not enough memory to load the model") from None
         except RecursionError:

@@ -43,6 +43,7 @@ class Builder:
         self.pending: set[Value] = set()
         self.unsorted: set[Graph] = set()
         self.made = 0
+        self.graph: Graph | None = None
         self.resolver = versions.Resolver()
 
     def build(self) -> Graph:
@@ -53,7 +54,7 @@ class Builder:
         self.info = versions.describe(model, self.source.path, self.released_only)
         self.functions = inline.collect(model)
         inline.bounded_size(model.graph, self.functions, self.limits)
-        graph = Graph(model.graph.name, None, self.info)
+        self.graph = graph = Graph(model.graph.name, None, self.info)
         self._fill(graph, model.graph, None, Frame(iter(()), Scope(graph), self.info.opsets), 0)
         for name in self.given:
             if name not in graph.initializers:
@@ -143,7 +144,9 @@ class Builder:
                 continue
             else:
                 check.initializer(name, known.type, array)
-            known.const, known.type = array, type_of(array)
+            known.const = array
+            if known.elem is None or not overridable or not main:
+                known.type = type_of(array)
             graph.add_initializer(known)
         if main:
             for name, array in self.given.items():

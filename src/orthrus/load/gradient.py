@@ -62,7 +62,7 @@ class _Tape:
         schema = lookup(domain, op_type, self.graph.info.opsets[domain])
         assert isinstance(schema, Schema)
         node = Node(op_type, domain, schema.version, find(domain, op_type, schema.version), inputs, attrs,
-                    f"{self.origin.label}/{op_type}", self.origin.index)
+                    self.graph.fresh(f"{self.origin.label}/{op_type}"), self.origin.index)
         node.outputs = outputs
         for value in outputs:
             if value is not None:

@@ -16,7 +16,7 @@ from ..errors import Fail, InvalidArgument
 from ..ir import Graph, Node, SparseArray, TensorType, Value, element_of
 from ..ops import find
 from ..ops.infer import attribute_proto, type_proto
-from ..ops.schema import Schema, lookup
+from ..ops.schema import Schema, lookup, newest_opset
 from .tensors import pack
 
 _ALIGNMENT = 64
@@ -135,12 +135,18 @@ def node_proto(node: Node) -> Any:
 
 
 def _opsets(graph: Graph) -> dict[str, int]:
-    """An opset per domain: the model's own, or the newest version among its nodes where it imports none."""
+    """An opset per domain: the model's own, a newer one where only that has all of its nodes, or the newest
+    version among its nodes where the model imports none."""
     found = dict(graph.info.opsets)
-    newest: dict[str, int] = {}
+    nodes: dict[str, list[Node]] = {}
     for node in graph.walk():
-        newest[node.domain] = max(newest.get(node.domain, 1), node.version)
-    return {**newest, **found}
+        nodes.setdefault(node.domain, []).append(node)
+    for domain, members in nodes.items():
+        own = found.setdefault(domain, max(node.version for node in members))
+        last = newest_opset(domain) or own
+        found[domain] = next((opset for opset in range(own, last + 1)
+                              if all(_same_meaning(node, opset) for node in members)), own)
+    return found
 
 
 def _same_meaning(node: Node, opset: int) -> bool:
@@ -161,12 +167,13 @@ def _same_meaning(node: Node, opset: int) -> bool:
 
 
 class _Writer:
-    """Writes graphs; values of equal names in one scope get names of their own."""
+    """Writes graphs; values, and nodes, of equal names get names of their own."""
 
     def __init__(self, external: _External | None, opsets: dict[str, int]) -> None:
         self.external, self.opsets = external, opsets
         self.names: dict[Value, str] = {}
         self.taken: dict[str, Value] = {}
+        self.labels: set[str] = set()
         self.functions: dict[tuple[Any, ...], Any] = {}
 
     def name(self, value: Value | None) -> str:
@@ -180,6 +187,17 @@ class _Writer:
                 found = f"{value.name}__{n}"
             self.names[value] = found
             self.taken[found] = value
+        return found
+
+    def label(self, node: Node) -> str:
+        """The node's name, with a number where another has it already; branches that became part of the graph
+        brought theirs."""
+        found, n = node.name, 0
+        while found in self.labels:
+            n += 1
+            found = f"{node.name}__{n}"
+        if found:
+            self.labels.add(found)
         return found
 
     def graph(self, graph: Graph, proto: Any) -> None:
@@ -211,7 +229,7 @@ class _Writer:
             proto.type.CopyFrom(type_proto(value.type))
 
     def node(self, node: Node, proto: Any) -> None:
-        proto.op_type, proto.domain, proto.name = node.op_type, node.domain, node.name
+        proto.op_type, proto.domain, proto.name = node.op_type, node.domain, self.label(node)
         proto.input.extend(self.name(v) for v in node.inputs)
         proto.output.extend(self.name(v) for v in node.outputs)
         for key, text in node.metadata.items():

@@ -137,8 +137,7 @@ def Attention(q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv
         offset = nonpad_kv_seqlen - length
 
     wide = working_type(dtype)
-    root = rounded(np.sqrt(np.float32(1 / math.sqrt(size or 1) if scale is None else scale)),
-                   dtype).astype(wide)
+    root = rounded(np.sqrt(wide.type(1 / math.sqrt(size or 1) if scale is None else scale)), dtype)
     raw = rounded(grouped_matmul(rounded(q.astype(wide) * root, dtype),
                                  rounded(k.astype(wide) * root, dtype).swapaxes(2, 3)), dtype)
     capped = rounded(softcapped(raw, softcap), dtype)

@@ -246,8 +246,11 @@ def broadcast(*shapes: Any) -> Any:
 
     Raises ValueError where two known dimensions contradict.
     """
-    if any(s is None for s in shapes):
+    if None in shapes:
         return None
+    first = shapes[0] if shapes else ()
+    if all(s == first for s in shapes):
+        return tuple(first)
     out: list[Any] = []
     for i in range(1, max(map(len, shapes), default=0) + 1):
         dims = {s[-i] for s in shapes if len(s) >= i} - {1}

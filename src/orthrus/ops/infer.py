@@ -26,9 +26,14 @@ from ..ir import (
     Value,
 )
 from . import schema as schemas
+from .shortcuts import shortcut
 
 CONTENT_LIMIT = 64
+_NO_INDEX = frozenset(e for e in ElementType if e.floating or e in (ElementType.BOOL, ElementType.STRING))
 _DATA_LIMIT = 1024
+
+
+_ELEMENTS = {int(e): e for e in ElementType}
 
 
 class InferenceError(ValueError):
@@ -45,6 +50,8 @@ def infer_node(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int
         rule = _CONTROL.get(node.op_type) if not node.domain else None
         if rule is not None:
             return rule(node, inputs, opsets)
+        if not node.domain and (found := shortcut(node, inputs)) is not None:
+            return [found]
         if node.domain in schemas.ONNX_DOMAINS:
             return _by_schema(node, inputs, opsets)
     except InferenceError:
@@ -55,18 +62,27 @@ def infer_node(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int
 
 
 def infer_graph(graph: Graph, report: Callable[[Node, InferenceError], None] | None = None) -> None:
-    """Type every node's outputs, in order. A type already there is kept where inference knows less."""
+    """Type every node's outputs, in order. A type already there is kept where inference knows less. The value
+    of an initializer that may be fed decides nothing."""
     opsets = graph.info.opsets
-    for node in graph.nodes:
-        annotate(node, opsets, report)
+    overridable = [(v, v.const) for v in graph.inputs if v.const is not None]
+    for value, _ in overridable:
+        value.const = None
+    try:
+        for node in graph.nodes:
+            annotate(node, opsets, report)
+    finally:
+        for value, array in overridable:
+            value.const = array
 
 
 def annotate(node: Node, opsets: dict[str, int],
              report: Callable[[Node, InferenceError], None] | None = None) -> None:
     """Type `node`'s outputs and follow their contents."""
-    for body in node.bodies():
-        _enter(node, body)
-        infer_graph(body, report)
+    if node.attrs:
+        for body in node.bodies():
+            _enter(node, body)
+            infer_graph(body, report)
     try:
         types = infer_node(node, node.inputs, opsets)
     except InferenceError as error:
@@ -172,7 +188,10 @@ def from_type_proto(proto: Any) -> Type | None:
                           for d in tensor.shape.dim)
         if which == "sparse_tensor_type":
             return SparseTensorType(ElementType(tensor.elem_type), shape)
-        return TensorType(ElementType(tensor.elem_type) if tensor.elem_type else None, shape)
+        elem = _ELEMENTS.get(tensor.elem_type)
+        if elem is None and tensor.elem_type:
+            raise ValueError(f"{tensor.elem_type} is no element type")
+        return TensorType(elem, shape)
     if which == "sequence_type":
         inner = from_type_proto(proto.sequence_type.elem_type)
         return SequenceType(inner or TensorType(None))
@@ -312,7 +331,8 @@ def content(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | Non
     """What is known of the elements of `node`'s first output, if it is a small
     integer tensor of rank 0 or 1."""
     rule = _CONTENT.get(node.op_type) if not node.domain else None
-    if rule is None:
+    made = node.outputs[0] if rule is not None and node.outputs else None
+    if rule is None or made is None or (isinstance(made.type, TensorType) and made.type.elem in _NO_INDEX):
         return None
     try:
         found = rule(node, inputs)

@@ -16,7 +16,7 @@ from ..ir import ElementType, Graph, Node, TensorType, Value
 from ..ops import infer
 from .pattern import attribute
 
-_PREFIX = "\N{MIDDLE DOT}"
+PREFIX = "\N{MIDDLE DOT}"
 _SAME_SHAPE = frozenset({
     "Softmax", "LogSoftmax", "Hardmax", "LayerNormalization", "RMSNormalization", "BatchNormalization",
     "InstanceNormalization", "GroupNormalization", "LpNormalization", "LRN", "Dropout", "Cast", "Identity",
@@ -29,6 +29,7 @@ _SAME_SHAPE = frozenset({
 _BROADCAST = frozenset({
     "Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Sum", "Mean", "And", "Or", "Xor", "Equal", "Greater",
     "Less", "GreaterOrEqual", "LessOrEqual", "Where", "PRelu", "Mod", "BitShift"})
+_FOLLOWED = frozenset({ElementType.BOOL, ElementType.INT64, ElementType.INT32})
 _CONTENT_LIMIT = 64
 _SIZE_LIMIT = 1 << 62
 
@@ -49,7 +50,7 @@ class Dimensions:
         """The name of a dimension that `key` determines."""
         if key not in self.names:
             self.count += 1
-            self.names[key] = f"{_PREFIX}{self.count}"
+            self.names[key] = f"{PREFIX}{self.count}"
         return self.names[key]
 
     def invented(self, dim: Any) -> bool:
@@ -104,7 +105,7 @@ class Dimensions:
         try:
             if rule is not None:
                 shape = rule(self, node)
-            elif not any(True for _ in node.bodies()):
+            elif not node.has_bodies:
                 infer.annotate(node, self.opsets)
         except (
             TypeError,
@@ -136,7 +137,7 @@ class Dimensions:
     def _follow(self, node: Node) -> None:
         """What is known of a small integer tensor's elements."""
         value = node.outputs[0] if node.outputs else None
-        if value is None or node.domain or (value.content is not None and None not in value.content
+        if value is None or value.elem not in _FOLLOWED or node.domain or (value.content is not None and None not in value.content
                                             and not any(map(self.invented, value.content))):
             return
         found = infer.content(node, node.inputs)

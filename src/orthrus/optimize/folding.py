@@ -24,6 +24,7 @@ _FAILURES: tuple[type[Exception], ...] = (
     *ERRORS, ArithmeticError, ValueError, TypeError, IndexError, KeyError, AttributeError, MemoryError,
     NotImplementedError)
 _SECONDS = 5.0
+_GROWTH = 4
 _HEAVY = frozenset({
     "MatMul", "Gemm", "Conv", "ConvTranspose", "Einsum", "LSTM", "GRU", "RNN", "Attention", "Det",
     "ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "DeformConv", "NonMaxSuppression",
@@ -35,7 +36,7 @@ _VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "T
 
 def fold_constants(work: Work) -> int:
     """Replace nodes whose inputs are all constant by their results."""
-    count, growth, start = 0, 0, time.monotonic()
+    count, start, journal = 0, time.monotonic(), work.entries["fold_constants"]
     limit = work.limits.max_fold_bytes
     with using(dataclasses.replace(work.limits, max_tensor_bytes=min(limit, work.limits.max_tensor_bytes))):
         for node in work.graph.nodes:
@@ -52,13 +53,14 @@ def fold_constants(work: Work) -> int:
             freed = sum(_bytes(v.const) for v in set(node.inputs) if v is not None and len(v.uses) == 1)
             size = sum(map(_bytes, arrays))
             view = node.op_type in _VIEWS
-            if not view and (size - freed > 0 and (size > limit or growth + size - freed > 4 * limit)):
+            grown = 0 if view else size - freed
+            if grown > 0 and (size > limit or journal.grown + grown > _GROWTH * limit):
                 work.decline(
                     "fold_constants", node, f"its {size} bytes are over the budget for folded constants"
                 )
                 continue
             work.take()
-            growth += 0 if view else size - freed
+            journal.grown += grown
             for value, array in zip(list(node.outputs), arrays, strict=False):
                 if value is not None:
                     work.fold(value, array)
@@ -73,7 +75,7 @@ def _foldable(node: Node) -> bool:
         op is None
         or "rng" in op.runtime
         or (not node.domain and node.op_type in _KEPT)
-        or any(True for _ in node.bodies())
+        or node.has_bodies
     ):
         return False
     if not node.inputs and node.op_type != "Constant":
@@ -91,7 +93,7 @@ def _foldable(node: Node) -> bool:
 def _results(work: Work, node: Node) -> list[np.ndarray] | None:
     """What `node` computes, or None where it has to stay."""
     expected = sum(_type_bytes(v) for v in node.outputs if v is not None)
-    if expected > 4 * work.limits.max_fold_bytes and node.op_type not in _VIEWS:
+    if expected > _GROWTH * work.limits.max_fold_bytes and node.op_type not in _VIEWS:
         work.decline("fold_constants", node, f"its {expected} bytes are over the budget for folded constants")
         return None
     try:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import Graph, No, Node, TensorType, Type, Value, type_of
+from ..ir import ElementType, Graph, No, Node, TensorType, Type, Value, type_of
 from ..limits import Limits
 from ..ops import define, infer, schema
 from . import pattern as patterns
@@ -23,17 +23,19 @@ from .pattern import Match, Rule, Template
 _DECLINES = 20
 _REWRITES_IN_PLACE = 16
 _CYCLE_SEARCH = 512
+_KEPT_BYTES = 1 << 16
 
 
 @dataclass
 class Entry:
     """One line of the journal: what a pass did. `declined` holds up to 20 distinct reasons, each with its
-    node."""
+    node; `grown` is by how many bytes the constants it made outgrew those they were made from."""
 
     name: str
     level: int
     count: int = 0
     seconds: float = 0.0
+    grown: int = 0
     declined: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
@@ -41,7 +43,8 @@ class Entry:
 
 
 class Missing(Exception):
-    """A replacement needs an operator that nobody defines."""
+    """A replacement needs what there is not: an operator nobody defines or not for this type, an attribute that
+    holds a number exactly."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -106,6 +109,7 @@ class Builder:
         made.outputs = [Value(_fresh(self.graph, stem), None, made) for _ in range(outputs)]
         self.nodes.append(made)
         self.domains.add(domain)
+        _check(made)
         _type(made, self._opsets)
         return made.output if outputs == 1 else tuple(made.outputs)
 
@@ -133,6 +137,22 @@ class Builder:
     def cancel(self) -> None:
         for node in self.nodes:
             Graph.detach(node)
+
+
+def _check(node: Node) -> None:
+    """Raise Missing where a model file could not hold `node`: its schema refuses the types, or an attribute, which is
+    of single precision, would round a number that double precision results depend on."""
+    known = schema.lookup(node.domain, node.op_type, schema.newest_opset(node.domain) or 1)
+    for i, value in enumerate(node.inputs):
+        if value is None or not isinstance(value.elem, ElementType):
+            continue
+        formal = known.input_at(i) if isinstance(known, schema.Schema) else None
+        if formal is not None and formal.types and str(value.type) not in formal.types:
+            raise Missing(f"{node.op_type} does not take {value.type}")
+        if value.elem == ElementType.DOUBLE:
+            for name, number in node.attrs.items():
+                if isinstance(number, float) and name != "epsilon" and float(np.float32(number)) != number:
+                    raise Missing(f"{name} cannot hold {number} in double precision")
 
 
 def _fresh(graph: Graph, stem: str) -> str:
@@ -223,10 +243,20 @@ class Work:
             it = doubtful.pop()
             if it in self.removed:
                 continue
-            makers = [v.node for v in it.inputs if v is not None and v.node is not None]
+            read = [v for v in it.inputs if v is not None]
+            makers = [v.node for v in read if v.node is not None]
             Graph.detach(it)
             self.removed.add(it)
+            for value in read:
+                self._let_go(value)
             doubtful.extend(m for m in makers if m in self.own and m not in self.removed and is_dead(m))
+
+    def _let_go(self, value: Value) -> None:
+        """Take a large initializer out as soon as nothing reads it: a pass over all weights must not hold
+        them twice."""
+        own = self.graph.initializers.get(value.name) is value and value not in self.graph.inputs
+        if own and value.dead and getattr(value.const, "nbytes", 0) > _KEPT_BYTES:
+            del self.graph.initializers[value.name]
 
     def finish(self) -> None:
         """Bring the graph's lists up to date; call it once after the pass."""
@@ -359,7 +389,7 @@ class Work:
                 if value is old and node not in covered:
                     return True
                 stack.append(value)
-            if any(True for _ in node.bodies()):
+            if node.has_bodies:
                 return True
         return False
 

@@ -52,12 +52,13 @@ def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str
     free: dict[Node, None] = dict.fromkeys(graph.nodes)
     refusals: dict[Node, list[Refusal]] = {node: [] for node in graph.nodes}
     owner: dict[Node, Part] = {}
+    place = {node: i for i, node in enumerate(graph.nodes)}
     for provider in providers:
         view = GraphView(graph, list(free))
         for capability in provider.get_capability(view):
             if not capability.nodes or any(node not in free for node in capability.nodes):
                 continue
-            for part in _parts(provider, capability, graph, digest, counter):
+            for part in _parts(provider, capability, place, digest, counter):
                 for node in part.nodes:
                     owner[node] = part
                     del free[node]
@@ -74,12 +75,11 @@ def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str
     return Placement(graph, _ordered(graph, owner), refusals, bodies)
 
 
-def _parts(provider: ExecutionProvider, capability: Capability, graph: Graph, digest: str, counter: list[int]
-           ) -> list[Part]:
+def _parts(provider: ExecutionProvider, capability: Capability, place: dict[Node, int], digest: str,
+           counter: list[int]) -> list[Part]:
     if capability.name is None:
         return [Part(provider.name, [node], *_border([node])) for node in capability.nodes]
-    inside = set(capability.nodes)
-    nodes = [node for node in graph.nodes if node in inside]
+    nodes = sorted(set(capability.nodes), key=place.__getitem__)
     name = f"{provider.name}_{capability.name}_{digest}_{counter[0]}_{counter[0]}"
     counter[0] += 1
     return [Part(provider.name, nodes, *_border(nodes), name)]
@@ -87,6 +87,9 @@ def _parts(provider: ExecutionProvider, capability: Capability, graph: Graph, di
 
 def _border(nodes: Sequence[Node]) -> tuple[list[Value], list[Value]]:
     """What comes in and is no constant, and what others read."""
+    if len(nodes) == 1 and not nodes[0].has_bodies:
+        inputs = dict.fromkeys(v for v in nodes[0].inputs if v is not None and v.const is None)
+        return list(inputs), [v for v in nodes[0].outputs if v is not None and not v.dead]
     inside, made = set(nodes), {v for node in nodes for v in node.outputs if v is not None}
     below = {inner for node in nodes for body in node.bodies() for inner in body.walk()}
     read: dict[Value, None] = {}

@@ -159,7 +159,7 @@ def build(placement: Placement, providers: Sequence[ExecutionProvider]) -> Progr
             continue
         for node, made in zip(part.nodes, kernels, strict=True):
             alone = part if len(part.nodes) == 1 else Part(part.provider, [node], [], [])
-            if any(True for _ in node.bodies()):
+            if node.has_bodies:
                 steps.append(_control_step(alone, node, placement, providers, slot))
             else:
                 steps.append(_step(alone, made, node.inputs, node.outputs, slot))

@@ -148,7 +148,7 @@ class ExecutionProvider:
     def claim(self, node: Node) -> No | None:
         """None to take `node`, `No(reason)` to leave it. The default takes what
         the registry has a kernel for."""
-        if any(True for _ in node.bodies()):
+        if node.has_bodies:
             return No("control flow stays with the runtime; its bodies are partitioned themselves")
         found = self.lookup(node)
         return found if isinstance(found, No) else None

@@ -23,7 +23,6 @@ from ..ir import Graph, ModelInfo, Value
 from ..kernels import KernelRegistry, KernelRegistryManager
 from ..limits import DEFAULT, Deadline, Limits, swap, using
 from ..optimize import optimize
-from ..optimize.rewrite import bodies_below
 from ..partition import Placement, partition
 from ..plan import Code, Program, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
@@ -39,7 +38,7 @@ log = logging.getLogger("orthrus")
 FETCHES = 64
 """Choices of outputs an engine keeps the steps and plans of."""
 
-_OWN_REFERENCES = 3
+_OWN_REFERENCES = 2
 """References that `Engine._release` itself has to a graph nobody else holds."""
 
 
@@ -78,8 +77,13 @@ class Engine:
     def __init__(self, source: Any, config: Config) -> None:
         self.config = config
         self.timings: dict[str, float] = {}
-        with using(config.limits):
-            self._make(source)
+        try:
+            with using(config.limits):
+                self._make(source)
+        except BaseException:
+            if "graph" in self.__dict__:
+                self.graph.release()
+            raise
 
     def _make(self, source: Any) -> None:
         config = self.config
@@ -280,7 +284,7 @@ class Engine:
         self._release()
 
     def __del__(self) -> None:
-        if "program" in self.__dict__:
+        if "program" in self.__dict__ and not sys.is_finalizing():
             self._release()
 
     def _release(self) -> None:
@@ -294,12 +298,9 @@ class Engine:
         self.placement = Placement(empty, [])
         self.program = Program(empty, [], {})
         self._fetches = {}
-        graphs = [graph, *bodies_below(graph)]
-        inner = sum(it.outer is graph for it in graphs)
+        inner = sum(body.outer is graph for node in graph.nodes for body in node.bodies())
         if sys.getrefcount(graph) <= inner + _OWN_REFERENCES:
-            for it in graphs:
-                for value in it.initializers.values():
-                    value.const = None
+            graph.release()
 
 
 def _described(value: Value) -> Value:

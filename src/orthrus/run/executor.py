@@ -187,6 +187,16 @@ class ParallelExecutor:
 
     def execute(self, code: Code, slots: list[Any], context: Context) -> None:
         """Run `code`, every step as soon as the steps it reads from are done."""
+        error = self._first_error(code, slots, context)
+        if error is not None:
+            try:
+                raise error
+            finally:
+                # its traceback holds this frame
+                del error
+
+    def _first_error(self, code: Code, slots: list[Any], context: Context) -> BaseException | None:
+        """Run `code`; answers what the first step to fail raised, once no step is running."""
         waits, readers = _dependencies(code)
         ready = [i for i, count in enumerate(waits) if not count]
         readers_left = [0] * len(slots)
@@ -227,8 +237,7 @@ class ParallelExecutor:
                         ready.append(reader)
             if error is not None:
                 ready.clear()
-        if error is not None:
-            raise error
+        return error
 
     def _step(self, entry: Any, slots: list[Any], context: Context) -> None:
         with using(self.limits), np.errstate(all="ignore"):

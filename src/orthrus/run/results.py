@@ -23,6 +23,9 @@ def results(values: Sequence[Any], fed: Collection[Any], constants: frozenset[in
     """`values` for the caller to keep and to write on: C-contiguous, and none in memory of `fed`, of
     `constants` (the ids of their `root`s), of the arena's `block` or of another result."""
     taken = set(map(id, fed))
+    for value in fed:
+        if type(value) is not np.ndarray:
+            taken.update(map(id, _arrays([value])))
     out = []
     for value in values:
         if (type(value) is np.ndarray and value.base is None and value.flags.carray

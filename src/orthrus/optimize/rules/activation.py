@@ -67,6 +67,8 @@ def fuse_quick_gelu(op, x, c):
 )
 def fuse_hard_sigmoid(op, x):
     """clip(x + 3, 0, 6) / 6"""
+    if x.elem is None or not x.elem.floating:
+        return No("integers round otherwise")
     return op.HardSigmoid(x, alpha=1 / 6, beta=0.5)
 
 
@@ -87,6 +89,8 @@ def fuse_hard_swish(op, x, a, b, root):
 )
 def fuse_hard_swish_parts(op, x):
     """x * clip(x + 3, 0, 6) / 6"""
+    if x.elem is None or not x.elem.floating:
+        return No("integers round otherwise")
     return op.HardSwish(x)
 
 

@@ -25,6 +25,8 @@ def drop_double_negation(op, x):
 @rule(lambda op, x, y: op.Mul(op.Div(1, x), y))
 def fuse_div(op, x, y):
     """(1 / x) * y"""
+    if x.elem is None or not x.elem.floating:
+        return No("integers round between the two")
     return op.Div(y, x)
 
 

@@ -12,17 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir import ElementType, No, Node, Value
+from ..dimensions import PREFIX
 from ..pattern import number, rule
 from .facts import ints, permutation, rank
 
-_MASKED = -1e9
+_MASKED, _ABSORBING = -1e9, -1e30
 _SPLIT = [0, 2, 1, 3]
 
 
 @dataclass
 class _Scores:
-    """softmax's argument, followed up to the product: q k' * scale + the sum of the masks. A mask is an
-    addend, or a Where that excludes."""
+    """softmax's argument, followed up to the product: q k' * scale + the sum of the masks, the last first. A mask
+    is an addend, or a Where that excludes."""
 
     product: Node
     scale: float
@@ -31,7 +32,10 @@ class _Scores:
 
 @rule(lambda op, p, v: op.MatMul(p, v))
 def fuse_attention(op, p, v, root):
-    """softmax(q @ k' * scale + mask) @ v"""
+    """softmax(q @ k' * scale + mask) @ v
+
+    A row of which -inf excludes every key is NaN in the parts and 0 in Attention.
+    """
     softmax, precision = _softmax(op, p)
     if softmax is None:
         return None
@@ -58,7 +62,7 @@ def fuse_attention(op, p, v, root):
         k, v = _ungrouped(op, k, v)
     if (reason := _misfit(q, k, v)) is not None:
         return No(reason)
-    mask = _mask(op, scores, n)
+    mask = _mask(op, scores, n, k)
     if isinstance(mask, No):
         return mask
     heads = 1 if n == 3 else None
@@ -219,6 +223,13 @@ def _unrepeated(op, value):
     full = spread.output.shape
     if full[1] != x.shape[1] or full[2] != y[1] // x.shape[1]:
         return None
+    repeats = ints(spread.inputs[1]) if spread.op_type == "Tile" else None
+    if repeats is not None and any(r != 1 for i, r in enumerate(repeats) if i != 2):
+        return None
+    if (repeats is None and spread.op_type == "Tile") or any(
+        a == 1 and b != 1 for a, b in zip(wide[3:], full[3:], strict=True)
+    ):
+        return None
     return x
 
 
@@ -235,49 +246,87 @@ def _misfit(q, k, v):
 
 
 def _differ(a, b):
-    """Whether two dimensions are surely not the same, or one of them may be broadcast."""
-    return (
-        a is not None
-        and b is not None
-        and a != b
-        and (1 in (a, b) or (isinstance(a, int) and isinstance(b, int)))
-    )
+    """Whether two dimensions are not the same as far as the model tells, or one of them may be broadcast."""
+    if a is None or b is None or a == b:
+        return False
+    return 1 in (a, b) or all(isinstance(d, int) or _told(d) for d in (a, b))
 
 
-def _mask(op, scores, n):
-    """The sum of the masks as Attention takes it, None without one."""
+def _mask(op, scores, n, k):
+    """The masks as the one that Attention takes, None without one; `k` holds the keys."""
     product, total = scores.product.output, None
-    for it in scores.masks:
-        mask = _excluded(op, it, product, len(scores.masks) == 1) if isinstance(it, Node) else it
-        if isinstance(mask, No):
-            return mask
+    for at, it in reversed(list(enumerate(scores.masks))):
+        mask = it.inputs[0] if isinstance(it, Node) else it
         if mask.shape is None or len(mask.shape) > n or product.shape is None:
             return No("the mask's rank is not known or too large")
-        for m, s in zip(mask.shape[::-1], product.shape[::-1], strict=False):
-            if isinstance(m, int) and m != 1 and m != s and (isinstance(s, int) or s is None):
-                return No("the mask may widen the scores")
-        total = mask if total is None else op.Add(total, mask)
+        if any(_widens(m, s) for m, s in zip(mask.shape[-2::-1], product.shape[-2::-1], strict=False)):
+            return No("the mask may widen the scores")
+        if isinstance(it, Node):
+            total = _excluded(op, it, total, at == 0)
+        else:
+            total = mask if total is None else op.Add(total, mask)
+        if isinstance(total, No):
+            return total
     if total is None:
         return None
     if not total.shape or (total.shape[-1] == 1 and product.shape[-1] != 1):
         return No("the mask is the same for all keys")
+    if total.shape[-1] is None or total.shape[-1] != product.shape[-1]:
+        if isinstance(total.shape[-1], int):
+            return No("the mask may widen the scores")
+        # Attention takes the keys past a mask's end for excluded; a last dimension of 1 means all of them
+        total = op.Expand(total, _length(op, k))
+    if len(total.shape) == 1:
+        return op.Unsqueeze(total, op.ints([0]))
     return op.Unsqueeze(total, op.ints([1])) if n == 3 and len(total.shape) == 3 else total
 
 
-def _excluded(op, where, product, alone):
-    """What a Where that puts a very negative number in place of scores adds to them."""
+def _widens(m, s):
+    """Whether a mask's dimension `m` may be another than 1 where that of the scores, `s`, is not the same."""
+    if m == 1 or (m == s and m is not None):
+        return False
+    if isinstance(s, int):
+        return s == 1 or isinstance(m, int)
+    return isinstance(m, int) or (_told(m) and _told(s))
+
+
+def _told(dim):
+    """Whether the model itself names a dimension."""
+    return isinstance(dim, str) and not dim.startswith(PREFIX)
+
+
+def _length(op, k):
+    """How many keys there are, as a vector of one. Joined keys are not read themselves: they become the present,
+    which is made after the mask."""
+    if isinstance(k.shape[-2], int):
+        return op.ints([k.shape[-2]])
+    joined = op.maker(k, "Concat", alone=False)
+    parts = [k] if joined is None or joined.attrs["axis"] not in (-2, len(k.shape) - 2) else joined.inputs
+    total = None
+    for part in parts:
+        length = op.Shape(part, start=len(k.shape) - 2, end=len(k.shape) - 1)
+        total = length if total is None else op.Add(total, length)
+    return total
+
+
+def _excluded(op, where, total, last):
+    """What a Where that puts a very negative number in place of scores adds to them, `total` included."""
     condition, a, b = where.inputs
     kept_first = number(b) is not None
     value = b if kept_first else a
     least = number(value)
-    low = float(np.finfo(np.float16).min) if product.elem == ElementType.FLOAT16 else _MASKED
-    if least is None or least > low:
+    if least is None or least > _MASKED:
         return No("a Where replaces scores by a number that does not exclude them")
-    if alone and kept_first and least == -np.inf:
+    if least > _ABSORBING:
+        # of a row that is excluded whole, every key has to count the same
+        if not last:
+            return No("the number a Where puts in does not absorb what is added to it")
+        least = _ABSORBING
+    if total is None and last and kept_first and least == -np.inf:
         return condition
-    zero = op.constant(np.zeros((), value.const.dtype))
-    number_ = op.constant(value.const.reshape(()))
-    return op.Where(condition, zero, number_) if kept_first else op.Where(condition, number_, zero)
+    kept = op.constant(np.zeros((), value.const.dtype)) if total is None else total
+    excluded = op.constant(np.full((), least, value.const.dtype))
+    return op.Where(condition, kept, excluded) if kept_first else op.Where(condition, excluded, kept)
 
 
 def _splits(op, value):

@@ -44,8 +44,11 @@ def fuse_matmul_add(op, a, b, c, root):
     shared=True,
 )
 def fuse_gemm_transpose(op, a, b, c, root):
+    left = root.inputs[0] is not a
+    if permutation(root.inputs[0 if left else 1].node) != [1, 0]:
+        return No("the transpose does not exchange the axes")
     changed = {}
-    if root.inputs[0] is not a:
+    if left:
         changed["transA"] = 1 - (attribute(root, "transA") or 0)
     else:
         changed["transB"] = 1 - (attribute(root, "transB") or 0)
@@ -55,6 +58,8 @@ def fuse_gemm_transpose(op, a, b, c, root):
 @rule(lambda op, a, b, c: op.Add(op.Gemm(a, b), c), lambda op, a, b, c: op.Sum(op.Gemm(a, b), c))
 def fuse_gemm_add(op, a, b, c, root):
     gemm = (op.maker(root.inputs[0], "Gemm") or op.maker(root.inputs[1], "Gemm"))
+    if gemm is None:
+        return No("it adds the product to itself")
     y = gemm.output
     if (
         c.shape is None

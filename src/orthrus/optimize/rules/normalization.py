@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ...ir import No
+from ...ir import ElementType, No
 from ..pattern import number, rule
 from .facts import array, ints, positive, rank, same_type, unread
 
@@ -96,7 +96,7 @@ def fuse_normalization_scale(op, x, s, g, root):
     """The scale, where there was none yet."""
     norm = op.maker(root.inputs[0], "LayerNormalization", "RMSNormalization") or \
         op.maker(root.inputs[1], "LayerNormalization", "RMSNormalization")
-    if not np.all(s.const == 1) or g.shape is None or g.shape != s.shape or g.elem != s.elem:
+    if norm is None or not np.all(s.const == 1) or g.shape is None or g.shape != s.shape or g.elem != s.elem:
         return No("it has a scale already, or the factor does not follow the normalized axes")
     if not unread(norm, 1, 2):
         return No("its statistics are read")
@@ -143,7 +143,7 @@ def _skip(op, kind, x, y, s, root, weights):
     if (
         rank(weights[0]) != 1
         or root.attrs.get("stash_type", 1) != 1
-        or x.elem is None
+        or x.elem not in (ElementType.FLOAT, ElementType.FLOAT16)
         or weights[0].elem != x.elem
     ):
         return No("scale and terms differ in type")

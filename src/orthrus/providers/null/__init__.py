@@ -22,7 +22,7 @@ class NullExecutionProvider(ExecutionProvider):
     name = "NullExecutionProvider"
 
     def claim(self, node: Node) -> No | None:
-        if any(True for _ in node.bodies()):
+        if node.has_bodies:
             return No("control flow stays with the runtime; its bodies are partitioned themselves")
         if any(v is not None and not isinstance(v.type, TensorType | SequenceType | OptionalType)
                for v in node.outputs):
