@@ -1,5 +1,6 @@
-"""Exporters' spellings of attention, normalization, activations and rotary positions, each with random deviations:
-another constant, another axis, an intermediate that is read elsewhere or is an output, masks of every shape.
+"""Exporters' spellings of attention, normalization, activations and rotary positions, each with random
+deviations: another constant, another axis, an intermediate that is read elsewhere or is an output, masks of every
+shape.
 
 `python tests/fusion_variants.py 1000` compares level 99 with level 0 on a thousand of each.
 """
@@ -13,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
 import orthrus
 from fuzz_graphs import _session
 from orthrus import knobs
@@ -72,10 +74,22 @@ class Variant:
 def mask(v: Variant, scores: Value, rank: int, batch: Any, length: Any, keys: Any) -> Value:
     """`scores` with a mask of one of many shapes, declared fully, by other names or not at all."""
     n, r = v.net, v.r
-    shape = v.one((1, 1, 1, keys), (batch, 1, 1, keys), (batch, 1, length, keys), (length, keys), (keys,),
-                  (batch, 1, length, 1), (1, 1, length, keys), (batch, v.one(1, 2), length, keys), (1, 1, 1, 1), (length, 1))
+    shape = v.one(
+        (1, 1, 1, keys),
+        (batch, 1, 1, keys),
+        (batch, 1, length, keys),
+        (length, keys),
+        (keys,),
+        (batch, 1, length, 1),
+        (1, 1, length, keys),
+        (batch, v.one(1, 2), length, keys),
+        (1, 1, 1, 1),
+        (length, 1),
+    )
     if rank == 3:
-        shape = v.one((batch, length, keys), (batch, 1, keys), (length, keys), (keys,), (1, 1, keys), (batch, length, 1))
+        shape = v.one(
+            (batch, length, keys), (batch, 1, keys), (length, keys), (keys,), (1, 1, keys), (batch, length, 1)
+        )
     sizes = [SIZES.get(d, d) for d in shape]
     closed = v.rng.random(sizes) < 0.4
     if r.random() < 0.7:
@@ -83,12 +97,17 @@ def mask(v: Variant, scores: Value, rank: int, batch: Any, length: Any, keys: An
     elif closed.ndim > 1:
         closed[..., 0, :] = True
     declared = [d if r.random() < 0.6 else v.one(None, f"m{i}", SIZES.get(d, d)) for i, d in enumerate(shape)]
-    declared = [d if isinstance(d, str) or d is None else "unsaid" if d == 1 and r.random() < 0.3 else d for d in declared]
+    declared = [
+        d if isinstance(d, str) or d is None else "unsaid" if d == 1 and r.random() < 0.3 else d
+        for d in declared
+    ]
     kind = v.one("add", "add", "where", "where not", "computed")
     least = v.one(-1e4, LOW, -np.inf, -1e9, -1e30)
     if kind == "computed":
         keep = v.input("keep", *declared, array=(~closed).astype(v.dtype))
-        return n.Add(scores, n.Mul(n.Sub(n.constant(np.ones((), v.dtype)), keep), n.constant(np.array(-1e4, v.dtype))))
+        return n.Add(
+            scores, n.Mul(n.Sub(n.constant(np.ones((), v.dtype)), keep), n.constant(np.array(-1e4, v.dtype)))
+        )
     if kind == "add":
         given = np.where(closed, least, 0).astype(v.dtype)
         made = v.input("mask", *declared, array=given) if r.random() < 0.7 else n.constant(given)
@@ -118,8 +137,11 @@ def attention(v: Variant) -> list[Value]:
         return v.see(n.Transpose(y, perm=[0, 2, 1, 3]))
 
     shared = v.one(1, 1, 2)
-    q, k, w = v.const(heads * size, heads * size), v.const(heads * size, heads * size // shared), v.const(
-        heads * size, heads * size // shared)
+    q, k, w = (
+        v.const(heads * size, heads * size),
+        v.const(heads * size, heads * size // shared),
+        v.const(heads * size, heads * size // shared),
+    )
     q, k, w = n.MatMul(x, q), n.MatMul(context, k), n.MatMul(context, w)
     if flat:
         if shared > 1:
@@ -154,7 +176,14 @@ def attention(v: Variant) -> list[Value]:
     y = v.see(n.MatMul(v.see(p), w))
     if not flat and r.random() < 0.7:
         y = n.Transpose(y, perm=v.oddly([0, 2, 1, 3], [0, 1, 2, 3]))
-        y = n.Reshape(y, v.ints(*v.one((0, 0, heads * size), (0, -1, heads * size), (SIZES.get(batch, batch), -1, heads * size))))
+        y = n.Reshape(
+            y,
+            v.ints(
+                *v.one(
+                    (0, 0, heads * size), (0, -1, heads * size), (SIZES.get(batch, batch), -1, heads * size)
+                )
+            ),
+        )
     return [y]
 
 
@@ -193,7 +222,11 @@ def normalization(v: Variant) -> list[Value]:
         y = n.Mul(d, n.Pow(s, v.number(v.oddly(-0.5, -0.4))))
     else:
         s = v.see(n.Sqrt(s))
-        y = n.Div(d, s) if how == "div" else n.Mul(d, n.Reciprocal(s) if how == "reciprocal" else n.Div(v.number(1), s))
+        y = (
+            n.Div(d, s)
+            if how == "div"
+            else n.Mul(d, n.Reciprocal(s) if how == "reciprocal" else n.Div(v.number(1), s))
+        )
     y = v.see(y)
     if r.random() < 0.8:
         scale = v.const(*v.oddly((width,), (1,), (1, width), (SIZES.get(dims[1], dims[1]), 1), (1, 1, width)))
@@ -210,8 +243,20 @@ def normalization(v: Variant) -> list[Value]:
 def activation(v: Variant) -> list[Value]:
     n, r = v.net, v.r
     x = v.input("x", *v.one(("N", "S", 4), (2, 3), ("K",), ()))
-    kind = v.one("erf", "tanh", "quick", "swish", "hard", "hard swish", "softplus", "mish", "softmax", "clips", "relu clip",
-                 "div")
+    kind = v.one(
+        "erf",
+        "tanh",
+        "quick",
+        "swish",
+        "hard",
+        "hard swish",
+        "softplus",
+        "mish",
+        "softmax",
+        "clips",
+        "relu clip",
+        "div",
+    )
 
     def times(a: Value, b: Value) -> Value:
         return v.see(n.Mul(*r.sample([a, b], 2)))
@@ -228,6 +273,7 @@ def activation(v: Variant) -> list[Value]:
         if order == 2:
             return times(times(x, v.number(0.5)), e)
         return n.Div(times(x, e), v.number(2))
+
     if kind == "erf":
         inner = n.Div(x, v.number(math.sqrt(2))) if r.random() < 0.5 else times(x, v.number(math.sqrt(0.5)))
         return [half(plus(v.see(n.Erf(inner)), v.number(1)))]
@@ -255,7 +301,12 @@ def activation(v: Variant) -> list[Value]:
     bounds = [n.constant(np.array(b, v.dtype)) for b in v.one((0, 6), (-1, 1), (1, 3), (-3, -1), (2, 1))]
     y = n.Clip(x, *bounds)
     if kind == "clips":
-        return [n.Clip(v.see(y), *(n.constant(np.array(b, v.dtype)) for b in v.one((0, 6), (-1, 1), (1, 3), (-3, -1))))]
+        return [
+            n.Clip(
+                v.see(y),
+                *(n.constant(np.array(b, v.dtype)) for b in v.one((0, 6), (-1, 1), (1, 3), (-3, -1))),
+            )
+        ]
     return [n.Relu(v.see(y)) if r.random() < 0.5 else n.Clip(v.see(n.Relu(x)), *bounds)]
 
 
@@ -270,13 +321,19 @@ def rotary(v: Variant) -> list[Value]:
     first = v.one(1, 1, SIZES.get(batch, batch))
     if r.random() < 0.5:
         angles = v.rng.normal(size=(first, 1, long, size // 2))
-        angles = np.concatenate([angles, angles], -1) if not v.odd or r.random() < 0.8 else v.rng.normal(
-            size=(first, 1, long, size))
+        angles = (
+            np.concatenate([angles, angles], -1)
+            if not v.odd or r.random() < 0.8
+            else v.rng.normal(size=(first, 1, long, size))
+        )
         cos, sin = (n.constant(fn(angles).astype(v.dtype)) for fn in (np.cos, np.sin))
     else:
         freqs = v.input("freqs", first if first == 1 else batch, length, size // 2)
         both = n.Concat(freqs, v.oddly(freqs, n.Neg(freqs)), axis=-1)
-        cos, sin = (n.Unsqueeze(v.one(n.Cos, n.Cos)(both) if name == "cos" else n.Sin(both), v.ints(1)) for name in ("cos", "sin"))
+        cos, sin = (
+            n.Unsqueeze(v.one(n.Cos, n.Cos)(both) if name == "cos" else n.Sin(both), v.ints(1))
+            for name in ("cos", "sin")
+        )
     if r.random() < 0.4:
         sizes = [v.ints(half, size - half)]
         a, b = n.Split(x, *sizes, axis=v.one(-1, 3), outputs=2)
@@ -290,12 +347,18 @@ def rotary(v: Variant) -> list[Value]:
 
 
 VARIANTS: dict[str, Callable[[Variant], list[Value]]] = {
-    f.__name__: f for f in (attention, normalization, activation, rotary)}
+    f.__name__: f for f in (attention, normalization, activation, rotary)
+}
 
 
-def difference(kind: str, seed: int, peer: Any = None, path: str | None = None) -> tuple[str | None, list[str]]:
-    """How level 99 differs from level 0, None where it does not, and the passes that had something to do. Where level
-    0 gives NaN, or an error, nothing is asked. `path` takes the optimized model, which has to agree too."""
+def difference(
+    kind: str, seed: int, peer: Any = None, path: str | None = None
+) -> tuple[str | None, list[str]]:
+    """How level 99 differs from level 0, None where it does not, and the passes that had something to do.
+
+    Where level 0 gives NaN, or an error, nothing is asked. `path` takes the optimized model, which has to agree
+    too.
+    """
     v = Variant(seed)
     made: dict[Value, None] = dict.fromkeys([*VARIANTS[kind](v), *v.kept])
     values = [y if y.node is not None else v.net.Identity(y) for y in made]
@@ -326,7 +389,10 @@ def difference(kind: str, seed: int, peer: Any = None, path: str | None = None) 
             with np.errstate(all="ignore"):
                 wrong = ~((np.abs(a - b) <= unit) | (a == b) | np.isnan(b))
             if np.any(wrong):
-                return f"{where}: {int(wrong.sum())} of {wrong.size}, {a[wrong][0]!r}, expected {b[wrong][0]!r}", passes
+                return (
+                    f"{where}: {int(wrong.sum())} of {wrong.size}, {a[wrong][0]!r}, expected {b[wrong][0]!r}",
+                    passes,
+                )
     return None, passes
 
 

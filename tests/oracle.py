@@ -14,16 +14,15 @@ from onnx import helper
 import orthrus
 from orthrus.ir import HALF, element_of
 
-PEER_OPSET = 26
 _SILENT = 4
 
 
 @dataclasses.dataclass
 class Case:
-    """One application of an operator. `dims` replaces the declared shapes: an entry None leaves the rank open.
+    """One application of an operator; `open_shapes` declares its inputs with names for dimensions.
 
-    `expected` holds what the outputs have to be where onnxruntime is not to be asked; `rtol` and `atol` are the
-    bounds for float32, scaled for other types.
+    `expected` holds what the outputs have to be where onnxruntime is not to be asked; `rtol` and `atol` are
+    the bounds for float32, scaled for other types.
     """
 
     op: str
@@ -43,8 +42,11 @@ class Case:
 
     def model(self) -> onnx.ModelProto:
         names = [f"i{k}" if a is not None else "" for k, a in enumerate(self.inputs)]
-        infos = [helper.make_tensor_value_info(n, int(element_of(a.dtype)), self._declared(n, a))
-                 for n, a in zip(names, self.inputs, strict=True) if a is not None]
+        infos = [
+            helper.make_tensor_value_info(n, int(element_of(a.dtype)), self._declared(n, a))
+            for n, a in zip(names, self.inputs, strict=True)
+            if a is not None
+        ]
         made = [f"o{k}" for k in range(self.outputs)]
         node = helper.make_node(self.op, names, made, domain=self.domain, **self.attrs)
         graph = helper.make_graph([node], "g", infos, [helper.make_empty_tensor_value_info(n) for n in made])
@@ -73,8 +75,9 @@ def session(engine: Any, model: onnx.ModelProto | bytes, level: str = "ORT_ENABL
     return engine.InferenceSession(data, options, providers=["CPUExecutionProvider"])
 
 
-def peer_results(peer: Any, model: onnx.ModelProto | bytes, feeds: dict[str, np.ndarray],
-                 level: str = "ORT_DISABLE_ALL") -> list[Any] | Exception:
+def peer_results(
+    peer: Any, model: onnx.ModelProto | bytes, feeds: dict[str, np.ndarray], level: str = "ORT_DISABLE_ALL"
+) -> list[Any] | Exception:
     """What onnxruntime gives, or the error that says it does not run this."""
     try:
         return session(peer, model, level).run(None, feeds)
@@ -87,7 +90,9 @@ def difference(got: Any, expected: Any, rtol: float, atol: float) -> str | None:
     if isinstance(expected, list) or isinstance(got, list):
         if type(got) is not type(expected) or len(got) != len(expected):
             return f"{type(got)} and {type(expected)}"
-        return next((d for a, b in zip(got, expected, strict=True) if (d := difference(a, b, rtol, atol))), None)
+        return next(
+            (d for a, b in zip(got, expected, strict=True) if (d := difference(a, b, rtol, atol))), None
+        )
     if got is None or expected is None:
         return None if got is expected else f"{got} and {expected}"
     if got.dtype != expected.dtype or got.shape != expected.shape:
@@ -107,10 +112,14 @@ def difference(got: Any, expected: Any, rtol: float, atol: float) -> str | None:
     if not np.any(wrong):
         return None
     at = tuple(int(i) for i in np.argwhere(wrong)[0]) if np.ndim(wrong) else ()
-    return f"{int(np.sum(wrong))} of {wrong.size} differ, first at {at}: {got[at]!r}, expected {expected[at]!r}"
+    return (
+        f"{int(np.sum(wrong))} of {wrong.size} differ, first at {at}: {got[at]!r}, expected {expected[at]!r}"
+    )
 
 
-def differences(got: Sequence[Any], expected: Sequence[Any], rtol: float = 2e-5, atol: float = 2e-6) -> str | None:
+def differences(
+    got: Sequence[Any], expected: Sequence[Any], rtol: float = 2e-5, atol: float = 2e-6
+) -> str | None:
     """The first difference between two lists of outputs."""
     if len(got) != len(expected):
         return f"{len(got)} and {len(expected)} outputs"
@@ -151,7 +160,9 @@ def _undeclared(declared: Any, value: np.ndarray) -> str | None:
     if declared.type != f"tensor({element_of(value.dtype).text})":
         return f"declared {declared.type}, computed {value.dtype}"
     shape = declared.shape
-    if shape and (len(shape) != value.ndim or any(isinstance(d, int) and d != n
-                                                  for d, n in zip(shape, value.shape, strict=True))):
+    if shape and (
+        len(shape) != value.ndim
+        or any(isinstance(d, int) and d != n for d, n in zip(shape, value.shape, strict=True))
+    ):
         return f"declared {shape}, computed {list(value.shape)}"
     return None

@@ -152,3 +152,18 @@ def test_feeds_may_contradict_dimension_names() -> None:
     for rows in ((5, 5), (5, 1), (1, 5)):
         (y,) = e.run(None, {n: np.zeros((r, 3), np.float32) for n, r in zip("ab", rows, strict=True)})
         assert y.tolist() == [5, 3]
+
+
+@pytest.mark.parametrize("level", [0, 99])
+def test_an_initializer_that_may_be_fed_decides_no_shape(level: int) -> None:
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["r"]), helper.make_node("Add", ["r", "r"], ["a"]),
+             helper.make_node("Mul", ["a", "a"], ["b"]), helper.make_node("Shape", ["b"], ["t"]),
+             helper.make_node("Add", ["b", "a"], ["y"])]
+    proto = model(nodes, [info("x", shape=[64, 256]), info("s", onnx.TensorProto.INT64, ["rank"])],
+                  [info("y", shape=None), info("t", onnx.TensorProto.INT64, None)],
+                  {"s": np.array([128, 128])})
+    e = Engine(proto.SerializeToString(), Config(level=level))
+    x = np.ones((64, 256), np.float32)
+    for shape in ((), (32, 512), (32, 512), (256, 64), (4, 64, 64), (4, 64, 64), ()):
+        y, told = e.run(None, {"x": x, **({"s": np.array(shape)} if shape else {})})
+        assert y.shape == tuple(told) == (shape or (128, 128)) and y.min() == y.max() == 6

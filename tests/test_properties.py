@@ -1,5 +1,5 @@
-"""Random valid applications of every family of operators against numpy and onnxruntime, in every form of feed; random
-graphs and exporters' patterns at every optimization level."""
+"""Random valid applications of every family of operators against numpy and onnxruntime, in every form of feed;
+random graphs and exporters' patterns at every optimization level."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fuzz_graphs
-import fusion_variants
 import ml_dtypes
 import numpy as np
-import orthrus
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+
+import fusion_variants
+import fuzz_graphs
+import orthrus
 from oracle import Case, check, session
 from orthrus import knobs
 from property_cases import FAMILIES, Draw, cases
@@ -35,6 +36,7 @@ def agrees(family: str, peer: Any, bound: settings) -> None:
     @given(cases(FAMILIES[family]))
     def run(case: Case) -> None:
         assert (found := check(case, peer)) is None, found
+
     run()
 
 
@@ -87,15 +89,24 @@ class Marked(np.ndarray):
 
 
 FORMS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "strided": strided, "backwards": backwards, "misaligned": misaligned, "read-only": read_only, "byte-swapped": swapped,
-    "Fortran": lambda a: a.copy(order="F"), "subclass": lambda a: a.view(Marked),
-    "transposed": lambda a: np.ascontiguousarray(a.transpose()).transpose() if a.ndim else a}
+    "strided": strided,
+    "backwards": backwards,
+    "misaligned": misaligned,
+    "read-only": read_only,
+    "byte-swapped": swapped,
+    "Fortran": lambda a: a.copy(order="F"),
+    "subclass": lambda a: a.view(Marked),
+    "transposed": lambda a: np.ascontiguousarray(a.transpose()).transpose() if a.ndim else a,
+}
 
 
 def same(a: Any, b: Any) -> bool:
     a, b = np.asarray(a), np.asarray(b)
-    return a.dtype == b.dtype and a.shape == b.shape and (a.tobytes() == b.tobytes() if a.dtype != object
-                                                         else bool(np.all(a == b)))
+    return (
+        a.dtype == b.dtype
+        and a.shape == b.shape
+        and (a.tobytes() == b.tobytes() if a.dtype != object else bool(np.all(a == b)))
+    )
 
 
 def close(a: np.ndarray, b: np.ndarray) -> bool:
@@ -105,7 +116,11 @@ def close(a: np.ndarray, b: np.ndarray) -> bool:
     if a.dtype.kind not in "fc":
         return same(a, b)
     with np.errstate(all="ignore"):
-        return bool(np.all((np.abs(a - b) <= 1e-5 * np.maximum(1, np.abs(b))) | (a == b) | (np.isnan(a) & np.isnan(b))))
+        return bool(
+            np.all(
+                (np.abs(a - b) <= 1e-5 * np.maximum(1, np.abs(b))) | (a == b) | (np.isnan(a) & np.isnan(b))
+            )
+        )
 
 
 def any_form(bound: settings, form: str) -> None:
@@ -131,6 +146,7 @@ def any_form(bound: settings, form: str) -> None:
             if isinstance(a, np.ndarray) and a.dtype.kind == "f":
                 a[...] = 7
         assert all(same(fed[k], before[k]) for k in fed), f"{case}, {form}: a feed was written to"
+
     run()
 
 
@@ -145,7 +161,9 @@ def test_feeds_at_length(form: str) -> None:
     any_form(settings(ALWAYS, max_examples=2000), form)
 
 
-@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4, np.complex128, np.float16])
+@pytest.mark.parametrize(
+    "dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, ml_dtypes.int4, np.complex128, np.float16]
+)
 def test_feeds_of_rare_types(dtype: Any) -> None:
     x = np.arange(6).reshape(2, 3).astype(dtype)
     case = Case("Transpose", [x], opset=23)

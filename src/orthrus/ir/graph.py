@@ -180,9 +180,12 @@ class Graph:
         return self.add_initializer(Value(self.fresh(name), type_of(array), None, array))
 
     def fresh(self, stem: str) -> str:
-        """A value name not given before by this call: `stem`, with a number that no other fresh name has."""
-        self._names[stem] = count = self._names.get(stem, 0) + 1
-        return f"{stem}__{count}"
+        """A value name not given before by this call: `stem`, with a number that no other fresh name and no
+        initializer has."""
+        while True:
+            self._names[stem] = count = self._names.get(stem, 0) + 1
+            if (name := f"{stem}__{count}") not in self.initializers:
+                return name
 
     def set_outputs(self, values: Iterable[Value]) -> None:
         for value in self.outputs:

@@ -81,13 +81,14 @@ def RoiAlign(X, rois, batch_indices, *, coordinate_transformation_mode: str = "h
     y = np.zeros(shape, X.dtype)
     if not X.size:
         return y
-    boxes = rois.astype(np.float64) * spatial_scale - (0.5 if half else 0.0)
-    for r, (x1, y1, x2, y2) in enumerate(boxes):
-        if not np.isfinite(boxes[r]).all():
+    kind = rois.dtype.type
+    boxes = rois * kind(spatial_scale) - kind(0.5 if half else 0.0)
+    # a rounding above a whole number would take one sample more, so sizes have the boxes' precision
+    sizes = boxes[:, 2:] - boxes[:, :2]
+    for r, (x1, y1) in enumerate(boxes[:, :2].astype(np.float64)):
+        if not (np.isfinite(boxes[r]).all() and np.isfinite(sizes[r]).all()):
             continue
-        tall, wide = y2 - y1, x2 - x1
-        if not half:
-            tall, wide = max(tall, 1.0), max(wide, 1.0)
+        wide, tall = (size if half else max(size, kind(1)) for size in sizes[r])
         rows = _samples(y1, tall, output_height, sampling_ratio, X.shape[2])
         columns = _samples(x1, wide, output_width, sampling_ratio, X.shape[3])
         image = X[batch_indices[r]]
@@ -114,6 +115,7 @@ def _samples(start: float, length: float, bins: int, ratio: int, size: int
              ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, int]:
     """Samples of one axis that lie on the map: bin, lower and upper pixel, fraction; and samples per bin."""
     per_bin = ratio if ratio > 0 else int(max(np.ceil(length / bins), 0))
+    length = float(length)
     if per_bin == 0 or bins * per_bin > _MOST_SAMPLES:
         empty = np.zeros(0, np.int64)
         return empty, empty, empty, np.zeros(0), 1

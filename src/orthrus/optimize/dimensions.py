@@ -137,8 +137,10 @@ class Dimensions:
     def _follow(self, node: Node) -> None:
         """What is known of a small integer tensor's elements."""
         value = node.outputs[0] if node.outputs else None
-        if value is None or value.elem not in _FOLLOWED or node.domain or (value.content is not None and None not in value.content
-                                            and not any(map(self.invented, value.content))):
+        if value is None or value.elem not in _FOLLOWED or node.domain:
+            return
+        if value.content is not None and None not in value.content \
+                and not any(map(self.invented, value.content)):
             return
         found = infer.content(node, node.inputs)
         if (found is None or None in found) and (rule := _CONTENTS.get(node.op_type)) is not None:

@@ -250,7 +250,8 @@ def _solve(goals: Goals, match: Match, shared: bool, root: Node) -> bool:
         elif pattern is None:
             if value is not None:
                 return False
-        elif not _is_number(value, pattern):
+        elif not _is_number(value, pattern) or (
+                value.const.ndim > 1 and getattr(root.outputs[0], "shape", None) is None):
             return False
 
 

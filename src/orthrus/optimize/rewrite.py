@@ -43,8 +43,8 @@ class Entry:
 
 
 class Missing(Exception):
-    """A replacement needs what there is not: an operator nobody defines or not for this type, an attribute that
-    holds a number exactly."""
+    """A replacement needs what there is not: an operator that nobody defines, or not for this type; an
+    attribute that holds a number exactly."""
 
 
 @functools.lru_cache(maxsize=1024)
@@ -87,7 +87,7 @@ class Builder:
         if like is not None and like.elem is not None:
             array = np.asarray(array).astype(like.elem.numpy)
         array = np.asarray(array)
-        value = Value(_fresh(self.graph, f"{self.root.output.name}_{name}"), type_of(array), None, array)
+        value = Value(self.graph.fresh(f"{self.root.output.name}_{name}"), type_of(array), None, array)
         self.constants.append(value)
         return value
 
@@ -106,7 +106,7 @@ class Builder:
         label = f"{self.root.label}/{name}" + (f"_{len(self.nodes)}" if self.nodes else "")
         made = Node(name, domain, version, definition, values, attrs, label, self.root.index)
         stem = f"{self.root.output.name}_{name}"
-        made.outputs = [Value(_fresh(self.graph, stem), None, made) for _ in range(outputs)]
+        made.outputs = [Value(self.graph.fresh(stem), None, made) for _ in range(outputs)]
         self.nodes.append(made)
         self.domains.add(domain)
         _check(made)
@@ -119,7 +119,7 @@ class Builder:
         attrs = {k: v for k, v in {**node.attrs, **changed}.items() if v is not None}
         label = f"{self.root.label}/{node.op_type}" + (f"_{len(self.nodes)}" if self.nodes else "")
         made = Node(node.op_type, node.domain, node.version, node.op, inputs, attrs, label, self.root.index)
-        made.outputs = [v and Value(_fresh(self.graph, v.name), None, made) for v in node.outputs]
+        made.outputs = [v and Value(self.graph.fresh(v.name), None, made) for v in node.outputs]
         self.nodes.append(made)
         _type(made, self._opsets)
         return made.output if len(made.outputs) == 1 else tuple(made.outputs)
@@ -140,8 +140,8 @@ class Builder:
 
 
 def _check(node: Node) -> None:
-    """Raise Missing where a model file could not hold `node`: its schema refuses the types, or an attribute, which is
-    of single precision, would round a number that double precision results depend on."""
+    """Raise Missing where a model file could not hold `node`: its schema refuses the types, or an attribute,
+    which is of single precision, would round a number that double precision results depend on."""
     known = schema.lookup(node.domain, node.op_type, schema.newest_opset(node.domain) or 1)
     for i, value in enumerate(node.inputs):
         if value is None or not isinstance(value.elem, ElementType):
@@ -153,13 +153,6 @@ def _check(node: Node) -> None:
             for name, number in node.attrs.items():
                 if isinstance(number, float) and name != "epsilon" and float(np.float32(number)) != number:
                     raise Missing(f"{name} cannot hold {number} in double precision")
-
-
-def _fresh(graph: Graph, stem: str) -> str:
-    name = graph.fresh(stem)
-    while name in graph.initializers:
-        name = graph.fresh(stem)
-    return name
 
 
 def _type(node: Node, opsets: dict[str, int]) -> None:
@@ -224,7 +217,7 @@ class Work:
 
     def constant(self, array: Any, stem: str) -> Value:
         """A new initializer of the graph."""
-        return self.graph.add_initializer(Value(_fresh(self.graph, stem), type_of(array), None, array))
+        return self.graph.add_initializer(Value(self.graph.fresh(stem), type_of(array), None, array))
 
     def fold(self, value: Value, array: Any) -> None:
         """Make `value` an initializer; the caller removes its maker."""
@@ -232,7 +225,7 @@ class Work:
         if node is not None:
             node.outputs[node.outputs.index(value)] = None
         if value.name in self.graph.initializers:
-            value.name = _fresh(self.graph, value.name)
+            value.name = self.graph.fresh(value.name)
         value.node, value.const, value.type, value.content = None, array, type_of(array), None
         self.graph.add_initializer(value)
 

@@ -46,7 +46,8 @@ def _tensor_entry(name: str, kind: TensorType) -> Callable[[Any], Any]:
     ndarray, is_text = np.ndarray, kind.elem is ElementType.STRING
 
     def check(given: Any) -> Any:
-        if (type(given) is ndarray and given.dtype is dtype and not is_text
+        # an unpickled array has a dtype object of its own
+        if (type(given) is ndarray and (given.dtype is dtype or given.dtype == dtype) and not is_text
                 and (rank is None or given.ndim == rank)):
             shape = given.shape
             for i, d in fixed:

@@ -26,6 +26,7 @@ def results(values: Sequence[Any], fed: Collection[Any], constants: frozenset[in
     for value in fed:
         if type(value) is not np.ndarray:
             taken.update(map(id, _arrays([value])))
+    foreign: frozenset[int] | None = None
     out = []
     for value in values:
         if (type(value) is np.ndarray and value.base is None and value.flags.carray
@@ -33,10 +34,9 @@ def results(values: Sequence[Any], fed: Collection[Any], constants: frozenset[in
             taken.add(id(value))
             out.append(value)
         else:
-            foreign = {id(root(v)) for v in _arrays(fed)}
-            if block is not None:
-                foreign.add(id(block))
-            out.append(_owned(value, constants | foreign, taken))
+            if foreign is None:
+                foreign = constants.union((id(block),), (id(root(v)) for v in _arrays(fed)))
+            out.append(_owned(value, foreign, taken))
     return out
 
 

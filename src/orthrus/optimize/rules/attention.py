@@ -22,8 +22,8 @@ _SPLIT = [0, 2, 1, 3]
 
 @dataclass
 class _Scores:
-    """softmax's argument, followed up to the product: q k' * scale + the sum of the masks, the last first. A mask
-    is an addend, or a Where that excludes."""
+    """softmax's argument, followed up to the product: q k' * scale + the sum of the masks, the last first. A
+    mask is an addend, or a Where that excludes."""
 
     product: Node
     scale: float
@@ -296,8 +296,8 @@ def _told(dim):
 
 
 def _length(op, k):
-    """How many keys there are, as a vector of one. Joined keys are not read themselves: they become the present,
-    which is made after the mask."""
+    """How many keys there are, as a vector of one. Joined keys are not read themselves: they become the
+    present, which is made after the mask."""
     if isinstance(k.shape[-2], int):
         return op.ints([k.shape[-2]])
     joined = op.maker(k, "Concat", alone=False)
