@@ -1,6 +1,6 @@
 """Exporters' spellings of attention, normalization, activations and rotary positions, each with random
-deviations: another constant, another axis, an intermediate that is read elsewhere or is an output, masks of every
-shape.
+deviations: another constant, another axis, an intermediate that is read elsewhere or is an output, masks of
+every shape.
 
 `python tests/fusion_variants.py 1000` compares level 99 with level 0 on a thousand of each.
 """
@@ -356,8 +356,8 @@ def difference(
 ) -> tuple[str | None, list[str]]:
     """How level 99 differs from level 0, None where it does not, and the passes that had something to do.
 
-    Where level 0 gives NaN, or an error, nothing is asked. `path` takes the optimized model, which has to agree
-    too.
+    Where level 0 gives NaN, or an error, nothing is asked. `path` takes the optimized model, which has to
+    agree too.
     """
     v = Variant(seed)
     made: dict[Value, None] = dict.fromkeys([*VARIANTS[kind](v), *v.kept])

@@ -33,7 +33,7 @@ def several(g: Maker) -> None:
             found is not None and found.shape[1]
         ) else None
     elif kind == 3:
-        g.emit("Dropout", x, outputs=g.r.randint(1, 2))
+        g.emit("Dropout", x, outputs=g.r.randint(1, 2 if g.opset >= 12 else 1))
     elif kind == 4:
         g.emit("Tile", x, g.ints(*(g.r.randint(1, 2) for _ in x.shape)))
     elif kind == 5 and x.array.ndim == 2:

@@ -1,7 +1,7 @@
 """What random graphs are grown from: values that hold arrays, and steps that each add a node or a few.
 
-A node whose result is not finite, too large or too close to a step of a discontinuous operator is not taken, so
-that rounding alone cannot make two engines differ.
+A node whose result is not finite, too large or too close to a step of a discontinuous operator is not taken,
+so that rounding alone cannot make two engines differ.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from orthrus.ir import element_of
 from orthrus.ops import find
 from orthrus.ops.schema import lookup
 
-OPSET = 23
+OPSETS = (11, 13, 15, 17, 18, 21, 23, 23, 23)
+_AS_ATTRIBUTE = {
+    "Squeeze": ("axes", 13),
+    "Unsqueeze": ("axes", 13),
+    "ReduceSum": ("axes", 13),
+    "Split": ("split", 13),
+}
 _MOST = 2048
 
 
@@ -46,6 +52,7 @@ class Maker:
 
     def __init__(self, r: random.Random, dtype: Any, outer: Maker | None = None) -> None:
         self.r, self.dtype, self.outer = r, dtype, outer
+        self.opset: int = outer.opset if outer else r.choice(OPSETS)
         self.rng = np.random.default_rng(r.randrange(1 << 30))
         self.nodes: list[onnx.NodeProto] = []
         self.inits: list[Var] = []
@@ -94,8 +101,17 @@ class Maker:
         if any(v is None for v in inputs[:1]):
             return None
         attrs = {k: v for k, v in attrs.items() if v is not None}
-        schema = lookup("", op, OPSET)
-        if not schema:
+        usual = ("axes", 18) if op.startswith("Reduce") else ("", 0)
+        attribute, since = _AS_ATTRIBUTE.get(op, usual)
+        given = inputs[1].array if len(inputs) > 1 and inputs[1] is not None else None
+        if self.opset < since and given is not None:
+            inputs, attrs = inputs[:1], {**attrs, attribute: given.tolist()}
+        schema = lookup("", op, self.opset)
+        if not schema or schema.native is None or not set(attrs) <= set(schema.attributes):
+            return None
+        if any(v is not None and not _takes(schema.input_at(i), v) for i, v in enumerate(inputs)):
+            return None
+        if any(v is None for v in inputs[: schema.min_input]):
             return None
         definition = find("", op, schema.version)
         try:
@@ -122,6 +138,10 @@ class Maker:
         if keep:
             self.vars += made_vars
         return made_vars[0] if outputs == 1 else made_vars
+
+
+def _takes(formal: Any, value: Var) -> bool:
+    return formal is not None and f"tensor({element_of(value.array.dtype).text})" in formal.types
 
 
 def fits(a: np.ndarray) -> bool:

@@ -22,7 +22,7 @@ class Case:
     """One application of an operator; `open_shapes` declares its inputs with names for dimensions.
 
     `expected` holds what the outputs have to be where onnxruntime is not to be asked; `rtol` and `atol` are
-    the bounds for float32, scaled for other types.
+    the bounds for float32, scaled for other types; `slack` is that for integers.
     """
 
     op: str
@@ -34,6 +34,7 @@ class Case:
     expected: list[Any] | None = None
     rtol: float = 2e-5
     atol: float = 2e-6
+    slack: int = 0
     open_shapes: bool = False
 
     def __str__(self) -> str:
@@ -85,13 +86,14 @@ def peer_results(
         return error
 
 
-def difference(got: Any, expected: Any, rtol: float, atol: float) -> str | None:
+def difference(got: Any, expected: Any, rtol: float, atol: float, slack: int = 0) -> str | None:
     """In words, how two results differ; None where they agree."""
     if isinstance(expected, list) or isinstance(got, list):
         if type(got) is not type(expected) or len(got) != len(expected):
             return f"{type(got)} and {type(expected)}"
         return next(
-            (d for a, b in zip(got, expected, strict=True) if (d := difference(a, b, rtol, atol))), None
+            (d for a, b in zip(got, expected, strict=True) if (d := difference(a, b, rtol, atol, slack))),
+            None,
         )
     if got is None or expected is None:
         return None if got is expected else f"{got} and {expected}"
@@ -99,6 +101,8 @@ def difference(got: Any, expected: Any, rtol: float, atol: float) -> str | None:
         return f"{got.dtype}{list(got.shape)} and {expected.dtype}{list(expected.shape)}"
     if got.dtype == object or got.dtype.kind in "iub" or got.dtype.name in ("int4", "uint4", "int2", "uint2"):
         wrong = got != expected
+        if slack:
+            wrong = np.abs(got.astype(np.int64) - expected.astype(np.int64)) > slack
     else:
         wide = np.complex128 if got.dtype.kind == "c" else np.float64
         a, b = got.astype(wide), expected.astype(wide)
@@ -118,13 +122,13 @@ def difference(got: Any, expected: Any, rtol: float, atol: float) -> str | None:
 
 
 def differences(
-    got: Sequence[Any], expected: Sequence[Any], rtol: float = 2e-5, atol: float = 2e-6
+    got: Sequence[Any], expected: Sequence[Any], rtol: float, atol: float, slack: int = 0
 ) -> str | None:
     """The first difference between two lists of outputs."""
     if len(got) != len(expected):
         return f"{len(got)} and {len(expected)} outputs"
     for k, (a, b) in enumerate(zip(got, expected, strict=True)):
-        if (found := difference(a, b, rtol, atol)) is not None:
+        if (found := difference(a, b, rtol, atol, slack)) is not None:
             return f"output {k}: {found}"
     return None
 
@@ -147,7 +151,7 @@ def check(case: Case, peer: Any = None) -> str | None:
             return f"{case}: {wrong}"
     if expected is None:
         return None
-    found = differences(got, expected, case.rtol, case.atol)
+    found = differences(got, expected, case.rtol, case.atol, case.slack)
     return f"{case}: {found}" if found else None
 
 

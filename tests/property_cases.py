@@ -7,6 +7,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+import property_contrib
 import property_elements
 import property_layers
 import property_movement
@@ -45,6 +46,10 @@ FAMILIES: dict[str, Callable[[Draw], Case]] = {
         property_layers.quantized,
         property_layers.sampled,
         property_layers.attention,
+        property_contrib.fused,
+        property_contrib.contrib_attention,
+        property_contrib.contrib_quantized,
+        property_contrib.contrib_data,
     )
 }
 

@@ -1,5 +1,5 @@
-"""Random valid applications of every family of operators against numpy and onnxruntime, in every form of feed;
-random graphs and exporters' patterns at every optimization level."""
+"""Random valid applications of every family of operators against numpy and onnxruntime, in every form of
+feed; random graphs and exporters' patterns at every optimization level."""
 
 from __future__ import annotations
 

@@ -155,15 +155,23 @@ def _same_meaning(node: Node, opset: int) -> bool:
     schema = lookup(node.domain, node.op_type, opset)
     if not isinstance(schema, Schema):
         return node.op is None
+    if schema.native is None and _is_later(node, opset):
+        return False
     if schema.version == node.version:
         return True
     if node.op is None or node.op is not find(node.domain, node.op_type, schema.version):
         return False
     types = [(schema.input_at(i), v) for i, v in enumerate(node.inputs)] + [
         (schema.output_at(i), v) for i, v in enumerate(node.outputs)]
-    return set(node.attrs) <= set(schema.attributes) and all(
+    return len(node.inputs) <= schema.max_input and set(node.attrs) <= set(schema.attributes) and all(
         formal is not None and (not formal.types or str(v.type) in formal.types)
         for formal, v in types if v is not None and v.type is not None)
+
+
+def _is_later(node: Node, opset: int) -> bool:
+    """Whether an opset after `opset` brings the operator into the standard."""
+    later = lookup(node.domain, node.op_type, newest_opset(node.domain) or opset)
+    return isinstance(later, Schema) and later.native is not None
 
 
 class _Writer:

@@ -232,6 +232,14 @@ def _group_normalization(node: Node) -> Form | No:
     return [x, *(np.repeat(np.asarray(g), channels // groups) for g in given)], dict(node.attrs)
 
 
+def _batch_normalization(node: Node) -> Form | No:
+    """The form that does not train."""
+    trains = len(node.outputs) > 1 or (node.version < 7 and not node.attrs.get("is_test"))
+    if trains or not node.attrs.get("spatial", 1):
+        return No("it trains, or normalizes every feature apart")
+    return list(node.inputs), _without(node, "spatial", "is_test", "consumed_inputs")
+
+
 _REDUCTIONS = ("Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")
 _RULES: dict[str, tuple[int, Callable[[Node], Form | No | None]]] = {
@@ -243,6 +251,6 @@ _RULES: dict[str, tuple[int, Callable[[Node], Form | No | None]]] = {
     **dict.fromkeys(_ARITHMETIC, (7, _binary)),
     "PRelu": (7, _prelu), "Gemm": (7, _gemm), "Cast": (6, _cast), "Reshape": (5, _reshape),
     "Concat": (4, _concat), "Scatter": (11, _scatter), "DFT": (20, _dft), "GridSample": (20, _grid_sample),
-    "GroupNormalization": (21, _group_normalization),
+    "GroupNormalization": (21, _group_normalization), "BatchNormalization": (14, _batch_normalization),
 }
 _RENAMED = {"Upsample": "Resize", "Scatter": "ScatterElements"}
