@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -224,3 +225,13 @@ def test_an_adaptive_sample_count_follows_the_boxes_precision() -> None:
     rois = np.array([[0.3, 0.66, 1.03, 2.66]], F)
     case = Case("RoiAlign", [array(1, 1, 4, 4), rois, np.zeros(1, np.int64)], {"output_height": 1}, opset=16)
     assert check(case, pytest.importorskip("onnxruntime")) is None
+
+
+@pytest.mark.parametrize("dtype, near", [(np.float16, 1.001), (ml_dtypes.bfloat16, 1.0078125), (F, 1.00001)])
+def test_a_constant_that_is_not_quite_the_right_one(dtype: Any, near: float, tmp_path: Path) -> None:
+    for value in (1.0, near):
+        n = Net()
+        x = n.input("x", 5, dtype=dtype)
+        n.outputs(n.Log(n.Add(n.Exp(x), np.array(value, dtype))))
+        passes = {entry.name: entry.count for entry in session(ort, save(n.graph)).explain().passes}
+        assert bool(passes["fuse_softplus"]) == (value == 1.0)

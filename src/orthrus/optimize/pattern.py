@@ -20,6 +20,7 @@ from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from ..ir import Node, Value
@@ -335,7 +336,7 @@ def close(found: float, wanted: float, dtype: Any) -> bool:
     dtype = np.dtype(dtype)
     if dtype.kind in "iub":
         return False
-    tolerance = 2e-3 if dtype.itemsize < 4 and dtype == np.float16 else 1e-2 if dtype.itemsize < 4 else 1e-6
+    tolerance = 0.55 * float(ml_dtypes.finfo(dtype).eps) if dtype.itemsize < 4 else 1e-6
     return abs(found - wanted) <= tolerance * abs(wanted)
 
 
