@@ -257,6 +257,5 @@ def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable
         parallel=options.execution_mode is ExecutionMode.ORT_PARALLEL,
         inter_op_threads=options.inter_op_num_threads, intra_op_threads=options.intra_op_num_threads,
         fallback=fallback, optimized_model_path=options.optimized_model_filepath,
-        profile=options.enable_profiling,
         memory_pattern=options.enable_mem_pattern and options.enable_cpu_mem_arena,
         memory_reuse=options.enable_mem_reuse, entries=entries)

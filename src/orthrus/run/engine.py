@@ -65,7 +65,6 @@ class Config:
     intra_op_threads: int = 0
     fallback: str = "allow"
     optimized_model_path: str = ""
-    profile: bool = False
     memory_pattern: bool = True
     memory_reuse: bool = True
     entries: dict[str, str] = field(default_factory=dict)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from time import monotonic
 from typing import Any
@@ -256,6 +255,3 @@ def _dependencies(code: Code) -> tuple[list[int], list[list[int]]]:
             waits[i] += 1
             readers[source].append(i)
     return waits, readers
-
-
-Executor = Callable[[Code, list[Any], Context], None]
