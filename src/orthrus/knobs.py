@@ -50,6 +50,10 @@ SKIP = Knob("SKIP", "", "comma-separated names of passes to leave out")
 STOP = Knob("STOP", -1, "apply only the first N rewrites; bisect a wrong result with it")
 DUMP = Knob("DUMP", "", "folder that receives the graph after each pass as numbered text files")
 SEED = Knob("SEED", -1, "seed of everything random; -1 draws one")
+CODEGEN = Knob("CODEGEN", 1, "0 generates no machine code: everything runs on numpy")
+CACHE = Knob("CACHE", 1, "0 neither reads nor writes the cache of generated code")
+CACHE_DIR = Knob("CACHE_DIR", "", "folder of that cache; orthrus in the user's cache folder where empty")
+THREADS = Knob("THREADS", 0, "threads a run uses at most; 0 for one per core")
 
 
 def names(knob: Knob[str]) -> frozenset[str]:

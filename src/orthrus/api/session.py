@@ -29,8 +29,8 @@ _BOTH = ("Specified 'providers'/'provider_options' when creating InferenceSessio
          "already been configured with providers. InferenceSession will only use the providers passed to "
          "InferenceSession().")
 
-_OWN = frozenset({"_sess", "_engine_run", "_direct", "_enable_fallback", "_fallback_providers", "_model_path",
-                  "_model_bytes", "_read_config_from_model", "_sess_options_initial", "_sess_options",
+_OWN = frozenset({"_sess", "_engine_run", "_quick", "_direct", "_enable_fallback", "_fallback_providers",
+                  "_model_path", "_model_bytes", "_read_config_from_model", "_sess_options_initial", "_sess_options",
                   "_disabled", "_limits", "_fallback", "_kernels", "_inputs_meta", "_outputs_meta",
                   "_overridable_initializers", "_input_meminfos", "_output_meminfos", "_input_epdevices",
                   "_model_meta", "_providers", "_provider_options", "_profiling_start_time_ns"})
@@ -90,6 +90,7 @@ class Session:
 
     _sess: CoreSession
     _engine_run: Callable[..., list[Any]]
+    _quick: Callable[[Any, Any], list[Any] | None] | None
     _direct: bool
     _disabled: tuple[str, ...]
     _sess_options: SessionOptions
@@ -186,6 +187,11 @@ class Session:
         Raises ValueError for a missing input, InvalidArgument for a value or name that does not fit, Fail
         where a step fails or the run is terminated.
         """
+        quick = self._quick
+        if quick is not None and run_options is None:
+            made = quick(output_names, input_feed)
+            if made is not None:
+                return made
         if (run_options is not None or not self._direct or output_names.__class__ is str
                 or input_feed.__class__ is not dict):
             return self._run_whole(lambda: self._sess._run(output_names or None, input_feed, run_options))
@@ -389,6 +395,7 @@ class InferenceSession(Session):
                                                              *engine.outputs))
         self._direct = plain and core._profile is None
         self._sess, self._engine_run = core, engine.run
+        self._quick = engine.quick if self._direct else None
 
     def __getstate__(self) -> dict[str, Any]:
         """What makes this session anew: its arguments, and the attributes a subclass added."""

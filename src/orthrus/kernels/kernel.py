@@ -24,13 +24,17 @@ class Kernel:
     """A compiled step: `run(*inputs)` gives the one output, or a tuple of as many as it has.
 
     `takes_out`: `run` takes one more argument, an array of the output's shape and type to write into.
-    `in_place`: that array may be one of the inputs'.
+    `in_place`: that array may be one of the inputs'. `stepwise`: where `run` does several nodes' work, the same
+    step by step: `stepwise(inputs, note)` calls `note(node, name, start, end)` behind each, in nanoseconds.
+    `quick`: gives the `codegen.quick.Program` for inputs such as these, None where there is none.
     """
 
     run: Callable[..., Any]
     name: str
     takes_out: bool = False
     in_place: bool = False
+    stepwise: Callable[..., Any] | None = None
+    quick: Callable[[Sequence[Any]], Any] | None = None
 
 
 class OpKernelInfo:

@@ -19,6 +19,7 @@ same name. An older form stands beside the newest under its name and first versi
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
@@ -96,6 +97,14 @@ class Op:
                 if p.default is not p.empty:
                     self.optional.add(p.name)
         self._body_takes = frozenset(self.attributes)
+
+    def body_over(self, namespace: Any) -> Callable[..., Any]:
+        """The body with `namespace` for `xp`, to be called with arrays of another kind than numpy's."""
+        body: Any = self.body
+        names = {k: namespace if v is xp else v for k, v in body.__globals__.items()}
+        made = types.FunctionType(body.__code__, names, body.__name__, body.__defaults__, body.__closure__)
+        made.__kwdefaults__ = body.__kwdefaults__
+        return made
 
     def _add_attribute(self, p: inspect.Parameter) -> None:
         default = REQUIRED if p.default is p.empty else p.default

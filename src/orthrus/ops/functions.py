@@ -28,9 +28,27 @@ def _erf32(x: np.ndarray) -> np.ndarray:
     return np.copysign(np.expm1(-a * q), x)
 
 
+ERF_SMALL = (
+    (1.85777706184603153e-1, 3.16112374387056560e0, 1.13864154151050156e2, 3.77485237685302021e2,
+     3.20937758913846947e3),
+    (1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3, 2.84423683343917062e3))
+ERF_MIDDLE = (
+    (2.15311535474403846e-8, 5.64188496988670089e-1, 8.88314979438837594e0, 6.61191906371416295e1,
+     2.98635138197400131e2, 8.81952221241769090e2, 1.71204761263407058e3, 2.05107837782607147e3,
+     1.23033935479799725e3),
+    (1.0, 1.57449261107098347e1, 1.17693950891312499e2, 5.37181101862009858e2, 1.62138957456669019e3,
+     3.29079923573345963e3, 4.36261909014324716e3, 3.43936767414372164e3, 1.23033935480374942e3))
+ERF_LARGE = (
+    (1.63153871373020978e-2, 3.05326634961232344e-1, 3.60344899949804439e-1, 1.25781726111229246e-1,
+     1.60837851487422766e-2, 6.58749161529837803e-4),
+    (1.0, 2.56852019228982242e0, 1.87295284992346725e0, 5.27905102951428412e-1, 6.05183413124413191e-2,
+     2.33520497626869185e-3))
+"""W. J. Cody's rational approximations (Math. Comp. 23, 1969): numerator, denominator, by falling power."""
+
+
 def erf(x: np.ndarray) -> np.ndarray:
-    """The error function: of float32 within 3 ulp; of other types in float64 within 2 ulp, by W. J. Cody's
-    rational approximations (Math. Comp. 23, 1969)."""
+    """The error function: of float32 within 3 ulp; of other types in float64 within 2 ulp, by Cody's
+    approximations."""
     if x.dtype == np.float32:
         return _erf32(x)
     wide = np.asarray(x, np.float64)
@@ -40,32 +58,21 @@ def erf(x: np.ndarray) -> np.ndarray:
     mid = ~(small | large)
     if small.any():
         v = wide[small]
-        s = v * v
-        num = _polynomial(s, 1.85777706184603153e-1, 3.16112374387056560e0, 1.13864154151050156e2,
-                          3.77485237685302021e2, 3.20937758913846947e3)
-        den = _polynomial(s, 1.0, 2.36012909523441209e1, 2.44024637934444173e2, 1.28261652607737228e3,
-                          2.84423683343917062e3)
-        out[small] = v * num / den
+        out[small] = v * _rational(v * v, ERF_SMALL)
     if mid.any():
         v = a[mid]
-        num = _polynomial(v, 2.15311535474403846e-8, 5.64188496988670089e-1, 8.88314979438837594e0,
-                          6.61191906371416295e1, 2.98635138197400131e2, 8.81952221241769090e2,
-                          1.71204761263407058e3, 2.05107837782607147e3, 1.23033935479799725e3)
-        den = _polynomial(v, 1.0, 1.57449261107098347e1, 1.17693950891312499e2, 5.37181101862009858e2,
-                          1.62138957456669019e3, 3.29079923573345963e3, 4.36261909014324716e3,
-                          3.43936767414372164e3, 1.23033935480374942e3)
-        out[mid] = np.sign(wide[mid]) * (1.0 - np.exp(-v * v) * num / den)
+        out[mid] = np.sign(wide[mid]) * (1.0 - np.exp(-v * v) * _rational(v, ERF_MIDDLE))
     if large.any():
         v = a[large]
         s = 1.0 / (v * v)
-        num = _polynomial(s, 1.63153871373020978e-2, 3.05326634961232344e-1, 3.60344899949804439e-1,
-                          1.25781726111229246e-1, 1.60837851487422766e-2, 6.58749161529837803e-4)
-        den = _polynomial(s, 1.0, 2.56852019228982242e0, 1.87295284992346725e0, 5.27905102951428412e-1,
-                          6.05183413124413191e-2, 2.33520497626869185e-3)
-        tail = np.exp(-v * v) / v * (0.564189583547756287 - s * num / den)
+        tail = np.exp(-v * v) / v * (0.564189583547756287 - s * _rational(s, ERF_LARGE))
         out[large] = np.sign(wide[large]) * (1.0 - tail)
     out[np.isnan(wide)] = np.nan
     return out.astype(np.asarray(x).dtype, copy=False)
+
+
+def _rational(x: np.ndarray, pair: tuple[tuple[float, ...], tuple[float, ...]]) -> np.ndarray:
+    return _polynomial(x, *pair[0]) / _polynomial(x, *pair[1])
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:

@@ -100,7 +100,8 @@ class ExecutionProvider:
     """The base of every provider; a subclass needs a `name`, and kernels or `claim` and `compile`.
 
     `options`: what it can be told. An option it does not know is an error; a warning where it is `lenient`.
-    `fuses`: whether the nodes it claims are joined into parts that it compiles whole.
+    `fuses`: whether the nodes it claims are joined into parts that it compiles whole. `threads`: how many a
+    run may use, 0 for as many as there are cores; the session sets it.
     """
 
     name: ClassVar[str]
@@ -108,6 +109,7 @@ class ExecutionProvider:
     fuses: ClassVar[bool] = False
     lenient: ClassVar[bool] = False
     kernels: ClassVar[KernelRegistry]
+    threads: int = 0
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

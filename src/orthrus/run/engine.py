@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,15 +24,18 @@ from ..kernels import KernelRegistry, KernelRegistryManager
 from ..limits import DEFAULT, Deadline, Limits, swap, using
 from ..optimize import optimize
 from ..partition import Placement, partition
-from ..plan import Code, Program, build
+from ..plan import Code, Program, Step, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
 from .check import execute_checked
 from .dimensions import agree, fix_dimensions, name_apart, shared_names
-from .executor import Context, ParallelExecutor, execute, execute_traced
+from .executor import LONG, Context, ParallelExecutor, execute, execute_traced
 from .explain import Explanation, explain
 from .feeds import entry
 from .fetch import Fetch
 from .results import constants_of, results
+
+if TYPE_CHECKING:
+    from ..codegen.quick import Door
 
 log = logging.getLogger("orthrus")
 FETCHES = 64
@@ -110,6 +113,7 @@ class Engine:
         for provider in self.providers:
             registries.register(provider.name, provider.kernels)
             provider.registries = registries
+            provider.threads = config.intra_op_threads
         self.placement = self._timed("partition", lambda: partition(graph, self.providers))
         self._check_fallback(asked)
         if config.optimized_model_path:
@@ -133,8 +137,13 @@ class Engine:
             log.info("%s", told if knobs.DEBUG >= 3 else "\n".join(told.splitlines()[:3]))
         self._hooks = [p for p in self.providers if type(p).on_run_start is not ExecutionProvider.on_run_start
                        or type(p).on_run_end is not ExecutionProvider.on_run_end]
+        self._door = self._quick_door()
+        self.quick = None if self._door is None else self._door.run
+        self._served: tuple[Any, ...] | None = None
+        self._seen: tuple[Any, ...] | None = None
         self._arena = config.memory_pattern and config.memory_reuse and not config.parallel and all(
-            p.settings.get("use_arena", True) for p in self.providers)
+            p.settings.get("use_arena", True) for p in self.providers) and any(
+            step.kernel.takes_out for step in self.program.steps)
 
     def _timed(self, name: str, stage: Any) -> Any:
         start = time.perf_counter()
@@ -213,7 +222,44 @@ class Engine:
         made = results(fetch.take(slots), fed.values(), self._constants, block)
         if plan is not None:
             plan.give(instance)
+        if self._door is not None:
+            step = fetch.code[0][4]
+            self._serve(self._door, step, [fed[slot] for slot in step.reads])
         return made
+
+    def _quick_door(self) -> Door | None:
+        """The way around `run` for runs that are one call of generated code, where such there can be: `quick`
+        takes output names and feeds, and gives the results, or None where `run` has to do it."""
+        program = self.program
+        step = program.steps[0] if len(program.steps) == 1 else None
+        if (step is None or step.kernel.quick is None or self._hooks or self._parallel is not None
+                or self.config.limits.run_timeout < LONG
+                or sorted(step.reads) != sorted(program.inputs) or len(self._required) != len(program.inputs)
+                or sorted(step.writes) != sorted(set(program.outputs))
+                or len(step.writes) != len(self._names)):
+            return None
+        from ..codegen import quick
+
+        if not quick.available():
+            return None
+        names = {slot: v.name for slot, v in zip(program.inputs, self.inputs, strict=True)}
+        places = [program.outputs.index(slot) for slot in step.writes]
+        return quick.Door([names[slot] for slot in step.reads], self._names, places)
+
+    def _serve(self, door: Door, step: Step, arrays: list[Any]) -> None:
+        """Let the door serve runs with arrays such as these, which a run of `step` just took: the first ever,
+        or those that come twice in a row past the door."""
+        shapes = tuple([a.shape for a in arrays])
+        if shapes == self._served:
+            return
+        if self._served is not None and self._seen != shapes:
+            self._seen = shapes
+            return
+        with self._lock:
+            program = step.kernel.quick(arrays) if step.kernel.quick and None in self._fetches else None
+            if program is not None:
+                door.open(program)
+                self._served = shapes
 
     def _execute(self, steps: Code, slots: list[Any], context: Context) -> None:
         """Run `steps` by the executor that the configuration, the switches and `context.record` ask for."""
@@ -275,6 +321,8 @@ class Engine:
         were."""
         with self._lock:
             self._fetches = {}
+            if self._door is not None:
+                self._door.close()
         if self._parallel is not None:
             self._parallel.close()
         if self._literal is not None:

@@ -10,17 +10,22 @@ import os
 import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from functools import partial
 from time import monotonic
 from typing import Any
 
 import numpy as np
 
 from .. import errors
-from ..ir import shape_text, type_of
+from ..ir import Node, type_of
+from ..kernels import Kernel, failed
 from ..limits import Deadline, Limits, using
 from ..plan import TRASH, Code, Step
+from ..providers.base import Part
 
 _ndarray = np.ndarray
+LONG = 3600.0
+"""Seconds from which on a timeout is looked at between parts only."""
 
 
 class Context(Deadline):
@@ -48,10 +53,13 @@ class Context(Deadline):
 def execute(code: Code, slots: list[Any], context: Context) -> None:
     """Run `code` in order. Raises the error of the step that failed, with the step's node in it."""
     end, cancelled, room, step = context.end, context.cancelled, context.room, None
+    watched = cancelled is not None or context.seconds < LONG
     try:
         for run, take, write, frees, step in code:
             if monotonic() > end or (cancelled is not None and cancelled.terminate):
                 context.check()
+            if watched and step.kernel.stepwise is not None:
+                run = partial(_watched, step, context)
             if write > 0:
                 y = run(*take(slots))
                 if type(y) is not _ndarray:
@@ -77,6 +85,23 @@ def execute(code: Code, slots: list[Any], context: Context) -> None:
         context.room = room
 
 
+def _recorded(step: Step, context: Context, into: list[Any], *given: Any) -> Any:
+    """A fused step that notes each of its own as a step of one node."""
+    def note(node: Node, name: str, start: int, end: int) -> None:
+        part = Part(step.part.provider, [node], [], [])
+        kernel = Kernel(step.run, name)
+        into.append((Step(step.run, (), (), (), part, kernel), start, end, [], []))
+        context.check()
+    assert step.kernel.stepwise is not None
+    return step.kernel.stepwise(given, note)
+
+
+def _watched(step: Step, context: Context, *given: Any) -> Any:
+    """A fused step with a look at the deadline behind each of its own."""
+    assert step.kernel.stepwise is not None
+    return step.kernel.stepwise(given, lambda *_: context.check())
+
+
 def execute_traced(code: Code, slots: list[Any], context: Context) -> None:
     """As `execute`, with a record per step: (step, start ns, end ns, input types, output types)."""
     record = context.record
@@ -84,9 +109,13 @@ def execute_traced(code: Code, slots: list[Any], context: Context) -> None:
     for run, take, write, frees, step in code:
         given = [_described(slots[i]) for i in step.reads if i]
         start = time.perf_counter_ns()
+        inner: list[Any] = []
+        if step.kernel.stepwise is not None:
+            run = partial(_recorded, step, context, inner)
         execute([(run, take, write, (), step)], slots, context)
         record.append((step, start, time.perf_counter_ns(), given,
                        [_described(slots[i]) for i in step.writes if i > TRASH]))
+        record.extend(inner)
         for i in frees:
             slots[i] = None
 
@@ -131,27 +160,9 @@ def _over(step: Step, context: Context) -> Exception:
                        cure="raise Limits.max_total_bytes, or feed less at once")
 
 
-_KEPT = tuple(kind for kind in errors.ALL if kind is not errors.Fail)
-
-
 def failure(step: Step, error: Exception, inputs: list[Any]) -> Exception:
-    """What a step's exception becomes: the same class where it is one of ours,
-    else Fail, and the node named."""
-    text = getattr(error, "text", None)
-    if text is not None and text.startswith(("Exiting", "Non-zero status code")):
-        return error
-    node = step.node
-    if isinstance(error, MemoryError):
-        text = f"Failed to allocate memory: {error}"
-    name = str(step.part) if step.part.fused else node.name
-    message = (f"Non-zero status code returned while running {node.op_type} node. Name:'{name}' "
-               f"Status Message: {text if text is not None else str(error) or type(error).__name__}")
-    found = getattr(error, "found", None) or ", ".join(
-        "absent" if v is None else shape_text(t) if (t := _described(v)) is not None else type(v).__name__
-        for v in inputs)
-    kind: Any = type(error) if isinstance(error, _KEPT) else errors.Fail
-    return kind(message, node=node, found=found, expected=getattr(error, "expected", None),
-                cure=getattr(error, "cure", None))
+    """What a step's exception becomes."""
+    return failed(step.node, error, inputs, str(step.part) if step.part.fused else step.node.name)
 
 
 class ParallelExecutor:

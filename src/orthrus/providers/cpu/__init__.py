@@ -8,12 +8,20 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ... import seeds
+from ... import knobs, seeds
+from ...codegen import amx, library, machine
+from ...codegen.machine import Machine
 from ...errors import NotImplemented as NotImplementedFail
 from ...ir import HALF, No, Node
 from ...kernels import Kernel, OpKernelInfo, create_kernel
 from ...limits import HARMLESS, bounded
-from ..base import ExecutionProvider, Option, Part, flag
+from ..base import Capability, ExecutionProvider, GraphView, Option, Part, flag
+
+
+def _precision(text: str) -> str:
+    if text not in ("fast", "exact"):
+        raise ValueError(f"{text!r} is neither fast nor exact")
+    return text
 
 
 class CPUExecutionProvider(ExecutionProvider):
@@ -24,6 +32,10 @@ class CPUExecutionProvider(ExecutionProvider):
     options: ClassVar[dict[str, Option]] = {
         "use_arena": Option(flag, True, "1 plans intermediate results into one arena per shape, "
                                         "0 allocates each"),
+        "float32_precision": Option(_precision, "fast", "fast: products of float32 may be summed from bfloat16 halves "
+                                    "where the processor has a matrix unit, with an error of 5e-6 of the largest "
+                                    "result; exact: float32 multiply-adds only"),
+        "use_codegen": Option(flag, True, "1 runs generated kernels where there are some, 0 numpy alone"),
     }
 
     def claim(self, node: Node) -> No | None:
@@ -33,9 +45,39 @@ class CPUExecutionProvider(ExecutionProvider):
             return None
         return No(f"no definition, no function body and no kernel for {node.kind} at version {node.version}")
 
+    def get_capability(self, view: GraphView) -> list[Capability]:
+        """Everything; what kernels can be generated for, joined into parts."""
+        single = super().get_capability(view)
+        machine = self._machine()
+        if machine is None:
+            return single
+        nodes = [node for capability in single for node in capability.nodes]
+        from . import claims
+
+        joined, self.left_out = claims.groups(view.graph, nodes, lambda n: not isinstance(self.lookup(n), No))
+        inside = {node for group in joined for node in group}
+        return [*(Capability(group, "CPU") for group in joined),
+                *(c for c in single if c.nodes[0] not in inside)]
+
+    def _machine(self) -> Machine | None:
+        """The machine to generate kernels for; None where none are."""
+        if not self.settings["use_codegen"] or not knobs.CODEGEN or library.available() is not None:
+            return None
+        return machine.host()
+
     def compile(self, part: Part) -> Sequence[Kernel | No]:
-        """A registered kernel per node where one matches and does not decline,
-        else the definition's reference."""
+        """One kernel for a fused part. Else per node a registered kernel where one matches and does not decline,
+        or the definition's reference."""
+        if part.fused:
+            from .native import Native
+
+            target = self._machine()
+            assert target is not None
+            native = Native(part, target, lambda node: reference(node).run, self.threads,
+                            self.settings["float32_precision"] == "fast" and amx.usable(target))
+            native.prepare()
+            return [Kernel(native, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
+                           quick=native.quick)]
         kernels: list[Kernel | No] = []
         for node in part.nodes:
             entry = self.lookup(node)

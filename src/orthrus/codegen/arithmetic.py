@@ -1,0 +1,70 @@
+"""Division, remainders, shifts and whole powers of vectors, lane by lane. No operand makes them trap."""
+
+from __future__ import annotations
+
+import math
+
+from .emit import F32, F64, I64, Function, V, size_of, vec
+from .vmath import abs, any_lane, copysign, trunc
+
+
+def fmod(f: Function, a: V, b: V, unsigned: bool = False) -> V:
+    """a - trunc(a / b) b, with the sign of a, exactly: of float32 and integers. Integers do not trap on 0."""
+    if not a.is_float:
+        return a - quotient(f, a, b, unsigned) * b
+    size, divisor = f.cast(abs(f, a), F64), f.cast(abs(f, b), F64)
+
+    def step(rest: V) -> tuple[V, list[V]]:
+        bits = f.bitcast(rest / divisor, vec(I64, a.lanes)) & -(1 << 29)
+        rest = f.fma(-trunc(f, f.bitcast(bits, rest.ty)), divisor, rest)
+        return any_lane(f, (rest >= divisor) & (divisor > 0.0) & (rest < math.inf)), [rest]
+
+    (rest,) = f.repeat([size], step)
+    rest = f.select(rest < 0.0, rest + divisor, rest)
+    rest = f.select(divisor.eq(math.inf), size, rest)
+    return copysign(f, f.cast(f.select(size < math.inf, rest, f.const(rest.ty, math.nan)), F32), a)
+
+
+def remainder(f: Function, a: V, b: V, unsigned: bool = False) -> V:
+    """a - floor(a / b) b, with the sign of b: of float32 and integers. Integers do not trap on 0."""
+    rest = fmod(f, a, b, unsigned)
+    if unsigned:
+        return rest
+    other = f.select((rest < 0) ^ (b < 0), rest + b, rest)
+    if a.is_float:
+        other = f.select(rest.eq(0.0), copysign(f, rest, b), other)
+        return f.select(rest.ne(rest), rest, other)
+    return f.select(rest.eq(0), rest, other)
+
+
+def quotient(f: Function, a: V, b: V, unsigned: bool = False) -> V:
+    """Integer a / b rounded to zero; it wraps, and is a where b is 0."""
+    safe = f.select(b.eq(0), f.const(b.ty, 1), b)
+    if unsigned:
+        return f.binary("udiv", a, safe)
+    negated = safe.eq(-1)
+    return f.select(negated, -a, a // f.select(negated, f.const(b.ty, 1), safe))
+
+
+def shift_left(f: Function, x: V, by: V) -> V:
+    """0 where the shift is not below the width."""
+    width = 8 * size_of(x.elem)
+    inside = f.compare("lt", by, width, unsigned=True)
+    return f.select(inside, x << f.select(inside, by, 0), f.const(x.ty, 0))
+
+
+def shift_right(f: Function, x: V, by: V, unsigned: bool = False) -> V:
+    """The sign of x throughout where the shift is not below the width."""
+    width = 8 * size_of(x.elem)
+    inside = f.compare("lt", by, width, unsigned=True)
+    by = f.select(inside, by, width - 1)
+    return f.select(inside, x.lshr(by), f.const(x.ty, 0)) if unsigned else x >> by
+
+
+def power(f: Function, x: V, y: V) -> V:
+    """Integer x^y, wrapping, for y >= 0 taken as unsigned."""
+    def step(result: V, base: V, left: V) -> tuple[V, list[V]]:
+        result = f.select((left & 1).ne(0), result * base, result)
+        left = left.lshr(1)
+        return any_lane(f, left.ne(0)), [result, base * base, left]
+    return f.repeat([f.const(x.ty, 1), x, y], step)[0]

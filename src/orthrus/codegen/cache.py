@@ -1,0 +1,207 @@
+"""Object code on disk: what one process compiled, the next one reads.
+
+A file holds one object and its digest, under a name made of everything the code depends on: what is written,
+for which machine, by which sources of this package and by which LLVM. Whatever is wrong with a file or its
+folder, the object counts as missing. Code is only taken from a folder that belongs to this user and that
+nobody else can write to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
+
+from .. import knobs
+from .machine import Machine
+
+MAGIC = b"orthrus1"
+LIMIT = 256 << 20
+"""Bytes of a folder's files beyond which the oldest are removed."""
+
+_HEAD = len(MAGIC) + hashlib.sha256().digest_size
+_LARGEST = 64 << 20
+_HOUR, _DAY = 3600, 86400
+_SWEPT = "swept"
+_log = logging.getLogger("orthrus")
+
+
+def name(what: str, machine: Machine, origin: str) -> str | None:
+    """The file of what `what` describes in full, compiled for `machine`; `origin` is the source file of who
+    writes it. None where that cannot be told from one process to the next."""
+    sources = _sources()
+    if not sources or " at 0x" in what:
+        return None
+    if os.path.dirname(origin) != os.path.dirname(__file__):
+        extra = _digest(origin)
+        if not extra:
+            return None
+        sources += extra
+    return hashlib.sha256("\0".join((sources, repr(machine), what)).encode()).hexdigest()
+
+
+@functools.cache
+def _sources() -> str:
+    """A digest of this package's sources and of llvmlite's version, empty where they are not readable
+    files."""
+    found = find_spec("llvmlite")
+    version = os.path.join(os.path.dirname(found.origin), "_version.py") if found and found.origin else ""
+    folder = os.path.dirname(__file__)
+    try:
+        files = sorted(file for file in os.listdir(folder) if file.endswith(".py"))
+    except OSError:
+        return ""
+    digests = [_digest(os.path.join(folder, file)) for file in files]
+    return "".join([*digests, _digest(version)]) if digests and all(digests) else ""
+
+
+@functools.lru_cache(256)
+def _digest(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return ""
+
+
+def load(names: Iterable[str]) -> dict[str, bytes]:
+    """Those objects of `names` that are there and whole."""
+    found: dict[str, bytes] = {}
+    with _folder(create=False) as folder:
+        if folder is not None:
+            for each in names:
+                data = _read(each, folder)
+                if data is not None:
+                    found[each] = data
+    return found
+
+
+def store(objects: Mapping[str, bytes]) -> None:
+    """Keep `objects` by name; what cannot be written is left out."""
+    with _folder(create=True) as folder:
+        if folder is None:
+            return
+        try:
+            for each, data in objects.items():
+                _write(each, data, folder)
+            _sweep_sometimes(folder)
+        except OSError as error:
+            _log.debug("generated code is not kept: %s", error)
+
+
+@contextlib.contextmanager
+def _folder(create: bool) -> Iterator[int | None]:
+    """A descriptor of the folder, None where there is none to be used."""
+    path = _path()
+    if path is None:
+        yield None
+        return
+    try:
+        if create:
+            os.makedirs(path, 0o700, exist_ok=True)
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        if create:
+            _log.debug("no cache of generated code: %s", error)
+        yield None
+        return
+    try:
+        status = os.fstat(folder)
+        mine = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        if not mine:
+            _log.debug("no cache of generated code: %s is not this user's alone", path)
+        yield folder if mine else None
+    finally:
+        os.close(folder)
+
+
+def _path() -> str | None:
+    if not knobs.CACHE:
+        return None
+    if knobs.CACHE_DIR:
+        return os.path.abspath(knobs.CACHE_DIR.value)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.expanduser("~/.cache")
+    return os.path.join(base, "orthrus") if os.path.isabs(base) else None
+
+
+def _read(each: str, folder: int) -> bytes | None:
+    try:
+        file = os.open(each, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except OSError:
+        return None
+    try:
+        status = os.fstat(file)
+        if not _HEAD < status.st_size <= _LARGEST or not stat.S_ISREG(status.st_mode):
+            return None
+        data = os.read(file, status.st_size)
+        if len(data) != status.st_size or data[:len(MAGIC)] != MAGIC:
+            return None
+        content = data[_HEAD:]
+        if hashlib.sha256(content).digest() != data[len(MAGIC):_HEAD]:
+            _log.debug("damaged code in the cache: %s", each)
+            return None
+        if time.time() - status.st_mtime > _DAY:
+            os.utime(file)
+        return content
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+
+
+def _write(each: str, data: bytes, folder: int) -> None:
+    """Written under a name of its own and moved into place, so that a reader sees all of it or none."""
+    passing = f"{each}.{secrets.token_hex(8)}"
+    file = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+    try:
+        try:
+            whole = memoryview(MAGIC + hashlib.sha256(data).digest() + data)
+            while whole:
+                whole = whole[os.write(file, whole):]
+        finally:
+            os.close(file)
+        os.replace(passing, each, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(passing, dir_fd=folder)
+        raise
+
+
+def _sweep_sometimes(folder: int) -> None:
+    """Keep the folder within its limit, looking once an hour."""
+    try:
+        fresh = time.time() - os.stat(_SWEPT, dir_fd=folder).st_mtime < _HOUR
+    except OSError:
+        fresh = False
+    if not fresh:
+        os.close(os.open(_SWEPT, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder))
+        os.utime(_SWEPT, dir_fd=folder)
+        sweep(folder, LIMIT)
+
+
+def sweep(folder: int, limit: int) -> None:
+    """Remove what writers left behind, then the oldest objects until `limit` bytes are left."""
+    now, objects = time.time(), []
+    for each in os.listdir(folder):
+        with contextlib.suppress(OSError):
+            status = os.stat(each, dir_fd=folder, follow_symlinks=False)
+            if "." not in each:
+                objects.append((status.st_mtime, status.st_size, each))
+            elif now - status.st_mtime > _HOUR:
+                os.unlink(each, dir_fd=folder)
+    total = sum(size for _, size, _ in objects)
+    for _, size, each in sorted(objects):
+        if total <= limit:
+            break
+        with contextlib.suppress(OSError):
+            os.unlink(each, dir_fd=folder)
+            total -= size

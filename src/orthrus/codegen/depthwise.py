@@ -1,0 +1,134 @@
+"""Depthwise convolution: every channel with its own small kernel, over channels-last images.
+
+In: an image (N, C, H, W) of float32 whose channels are adjacent, any pitch; weights packed by `pack`; an
+elementwise tree over the sums with its operands. Out: an image of the same kind. Some neighbouring pixels of
+an output row are summed at once, vector by vector of their channels; each input vector is loaded once per
+kernel row and added to every sum it belongs to. Taps outside the image are left out. """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from .conv import Epilogue, Geometry, aligned, inside
+from .emit import F32, I8, V, vec
+from .expr import BYTES, Expr
+from .machine import Machine
+from .template import Body, Spec, template
+from .tile import Operand, Rows, load
+
+DEPTHWISE_CELLS = (
+    "x:ptr w:ptr y:ptr rows:i64 width:i64 channels:i64 high:i64 wide:i64 kh:i64 sh:i64 dh:i64 ph:i64 pw:i64 "
+    "xn:i64 xh:i64 xw:i64 yn:i64 yh:i64 yw:i64")
+
+
+@template(DEPTHWISE_CELLS)
+def depthwise_rows(f: Body, x: V, w: V, y: V, rows: V, width: V, channels: V, high: V, wide: V, kh: V, sh: V,
+                   dh: V,
+                   ph: V, pw: V, xn: V, xh: V, xw: V, yn: V, yh: V, yw: V, *, pixels: int, kw: int,
+                   stride: int,
+                   dilation: int, tail: bool, tree: Expr | None, operands: tuple[Operand, ...]) -> None:
+    """Item image·rows + row of the output. `pixels` of a row are summed at once; `kw`, `stride` and
+    `dilation` are those along rows."""
+    lanes = f.machine.lanes(4)
+    ty = vec(F32, lanes)
+    finish = Epilogue(f, tree, operands, len(DEPTHWISE_CELLS.split()))
+    size = BYTES[finish.dtype]
+    columns: dict[int, list[tuple[int, int]]] = {}
+    for n in range(pixels):
+        for b in range(kw):
+            columns.setdefault(n * stride + b * dilation, []).append((n, b))
+    used = sorted(columns)
+
+    def item(i: V) -> None:
+        image = i // rows
+        oy = i - image * rows
+        from_y, to_y = inside(f, oy * sh - ph, dh, kh, high)
+        top = f.gep(x, image * xn + (oy * sh - ph + from_y * dh) * xh - pw * xw, F32)
+        target = f.gep(y, (image * yn + oy * yh) * size, I8)
+
+        def block(ox: V, careful: bool) -> None:
+            start = f.gep(top, ox * stride * xw, F32)
+            first = ox * stride - pw
+            out = Rows(f, f.gep(target, ox * yw * size, I8), yw * size, pixels)
+
+            def vector(c: V) -> None:
+                mask = f.mask(lanes, channels - c) if tail else None
+                here = f.gep(start, c, F32)
+                taps = f.gep(w, c * (kh * kw) + from_y * (kw * lanes), F32)
+
+                def row(_line: V, here: V, taps: V, *sums: V) -> list[V]:
+                    now = list(sums)
+                    weights = [f.load(ty, taps, b * lanes) for b in range(kw)]
+                    lines = Rows(f, here, xw * 4, used[-1] + 1)
+                    for column in used:
+                        def add(column: int = column) -> list[V]:
+                            value = load(f, ty, lines.at(lines.bases, column, 0), mask)
+                            return [f.fma(value, weights[b], now[n]) for n, b in columns[column]]
+
+                        def keep(column: int = column) -> list[V]:
+                            return [now[n] for n, _ in columns[column]]
+                        ix = first + column
+                        made = f.when((ix >= 0) & (ix < wide), add, keep) if careful else add()
+                        for (place, _), total in zip(columns[column], made, strict=True):
+                            now[place] = total
+                    return [f.gep(here, dh * xh, F32), f.gep(taps, kw * lanes, F32), *now]
+                sums = f.loop(from_y, to_y, 1, [here, taps, *[f.zero(ty)] * pixels], row)[2:]
+                sides = finish.place(image, f.i64(0), c)
+                fixed = finish.fixed(sides, lanes, [mask])
+                bases = [f.gep(b, c * size, I8) for b in out.bases]
+
+                def put(n: int) -> None:
+                    given = finish.at(sides, oy, ox + n)
+                    finish.pixel([sums[n]], fixed, given, out.at(bases, n, 0), [mask])
+                for place in range(pixels):
+                    if careful and place:
+                        f.when(ox + place < width, partial(put, place))
+                    else:
+                        put(place)
+            f.loop(0, channels, lanes, [], vector)
+
+        def any_block(ox: V) -> None:
+            first = ox * stride - pw
+            plain = (first >= 0) & (first + used[-1] < wide) & (ox + pixels <= width)
+            f.when(plain, lambda: block(ox, False), lambda: block(ox, True))
+        f.loop(0, width, pixels, [], any_block)
+    f.loop(f.lo, f.hi, 1, [], item)
+
+
+def fits(g: Geometry) -> bool:
+    """Whether `depthwise_rows` does this convolution."""
+    return (g.cin == 1 and g.cout == 1 and g.size[0] == g.kernel[0] == g.out[0] == 1 and g.pads[0] == 0
+            and g.kernel[2] <= 16)
+
+
+def spec(g: Geometry, machine: Machine, tree: Expr | None, operands: Sequence[Operand],
+         most: int = 8) -> Spec:
+    blocks = -(-g.out[2] // most)
+    return depthwise_rows(pixels=-(-g.out[2] // blocks), kw=g.kernel[2], stride=g.strides[2], tree=tree,
+                          dilation=g.dilations[2], operands=tuple(operands),
+                          tail=g.groups % machine.lanes(4) != 0)
+
+
+def cells(g: Geometry, x_strides: Sequence[int], y_strides: Sequence[int]) -> list[int]:
+    """The cells behind x, w and y. Strides in elements: (image, depth, row, pixel)."""
+    (xn, _, xh, xw), (yn, _, yh, yw) = x_strides, y_strides
+    return [g.out[1], g.out[2], g.groups, g.size[1], g.size[2], g.kernel[1], g.strides[1], g.dilations[1],
+            g.pads[1], g.pads[2], xn, xh, xw, yn, yh, yw]
+
+
+def items(g: Geometry) -> int:
+    return g.batch * g.out[1]
+
+
+def pack(w: np.ndarray, lanes: int) -> np.ndarray:
+    """Weights [C, 1, kernel...] as [vector of channels][kh][kw][lanes], zeros behind the last channel."""
+    channels = w.shape[0]
+    flat = np.zeros((-(-channels // lanes) * lanes, w.size // channels), np.float32)
+    flat[:channels] = w.reshape(channels, -1)
+    moved = flat.reshape(-1, lanes, flat.shape[1]).transpose(0, 2, 1)
+    packed = aligned(moved.shape)
+    packed[...] = moved
+    return packed

@@ -1,0 +1,170 @@
+"""Elementwise expressions: what a loop computes per element, as a tree that can be a dictionary's key.
+
+An expression's leaves are the elements of the loop's inputs (`Expr.leaf(i, dtype)`) and constants; its inner
+nodes are named functions. Types are numpy's names. Half precision is stored and converted, never computed
+with: a tree says so itself with `cast`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from . import arithmetic, trig, vmath
+from .convert import LLVM, convert
+from .emit import BYTES as BYTES_OF
+from .emit import Function, V, vec
+
+__all__ = ["BYTES", "LLVM", "OPS", "Expr", "emit"]
+
+BYTES = {name: BYTES_OF[elem] for name, elem in LLVM.items()}
+"""numpy's name of a type to bytes of storage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """`op` applied to `args`, of type `dtype`. `value`: a constant's number, or which input a leaf reads."""
+
+    op: str
+    args: tuple[Expr, ...]
+    dtype: str
+    value: Any = None
+
+    @staticmethod
+    def leaf(index: int, dtype: str) -> Expr:
+        return Expr("leaf", (), dtype, index)
+
+    @staticmethod
+    def const(value: Any, dtype: str) -> Expr:
+        return Expr("const", (), dtype, value)
+
+    def cast(self, dtype: str) -> Expr:
+        return self if dtype == self.dtype else Expr("cast", (self,), dtype)
+
+    def leaves(self) -> Iterator[Expr]:
+        """Each leaf once, in order of first appearance."""
+        seen: dict[Expr, None] = {}
+        stack = [self]
+        visited = set()
+        while stack:
+            it = stack.pop()
+            if id(it) in visited:
+                continue
+            visited.add(id(it))
+            if it.op == "leaf":
+                seen[it] = None
+            stack.extend(reversed(it.args))
+        return iter(seen)
+
+    def substitute(self, how: Callable[[Expr], Expr]) -> Expr:
+        """The tree with every leaf replaced by `how(leaf)`."""
+        known: dict[int, Expr] = {}
+
+        def walk(it: Expr) -> Expr:
+            if id(it) not in known:
+                if it.op == "leaf":
+                    known[id(it)] = how(it)
+                else:
+                    args = tuple(walk(a) for a in it.args)
+                    same = all(x is y for x, y in zip(args, it.args, strict=True))
+                    known[id(it)] = it if same else Expr(it.op, args, it.dtype, it.value)
+            return known[id(it)]
+        return walk(self)
+
+    def size(self) -> int:
+        """Operations in the tree."""
+        return (self.op not in ("leaf", "const")) + sum(a.size() for a in self.args)
+
+    def __str__(self) -> str:
+        if self.op == "leaf":
+            return f"${self.value}"
+        if self.op == "const":
+            return f"{self.value}"
+        return f"{self.op}:{self.dtype}({', '.join(map(str, self.args))})"
+
+
+def emit(f: Function, expr: Expr, inputs: Sequence[V]) -> V:
+    """Write `expr` over vectors: `inputs[i]` is what leaf i reads. All have the same number of lanes."""
+    lanes = inputs[0].lanes if inputs else 1
+    made: dict[Expr, V] = {}
+
+    def walk(it: Expr) -> V:
+        if it not in made:
+            if it.op == "leaf":
+                made[it] = inputs[it.value]
+            elif it.op == "const":
+                made[it] = f.const(vec(LLVM[it.dtype], lanes), it.value)
+            else:
+                made[it] = OPS[it.op](f, it, *(walk(a) for a in it.args))
+        return made[it]
+    return walk(expr)
+
+
+def _cast(f: Function, it: Expr, x: V) -> V:
+    return convert(f, x, it.args[0].dtype, it.dtype)
+
+
+def _unsigned(it: Expr) -> bool:
+    return it.args[0].dtype.startswith(("u", "bool"))
+
+
+def _compare(how: str) -> Callable[..., V]:
+    return lambda f, it, a, b: f.compare(how, a, b, _unsigned(it))
+
+
+def _plain(write: Callable[..., V]) -> Callable[..., V]:
+    return lambda f, it, *args: write(f, *args)
+
+
+def _signed(write: Callable[..., V]) -> Callable[..., V]:
+    return lambda f, it, *args: write(f, *args, unsigned=_unsigned(it))
+
+
+def _unless_unsigned(write: Callable[[Function, V], V],
+                     unsigned: Callable[[Function, V], V]) -> Callable[..., V]:
+    return lambda f, it, x: (unsigned if _unsigned(it) else write)(f, x)
+
+
+def _is_number(it: Expr) -> bool:
+    return it.op == "const" and it.value == it.value
+
+
+def _extreme(how: str) -> Callable[..., V]:
+    """The lesser (`lt`) or the greater (`gt`); one instruction where one side is a number known now."""
+    def write(f: Function, it: Expr, a: V, b: V) -> V:
+        if not a.is_float:
+            return f.select(f.compare(how, a, b, _unsigned(it)), a, b)
+        if _is_number(it.args[0]) or _is_number(it.args[1]):
+            number, other = (a, b) if _is_number(it.args[0]) else (b, a)
+            return f.fast_min(number, other) if how == "lt" else f.fast_max(number, other)
+        return f.minimum(a, b) if how == "lt" else f.maximum(a, b)
+    return write
+
+
+OPS: dict[str, Callable[..., V]] = {
+    "cast": _cast,
+    "add": lambda f, it, a, b: a + b,
+    "sub": lambda f, it, a, b: a - b,
+    "mul": lambda f, it, a, b: a * b,
+    "div": lambda f, it, a, b: a / b,
+    "neg": lambda f, it, a: -a,
+    "fma": lambda f, it, a, b, c: f.fma(a, b, c),
+    "where": lambda f, it, c, a, b: f.select(c, a, b),
+    "lt": _compare("lt"), "le": _compare("le"), "gt": _compare("gt"), "ge": _compare("ge"),
+    "eq": _compare("eq"), "ne": _compare("ne"),
+    "and": lambda f, it, a, b: a & b,
+    "or": lambda f, it, a, b: a | b,
+    "xor": lambda f, it, a, b: a ^ b,
+    "not": lambda f, it, a: ~a,
+    "minimum": _extreme("lt"), "maximum": _extreme("gt"),
+    "abs": _unless_unsigned(vmath.abs, lambda f, x: x),
+    "sign": _unless_unsigned(vmath.sign, lambda f, x: f.select(x.eq(0), x, 1)),
+    "quotient": _signed(arithmetic.quotient),
+    "fmod": _signed(arithmetic.fmod), "remainder": _signed(arithmetic.remainder),
+    "shift_left": _plain(arithmetic.shift_left), "shift_right": _signed(arithmetic.shift_right),
+    "power": _plain(arithmetic.power),
+    **{name: _plain(getattr(module, name)) for module in (vmath, trig) for name in module.FUNCTIONS},
+}
+"""What each operation writes. Functions of `vmath` and `trig` go by their own names. Of integers, `quotient`
+rounds to zero, and it, `fmod` and `remainder` do not trap; `cast` means what the operator Cast means."""

@@ -1,0 +1,197 @@
+"""Kernels by what they are: from a `Spec` to the address of its machine code in this process.
+
+What this process has met before is known; else the object is read from disk; else it is compiled, with
+further processes helping where much is missing, and kept on disk. All that one call finds missing is linked
+into one block. Safe under threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Protocol
+
+from .. import knobs
+from ..errors import Fail
+from ..ir import No
+from . import cache
+from .machine import Machine, host
+from .template import ENTRY, Spec
+
+_log = logging.getLogger("orthrus")
+_known: dict[tuple[Machine, str], dict[str, int]] = {}
+_lock = threading.RLock()
+
+_PACE = 3.3e-7
+"""Seconds to compile one character of assembly: what deciding about further processes goes by."""
+_WORTH = 0.15
+"""Seconds of work that pay for one more process, which needs about 0.07 to start."""
+
+
+class Unit(Protocol):
+    """Something that can be compiled, such as a Spec. Its `repr` says all there is to know of it and is what
+    it goes by: units that are equal may still differ, as 0.0 equals -0.0."""
+
+    def text(self, machine: Machine) -> str:
+        """LLVM assembly."""
+
+    @property
+    def origin(self) -> str:
+        """The file whose code writes it."""
+
+
+def available() -> No | None:
+    """Why no machine code can be generated here, None where it can. Says so once in the log."""
+    if not knobs.CODEGEN:
+        return No("ORTHRUS_CODEGEN=0")
+    return _refusal()
+
+
+@functools.cache
+def _refusal() -> No | None:
+    if host() is None:
+        reason = "no machine code can be generated for this machine"
+    elif find_spec("llvmlite") is None:
+        reason = "llvmlite is not installed"
+    else:
+        from .link import Block
+
+        try:
+            Block(1).seal()
+            return None
+        except (Fail, OSError, MemoryError):
+            reason = "memory cannot be made executable here"
+    _log.warning("%s: everything runs on numpy, which is slow", reason)
+    return No(reason)
+
+
+def addresses(specs: Sequence[Spec], machine: Machine) -> list[int]:
+    """Where the kernels of `specs` start. Raises RuntimeError for one that LLVM refuses, Fail where no code
+    can be generated."""
+    return [found[ENTRY] for found in functions(specs, machine)]
+
+
+def functions(units: Sequence[Unit], machine: Machine) -> list[dict[str, int]]:
+    """Per unit the addresses of its functions by name."""
+    keys = [(machine, repr(unit)) for unit in units]
+    if not all(key in _known for key in keys):
+        with _lock:
+            missing = {key: unit for key, unit in zip(keys, units, strict=True) if key not in _known}
+            if missing:
+                _known.update(zip(missing, _bring(list(missing.values()), machine), strict=True))
+    return [_known[key] for key in keys]
+
+
+def _bring(units: list[Unit], machine: Machine) -> list[dict[str, int]]:
+    """Read or compile, then link."""
+    from .link import link
+
+    names = [cache.name(repr(unit), machine, unit.origin) for unit in units]
+    stored = cache.load(name for name in names if name)
+    objects = [stored.get(name) if name else None for name in names]
+    _fill(objects, units, names, machine)
+    try:
+        return link([data for data in objects if data is not None])
+    except ValueError as error:
+        if not stored:
+            raise
+        _log.debug("code in the cache does not hold: %s", error)
+    objects = [None] * len(units)
+    _fill(objects, units, names, machine)
+    return link([data for data in objects if data is not None])
+
+
+def _fill(objects: list[bytes | None], units: list[Unit], names: list[str | None], machine: Machine) -> None:
+    """Compile the units without an object, and store them."""
+    missing = [i for i, data in enumerate(objects) if data is None]
+    if not missing:
+        return
+    if find_spec("llvmlite") is None:
+        raise Fail("no machine code can be generated here", found="llvmlite is not installed")
+    made = compile_all([units[i].text(machine) for i in missing], machine)
+    for i, data in zip(missing, made, strict=True):
+        objects[i] = data
+    cache.store({name: data for i, data in zip(missing, made, strict=True) if (name := names[i])})
+
+
+def compile_all(texts: Sequence[str], machine: Machine, helpers: int | None = None) -> list[bytes]:
+    """The objects of `texts`. `helpers`: how many processes take a share, as many as pay where None; what a
+    helper fails to bring is compiled here."""
+    if helpers is None:
+        worth = int(sum(map(len, texts)) * _PACE / _WORTH)
+        helpers = max(0, min(worth, _processors()) - 1)
+    order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
+    shares = [order[i::helpers + 1] for i in range(helpers + 1)]
+    made: dict[int, bytes] = {}
+
+    def ask(share: list[int]) -> None:
+        for i, data in zip(share, _help([texts[i] for i in share], machine), strict=False):
+            made[i] = data
+    threads = [threading.Thread(target=ask, args=(share,), daemon=True) for share in shares[1:]]
+    for thread in threads:
+        thread.start()
+    for i in shares[0]:
+        made[i] = _compile(texts[i], machine)
+    for thread in threads:
+        thread.join()
+    return [made[i] if i in made else _compile(text, machine) for i, text in enumerate(texts)]
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _compile(text: str, machine: Machine) -> bytes:
+    from .build import assemble
+
+    made = assemble(text, machine)
+    assert isinstance(made, bytes)
+    return made
+
+
+_HELPER = """
+import pickle, sys, types
+package, sys.path[:0] = sys.argv[1], sys.argv[2:]
+for name in ("orthrus", "orthrus.codegen"):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [package] if "." in name else []
+from orthrus.codegen.build import assemble
+texts, machine = pickle.load(sys.stdin.buffer)
+made = []
+try:
+    for text in texts:
+        made.append(assemble(text, machine))
+finally:
+    pickle.dump(made, sys.stdout.buffer)
+"""
+"""A process that knows nothing but this package's folder and llvmlite's: importing all of Orthrus would take
+longer than most of the work it is given."""
+
+
+def _help(texts: list[str], machine: Machine) -> list[bytes]:
+    """The objects of `texts` from another process: the first ones, or none, where something fails there."""
+    found = find_spec("llvmlite")
+    python = os.path.basename(sys.executable or "")
+    if found is None or found.origin is None or not python.startswith(("python", "pypy")):
+        return []
+    command = [sys.executable, "-I", "-S", "-c", _HELPER, os.path.dirname(__file__),
+               os.path.dirname(os.path.dirname(found.origin))]
+    try:
+        done = subprocess.run(command, input=pickle.dumps((texts, machine)), stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, timeout=120, check=False)
+        made: list[bytes] = pickle.loads(done.stdout)
+        return made
+    except (OSError, subprocess.SubprocessError, pickle.UnpicklingError, EOFError) as error:
+        _log.debug("no help with compiling: %s", error)
+        return []
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

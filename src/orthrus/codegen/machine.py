@@ -1,0 +1,101 @@
+"""Descriptions of machines: what a kernel needs to know to be written well for one.
+
+Kernels ask a `Machine` for its vector width, its registers and its caches, never for its name; a further
+architecture is one more description.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One kind of processor. `vector`: bytes of a vector register, `registers`: how many there are;
+    `l1`, `l2`: bytes of cache per core; `features`: LLVM's, sorted."""
+
+    arch: str
+    triple: str
+    cpu: str
+    features: tuple[str, ...]
+    vector: int
+    registers: int
+    l1: int = 32 << 10
+    l2: int = 1 << 20
+
+    def lanes(self, elem_bytes: int = 4) -> int:
+        """Elements of that size in a vector register."""
+        return self.vector // elem_bytes
+
+    def has(self, feature: str) -> bool:
+        return feature in self.features
+
+    @property
+    def feature_text(self) -> str:
+        return ",".join("+" + f for f in self.features)
+
+
+AVX512 = Machine(
+    "x86_64", "x86_64-unknown-linux-gnu", "x86-64",
+    ("avx", "avx2", "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl", "bmi", "bmi2", "f16c", "fma",
+     "lzcnt", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"), 64, 32)
+AVX2 = Machine(
+    "x86_64", "x86_64-unknown-linux-gnu", "x86-64",
+    ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"),
+    32, 16)
+SSE2 = Machine("x86_64", "x86_64-unknown-linux-gnu", "x86-64", ("sse2",), 16, 16)
+NEON = Machine("aarch64", "aarch64-unknown-linux-gnu", "generic", ("neon",), 16, 32)
+RVV256 = Machine("riscv64", "riscv64-unknown-linux-gnu", "generic-rv64",
+                 ("a", "c", "d", "f", "m", "v", "zvl256b"), 32, 32)
+
+_EXTRA = ("avx512vnni", "avx512bf16", "avx512fp16", "avx512vbmi", "avx512vbmi2", "avxvnni", "amx-tile",
+          "amx-bf16", "amx-int8")
+"""Features kernels may use beyond a machine's base."""
+
+
+def _flags() -> set[str]:
+    """The processor's features as Linux lists them, in LLVM's spelling."""
+    try:
+        with open("/proc/cpuinfo") as lines:
+            for line in lines:
+                if line.startswith(("flags", "Features")):
+                    names = set(line.split(":", 1)[1].split())
+                    break
+            else:
+                return set()
+    except OSError:
+        return set()
+    spelled = {"sse4_1": "sse4.1", "sse4_2": "sse4.2", "pni": "sse3", "bmi1": "bmi", "abm": "lzcnt",
+               "avx512_vnni": "avx512vnni", "avx512_bf16": "avx512bf16", "avx512_fp16": "avx512fp16",
+               "avx512_vbmi2": "avx512vbmi2", "avx_vnni": "avxvnni", "amx_tile": "amx-tile",
+               "amx_bf16": "amx-bf16", "amx_int8": "amx-int8"}
+    return {spelled.get(name, name) for name in names}
+
+
+def _cache(index: int, default: int) -> int:
+    try:
+        with open(f"/sys/devices/system/cpu/cpu0/cache/index{index}/size") as file:
+            text = file.read().strip()
+        return int(text[:-1]) * {"K": 1 << 10, "M": 1 << 20}[text[-1]]
+    except (OSError, ValueError, KeyError):
+        return default
+
+
+@functools.cache
+def host() -> Machine | None:
+    """The machine this process runs on, None where kernels cannot be generated for it."""
+    arch = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    if os.name != "posix":
+        return None
+    l1, l2 = _cache(0, 32 << 10), _cache(2, 1 << 20)
+    if arch == "aarch64":
+        return replace(NEON, l1=l1, l2=l2)
+    if arch != "x86_64":
+        return None
+    flags = _flags()
+    base = next((m for m in (AVX512, AVX2) if flags.issuperset(m.features)), SSE2)
+    extra = tuple(f for f in _EXTRA if f in flags) if base is AVX512 else ()
+    return replace(base, features=tuple(sorted({*base.features, *extra})), l1=l1, l2=l2)

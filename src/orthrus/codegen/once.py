@@ -1,0 +1,22 @@
+"""A kernel called from Python by itself: for work done once, such as packing weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from . import drive, entry, library
+from .machine import Machine
+from .template import Spec
+from .threads import pool
+
+
+def run(machine: Machine, spec: Spec, args: Sequence[np.ndarray | int], items: int) -> None:
+    """Do all `items` of the kernel of `spec`, on every thread there is. `args`: its cells, an array standing for
+    its address; the kernel takes no scratch."""
+    (address,) = library.addresses([spec], machine)
+    cells = np.array([a.ctypes.data if isinstance(a, np.ndarray) else a for a in args], np.int64)
+    table = np.zeros((1, drive.STEP), np.int64)
+    table[0] = address, cells.ctypes.data, items, max(1, items // 64)
+    entry.make(entry.block(table, threads=pool().capacity, keep=(cells, args)))()

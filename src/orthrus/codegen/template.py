@@ -1,0 +1,88 @@
+"""Kernel templates: functions that write one kernel for given parameters, and the names those kernels go by.
+
+Every kernel has one signature, `void kernel(i64* args, i64 lo, i64 hi, i8* scratch)`: it does the work items
+from `lo` to `hi`, which do not depend on each other, so that any division among threads gives the same bits.
+`args` is a row of 8-byte cells: addresses, sizes, and floats in their low bytes. Sizes are arguments wherever
+that costs nothing, so that one kernel serves many shapes; what has to be known while writing is a parameter.
+
+    @template("x:ptr y:ptr n:i64 alpha:float")
+    def scaled(f, x, y, n, alpha, *, lanes): ...
+
+    scaled(lanes=16)     # a Spec: hashable, compiled once, found on disk the next time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .emit import F32, I32, I64, PTR, Function, Module, V
+from .machine import Machine
+
+ENTRY = "kernel"
+_templates: dict[str, Template] = {}
+
+
+class Body(Function):
+    """The function a template writes. `lo`, `hi`: the work items; `scratch`: memory of this thread's own, 64-byte
+    aligned, of the size the step asks for; `machine`: what is written for."""
+
+    def __init__(self, module: Module, machine: Machine) -> None:
+        super().__init__(module, ENTRY, [("ptr", "args"), ("i64", "lo"), ("i64", "hi"), ("ptr", "scratch")],
+                         "void", False)
+        module.functions.append(self)
+        self.machine = machine
+        self.args, self.lo, self.hi, self.scratch = self.params
+
+    def arg(self, index: int, ty: str) -> V:
+        """Cell `index` of the arguments, as `ptr`, `i64`, `i32`, `float` or `double`."""
+        if ty not in (PTR, I64, F32, I32, "double"):
+            raise ValueError(f"an argument is no {ty}")
+        return self.load(ty, self.gep(self.args, index, I64), 0, 8)
+
+
+@dataclass(frozen=True)
+class Spec:
+    """One kernel: a template with its parameters."""
+
+    template: str
+    params: tuple[tuple[str, Any], ...]
+
+    def __str__(self) -> str:
+        return f"{self.template}({', '.join(f'{k}={v}' for k, v in self.params)})"
+
+    @property
+    def origin(self) -> str:
+        """The file that holds the template."""
+        return _templates[self.template].write.__code__.co_filename
+
+    def text(self, machine: Machine) -> str:
+        """The kernel as LLVM assembly."""
+        made = _templates[self.template]
+        module = Module(machine.triple)
+        body = Body(module, machine)
+        given = {name: body.arg(i, ty) for i, (name, ty) in enumerate(made.cells)}
+        made.write(body, **given, **dict(self.params))
+        body.ret()
+        return str(module)
+
+
+class Template:
+    """A function that writes kernels; calling it with parameters names one of them."""
+
+    def __init__(self, cells: str, write: Callable[..., None]) -> None:
+        self.cells = [(name, ty) for name, _, ty in (cell.partition(":") for cell in cells.split())]
+        self.write, self.name, self.__doc__ = write, write.__name__, write.__doc__
+        if self.name in _templates:
+            raise ValueError(f"two templates are named {self.name}")
+        _templates[self.name] = self
+
+    def __call__(self, **params: Any) -> Spec:
+        return Spec(self.name, tuple(sorted(params.items())))
+
+
+def template(cells: str) -> Callable[[Callable[..., None]], Template]:
+    """Declare a template. `cells`: the arguments every kernel of it takes, as `name:type`; further ones, whose
+    number depends on the parameters, are read with `f.arg(i, type)` behind them."""
+    return lambda write: Template(cells, write)

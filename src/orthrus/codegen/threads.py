@@ -1,0 +1,179 @@
+"""The threads of this process that generated code divides its work over: one pool, started when first needed.
+
+The workers are daemon threads of Python that sit in generated code (`drive.py`) without the interpreter's
+lock: they spin for a moment after each job and then sleep in the kernel. A child process starts with none and
+gets its own. Where the kernel offers no futex, workers come back to Python to sleep, and each run wakes them.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import functools
+import os
+import platform
+import sys
+import threading
+import time
+
+from .. import knobs
+from .drive import PLACES, Runtime
+from .drive import PoolCell as Cell
+from .library import functions
+from .machine import host
+
+SPIN = 3e-4
+"""Seconds a worker looks for the next job before it sleeps: longer than the small steps between two large
+ones."""
+PATIENCE = 1e-4
+"""Seconds the caller looks for the last worker before it sleeps."""
+
+
+@functools.cache
+def runtime() -> dict[str, int]:
+    """Addresses of `drive`, `work` and `pauses`."""
+    machine = host()
+    assert machine is not None
+    return functions([Runtime()], machine)[0]
+
+
+_pools: dict[int, Pool] = {}
+
+
+def pool() -> Pool:
+    """The pool of this process."""
+    return _pools.get(0) or _pools.setdefault(0, Pool(cores()))
+
+
+class Pool:
+    """Up to `capacity` threads, the caller's included. The block at `address` stays where it is for the life
+    of the process, in a forked child too."""
+
+    def __init__(self, capacity: int, futex: bool = True) -> None:
+        from .link import pages
+
+        self.address = pages(8 * Cell.END)
+        self.cells = (ctypes.c_int64 * Cell.END).from_address(self.address)
+        self._work = ctypes.CFUNCTYPE(None, ctypes.c_int64)(runtime()["work"])
+        self._most = max(1, min(capacity, PLACES))
+        pause = _pause_seconds()
+        self.cells[Cell.SPIN] = int(SPIN / pause)
+        self.cells[Cell.PATIENCE] = int(PATIENCE / pause)
+        self.cells[Cell.SYSCALL] = _syscall() if futex else 0
+        self._reset()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._reset)
+        self.alarm = lambda: self.summon(self.cells[Cell.WANTED])
+
+    def _reset(self) -> None:
+        """No worker yet. In a child, whatever the parent's threads were doing is forgotten."""
+        self._lock, self._bell = threading.Lock(), threading.Condition()
+        for cell in (Cell.AWAY, Cell.LEFT, Cell.WAITING, Cell.HELD, Cell.RUNS, Cell.TICKET):
+            self.cells[cell] = 0
+        self.cells[Cell.SIZE] = 1
+        self.cells[Cell.CAPACITY] = self._most
+
+    @property
+    def size(self) -> int:
+        """Threads there are now."""
+        return self.cells[Cell.SIZE]
+
+    @property
+    def capacity(self) -> int:
+        """Threads a run may ask for."""
+        return min(self.cells[Cell.CAPACITY], knobs.THREADS.value or PLACES)
+
+    def ensure(self, threads: int) -> int:
+        """Have `threads`, as far as the capacity goes; gives how many there are. A system that refuses
+        further ones is not asked again."""
+        with self._lock:
+            for _ in range(self.size, min(threads, self.capacity)):
+                try:
+                    _thread.start_new_thread(self._sit, ())
+                except RuntimeError:
+                    self.cells[Cell.CAPACITY] = self.size
+                    break
+                self.cells[Cell.SIZE] += 1
+        return self.size
+
+    def summon(self, threads: int) -> None:
+        """Have as many threads, and wake those that sleep in Python. `alarm` is what generated code calls for
+        it, with `WANTED` set."""
+        self.ensure(threads)
+        if not self.cells[Cell.SYSCALL]:
+            with self._bell:
+                self._bell.notify_all()
+
+    def _sit(self) -> None:
+        while True:
+            self._work(self.address)
+            with self._bell:
+                self._bell.wait()
+
+
+def cores() -> int:
+    """Processor cores this process may use: those of its affinity mask, threads of one core counted once, as
+    far as its control group's quota goes."""
+    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    found = len({_siblings(cpu) for cpu in cpus})
+    quota = _quota()
+    return max(1, found if quota is None else min(found, quota))
+
+
+def _siblings(cpu: int) -> str:
+    text = _read(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")
+    return text or f"{cpu}"
+
+
+def _quota(groups: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
+    """Processors the control groups allow, rounded up; None for no limit. Version 2 keeps it in `cpu.max` of
+    the group or one above it, version 1 in two files below the controller's own folder."""
+    least: float | None = None
+    for line in _read(groups).splitlines():
+        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        if controllers and "cpu" not in controllers.split(","):
+            continue
+        base = os.path.join(root, controllers) if controllers else root
+        if not os.path.isdir(base):
+            base = os.path.join(root, "cpu")
+        parts = [part for part in path.split("/") if part and part != ".."]
+        for depth in range(len(parts), -1, -1):
+            folder = os.path.join(base, *parts[:depth])
+            if controllers:
+                words = [_read(f"{folder}/cpu.cfs_quota_us"), _read(f"{folder}/cpu.cfs_period_us")]
+            else:
+                words = _read(f"{folder}/cpu.max").split()
+            try:
+                quota, period = (int(word) for word in words)
+            except ValueError:
+                continue
+            if quota > 0 and period > 0:
+                least = min(least or quota / period, quota / period)
+    return None if least is None else max(1, -int(-least // 1))
+
+
+def _read(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def _syscall() -> int:
+    """The C library's `syscall`, 0 where its numbers are not those of Linux."""
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+        return 0
+    return ctypes.cast(ctypes.CDLL(None).syscall, ctypes.c_void_p).value or 0
+
+
+@functools.cache
+def _pause_seconds() -> float:
+    """How long one pause of a spinning thread takes, which differs by a factor of ten between processors."""
+    pauses, count = ctypes.CFUNCTYPE(None, ctypes.c_int64)(runtime()["pauses"]), 500
+    least = 1.0
+    for _ in range(4):
+        start = time.perf_counter()
+        pauses(count)
+        least = min(least, time.perf_counter() - start)
+    return max(least / count, 1e-10)

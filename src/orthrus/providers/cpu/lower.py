@@ -1,0 +1,497 @@
+"""A part of a graph, for concrete shapes, to a list of steps: kernels with their arguments, in order.
+
+Nodes are walked once. An elementwise node computes nothing yet: it becomes a `Lazy`, a tree over tensors and
+over the result of at most one kernel that has not run either (`Source`). Whoever needs the elements in memory
+calls `tensor` or `into`; only then the steps are written, the tree going into the kernel that can apply it
+before it stores. What follows from shapes alone is computed right here (`known`) and costs a run nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...codegen.expr import Expr
+from ...codegen.machine import Machine
+from ...codegen.template import Spec
+from ...codegen.trace import trace
+from ...ir import No, Node, TensorType, Value
+from ...limits import bounded
+from ...ops.define import broadcast
+from ...ops.infer import infer_node
+from .tensor import Buffer, Tensor, c_strides, extent, last_strides, of_constant
+
+Emit = Callable[["Lowering", Tensor, Expr | None, list[Tensor]], None]
+Rule = Callable[["Lowering", Node], Any]
+RULES: dict[tuple[str, str], Rule] = {}
+TYPES: dict[tuple[str, str], tuple[str, ...]] = {}
+"""The types of the first input a rule takes; all that kernels know where it is not listed."""
+
+SMALL = 1 << 16
+"""Elements up to which a value that follows from shapes is computed while lowering."""
+
+_CHEAP = 6
+"""Operations up to which a tree is computed again for a second reader instead of stored."""
+
+_LARGE = 48
+"""Operations from which on a tree is stored before more is put on it: what a kernel has registers and code for."""
+
+
+def lowers(*kinds: str, types: tuple[str, ...] | None = None) -> Callable[[Rule], Rule]:
+    """Register a rule for operators, named `Softmax` or `com.microsoft::Gelu`; `types`: which its first input may
+    have. A rule gives a Tensor, a `Pending`, a tuple of them, or `No` where it leaves this node to numpy."""
+    def register(rule: Rule) -> Rule:
+        for kind in kinds:
+            domain, _, op_type = kind.rpartition("::")
+            RULES[domain, op_type] = rule
+            if types is not None:
+                TYPES[domain, op_type] = types
+        return rule
+    return register
+
+
+@dataclass(eq=False, slots=True)
+class Out:
+    """Marks an argument of a step as written."""
+
+    tensor: Tensor
+
+
+@dataclass(eq=False)
+class Pending:
+    """A kernel not yet written: `emit(lo, out, tree, operands)` writes it with an elementwise tree at its end.
+
+    Leaf 0 of the tree is the kernel's own value, leaf i operand i - 1, each operand a view of the output's full
+    shape. `strides`: how the output wants to lie, C order where None. `accepts`: which operands it can read;
+    the default is those whose stride is 0 or 1 where the output's is 1.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    emit: Emit
+    strides: tuple[int, ...] | None = None
+    accepts: Callable[[Tensor], bool] | None = None
+
+
+@dataclass(eq=False)
+class Source:
+    """A pending kernel's value as an operand of trees; `tensor` once it has been stored as it is."""
+
+    pending: Pending
+    tensor: Tensor | None = None
+    derived: list[Value] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class Lazy:
+    """A tree over operands; leaf i is operand i, each broadcast to `shape`."""
+
+    shape: tuple[int, ...]
+    tree: Expr
+    operands: list[Tensor | Source]
+
+    @property
+    def source(self) -> Source | None:
+        return next((o for o in self.operands if isinstance(o, Source)), None)
+
+
+@dataclass(eq=False)
+class Step:
+    """One kernel call, or with `host` a function of numpy arrays: `args` are tensors, ints and floats."""
+
+    spec: Spec | None
+    args: list[Any]
+    items: int
+    grain: int
+    scratch: int
+    node: Node
+    outs: list[Tensor]
+    host: Callable[..., Any] | None = None
+
+
+class Lowering:
+    """One walk over a part's nodes. `inputs` are the arrays' shapes and numpy type names, by input value;
+    `constants` outlives the walk: packed weights by key. `matrix_unit`: whether products of float32 may be
+    computed by one."""
+
+    def __init__(self, nodes: Sequence[Node], inputs: Sequence[tuple[Value, tuple[int, ...], str]],
+                 outputs: Sequence[Value], machine: Machine,
+                 constants: dict[Hashable, Tensor], reference: Callable[[Node], Callable[..., Any]],
+                 matrix_unit: bool = False) -> None:
+        self.machine, self.constants, self.reference = machine, constants, reference
+        self.matrix_unit = matrix_unit
+        self.steps: list[Step] = []
+        self.env: dict[Value, Tensor | Lazy] = {}
+        self.host: dict[Value, np.ndarray] = {}
+        self.left: dict[Value, int] = {}
+        self.outputs: dict[Value, Tensor] = {}
+        self._finals = list(outputs)
+        self.node: Node = nodes[0]
+        self.status = Tensor("int64", (1,), (1,), Buffer("arena", 64))
+        for i, (value, shape, dtype) in enumerate(inputs):
+            self.env[value] = Tensor(dtype, shape, c_strides(shape), Buffer("input", 0, i))
+        for node in nodes:
+            for v in node.inputs:
+                if v is not None:
+                    self.left[v] = self.left.get(v, 0) + 1
+        for v in outputs:
+            self.left[v] = self.left.get(v, 0) + 1
+        for node in nodes:
+            self.node = node
+            self._lower(node)
+            for v in node.inputs:
+                if v is not None:
+                    self.left[v] -= 1
+        for i, v in enumerate(outputs):
+            if v in self.outputs:
+                self.outputs[v].buffer.index = i
+                continue
+            shape = self.shape(v)
+            target = self._output(self.dtype(v), shape)
+            target.buffer.index = i
+            self.into(v, target)
+            self.outputs[v] = target
+
+    # what a rule asks
+
+    def shape(self, value: Value) -> tuple[int, ...]:
+        if (known := self.known(value)) is not None:
+            return known.shape
+        return self.env[value].shape
+
+    def dtype(self, value: Value) -> str:
+        if (known := self.known(value)) is not None:
+            return known.dtype.name
+        found = self.env[value]
+        return found.dtype if isinstance(found, Tensor) else found.tree.dtype
+
+    def known(self, value: Value | None) -> np.ndarray | None:
+        """The elements of `value` where they are known now: constant, or derived from shapes."""
+        if value is None:
+            return None
+        if value.const is not None and value not in self.env:
+            return value.const if isinstance(value.const, np.ndarray) else None
+        return self.host.get(value)
+
+    def tensor(self, value: Value) -> Tensor:
+        """`value` in memory, as a strided view."""
+        if (known := self.known(value)) is not None:
+            return self.constant(("value", id(value)), lambda: known) if value.const is not None else (
+                of_constant(known))
+        found = self.env[value]
+        if isinstance(found, Lazy):
+            found = self.env[value] = self._store(value, found)
+        return found
+
+    def contiguous(self, t: Tensor) -> Tensor:
+        """`t`, or a copy of it in C order."""
+        return t if t.contiguous else self.copied(t, c_strides(t.shape))
+
+    def copied(self, t: Tensor, strides: Sequence[int]) -> Tensor:
+        """A copy of `t` that lies by `strides`."""
+        made = self.new(t.shape, t.dtype, strides)
+        self.copy(t, made)
+        return made
+
+    def channels_last(self, t: Tensor, pitch: int = 0) -> Tensor:
+        """`t` (N, C, ...) with its channels next to each other; a copy where they are not."""
+        if t.strides[1] == 1 or t.shape[1] == 1 or t.size == 0:
+            return t if t.strides[1] == 1 else t.view(t.shape, (t.strides[0], 1, *t.strides[2:]))
+        return self.copied(t, last_strides(t.shape, pitch or t.shape[1]))
+
+    def new(self, shape: Sequence[int], dtype: str, strides: Sequence[int] | None = None) -> Tensor:
+        """Memory of the arena. Raises where it passes the limits."""
+        shape = tuple(shape)
+        lying = c_strides(shape) if strides is None else tuple(strides)
+        made = Tensor(dtype, shape, lying, Buffer("arena", 0))
+        size = extent(shape, lying)
+        bounded((size,), np.uint8)
+        made.buffer.size = size * made.itemsize
+        return made
+
+    def constant(self, key: Hashable, make: Callable[[], np.ndarray]) -> Tensor:
+        """A constant made once per part: packed weights, tables."""
+        if key not in self.constants:
+            self.constants[key] = of_constant(make())
+        return self.constants[key]
+
+    def step(self, spec: Spec, args: Sequence[Any], items: int, grain: int = 1, scratch: int = 0) -> None:
+        """Append a kernel call over `items` work items, `grain` of them at least to a thread, with `scratch` bytes
+        for each thread. `args`: Tensor (read), Out(tensor) (written), int or float, in the kernel's order."""
+        if items <= 0:
+            return
+        outs = [a.tensor for a in args if isinstance(a, Out)]
+        plain = [a.tensor if isinstance(a, Out) else a for a in args]
+        self.steps.append(Step(spec, plain, items, max(grain, 1), scratch, self.node, outs))
+
+    def copy(self, source: Tensor, target: Tensor) -> None:
+        """Append a strided copy."""
+        from .rules.move import copy
+
+        copy(self, source, target)
+
+    def into(self, value: Value, out: Tensor) -> None:
+        """Put `value` where `out` says: straight from its kernel where nobody else needs it otherwise."""
+        found = None if self.known(value) is not None else self.env[value]
+        if isinstance(found, Lazy) and self.left[value] <= 1 and self._fits(found, out):
+            self._emit(value, found, out)
+            self.env[value] = out
+        else:
+            self.copy(self.tensor(value), out)
+
+    def lazy(self, value: Value) -> Lazy:
+        """`value` as a tree: over itself where it is in memory, a constant where it is one number."""
+        if (known := self.known(value)) is not None:
+            if known.size == 1 and known.dtype.name in _CONSTANTS:
+                return Lazy(known.shape, Expr.const(known.reshape(()).item(), known.dtype.name), [])
+            t = self.tensor(value)
+            return Lazy(t.shape, Expr.leaf(0, t.dtype), [t])
+        found = self.env[value]
+        if isinstance(found, Tensor):
+            return Lazy(found.shape, Expr.leaf(0, found.dtype), [found])
+        return self._resolved(found)
+
+    # elementwise
+
+    def elementwise(self, inputs: Sequence[Value], tree_of: Callable[[list[str]], Expr | No]) -> Lazy | No:
+        """The lazy result of an elementwise operator on broadcast inputs: leaf i of the tree is input i."""
+        lazies = [self.lazy(v) for v in inputs]
+        tree = tree_of([lazy.tree.dtype for lazy in lazies])
+        if isinstance(tree, No):
+            return tree
+        shape = tuple(broadcast(*(lazy.shape for lazy in lazies)))
+        bounded(shape, np.uint8)
+        sources: list[tuple[Source, int]] = []
+        for i, (v, lazy) in enumerate(zip(inputs, lazies, strict=True)):
+            source = lazy.source
+            spread = lazy.shape != shape and (source is not None or lazy.tree.op not in ("leaf", "const"))
+            shared = source is None and self.left[v] > 1 and lazy.tree.size() > _CHEAP
+            if (spread and v not in self.host) or shared or lazy.tree.size() > _LARGE:
+                lazies[i] = self._leaf(v)
+            elif source is not None:
+                sources.append((source, i))
+        keep = sources[-1][0] if sources else None
+        for source, i in sources:
+            if source is not keep:
+                lazies[i] = self._leaf(inputs[i])
+        operands: list[Tensor | Source] = []
+
+        def joined(leaf: Expr) -> Expr:
+            lazy = self._resolved(lazies[leaf.value])
+            return lazy.tree.substitute(lambda inner: Expr.leaf(_place(operands, lazy.operands[inner.value]),
+                                                                inner.dtype))
+        return Lazy(shape, tree.substitute(joined), operands)
+
+    def _leaf(self, value: Value) -> Lazy:
+        t = self.tensor(value)
+        return Lazy(t.shape, Expr.leaf(0, t.dtype), [t])
+
+    def _resolved(self, lazy: Lazy) -> Lazy:
+        """`lazy` with sources that have been stored meanwhile as plain tensors."""
+        if any(isinstance(o, Source) and o.tensor is not None for o in lazy.operands):
+            lazy.operands = [o.tensor if isinstance(o, Source) and o.tensor is not None else o
+                             for o in lazy.operands]
+        return lazy
+
+    def _store(self, value: Value, lazy: Lazy) -> Tensor:
+        lazy = self._resolved(lazy)
+        if lazy.tree.op == "leaf" and isinstance(lazy.operands[lazy.tree.value], Tensor):
+            only = lazy.operands[lazy.tree.value]
+            assert isinstance(only, Tensor)
+            if only.shape == lazy.shape:
+                return only
+        strides = self._lying(lazy)
+        if value in self._finals and strides == c_strides(lazy.shape) and value not in self.outputs:
+            out = self.outputs[value] = self._output(lazy.tree.dtype, lazy.shape)
+        else:
+            out = self.new(lazy.shape, lazy.tree.dtype, strides)
+        self._emit(value, lazy, out)
+        return out
+
+    def _output(self, dtype: str, shape: tuple[int, ...]) -> Tensor:
+        made = self.new(shape, dtype)
+        made.buffer.kind = "output"
+        return made
+
+    def _lying(self, lazy: Lazy) -> tuple[int, ...]:
+        """The strides a result takes when it is stored: its kernel's, else those of its largest operand."""
+        source = lazy.source
+        if source is not None and source.pending.shape == lazy.shape:
+            return source.pending.strides or c_strides(lazy.shape)
+        for operand in lazy.operands:
+            if isinstance(operand, Tensor) and operand.shape == lazy.shape and 0 not in operand.strides:
+                order = sorted(range(operand.rank), key=lambda a: (-operand.strides[a], a))
+                dense, at = [0] * operand.rank, 1
+                for a in reversed(order):
+                    dense[a] = at
+                    at *= lazy.shape[a]
+                return tuple(dense)
+        return c_strides(lazy.shape)
+
+    def _fits(self, lazy: Lazy, out: Tensor) -> bool:
+        """Whether the kernel under `lazy` can write to `out` as it lies."""
+        lazy = self._resolved(lazy)
+        source = lazy.source
+        if source is None:
+            return True
+        wanted = source.pending.strides or c_strides(source.pending.shape)
+        return all(d == 1 or (a == 1) == (b == 1) for d, a, b in zip(out.shape, wanted, out.strides, strict=True))
+
+    def _emit(self, value: Value, lazy: Lazy, out: Tensor) -> None:
+        lazy = self._resolved(lazy)
+        source = lazy.source
+        if source is not None:
+            others = any(w is not value and self.left.get(w, 0) > 0 and isinstance(self.env.get(w), Lazy)
+                         for w in source.derived)
+            if others or source.pending.shape != lazy.shape:
+                self._store_source(source)
+                lazy = self._resolved(lazy)
+        if 0 in lazy.shape:
+            return
+        if source is None or source.tensor is not None:
+            from .rules.elementwise import store
+
+            store(self, out, lazy.tree, [o for o in lazy.operands if isinstance(o, Tensor)])
+            return
+        place: dict[int, int] = {}
+        operands: list[Tensor] = []
+        accepts = source.pending.accepts or (lambda t: _unit(t, out))
+        for i, operand in enumerate(lazy.operands):
+            if isinstance(operand, Source):
+                place[i] = 0
+                continue
+            spread = operand.expand(lazy.shape)
+            if not accepts(spread):
+                spread = self.copied(operand, _order_like(operand, out)).expand(lazy.shape)
+            operands.append(spread)
+            place[i] = len(operands)
+        tree = None if lazy.tree.op == "leaf" else lazy.tree.substitute(
+            lambda leaf: Expr.leaf(place[leaf.value], leaf.dtype))
+        source.pending.emit(self, out, tree, operands)
+        if tree is None:
+            source.tensor = out
+
+    def _store_source(self, source: Source) -> None:
+        pending = source.pending
+        source.tensor = self.new(pending.shape, pending.dtype, pending.strides)
+        if 0 not in pending.shape:
+            pending.emit(self, source.tensor, None, [])
+
+    # nodes
+
+    def _lower(self, node: Node) -> None:
+        if self._on_host(node):
+            return
+        made = self._apply(node)
+        if isinstance(made, No):
+            self._by_reference(node)
+            return
+        results = made if isinstance(made, tuple) else (made,)
+        for value, result in zip(node.outputs, results, strict=False):
+            if value is not None:
+                self.bind(value, result)
+
+    def bind(self, value: Value, result: Tensor | Lazy | Pending) -> None:
+        """Let `value` be `result`."""
+        if isinstance(result, Pending):
+            result = Lazy(result.shape, Expr.leaf(0, result.dtype), [Source(result)])
+        if isinstance(result, Lazy) and result.source is not None:
+            result.source.derived.append(value)
+        self.env[value] = result
+
+    def _apply(self, node: Node) -> Any:
+        rule = RULES.get((node.domain, node.op_type))
+        if rule is not None:
+            return rule(self, node)
+        op = node.op
+        if op is None or not op.broadcasts:
+            return No(f"no rule for {node.kind}")
+        if any(v is None for v in node.inputs):
+            present = [i for i, v in enumerate(node.inputs) if v is not None]
+            if present != list(range(len(present))):
+                return No("an input in the middle is absent")
+        inputs = [v for v in node.inputs if v is not None]
+        numbers = {i: known.reshape(())[()] for i, v in enumerate(inputs)
+                   if (known := self.known(v)) is not None and known.size == 1}
+        return self.elementwise(inputs, lambda dtypes: trace(op, node.attrs, dtypes, numbers))
+
+    def _on_host(self, node: Node) -> bool:
+        """Compute what follows from shapes and constants alone; whether that was possible."""
+        if node.op_type in ("Shape", "Size") and not node.domain:
+            shape = self.shape(node.inputs[0])  # type: ignore[arg-type]
+            stand_in = np.lib.stride_tricks.as_strided(np.zeros(1, np.int8), shape, (0,) * len(shape))
+            arrays: list[Any] = [stand_in]
+        else:
+            arrays = [None if v is None else self.known(v) for v in node.inputs]
+            if any(a is None and v is not None for a, v in zip(arrays, node.inputs, strict=True)):
+                return False
+            if sum(a.size for a in arrays if a is not None) > SMALL or (node.op and node.op.runtime - {"n_outputs"}):
+                return False
+        if node.op is None:
+            return False
+        made = self.reference(node)(*arrays)
+        results = made if isinstance(made, tuple) else (made,)
+        for value, result in zip(node.outputs, results, strict=False):
+            if value is not None:
+                self.host[value] = np.asarray(result)
+        return True
+
+    def _by_reference(self, node: Node) -> None:
+        """A step on the host: the definition's numpy body between tensors of the arena."""
+        shadows: list[Value | None] = []
+        reads: list[Tensor | None] = []
+        for v in node.inputs:
+            if v is None:
+                shadows.append(None)
+                reads.append(None)
+                continue
+            t = self.contiguous(self.tensor(v))
+            reads.append(t)
+            shadow = Value(v.name, TensorType(v.elem, t.shape), None, self.known(v))
+            shadows.append(shadow)
+        outs: list[Tensor] = []
+        kinds = infer_node(node, shadows, {node.domain: node.version})
+        for value, kind in zip(node.outputs, kinds, strict=False):
+            if value is None:
+                continue
+            if not isinstance(kind, TensorType) or kind.shape is None or kind.elem is None or not all(
+                    isinstance(d, int) for d in kind.shape):
+                raise LookupError(f"the type of {value.name} does not follow from shapes")
+            made = self.new(kind.shape, kind.elem.numpy.name)  # type: ignore[arg-type]
+            outs.append(made)
+            self.env[value] = made
+        self.steps.append(Step(None, [t for t in reads], 1, 1, 0, node, outs, self.reference(node)))
+
+
+_CONSTANTS = frozenset({"float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
+                        "uint64", "bool"})
+
+
+def _place(operands: list[Tensor | Source], operand: Tensor | Source) -> int:
+    """The index of `operand` in `operands`, put there where it is new."""
+    for i, known in enumerate(operands):
+        if known is operand or (isinstance(known, Tensor) and isinstance(operand, Tensor)
+                                and known.buffer is operand.buffer and known.offset == operand.offset
+                                and known.strides == operand.strides and known.shape == operand.shape
+                                and known.dtype == operand.dtype):
+            return i
+    operands.append(operand)
+    return len(operands) - 1
+
+
+def _unit(t: Tensor, out: Tensor) -> bool:
+    """Whether `t` has stride 0 or 1 where `out` has stride 1."""
+    return all(d == 1 or o != 1 or s in (0, 1) for d, s, o in zip(out.shape, t.strides, out.strides, strict=True))
+
+
+def _order_like(t: Tensor, out: Tensor) -> tuple[int, ...]:
+    """Dense strides for `t`'s shape in the order of `out`'s strides."""
+    strides = out.strides[out.rank - t.rank:]
+    dense, at = [0] * t.rank, 1
+    for a in sorted(range(t.rank), key=lambda a: (strides[a], -a)):
+        dense[a] = at
+        at *= t.shape[a]
+    return tuple(dense)

@@ -1,0 +1,294 @@
+"""A compiled part at run time: one plan per tuple of input shapes, entered with one native call.
+
+A plan is a lowering's steps as native memory: a table of kernels, the cells of their arguments, and an arena.
+Such an instance serves one run at a time; a second run at the same moment gets an instance of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import struct
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...codegen import drive, entry, library
+from ...codegen.machine import Machine
+from ...codegen.quick import Program
+from ...codegen.threads import pool
+from ...errors import Fail
+from ...ir import ElementType, Node, Value
+from ...kernels import failed
+from ...limits import bounded
+from ..base import Part
+from .lower import Lowering, Step
+from .memory import ALIGN, plan, tensors
+from .tensor import Tensor
+
+log = logging.getLogger("orthrus")
+
+PLANS = 64
+"""Input-shape tuples a part keeps a plan for; the least recently used goes first."""
+
+_IDLE = 4
+"""Idle instances a plan keeps."""
+
+_GUESS = {4: 224, 2: 128, 3: 128}
+"""What a symbolic dimension is taken for before any run, by the rank of its tensor; the first one for 1."""
+
+Reference = Callable[[Node], Callable[..., Any]]
+Note = Callable[[Node, str, int, int], None]
+
+
+class Plan:
+    """A lowered part: `instance()` makes the memory of one run."""
+
+    def __init__(self, lowering: Lowering, n_inputs: int, outputs: Sequence[Value], threads: int) -> None:
+        self.steps, self.n_inputs = lowering.steps, n_inputs
+        self.size = plan(self.steps, [lowering.status.buffer])
+        self.status = lowering.status.buffer.offset
+        self.threads = threads
+        self.scratch = -(-max((s.scratch for s in self.steps), default=0) // ALIGN) * ALIGN
+        self.outputs = [(t.shape, np.dtype(t.dtype) if t.dtype != "bfloat16" else ElementType.BFLOAT16.numpy)
+                        for t in (lowering.outputs[v] for v in outputs)]
+        native = [s for s in self.steps if s.spec is not None]
+        found = library.addresses([s.spec for s in native if s.spec is not None], lowering.machine)
+        self.kernels = dict(zip(map(id, native), found, strict=True))
+        self.kept = [t.buffer.array for s in self.steps for t in tensors(s) if t.buffer.array is not None]
+        self.small = len(native) < 4 and all(s.items <= s.grain for s in native)
+        self.native = len(native) == len(self.steps) > 0
+        self.idle: list[Instance] = []
+
+    def take(self) -> Instance:
+        """An instance nobody uses."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return Instance(self)
+
+    def give(self, instance: Instance) -> None:
+        if len(self.idle) < _IDLE:
+            self.idle.append(instance)
+
+
+class Instance:
+    """Arena, argument cells and step table of one run. `run(inputs, outputs)` fills the outputs."""
+
+    def __init__(self, made: Plan) -> None:
+        threads = made.threads
+        bounded((made.size + made.scratch * threads,), np.uint8)
+        self.block = np.empty(made.size + made.scratch * threads + ALIGN, np.uint8)
+        start = -self.block.ctypes.data % ALIGN
+        self.base = self.block.ctypes.data + start
+        self.status = self.block[start + made.status:start + made.status + 8].view(np.int64)
+        native = [s for s in made.steps if s.spec is not None]
+        cells = np.zeros(sum(len(s.args) for s in native) + 1, np.int64)
+        self.table = table = np.zeros((len(native), drive.STEP), np.int64)
+        patches: list[tuple[int, int, int]] = []
+        borders: list[tuple[int, int, Step | None]] = []
+        at = row = first = 0
+        for step in made.steps:
+            if step.spec is None:
+                borders.append((first, row, step))
+                first = row
+                continue
+            table[row] = (made.kernels[id(step)], cells.ctypes.data + 8 * at, step.items, step.grain)
+            row += 1
+            for a in step.args:
+                if isinstance(a, Tensor):
+                    if a.buffer.kind in ("input", "output"):
+                        index = a.buffer.index + (made.n_inputs if a.buffer.kind == "output" else 0)
+                        patches.append((index, cells.ctypes.data + 8 * at, a.byte_offset))
+                    else:
+                        cells[at] = self.address(a)
+                elif isinstance(a, float):
+                    cells[at] = struct.unpack("<i", struct.pack("<f", a))[0]
+                else:
+                    cells[at] = a
+                at += 1
+        borders.append((first, row, None))
+        arrays = made.n_inputs + len(made.outputs)
+        rows = np.array(patches, np.int64).reshape(-1, 3)
+        self._block = functools.partial(
+            entry.block, arrays=arrays, patches=rows, threads=threads, scratch=self.base + made.size,
+            scratch_size=made.scratch, hold=made.small, keep=(self.block, cells, made.kept))
+        self.parts: list[tuple[Callable[..., None] | None, Step | None]] = [
+            (entry.make(self._block(table[first:last])) if last > first else None, step)
+            for first, last, step in borders]
+
+    def single(self, row: int) -> Callable[..., None]:
+        """A function that runs one row of the table alone."""
+        return entry.make(self._block(self.table[row:row + 1]))
+
+    def address(self, t: Tensor) -> int:
+        """Where an arena or constant tensor starts."""
+        b = t.buffer
+        return (b.array.ctypes.data if b.array is not None else self.base + b.offset) + t.byte_offset
+
+    def view(self, t: Tensor, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """A tensor as a numpy array."""
+        b = t.buffer
+        dtype = np.dtype(t.dtype) if t.dtype != "bfloat16" else ElementType.BFLOAT16.numpy
+        strides = tuple(s * dtype.itemsize for s in t.strides)
+        if b.kind == "arena":
+            at = self.base - self.block.ctypes.data + b.offset + t.byte_offset
+            return np.ndarray(t.shape, dtype, self.block.data, at, strides)
+        whole = inputs[b.index] if b.kind == "input" else outputs[b.index] if b.kind == "output" else b.array
+        assert whole is not None
+        flat = whole.reshape(-1)
+        return np.lib.stride_tricks.as_strided(flat[t.offset:], t.shape, strides)
+
+
+class Native:
+    """The kernel of a fused part. Called with arrays it gives arrays; what it cannot lower it interprets."""
+
+    def __init__(self, part: Part, machine: Machine, reference: Reference, threads: int,
+                 matrix_unit: bool = False) -> None:
+        self.part, self.machine = part, machine
+        self.reference, self.matrix_unit = reference, matrix_unit
+        self.threads = min(threads or pool().capacity, pool().capacity)
+        self.constants: dict[Hashable, Tensor] = {}
+        self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
+        self.lock = threading.Lock()
+        self.single = len(part.outputs) == 1
+
+    def __call__(self, *arrays: Any) -> Any:
+        key = tuple([a.shape for a in arrays])
+        plan = self.plans.get(key, self)
+        if plan is self:
+            plan = self._made(key, [(a.shape, a.dtype.name) for a in arrays])
+        if plan is None:
+            return self.interpret(arrays)
+        return self._entered(plan, arrays, self._run)
+
+    def quick(self, arrays: Sequence[np.ndarray]) -> Program | None:
+        """What does the same as a call with such arrays, all in generated code; None where numpy has a step,
+        or before there was such a call."""
+        plan = self.plans.get(tuple([a.shape for a in arrays]))
+        if plan is None or not plan.native or not plan.idle:
+            return None
+        instance = plan.take()
+        call: Any = instance.parts[0][0]
+        return Program(call.__self__, instance.status, [(a.shape, a.dtype) for a in arrays], plan.outputs,
+                       functools.partial(plan.give, instance))
+
+    def stepwise(self, arrays: Sequence[np.ndarray], note: Note) -> Any:
+        """As a call, each step by itself, with `note(node, kernel, start, end)` behind it; times in ns of
+        `perf_counter_ns`. What `note` raises ends the run."""
+        plan = self._made(tuple([a.shape for a in arrays]), [(a.shape, a.dtype.name) for a in arrays])
+        if plan is None:
+            return self.interpret(arrays, note)
+
+        def run(instance: Instance, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+            row = 0
+            for step in plan.steps:
+                start = time.perf_counter_ns()
+                if step.host is None:
+                    call = instance.single(row)
+                    start = time.perf_counter_ns()
+                    call(*arrays, *outputs)
+                    row += 1
+                else:
+                    self._host(instance, step, arrays, outputs)
+                name = step.spec.template if step.spec is not None else f"reference {step.node.op_type}"
+                note(step.node, name, start, time.perf_counter_ns())
+        return self._entered(plan, arrays, run)
+
+    def _entered(self, plan: Plan, arrays: Sequence[np.ndarray], run: Callable[..., None]) -> Any:
+        arrays = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+        outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+        instance = plan.take()
+        instance.status[0] = 0
+        run(instance, arrays, outputs)
+        failed = instance.status[0]
+        plan.give(instance)
+        if failed:
+            return self.interpret(arrays)
+        return outputs[0] if self.single else tuple(outputs)
+
+    def _run(self, instance: Instance, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        for call, step in instance.parts:
+            if call is not None:
+                call(*arrays, *outputs)
+            if step is not None:
+                self._host(instance, step, arrays, outputs)
+
+    def _host(self, instance: Instance, step: Step, arrays: Sequence[np.ndarray],
+              outputs: Sequence[np.ndarray]) -> None:
+        assert step.host is not None
+        given = [instance.view(t, arrays, outputs) if isinstance(t, Tensor) else None for t in step.args]
+        while given and given[-1] is None:
+            given.pop()
+        try:
+            made = step.host(*given)
+        except Exception as error:
+            raise failed(step.node, error, given, step.node.name) from error
+        results = made if isinstance(made, tuple) else (made,)
+        kept = [r for v, r in zip(step.node.outputs, results, strict=False) if v is not None]
+        for t, result in zip(step.outs, kept, strict=True):
+            if np.shape(result) != t.shape:
+                raise Fail(f"{step.node.label} gave another shape than its type says", node=step.node,
+                           found=str(np.shape(result)), expected=str(t.shape))
+            instance.view(t, arrays, outputs)[...] = result
+
+    def _made(self, key: tuple[Any, ...], kinds: Sequence[tuple[tuple[int, ...], str]]) -> Plan | None:
+        with self.lock:
+            if key in self.plans:
+                return self.plans[key]
+            try:
+                made: Plan | None = self.lower(kinds)
+            except MemoryError:
+                raise
+            except Exception as error:
+                log.debug("%s is interpreted for %s: %s: %s", self.part, key, type(error).__name__, error)
+                made = None
+            self.plans[key] = made
+            while len(self.plans) > PLANS:
+                self.plans.popitem(last=False)
+            return made
+
+    def prepare(self) -> None:
+        """Lower ahead of the first run, so that the session's creation pays for compiling and packing: for the
+        inputs' shapes, with a guess in the place of each symbolic dimension. A kernel serves other sizes too."""
+        kinds = [(v.shape, v.elem.numpy.name) for v in self.part.inputs]
+        if any(shape is None for shape, _ in kinds):
+            return
+        first = {shape[0] for shape, _ in kinds if shape}
+        guessed = [tuple(d if isinstance(d, int) else 1 if d in first else _GUESS.get(len(shape), 32)
+                         for d in shape) for shape, _ in kinds]
+        key = tuple(guessed)
+        exact = all(isinstance(d, int) for shape, _ in kinds for d in shape)
+        with contextlib.suppress(Exception):
+            if self._made(key, [(g, dtype) for g, (_, dtype) in zip(guessed, kinds, strict=True)]) is None and (
+                    not exact):
+                del self.plans[key]
+
+    def lower(self, kinds: Sequence[tuple[tuple[int, ...], str]]) -> Plan:
+        """The plan for inputs of these shapes and types. Raises what a rule raises."""
+        part = self.part
+        inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
+        lowering = Lowering(part.nodes, inputs, part.outputs, self.machine, self.constants,
+                            self.reference, self.matrix_unit)
+        return Plan(lowering, len(inputs), part.outputs, self.threads)
+
+    def interpret(self, arrays: Sequence[np.ndarray], note: Note | None = None) -> Any:
+        """The part by its definitions, node by node: for shapes that do not lower, and to find which node fails."""
+        env: dict[Value | None, Any] = {None: None, **dict(zip(self.part.inputs, arrays, strict=True))}
+        for node in self.part.nodes:
+            given = [env[v] if v is None or v in env else v.const for v in node.inputs]
+            start = time.perf_counter_ns()
+            try:
+                made = self.reference(node)(*given)
+            except Exception as error:
+                raise failed(node, error, given, node.name) from error
+            if note is not None:
+                note(node, f"reference {node.op_type}", start, time.perf_counter_ns())
+            results = made if isinstance(made, tuple) else (made,)
+            env.update(zip(node.outputs, map(np.asarray, results), strict=False))
+        return env[self.part.outputs[0]] if self.single else tuple(env[v] for v in self.part.outputs)

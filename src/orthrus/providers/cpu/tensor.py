@@ -1,0 +1,153 @@
+"""Tensors of a compiled part: strided views of buffers whose addresses come later."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...codegen.amx import aligned
+from ...codegen.expr import BYTES
+
+
+@dataclass(eq=False)
+class Buffer:
+    """Memory that steps read and write. `kind`: "arena", "input" or "output" with its `index`, or "const" with
+    its array. An arena buffer gets an `offset` once its first and last step are known."""
+
+    kind: str
+    size: int
+    index: int = -1
+    array: np.ndarray | None = None
+    first: int = -1
+    last: int = -1
+    offset: int = -1
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Tensor:
+    """`shape` and `strides` over `buffer`; strides and offset count elements. `dtype` is numpy's name."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    buffer: Buffer
+    offset: int = 0
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return BYTES[self.dtype]
+
+    @property
+    def byte_offset(self) -> int:
+        return self.offset * BYTES[self.dtype]
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether elements lie in C order without gaps."""
+        expected = 1
+        for d, s in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if d != 1:
+                if s != expected:
+                    return False
+                expected *= d
+        return True
+
+    def permute(self, axes: Sequence[int]) -> Tensor:
+        return replace(self, shape=tuple(self.shape[a] for a in axes),
+                       strides=tuple(self.strides[a] for a in axes))
+
+    def view(self, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Tensor:
+        """Another view of the same buffer, `offset` elements further on."""
+        return replace(self, shape=tuple(shape), strides=tuple(strides), offset=self.offset + offset)
+
+    def slice(self, axis: int, start: int, count: int, step: int = 1) -> Tensor:
+        shape, strides = list(self.shape), list(self.strides)
+        offset = start * strides[axis] if count else 0
+        shape[axis], strides[axis] = count, strides[axis] * step
+        return self.view(shape, strides, offset)
+
+    def expand(self, shape: Sequence[int]) -> Tensor:
+        """Broadcast to `shape`: stride 0 where a dimension is spread. Raises ValueError where it cannot be."""
+        missing = len(shape) - self.rank
+        strides = [0] * max(missing, 0)
+        for d, s, wanted in zip(self.shape, self.strides, shape[max(missing, 0):], strict=False):
+            if d != wanted and d != 1:
+                raise ValueError(f"shape {self.shape} is not broadcast to {tuple(shape)}")
+            strides.append(s if d == wanted and d != 1 else 0)
+        if missing < 0:
+            raise ValueError(f"shape {self.shape} is not broadcast to {tuple(shape)}")
+        return replace(self, shape=tuple(shape), strides=tuple(strides))
+
+    def reshape(self, shape: Sequence[int]) -> Tensor | None:
+        """The same elements in C order under another shape; None where no strides can say that."""
+        shape = tuple(shape)
+        if self.contiguous or self.size == 0:
+            return replace(self, shape=shape, strides=c_strides(shape))
+        old = [(d, s) for d, s in zip(self.shape, self.strides, strict=True) if d != 1]
+        runs: list[list[int]] = []
+        for d, s in old:
+            if runs and runs[-1][1] == d * s:
+                runs[-1] = [runs[-1][0] * d, s]
+            else:
+                runs.append([d, s])
+        strides: list[int] = []
+        left = [run[:] for run in runs]
+        for d in reversed(shape):
+            if d == 1:
+                strides.append(0)
+                continue
+            if not left or left[-1][0] % d:
+                return None
+            strides.append(left[-1][1])
+            left[-1] = [left[-1][0] // d, left[-1][1] * d]
+            if left[-1][0] == 1:
+                left.pop()
+        return replace(self, shape=shape, strides=tuple(reversed(strides)))
+
+
+def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """Strides of C order."""
+    out, at = [], 1
+    for d in reversed(shape):
+        out.append(at)
+        at *= d
+    return tuple(reversed(out))
+
+
+def last_strides(shape: Sequence[int], pitch: int) -> tuple[int, ...]:
+    """Strides of a channels-last image (N, C, ...spatial) whose pixels are `pitch` elements apart."""
+    spatial, at = [], pitch
+    for d in reversed(shape[2:]):
+        spatial.append(at)
+        at *= d
+    return (at, 1, *reversed(spatial))
+
+
+def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
+    """Elements from the first to the last that the view touches."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((d - 1) * s for d, s in zip(shape, strides, strict=True))
+
+
+def of_constant(array: Any) -> Tensor:
+    """A tensor over an array of this process, or over a copy that starts at a cache line: vectors that straddle
+    two lines are slow to load. The buffer keeps it alive."""
+    if not array.flags.c_contiguous or array.ctypes.data % 64:
+        made = aligned(array.shape, array.dtype)
+        made[...] = array
+        array = made
+    buffer = Buffer("const", array.nbytes, array=array)
+    return Tensor(array.dtype.name, array.shape, c_strides(array.shape), buffer)

@@ -1,0 +1,72 @@
+"""Running one generated kernel by itself, and arrays that end where memory ends."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import mmap
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("llvmlite")
+
+from orthrus.codegen.build import assemble  # noqa: E402
+from orthrus.codegen.link import link  # noqa: E402
+from orthrus.codegen.machine import Machine, host  # noqa: E402
+from orthrus.codegen.template import Spec  # noqa: E402
+
+_libc = ctypes.CDLL(None)
+_kept: list[Any] = []
+
+
+@functools.lru_cache(512)
+def address(spec: Spec, machine: Machine | None = None) -> int:
+    """Where the kernel of `spec` starts, compiled for `machine` (else this one)."""
+    target = machine or host()
+    assert target is not None
+    (found,) = link([bytes(assemble(spec.text(target), target))])  # type: ignore[arg-type]
+    return found["kernel"]
+
+
+def cells(args: tuple[Any, ...]) -> np.ndarray:
+    """Arguments as a kernel reads them: addresses of arrays, ints, floats in their low bytes (float32)."""
+    out = np.zeros(len(args) + 1, np.int64)
+    for i, x in enumerate(args):
+        if isinstance(x, np.ndarray):
+            out[i] = x.ctypes.data
+        elif isinstance(x, float):
+            out[i] = struct.unpack("<i", struct.pack("<f", x))[0]
+        else:
+            out[i] = int(x)
+    return out
+
+
+def run(spec: Spec, *args: Any, items: int, scratch: int = 0, machine: Machine | None = None,
+        splits: tuple[int, ...] = ()) -> None:
+    """Call a kernel on all its items, in one go or divided at `splits`."""
+    call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 1, *[ctypes.c_int64] * 2, ctypes.c_void_p)(
+        address(spec, machine))
+    row = cells(args)
+    room = np.full(scratch + 64, 0xFF, np.uint8)
+    at = room.ctypes.data + -room.ctypes.data % 64
+    edges = [0, *splits, items]
+    for lo, hi in zip(edges, edges[1:], strict=False):
+        call(row.ctypes.data, lo, hi, at)
+
+
+def guarded(array: np.ndarray, before: bool = False) -> np.ndarray:
+    """A copy of `array` (C order) that ends right before a page nobody may touch, or starts right behind one."""
+    page = mmap.PAGESIZE
+    body = -(-max(array.nbytes, 1) // page) * page
+    block = mmap.mmap(-1, body + 2 * page)
+    start = ctypes.addressof(ctypes.c_char.from_buffer(block))
+    for at in (start, start + page + body):
+        assert _libc.mprotect(ctypes.c_void_p(at), ctypes.c_size_t(page), 0) == 0
+    offset = page if before else page + body - array.nbytes
+    made = np.frombuffer(block, array.dtype, array.size, offset).reshape(array.shape)
+    made[...] = array
+    _kept.append(block)
+    return made

@@ -1,0 +1,169 @@
+"""Pooling, resizing and local response normalization on channels-last images, against the operators'
+definitions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+native = pytest.importorskip("native")
+
+from hypothesis import given, settings  # noqa: E402
+from hypothesis import strategies as st  # noqa: E402
+
+from orthrus.codegen import build, norm, pool, resize, sample  # noqa: E402
+from orthrus.codegen.expr import Expr  # noqa: E402
+from orthrus.codegen.machine import AVX2, NEON, RVV256, SSE2, Machine, host  # noqa: E402
+from orthrus.ops.define import find  # noqa: E402
+from orthrus.ops.geometry import Window, window  # noqa: E402
+
+DTYPES = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16), "int8": np.dtype(np.int8),
+          "bfloat16": np.dtype(ml_dtypes.bfloat16), "uint8": np.dtype(np.uint8)}
+TOLERANCE = {"float32": 2e-6, "float16": 2e-3, "bfloat16": 1.6e-2, "int8": 0, "uint8": 0}
+
+
+def image(rng: np.random.Generator, shape: tuple[int, ...], pad: int, dtype: str) -> np.ndarray:
+    """(N, C, ...) whose channels lie next to each other, pixels `pad` further apart, ending where memory
+    ends."""
+    block = np.zeros((shape[0], *shape[2:], shape[1] + pad), DTYPES[dtype])
+    block[...] = rng.integers(-100 if dtype == "int8" else 0, 128, block.shape) if "int" in dtype else (
+        rng.normal(size=block.shape) * 3)
+    return np.moveaxis(native.guarded(block)[..., :shape[1]], -1, 1)
+
+
+def walked(array: np.ndarray) -> list[int]:
+    """Strides in elements along images and spatial axes."""
+    return [array.strides[a] // array.itemsize for a in (0, *range(2, array.ndim))]
+
+
+def framed(machine: Machine, x: np.ndarray, y: np.ndarray, tensors: list[np.ndarray]
+           ) -> tuple[Any, int, dict]:
+    lanes = sample.lanes_for(machine, x.dtype.name)
+    cells, items, _ = sample.frame_cells((y.shape[0], *y.shape[2:]), y.shape[1], lanes, [y, *tensors],
+                                         [walked(a) for a in (y, *tensors)])
+    return cells, items, {"rank": y.ndim - 2, "lanes": lanes, "dtype": x.dtype.name, "out": y.dtype.name}
+
+
+def tabled(win: Window) -> list[tuple[np.ndarray, np.ndarray]]:
+    axes = zip(win.size, win.kernel, win.strides, win.dilations, win.begin, win.out, strict=True)
+    return [pool.tables(*axis) for axis in axes]
+
+
+def close(y: np.ndarray, want: np.ndarray, tolerance: float) -> None:
+    y, want = y.astype(np.float64), want.astype(np.float64)
+    np.testing.assert_allclose(y, want, rtol=tolerance, atol=tolerance * 8)
+
+
+@st.composite
+def pools(draw: st.DrawFn) -> tuple:
+    rank = draw(st.integers(1, 3))
+    size = [draw(st.integers(1, 9)) for _ in range(rank)]
+    attrs: dict[str, Any] = {"kernel_shape": [draw(st.integers(1, 4)) for _ in range(rank)],
+                             "strides": [draw(st.integers(1, 3)) for _ in range(rank)],
+                             "dilations": [draw(st.integers(1, 2)) for _ in range(rank)],
+                             "ceil_mode": draw(st.integers(0, 1))}
+    most = [(k - 1) * d for k, d in zip(attrs["kernel_shape"], attrs["dilations"], strict=True)]
+    attrs["pads"] = [draw(st.integers(0, m)) for m in (*most, *most)]
+    channels = draw(st.sampled_from((1, 3, 16, 21, 70, 140)))
+    return ((draw(st.integers(1, 2)), channels, *size), attrs, draw(st.integers(0, 2)),
+            draw(st.sampled_from(tuple(DTYPES))), draw(st.sampled_from((host(), AVX2, SSE2))),
+            draw(st.integers(0, 1 << 30)))
+
+
+@settings(max_examples=50, deadline=None)
+@given(pools(), st.sampled_from(("max", "average", "padded", "l1", "l2")))
+def test_pools(case: tuple, kind: str) -> None:
+    shape, attrs, pad, dtype, machine, seed = case
+    if "int" in dtype:
+        kind = "max"
+    try:
+        win = window(shape[2:], attrs["kernel_shape"], attrs["strides"], attrs["dilations"], attrs["pads"],
+                     "NOTSET", attrs["ceil_mode"])
+    except ValueError:
+        return
+    rng = np.random.default_rng(seed)
+    x = image(rng, shape, pad, dtype)
+    y = image(rng, (*shape[:2], *win.out), pad, dtype)
+    if kind == "max" and "int" not in dtype:
+        x[tuple(rng.integers(0, d) for d in shape)] = np.nan
+    name = {"max": "MaxPool", "l1": "LpPool", "l2": "LpPool"}.get(kind, "AveragePool")
+    more = {"padded": {"count_include_pad": 1}, "l1": {"p": 1}, "l2": {"p": 2}}.get(kind, {})
+    want = find("", name, 22).bind({**attrs, **more})(x)
+    cells, items, shared = framed(machine, x, y, [])
+    tables = tabled(win)
+    steps = [d * s for d, s in zip(win.dilations, walked(x)[1:], strict=True)]
+    sums = []
+    if name == "AveragePool":
+        sums = [pool.divisors(win, i, kind == "padded") for i in range(len(win.out))]
+    spec = pool.pool_windows(operands=(), after=None, kind={"padded": "average"}.get(kind, kind),
+                             taps=win.kernel[-1], **shared)
+    native.run(spec, *cells, x, *walked(x), *steps, *(t[0] for t in tables), *(t[1] for t in tables), *sums,
+               items=items, machine=machine, splits=(items // 2,))
+    close(y, want, 0 if kind == "max" else TOLERANCE[dtype])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.tuples(st.integers(1, 2), st.sampled_from((1, 3, 17, 70)), st.integers(1, 6), st.integers(1, 6)),
+       st.integers(1, 9), st.integers(1, 9), st.sampled_from(("nearest", "linear", "cubic")),
+       st.sampled_from(("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel")), st.booleans(),
+       st.sampled_from(("float32", "float16")), st.sampled_from((host(), AVX2, SSE2)), st.integers(0, 99))
+def test_resizes(shape: tuple[int, ...], oh: int, ow: int, mode: str, coordinates: str, antialias: bool,
+                 dtype: str, machine: Machine, seed: int) -> None:
+    n, c, h, w = shape
+    rng = np.random.default_rng(seed)
+    attrs = {"mode": mode, "coordinate_transformation_mode": coordinates,
+             "antialias": int(antialias and mode != "nearest")}
+    x, y = image(rng, (n, c, h, w), 1, dtype), image(rng, (n, c, oh, ow), 2, dtype)
+    want = find("", "Resize", 19).bind(attrs)(x, None, None, np.array([n, c, oh, ow]))
+    axes = []
+    for length, out in ((h, oh), (w, ow)):
+        one = find("", "Resize", 19).bind({**attrs, "axes": [1]})
+        axes.append(resize.table(lambda m, one=one, out=out: one(m, None, None, np.array([out])), length,
+                                 mode == "nearest"))
+    cells, items, shared = framed(machine, x, y, [])
+    spec = resize.resize_taps(operands=(), after=None, taps=tuple(t[0].shape[1] for t in axes), **shared)
+    native.run(spec, *cells, x, *walked(x), *(t[0] for t in axes),
+               *(t[1] for t in axes if t[0].shape[1] > 1), items=items, machine=machine, splits=(items // 2,))
+    close(y, want, TOLERANCE[dtype] if mode != "nearest" else 0)
+
+
+@pytest.mark.parametrize("c", (3, 40, 96))
+@pytest.mark.parametrize("size,beta", ((5, 0.75), (4, 0.5), (3, 0.6)))
+def test_local_response(c: int, size: int, beta: float) -> None:
+    rng = np.random.default_rng(c)
+    x, y = image(rng, (2, c, 3, 5), 1, "float32"), image(rng, (2, c, 3, 5), 0, "float32")
+    want = find("", "LRN", 13).bind({"size": size, "beta": beta, "alpha": 0.1, "bias": 1.5})(x)
+    cells, items, shared = framed(host(), x, y, [])
+    spec = norm.response_norm(operands=(), after=None, size=size, beta=beta, **shared)
+    native.run(spec, *cells, x, *walked(x), 1.5, 0.1 / size, items=items, splits=(1,))
+    np.testing.assert_allclose(y, want, rtol=5e-6)
+
+
+def test_closing_tree() -> None:
+    rng = np.random.default_rng(0)
+    x, y, other = (image(rng, (2, 37, 4, 6), p, "float32") for p in (0, 1, 2))
+    attrs = {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1]}
+    win = window((4, 6), [3, 3], None, None, [1] * 4)
+    cells, items, shared = framed(host(), x, y, [other])
+    tables = tabled(win)
+    tree = Expr("add", (Expr.leaf(0, "float32"), Expr.leaf(1, "float32")), "float32")
+    spec = pool.pool_windows(operands=(("float32", 1),), after=tree, kind="max", taps=3, **shared)
+    native.run(spec, *cells, x, *walked(x), *walked(x)[1:], *(t[0] for t in tables), *(t[1] for t in tables),
+               items=items)
+    np.testing.assert_array_equal(y, find("", "MaxPool", 12).bind(attrs)(x) + other)
+
+
+@pytest.mark.parametrize("machine", (NEON, RVV256))
+@pytest.mark.parametrize("dtype", tuple(DTYPES))
+def test_other_machines_assemble(machine: Machine, dtype: str) -> None:
+    shared = {"rank": 2, "lanes": sample.lanes_for(machine, dtype), "dtype": dtype, "out": dtype,
+              "operands": (), "after": None}
+    specs = [pool.pool_windows(kind="max", taps=3, **shared), resize.resize_taps(taps=(1, 1), **shared)]
+    if "int" not in dtype:
+        specs += [pool.pool_windows(kind="average", taps=2, **shared),
+                  resize.resize_taps(taps=(2, 2), **shared), norm.response_norm(size=5, beta=.75, **shared)]
+    for spec in specs:
+        assert build.assemble(spec.text(machine), machine)
