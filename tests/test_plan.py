@@ -1,6 +1,7 @@
 """Programs and arenas: lifetimes, places, reuse, and that results do not depend on them."""
 
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,18 @@ import pytest
 from onnx import helper
 
 from graphs import chain, info, model
+from orthrus import knobs
 from orthrus.plan import Arena
 from orthrus.run.engine import Config, Engine
 
 BIG = (64, 256)
+
+
+@pytest.fixture(autouse=True)
+def numpy_alone() -> Iterator[None]:
+    """Steps and arenas of nodes that run one by one."""
+    with knobs.setting(CODEGEN=0):
+        yield
 
 
 def engine(proto: onnx.ModelProto, **config: Any) -> Engine:

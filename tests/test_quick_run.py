@@ -22,6 +22,7 @@ import orthrus as ort
 from graphs import info, model
 from orthrus import knobs
 from orthrus.codegen import library, quick
+from orthrus.codegen.machine import AVX2, NEON, RVV256, Machine
 from orthrus.errors import Fail, InvalidArgument
 from orthrus.limits import Limits
 from orthrus.run.engine import Engine
@@ -308,6 +309,13 @@ def test_the_inner_function_takes_anything() -> None:
     assert inner() is inner(None) is inner(None, None) is inner(None, {}, 1) is inner(3, 4) is None
     with pytest.raises(TypeError):
         inner(names=None)
+
+
+@pytest.mark.parametrize("machine", [AVX2, NEON, RVV256], ids=["AVX2", "NEON", "RVV256"])
+def test_it_assembles_elsewhere(machine: Machine) -> None:
+    from orthrus.codegen.build import assemble
+
+    assert assemble(quick.Quick(16).text(machine), machine)
 
 
 def test_on_many_threads() -> None:

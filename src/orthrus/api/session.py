@@ -30,10 +30,11 @@ _BOTH = ("Specified 'providers'/'provider_options' when creating InferenceSessio
          "InferenceSession().")
 
 _OWN = frozenset({"_sess", "_engine_run", "_quick", "_direct", "_enable_fallback", "_fallback_providers",
-                  "_model_path", "_model_bytes", "_read_config_from_model", "_sess_options_initial", "_sess_options",
-                  "_disabled", "_limits", "_fallback", "_kernels", "_inputs_meta", "_outputs_meta",
-                  "_overridable_initializers", "_input_meminfos", "_output_meminfos", "_input_epdevices",
-                  "_model_meta", "_providers", "_provider_options", "_profiling_start_time_ns"})
+                  "_model_path", "_model_bytes", "_read_config_from_model", "_sess_options_initial",
+                  "_sess_options", "_disabled", "_limits", "_fallback", "_kernels", "_inputs_meta",
+                  "_outputs_meta", "_overridable_initializers", "_input_meminfos", "_output_meminfos",
+                  "_input_epdevices", "_model_meta", "_providers", "_provider_options",
+                  "_profiling_start_time_ns"})
 """Attributes a session makes itself; a pickle carries every other."""
 
 

@@ -171,8 +171,8 @@ def make(program: Block) -> Callable[..., None]:
 
 
 def code() -> int:
-    """Address of what such a function runs, `run(block, arrays, count)`: a program block, the address of a row
-    of arrays, and how many. Gives None, or 0 with an exception set."""
+    """Address of what such a function runs, `run(block, arrays, count)`: a program block, the address of a
+    row of arrays, and how many. Gives None, or 0 with an exception set."""
     return int(ctypes.c_int64.from_address(_process() + 8 * (_Process.DEFINITION + 1)).value)
 
 

@@ -59,18 +59,7 @@ class Expr:
 
     def substitute(self, how: Callable[[Expr], Expr]) -> Expr:
         """The tree with every leaf replaced by `how(leaf)`."""
-        known: dict[int, Expr] = {}
-
-        def walk(it: Expr) -> Expr:
-            if id(it) not in known:
-                if it.op == "leaf":
-                    known[id(it)] = how(it)
-                else:
-                    args = tuple(walk(a) for a in it.args)
-                    same = all(x is y for x, y in zip(args, it.args, strict=True))
-                    known[id(it)] = it if same else Expr(it.op, args, it.dtype, it.value)
-            return known[id(it)]
-        return walk(self)
+        return _replaced(self, how, {})
 
     def size(self) -> int:
         """Operations in the tree."""
@@ -82,6 +71,17 @@ class Expr:
         if self.op == "const":
             return f"{self.value}"
         return f"{self.op}:{self.dtype}({', '.join(map(str, self.args))})"
+
+
+def _replaced(it: Expr, how: Callable[[Expr], Expr], known: dict[int, Expr]) -> Expr:
+    if id(it) not in known:
+        if it.op == "leaf":
+            known[id(it)] = how(it)
+        else:
+            args = tuple([_replaced(a, how, known) for a in it.args])
+            same = all(x is y for x, y in zip(args, it.args, strict=True))
+            known[id(it)] = it if same else Expr(it.op, args, it.dtype, it.value)
+    return known[id(it)]
 
 
 def emit(f: Function, expr: Expr, inputs: Sequence[V]) -> V:

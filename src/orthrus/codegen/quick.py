@@ -138,8 +138,8 @@ class Quick(NamedTuple):
 
 def _collect(module: Module, header: int) -> Function:
     """`collect(process, target, names, feeds)`: look up and check the inputs, and make the list of results;
-    the arrays of both into the target's cells, inputs with a reference. Gives the list, 0 where something does
-    not fit, perhaps with an exception set."""
+    the arrays of both into the target's cells, inputs with a reference. Gives the list, 0 where something
+    does not fit, perhaps with an exception set."""
     labels = ("process", "target", "names", "feeds")
     f = module.function("collect", [(I64, label) for label in labels], I64, True)
     process, target, names, feeds = f.params

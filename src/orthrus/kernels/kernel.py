@@ -25,7 +25,8 @@ class Kernel:
 
     `takes_out`: `run` takes one more argument, an array of the output's shape and type to write into.
     `in_place`: that array may be one of the inputs'. `stepwise`: where `run` does several nodes' work, the same
-    step by step: `stepwise(inputs, note)` calls `note(node, name, start, end)` behind each, in nanoseconds.
+    step by step: `stepwise(inputs, note)` calls `note(node, name, start, end, input types, output types)` behind
+    each, with times in nanoseconds.
     `quick`: gives the `codegen.quick.Program` for inputs such as these, None where there is none.
     """
 

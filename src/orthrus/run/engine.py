@@ -142,8 +142,7 @@ class Engine:
         self._served: tuple[Any, ...] | None = None
         self._seen: tuple[Any, ...] | None = None
         self._arena = config.memory_pattern and config.memory_reuse and not config.parallel and all(
-            p.settings.get("use_arena", True) for p in self.providers) and any(
-            step.kernel.takes_out for step in self.program.steps)
+            p.settings.get("use_arena", True) for p in self.providers)
 
     def _timed(self, name: str, stage: Any) -> Any:
         start = time.perf_counter()

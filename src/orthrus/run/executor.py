@@ -87,10 +87,10 @@ def execute(code: Code, slots: list[Any], context: Context) -> None:
 
 def _recorded(step: Step, context: Context, into: list[Any], *given: Any) -> Any:
     """A fused step that notes each of its own as a step of one node."""
-    def note(node: Node, name: str, start: int, end: int) -> None:
+    def note(node: Node, name: str, start: int, end: int, given: list[Any], made: list[Any]) -> None:
         part = Part(step.part.provider, [node], [], [])
         kernel = Kernel(step.run, name)
-        into.append((Step(step.run, (), (), (), part, kernel), start, end, [], []))
+        into.append((Step(step.run, (), (), (), part, kernel), start, end, given, made))
         context.check()
     assert step.kernel.stepwise is not None
     return step.kernel.stepwise(given, note)
@@ -103,7 +103,8 @@ def _watched(step: Step, context: Context, *given: Any) -> Any:
 
 
 def execute_traced(code: Code, slots: list[Any], context: Context) -> None:
-    """As `execute`, with a record per step: (step, start ns, end ns, input types, output types)."""
+    """As `execute`, with a record per step, in a fused part too: (step, start ns, end ns, input types, output
+    types)."""
     record = context.record
     assert record is not None
     for run, take, write, frees, step in code:
@@ -113,9 +114,8 @@ def execute_traced(code: Code, slots: list[Any], context: Context) -> None:
         if step.kernel.stepwise is not None:
             run = partial(_recorded, step, context, inner)
         execute([(run, take, write, (), step)], slots, context)
-        record.append((step, start, time.perf_counter_ns(), given,
-                       [_described(slots[i]) for i in step.writes if i > TRASH]))
-        record.extend(inner)
+        record.extend(inner or [(step, start, time.perf_counter_ns(), given,
+                                 [_described(slots[i]) for i in step.writes if i > TRASH])])
         for i in frees:
             slots[i] = None
 

@@ -341,6 +341,13 @@ class Lowering:
         return all(d == 1 or (a == 1) == (b == 1) for d, a, b in zip(out.shape, wanted, out.strides, strict=True))
 
     def _emit(self, value: Value, lazy: Lazy, out: Tensor) -> None:
+        asking, self.node = self.node, value.node or self.node
+        try:
+            self._write(value, lazy, out)
+        finally:
+            self.node = asking
+
+    def _write(self, value: Value, lazy: Lazy, out: Tensor) -> None:
         lazy = self._resolved(lazy)
         source = lazy.source
         if source is not None:

@@ -23,7 +23,7 @@ from ...codegen.machine import Machine
 from ...codegen.quick import Program
 from ...codegen.threads import pool
 from ...errors import Fail
-from ...ir import ElementType, Node, Value
+from ...ir import ElementType, Node, TensorType, Type, Value, element_of
 from ...kernels import failed
 from ...limits import bounded
 from ..base import Part
@@ -43,7 +43,11 @@ _GUESS = {4: 224, 2: 128, 3: 128}
 """What a symbolic dimension is taken for before any run, by the rank of its tensor; the first one for 1."""
 
 Reference = Callable[[Node], Callable[..., Any]]
-Note = Callable[[Node, str, int, int], None]
+Note = Callable[[Node, str, int, int, list[Type], list[Type]], None]
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    return np.dtype(name) if name != "bfloat16" else ElementType.BFLOAT16.numpy
 
 
 class Plan:
@@ -55,8 +59,10 @@ class Plan:
         self.status = lowering.status.buffer.offset
         self.threads = threads
         self.scratch = -(-max((s.scratch for s in self.steps), default=0) // ALIGN) * ALIGN
-        self.outputs = [(t.shape, np.dtype(t.dtype) if t.dtype != "bfloat16" else ElementType.BFLOAT16.numpy)
+        self.outputs = [(t.shape, _dtype(t.dtype))
                         for t in (lowering.outputs[v] for v in outputs)]
+        self.kinds = {v: (lowering.dtype(v), lowering.shape(v)) for v in (*lowering.env, *lowering.host)}
+        lowering.env.clear()
         native = [s for s in self.steps if s.spec is not None]
         found = library.addresses([s.spec for s in native if s.spec is not None], lowering.machine)
         self.kernels = dict(zip(map(id, native), found, strict=True))
@@ -64,6 +70,12 @@ class Plan:
         self.small = len(native) < 4 and all(s.items <= s.grain for s in native)
         self.native = len(native) == len(self.steps) > 0
         self.idle: list[Instance] = []
+
+    def types(self, values: Sequence[Value | None]) -> list[Type]:
+        """The concrete types of those of `values` that this plan knows."""
+        found = [self.kinds.get(v) or (v.const.dtype.name, v.const.shape) for v in values
+                 if v is not None and (v in self.kinds or isinstance(v.const, np.ndarray))]
+        return [TensorType(element_of(_dtype(dtype)), shape) for dtype, shape in found]
 
     def take(self) -> Instance:
         """An instance nobody uses."""
@@ -134,7 +146,7 @@ class Instance:
     def view(self, t: Tensor, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> np.ndarray:
         """A tensor as a numpy array."""
         b = t.buffer
-        dtype = np.dtype(t.dtype) if t.dtype != "bfloat16" else ElementType.BFLOAT16.numpy
+        dtype = _dtype(t.dtype)
         strides = tuple(s * dtype.itemsize for s in t.strides)
         if b.kind == "arena":
             at = self.base - self.block.ctypes.data + b.offset + t.byte_offset
@@ -179,8 +191,9 @@ class Native:
                        functools.partial(plan.give, instance))
 
     def stepwise(self, arrays: Sequence[np.ndarray], note: Note) -> Any:
-        """As a call, each step by itself, with `note(node, kernel, start, end)` behind it; times in ns of
-        `perf_counter_ns`. What `note` raises ends the run."""
+        """As a call, each step by itself, with `note(node, kernel, start, end, inputs, outputs)` behind it: times
+        in ns of `perf_counter_ns`, and the types of what the node reads and gives. What `note` raises ends the
+        run."""
         plan = self._made(tuple([a.shape for a in arrays]), [(a.shape, a.dtype.name) for a in arrays])
         if plan is None:
             return self.interpret(arrays, note)
@@ -197,7 +210,8 @@ class Native:
                 else:
                     self._host(instance, step, arrays, outputs)
                 name = step.spec.template if step.spec is not None else f"reference {step.node.op_type}"
-                note(step.node, name, start, time.perf_counter_ns())
+                note(step.node, name, start, time.perf_counter_ns(), plan.types(step.node.inputs),
+                     plan.types(step.node.outputs))
         return self._entered(plan, arrays, run)
 
     def _entered(self, plan: Plan, arrays: Sequence[np.ndarray], run: Callable[..., None]) -> Any:
@@ -288,7 +302,7 @@ class Native:
             except Exception as error:
                 raise failed(node, error, given, node.name) from error
             if note is not None:
-                note(node, f"reference {node.op_type}", start, time.perf_counter_ns())
+                note(node, f"reference {node.op_type}", start, time.perf_counter_ns(), [], [])
             results = made if isinstance(made, tuple) else (made,)
             env.update(zip(node.outputs, map(np.asarray, results), strict=False))
         return env[self.part.outputs[0]] if self.single else tuple(env[v] for v in self.part.outputs)
