@@ -1,6 +1,6 @@
 """A whole run in generated code: from a dict of arrays to a list of arrays, where nothing is unusual.
 
-A `Door` has a builtin function `run(names, feeds)` and knows one `Target`: a program (`entry.py`) with the
+A `Door` has a builtin function `run(names, feeds)` and knows one target: a program (`entry.py`) with the
 names, types and shapes of its arrays. Where the feeds are exactly those, C-contiguous arrays of numpy's own
 class in a plain dict, the function makes the results, enters the program and gives a list. Everything else,
 errors included, is None, and has changed nothing: whoever called does it the long way.

@@ -61,7 +61,8 @@ class Plan:
         self.scratch = -(-max((s.scratch for s in self.steps), default=0) // ALIGN) * ALIGN
         self.outputs = [(t.shape, _dtype(t.dtype))
                         for t in (lowering.outputs[v] for v in outputs)]
-        self.kinds = {v: (lowering.dtype(v), lowering.shape(v)) for v in (*lowering.env, *lowering.host)}
+        self.kinds = {v: (lowering.dtype(v), lowering.shape(v)) for v in (*lowering.env, *lowering.host)
+                      if lowering.env.get(v, v) is not None}
         lowering.env.clear()
         native = [s for s in self.steps if s.spec is not None]
         found = library.addresses([s.spec for s in native if s.spec is not None], lowering.machine)
