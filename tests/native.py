@@ -13,10 +13,10 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-from orthrus.codegen.build import assemble  # noqa: E402
-from orthrus.codegen.link import link  # noqa: E402
-from orthrus.codegen.machine import Machine, host  # noqa: E402
-from orthrus.codegen.template import Spec  # noqa: E402
+from orthrus.codegen.build import assemble
+from orthrus.codegen.link import link
+from orthrus.codegen.machine import Machine, host
+from orthrus.codegen.template import Spec
 
 _libc = ctypes.CDLL(None)
 _kept: list[Any] = []
@@ -58,7 +58,8 @@ def run(spec: Spec, *args: Any, items: int, scratch: int = 0, machine: Machine |
 
 
 def guarded(array: np.ndarray, before: bool = False) -> np.ndarray:
-    """A copy of `array` (C order) that ends right before a page nobody may touch, or starts right behind one."""
+    """A copy of `array` (C order) that ends right before a page nobody may touch, or starts right behind one.
+    """
     page = mmap.PAGESIZE
     body = -(-max(array.nbytes, 1) // page) * page
     block = mmap.mmap(-1, body + 2 * page)

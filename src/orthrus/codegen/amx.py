@@ -2,14 +2,14 @@
 
 a = a' + a", both bfloat16, keeps 16 bits of a; a'b' + a"b' + a'b", summed in float32, has an error of about
 5e-6 of the largest result, that of a Winograd transform of tiles of four, at several times the speed of
-multiply-adds in vectors. `split` writes the two halves of a tensor as planes; `tiles` multiplies rows of planes
-with a packed second factor and applies an elementwise tree before it stores.
+multiply-adds in vectors. `split` writes the two halves of a tensor as planes; `tiles` multiplies rows of
+planes with a packed second factor and applies an elementwise tree before it stores.
 
 A contraction is seen as *lines* of positions: position p of a line starts at `line * line_step + p * step` in
 the planes of a chunk, and sums over `segments`: offsets from there, each with a number of chunks. A matrix
-product is a line of rows with one segment; a convolution of stride 1 is one line for a whole padded image, in
-which the positions between the image's rows are computed and dropped (`width` positions to a row, of which the
-first `valid` are kept), with one segment for each tap; with other strides each output row is a line.
+product is a line of rows with one segment; a convolution of stride 1 is one line for a whole padded image,
+in which the positions between the image's rows are computed and dropped (`width` positions to a row, of which
+the first `valid` are kept), with one segment for each tap; with other strides each output row is a line.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ def usable(machine: Machine) -> bool:
 
 
 def pack(b: np.ndarray, machine: Machine) -> np.ndarray:
-    """The second factor, (segments, K, N) float32 at any strides, as the tiles `tiles` reads: for each panel of 32
-    columns, each segment and each chunk of 32 of K: first halves of both column tiles, then second halves."""
+    """The second factor, (segments, K, N) float32 at any strides, as the tiles `tiles` reads: for each panel
+    of 32 columns, each segment and each chunk of 32 of K: first halves of both column tiles, then second
+    halves."""
     segments, k, n = b.shape
     chunks, panels = -(-k // CHUNK), -(-n // PANEL)
     out = aligned((panels * segments * chunks * 4 * _TILE // 2,), np.uint16)
@@ -104,8 +105,9 @@ def pack_tiles(f: Body, b: V, out: V, segments: V, k: V, n: V, by_segment: V, by
 
             def two(r: V, tile: int = tile) -> None:
                 pairs = [_halves(f, row(chunk * CHUNK + r * 2 + j)) for j in range(2)]
+                order = [j for c in range(lanes) for j in (c, lanes + c)]
                 for h in range(2):
-                    mixed = f.shuffle(pairs[0][h], pairs[1][h], [j for c in range(lanes) for j in (c, lanes + c)])
+                    mixed = f.shuffle(pairs[0][h], pairs[1][h], order)
                     f.store(mixed, f.gep(target, r * 64 + (2 * h + tile) * _TILE, I8))
             f.loop(0, 16, 1, [], two)
     f.loop(f.lo, f.hi, 1, [], item)
@@ -165,23 +167,26 @@ def split(f: Body, x: V, out: V, rows: V, cols: V, count: V, image_step: V, row_
     f.loop(f.lo, f.hi, 1, [], item)
 
 
-@template("a:ptr plane:i64 chunk_step:i64 step:i64 line_step:i64 length:i64 segments:ptr blocks:ptr n_blocks:i64 b:ptr panel:i64 "
-          "pairs:i64 per_line:i64 panels:i64 out:ptr n:i64 width:i64 valid:i64 out_line:i64 out_row:i64 out_col:i64")
-def tiles(f: Body, a: V, plane: V, chunk_step: V, step: V, line_step: V, length: V, segments: V, blocks: V, n_blocks: V, b: V,
-          panel: V, pairs: V, per_line: V, panels: V, out: V, n: V, width: V, valid: V, out_line: V, out_row: V,
-          out_col: V, *, tree: Expr | None, kinds: tuple[tuple[int, str], ...] = (), masked: bool = True,
-          share: int = 4) -> None:
-    """An item is `pairs` pairs of row tiles of one line against one panel of columns; neighbouring items share
-    their rows. Bytes: `plane`, `chunk_step`, `step`, `line_step`, `panel`; elements: `out_line`, `out_row`, `out_col`.
+@template("a:ptr plane:i64 chunk_step:i64 step:i64 line_step:i64 length:i64 segments:ptr blocks:ptr "
+          "n_blocks:i64 b:ptr panel:i64 pairs:i64 per_line:i64 panels:i64 out:ptr n:i64 width:i64 valid:i64 "
+          "out_line:i64 out_row:i64 out_col:i64")
+def tiles(f: Body, a: V, plane: V, chunk_step: V, step: V, line_step: V, length: V, segments: V, blocks: V,
+          n_blocks: V, b: V, panel: V, pairs: V, per_line: V, panels: V, out: V, n: V, width: V, valid: V,
+          out_line: V, out_row: V, out_col: V, *, tree: Expr | None, kinds: tuple[tuple[int, str], ...] = (),
+          masked: bool = True, share: int = 4) -> None:
+    """An item is `pairs` pairs of row tiles of one line against one panel of columns; neighbouring items
+    share their rows. Bytes: `plane`, `chunk_step`, `step`, `line_step`, `panel`; elements: `out_line`,
+    `out_row`, `out_col`.
 
     `share`: over how many pairs of rows fetching ahead is spread, a power of two.
-    `segments`: rows of (byte offset in the planes, chunks); `blocks`: `n_blocks` + 1 borders in them. Operand i
-    of the tree takes four more cells: address, and elements between lines, rows and columns; `kinds`: its
+    `segments`: rows of (byte offset in the planes, chunks); `blocks`: `n_blocks` + 1 borders in them. Operand
+    i of the tree takes four more cells: address, and elements between lines, rows and columns; `kinds`: its
     stride along the result's columns (0 or 1) and its type. Scratch: `scratch(pairs)` bytes."""
     lanes = 16
     vf = vec(F32, lanes)
     base = 21
-    operands = [(f.arg(base + 4 * i, PTR), *(f.arg(base + 4 * i + j, I64) for j in (1, 2, 3)), inner, dtype)
+    operands = [(f.arg(base + 4 * i, PTR), f.arg(base + 4 * i + 1, I64), f.arg(base + 4 * i + 2, I64),
+                 f.arg(base + 4 * i + 3, I64), inner, dtype)
                 for i, (inner, dtype) in enumerate(kinds)]
     config = f.table(I8, [1] + [0] * 15 + [64, 0] * 8 + [0] * 16 + [16] * 8 + [0] * 8)
     for name, types in (("ldtilecfg", "ptr"), ("tilezero", "i8 immarg"), ("tilerelease", ""),
@@ -195,7 +200,8 @@ def tiles(f: Body, a: V, plane: V, chunk_step: V, step: V, line_step: V, length:
     def multiply(first: int, second: int) -> None:
         for row in range(2):
             for col in range(2):
-                f.line(f"call void @llvm.x86.tdpbf16ps(i8 {2 * row + col}, i8 {first + row}, i8 {second + col})")
+                f.line(f"call void @llvm.x86.tdpbf16ps(i8 {2 * row + col}, i8 {first + row}, "
+                       f"i8 {second + col})")
 
     row = f.i64(64)
     f.line(f"call void @llvm.x86.ldtilecfg({config})")
@@ -253,7 +259,8 @@ def tiles(f: Body, a: V, plane: V, chunk_step: V, step: V, line_step: V, length:
                     return f.loop(0, chunks, 1, [f.gep(here, offset, I8), w], chunk)[1]
                 (w,) = f.loop(begin, end, 1, [at_weights], segment)
                 for t in range(4):
-                    f.line(f"call void @llvm.x86.tilestored64(i8 {t}, {f.gep(results, t * _TILE, I8)}, {row})")
+                    to = f.gep(results, t * _TILE, I8)
+                    f.line(f"call void @llvm.x86.tilestored64(i8 {t}, {to}, {row})")
                 return w
             return f.loop(0, count, 1, [at_weights], pair)[0]
         f.loop(0, n_blocks, 1, [weights], block)

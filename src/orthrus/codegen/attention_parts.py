@@ -17,7 +17,6 @@ _POWERS = (1.535336188319500e-4, 1.339887440266574e-3, 9.618437357674640e-3, 5.5
 """2^r for |r| <= 1/2, highest power first."""
 
 
-
 class View:
     """A tensor (batch, head, position, feature) of a kernel, its features side by side: `base` is its
     address, the cells from `cell` on hold the strides of the first three axes."""

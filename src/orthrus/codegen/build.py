@@ -1,4 +1,5 @@
-"""LLVM assembly to object code. The only module that loads llvmlite, and only once something has to be compiled."""
+"""LLVM assembly to object code: the only module that loads llvmlite, and that not before something has to be
+compiled."""
 
 from __future__ import annotations
 

@@ -171,7 +171,8 @@ class Module:
 
     def __str__(self) -> str:
         head = [f'target triple = "{self.triple}"'] if self.triple else []
-        return "\n".join([*head, *self.tables.values(), *map(str, self.functions), *self.declared.values(), ""])
+        return "\n".join([*head, *self.tables.values(), *map(str, self.functions), *self.declared.values(),
+                          ""])
 
 
 class Function:
@@ -291,7 +292,8 @@ class Function:
         """The lanes of `a` and `b` (numbered on) that `lanes` lists; -1 for any."""
         mask = ", ".join(f"i32 {i if i >= 0 else 'poison'}" for i in lanes)
         other = b.ref if b is not None else "poison"
-        return self.emit(vec(a.elem, len(lanes)), f"shufflevector {a}, {a.ty} {other}, <{len(lanes)} x i32> <{mask}>")
+        return self.emit(vec(a.elem, len(lanes)),
+                         f"shufflevector {a}, {a.ty} {other}, <{len(lanes)} x i32> <{mask}>")
 
     def extract(self, x: V, lane: int | V) -> V:
         return self.emit(x.elem, f"extractelement {x}, {self.i64(lane)}")
@@ -422,7 +424,8 @@ class Function:
         self.entry.append(f"  {ref} = alloca {ty}, i64 {count}, align {align}")
         return V(self, PTR, ref)
 
-    def prefetch(self, base: V, index: int | V = 0, elem: str = I8, level: int = 3, write: bool = False) -> None:
+    def prefetch(self, base: V, index: int | V = 0, elem: str = I8, level: int = 3,
+                 write: bool = False) -> None:
         """`level` 3 fetches into the nearest cache, 2 into the next."""
         at = self.gep(base, index, elem)
         self.module.declared["prefetch.p0"] = "declare void @llvm.prefetch.p0(ptr, i32, i32, i32)"
@@ -463,7 +466,8 @@ class Function:
              body: Callable[..., Any]) -> list[V]:
         """`for i in range(begin, end, step): carried = body(i, *carried)`; gives what is carried at the end.
 
-        `body` gets `i` as an i64 and answers with the new carried values: a value, a sequence, or None for none.
+        `body` gets `i` as an i64 and answers with the new carried values: a value, a sequence, or None for
+        none.
         """
         first, last, by = self.i64(begin), self.i64(end), self.i64(step)
         head, inside, after = self.block(), self.block(), self.block()
@@ -489,7 +493,8 @@ class Function:
         return phis
 
     def repeat(self, carried: Sequence[V], body: Callable[..., tuple[V, Sequence[V]]]) -> list[V]:
-        """`while True: go_on, carried = body(*carried)` until `go_on` is false; gives what is carried then."""
+        """`while True: go_on, carried = body(*carried)` until `go_on` is false; gives what is then carried.
+        """
         head, after = self.block(), self.block()
         before = self._block
         self.jump(head)

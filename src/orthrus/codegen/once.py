@@ -13,8 +13,8 @@ from .threads import pool
 
 
 def run(machine: Machine, spec: Spec, args: Sequence[np.ndarray | int], items: int) -> None:
-    """Do all `items` of the kernel of `spec`, on every thread there is. `args`: its cells, an array standing for
-    its address; the kernel takes no scratch."""
+    """Do all `items` of the kernel of `spec`, on every thread there is. `args`: its cells, an array standing
+    for its address; the kernel takes no scratch."""
     (address,) = library.addresses([spec], machine)
     cells = np.array([a.ctypes.data if isinstance(a, np.ndarray) else a for a in args], np.int64)
     table = np.zeros((1, drive.STEP), np.int64)

@@ -25,8 +25,8 @@ _templates: dict[str, Template] = {}
 
 
 class Body(Function):
-    """The function a template writes. `lo`, `hi`: the work items; `scratch`: memory of this thread's own, 64-byte
-    aligned, of the size the step asks for; `machine`: what is written for."""
+    """The function a template writes. `lo`, `hi`: the work items; `scratch`: memory of this thread's own,
+    64-byte aligned, of the size the step asks for; `machine`: what is written for."""
 
     def __init__(self, module: Module, machine: Machine) -> None:
         super().__init__(module, ENTRY, [("ptr", "args"), ("i64", "lo"), ("i64", "hi"), ("ptr", "scratch")],
@@ -83,6 +83,6 @@ class Template:
 
 
 def template(cells: str) -> Callable[[Callable[..., None]], Template]:
-    """Declare a template. `cells`: the arguments every kernel of it takes, as `name:type`; further ones, whose
-    number depends on the parameters, are read with `f.arg(i, type)` behind them."""
+    """Declare a template. `cells`: the arguments every kernel of it takes, as `name:type`; further ones,
+    whose number depends on the parameters, are read with `f.arg(i, type)` behind them."""
     return lambda write: Template(cells, write)

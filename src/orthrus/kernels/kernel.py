@@ -24,9 +24,9 @@ class Kernel:
     """A compiled step: `run(*inputs)` gives the one output, or a tuple of as many as it has.
 
     `takes_out`: `run` takes one more argument, an array of the output's shape and type to write into.
-    `in_place`: that array may be one of the inputs'. `stepwise`: where `run` does several nodes' work, the same
-    step by step: `stepwise(inputs, note)` calls `note(node, name, start, end, input types, output types)` behind
-    each, with times in nanoseconds.
+    `in_place`: that array may be one of the inputs'. `stepwise`: where `run` does several nodes' work, the
+    same step by step: `stepwise(inputs, note)` calls `note(node, name, start, end, input types, output
+    types)` behind each, with times in nanoseconds.
     `quick`: gives the `codegen.quick.Program` for inputs such as these, None where there is none.
     """
 

@@ -163,6 +163,14 @@ class Op:
             raise TypeError(f"Required attribute '{missing[0]}' is missing.")
         return merged
 
+    def prepare(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """What the body takes in place of attributes and is made of them once; nothing where the definition
+        prepares nothing."""
+        if self._prepare is None:
+            return {}
+        merged = self.with_defaults(attrs)
+        return self._prepare(**{k: merged[k] for k in self._prepare_takes})
+
     def bind(self, attrs: dict[str, Any], n_outputs: int = 1, rng: Any = None,
              dtypes: Sequence[Any] | None = None) -> Callable[..., Any]:
         """The reference kernel: a function of arrays with the attributes fixed.
@@ -170,10 +178,8 @@ class Op:
         `dtypes` are the inputs' numpy types where known; they spare the look at each call. Unknown attributes
         are left out, so that a newer spelling of an attribute this body does not read cannot break it.
         """
-        merged = self.with_defaults(attrs)
-        kept = {k: v for k, v in merged.items() if k in self._body_takes}
-        if self._prepare is not None:
-            kept.update(self._prepare(**{k: merged[k] for k in self._prepare_takes}))
+        kept = {k: v for k, v in self.with_defaults(attrs).items() if k in self._body_takes}
+        kept.update(self.prepare(attrs))
         for extra, value in (("n_outputs", n_outputs), ("rng", rng)):
             if extra in self.runtime:
                 kept[extra] = value

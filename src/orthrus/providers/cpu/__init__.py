@@ -19,8 +19,8 @@ from ..base import Capability, ExecutionProvider, GraphView, Option, Part, flag
 
 
 def _precision(text: str) -> str:
-    if text not in ("fast", "exact"):
-        raise ValueError(f"{text!r} is neither fast nor exact")
+    if text not in ("auto", "fast", "exact"):
+        raise ValueError(f"{text!r} is not auto, fast or exact")
     return text
 
 
@@ -32,9 +32,11 @@ class CPUExecutionProvider(ExecutionProvider):
     options: ClassVar[dict[str, Option]] = {
         "use_arena": Option(flag, True, "1 plans intermediate results into one arena per shape, "
                                         "0 allocates each"),
-        "float32_precision": Option(_precision, "fast", "fast: products of float32 may be summed from bfloat16 halves "
-                                    "where the processor has a matrix unit, with an error of 5e-6 of the largest "
-                                    "result; exact: float32 multiply-adds only"),
+        "float32_precision": Option(
+            _precision, "auto",
+            "fast: products of float32 may be summed from bfloat16 halves where the processor has a matrix "
+            "unit, with an error of 5e-6 of the largest result; exact: by float32 multiply-adds only; auto: "
+            "fast where a trial shows that the outputs stay within 2e-5"),
         "use_codegen": Option(flag, True, "1 runs generated kernels where there are some, 0 numpy alone"),
     }
 
@@ -65,16 +67,21 @@ class CPUExecutionProvider(ExecutionProvider):
             return None
         return machine.host()
 
+    def _matrix_unit(self, target: Machine) -> bool | None:
+        """Whether products may use a matrix unit; None where that is to be tried."""
+        asked = self.settings["float32_precision"]
+        return False if asked == "exact" or not amx.usable(target) else True if asked == "fast" else None
+
     def compile(self, part: Part) -> Sequence[Kernel | No]:
-        """One kernel for a fused part. Else per node a registered kernel where one matches and does not decline,
-        or the definition's reference."""
+        """One kernel for a fused part. Else per node a registered kernel where one matches and does not
+        decline, or the definition's reference."""
         if part.fused:
             from .native import Native
 
             target = self._machine()
             assert target is not None
             native = Native(part, target, lambda node: reference(node).run, self.threads,
-                            self.settings["float32_precision"] == "fast" and amx.usable(target))
+                            self._matrix_unit(target))
             native.prepare()
             return [Kernel(native, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
                            quick=native.quick)]

@@ -1,7 +1,7 @@
-"""Which nodes go into compiled parts: those whose results have shapes that follow from the part's input shapes.
+"""Which nodes go into compiled parts: those whose results' shapes follow from the part's input shapes.
 
-An operator that reads its output's shape from an input (`Reshape`) is taken where that input is constant or is
-itself computed from shapes inside the same part.
+An operator that reads its output's shape from an input (`Reshape`) is taken where that input is constant or
+is itself computed from shapes inside the same part.
 """
 
 from __future__ import annotations
@@ -18,15 +18,17 @@ from .lower import RULES, TYPES
 CONTENT: dict[str, tuple[int, ...]] = {
     "CenterCropPad": (1,), "ConstantOfShape": (0,), "CumProd": (1,), "CumSum": (1,),
     "Expand": (1,), "GroupQueryAttention": (6,), "OneHot": (1, 2), "Pad": (1, 2, 3),
-    "Range": (0, 1, 2), "Reshape": (1,), "Resize": (1, 2, 3), "Slice": (1, 2, 3, 4), "Split": (1,), "Squeeze": (1,),
-    "Tile": (1,), "TopK": (1,), "Unsqueeze": (1,), "Upsample": (1,), "AffineGrid": (1,), "Trilu": (1,),
+    "Range": (0, 1, 2), "Reshape": (1,), "Resize": (1, 2, 3), "Slice": (1, 2, 3, 4), "Split": (1,),
+    "Squeeze": (1,), "Tile": (1,), "TopK": (1,), "Unsqueeze": (1,), "Upsample": (1,), "AffineGrid": (1,),
+    "Trilu": (1,),
     "ReduceSum": (1,), "ReduceMean": (1,), "ReduceMax": (1,), "ReduceMin": (1,), "ReduceProd": (1,),
-    "ReduceL1": (1,), "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,), "ReduceSumSquare": (1,),
-    "Dropout": (1, 2),
+    "ReduceL1": (1,), "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,),
+    "ReduceSumSquare": (1,), "Dropout": (1, 2),
 }
 """Inputs whose elements decide shapes, or what is computed: they must be known while lowering."""
 
-_VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Shape", "Size"})
+_VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Shape",
+                    "Size"})
 """Operators that cost numpy nothing: alone they are not worth a part."""
 
 
@@ -115,14 +117,15 @@ def _derives(node: Node, derived: set[Value]) -> bool:
 
 
 def _undecided(group: list[Node]) -> list[Node]:
-    """The nodes of `group` that need elements which are not derived inside it."""
+    """The nodes of `group` that need elements which are not derived inside it, or have no kernel else."""
     derived: set[Value] = set()
     lost = []
     for node in group:
         if _derives(node, derived):
             derived.update(v for v in node.outputs if v is not None)
         needed = [node.inputs[i] for i in CONTENT.get(node.op_type, ()) if i < len(node.inputs)]
-        if any(v is not None and v.const is None and v not in derived for v in needed) or (node.domain, node.op_type) not in RULES and node.op is not None and not node.op.broadcasts and not (
-                _derives(node, derived)):
+        missing = any(v is not None and v.const is None and v not in derived for v in needed)
+        written = (node.domain, node.op_type) in RULES or node.op is None or node.op.broadcasts
+        if missing or not (written or _derives(node, derived)):
             lost.append(node)
     return lost

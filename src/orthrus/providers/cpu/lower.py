@@ -22,7 +22,7 @@ from ...ir import No, Node, TensorType, Value
 from ...limits import bounded
 from ...ops.define import broadcast
 from ...ops.infer import infer_node
-from .tensor import Buffer, Tensor, c_strides, extent, last_strides, of_constant
+from .tensor import Buffer, Tensor, at_line, c_strides, extent, last_strides, of_constant
 
 Emit = Callable[["Lowering", Tensor, Expr | None, list[Tensor]], None]
 Rule = Callable[["Lowering", Node], Any]
@@ -33,16 +33,24 @@ TYPES: dict[tuple[str, str], tuple[str, ...]] = {}
 SMALL = 1 << 16
 """Elements up to which a value that follows from shapes is computed while lowering."""
 
+WEIGHTS = 1 << 28
+"""The same for quantized weights, which become what kernels pack."""
+
+_LARGE_CONSTANT = 1 << 16
+"""Bytes from which on an initializer is read where it lies, wherever that starts."""
+
 _CHEAP = 6
 """Operations up to which a tree is computed again for a second reader instead of stored."""
 
 _LARGE = 48
-"""Operations from which on a tree is stored before more is put on it: what a kernel has registers and code for."""
+"""Operations from which on a tree is stored before more is put on it: what a kernel has registers and code
+for."""
 
 
 def lowers(*kinds: str, types: tuple[str, ...] | None = None) -> Callable[[Rule], Rule]:
-    """Register a rule for operators, named `Softmax` or `com.microsoft::Gelu`; `types`: which its first input may
-    have. A rule gives a Tensor, a `Pending`, a tuple of them, or `No` where it leaves this node to numpy."""
+    """Register a rule for operators, named `Softmax` or `com.microsoft::Gelu`; `types`: which its first input
+    may have. A rule gives a Tensor, a `Pending`, a tuple of them, or `No` where it leaves this node to numpy.
+    """
     def register(rule: Rule) -> Rule:
         for kind in kinds:
             domain, _, op_type = kind.rpartition("::")
@@ -62,11 +70,12 @@ class Out:
 
 @dataclass(eq=False)
 class Pending:
-    """A kernel not yet written: `emit(lo, out, tree, operands)` writes it with an elementwise tree at its end.
+    """A kernel not yet written: `emit(lo, out, tree, operands)` writes it with an elementwise tree at its
+    end.
 
-    Leaf 0 of the tree is the kernel's own value, leaf i operand i - 1, each operand a view of the output's full
-    shape. `strides`: how the output wants to lie, C order where None. `accepts`: which operands it can read;
-    the default is those whose stride is 0 or 1 where the output's is 1.
+    Leaf 0 of the tree is the kernel's own value, leaf i operand i - 1, each operand a view of the output's
+    full shape. `strides`: how the output wants to lie, C order where None. `accepts`: which operands it can
+    read; the default is those whose stride is 0 or 1 where the output's is 1.
     """
 
     shape: tuple[int, ...]
@@ -115,7 +124,7 @@ class Step:
 class Lowering:
     """One walk over a part's nodes. `inputs` are the arrays' shapes and numpy type names, by input value;
     `constants` outlives the walk: packed weights by key. `matrix_unit`: whether products of float32 may be
-    computed by one."""
+    computed by one. `finals` are the part's outputs; those that have got their memory are in `outputs`."""
 
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[tuple[Value, tuple[int, ...], str]],
                  outputs: Sequence[Value], machine: Machine,
@@ -128,7 +137,7 @@ class Lowering:
         self.host: dict[Value, np.ndarray] = {}
         self.left: dict[Value, int] = {}
         self.outputs: dict[Value, Tensor] = {}
-        self._finals = list(outputs)
+        self.finals = frozenset(outputs)
         self.node: Node = nodes[0]
         self.status = Tensor("int64", (1,), (1,), Buffer("arena", 64))
         for i, (value, shape, dtype) in enumerate(inputs):
@@ -150,14 +159,15 @@ class Lowering:
                 self.outputs[v].buffer.index = i
                 continue
             shape = self.shape(v)
-            target = self._output(self.dtype(v), shape)
+            target = self.output(self.dtype(v), shape)
             target.buffer.index = i
             self.into(v, target)
             self.outputs[v] = target
 
     # what a rule asks
 
-    def shape(self, value: Value) -> tuple[int, ...]:
+    def shape(self, value: Value | None) -> tuple[int, ...]:
+        assert value is not None
         if (known := self.known(value)) is not None:
             return known.shape
         return self.env[value].shape
@@ -176,11 +186,14 @@ class Lowering:
             return value.const if isinstance(value.const, np.ndarray) else None
         return self.host.get(value)
 
-    def tensor(self, value: Value) -> Tensor:
-        """`value` in memory, as a strided view."""
+    def tensor(self, value: Value | None) -> Tensor:
+        """`value`, which has to be there, in memory, as a strided view."""
+        assert value is not None
         if (known := self.known(value)) is not None:
-            return self.constant(("value", id(value)), lambda: known) if value.const is not None else (
-                of_constant(known))
+            key = "value", id(value)
+            if key not in self.constants and value.const is not None:
+                self.constants[key] = of_constant(known if known.nbytes > _LARGE_CONSTANT else at_line(known))
+            return self.constants[key] if value.const is not None else of_constant(at_line(known))
         found = self.env[value]
         if isinstance(found, Lazy):
             found = self.env[value] = self._store(value, found)
@@ -212,15 +225,22 @@ class Lowering:
         made.buffer.size = size * made.itemsize
         return made
 
+    def output(self, dtype: str, shape: Sequence[int]) -> Tensor:
+        """Memory of the caller's, in C order: for one of `finals`, to be noted in `outputs` and written."""
+        made = self.new(shape, dtype)
+        made.buffer.kind = "output"
+        return made
+
     def constant(self, key: Hashable, make: Callable[[], np.ndarray]) -> Tensor:
-        """A constant made once per part: packed weights, tables."""
+        """A constant made once per part: packed weights, tables. It starts at a cache line."""
         if key not in self.constants:
-            self.constants[key] = of_constant(make())
+            self.constants[key] = of_constant(at_line(make()))
         return self.constants[key]
 
     def step(self, spec: Spec, args: Sequence[Any], items: int, grain: int = 1, scratch: int = 0) -> None:
-        """Append a kernel call over `items` work items, `grain` of them at least to a thread, with `scratch` bytes
-        for each thread. `args`: Tensor (read), Out(tensor) (written), int or float, in the kernel's order."""
+        """Append a kernel call over `items` work items, `grain` of them at least to a thread, with `scratch`
+        bytes for each thread. `args`: Tensor (read), Out(tensor) (written), int or float, in the kernel's
+        order."""
         if items <= 0:
             return
         outs = [a.tensor for a in args if isinstance(a, Out)]
@@ -304,17 +324,12 @@ class Lowering:
             if only.shape == lazy.shape:
                 return only
         strides = self._lying(lazy)
-        if value in self._finals and strides == c_strides(lazy.shape) and value not in self.outputs:
-            out = self.outputs[value] = self._output(lazy.tree.dtype, lazy.shape)
+        if value in self.finals and strides == c_strides(lazy.shape) and value not in self.outputs:
+            out = self.outputs[value] = self.output(lazy.tree.dtype, lazy.shape)
         else:
             out = self.new(lazy.shape, lazy.tree.dtype, strides)
         self._emit(value, lazy, out)
         return out
-
-    def _output(self, dtype: str, shape: tuple[int, ...]) -> Tensor:
-        made = self.new(shape, dtype)
-        made.buffer.kind = "output"
-        return made
 
     def _lying(self, lazy: Lazy) -> tuple[int, ...]:
         """The strides a result takes when it is stored: its kernel's, else those of its largest operand."""
@@ -338,7 +353,8 @@ class Lowering:
         if source is None:
             return True
         wanted = source.pending.strides or c_strides(source.pending.shape)
-        return all(d == 1 or (a == 1) == (b == 1) for d, a, b in zip(out.shape, wanted, out.strides, strict=True))
+        return all(d == 1 or (a == 1) == (b == 1)
+                   for d, a, b in zip(out.shape, wanted, out.strides, strict=True))
 
     def _emit(self, value: Value, lazy: Lazy, out: Tensor) -> None:
         asking, self.node = self.node, value.node or self.node
@@ -428,14 +444,17 @@ class Lowering:
     def _on_host(self, node: Node) -> bool:
         """Compute what follows from shapes and constants alone; whether that was possible."""
         if node.op_type in ("Shape", "Size") and not node.domain:
-            shape = self.shape(node.inputs[0])  # type: ignore[arg-type]
+            shape = self.shape(node.inputs[0])
             stand_in = np.lib.stride_tricks.as_strided(np.zeros(1, np.int8), shape, (0,) * len(shape))
             arrays: list[Any] = [stand_in]
         else:
             arrays = [None if v is None else self.known(v) for v in node.inputs]
             if any(a is None and v is not None for a, v in zip(arrays, node.inputs, strict=True)):
                 return False
-            if sum(a.size for a in arrays if a is not None) > SMALL or (node.op and node.op.runtime - {"n_outputs"}):
+            most = WEIGHTS if node.op_type == "DequantizeLinear" else SMALL
+            if sum(a.size for a in arrays if a is not None) > most:
+                return False
+            if node.op and node.op.runtime - {"n_outputs"}:
                 return False
         if node.op is None:
             return False
@@ -467,10 +486,10 @@ class Lowering:
             if not isinstance(kind, TensorType) or kind.shape is None or kind.elem is None or not all(
                     isinstance(d, int) for d in kind.shape):
                 raise LookupError(f"the type of {value.name} does not follow from shapes")
-            made = self.new(kind.shape, kind.elem.numpy.name)  # type: ignore[arg-type]
+            made = self.new([int(d) for d in kind.shape if d is not None], kind.elem.numpy.name)
             outs.append(made)
             self.env[value] = made
-        self.steps.append(Step(None, [t for t in reads], 1, 1, 0, node, outs, self.reference(node)))
+        self.steps.append(Step(None, list(reads), 1, 1, 0, node, outs, self.reference(node)))
 
 
 _CONSTANTS = frozenset({"float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
@@ -491,7 +510,8 @@ def _place(operands: list[Tensor | Source], operand: Tensor | Source) -> int:
 
 def _unit(t: Tensor, out: Tensor) -> bool:
     """Whether `t` has stride 0 or 1 where `out` has stride 1."""
-    return all(d == 1 or o != 1 or s in (0, 1) for d, s, o in zip(out.shape, t.strides, out.strides, strict=True))
+    return all(d == 1 or o != 1 or s in (0, 1)
+               for d, s, o in zip(out.shape, t.strides, out.strides, strict=True))
 
 
 def _order_like(t: Tensor, out: Tensor) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Places in one arena for the buffers of a part: bytes are shared by buffers that are never alive together."""
+"""Places in one arena for the buffers of a part: bytes are shared by buffers never alive together."""
 
 from __future__ import annotations
 

@@ -29,6 +29,7 @@ from ...limits import bounded
 from ..base import Part
 from .lower import Lowering, Step
 from .memory import ALIGN, plan, tensors
+from .precision import fast_enough
 from .tensor import Tensor
 
 log = logging.getLogger("orthrus")
@@ -159,10 +160,12 @@ class Instance:
 
 
 class Native:
-    """The kernel of a fused part. Called with arrays it gives arrays; what it cannot lower it interprets."""
+    """The kernel of a fused part. Called with arrays it gives arrays; what it cannot lower it interprets.
+
+    `matrix_unit`: whether float32 products may be computed by one; None to find out, see `precision`."""
 
     def __init__(self, part: Part, machine: Machine, reference: Reference, threads: int,
-                 matrix_unit: bool = False) -> None:
+                 matrix_unit: bool | None = False) -> None:
         self.part, self.machine = part, machine
         self.reference, self.matrix_unit = reference, matrix_unit
         self.threads = min(threads or pool().capacity, pool().capacity)
@@ -173,8 +176,9 @@ class Native:
 
     def __call__(self, *arrays: Any) -> Any:
         key = tuple([a.shape for a in arrays])
-        plan = self.plans.get(key, self)
-        if plan is self:
+        try:
+            plan = self.plans[key]
+        except KeyError:
             plan = self._made(key, [(a.shape, a.dtype.name) for a in arrays])
         if plan is None:
             return self.interpret(arrays)
@@ -192,9 +196,9 @@ class Native:
                        functools.partial(plan.give, instance))
 
     def stepwise(self, arrays: Sequence[np.ndarray], note: Note) -> Any:
-        """As a call, each step by itself, with `note(node, kernel, start, end, inputs, outputs)` behind it: times
-        in ns of `perf_counter_ns`, and the types of what the node reads and gives. What `note` raises ends the
-        run."""
+        """As a call, each step by itself, with `note(node, kernel, start, end, inputs, outputs)` behind it:
+        times in ns of `perf_counter_ns`, and the types of what the node reads and gives. What `note` raises
+        ends the run."""
         plan = self._made(tuple([a.shape for a in arrays]), [(a.shape, a.dtype.name) for a in arrays])
         if plan is None:
             return self.interpret(arrays, note)
@@ -269,8 +273,9 @@ class Native:
             return made
 
     def prepare(self) -> None:
-        """Lower ahead of the first run, so that the session's creation pays for compiling and packing: for the
-        inputs' shapes, with a guess in the place of each symbolic dimension. A kernel serves other sizes too."""
+        """Lower ahead of the first run, so that the session's creation pays for compiling and packing: for
+        the inputs' shapes, with a guess in the place of each symbolic dimension. A kernel serves other sizes
+        too."""
         kinds = [(v.shape, v.elem.numpy.name) for v in self.part.inputs]
         if any(shape is None for shape, _ in kinds):
             return
@@ -280,20 +285,39 @@ class Native:
         key = tuple(guessed)
         exact = all(isinstance(d, int) for shape, _ in kinds for d in shape)
         with contextlib.suppress(Exception):
-            if self._made(key, [(g, dtype) for g, (_, dtype) in zip(guessed, kinds, strict=True)]) is None and (
-                    not exact):
+            made = self._made(key, [(g, dtype) for g, (_, dtype) in zip(guessed, kinds, strict=True)])
+            if made is None and not exact:
                 del self.plans[key]
 
     def lower(self, kinds: Sequence[tuple[tuple[int, ...], str]]) -> Plan:
         """The plan for inputs of these shapes and types. Raises what a rule raises."""
         part = self.part
+        if self.matrix_unit is None:
+            self.matrix_unit = self._uses_matrix_unit(kinds) and fast_enough(
+                part, self.machine, kinds, self._tried)
+            del self._other
+            if not self.matrix_unit:
+                self.constants.clear()
         inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
         lowering = Lowering(part.nodes, inputs, part.outputs, self.machine, self.constants,
-                            self.reference, self.matrix_unit)
+                            self.reference, bool(self.matrix_unit))
         return Plan(lowering, len(inputs), part.outputs, self.threads)
 
+    def _uses_matrix_unit(self, kinds: Sequence[tuple[tuple[int, ...], str]]) -> bool:
+        self._other = other = Native(self.part, self.machine, self.reference, self.threads, True)
+        other.constants = self.constants
+        made = other._made(tuple(shape for shape, _ in kinds), kinds)
+        return made is not None and any(s.spec is not None and s.spec.template == "tiles" for s in made.steps)
+
+    def _tried(self, fast: bool, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """The outputs, by the matrix unit or without. Packed weights stay where they will be used."""
+        other = self._other if fast else Native(self.part, self.machine, self.reference, self.threads, False)
+        made = other(*inputs)
+        return (made,) if self.single else made
+
     def interpret(self, arrays: Sequence[np.ndarray], note: Note | None = None) -> Any:
-        """The part by its definitions, node by node: for shapes that do not lower, and to find which node fails."""
+        """The part by its definitions, node by node: for shapes that do not lower, and to find which node
+        fails."""
         env: dict[Value | None, Any] = {None: None, **dict(zip(self.part.inputs, arrays, strict=True))}
         for node in self.part.nodes:
             given = [env[v] if v is None or v in env else v.const for v in node.inputs]

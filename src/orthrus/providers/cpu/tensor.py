@@ -15,8 +15,8 @@ from ...codegen.expr import BYTES
 
 @dataclass(eq=False)
 class Buffer:
-    """Memory that steps read and write. `kind`: "arena", "input" or "output" with its `index`, or "const" with
-    its array. An arena buffer gets an `offset` once its first and last step are known."""
+    """Memory that steps read and write. `kind`: "arena", "input" or "output" with its `index`, or "const"
+    with its array. An arena buffer gets an `offset` once its first and last step are known."""
 
     kind: str
     size: int
@@ -79,7 +79,7 @@ class Tensor:
         return self.view(shape, strides, offset)
 
     def expand(self, shape: Sequence[int]) -> Tensor:
-        """Broadcast to `shape`: stride 0 where a dimension is spread. Raises ValueError where it cannot be."""
+        """Broadcast to `shape`: stride 0 where a dimension is spread. ValueError where that cannot be."""
         missing = len(shape) - self.rank
         strides = [0] * max(missing, 0)
         for d, s, wanted in zip(self.shape, self.strides, shape[max(missing, 0):], strict=False):
@@ -143,11 +143,16 @@ def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def of_constant(array: Any) -> Tensor:
-    """A tensor over an array of this process, or over a copy that starts at a cache line: vectors that straddle
-    two lines are slow to load. The buffer keeps it alive."""
-    if not array.flags.c_contiguous or array.ctypes.data % 64:
-        made = aligned(array.shape, array.dtype)
-        made[...] = array
-        array = made
+    """A tensor over an array of this process, which its buffer keeps alive."""
+    array = np.ascontiguousarray(array) if array.ndim else array
     buffer = Buffer("const", array.nbytes, array=array)
     return Tensor(array.dtype.name, array.shape, c_strides(array.shape), buffer)
+
+
+def at_line(array: np.ndarray) -> np.ndarray:
+    """`array`, or a copy of it, in C order from a cache line on: vectors across two lines load slowly."""
+    if array.flags.c_contiguous and array.ctypes.data % 64 == 0:
+        return array
+    made = aligned(array.shape, array.dtype)
+    made[...] = array
+    return made

@@ -46,8 +46,8 @@ class Heads:
 
 def wanted(lo: Lowering, node: Node, index: int) -> bool:
     """Whether anything reads that output."""
-    return index < len(node.outputs) and node.outputs[index] is not None and (
-        lo.left.get(node.outputs[index], 0) > 0)  # type: ignore[arg-type]
+    value = node.outputs[index] if index < len(node.outputs) else None
+    return value is not None and lo.left.get(value, 0) > 0
 
 
 def inputs_of(node: Node, count: int) -> list[Value | None]:
@@ -147,9 +147,9 @@ def appended(lo: Lowering, old: Tensor, new: Tensor, out: Tensor, first: int, en
 def result(lo: Lowering, value: Value | None, shape: Sequence[int], dtype: str) -> Tensor:
     """Memory for a result in C order: the caller's own where it is one of the part's outputs. Once asked for,
     it has to be written."""
-    if value is None or value not in lo._finals or value in lo.outputs:
+    if value is None or value not in lo.finals or value in lo.outputs:
         return lo.new(shape, dtype)
-    made = lo.outputs[value] = lo._output(dtype, tuple(shape))
+    made = lo.outputs[value] = lo.output(dtype, shape)
     return made
 
 
@@ -385,8 +385,10 @@ def attend_grouped(lo: Lowering, node: Node) -> Any:
               ends=None if first and causal else ends, ends_add=1, trailing=not first,
               cap=at.get("softcap") or 0.0)
     refused = refusal(a)
-    if refused is not None or math.prod(ends.shape) != batch or total < length:
-        return refused or No("its lengths do not fit")
+    if refused is not None:
+        return refused
+    if math.prod(ends.shape) != batch or total < length:
+        return No("its lengths do not fit")
     if v_bias is not None:
         t = lo.tensor(v_bias)
         if t.rank != 4 or t.shape[3] < total or t.shape[2] not in (1, length):

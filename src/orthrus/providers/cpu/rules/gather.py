@@ -131,7 +131,7 @@ def gather_elements(lo: Lowering, node: Node) -> Pending | No:
     """One element per index."""
     vx, vi = node.inputs
     assert vx is not None and vi is not None
-    refused = _refused(lo, vx, vi) or _elements(lo, node, vx, vi)
+    refused = _elements(lo, node, vx, vi)
     if refused is not None:
         return refused
     x, indices = lo.tensor(vx), lo.tensor(vi)
@@ -154,6 +154,9 @@ def gather_elements(lo: Lowering, node: Node) -> Pending | No:
 
 def _elements(lo: Lowering, node: Node, x: Value, indices: Value) -> No | None:
     """Why the form with one index per element is not lowered."""
+    refused = _refused(lo, x, indices)
+    if refused is not None:
+        return refused
     shape, own = lo.shape(x), lo.shape(indices)
     if len(shape) != len(own):
         return No("its ranks differ")
@@ -182,10 +185,11 @@ def scatter_elements(lo: Lowering, node: Node) -> Pending | No:
     """A copy with one element per index replaced."""
     vx, vi, vu = node.inputs
     assert vx is not None and vi is not None and vu is not None
-    how = _how(lo, node)
-    refused = _refused(lo, vx, vi) or _elements(lo, node, vx, vi)
-    if refused is not None or isinstance(how, No):
-        return refused or how  # type: ignore[return-value]
+    refused, how = _elements(lo, node, vx, vi), _how(lo, node)
+    if refused is not None:
+        return refused
+    if isinstance(how, No):
+        return how
     if lo.shape(vu) != lo.shape(vi):
         return No("its updates do not fit")
     x, indices, updates = lo.tensor(vx), lo.tensor(vi), lo.tensor(vu)
@@ -211,9 +215,11 @@ def scatter_nd(lo: Lowering, node: Node) -> Pending | No:
     """A copy with one slice per tuple of indices replaced."""
     vx, vi, vu = node.inputs
     assert vx is not None and vi is not None and vu is not None
-    how, refused = _how(lo, node), _refused(lo, vx, vi)
-    if refused is not None or isinstance(how, No):
-        return refused or how  # type: ignore[return-value]
+    refused, how = _refused(lo, vx, vi), _how(lo, node)
+    if refused is not None:
+        return refused
+    if isinstance(how, No):
+        return how
     shape, own = lo.shape(vx), lo.shape(vi)
     if not own or not 1 <= own[-1] <= len(shape) or lo.shape(vu) != (*own[:-1], *shape[own[-1]:]):
         return No("its shapes do not fit")

@@ -1,7 +1,7 @@
 """Convolutions and matrix products on a matrix unit: the steps of `codegen.amx`.
 
-In: channels-last images or rows, constant second factors. Out: steps that split the first factor into planes and
-multiply. `takes_conv` and `takes_product` say where that is worth it.
+In: channels-last images or rows, constant second factors. Out: steps that split the first factor into planes
+and multiply. `takes` says where that is worth it.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ def takes(lo: Lowering, m: int, n: int, k: int, run: int) -> bool:
     return (lo.matrix_unit and run >= 24 and n >= 24 and m >= 16 and m * n * k >= _ENOUGH)
 
 
-def conv(lo: Lowering, x: Tensor, key: Hashable, weights: Callable[[], np.ndarray], window: Window, out: Tensor,
-         tree: Expr | None, operands: Sequence[Tensor]) -> None:
+def conv(lo: Lowering, x: Tensor, key: Hashable, weights: Callable[[], np.ndarray], window: Window,
+         out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
     """out (N, M, OH, OW) = x (N, C, H, W) * weights (M, C, KH, KW), both images channels-last."""
     images, c, _, _ = x.shape
     _, n, oh, ow = out.shape
@@ -66,15 +66,16 @@ def conv(lo: Lowering, x: Tensor, key: Hashable, weights: Callable[[], np.ndarra
                               max(0, min(cols, wide - before)), c, s[0], s[2] * sh, s[3] * sw, above, before,
                               high, wide, chunks, chunk_step, plane],
                 images * high, max(1, _SPLIT_GRAIN // (wide * c)))
-    offsets = [2 * (phases[i * dh % sh, j * dw % sw] * phase + amx.CHUNK * (i * dh // sh * wide + j * dw // sw))
+    offsets = [2 * (phases[i * dh % sh, j * dw % sw] * phase
+                    + amx.CHUNK * (i * dh // sh * wide + j * dw // sw))
                for i in range(kh) for j in range(kw)]
     packed = lo.constant(("matrix unit", key), lambda: amx.pack(
         weights().reshape(n, c, kh * kw).transpose(2, 1, 0), lo.machine))
     length, width, valid = (oh - 1) * wide + ow, wide, ow
     if wide == ow and all(t.strides[2] in (0, ow * t.strides[3]) for t in (out, *operands)):
         width = valid = length
-    _multiply(lo, planes, plane, chunk_step, images, length, high * wide, offsets, chunks, packed, n, width, valid,
-              [(t, t.strides[0], t.strides[2], t.strides[3]) for t in (out, *operands)],
+    _multiply(lo, planes, plane, chunk_step, images, length, high * wide, offsets, chunks, packed, n, width,
+              valid, [(t, t.strides[0], t.strides[2], t.strides[3]) for t in (out, *operands)],
               [t.strides[1] for t in operands], tree)
 
 
@@ -100,9 +101,10 @@ def _apart(elements: int) -> int:
     return elements + amx.CHUNK * 17 if elements * 2 % 2048 == 0 else elements
 
 
-def _multiply(lo: Lowering, planes: Tensor, plane: int, chunk_step: int, lines: int, length: int, line_step: int,
-              offsets: Sequence[int], chunks: int, packed: Tensor, n: int, width: int, valid: int,
-              places: Sequence[tuple[Tensor, int, int, int]], inner: Sequence[int], tree: Expr | None) -> None:
+def _multiply(lo: Lowering, planes: Tensor, plane: int, chunk_step: int, lines: int, length: int,
+              line_step: int, offsets: Sequence[int], chunks: int, packed: Tensor, n: int, width: int,
+              valid: int, places: Sequence[tuple[Tensor, int, int, int]], inner: Sequence[int],
+              tree: Expr | None) -> None:
     """Append the product of the planes' lines with `packed`; `places`: the result and the operands with their
     strides over lines, rows and positions, `inner`: the operands' along the columns."""
     panels = -(-n // amx.PANEL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -89,7 +90,8 @@ def slice_(lo: Lowering, node: Node) -> Tensor | No:
         lists = [None if g is None else g.tolist() for g in given]
     else:
         lists = [node.attrs.get(name) for name in ("starts", "ends", "axes")]
-    starts, ends, axes, steps = [*lists, *[None] * (4 - len(lists))]
+    bounds: list[Any] = [*lists, *[None] * (4 - len(lists))]
+    starts, ends, axes, steps = bounds
     axes = list(range(len(starts))) if axes is None else axes
     for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(starts), strict=True):
         axis = normalized_axis(axis, t.rank)
@@ -153,5 +155,6 @@ def _last(lo: Lowering, value: Value) -> bool:
     if source is not None:
         strides = source.pending.strides
     else:
-        strides = next((o.strides for o in lazy.operands if isinstance(o, Tensor) and o.shape == lazy.shape), None)
+        strides = next((o.strides for o in lazy.operands
+                        if isinstance(o, Tensor) and o.shape == lazy.shape), None)
     return strides is not None and strides[1] == 1

@@ -12,8 +12,7 @@ import numpy as np
 from ....codegen import resize
 from ....codegen.expr import Expr
 from ....ir import No, Node
-from ....ops.define import normalized_axis
-from ....ops.define import find
+from ....ops.define import find, normalized_axis
 from ..lower import Lowering, Pending, lowers
 from ..tensor import Tensor
 from .pool import framed, image, pixels

@@ -23,8 +23,8 @@ def _packed(lo: Lowering, node: Node, aggregate: str) -> tuple[dict[str, Any], t
     """What the definition prepares of the node's attributes, with the number of `targets` for the forest, and
     the forest packed: made once."""
     if node not in _made:
-        merged = node.op.with_defaults(node.attrs)
-        prepared = node.op._prepare(**{k: merged[k] for k in node.op._prepare_takes})
+        assert node.op is not None
+        prepared = node.op.prepare(node.attrs)
         forest = prepared.pop("forest")
         _made[node] = prepared | {"targets": forest.targets}, trees.plan(lo.machine, forest, aggregate)
     return _made[node]
