@@ -229,6 +229,49 @@ def test_winograd_error(side: int, tolerance: float) -> None:
     assert np.abs(case.y - case.total).max() < tolerance * np.abs(case.total).max()
 
 
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("cin", [40, 67, 150, 300])
+@pytest.mark.parametrize(("size", "k", "stride"), [((5, 17), 3, 1), ((7, 3), 3, 1), ((8, 30), 3, 2),
+                                                   ((4, 5), 1, 1)])
+def test_long_sums(machine: Machine | None, cin: int, size: tuple[int, int], k: int, stride: int) -> None:
+    """Sums are made of parts: of equal products, whose rounding errors add up, the error stays small."""
+    case = Case(cin, 1, 1, cin, 40, size, (k, k), (stride, stride), (1, 1), (k // 2,) * 4)
+    case.direct(machine, flat=k == 1)
+    plan, x, w = conv.plan(case.g, machine or host()), np.ones_like(case.x), np.full_like(case.w, 0.1)
+    assert (plan.parts == "none") == (k * k * cin <= 192)
+    x = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
+    native.run(plan.spec(None, ()), x, plan.pack(w), case.y, *plan.cells(walk(x), walk(case.y)),
+               items=plan.items, scratch=plan.scratch, machine=machine)
+    want = CONV.body(x.astype(np.float64), w.astype(np.float64), strides=list(case.g.strides),
+                     pads=[*case.g.pads] * 2)
+    np.testing.assert_allclose(case.y, want, rtol=(conv.LONG * 1.5 + 40) * 2.0 ** -24)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize(("side", "cin", "block"), [(2, 150, 5), (2, 130, None), (4, 80, 7), (4, 200, None)])
+def test_long_sums_of_winograd(machine: Machine | None, side: int, cin: int, block: int | None) -> None:
+    case = Case(cin, 1, 1, cin, 40, (13, 15), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1))
+    assert winograd.plan(case.g, machine or host(), side, block).chunk < cin
+    case.winograd(machine, side, block)
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+def test_sigmoids_without_denormals(machine: Machine | None) -> None:
+    """A sigmoid that would be denormal is 0; any other number is what it is."""
+    case = Case(1, 1, 1, 1, 16, (1, 8), (1, 1), (1, 1), (1, 1), (0, 0, 0, 0))
+    x = np.array([np.nan, np.inf, -np.inf, -200, -95, -87.5, -86.5, -3, 0, 3, 86.5, 87.5, 95, 104, 200, 1],
+                 np.float32)
+    case.x[...], case.w[:, 0, 0, 0, 0] = 1, x
+    plan = conv.plan(case.g, machine or host())
+    native.run(plan.spec(Expr("sigmoid", (Expr.leaf(0, F),), F), ()), case.x, plan.pack(case.w), case.y,
+               *plan.cells(walk(case.x), walk(case.y)), items=plan.items, scratch=plan.scratch,
+               machine=machine)
+    with np.errstate(over="ignore"):
+        want = np.where(x < -87, 0, 1 / (1 + np.exp(-x.astype(np.float64))))
+    for pixel in np.moveaxis(case.y, 1, -1).reshape(-1, 16):
+        np.testing.assert_allclose(pixel, want, rtol=3e-7, atol=0)
+
+
 def test_large_epilogue() -> None:
     """A tree that would be written out too often runs as a loop over pixels."""
     for method, tolerance in (("direct", 2e-6), ("winograd", 6e-6)):

@@ -152,6 +152,17 @@ def test_indices_out_of_range_are_refused(name: str, shape: tuple[int, ...], upd
     made.run(None, arrays)
 
 
+@pytest.mark.parametrize("name,shape,updates", (
+    ("Gather", (0,), None), ("GatherElements", (0, 5), None), ("GatherND", (0, 1), None),
+    ("ScatterElements", (0, 5), (0, 5)), ("ScatterND", (0, 1), (0, 5))))
+def test_no_indices(name: str, shape: tuple[int, ...], updates: tuple[int, ...] | None) -> None:
+    """No kernel takes them: the node alone is left to numpy, its part stays compiled."""
+    arrays = {"x": np.ones((3, 5), np.float32), "i": np.zeros(shape, np.int64)}
+    if updates:
+        arrays["u"] = np.ones(updates, np.float32)
+    one(name, arrays, {}, {}, list(arrays), after="Neg")
+
+
 @settings(max_examples=50, deadline=None)
 @given(tensors(), st.sampled_from(("constant", "reflect", "edge", "wrap")), st.booleans(), st.booleans())
 def test_pad(case: tuple, mode: str, given_value: bool, more: bool) -> None:

@@ -44,10 +44,14 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("path", FLOATS, indirect=True)
 def test_float_models(path: str, request: pytest.FixtureRequest) -> None:
+    """Within 1e-4. One model amplifies differences so much that onnxruntime's own levels are further apart:
+    the bound there is twice that, as for the quantized ones."""
     inputs = feeds(request.node.callspec.params["path"])
+    theirs = {level: outputs(peer, path, inputs, level) for level in LEVELS}
+    spread = max(difference(a, b) for a in theirs.values() for b in theirs.values())
     for level in LEVELS:
-        theirs, ours = outputs(peer, path, inputs, level), outputs(orthrus, path, inputs, level)
-        assert difference(theirs, ours) < 1e-4, level
+        assert difference(theirs[level], outputs(orthrus, path, inputs, level)) < max(
+            1e-4, 2 * spread if spread > 1e-4 else 0), level
 
 
 @pytest.mark.parametrize("path", INT8, indirect=True)

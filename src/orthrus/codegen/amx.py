@@ -2,8 +2,9 @@
 
 a = a' + a", both bfloat16, keeps 16 bits of a; a'b' + a"b' + a'b", summed in float32, has an error of about
 5e-6 of the largest result, that of a Winograd transform of tiles of four, at several times the speed of
-multiply-adds in vectors. `split` writes the two halves of a tensor as planes; `tiles` multiplies rows of
-planes with a packed second factor and applies an elementwise tree before it stores.
+multiply-adds in vectors. An infinite factor may give NaN where float32 gives infinity. `split` writes the two
+halves of a tensor as planes; `tiles` multiplies rows of planes with a packed second factor and applies an
+elementwise tree before it stores.
 
 A contraction is seen as *lines* of positions: position p of a line starts at `line * line_step + p * step` in
 the planes of a chunk, and sums over `segments`: offsets from there, each with a number of chunks. A matrix

@@ -33,6 +33,7 @@ class Epilogue:
 
     def __init__(self, f: Body, tree: Expr | None, operands: Sequence[Operand], at: int) -> None:
         self.f, self.tree, self.operands = f, tree, tuple(operands)
+        self.written = None if tree is None else flushed(tree)
         self.dtype = tree.dtype if tree is not None else "float32"
         self.bases = [f.arg(at + self.CELLS * i, PTR) for i in range(len(operands))]
         self.strides = [[f.arg(at + self.CELLS * i + 1 + j,
@@ -70,7 +71,7 @@ class Epilogue:
         given = [known or self._read(o, base, lanes, masks)
                  for known, o, base in zip(fixed, self.operands, bases, strict=True)]
         for j, (total, mask) in enumerate(zip(sums, masks, strict=True)):
-            value = total if self.tree is None else emit(f, self.tree, [total, *(g[j] for g in given)])
+            value = total if self.written is None else emit(f, self.written, [total, *(g[j] for g in given)])
             at = f.gep(out, j * lanes * BYTES[self.dtype], I8)
             if mask is None:
                 f.store(value, at)
@@ -100,23 +101,42 @@ class Epilogue:
         f.loop(0, rows, 1, [], stored)
 
 
+_NORMAL = 87.0
+"""e^-x is a normal float32 up to here."""
+
+
+def flushed(tree: Expr) -> Expr:
+    """`tree` with sigmoids of float32 that are 0 below -87 instead of denormal, and have no denormals on the
+    way: arithmetic on those, here and where the output is read, takes a hundred times as long."""
+    args = tuple(map(flushed, tree.args))
+    if tree.op != "sigmoid" or tree.dtype != "float32":
+        return Expr(tree.op, args, tree.dtype, tree.value)
+    x, (least, most, zero) = args[0], (Expr.const(n, "float32") for n in (-_NORMAL, _NORMAL, 0.0))
+    held = Expr("maximum", (Expr("minimum", (x, most), "float32"), least), "float32")
+    value = Expr("sigmoid", (held,), "float32")
+    return Expr("where", (Expr("lt", (x, least), "bool"), zero, value), "float32")
+
+
 # the kernel
+
+LONG = 128
+"""Products that are summed one after another, at most."""
 
 CONV_CELLS = (
     "x:ptr w:ptr y:ptr panels:i64 groups:i64 blocks:i64 per_block:i64 tiles:i64 per_row:i64 full:i64 "
     "depth:i64 width:i64 high:i64 wide:i64 deep:i64 kd:i64 kh:i64 kw:i64 run:i64 sd:i64 sh:i64 sw:i64 "
     "dd:i64 dh:i64 dw:i64 "
     "pd:i64 ph:i64 pw:i64 cout:i64 xn:i64 xd:i64 xh:i64 xw:i64 xg:i64 td:i64 th:i64 tw:i64 "
-    "yn:i64 yd:i64 yh:i64 yw:i64")
+    "yn:i64 yd:i64 yh:i64 yw:i64 chunk:i64")
 
 
 @template(CONV_CELLS)
 def conv_tiles(f: Body, x: V, w: V, y: V, panels: V, groups: V, blocks: V, per_block: V, tiles: V,
                per_row: V, full: V, depth: V, width: V, high: V, wide: V, deep: V, kd: V, kh: V, kw: V,
                run: V, sd: V, sh: V, sw: V, dd: V, dh: V, dw: V, pd: V, ph: V, pw: V, cout: V, xn: V, xd: V,
-               xh: V, xw: V, xg: V, td: V, th: V, tw: V, yn: V, yd: V, yh: V, yw: V, *,
-               heights: tuple[int, ...], cols: int, rolled: tuple[int, int], even: bool, trims: bool,
-               edges: bool, tail: bool, ahead: int, share: int, tree: Expr | None,
+               xh: V, xw: V, xg: V, td: V, th: V, tw: V, yn: V, yd: V, yh: V, yw: V,
+               chunk: V, *, heights: tuple[int, ...], cols: int, rolled: tuple[int, int], even: bool,
+               trims: bool, edges: bool, tail: bool, ahead: int, share: int, parts: str, tree: Expr | None,
                operands: tuple[Operand, ...]) -> None:
     """Item ((image·depth + plane)·blocks + block)·groups·panels + group·panels + panel: one panel of output
     channels over one block of tiles.
@@ -127,6 +147,8 @@ def conv_tiles(f: Body, x: V, w: V, y: V, panels: V, groups: V, blocks: V, per_b
     scratch is `run` floats then. `trims`: with `even`, a tap may miss the image at a tile's first or last
     pixel, not at both nor at more; else, with `even`, at none. `ahead`: K steps that weights are fetched
     ahead; `share`: every tile fetches 1 / 2^(share - 1) of the next panel into the second cache, none for 0.
+    `parts`: what is summed by itself before it is added to the rest, so that errors of long sums stay small:
+    the "row"s of a kernel, "chunk"s of `chunk` elements of a tap, or "none".
     """
     lanes = f.machine.lanes(4)
     wide_panel = cols * lanes
@@ -135,6 +157,7 @@ def conv_tiles(f: Body, x: V, w: V, y: V, panels: V, groups: V, blocks: V, per_b
     places = f.alloca(I64, count)
     outs = [f.alloca(I64, count) for _ in range(1 + len(operands))]
     room = f.alloca(vec(F32, lanes), heights[0] * cols)
+    totals = f.alloca(vec(F32, lanes), heights[0] * cols)
     steps = f.const(vec(I64, count), list(range(count)))
     panel_size = kd * kh * kw * run * wide_panel
     zeros = f.cast(f.scratch, I64)
@@ -159,6 +182,38 @@ def conv_tiles(f: Body, x: V, w: V, y: V, panels: V, groups: V, blocks: V, per_b
         sides = finish.place(image, z, group * cout + channel)
         masks = [f.mask(lanes, cout - channel - j * lanes) if tail else None for j in range(cols)]
         zero = f.zero(vec(F32, lanes))
+
+        def total_of(size: int) -> list[V]:
+            return [f.load(vec(F32, lanes), totals, i * lanes, lanes * 4) for i in range(size)]
+
+        def put(sums: Sequence[V]) -> None:
+            for i, value in enumerate(sums):
+                f.store(value, totals, i * lanes, lanes * 4)
+
+        def summed(size: int, acc: Sequence[V], level: str, inner: Callable[..., list[V]]) -> list[V]:
+            """`inner` of the sums so far; of zeros, then added to `totals`, where `level` is what is summed
+            by itself."""
+            if parts != level:
+                return inner(*acc)
+            made = inner(*[zero] * size)
+            put([a + b for a, b in zip(total_of(size), made, strict=True)])
+            return []
+
+        def whole(size: int, inner: Callable[..., list[V]]) -> list[V]:
+            """All taps over depth."""
+            if parts == "none":
+                return f.loop(from_z, to_z, 1, [zero] * size, inner)
+            put([zero] * size)
+            f.loop(from_z, to_z, 1, [], inner)
+            return total_of(size)
+
+        def chunked(size: int, acc: Sequence[V], inner: Callable[..., list[V]]) -> list[V]:
+            """A tap: `inner` of where a chunk begins, its length and sums."""
+            if parts != "chunk":
+                return inner(f.i64(0), run, *acc)
+            f.loop(0, run, chunk, [], lambda k: summed(
+                size, [], "chunk", lambda *acc: inner(k, f.minimum(run - k, chunk), *acc)))
+            return []
 
         def prefetch_of(t: V) -> Callable[[V, int], None] | int:
             """What a step of K fetches."""
@@ -194,26 +249,30 @@ def conv_tiles(f: Body, x: V, w: V, y: V, panels: V, groups: V, blocks: V, per_b
 
                 def over_y(jy: V, *acc: V) -> list[V]:
                     def over_x(jx: V, *acc: V) -> list[V]:
-                        b = f.gep(weights, ((jz * kh + jy) * kw + jx) * run * wide_panel, F32)
-                        a = f.gep(start, jz * td + jy * th + jx * tw, F32)
                         fetch = prefetch_of(t)
 
-                        def part(a: V, first: int, last: int) -> list[V]:
-                            mid = tile(f, last - first, cols, a, a_row, b, wide_panel, run,
-                                       acc[first * cols:last * cols], prefetch=fetch)
-                            return [*acc[:first * cols], *mid, *acc[last * cols:]]
-                        if not trims:
-                            return part(a, 0, rows)
-                        left = ox * sw - pw + jx * dw
-                        return f.when((left >= 0) & (left + (rows - 1) * sw < wide), lambda: part(a, 0, rows),
-                                      lambda: f.when(left < 0, lambda: part(f.gep(a, a_row, F32), 1, rows),
-                                                     lambda: part(a, 0, rows - 1)))
-                    return f.loop(0, kw, 1, acc, over_x)
+                        def piece(k: V, length: V, *acc: V) -> list[V]:
+                            b = f.gep(weights, (((jz * kh + jy) * kw + jx) * run + k) * wide_panel, F32)
+                            a = f.gep(start, jz * td + jy * th + jx * tw + k, F32)
+
+                            def part(a: V, first: int, last: int) -> list[V]:
+                                mid = tile(f, last - first, cols, a, a_row, b, wide_panel, length,
+                                           acc[first * cols:last * cols], prefetch=fetch)
+                                return [*acc[:first * cols], *mid, *acc[last * cols:]]
+                            if not trims:
+                                return part(a, 0, rows)
+                            left = ox * sw - pw + jx * dw
+                            return f.when(
+                                (left >= 0) & (left + (rows - 1) * sw < wide), lambda: part(a, 0, rows),
+                                lambda: f.when(left < 0, lambda: part(f.gep(a, a_row, F32), 1, rows),
+                                               lambda: part(a, 0, rows - 1)))
+                        return chunked(rows * cols, acc, piece)
+                    return summed(rows * cols, acc, "row", lambda *acc: f.loop(0, kw, 1, acc, over_x))
                 if not edges:
                     return f.loop(0, kh, 1, acc, over_y)
                 from_y, to_y = inside(f, oy * sh - ph, dh, kh, high)
                 return f.loop(from_y, to_y, 1, acc, over_y)
-            acc = f.loop(from_z, to_z, 1, [zero] * (rows * cols), taps)
+            acc = whole(rows * cols, taps)
             bases = [f.gep(y_plane, (oy * yh + ox * yw) * BYTES[finish.dtype], I8)]
             sizes = [yw * BYTES[finish.dtype]]
             for base, (_, _, row, pixel), o in zip(sides, finish.strides, operands, strict=True):
@@ -255,16 +314,19 @@ def conv_tiles(f: Body, x: V, w: V, y: V, panels: V, groups: V, blocks: V, per_b
                     def over_x(jx: V, *acc: V) -> list[V]:
                         offset = jz * td + jy * th + jx * tw
                         b = f.gep(weights, ((jz * kh + jy) * kw + jx) * run * wide_panel, F32)
+                        fetch = prefetch_of(t)
                         if outside is not None:
                             def move() -> None:
                                 cy, cx = iy + jy * dh, ix + jx * dw
                                 ok = (f.compare("lt", cy, high, True)) & (f.compare("lt", cx, wide, True))
                                 f.store(f.select(ok, at, f.splat(zeros - offset * 4, count)), places, 0, 64)
                             f.when(outside, move)
-                        return _gather(f, rows, cols, places, offset, b, run, acc, prefetch_of(t))
-                    return f.loop(0, kw, 1, acc, over_x)
+                        return chunked(rows * cols, acc, lambda k, length, *acc: _gather(
+                            f, rows, cols, places, offset + k, f.gep(b, k * wide_panel, F32), length, acc,
+                            fetch))
+                    return summed(rows * cols, acc, "row", lambda *acc: f.loop(0, kw, 1, acc, over_x))
                 return f.loop(from_y, to_y, 1, acc, over_y)
-            acc = f.loop(from_z, to_z, 1, [zero] * (rows * cols), over_z)
+            acc = whole(rows * cols, over_z)
             finish.tile(acc, rows, lambda i, r: f.load(PTR, outs[i], r, 8), sides, masks, room)
 
         begin = block * per_block
@@ -419,6 +481,8 @@ class Plan:
     per_block: int
     width: int
     lanes: int
+    parts: str
+    chunk: int
 
     @property
     def blocks(self) -> int:
@@ -435,8 +499,8 @@ class Plan:
 
     def spec(self, tree: Expr | None, operands: Sequence[Operand]) -> Spec:
         return conv_tiles(heights=self.heights, cols=self.cols, rolled=self.rolled, even=self.even,
-                          trims=self.trims,
-                          edges=self.edges, ahead=self.ahead, share=self.share, tree=tree,
+                          trims=self.trims, edges=self.edges, ahead=self.ahead, share=self.share,
+                          parts=self.parts, tree=tree,
                           tail=self.geometry.cout % (self.cols * self.lanes) != 0, operands=tuple(operands))
 
     def cells(self, x_strides: Sequence[int], y_strides: Sequence[int]) -> list[int]:
@@ -447,7 +511,7 @@ class Plan:
         return [self.panels, g.groups, self.blocks, self.per_block, self.tiles, self.per_row, self.full,
                 g.out[0], self.width,
                 g.size[1], g.size[2], g.size[0], *g.kernel, g.cin, *g.strides, *g.dilations, *g.pads, g.cout,
-                xn, xd, xh, xw, g.cin, *steps, *y_strides]
+                xn, xd, xh, xw, g.cin, *steps, *y_strides, self.chunk]
 
     def pack(self, w: np.ndarray) -> np.ndarray:
         """The panels of weights [Cout, Cin per group, spatial...] (before merging groups)."""
@@ -544,9 +608,15 @@ def plan(g: Geometry, machine: Machine, flat: bool = False, rolled: tuple[int, i
         share = 1 + min(per_block.bit_length() - 1, 3) if streamed and g.groups == 1 else 0
     if ahead is None:
         ahead = 0 if panel <= machine.l1 * 2 // 3 or (taps == 1 and share) else 32 if taps == 1 else 16
+    parts = "none" if rolled[0] or taps * g.cin <= LONG * 3 // 2 else (
+        "row" if 1 < g.kernel[2] * g.cin <= LONG else "chunk")
     return Plan(g, merge, heights, cols, panels, rolled, even, trims, edges, ahead, share, tiles, per_row,
-                full,
-                per_block, width, lanes)
+                full, per_block, width, lanes, parts, chunk_of(g.cin, LONG))
+
+
+def chunk_of(run: int, most: int) -> int:
+    """The length of the parts that a sum of `run` products is made of, at most `most`, which 4 divides."""
+    return -(-run // -(-run // most) // 4) * 4
 
 
 def _misses(g: Geometry) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from .conv import Epilogue, Geometry, aligned, tile_cols
+from .conv import LONG, Epilogue, Geometry, aligned, chunk_of, tile_cols
 from .emit import F32, I8, I64, PTR, V, vec
 from .expr import BYTES, Expr
 from .machine import Machine
@@ -35,6 +35,9 @@ def _at(p: float, q: float) -> list[list[float]]:
 
 _G = {2: [[1, 0, 0], [.5, .5, .5], [.5, -.5, .5], [0, 0, 1]],
       4: [[1 / (_A * _B) ** 2, 0, 0], *_at(_A, _B), *_at(_B, _A), [0, 0, 1]]}
+_MANY = 64
+"""Input channels from which on tiles of 4 are used."""
+
 _MOST = 32 << 20
 """Bytes that V and M may take for a whole image."""
 
@@ -42,7 +45,8 @@ _GAP = 64
 """Elements between planes, so that positions of a tile do not fall on the same cache sets."""
 
 CELLS = ("x:ptr u:ptr y:ptr v:ptr m:ptr tiles:i64 block:i64 across:i64 down:i64 cin:i64 cout:i64 "
-         "high:i64 wide:i64 ph:i64 pw:i64 oh:i64 ow:i64 xn:i64 xh:i64 xw:i64 yn:i64 yh:i64 yw:i64")
+         "high:i64 wide:i64 ph:i64 pw:i64 oh:i64 ow:i64 xn:i64 xh:i64 xw:i64 yn:i64 yh:i64 yw:i64 "
+         "chunk:i64")
 
 
 def _into(f: Body, m: int, d: Sequence[V]) -> list[V]:
@@ -70,10 +74,11 @@ class _Phases:
     """The three phases over blocks of tiles; `cells` are the kernel's arguments by name."""
 
     def __init__(self, f: Body, cells: dict[str, V], side: int, cols: int, rows: int, ragged: bool,
-                 tails: bool,
-                 ahead: int, tree: Expr | None, operands: Sequence[Operand]) -> None:
+                 tails: bool, chunked: bool, ahead: int, tree: Expr | None,
+                 operands: Sequence[Operand]) -> None:
         self.f, self.c, self.side, self.cols, self.rows = f, cells, side, cols, rows
-        self.ragged, self.tails, self.ahead, self.n = ragged, tails, ahead, side + 2
+        self.ragged, self.tails, self.chunked = ragged, tails, chunked
+        self.ahead, self.n = ahead, side + 2
         self.lanes = f.machine.lanes(4)
         self.ty = vec(F32, self.lanes)
         self.finish = Epilogue(f, tree, operands, len(CELLS.split()))
@@ -136,11 +141,21 @@ class _Phases:
 
         def group(i: V) -> None:
             first = f.minimum(i * rows, count - rows)
-            acc = tile(f, rows, cols, f.gep(source, first * self.v_row, F32), self.v_row, b, wide, cin,
-                       [f.zero(self.ty)] * (rows * cols), prefetch=self.ahead)
-            for r in range(rows):
-                for j in range(cols):
-                    f.store(acc[r * cols + j], target, (first + r) * self.m_row + j * lanes)
+            places = [((first + r) * self.m_row + j * lanes) for r in range(rows) for j in range(cols)]
+            zeros = [f.zero(self.ty)] * len(places)
+
+            def summed(k: V | int, length: V) -> list[V]:
+                return tile(f, rows, cols, f.gep(source, first * self.v_row + k, F32), self.v_row,
+                            f.gep(b, k * wide, F32), wide, length, zeros, prefetch=self.ahead)
+
+            def chunk(k: V) -> None:
+                sums = summed(k, f.minimum(cin - k, self.c["chunk"]))
+                for place, value in zip(places, sums, strict=True):
+                    f.store(f.load(self.ty, target, place) + value, target, place)
+            for place, value in zip(places, zeros if self.chunked else summed(0, cin), strict=True):
+                f.store(value, target, place)
+            if self.chunked:
+                f.loop(0, cin, self.c["chunk"], [], chunk)
         f.loop(0, (count + (rows - 1)) // rows, 1, [], group)
 
     def give(self, tile: V, slot: V, m: V) -> None:
@@ -277,6 +292,12 @@ class Plan:
         return -(-self.geometry.cout // (self.cols * self.lanes))
 
     @property
+    def chunk(self) -> int:
+        """Products summed one after another: fewer with larger tiles, which amplify errors."""
+        cin = self.geometry.cin
+        return chunk_of(cin, LONG if self.side == 2 else 32 if cin <= LONG else 64)
+
+    @property
     def v_size(self) -> int:
         """Elements of V."""
         row = -(-self.geometry.cin // self.lanes) * self.lanes + 16
@@ -294,6 +315,7 @@ class Plan:
         common = {"side": self.side, "cols": self.cols, "rows": self.rows,
                   "ragged": bool(g.out[1] % self.side or g.out[2] % self.side),
                   "tails": bool(g.cin % self.lanes or g.cout % self.lanes),
+                  "chunked": self.chunk < g.cin,
                   "ahead": 16 if g.cin * self.cols * self.lanes * 4 > 24 << 10 else 0}
         plain = {**common, "tree": None, "operands": ()}
         last = {**common, "tree": tree, "operands": tuple(operands)}
@@ -309,8 +331,7 @@ class Plan:
         """The cells behind x, u, y, v and m. Strides in elements: (image, depth, row, pixel)."""
         g, (xn, _, xh, xw), (yn, _, yh, yw) = self.geometry, x_strides, y_strides
         return [self.tiles, self.block, self.across, self.down, g.cin, g.cout, g.size[1], g.size[2],
-                g.pads[1],
-                g.pads[2], g.out[1], g.out[2], xn, xh, xw, yn, yh, yw]
+                g.pads[1], g.pads[2], g.out[1], g.out[2], xn, xh, xw, yn, yh, yw, self.chunk]
 
     def pack(self, w: np.ndarray) -> np.ndarray:
         """U of weights [Cout, Cin, 1, 3, 3] as panels [position][panel][cin][lanes of the panel]."""
@@ -346,16 +367,17 @@ def plan(g: Geometry, machine: Machine, side: int, block: int | None = None) -> 
 def choose(g: Geometry, machine: Machine) -> int:
     """The side of the tiles that is estimated fastest, 0 where direct convolution is: cycles of multiply-adds
     and transforms, and of weights that come from beyond the second cache at 4 bytes a cycle (6 where they are
-    used longer)."""
+    used longer). Tiles of 4 are for 64 input channels on: below, they save less than their errors are
+    worth."""
     if (g.kernel != (1, 3, 3) or g.strides != (1, 1, 1) or g.dilations != (1, 1, 1) or g.groups != 1
             or g.size[0] != 1 or g.out[0] != 1 or g.pads[0] or g.cin < 16 or g.cout < 16):
         return 0
     lanes = machine.lanes(4)
-    vectors = -(-g.cout // lanes)
-    sums = g.cin * vectors / 2 * 1.1
+    vectors, cols = -(-g.cout // lanes), tile_cols(machine, g.cout)
+    sums = g.cin * -(-vectors // cols) * cols / 2 * (1.1 if cols > 1 else 1.3)
     pixels = g.batch * g.out[1] * g.out[2]
     costs = {0: pixels * 9 * sums + 9 * g.cin * g.cout * 4 / 6}
-    for side, into, out in ((2, 40, 30), (4, 130, 110)):
+    for side, into, out in ((2, 40, 30), (4, 130, 110))[:2 if g.cin >= _MANY else 1]:
         tiles = g.batch * -(-g.out[1] // side) * -(-g.out[2] // side)
         positions = (side + 2) ** 2
         costs[side] = (positions * max(tiles, 6) * sums + tiles * (-(-g.cin // lanes) * into + vectors * out)

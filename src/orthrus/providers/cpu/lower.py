@@ -388,7 +388,7 @@ class Lowering:
                 continue
             spread = operand.expand(lazy.shape)
             if not accepts(spread):
-                spread = self.copied(operand, _order_like(operand, out)).expand(lazy.shape)
+                spread = self.copied(operand, order_like(operand, out)).expand(lazy.shape)
             operands.append(spread)
             place[i] = len(operands)
         tree = None if lazy.tree.op == "leaf" else lazy.tree.substitute(
@@ -514,7 +514,7 @@ def _unit(t: Tensor, out: Tensor) -> bool:
                for d, s, o in zip(out.shape, t.strides, out.strides, strict=True))
 
 
-def _order_like(t: Tensor, out: Tensor) -> tuple[int, ...]:
+def order_like(t: Tensor, out: Tensor) -> tuple[int, ...]:
     """Dense strides for `t`'s shape in the order of `out`'s strides."""
     strides = out.strides[out.rank - t.rank:]
     dense, at = [0] * t.rank, 1

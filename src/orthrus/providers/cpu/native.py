@@ -37,6 +37,9 @@ log = logging.getLogger("orthrus")
 PLANS = 64
 """Input-shape tuples a part keeps a plan for; the least recently used goes first."""
 
+IDLE_BYTES = 1 << 28
+"""Bytes of idle instances kept for shapes other than the last new one."""
+
 _IDLE = 4
 """Idle instances a plan keeps."""
 
@@ -270,6 +273,12 @@ class Native:
             self.plans[key] = made
             while len(self.plans) > PLANS:
                 self.plans.popitem(last=False)
+            kept = 0
+            for other in list(reversed(self.plans.values()))[1:]:
+                if other is not None:
+                    kept += other.size * len(other.idle)
+                    if kept > IDLE_BYTES:
+                        other.idle.clear()
             return made
 
     def prepare(self) -> None:

@@ -8,8 +8,11 @@ from ....codegen import loops
 from ....codegen.expr import Expr
 from ....codegen.trace import cast
 from ....ir import ElementType, No, Node
-from ..lower import Lazy, Lowering, Out, lowers
+from ..lower import Lazy, Lowering, Out, lowers, order_like
 from ..tensor import Tensor
+
+_SMALL = 1024
+"""Elements below which an operand that lies across the result is read where it is."""
 
 
 @lowers("Cast")
@@ -60,5 +63,12 @@ def store(lo: Lowering, out: Tensor, tree: Expr, operands: list[Tensor]) -> None
     """Write `tree` over `operands`, broadcast to the result's shape, into `out`."""
     spread = [t.expand(out.shape) for t in operands]
     made = loops.nest(out.shape, [out.strides, *(t.strides for t in spread)])
+    if tree.op != "leaf" and out.size > _SMALL:
+        across = [kind == loops.STRIDED and 0 not in t.strides
+                  for kind, t in zip(made.kinds[1:], spread, strict=True)]
+        if any(across) and made.kinds[0] == loops.CONTIGUOUS:
+            spread = [lo.copied(t, order_like(t, out)) if far else t
+                      for t, far in zip(spread, across, strict=True)]
+            made = loops.nest(out.shape, [out.strides, *(t.strides for t in spread)])
     spec, cells, items, grain = loops.elementwise(made, tree, [t.dtype for t in operands])
     lo.step(spec, [Out(out), *spread, *cells], items, grain)
