@@ -293,9 +293,10 @@ class Plan:
 
     @property
     def chunk(self) -> int:
-        """Products summed one after another: fewer with larger tiles, which amplify errors."""
+        """Products summed one after another: fewer with tiles of 4, which amplify errors, as long as weights
+        stay near."""
         cin = self.geometry.cin
-        return chunk_of(cin, LONG if self.side == 2 else 32 if cin <= LONG else 64)
+        return chunk_of(cin, 32 if self.side == 4 and cin <= LONG else LONG)
 
     @property
     def v_size(self) -> int:
