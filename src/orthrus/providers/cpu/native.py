@@ -44,7 +44,17 @@ _IDLE = 4
 """Idle instances a plan keeps."""
 
 _GUESS = {4: 224, 2: 128, 3: 128}
-"""What a symbolic dimension is taken for before any run, by the rank of its tensor; the first one for 1."""
+_PAST = 31
+
+
+def _guess(dim: object, rank: int, cached: bool) -> int:
+    """What a symbolic dimension that is not the first is taken for before any run, by the rank of its tensor;
+    where keys and values of the past are fed (`cached`), by its name: one new token after some."""
+    if not cached:
+        return _GUESS.get(rank, 32)
+    name = str(dim)
+    return _PAST + 1 if "total" in name or "+" in name else _PAST if "past" in name else 1
+
 
 Reference = Callable[[Node], Callable[..., Any]]
 Note = Callable[[Node, str, int, int, list[Type], list[Type]], None]
@@ -263,11 +273,14 @@ class Native:
         with self.lock:
             if key in self.plans:
                 return self.plans[key]
+            before = set(self.constants)
             try:
                 made: Plan | None = self.lower(kinds)
             except MemoryError:
                 raise
             except Exception as error:
+                for packed in set(self.constants) - before:
+                    del self.constants[packed]
                 log.debug("%s is interpreted for %s: %s: %s", self.part, key, type(error).__name__, error)
                 made = None
             self.plans[key] = made
@@ -289,7 +302,8 @@ class Native:
         if any(shape is None for shape, _ in kinds):
             return
         first = {shape[0] for shape, _ in kinds if shape}
-        guessed = [tuple(d if isinstance(d, int) else 1 if d in first else _GUESS.get(len(shape), 32)
+        cached = any("past" in v.name for v in self.part.inputs)
+        guessed = [tuple(d if isinstance(d, int) else 1 if d in first else _guess(d, len(shape), cached)
                          for d in shape) for shape, _ in kinds]
         key = tuple(guessed)
         exact = all(isinstance(d, int) for shape, _ in kinds for d in shape)
