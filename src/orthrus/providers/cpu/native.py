@@ -142,6 +142,7 @@ class Instance:
         borders.append((first, row, None))
         arrays = made.n_inputs + len(made.outputs)
         rows = np.array(patches, np.int64).reshape(-1, 3)
+        self._alone: dict[int, Callable[..., None]] = {}
         self._block = functools.partial(
             entry.block, arrays=arrays, patches=rows, threads=threads, scratch=self.base + made.size,
             scratch_size=made.scratch, hold=made.small, keep=(self.block, cells, made.kept))
@@ -151,7 +152,9 @@ class Instance:
 
     def single(self, row: int) -> Callable[..., None]:
         """A function that runs one row of the table alone."""
-        return entry.make(self._block(self.table[row:row + 1]))
+        if row not in self._alone:
+            self._alone[row] = entry.make(self._block(self.table[row:row + 1]))
+        return self._alone[row]
 
     def address(self, t: Tensor) -> int:
         """Where an arena or constant tensor starts."""
