@@ -17,10 +17,8 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -54,19 +52,11 @@ def pack(b: np.ndarray, machine: Machine) -> np.ndarray:
     halves."""
     segments, k, n = b.shape
     chunks, panels = -(-k // CHUNK), -(-n // PANEL)
-    out = aligned((panels * segments * chunks * 4 * _TILE // 2,), np.uint16)
+    out = once.aligned((panels * segments * chunks * 4 * _TILE // 2,), np.uint16)
     steps = [s // 4 for s in b.strides]
     once.run(machine, pack_tiles(contiguous=steps[2] == 1 or n == 1),
              [b, out, segments, k, n, *steps, chunks], panels * segments * chunks)
     return out
-
-
-def aligned(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """New memory that starts at a cache line."""
-    size = math.prod(shape) * np.dtype(dtype).itemsize
-    block = np.empty(size + 64, np.uint8)
-    start = -block.ctypes.data % 64
-    return block[start:start + size].view(dtype).reshape(shape)
 
 
 def _halves(f: Body, x: V) -> tuple[V, V]:

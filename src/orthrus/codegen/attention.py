@@ -24,8 +24,6 @@ from .attention_parts import (
     ceil,
     columns_of,
     fold,
-    least,
-    most,
     narrow_store,
     softcapped,
     transpose,
@@ -102,7 +100,8 @@ def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kv_head
     def pack_keys(base: V, count: V) -> None:
         """`count` keys as panels of `wide` columns; the last key is repeated in the rest of its panel."""
         def group_of(j: V) -> None:
-            rows_of = [f.gep(base, least(f, j + i, count - 1) * keys.step, LLVM[dtype]) for i in range(lanes)]
+            rows_of = [f.gep(base, f.fast_min(j + i, count - 1) * keys.step,
+                             LLVM[dtype]) for i in range(lanes)]
             panel = f.gep(keys_at, (j & -wide) * size + (j & lanes), F32)
 
             def square(d: V, mask: V | None, real: int) -> None:
@@ -140,7 +139,7 @@ def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kv_head
 
         def score(j: V) -> None:
             panel = f.gep(keys_at, j * size, F32)
-            inside = [f.mask(lanes, most(f, least(f, count - j - c * lanes, lanes), 0)) for c in (0, 1)]
+            inside = [f.mask(lanes, f.fast_max(f.fast_min(count - j - c * lanes, lanes), 0)) for c in (0, 1)]
             plain = mask_step is None and not bounded and not capped
             start = [f.select(m, zero, unseen) if plain else zero for m in inside]
             acc = tile(f, height, 2, queries_at, size, panel, wide, size, start * height)
@@ -205,7 +204,7 @@ def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kv_head
                                   for r in range(g, g + lanes)], V.__add__)
                 f.store(f.select(weight.eq(0.0), zero, 1.0 / weight), factors, g)
         f.when(last, close)
-        keys_end = most(f, least(f, end, count), begin)
+        keys_end = f.fast_max(f.fast_min(end, count), begin)
         target = results.at(batch, head, first)
 
         def mix(c: V, tails: Sequence[V | None]) -> None:
@@ -240,26 +239,26 @@ def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kv_head
     def limits(entry: V, row: V) -> tuple[V, V]:
         """The keys row `row` sees; `entry`: how many there are."""
         place = row + (entry - length if trailing else shift)
-        return most(f, place - left, 0), least(f, place + right + 1, least(f, entry, total))
+        return f.fast_max(place - left, 0), f.fast_min(place + right + 1, f.fast_min(entry, total))
 
     def item(i: V) -> None:
         chunk, rest = i % chunks, i // chunks
         kv_head, batch = rest % kv_heads, rest // kv_heads
         first = chunk * per
-        end_unit = least(f, first + per, group * tiles)
+        end_unit = f.fast_min(first + per, group * tiles)
         entry = total
         if ends_type:
             entry = f.cast(f.load(LLVM[ends_type], ends, batch), I64) + ends_add
 
         def over(b: V) -> None:
             k0 = b * block
-            count = least(f, total - k0, block)
+            count = f.fast_min(total - k0, block)
             pack_keys(keys.at(batch, kv_head, k0), count)
             pack_values(values.at(batch, kv_head, k0), count)
 
             def unit(u: V) -> None:
                 head, t = kv_head * group + u // tiles, u % tiles
-                start = t * rows - most(f, t - tall, 0)
+                start = t * rows - f.fast_max(t - tall, 0)
                 state = f.gep(f.scratch, f.select(once, 0, u - first) * at.slot + at.state, F32)
                 height = f.select(f.compare("lt", t, tall), f.i64(rows), rows - 1)
                 last = b.eq(blocks - 1)
@@ -279,9 +278,9 @@ def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kv_head
                 if bounded:
                     lowest, _ = limits(entry, start)
                     _, highest = limits(entry, start + height - 1)
-                    begin = most(f, lowest - k0, 0) & -wide
-                    end = up(most(f, least(f, highest - k0, count), 0), wide)
-                    begin = least(f, begin, end)
+                    begin = f.fast_max(lowest - k0, 0) & -wide
+                    end = up(f.fast_max(f.fast_min(highest - k0, count), 0), wide)
+                    begin = f.fast_min(begin, end)
 
                 def at_height(h: int) -> Callable[[], None]:
                     return lambda: tile_of(state, head, start, h, entry, begin, end, k0, count, batch, last)

@@ -14,8 +14,6 @@ from .attention_parts import (
     ceil,
     columns_of,
     fold,
-    least,
-    most,
     narrow_store,
     softcapped,
     up,
@@ -102,7 +100,7 @@ def attend_few(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, pas
         def dot(base: V, step: V, first: V, count: V) -> None:
             """Scores of `count` keys from `base` on, which are keys `first`, ..."""
             def several(j: V) -> None:
-                places = [f.gep(base, least(f, j + i, count - 1) * step, stored) for i in range(lanes)]
+                places = [f.gep(base, f.fast_min(j + i, count - 1) * step, stored) for i in range(lanes)]
 
                 def row(r: V) -> None:
                     acc = [zero] * lanes
@@ -121,7 +119,7 @@ def attend_few(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, pas
                  use: Callable[[V, V, V], None]) -> None:
             """Blocks of keys or values: `use(address, first, count)`, copied to `target` before."""
             def block(j: V) -> None:
-                here, some = f.gep(base, j * step, stored), least(f, count - j, few.block)
+                here, some = f.gep(base, j * step, stored), f.fast_min(count - j, few.block)
                 if target is not None:
                     pass_on(here, step, f.gep(target, j * to, stored), to, some, width)
                 use(here, j, some)
@@ -145,11 +143,11 @@ def attend_few(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, pas
             bias = biases.at(batch, head, at)
             if bounded:
                 place = at + (entry - length if trailing else shift)
-                low = f.splat(f.cast(most(f, place - left, 0), I32), lanes)
-                high = f.splat(f.cast(least(f, place + right + 1, least(f, entry, total)), I32), lanes)
+                low = f.splat(f.cast(f.fast_max(place - left, 0), I32), lanes)
+                high = f.splat(f.cast(f.fast_min(place + right + 1, f.fast_min(entry, total)), I32), lanes)
 
             def mask_off(j: V, top: V) -> V:
-                inside = f.mask(lanes, least(f, total - j, lanes))
+                inside = f.mask(lanes, f.fast_min(total - j, lanes))
                 x = f.load(floats, row, j)
                 if mask_step == 0:
                     x = x + f.splat(f.load(F32, bias), lanes)

@@ -86,14 +86,6 @@ def up(x: V, to: int) -> V:
     return (x + (to - 1)) & -to
 
 
-def least(f: Body, a: V, b: int | V) -> V:
-    return f.select(f.compare("lt", a, b), a, b)
-
-
-def most(f: Body, a: V, b: int | V) -> V:
-    return f.select(f.compare("gt", a, b), a, b)
-
-
 def wide_load(f: Body, dtype: str, base: V, at: int | V, mask: V | None = None) -> V:
     """A vector of stored numbers as float32; 0 outside `mask`."""
     ty = vec(LLVM[dtype], f.machine.lanes())

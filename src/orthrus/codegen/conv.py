@@ -17,6 +17,7 @@ import numpy as np
 from .emit import F32, I8, I64, PTR, V, vec
 from .expr import BYTES, LLVM, Expr, emit
 from .machine import Machine
+from .once import aligned
 from .template import Body, Spec, template
 from .tile import Operand, load, shapes, tile
 
@@ -535,14 +536,6 @@ def pack(w: np.ndarray, groups: int, merge: int, wide: int) -> np.ndarray:
     packed = aligned(moved.shape)
     packed[...] = moved
     return packed
-
-
-def aligned(shape: Sequence[int]) -> np.ndarray:
-    """Uninitialised float32 that starts where a cache line does."""
-    size = prod(shape)
-    room = np.empty(size + 16, np.float32)
-    at = -room.ctypes.data % 64 // 4
-    return room[at:at + size].reshape(shape)
 
 
 def tile_cols(machine: Machine, cout: int) -> int:

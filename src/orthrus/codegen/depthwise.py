@@ -12,10 +12,11 @@ from functools import partial
 
 import numpy as np
 
-from .conv import Epilogue, Geometry, aligned, inside
+from .conv import Epilogue, Geometry, inside
 from .emit import F32, I8, V, vec
 from .expr import BYTES, Expr
 from .machine import Machine
+from .once import aligned
 from .template import Body, Spec, template
 from .tile import Operand, Rows, load
 

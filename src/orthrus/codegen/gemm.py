@@ -188,7 +188,7 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
 
     def row_of(t: V) -> V:
         """The first row of tile `t`."""
-        return t * full if len(heights) == 1 else t * (full - 1) + _least(f, t, tall)
+        return t * full if len(heights) == 1 else t * (full - 1) + f.fast_min(t, tall)
 
     def item(i: V, held: V) -> V:
         rest = i // col_blocks
@@ -203,9 +203,9 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
         places = [Place(f.gep(p, outer * o + at * q, _stored(x.dtype)), r)
                   for (p, r, o, q), x in zip(sides, operands, strict=True)]
         t0 = block * per_rows
-        t1 = _least(f, t0 + per_rows, tiles)
+        t1 = f.fast_min(t0 + per_rows, tiles)
         p0 = column * per_cols
-        p1 = _least(f, p0 + per_cols, (n + (broad - 1)) // broad)
+        p1 = f.fast_min(p0 + per_cols, (n + (broad - 1)) // broad)
         row0 = row_of(t0)
 
         def copy_a(k0: V, size: V) -> None:
@@ -272,14 +272,14 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
                 if len(heights) == 1:
                     f.loop(t0, t1, 1, [], lambda t: one(t, full))
                 else:
-                    f.loop(t0, _least(f, t1, tall), 1, [], lambda t: one(t, full))
-                    f.loop(_most(f, t0, tall), t1, 1, [], lambda t: one(t, full - 1))
+                    f.loop(t0, f.fast_min(t1, tall), 1, [], lambda t: one(t, full))
+                    f.loop(f.fast_max(t0, tall), t1, 1, [], lambda t: one(t, full - 1))
             f.loop(p0, p1, 1, [], panel)
 
         if split:
             f.loop(0, (p1 - p0) * per_rows * tile_size, lanes, [],
                    lambda j: f.store(zero, room, j, 4 * lanes))
-            f.loop(0, k, deep, [], lambda k0: over(k0, _least(f, deep, k - k0), k0 + deep >= k))
+            f.loop(0, k, deep, [], lambda k0: over(k0, f.fast_min(deep, k - k0), k0 + deep >= k))
         else:
             over(0, k, None)
         return rest
@@ -306,7 +306,7 @@ def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row:
         wanted = (i - matrix * blocks) * lanes
         outer = matrix // inner
         at = matrix - outer * inner
-        col = _least(f, wanted, n - lanes)
+        col = f.fast_min(wanted, n - lanes)
         mask = steps >= f.splat(f.cast(wanted - col, "i32"), lanes)
         a_at = f.gep(a, outer * a_out + at * a_in, a_elem)
         b_at = f.gep(b, outer * b_out + at * b_in + col * b_row, b_elem)
@@ -334,14 +334,6 @@ def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row:
 
 def _stored(dtype: str) -> str:
     return I8 if dtype == "bool" else LLVM[dtype]
-
-
-def _least(f: Body, a: V, b: V) -> V:
-    return f.select(f.compare("lt", a, b), a, b)
-
-
-def _most(f: Body, a: V, b: V) -> V:
-    return f.select(f.compare("gt", a, b), a, b)
 
 
 def _copy(f: Body, elem: str, source: V, target: V, size: V) -> None:
@@ -375,7 +367,7 @@ def _transpose_panel(f: Body, elem: str, source: V, stride: V, n: V, col: V, pan
     whole = size & -lanes
 
     def group(g: V) -> None:
-        rows = [f.gep(source, _least(f, col + g + j, n - 1) * stride, elem) for j in range(lanes)]
+        rows = [f.gep(source, f.fast_min(col + g + j, n - 1) * stride, elem) for j in range(lanes)]
         out = f.gep(target, g, F32)
 
         def square(j: V) -> None:

@@ -17,7 +17,7 @@ from math import prod
 from .emit import BYTES as SIZES
 from .emit import I64, PTR, V, vec
 from .expr import LLVM, Expr, emit
-from .rows import positions
+from .rows import merged, positions
 from .template import Body, Spec, template
 
 CONTIGUOUS, SPREAD, STRIDED = 1, 0, 2
@@ -53,13 +53,7 @@ class Nest:
 def nest(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Nest:
     """The loops over `shape` for arrays with these strides, the result's first."""
     axes = sorted((a for a, d in enumerate(shape) if d != 1), key=lambda a: (-strides[0][a], a))
-    dims: list[tuple[int, list[int]]] = []
-    for a in axes:
-        steps = [s[a] for s in strides]
-        if dims and all(before == after * shape[a] for before, after in zip(dims[-1][1], steps, strict=True)):
-            dims[-1] = (dims[-1][0] * shape[a], steps)
-        else:
-            dims.append((shape[a], steps))
+    dims = merged(shape, axes, strides)
     return Nest(tuple(d for d, _ in dims), tuple(tuple(s[i] for _, s in dims) for i in range(len(strides))))
 
 
@@ -250,14 +244,14 @@ def short_rows(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], ways: tu
             found = [part(ty, start, j * lanes, rest * few if rest is not None else None) for j in range(few)]
             if ways[i] == "row":
                 return found
-            return [_picked(f, found, [divmod(row * few + few - 1 - c, lanes) for row, c in places])
+            return [picked(f, found, [divmod(row * few + few - 1 - c, lanes) for row, c in places])
                     for places in every]
         if ways[i] == "each":
             found = [part(ty, f.gep(base, r, cell), 0, rest)]
             return [f.shuffle(found[0], None, [row for row, _ in places]) for places in every]
         if ways[i] == "plane":
             found = [part(ty, f.gep(base, r + pitches[i] * c, cell), 0, rest) for c in range(few)]
-            return [_picked(f, found, [(c, row) for row, c in places]) for places in every]
+            return [picked(f, found, [(c, row) for row, c in places]) for places in every]
         last = None if rest is None else r + (rest - 1)
         numbers = [r + row if last is None else f.minimum(r + row, last) for row in range(lanes)]
         found = [f.load(vec(elems[i], few), base, number * pitches[i]) for number in numbers]
@@ -306,7 +300,7 @@ def short_rows(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], ways: tu
     positions(f, [*sizes, (rows + (ROWS - 1)) // ROWS], item)
 
 
-def _picked(f: Body, vectors: Sequence[V], places: Sequence[tuple[int, int]]) -> V:
+def picked(f: Body, vectors: Sequence[V], places: Sequence[tuple[int, int]]) -> V:
     """The vector whose lanes are (which vector, which lane)."""
     lanes = len(places)
     used = sorted({which for which, _ in places})

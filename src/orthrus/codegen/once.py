@@ -1,8 +1,10 @@
-"""A kernel called from Python by itself: for work done once, such as packing weights."""
+"""For work done once, such as packing weights: a kernel called from Python by itself, memory to fill."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,3 +22,11 @@ def run(machine: Machine, spec: Spec, args: Sequence[np.ndarray | int], items: i
     table = np.zeros((1, drive.STEP), np.int64)
     table[0] = address, cells.ctypes.data, items, max(1, items // 64)
     entry.make(entry.block(table, threads=pool().capacity, keep=(cells, args)))()
+
+
+def aligned(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
+    """New memory that starts at a cache line."""
+    size = math.prod(shape) * np.dtype(dtype).itemsize
+    block = np.empty(size + 64, np.uint8)
+    start = -block.ctypes.data % 64
+    return block[start:start + size].view(dtype).reshape(shape)

@@ -17,7 +17,7 @@ from .convert import convert
 from .emit import F32, I32, I64, PTR, V, vec
 from .expr import BYTES, LLVM, Expr, emit
 from .machine import Machine
-from .rows import Read, cell_of, closed, positions
+from .rows import Read, cell_of, closed, merged, positions
 from .template import Body, template
 
 RUN = 16
@@ -69,8 +69,8 @@ def plan(machine: Machine, shape: Sequence[int], axes: Sequence[int], strides: S
     lanes = machine.lanes(size)
     steps = [tuple(0 if d == 1 else s for d, s in zip(shape, t, strict=True)) for t in strides]
     order = sorted((a for a, d in enumerate(shape) if d != 1), key=lambda a: (-steps[0][a], a))
-    kept = _merged(shape, [a for a in order if a not in axes], steps)
-    folded = _merged(shape, [a for a in order if a in axes], steps)
+    kept = merged(shape, [a for a in order if a not in axes], steps)
+    folded = merged(shape, [a for a in order if a in axes], steps)
     length, last = folded.pop() if folded else (1, (0,) * len(steps))
     columns, width, ragged = 0, 1, False
     along = last[0] == 1 and all(s in (0, 1) for s in last[:reads])
@@ -97,19 +97,6 @@ def plan(machine: Machine, shape: Sequence[int], axes: Sequence[int], strides: S
     return Walk(form, sizes, found, units, items,
                 max(1, GRAIN * math.prod(rows) // max(1, math.prod(shape))) if not across else
                 max(1, GRAIN // (length * math.prod(d for d, _ in folded) * min(columns, lanes * width))))
-
-
-def _merged(shape: Sequence[int], axes: Sequence[int], strides: Sequence[Sequence[int]]
-            ) -> list[tuple[int, tuple[int, ...]]]:
-    """`axes` as (size, strides per tensor), neighbours made one where every tensor steps on evenly."""
-    out: list[tuple[int, tuple[int, ...]]] = []
-    for a in axes:
-        size, steps = shape[a], tuple(s[a] for s in strides)
-        if out and all(before == size * step for before, step in zip(out[-1][1], steps, strict=True)):
-            out[-1] = (out[-1][0] * size, steps)
-        else:
-            out.append((size, steps))
-    return out
 
 
 class Fold:

@@ -84,8 +84,8 @@ def plan(machine: Machine, shape: Sequence[int], reduced: Sequence[int], strides
     has more than two levels, or no dimension has stride 1 or 0 everywhere."""
     axes = [a for a, d in enumerate(shape) if d != 1]
     inner = sorted((a for a in axes if a in reduced), key=lambda a: (-strides[0][a], a))
-    kept = _merged(shape, [a for a in axes if a not in reduced], strides)
-    rows = _merged(shape, inner, strides)
+    kept = merged(shape, [a for a in axes if a not in reduced], strides)
+    rows = merged(shape, inner, strides)
     lanes, columns, blocks = machine.lanes(4), 0, 1
     length, steps = rows.pop() if rows else (1, (1,) * len(strides))
     across = not _unit(steps)
@@ -113,7 +113,7 @@ def _unit(strides: tuple[int, ...]) -> bool:
     return strides[0] == 1 and all(s in (0, 1) for s in strides)
 
 
-def _merged(shape: Sequence[int], axes: Sequence[int], strides: Sequence[Sequence[int]]
+def merged(shape: Sequence[int], axes: Sequence[int], strides: Sequence[Sequence[int]]
             ) -> list[tuple[int, tuple[int, ...]]]:
     """`axes` as (size, strides per tensor), neighbours made one where every tensor steps on evenly."""
     out: list[tuple[int, tuple[int, ...]]] = []

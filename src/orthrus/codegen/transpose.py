@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import prod
 
 from .emit import I8, I16, I32, I64, V, vec
-from .loops import Nest
+from .loops import Nest, picked
 from .machine import Machine
 from .rows import positions
 from .template import Body, Spec, template
@@ -119,13 +119,13 @@ def turned(f: Body, out: V, x: V, rows: V, columns: V, row: V, column: V, *, way
         planes = [f.load(ty, source, j + row * r) for r in range(few)]
         for k in range(few):
             places = [divmod(k * lanes + e, few)[::-1] for e in range(lanes)]
-            f.store(_picked(f, planes, places), target, j * few + k * lanes)
+            f.store(picked(f, planes, places), target, j * few + k * lanes)
 
     def part(target: V, source: V, i: V) -> None:
         found = [f.load(ty, source, i * few + k * lanes) for k in range(few)]
         for c in range(few):
             places = [divmod(e * few + c, lanes) for e in range(lanes)]
-            f.store(_picked(f, found, places), target, i + column * c)
+            f.store(picked(f, found, places), target, i + column * c)
     positions(f, [*sizes, (length + (tile - 1)) // tile], item)
 
 
@@ -142,17 +142,3 @@ def turn(f: Body, rows: Sequence[V]) -> list[V]:
                 rows[i], rows[i + s] = f.shuffle(a, b, low), f.shuffle(a, b, high)
         s *= 2
     return rows
-
-
-def _picked(f: Body, vectors: Sequence[V], places: Sequence[tuple[int, int]]) -> V:
-    """The vector whose lanes are (which vector, which lane)."""
-    lanes = len(places)
-    made: V | None = None
-    for v, x in enumerate(vectors):
-        if made is None:
-            made = f.shuffle(x, None, [lane if of == v else -1 for of, lane in places])
-        else:
-            made = f.shuffle(made, x, [lanes + lane if of == v else e if of < v else -1
-                                       for e, (of, lane) in enumerate(places)])
-    assert made is not None
-    return made

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
-from .conv import LONG, Epilogue, Geometry, aligned, chunk_of, tile_cols
+from .conv import LONG, Epilogue, Geometry, chunk_of, tile_cols
 from .emit import F32, I8, I64, PTR, V, vec
 from .expr import BYTES, Expr
 from .machine import Machine
+from .once import aligned
 from .template import Body, Spec, template
 from .tile import Operand, load, shapes, tile
 

@@ -338,12 +338,7 @@ class Lowering:
             return source.pending.strides or c_strides(lazy.shape)
         for operand in lazy.operands:
             if isinstance(operand, Tensor) and operand.shape == lazy.shape and 0 not in operand.strides:
-                order = sorted(range(operand.rank), key=lambda a: (-operand.strides[a], a))
-                dense, at = [0] * operand.rank, 1
-                for a in reversed(order):
-                    dense[a] = at
-                    at *= lazy.shape[a]
-                return tuple(dense)
+                return order_like(operand, operand)
         return c_strides(lazy.shape)
 
     def _fits(self, lazy: Lazy, out: Tensor) -> bool:

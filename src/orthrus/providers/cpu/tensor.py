@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.amx import aligned
 from ...codegen.expr import BYTES
+from ...codegen.once import aligned
 
 
 @dataclass(eq=False)

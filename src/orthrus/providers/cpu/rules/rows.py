@@ -12,7 +12,7 @@ from ....codegen.norm import norm_rows
 from ....codegen.template import Spec
 from ....ir import No, Node, Value
 from ....ops.define import normalized_axis
-from ..lower import Lowering, Out, Pending, lowers
+from ..lower import Lowering, Out, Pending, lowers, order_like
 from ..tensor import Tensor
 
 FLOATS = ("float32", "float16", "bfloat16")
@@ -33,11 +33,7 @@ class Reads:
 
 def lying(t: Tensor) -> tuple[int, ...]:
     """Dense strides in the order in which `t` lies."""
-    dense, at = [0] * t.rank, 1
-    for a in sorted(range(t.rank), key=lambda a: (t.strides[a], -a)):
-        dense[a] = at
-        at *= t.shape[a]
-    return tuple(dense)
+    return order_like(t, t)
 
 
 def reading(lo: Lowering, value: Value) -> Reads:
