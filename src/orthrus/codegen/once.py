@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .. import memory
 from . import drive, entry, library
 from .machine import Machine
 from .template import Spec
@@ -27,6 +28,4 @@ def run(machine: Machine, spec: Spec, args: Sequence[np.ndarray | int], items: i
 def aligned(shape: Sequence[int], dtype: Any = np.float32) -> np.ndarray:
     """New memory that starts at a cache line."""
     size = math.prod(shape) * np.dtype(dtype).itemsize
-    block = np.empty(size + 64, np.uint8)
-    start = -block.ctypes.data % 64
-    return block[start:start + size].view(dtype).reshape(shape)
+    return memory.take(size).view(dtype).reshape(shape)

@@ -1,6 +1,7 @@
 """The graph and its types; knows no protobuf and runs nothing."""
 
 from .graph import Graph, ModelInfo, No, Node, Value, verify
+from .stored import Stored, in_memory
 from .types import (
     HALF,
     Dim,
@@ -19,5 +20,5 @@ from .types import (
 )
 
 __all__ = ["HALF", "Dim", "ElementType", "Graph", "MapType", "ModelInfo", "No", "Node", "OptionalType",
-           "SequenceType", "SparseArray", "SparseTensorType", "TensorType", "Type", "Value", "element_of",
-           "parse_type", "shape_text", "type_of", "verify"]
+           "SequenceType", "SparseArray", "SparseTensorType", "Stored", "TensorType", "Type", "Value",
+           "element_of", "in_memory", "parse_type", "shape_text", "type_of", "verify"]

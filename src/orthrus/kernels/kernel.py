@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir import No, Node
+from ..ir import No, Node, in_memory
 from .registry import KernelEntry
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class OpKernelInfo:
     def constant_input(self, index: int) -> Any:
         """The array of input `index` where it is constant, else None."""
         value = self.node.inputs[index] if index < len(self.node.inputs) else None
-        return None if value is None else value.const
+        return None if value is None else in_memory(value.const)
 
     @property
     def input_dtypes(self) -> list[Any]:

@@ -61,7 +61,7 @@ def kind_of(attribute: Any, expected: str = "") -> str:
 class Reader:
     """Reads attributes of one model: `payload` and `external` resolve tensor data, `graph` builds a body."""
 
-    def __init__(self, payload: tensors.Payload, external: Callable[..., Any]) -> None:
+    def __init__(self, payload: tensors.Resolve, external: Callable[..., Any]) -> None:
         self.payload, self.external = payload, external
 
     def value(self, attribute: Any, kind: str, what: str, graph: Callable[[Any], Any]) -> Any:

@@ -1,15 +1,16 @@
 """What was handed over (a path, bytes, a ModelProto) becomes a parsed ModelProto and the folder its data
 may live in.
 
-A file is read, not mapped, so that changing it afterwards changes nothing here. The payload of large
-tensors is not given to the protobuf parser but read into memory aligned for kernels; a token in `raw_data`
-says which it is (`Source.payload`).
+A file is read, not mapped. The payload of large tensors is not given to the protobuf parser: a token in
+`raw_data` says which it is (`Source.payload`), and its bytes are fetched when somebody looks at them, from
+the file as it was opened, whatever its name stands for by then.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +18,9 @@ import numpy as np
 
 from ..errors import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
 from ..limits import Limits
+from ..memory import LINE
 
 _LIFT_ABOVE = 1 << 12
-_ALIGNMENT = 64
 _WINDOW = 1 << 18
 
 
@@ -31,9 +32,9 @@ class Source:
     path: str | None
     root: str | None
     token: bytes = b""
-    payloads: list[Any] = field(default_factory=list)
+    payloads: list[Payload] = field(default_factory=list)
 
-    def payload(self, raw: bytes) -> Any:
+    def payload(self, raw: bytes) -> bytes | Payload:
         """The bytes that a `raw_data` field stands for."""
         if self.token and raw.startswith(self.token):
             return self.payloads[int.from_bytes(raw[len(self.token):], "little")]
@@ -48,14 +49,12 @@ def open_source(source: Any, limits: Limits, external_root: str | None) -> Sourc
         return _parse(_Bytes(source), Source(None, None, root), limits)
     if isinstance(source, str | os.PathLike):
         path = os.fsdecode(source)
-        handle = _open(path, limits)
+        file = _File(_open(path, limits), path)
         try:
             opened = Source(None, path, root or os.path.dirname(os.path.abspath(path)))
-            return _parse(_File(handle), opened, limits)
+            return _parse(file, opened, limits)
         except OSError as error:
             raise _unreadable(path, error) from None
-        finally:
-            os.close(handle)
     import onnx
 
     if isinstance(source, onnx.ModelProto):
@@ -141,19 +140,25 @@ class _Bytes:
     def piece(self, start: int, end: int) -> Any:
         return self.view[start:end]
 
-    def aligned(self, start: int, end: int) -> Any:
+    def read(self, start: int, end: int) -> np.ndarray:
         """The bytes from `start` to `end` in memory of their own, aligned."""
-        out = _memory(end - start)
+        out = _aligned(end - start)
         out[:] = np.frombuffer(self.data, np.uint8, end - start, start)
-        return _sealed(out)
+        return out
 
 
 class _File:
-    """A model in a file: small parts through a window, payloads straight into their own memory."""
+    """A model in an open file, which is closed with the last tensor that may have to be read."""
 
-    def __init__(self, handle: int) -> None:
-        self.handle, self.size = handle, os.fstat(handle).st_size
+    def __init__(self, handle: int, path: str) -> None:
+        weakref.finalize(self, os.close, handle).atexit = False
+        self.handle, self.path = handle, path
+        self.size, self.changed = self._state()
         self.window, self.begin = b"", 0
+
+    def _state(self) -> tuple[int, int]:
+        info = os.fstat(self.handle)
+        return info.st_size, info.st_mtime_ns
 
     def __getitem__(self, at: int) -> int:
         index = at - self.begin
@@ -168,33 +173,53 @@ class _File:
         index = start - self.begin
         if index >= 0 and end - self.begin <= len(self.window):
             return memoryview(self.window)[index:end - self.begin]
-        return self._read(start, np.empty(end - start, np.uint8)).data
+        return self.read(start, end).data
 
-    def aligned(self, start: int, end: int) -> Any:
-        """The bytes from `start` to `end` in memory of their own, aligned."""
-        return _sealed(self._read(start, _memory(end - start)))
-
-    def _read(self, start: int, out: np.ndarray) -> np.ndarray:
-        with os.fdopen(os.dup(self.handle), "rb", buffering=0) as file:
-            file.seek(start)
-            done = 0
-            while done < len(out):
-                count = file.readinto(out.data[done:])
-                if not count:
-                    raise _Malformed
-                done += count
+    def read(self, start: int, end: int) -> np.ndarray:
+        """The bytes from `start` to `end` in memory of their own, aligned. Raises Fail where the file has
+        been written to since it was opened."""
+        out, done = _aligned(end - start), 0
+        while done < len(out):
+            count = _read_into(self.handle, out.data[done:], start + done)
+            if not count:
+                break
+            done += count
+        if done < len(out) or self._state() != (self.size, self.changed):
+            raise Fail(f"The model's file {self.path} has been written to since it was loaded.",
+                       found=f"{self._state()[0]} bytes, written later",
+                       expected=f"{self.size} bytes as before",
+                       cure="write a new model beside the old one and rename it: sessions keep the old one")
         return out
 
 
-def _memory(size: int) -> np.ndarray:
-    whole = np.empty(size + _ALIGNMENT, np.uint8)
-    start = -whole.ctypes.data % _ALIGNMENT
+def _aligned(size: int) -> np.ndarray:
+    whole = np.empty(size + LINE, np.uint8)
+    start = -whole.ctypes.data % LINE
     return whole[start:start + size]
 
 
-def _sealed(array: np.ndarray) -> np.ndarray:
-    array.flags.writeable = False
-    return array
+def _read_into(handle: int, buffer: memoryview, at: int) -> int:
+    if hasattr(os, "preadv"):
+        return os.preadv(handle, [buffer], at)
+    os.lseek(handle, at, os.SEEK_SET)
+    with os.fdopen(os.dup(handle), "rb", buffering=0) as file:
+        return file.readinto(buffer) or 0
+
+
+@dataclass(frozen=True)
+class Payload:
+    """The bytes of one tensor, where the model has them."""
+
+    data: _Bytes | _File
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+    def read(self, start: int, end: int) -> np.ndarray:
+        """Some of the bytes, in memory of their own."""
+        return self.data.read(self.start + start, self.start + end)
 
 
 _PATHS: dict[str, dict[int, str]] = {
@@ -245,7 +270,7 @@ def _walk(data: _Bytes | _File, start: int, end: int, kind: str, source: Source)
                     content = _walk(data, at, stop, inner[number], source)
                 elif kind == "tensor" and number == _RAW_DATA:
                     content = [source.token + len(source.payloads).to_bytes(8, "little")]
-                    source.payloads.append(data.aligned(at, stop))
+                    source.payloads.append(Payload(data, at, stop))
                 if content is not None:
                     length = _to_varint(sum(map(len, content)))
                     out += [data.piece(copied, begin), _to_varint(tag), length, *content]

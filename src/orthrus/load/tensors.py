@@ -13,10 +13,14 @@ from typing import Any
 import numpy as np
 
 from ..errors import Fail
-from ..ir import ElementType, SparseArray
+from ..ir import ElementType, SparseArray, Stored
 from ..limits import bounded, current
+from .source import Payload
 
-Payload = Callable[[bytes], Any]
+Resolve = Callable[[bytes], Any]
+
+_STORED = 1 << 16
+"""Bytes from which on a tensor stays in its file until it is looked at."""
 
 _INT32_FIELD = frozenset(
     {
@@ -85,7 +89,7 @@ def packed_bytes(count: int, element: ElementType) -> int:
     return (count * element.bits + 7) // 8
 
 
-def to_array(tensor: Any, payload: Payload, external: Callable[[Any, ElementType, tuple[int, ...]], Any],
+def to_array(tensor: Any, payload: Resolve, external: Callable[[Any, ElementType, tuple[int, ...]], Any],
              what: str = "") -> np.ndarray:
     """The array a TensorProto says. `payload` resolves its raw_data, `external` gives the bytes that lie
     outside.
@@ -167,6 +171,12 @@ def from_bytes(data: Any, element: ElementType, shape: tuple[int, ...], what: st
             found=f"{found} bytes",
             expected=f"{expected} bytes for shape {list(shape)} of {element.text}",
         )
+    if isinstance(data, Payload):
+        whole = np.little_endian and element.bits >= 8 and element is not ElementType.BOOL
+        if whole and expected >= _STORED:
+            return Stored(element.numpy, shape, data.read)  # type: ignore[return-value]
+        data = data.read(0, expected)
+        data.flags.writeable = False
     if element.bits < 8:
         return _unpack(np.frombuffer(data, np.uint8), element, count).reshape(shape)
     if element is ElementType.BOOL:
@@ -198,7 +208,7 @@ def _unpack(packed: np.ndarray, element: ElementType, count: int) -> np.ndarray:
     return np.ascontiguousarray(codes).view(element.numpy)
 
 
-def to_sparse(sparse: Any, payload: Payload, external: Callable[[Any, ElementType, tuple[int, ...]], Any],
+def to_sparse(sparse: Any, payload: Resolve, external: Callable[[Any, ElementType, tuple[int, ...]], Any],
               what: str = "") -> SparseArray:
     """A SparseTensorProto in coordinate form. Raises Fail for indices out of range, repeated, or of the
     wrong shape."""

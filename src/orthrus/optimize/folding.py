@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ..errors import ALL as ERRORS
-from ..ir import Graph, Node, TensorType, Value, element_of
+from ..ir import Graph, Node, Stored, TensorType, Value, element_of, in_memory
 from ..limits import using
 from ..ops import infer
 from .pattern import attribute
-from .rewrite import Work
+from .rewrite import KEPT_BYTES, Work
 
 _FAILURES: tuple[type[Exception], ...] = (
     *ERRORS, ArithmeticError, ValueError, TypeError, IndexError, KeyError, AttributeError, MemoryError,
@@ -99,7 +100,8 @@ def _results(work: Work, node: Node) -> list[np.ndarray] | None:
     try:
         with np.errstate(all="ignore"):
             run = node.op.bind(node.attrs, len(node.outputs))
-            result = run(*(v.const if v is not None else None for v in node.inputs))
+            inputs = [v.const if v is not None else None for v in node.inputs]
+            result = run(*map(in_memory, inputs))
     except _FAILURES as error:
         work.decline("fold_constants", node, f"{type(error).__name__}: {str(error)[:200]}")
         return None
@@ -119,8 +121,18 @@ def _results(work: Work, node: Node) -> list[np.ndarray] | None:
                 return None
         except TypeError:
             return None
+        if array.nbytes >= KEPT_BYTES and (node.op_type in _VIEWS or node.op.broadcasts):
+            again = partial(_computed, run, len(arrays), inputs)
+            array = Stored.computed(again, array, *(a for a in inputs if a is not None))
         arrays.append(array)
     return arrays if len(arrays) == len(node.outputs) else None
+
+
+def _computed(run: Any, index: int, inputs: list[Any]) -> np.ndarray:
+    """Result `index` of a node's definition on arrays, some of them stored."""
+    with np.errstate(all="ignore"):
+        result = run(*map(in_memory, inputs))
+    return np.asarray(result[index] if isinstance(result, tuple) else result)
 
 
 def _bytes(array: Any) -> int:

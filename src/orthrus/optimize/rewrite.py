@@ -23,7 +23,8 @@ from .pattern import Match, Rule, Template
 _DECLINES = 20
 _REWRITES_IN_PLACE = 16
 _CYCLE_SEARCH = 512
-_KEPT_BYTES = 1 << 16
+KEPT_BYTES = 1 << 16
+"""Bytes from which on a constant is worth letting go of."""
 
 
 @dataclass
@@ -86,7 +87,7 @@ class Builder:
         """A new constant, of the element type of `like` where it is given."""
         if like is not None and like.elem is not None:
             array = np.asarray(array).astype(like.elem.numpy)
-        array = np.asarray(array)
+        array = array if isinstance(array, np.ndarray) else np.asarray(array)
         value = Value(self.graph.fresh(f"{self.root.output.name}_{name}"), type_of(array), None, array)
         self.constants.append(value)
         return value
@@ -248,7 +249,7 @@ class Work:
         """Take a large initializer out as soon as nothing reads it: a pass over all weights must not hold
         them twice."""
         own = self.graph.initializers.get(value.name) is value and value not in self.graph.inputs
-        if own and value.dead and getattr(value.const, "nbytes", 0) > _KEPT_BYTES:
+        if own and value.dead and getattr(value.const, "nbytes", 0) > KEPT_BYTES:
             del self.graph.initializers[value.name]
 
     def finish(self) -> None:

@@ -8,7 +8,7 @@ from operator import itemgetter
 from typing import Any
 
 from ..errors import EPFail
-from ..ir import Graph, No, Node, Type, Value
+from ..ir import Graph, No, Node, Type, Value, in_memory
 from ..kernels import Kernel
 from ..partition import Placement
 from ..providers.base import ExecutionProvider, Part
@@ -139,7 +139,7 @@ class _Slots:
             return ABSENT
         if value not in self.of:
             self.of[value] = len(self.template)
-            self.template.append(value.const)
+            self.template.append(in_memory(value.const))
         return self.of[value]
 
 

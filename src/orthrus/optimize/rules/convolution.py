@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ...ir import No, Node, Value
+from ...ir import No, Node, Stored, Value
 from ..pattern import attribute, number, rule
 from .facts import array, ints, rank, unread
 
@@ -23,16 +24,15 @@ def _channels(node: Node) -> int | None:
     )
 
 
-def _scaled(node: Node, scale: np.ndarray) -> np.ndarray:
-    """The weights, each output channel times its element of `scale`."""
-    weights = node.inputs[1].const  # type: ignore[union-attr]
+def _scaled(groups: int | None, weights: np.ndarray, scale: np.ndarray) -> np.ndarray:
+    """`weights` of a convolution, or of a transposed one in so many groups, each output channel times its
+    element of `scale`."""
     wide = weights.astype(np.float64)
-    if node.op_type == "Conv":
+    if groups is None:
         wide *= scale.reshape(-1, *[1] * (wide.ndim - 1))
     else:
-        group = attribute(node, "group") or 1
-        parts = wide.reshape(group, wide.shape[0] // group, *wide.shape[1:])
-        parts *= scale.reshape(group, 1, -1, *[1] * (wide.ndim - 2))
+        parts = wide.reshape(groups, wide.shape[0] // groups, *wide.shape[1:])
+        parts *= scale.reshape(groups, 1, -1, *[1] * (wide.ndim - 2))
         wide = parts.reshape(wide.shape)
     return np.asarray(wide.astype(weights.dtype))
 
@@ -63,8 +63,11 @@ def _fused(op: Any, conv: Node, root: Node, scale: np.ndarray | None, shift: np.
         return No("the weights or the bias are not constant")
     kept = conv.inputs[1]
     assert kept is not None
-    dtype = kept.const.dtype
-    weights = kept if scale is None else op.constant(_scaled(conv, scale), name="weight")
+    given, dtype, weights = kept.const, kept.const.dtype, kept
+    if scale is not None:
+        groups = None if conv.op_type == "Conv" else attribute(conv, "group") or 1
+        made = Stored.computed(partial(_scaled, groups, given, scale), given, given, scale)
+        weights = op.constant(made, name="weight")
     total = (bias if scale is None else bias * scale) + shift
     return op.again(conv, conv.inputs[0], weights, op.constant(total.astype(dtype), name="bias"))
 

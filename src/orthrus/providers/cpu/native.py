@@ -23,7 +23,7 @@ from ...codegen.machine import Machine
 from ...codegen.quick import Program
 from ...codegen.threads import pool
 from ...errors import Fail
-from ...ir import ElementType, Node, TensorType, Type, Value, element_of
+from ...ir import ElementType, Node, TensorType, Type, Value, element_of, in_memory
 from ...kernels import failed
 from ...limits import bounded
 from ..base import Part
@@ -81,6 +81,10 @@ class Plan:
         native = [s for s in self.steps if s.spec is not None]
         found = library.addresses([s.spec for s in native if s.spec is not None], lowering.machine)
         self.kernels = dict(zip(map(id, native), found, strict=True))
+        for step in self.steps:
+            for t in tensors(step):
+                if t.buffer.array is not None:
+                    t.buffer.array = np.ascontiguousarray(in_memory(t.buffer.array))
         self.kept = [t.buffer.array for s in self.steps for t in tensors(s) if t.buffer.array is not None]
         self.small = len(native) < 4 and all(s.items <= s.grain for s in native)
         self.native = len(native) == len(self.steps) > 0
@@ -346,7 +350,7 @@ class Native:
         fails."""
         env: dict[Value | None, Any] = {None: None, **dict(zip(self.part.inputs, arrays, strict=True))}
         for node in self.part.nodes:
-            given = [env[v] if v is None or v in env else v.const for v in node.inputs]
+            given = [env[v] if v is None or v in env else in_memory(v.const) for v in node.inputs]
             start = time.perf_counter_ns()
             try:
                 made = self.reference(node)(*given)

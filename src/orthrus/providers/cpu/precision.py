@@ -15,6 +15,7 @@ import numpy as np
 
 from ...codegen import cache
 from ...codegen.machine import Machine
+from ...ir.stored import sampled
 from ..base import Part
 
 LIMIT = 2e-5
@@ -67,6 +68,5 @@ def _digest(part: Part) -> str:
         for v in (*node.inputs, *node.outputs):
             digest.update(f"{v.name} {v.type}".encode("utf-8", "surrogatepass") if v is not None else b"-")
             if v is not None and isinstance(v.const, np.ndarray) and v.const.dtype != object:
-                flat = v.const.reshape(-1)
-                digest.update(flat[:: max(1, flat.size // _SAMPLE)].tobytes())
+                digest.update(sampled(v.const, _SAMPLE))
     return digest.hexdigest()

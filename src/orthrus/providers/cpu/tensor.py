@@ -143,8 +143,7 @@ def extent(shape: Sequence[int], strides: Sequence[int]) -> int:
 
 
 def of_constant(array: Any) -> Tensor:
-    """A tensor over an array of this process, which its buffer keeps alive."""
-    array = np.ascontiguousarray(array) if array.ndim else array
+    """A tensor over an array, which its buffer keeps alive and a plan that reads it lays out in C order."""
     buffer = Buffer("const", array.nbytes, array=array)
     return Tensor(array.dtype.name, array.shape, c_strides(array.shape), buffer)
 

@@ -1,0 +1,77 @@
+"""Memory for what stays: pieces of large reserves, in huge pages where the system has them.
+
+In: sizes. Out: arrays of bytes that begin at a cache line. A piece that nobody refers to any more gives its
+pages back at once, whatever its neighbours do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import threading
+import weakref
+
+import numpy as np
+
+LINE = 64
+"""Bytes of a cache line; every piece begins at a multiple."""
+
+_SMALL = 1 << 15
+_BLOCK = 1 << 26
+
+
+class Reserve:
+    """`size` bytes of addresses, taken piece by piece. A page costs memory once it is written to."""
+
+    def __init__(self, size: int) -> None:
+        self._left = size
+        self._pages = _mapped(size)
+
+    def take(self, size: int) -> np.ndarray | None:
+        """`size` bytes that begin at a cache line; None where no room is left."""
+        if self._pages is None or size > self._left:
+            return None
+        begin = len(self._pages) - self._left
+        self._left -= -(-size // LINE) * LINE
+        piece = np.frombuffer(self._pages, np.uint8, size, begin)
+        weakref.finalize(piece, _discard, self._pages, begin, begin + size).atexit = False
+        return piece
+
+
+def take(size: int) -> np.ndarray:
+    """`size` bytes that begin at a cache line."""
+    global _block
+    if size >= _SMALL:
+        with _lock:
+            piece = _block.take(size) if size < _BLOCK else Reserve(size).take(size)
+            if piece is None:
+                _block = Reserve(_BLOCK)
+                piece = _block.take(size)
+        if piece is not None:
+            return piece
+    whole = np.empty(size + LINE, np.uint8)
+    start = -whole.ctypes.data % LINE
+    return whole[start:start + size]
+
+
+def _mapped(size: int) -> mmap.mmap | None:
+    """Private memory of this process; None where the system gives none that can be discarded."""
+    if not size or not hasattr(mmap, "MADV_DONTNEED") or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return None
+    with contextlib.suppress(OSError, ValueError, OverflowError):
+        made = mmap.mmap(-1, -(-size // LINE) * LINE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError):
+            made.madvise(getattr(mmap, "MADV_HUGEPAGE", mmap.MADV_NORMAL))
+        return made
+    return None
+
+
+def _discard(pages: mmap.mmap, begin: int, end: int) -> None:
+    """Give the whole pages between two offsets back to the system."""
+    first, last = -(-begin // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+    if last > first:
+        pages.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+_block = Reserve(0)
+_lock = threading.Lock()
