@@ -338,12 +338,13 @@ class Plan:
     def pack(self, w: np.ndarray) -> np.ndarray:
         """U of weights [Cout, Cin, 1, 3, 3] as panels [position][panel][cin][lanes of the panel]."""
         g, wide = np.array(_G[self.side]), self.cols * self.lanes
-        u = np.einsum("ij,ocjk,lk->iloc", g, w.reshape(*w.shape[:2], 3, 3).astype(np.float64), g,
-                      optimize=True)
-        flat = np.zeros(((self.side + 2) ** 2, self.panels * wide, w.shape[1]), np.float32)
-        flat[:, :w.shape[0]] = u.reshape(-1, *w.shape[:2])
-        out = aligned((len(flat), self.panels, w.shape[1], wide))
-        out[...] = flat.reshape(len(flat), self.panels, wide, -1).swapaxes(2, 3)
+        cout, cin = w.shape[:2]
+        by_tap = w.reshape(cout * cin, 9).T.astype(np.float64)
+        out = aligned(((self.side + 2) ** 2, self.panels, cin, wide))
+        flat = np.zeros((self.panels * wide, cin), np.float32)
+        for row, u in zip(np.kron(g, g), out, strict=True):
+            flat[:cout] = (row @ by_tap).reshape(cout, cin)
+            u[...] = flat.reshape(self.panels, wide, cin).swapaxes(1, 2)
         return out
 
 

@@ -29,7 +29,7 @@ from ...limits import bounded
 from ..base import Part
 from .lower import Lowering, Step
 from .memory import ALIGN, plan, tensors
-from .precision import fast_enough
+from .precision import fast_enough, verdict
 from .tensor import Tensor
 
 log = logging.getLogger("orthrus")
@@ -321,27 +321,31 @@ class Native:
 
     def lower(self, kinds: Sequence[tuple[tuple[int, ...], str]]) -> Plan:
         """The plan for inputs of these shapes and types. Raises what a rule raises."""
-        part = self.part
         if self.matrix_unit is None:
-            self.matrix_unit = self._uses_matrix_unit(kinds) and fast_enough(
-                part, self.machine, kinds, self._tried)
-            del self._other
-            if not self.matrix_unit:
-                self.constants.clear()
+            self.matrix_unit = verdict(self.part, self.machine)
+        if self.matrix_unit is None:
+            fast = self._lowered(kinds, True)
+            if not any(s.spec is not None and s.spec.template == "tiles" for s in fast.steps):
+                return fast
+            tried = functools.partial(self._tried, fast)
+            self.matrix_unit = fast_enough(self.part, self.machine, kinds, tried)
+            if self.matrix_unit:
+                return fast
+            self.constants.clear()
+        return self._lowered(kinds, self.matrix_unit)
+
+    def _lowered(self, kinds: Sequence[tuple[tuple[int, ...], str]], matrix_unit: bool) -> Plan:
+        part = self.part
         inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
         lowering = Lowering(part.nodes, inputs, part.outputs, self.machine, self.constants,
-                            self.reference, bool(self.matrix_unit))
+                            self.reference, matrix_unit)
         return Plan(lowering, len(inputs), part.outputs, self.threads)
 
-    def _uses_matrix_unit(self, kinds: Sequence[tuple[tuple[int, ...], str]]) -> bool:
-        self._other = other = Native(self.part, self.machine, self.reference, self.threads, True)
-        other.constants = self.constants
-        made = other._made(tuple(shape for shape, _ in kinds), kinds)
-        return made is not None and any(s.spec is not None and s.spec.template == "tiles" for s in made.steps)
-
-    def _tried(self, fast: bool, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """The outputs, by the matrix unit or without. Packed weights stay where they will be used."""
-        other = self._other if fast else Native(self.part, self.machine, self.reference, self.threads, False)
+    def _tried(self, plan: Plan, fast: bool, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
+        """The outputs, by `plan` or without the matrix unit, whose packed weights go again."""
+        other = Native(self.part, self.machine, self.reference, self.threads, False)
+        if fast:
+            other.plans[tuple([a.shape for a in inputs])] = plan
         made = other(*inputs)
         return (made,) if self.single else made
 

@@ -27,20 +27,29 @@ _FAST, _EXACT = b"fast", b"exact"
 Kinds = Sequence[tuple[tuple[int, ...], str]]
 
 
+def verdict(part: Part, machine: Machine) -> bool | None:
+    """What was found out about `part` before; None where nothing was."""
+    name = _name(part, machine)
+    known = cache.load([name]) if name is not None else {}
+    found = known.get(name or "")
+    return found == _FAST if found in (_FAST, _EXACT) else None
+
+
 def fast_enough(part: Part, machine: Machine, kinds: Kinds,
                 run: Callable[[bool, list[np.ndarray]], Any]) -> bool:
     """Whether `run(fast, inputs)` gives the same either way, within LIMIT. `kinds`: shapes and types of the
     inputs."""
-    name = cache.name(f"precision of {_digest(part)}", machine, __file__)
-    known = cache.load([name]) if name is not None else {}
-    if name in known and known[name] in (_FAST, _EXACT):
-        return known[name] == _FAST
     inputs = [_drawn(np.random.default_rng(i), shape, dtype) for i, (shape, dtype) in enumerate(kinds)]
     fast, exact = run(True, inputs), run(False, inputs)
     good = all(_close(a, b) for a, b in zip(fast, exact, strict=True))
-    if name is not None:
+    if (name := _name(part, machine)) is not None:
         cache.store({name: _FAST if good else _EXACT})
     return good
+
+
+def _name(part: Part, machine: Machine) -> str | None:
+    """What the verdict is kept under."""
+    return cache.name(f"precision of {_digest(part)}", machine, __file__)
 
 
 def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
