@@ -16,7 +16,8 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
-import orthrus.codegen.machine  # noqa: E402
+import orthrus  # noqa: E402
+from graphs import info, model  # noqa: E402
 from orthrus.codegen import build, reduce  # noqa: E402
 from orthrus.codegen.expr import BYTES, Expr  # noqa: E402
 from orthrus.codegen.machine import AVX2, NEON, RVV256, SSE2, Machine, host  # noqa: E402
@@ -202,3 +203,15 @@ def test_booleans_and_no_axes() -> None:
     np.testing.assert_array_equal(session(nodes, {"x": y}, {}, ["y"]).run(None, {"x": y})[0], y)
     nodes = [helper.make_node("ReduceSum", ["x"], ["y"], axes=[-1], keepdims=0)]
     np.testing.assert_array_equal(session(nodes, {"x": y}, {}, ["y"], 11).run(None, {"x": y})[0], [3, 3])
+
+
+@pytest.mark.parametrize("dtype", ("uint32", "uint64", "int32", "int64"))
+@pytest.mark.parametrize("n", (2, 3, 9, 70))
+def test_means_of_integers_are_divided_after_every_lane_is_in(dtype: str, n: int) -> None:
+    """One row's sum lies in one lane when it is divided: a pattern that LLVM 22 gets wrong in a vector."""
+    x = np.random.default_rng(n).integers(0, 1000, (6, n)).astype(dtype)
+    nodes = [helper.make_node("ReduceMean", ["x", "axes"], ["y"], keepdims=0)]
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    made = model(nodes, [info("x", kind, x.shape)], [info("y", kind, (6,))], {"axes": np.array([1])}, 18)
+    (y,) = orthrus.InferenceSession(made.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_array_equal(y, x.sum(1) // n)

@@ -302,7 +302,9 @@ def reduce_axes(f: Body, *, form: Form, kind: str, reads: tuple[Read, ...], tree
             return convert(f, closed(f, after, x, own, read), after.dtype, out)
         results = split(total, len(fold.total))
         if not across:
-            f.store(f.extract(stored(fold.result(_folded(f, fold, results[0], lanes)), 0), 0), bases[-1])
+            # taken out of its vector: LLVM 22 loses the last shuffle before an integer division of one lane
+            whole = f.splat(f.extract(fold.result(_folded(f, fold, results[0], lanes)), 0), lanes)
+            f.store(f.extract(stored(whole, 0), 0), bases[-1])
             return
         for w, one in enumerate(results):
             y, mask = stored(fold.result(one), w), masks[w]
