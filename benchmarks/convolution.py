@@ -26,11 +26,10 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "tests")]
 
 import native  # noqa: E402
 from orthrus.codegen import conv, depthwise, winograd  # noqa: E402
-from orthrus.codegen.emit import F32, V, vec  # noqa: E402
 from orthrus.codegen.expr import Expr  # noqa: E402
 from orthrus.codegen.machine import host  # noqa: E402
-from orthrus.codegen.template import Body, template  # noqa: E402
 from orthrus.codegen.tile import Operand  # noqa: E402
+from orthrus.profiling.peak import multiply_add_loop  # noqa: E402
 
 RESNET = [(3, 224, 64, 7, 2), (64, 56, 64, 1, 1), (64, 56, 64, 3, 1), (64, 56, 256, 1, 1),
           (256, 56, 64, 1, 1),
@@ -54,16 +53,6 @@ SUM = Expr("add", (Expr.leaf(0, "float32"), Expr.leaf(1, "float32")), "float32")
 ZERO = Expr.const(0.0, "float32")
 RELU = Expr("where", (Expr("lt", (SUM, ZERO), "bool"), ZERO, SUM), "float32")
 BIAS = [Operand("float32", row=False)]
-
-
-@template("n:i64 out:ptr")
-def peak(f: Body, n: V, out: V) -> None:
-    """Chains of multiply-adds in registers."""
-    ty = vec(F32, f.machine.lanes(4))
-    x = f.load(ty, out)
-    acc = f.loop(0, n, 1, [x] * 16, lambda _, *acc: [f.fma(a, x, x) for a in acc])
-    for i, a in enumerate(acc):
-        f.store(a, out, i * f.machine.lanes(4))
 
 
 def aligned(array: np.ndarray) -> np.ndarray:
@@ -98,9 +87,9 @@ def best(functions: list[Callable[[], Any]], seconds: float) -> list[float]:
 
 
 def peak_rate() -> float:
-    out = aligned(np.zeros(16 * LANES, np.float32))
-    (t,) = best([bound(peak(), 20000, out, items=1)], 0.2)
-    return 20000 * 16 * LANES * 2 / t / 1e9
+    loop, work = multiply_add_loop(MACHINE)
+    (t,) = best([loop], 0.2)
+    return work / t / 1e9
 
 
 class Peer:

@@ -20,22 +20,12 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from orthrus.codegen import gemm, library
-from orthrus.codegen.emit import F32, V, vec
 from orthrus.codegen.machine import host
-from orthrus.codegen.template import Body, Spec, template
+from orthrus.codegen.template import Spec
+from orthrus.profiling.peak import multiply_add_loop
 
 SHAPES = ("1024x1024x1024,128x768x768,128x768x3072,128x3072x768,197x384x1536,197x1536x384,1x768x768,"
           "1x768x3072,4x768x3072,12x64x64x64,12x128x64x128,12x128x128x64,64x64x64,127x333x1001")
-
-
-@template("rounds:i64 at:ptr")
-def multiply_adds(f: Body, rounds: V, at: V) -> None:
-    """Twelve independent chains of multiply-adds, `rounds` long."""
-    lanes = f.machine.lanes()
-    x = f.splat(f.load(F32, at), lanes)
-    sums = f.loop(0, rounds, 1, [f.zero(vec(F32, lanes))] * 12, lambda _, *s: [f.fma(y, x, x) for y in s])
-    for y in sums:
-        f.store(y, at)
 
 
 def call(spec: Spec, args: list[Any], items: int, scratch: int = 0) -> Callable[[], None]:
@@ -109,8 +99,7 @@ def main() -> None:
     machine = host()
     assert machine is not None
     rng = np.random.default_rng(0)
-    loop = call(multiply_adds(), [40000, aligned(64)], 1)
-    work = 40000 * 12 * 2 * machine.lanes()
+    loop, work = multiply_add_loop(machine)
     for shape in given.shapes.split(","):
         sizes = [int(x) for x in shape.split("x")]
         constant = len(sizes) == 3

@@ -49,6 +49,10 @@ KEYS: dict[str, str] = {"session.load_model_format": "ONNX or unset; ORT fails, 
                         "enable_layout or enable_all", "session.execution_mode": "sequential or parallel",
                         "session.use_per_session_threads": "as SessionOptions.use_per_session_threads",
                         "session.use_deterministic_compute": "as SessionOptions.use_deterministic_compute",
+                        "orthrus.dump": "folder that receives what orthrus.dump_what names, as ORTHRUS_DUMP "
+                        "for this session alone",
+                        "orthrus.dump_what": "as ORTHRUS_DUMP_WHAT: passes, parts, tensors, code or all; "
+                        "passes where unset",
                         "session.intra_op_thread_affinities": "checked against the number of threads; "
                         "threads are not pinned",}
 """Key -> what it does."""

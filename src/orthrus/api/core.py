@@ -11,16 +11,19 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .arguments import mismatch
 from .devices import CPU_MEMORY, CoreDevice, OrtEpDevice, OrtMemoryInfo, _ep_device, preferred_providers
 from .metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from .options import RunOptions, SessionOptions
 from .ortvalue import OrtValue
-from .profile import Profile
 from .sparse import CoreSparse, SparseTensor
 from .values import CoreValue, OrtValueVector
+
+if TYPE_CHECKING:
+    from .collecting import Collecting
+    from .profile import ProfileFile
 
 log = logging.getLogger("orthrus")
 
@@ -54,7 +57,8 @@ class CoreSession:
         self._given = self._options.__copy__()
         self._source, self._is_path = source, is_path
         self._engine: Any = _Nothing()
-        self._profile: Profile | None = None
+        self._profile: ProfileFile | None = None
+        self._collecting: tuple[Collecting, ...] = ()
 
     def initialize_session(self, providers: Sequence[str], provider_options: Sequence[Mapping[str, str]],
                            disabled_optimizers: Iterable[str], limits: Any = None,
@@ -87,7 +91,9 @@ class CoreSession:
             raise ModelLoadCanceled("Graph loading canceled due to user request.")
         report_keys(options._entries)
         if options.enable_profiling:
-            self._profile = Profile(options.profile_file_prefix)
+            from .profile import ProfileFile
+
+            self._profile = ProfileFile(options.profile_file_prefix)
             weakref.finalize(self, self._profile.end)
         start = time.perf_counter_ns()
         created = self._create_providers(asked or self._providers_of_options())
@@ -262,21 +268,38 @@ class CoreSession:
                 seconds = self._engine.config.limits.run_timeout
             deadline = Deadline(seconds, run_options)
             deadline.check()
-        start = time.perf_counter_ns()
-        record: list[Any] | None = [] if self._profile is not None else None
-        try:
-            if run_options is None or (run_options.log_severity_level < 0 and not run_options.logid):
-                return self._engine.run(names, feeds, deadline, record)
-            from .logs import severity
+        if self._profile is not None or self._collecting:
+            return self._recorded(lambda record: self._tagged(names, feeds, run_options, deadline, record),
+                                  names, feeds)
+        return self._tagged(names, feeds, run_options, deadline, None)
 
-            with severity(run_options.log_severity_level, run_options.logid):
-                log.info("Running with tag: %s", run_options.logid)
-                return self._engine.run(names, feeds, deadline, record)
+    def _tagged(self, names: list[str] | None, feeds: dict[str, Any], run_options: RunOptions | None,
+                deadline: Any, record: list[Any] | None) -> list[Any]:
+        """A run under the log level and the tag that its options ask for."""
+        if run_options is None or (run_options.log_severity_level < 0 and not run_options.logid):
+            made: list[Any] = self._engine.run(names, feeds, deadline, record)
+            return made
+        from .logs import severity
+
+        with severity(run_options.log_severity_level, run_options.logid):
+            log.info("Running with tag: %s", run_options.logid)
+            made = self._engine.run(names, feeds, deadline, record)
+            return made
+
+    def _recorded(self, run: Callable[[list[Any]], list[Any]], names: list[str] | None,
+                  feeds: dict[str, Any]) -> list[Any]:
+        """`run`, for the profile file, also where it fails, and for the profiles that are open."""
+        record: list[Any] = []
+        collecting, start = self._collecting, time.perf_counter_ns()
+        try:
+            made = run(record)
         finally:
-            if self._profile is not None and record is not None:
-                self._profile.steps(record)
-                self._profile.event("SequentialExecutor::Execute", start)
-                self._profile.event("model_run", start)
+            end = time.perf_counter_ns()
+            if self._profile is not None:
+                self._profile.run(record, start, end)
+        for each in collecting:
+            each.add(record, start, end, names, feeds)
+        return made
 
     def run_async(self, output_names: Sequence[str] | None, feeds: Mapping[str, Any],
                   callback: Callable[[Sequence[Any], Any, str], None], user_data: Any,

@@ -59,7 +59,8 @@ class _Stderr(logging.StreamHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if not logging.getLogger().handlers:
-            self.setStream(sys.stderr)
+            # not setStream, which flushes the one before: it may be closed by now
+            self.stream = sys.stderr
             super().emit(record)
 
 

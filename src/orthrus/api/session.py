@@ -6,10 +6,12 @@ does, and every other form of run, goes through the capi layer's session in `_se
 
 from __future__ import annotations
 
+import contextlib
 import os
+import threading
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +26,10 @@ from .ortvalue import OrtValue
 from .sparse import SparseTensor
 from .values import OrtValueVector
 
+if TYPE_CHECKING:
+    from ..profiling import Profile
+    from .collecting import Collecting
+
 _CPU = "CPUExecutionProvider"
 _BOTH = ("Specified 'providers'/'provider_options' when creating InferenceSession but SessionOptions has "
          "already been configured with providers. InferenceSession will only use the providers passed to "
@@ -34,7 +40,7 @@ _OWN = frozenset({"_sess", "_engine_run", "_quick", "_direct", "_enable_fallback
                   "_sess_options", "_disabled", "_limits", "_fallback", "_kernels", "_inputs_meta",
                   "_outputs_meta", "_overridable_initializers", "_input_meminfos", "_output_meminfos",
                   "_input_epdevices", "_model_meta", "_providers", "_provider_options",
-                  "_profiling_start_time_ns"})
+                  "_profiling_start_time_ns", "_collecting", "_doors", "_plain"})
 """Attributes a session makes itself; a pickle carries every other."""
 
 
@@ -93,6 +99,7 @@ class Session:
     _engine_run: Callable[..., list[Any]]
     _quick: Callable[[Any, Any], list[Any] | None] | None
     _direct: bool
+    _plain: bool
     _disabled: tuple[str, ...]
     _sess_options: SessionOptions
     _inputs_meta: list[NodeArg]
@@ -108,6 +115,8 @@ class Session:
     def __init__(self, enable_fallback: bool = True) -> None:
         self._enable_fallback = enable_fallback
         self._fallback_providers = [_CPU]
+        self._collecting: tuple[Collecting, ...] = ()
+        self._doors = threading.Lock()
 
     def _create_inference_session(self, providers: Any, provider_options: Any,
                                   disabled_optimizers: Any = None) -> None:
@@ -154,9 +163,48 @@ class Session:
         return self._sess.get_provider_graph_assignment_info()
 
     def explain(self) -> Any:
-        """Which provider and kernel runs each node, who declined it and why; printable, iterable, by node
-        name."""
+        """Which provider and kernel runs each node, who declined it and why; what compiled parts and memory
+        hold, what passes did or declined: a `run.explain.Explanation`; printable, iterable, by node name."""
         return self._sess._engine.explain()
+
+    @contextlib.contextmanager
+    def profile(self, compare: bool = True) -> Iterator[Profile]:
+        """Take every run of this session apart while the block lasts, on whatever thread:
+
+            with session.profile() as p:
+                session.run(None, feeds)
+            print(p.table())
+
+        Runs go step by step meanwhile, and take longer for it. `compare`: run the last feeds of each shape
+        again when the block ends, not taken apart, for `p.native_seconds`; False where custom operators have
+        effects that must not come twice. Runs that fail are not counted.
+        """
+        from ..errors import Fail
+        from ..profiling import Profile
+        from .collecting import Collecting
+
+        engine, source = self._sess._engine, self._sess._source
+        title = os.path.basename(source) if self._sess._is_path else engine.graph.name
+        made = Collecting(Profile(engine.config.intra_op_threads, title))
+        with self._doors:
+            self._collecting = (*self._collecting, made)
+            self._open_doors()
+        try:
+            yield made.profile
+        finally:
+            with self._doors:
+                self._collecting = tuple(each for each in self._collecting if each is not made)
+                self._open_doors()
+        if compare:
+            with contextlib.suppress(Fail):
+                made.time_plainly(self._sess._engine)
+
+    def _open_doors(self) -> None:
+        """Let `run` take the shortest way there is: past all that observes runs, where nothing does."""
+        core = self._sess
+        core._collecting = self._collecting
+        self._direct = self._plain and not self._collecting
+        self._quick = core._engine.quick if self._direct else None
 
     def set_providers(self, providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
                       provider_options: Sequence[dict[Any, Any]] | None = None) -> None:
@@ -298,7 +346,8 @@ class Session:
     def close(self) -> None:
         """Let go of threads and memory, and write the profile if there is one. A later run raises Fail."""
         self._sess._close()
-        self._direct = False
+        self._plain = False
+        self._open_doors()
 
     def __enter__(self) -> Any:
         return self
@@ -394,9 +443,9 @@ class InferenceSession(Session):
         self._sess_options = core.session_options
         plain = all(isinstance(v.type, TensorType) for v in (*engine.inputs, *engine.overridable,
                                                              *engine.outputs))
-        self._direct = plain and core._profile is None
+        self._plain = plain and core._profile is None
         self._sess, self._engine_run = core, engine.run
-        self._quick = engine.quick if self._direct else None
+        self._open_doors()
 
     def __getstate__(self) -> dict[str, Any]:
         """What makes this session anew: its arguments, and the attributes a subclass added."""

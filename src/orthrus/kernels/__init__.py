@@ -1,8 +1,10 @@
 """Kernels: what computes a node on a provider, how it is registered and how it is found."""
 
 from .failure import failed
-from .kernel import Kernel, OpKernel, OpKernelContext, OpKernelInfo, create_kernel
+from .kernel import Kernel, OpKernel, OpKernelContext, OpKernelInfo, Work, create_kernel
 from .registry import KernelDef, KernelEntry, KernelRegistry, KernelRegistryManager
+from .report import Contents, KernelUse, Packed, Place, PlanReport, StepReport
 
-__all__ = ["Kernel", "KernelDef", "KernelEntry", "KernelRegistry", "KernelRegistryManager", "OpKernel",
-           "OpKernelContext", "OpKernelInfo", "create_kernel", "failed"]
+__all__ = ["Contents", "Kernel", "KernelDef", "KernelEntry", "KernelRegistry", "KernelRegistryManager",
+           "KernelUse", "OpKernel", "OpKernelContext", "OpKernelInfo", "Packed", "Place", "PlanReport",
+           "StepReport", "Work", "create_kernel", "failed"]

@@ -6,14 +6,15 @@ from `OpKernel`; `KernelRegistry.kernel` registers either where it is written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ir import No, Node, in_memory
+from ..ir import No, Node, Type, Value, in_memory
 from .registry import KernelEntry
+from .report import Contents
 
 if TYPE_CHECKING:
     from ..providers.base import ExecutionProvider
@@ -25,9 +26,11 @@ class Kernel:
 
     `takes_out`: `run` takes one more argument, an array of the output's shape and type to write into.
     `in_place`: that array may be one of the inputs'. `stepwise`: where `run` does several nodes' work, the
-    same step by step: `stepwise(inputs, note)` calls `note(node, name, start, end, input types, output
-    types)` behind each, with times in nanoseconds.
+    same step by step: `stepwise(inputs, note)` calls `note(work, start, end)` behind each, with times in
+    nanoseconds of `time.perf_counter_ns`; with None for a `Work` behind what prepares the steps. A third
+    argument, where there is one, `watch(value, array)`, gets what lies in memory between the steps.
     `quick`: gives the `codegen.quick.Program` for inputs such as these, None where there is none.
+    `describe`: what a kernel of several nodes holds by now, as plain data.
     """
 
     run: Callable[..., Any]
@@ -36,6 +39,35 @@ class Kernel:
     in_place: bool = False
     stepwise: Callable[..., Any] | None = None
     quick: Callable[[Sequence[Any]], Any] | None = None
+    describe: Callable[[], Contents] | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Work:
+    """What one timed step of a run does: `kernel`, on behalf of `nodes`, in their order.
+
+    `node`: the one it is named after. `inputs`, `outputs`: the values that come from outside of `nodes` and
+    those that others read; `types`: of these and of the values between, as far as they are known. `turn` of
+    `turns`: a node may take several steps.
+    """
+
+    node: Node
+    kernel: str
+    nodes: tuple[Node, ...]
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    types: Mapping[Value, Type]
+    turn: int = 1
+    turns: int = 1
+
+    @property
+    def label(self) -> str:
+        """The nodes' names: `conv1 + relu1`."""
+        return " + ".join(node.label for node in self.nodes)
+
+    def kinds(self, values: Sequence[Value]) -> list[Type]:
+        """The known types of `values`."""
+        return [self.types[v] for v in values if v in self.types]
 
 
 class OpKernelInfo:

@@ -12,16 +12,15 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .. import errors
-from ..ir import Node, type_of
-from ..kernels import Kernel, failed
+from ..ir import Value, type_of
+from ..kernels import Work, failed
 from ..limits import Deadline, Limits, using
 from ..plan import TRASH, Code, Step
-from ..providers.base import Part
 
 _ndarray = np.ndarray
 LONG = 3600.0
@@ -85,12 +84,20 @@ def execute(code: Code, slots: list[Any], context: Context) -> None:
         context.room = room
 
 
+class Event(NamedTuple):
+    """One timed stretch of a run: `step` of the program, or what one of the steps within it did. `work` None:
+    getting ready, before the first of those. Times in ns of `time.perf_counter_ns`."""
+
+    step: Step
+    start: int
+    end: int
+    work: Work | None
+
+
 def _recorded(step: Step, context: Context, into: list[Any], *given: Any) -> Any:
-    """A fused step that notes each of its own as a step of one node."""
-    def note(node: Node, name: str, start: int, end: int, given: list[Any], made: list[Any]) -> None:
-        part = Part(step.part.provider, [node], [], [])
-        kernel = Kernel(step.run, name)
-        into.append((Step(step.run, (), (), (), part, kernel), start, end, given, made))
+    """A fused step that notes each of its own."""
+    def note(work: Work | None, start: int, end: int) -> None:
+        into.append(Event(step, start, end, work))
         context.check()
     assert step.kernel.stepwise is not None
     return step.kernel.stepwise(given, note)
@@ -103,21 +110,38 @@ def _watched(step: Step, context: Context, *given: Any) -> Any:
 
 
 def execute_traced(code: Code, slots: list[Any], context: Context) -> None:
-    """As `execute`, with a record per step, in a fused part too: (step, start ns, end ns, input types, output
-    types)."""
+    """As `execute`, with an `Event` in `context.record` for each step, in a fused part for each step within.
+    Those of a body of control flow come before the step that runs it, whose time encloses theirs."""
     record = context.record
     assert record is not None
     for run, take, write, frees, step in code:
-        given = [_described(slots[i]) for i in step.reads if i]
+        stepwise = step.kernel.stepwise is not None
+        given = [] if stepwise else [_described(slots[i]) for i in step.reads]
         start = time.perf_counter_ns()
-        inner: list[Any] = []
-        if step.kernel.stepwise is not None:
-            run = partial(_recorded, step, context, inner)
+        if stepwise:
+            run = partial(_recorded, step, context, record)
         execute([(run, take, write, (), step)], slots, context)
-        record.extend(inner or [(step, start, time.perf_counter_ns(), given,
-                                 [_described(slots[i]) for i in step.writes if i > TRASH])])
+        if not stepwise:
+            end = time.perf_counter_ns()
+            record.append(Event(step, start, end, _work(step, given, [_described(slots[i])
+                                                                      for i in step.writes])))
         for i in frees:
             slots[i] = None
+
+
+def _work(step: Step, given: list[Any], made: list[Any]) -> Work:
+    """What a step that is timed whole did."""
+    part = step.part
+    reads = part.inputs if part.fused else step.node.inputs
+    writes = part.outputs if part.fused else step.node.outputs
+    types: dict[Value, Any] = {v: v.type for node in part.nodes for v in (*node.inputs, *node.outputs)
+                               if v is not None}
+    types.update((v, k) for v, k in (*zip(reads, given, strict=False), *zip(writes, made, strict=False))
+                 if v is not None and k is not None)
+    constant = [v for node in part.nodes for v in node.inputs if v is not None and v.const is not None]
+    inputs = dict.fromkeys(v for v in (*reads, *constant) if v is not None)
+    return Work(step.node, step.kernel.name, tuple(part.nodes), tuple(inputs),
+                tuple(v for v in writes if v is not None), types)
 
 
 def _described(value: Any) -> Any:

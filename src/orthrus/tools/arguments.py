@@ -94,8 +94,8 @@ def alone(command: Callable[..., None], name: str) -> None:
 
 
 def session_of(model: Path, provider: Sequence[str] | None, option: Sequence[str] | None,
-               modules: Sequence[str] | None, level: str, seed: int) -> Any:
-    """A session for a model's file, as the options of a command say."""
+               modules: Sequence[str] | None, level: str, seed: int, threads: int = 0) -> Any:
+    """A session for a model's file, as the options of a command say; `threads` of a run, 0 for all cores."""
     import_modules(modules)
     import orthrus as ort
 
@@ -104,6 +104,7 @@ def session_of(model: Path, provider: Sequence[str] | None, option: Sequence[str
     ort.set_seed(seed)
     options = ort.SessionOptions()
     options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[level])
+    options.intra_op_num_threads = threads
     with waiting(f"loading {model}"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Specified provider '.*' is not in available")
         return ort.InferenceSession(model, options, providers=providers_of(provider, option))

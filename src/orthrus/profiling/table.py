@@ -1,0 +1,138 @@
+"""A profile as text: a row per node, the slowest first, what lies between them, and what the columns mean.
+
+In: a `Profile`. Out: rich's table and lines, or their text. Names from a model are printed as they are, never
+as markup.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from .cost import MOVES, VIEWS
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from .collect import NodeProfile, Profile
+
+WIDTH = 132
+"""Columns of a table that is made as text."""
+
+def table(profile: Profile, most: int | None = None) -> str:
+    """The text of `rows` and `notes`."""
+    from rich.console import Console
+
+    out = io.StringIO()
+    Console(file=out, width=WIDTH, color_system=None).print(rendered(profile, most, WIDTH))
+    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+
+
+def rendered(profile: Profile, most: int | None, width: int) -> Group:
+    """What rich prints, for `width` columns: at most `most` nodes, and notes."""
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    nodes = sorted(profile.nodes, key=lambda n: -n.seconds)
+    shown = nodes if most is None else nodes[:most]
+    repeated = any(n.calls != profile.runs for n in nodes)
+    made = Table(header_style="bold", box=None, pad_edge=False)
+    numbers = {**({"calls": 6} if repeated else {}), "ms": 8, "of run": 6, "GFLOP/s": 7, "GB/s": 6,
+               "of peak": 7, "bound": 7}
+    room = max(40, width - sum(numbers.values()) - 2 * len(numbers) - 4)
+    texts = [room * 45 // 100, room * 23 // 100, room * 32 // 100]
+    for name, size in zip(("node", "operator", "kernel"), texts, strict=True):
+        made.add_column(name, no_wrap=True, overflow="ellipsis", width=size)
+    for name, size in numbers.items():
+        made.add_column(name, justify="left" if name == "bound" else "right", no_wrap=True, min_width=size)
+    total = profile.seconds or 1.0
+
+    def add(*cells: Any) -> None:
+        made.add_row(*(Text(str(cell)) for cell in cells))
+
+    def rest(seconds: float) -> list[str]:
+        return [*([""] if repeated else []), f"{1e3 * seconds:.3f}", f"{seconds / total:.1%}"]
+    for node in shown:
+        calls = [_calls(node, profile.runs)] if repeated else []
+        indent = "  " * node.depth
+        add(indent + tail(node.node, texts[0] - len(indent)), operators(node), tail(node.kernel, texts[2]),
+            *calls, f"{1e3 * node.seconds:.3f}", f"{node.seconds / total:.1%}", rate(node.flop, node.seconds),
+            rate(node.bytes, node.seconds), percent(node.share), node.bound)
+    if hidden := nodes[len(shown):]:
+        add(f"{len(hidden)} more nodes", "", "", *rest(sum(n.seconds for n in hidden)))
+    add("between nodes", "", "", *rest(profile.between_seconds))
+    return Group(made, Text(""), *(Text(line) for line in notes(profile, nodes)))
+
+
+def notes(profile: Profile, nodes: Sequence[NodeProfile]) -> list[str]:
+    """Lines below the table: the whole run, the machine's peak, and what may surprise in the columns."""
+    machine = profile.peak
+    runs = f"{profile.runs} run{'s' if profile.runs != 1 else ''}"
+    uneven = profile.runs > 1 and profile.fastest_seconds < 0.7 * profile.seconds
+    lines = [f"{runs}, {1e3 * profile.seconds:.3f} ms each, step by step"
+             + (f", the fastest {1e3 * profile.fastest_seconds:.3f} ms" if uneven else "")
+             + (f"; {1e3 * profile.native_seconds:.3f} ms where steps are not timed"
+                if profile.native_seconds is not None else "")
+             + (f"; {1e3 * profile.preparing_seconds:.1f} ms of preparation left out"
+                if profile.preparing_seconds > 1e-3 else "")]
+    matrix = f" ({machine.matrix / 1e9:.0f} by the matrix unit)" if machine.matrix else ""
+    lines.append(f"peak of {machine.threads} thread{'s' if machine.threads != 1 else ''}: "
+                 f"{machine.flops / 1e9:.0f} GFLOP/s of float32 multiply-adds{matrix}, "
+                 f"{machine.bandwidth / 1e9:.1f} GB/s")
+    if not machine.alone:
+        lines.append("other work took the processor while the peak was measured: it is higher than that")
+    lines.append("between nodes: checking feeds, memory for results, entering and timing each step")
+    over = [n for n in nodes if n.share is not None and n.share > 1]
+    kernels = {kernel for n in over if n.bound == "compute" for kernel in n.kernel.split(" + ")}
+    if "tiles" in kernels:
+        lines.append("over 100 % of peak, tiles: the matrix unit computes float32 products from halves of "
+                     "bfloat16, faster than the multiply-adds that count as 100 %")
+    if any("winograd" in kernel for kernel in kernels):
+        lines.append("over 100 % of peak, winograd: the kernel needs fewer operations than the convolution "
+                     "is counted with")
+    if any(n.bound == "compute" and not {"tiles"} & set(n.kernel.split(" + "))
+           and "winograd" not in n.kernel for n in over):
+        lines.append("over 100 % of peak, compute: narrow types and functions of fewer instructions than "
+                     "operations are faster than float32 multiply-adds")
+    if any(n.bound == "memory" for n in over):
+        lines.append("over 100 % of peak, memory: tensors that are still in a cache are read faster than "
+                     "memory")
+    return lines
+
+
+def operators(node: NodeProfile) -> str:
+    """`Conv+Relu`: the operators of a row, repeated ones once with their number, without those that only look
+    at memory another way."""
+    counts: dict[str, int] = {}
+    for op in node.fused_ops or (node.op_type,):
+        if op == node.op_type or op not in VIEWS | MOVES:
+            counts[op] = counts.get(op, 0) + 1
+    parts = [op if count == 1 else f"{count} {op}" for op, count in counts.items()]
+    if len(parts) > 3:
+        rest = sum(counts.values()) - counts[node.op_type]
+        parts = [parts[list(counts).index(node.op_type)], f"{rest} more"]
+    return "+".join(parts)
+
+
+def tail(text: str, most: int) -> str:
+    """The end of `text`, where names differ."""
+    return text if len(text) <= most else "…" + text[1 - most:]
+
+
+def rate(count: int, seconds: float) -> str:
+    """So many per second, in units of 1e9; empty where nothing is counted."""
+    if not count or seconds <= 0:
+        return ""
+    found = count / seconds / 1e9
+    return f"{found:.0f}" if found >= 100 else f"{found:.1f}" if found >= 1 else f"{found:.2f}"
+
+
+def percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.0%}"
+
+
+def _calls(node: NodeProfile, runs: int) -> str:
+    each = node.calls / max(1, runs)
+    return f"{each:.0f}" if each == round(each) else f"{each:.1f}"
