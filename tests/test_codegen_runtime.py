@@ -544,12 +544,12 @@ def test_the_oldest_objects_go(folder: Path) -> None:
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:
     with knobs.setting(CACHE=1, CACHE_DIR=""):
         monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
-        assert cache._path() == "/somewhere/orthrus"
+        assert cache.place() == "/somewhere/orthrus"
         monkeypatch.setenv("XDG_CACHE_HOME", "relative")
         monkeypatch.setenv("HOME", "/home/me")
-        assert cache._path() == "/home/me/.cache/orthrus"
+        assert cache.place() == "/home/me/.cache/orthrus"
         monkeypatch.setenv("HOME", "")
-        assert cache._path() in (None, "/.cache/orthrus")
+        assert cache.place() in (None, "/.cache/orthrus")
 
 
 def test_names_tell_everything_apart() -> None:
@@ -713,7 +713,7 @@ def test_quotas_of_control_groups(tmp_path: Path) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
         (root / "groups").write_text(groups)
-        return threads._quota(str(root / "groups"), str(root))
+        return threads.cpu_quota(str(root / "groups"), str(root))
     assert quota("0::/a/b\n", a__b__cpu_max="150000 100000\n") == 2
     assert quota("0::/a/b\n", a__b__cpu_max="max 100000\n", a__cpu_max="100000 100000\n") == 1
     assert quota("0::/a/b\n", cpu_max="20000 100000\n") == 1
@@ -723,14 +723,14 @@ def test_quotas_of_control_groups(tmp_path: Path) -> None:
     assert quota(v1, **files) == 3
     assert quota(v1, **{**files, "cpu__x__cpu_cfs_quota_us": "-1\n"}) is None
     assert quota("nonsense") is None
-    assert threads._quota(str(tmp_path / "missing"), str(tmp_path)) is None
+    assert threads.cpu_quota(str(tmp_path / "missing"), str(tmp_path)) is None
 
 
 def test_cores_respect_the_affinity(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 1 <= threads.cores() <= (os.cpu_count() or 1)
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
     monkeypatch.setattr(threads, "_siblings", lambda cpu: f"{cpu // 2}")
-    monkeypatch.setattr(threads, "_quota", lambda: None)
+    monkeypatch.setattr(threads, "cpu_quota", lambda: None)
     assert threads.cores() == 2
-    monkeypatch.setattr(threads, "_quota", lambda: 1)
+    monkeypatch.setattr(threads, "cpu_quota", lambda: 1)
     assert threads.cores() == 1

@@ -10,6 +10,7 @@ import contextlib
 import difflib
 import os
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Generic, TypeVar
 
 PREFIX = "ORTHRUS_"
@@ -48,7 +49,11 @@ DEBUG = Knob("DEBUG", 0, "1 what was placed where, 2 time of each step, 3 refusa
 CHECK = Knob("CHECK", 0, "1 verify the graph after each pass, 2 compare every step with its definition")
 SKIP = Knob("SKIP", "", "comma-separated names of passes to leave out")
 STOP = Knob("STOP", -1, "apply only the first N rewrites; bisect a wrong result with it")
-DUMP = Knob("DUMP", "", "folder that receives the graph after each pass as numbered text files")
+DUMP = Knob("DUMP", "", "folder that receives what DUMP_WHAT names")
+DUMP_WHAT = Knob("DUMP_WHAT", "passes", "what goes there, comma-separated: passes (the graph after each), "
+                                        "parts, tensors (of each run), code (of each kernel); or all")
+INTERPRET = Knob("INTERPRET", "", "comma-separated nodes or operators that numpy runs; * is any text")
+OVERRIDE = Knob("OVERRIDE", "", "folder of <kernel>.ll files that take the place of generated kernels")
 SEED = Knob("SEED", -1, "seed of everything random; -1 draws one")
 CODEGEN = Knob("CODEGEN", 1, "0 generates no machine code: everything runs on numpy")
 CACHE = Knob("CACHE", 1, "0 neither reads nor writes the cache of generated code")
@@ -59,6 +64,48 @@ THREADS = Knob("THREADS", 0, "threads a run uses at most; 0 for one per core")
 def names(knob: Knob[str]) -> frozenset[str]:
     """The comma-separated names a switch such as SKIP holds."""
     return frozenset(name.strip() for name in knob.value.split(",") if name.strip())
+
+
+KINDS = ("passes", "parts", "tensors", "code")
+"""What can be dumped."""
+
+_dump: ContextVar[tuple[str, str, frozenset[str]] | None] = ContextVar("dump", default=None)
+
+
+def dump_kinds(text: str) -> frozenset[str]:
+    """The kinds a text such as `parts,code` names. Raises ValueError for one there is not."""
+    found = {word.strip() for word in text.split(",") if word.strip()}
+    if not found <= {*KINDS, "all"}:
+        raise ValueError(f"{text!r} names nothing that can be dumped; expected some of {', '.join(KINDS)}, "
+                         "separated by commas, or all")
+    return frozenset(KINDS) if "all" in found else frozenset(found)
+
+
+def dump_folder(kind: str) -> str | None:
+    """The folder for dumps of `kind`, None where nobody asked for them: that of `dumping` on this thread,
+    else what the switches say."""
+    given = _dump.get()
+    if given is None and not DUMP:
+        return None
+    shared, own, kinds = given or (DUMP.value, DUMP.value, dump_kinds(DUMP_WHAT.value))
+    return os.path.join(shared if kind == "code" else own, kind) if kind in kinds else None
+
+
+@contextlib.contextmanager
+def dumping(shared: str, own: str, kinds: frozenset[str]) -> Iterator[None]:
+    """For the length of a `with` block and on this thread alone, dump `kinds` to folders below `own`, code
+    below `shared`."""
+    token = _dump.set((shared, own, kinds))
+    try:
+        yield
+    finally:
+        _dump.reset(token)
+
+
+def switches() -> dict[str, tuple[int | str, bool, str]]:
+    """Every switch by the name of its variable: its value, whether it differs from the default, its
+    meaning."""
+    return {PREFIX + name: (knob.value, knob.value != knob.default, knob.doc) for name, knob in _all.items()}
 
 
 @contextlib.contextmanager
@@ -96,4 +143,4 @@ read(os.environ)
 
 if __name__ == "__main__":
     for each in _all.values():
-        print(f"{PREFIX}{each.name:<9} {each.value!r:<6} {each.doc}")
+        print(f"{PREFIX}{each.name:<9} {each.value!r:<8} {each.doc}")

@@ -21,6 +21,11 @@ def _llvm() -> Any:
     return llvm
 
 
+def llvm_version() -> str:
+    """The version of LLVM that llvmlite holds."""
+    return ".".join(map(str, _llvm().llvm_version_info))
+
+
 @functools.lru_cache(8)
 def _target_machine(machine: Machine) -> Any:
     target = _llvm().Target.from_triple(machine.triple)

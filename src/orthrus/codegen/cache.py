@@ -99,7 +99,7 @@ def store(objects: Mapping[str, bytes]) -> None:
 @contextlib.contextmanager
 def _folder(create: bool) -> Iterator[int | None]:
     """A descriptor of the folder, None where there is none to be used."""
-    path = _path()
+    path = place()
     if path is None:
         yield None
         return
@@ -122,7 +122,8 @@ def _folder(create: bool) -> Iterator[int | None]:
         os.close(folder)
 
 
-def _path() -> str | None:
+def place() -> str | None:
+    """Where the folder is, or would be; None where there is none to be used."""
     if not knobs.CACHE:
         return None
     if knobs.CACHE_DIR:

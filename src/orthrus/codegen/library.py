@@ -21,7 +21,7 @@ from typing import Protocol
 from .. import knobs
 from ..errors import Fail
 from ..ir import No
-from . import cache
+from . import cache, edit
 from .machine import Machine, host
 from .template import ENTRY, Spec
 
@@ -79,11 +79,17 @@ def addresses(specs: Sequence[Spec], machine: Machine) -> list[int]:
 
 
 def functions(units: Sequence[Unit], machine: Machine) -> list[dict[str, int]]:
-    """Per unit the addresses of its functions by name."""
+    """Per unit the addresses of its functions by name. A kernel that was edited is taken from its file."""
+    edit.dump(units, machine)
+    units = edit.replaced(units)
     keys = [(machine, repr(unit)) for unit in units]
     if not all(key in _known for key in keys):
         with _lock:
             missing = {key: unit for key, unit in zip(keys, units, strict=True) if key not in _known}
+            for key, unit in list(missing.items()):
+                if isinstance(unit, edit.Edited):
+                    _known[key] = edit.checked(unit, machine)
+                    del missing[key]
             if missing:
                 _known.update(zip(missing, _bring(list(missing.values()), machine), strict=True))
     return [_known[key] for key in keys]

@@ -116,7 +116,7 @@ def cores() -> int:
     far as its control group's quota goes."""
     cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     found = len({_siblings(cpu) for cpu in cpus})
-    quota = _quota()
+    quota = cpu_quota()
     return max(1, found if quota is None else min(found, quota))
 
 
@@ -125,7 +125,7 @@ def _siblings(cpu: int) -> str:
     return text or f"{cpu}"
 
 
-def _quota(groups: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
+def cpu_quota(groups: str = "/proc/self/cgroup", root: str = "/sys/fs/cgroup") -> int | None:
     """Processors the control groups allow, rounded up; None for no limit. Version 2 keeps it in `cpu.max` of
     the group or one above it, version 1 in two files below the controller's own folder."""
     least: float | None = None

@@ -40,7 +40,7 @@ def save(graph: Graph, path: str | os.PathLike[str] | None = None, *, external_f
             raise InvalidArgument(f"the data file must be a bare file name, not {external_file!r}")
         data = []
     model = to_model_proto(
-        graph, _External(external_file, external_threshold, data) if data is not None else None
+        graph, External(external_file, external_threshold, data) if data is not None else None
     )
     try:
         raw: bytes = model.SerializeToString()
@@ -77,7 +77,7 @@ def _write(path: str, pieces: list[tuple[int, bytes]]) -> None:
         raise
 
 
-class _External:
+class External:
     """Collects the tensors that go to the data file."""
 
     def __init__(self, name: str | None, threshold: int, pieces: list[tuple[int, bytes]]) -> None:
@@ -95,7 +95,7 @@ class _External:
         return True
 
 
-def to_model_proto(graph: Graph, external: _External | None = None) -> Any:
+def to_model_proto(graph: Graph, external: External | None = None) -> Any:
     """`graph` as an onnx ModelProto."""
     import onnx
 
@@ -177,7 +177,7 @@ def _is_later(node: Node, opset: int) -> bool:
 class _Writer:
     """Writes graphs; values, and nodes, of equal names get names of their own."""
 
-    def __init__(self, external: _External | None, opsets: dict[str, int]) -> None:
+    def __init__(self, external: External | None, opsets: dict[str, int]) -> None:
         self.external, self.opsets = external, opsets
         self.names: dict[Value, str] = {}
         self.taken: dict[str, Value] = {}

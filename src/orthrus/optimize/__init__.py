@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
-import pathlib
 import time
 from collections.abc import Callable, Iterable, Sequence
 
@@ -21,6 +20,7 @@ from ..ops.infer import merged
 from ..ops.schema import newest_opset
 from . import cleanup, folding
 from .dimensions import Dimensions
+from .dump import Graphs
 from .pattern import Rule
 from .rewrite import Entry, Work, bodies_below
 from .rules import (
@@ -35,7 +35,7 @@ from .rules import (
     upgrade,
 )
 
-__all__ = ["PASSES", "Entry", "Pass", "optimize"]
+__all__ = ["PASSES", "Entry", "Pass", "optimize", "unused"]
 
 log = logging.getLogger("orthrus")
 
@@ -117,6 +117,21 @@ def optimize(
     return list(entries.values())
 
 
+LEVELS = {0: "disable", 1: "basic", 2: "extended", 3: "layout"}
+"""The levels passes belong to, by number."""
+
+
+def unused(level: int, skip: Iterable[str] = frozenset()) -> dict[str, str]:
+    """The passes that `optimize` leaves out for this level and these names, and why."""
+    named, switched = frozenset(skip), knobs.names(knobs.SKIP)
+    found: dict[str, str] = {}
+    for it in PASSES:
+        why = ("left out by name" if it.name in named else "named in ORTHRUS_SKIP" if it.name in switched
+               else f"belongs to the level {LEVELS[it.level]}" if it.level > level else "")
+        found[it.name] = why and found.get(it.name, why)
+    return {name: why for name, why in found.items() if why}
+
+
 class _Run:
     """One call of `optimize`."""
 
@@ -127,7 +142,10 @@ class _Run:
         self.graphs = [graph, *bodies_below(graph)]
         self.version = 0
         self.clean: dict[tuple[int, str], int] = {}
-        self.dumped = 0
+        folder = knobs.dump_folder("passes")
+        self.dumped = None if folder is None else Graphs(folder)
+        if self.dumped is not None:
+            self.dumped.write("loaded", graph)
         self.dimensions = Dimensions({**graph.info.opsets, "": newest_opset("") or 1}, self.graphs)
 
     def settle(self, passes: Sequence[Pass]) -> None:
@@ -175,11 +193,8 @@ class _Run:
             verify(self.graph)
         if knobs.DEBUG >= 5:
             log.info("--- after %s\n%s", name, self.graph)
-        if knobs.DUMP:
-            folder = pathlib.Path(knobs.DUMP.value)
-            folder.mkdir(parents=True, exist_ok=True)
-            self.dumped += 1
-            (folder / f"{self.dumped:03d}_{name[:100]}.txt").write_text(str(self.graph), encoding="utf-8")
+        if self.dumped is not None:
+            self.dumped.write(name, self.graph)
         if self.record is not None:
             self.record(name, self.graph)
 

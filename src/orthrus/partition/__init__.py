@@ -14,7 +14,16 @@ from hashlib import blake2b
 from ..errors import EPFail
 from ..errors import NotImplemented as NotImplementedFail
 from ..ir import Graph, Node, Value
-from ..providers.base import Capability, ExecutionProvider, GraphView, Part
+from ..providers import CPUExecutionProvider
+from ..providers.base import (
+    INTERPRETED,
+    Capability,
+    ExecutionProvider,
+    GraphView,
+    Part,
+    Remark,
+    interpreted,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +40,13 @@ class Refusal:
 @dataclass(eq=False)
 class Placement:
     """A graph's parts in running order, every node's refusals by the providers asked
-    before its own, and the bodies'."""
+    before its own, what its own remarked on it, and the bodies'."""
 
     graph: Graph
     parts: list[Part]
     refusals: dict[Node, list[Refusal]] = field(default_factory=dict)
     bodies: dict[Graph, Placement] = field(default_factory=dict)
+    remarks: dict[Node, Remark] = field(default_factory=dict)
 
 
 def partition(graph: Graph, providers: Sequence[ExecutionProvider]) -> Placement:
@@ -51,10 +61,13 @@ def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str
               for node in graph.nodes for body in node.bodies()}
     free: dict[Node, None] = dict.fromkeys(graph.nodes)
     refusals: dict[Node, list[Refusal]] = {node: [] for node in graph.nodes}
+    remarks: dict[Node, Remark] = {}
     owner: dict[Node, Part] = {}
     place = {node: i for i, node in enumerate(graph.nodes)}
+    by_name = interpreted()
     for provider in providers:
-        view = GraphView(graph, list(free))
+        numpy_too = provider.name == CPUExecutionProvider.name
+        view = GraphView(graph, [node for node in free if numpy_too or not by_name(node)])
         for capability in provider.get_capability(view):
             if not capability.nodes or any(node not in free for node in capability.nodes):
                 continue
@@ -62,8 +75,11 @@ def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str
                 for node in part.nodes:
                     owner[node] = part
                     del free[node]
+                    if node in view.remarks:
+                        remarks[node] = view.remarks[node]
         for node in free:
             reason = view.refusals.get(node, "not among its capabilities")
+            reason = INTERPRETED if by_name(node) else reason
             refusals[node].append(Refusal(provider.name, reason))
     if free:
         node = next(iter(free))
@@ -72,7 +88,7 @@ def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str
             f"'{node.name}'",
             node=node, found="; ".join(map(str, refusals[node])),
             cure="register the operator with @orthrus.op, or a provider that has it")
-    return Placement(graph, _ordered(graph, owner), refusals, bodies)
+    return Placement(graph, _ordered(graph, owner), refusals, bodies, remarks)
 
 
 def _parts(provider: ExecutionProvider, capability: Capability, place: dict[Node, int], digest: str,

@@ -9,8 +9,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
+from .. import knobs
 from ..errors import EPFail, InvalidArgument
 from ..ir import Graph, No, Node, Value
 from ..kernels import (
@@ -53,16 +55,29 @@ class Capability:
     name: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """Why a provider takes a node without generating code for it; `harmless` where nothing is lost by it."""
+
+    reason: str
+    harmless: bool = False
+
+
 @dataclass(eq=False)
 class GraphView:
-    """A graph as a provider sees it: the nodes still free, and a place for refusals."""
+    """A graph as a provider sees it: the nodes still free, a place for refusals, and one for remarks."""
 
     graph: Graph
     nodes: list[Node]
     refusals: dict[Node, str] = field(default_factory=dict)
+    remarks: dict[Node, Remark] = field(default_factory=dict)
 
     def refuse(self, node: Node, why: No) -> None:
         self.refusals[node] = why.reason
+
+    def remark(self, node: Node, reason: str, harmless: bool = False) -> None:
+        """Say why no code is generated for a node that is taken."""
+        self.remarks[node] = Remark(reason, harmless)
 
     def schema(self, node: Node) -> Schema | None:
         return schema_of(node)
@@ -88,6 +103,18 @@ class Part:
 
     def __str__(self) -> str:
         return self.name or self.nodes[0].label
+
+
+INTERPRETED = "named in ORTHRUS_INTERPRET"
+
+
+def interpreted() -> Callable[[Node], bool]:
+    """Whether the switch INTERPRET sends a node to its definition in numpy: by its label or its operator."""
+    given = knobs.names(knobs.INTERPRET)
+    patterns = [name for name in given if "*" in name or "?" in name]
+    return lambda node: bool(given) and (
+        node.label in given or node.kind in given
+        or any(fnmatchcase(node.label, pattern) for pattern in patterns))
 
 
 def schema_of(node: Node) -> Schema | None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +19,18 @@ import numpy as np
 
 from .. import knobs
 from .. import load as loading
+from ..codegen import edit
 from ..errors import Fail, InvalidArgument
 from ..ir import Graph, ModelInfo, Value
 from ..kernels import KernelRegistry, KernelRegistryManager
 from ..limits import DEFAULT, Deadline, Limits, swap, using
-from ..optimize import optimize
+from ..optimize import optimize, unused
 from ..partition import Placement, partition
 from ..plan import Code, Program, Step, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
 from .check import execute_checked
 from .dimensions import agree, fix_dimensions, name_apart, shared_names
+from .dump import Dump
 from .executor import LONG, Context, ParallelExecutor, execute, execute_traced
 from .explain import Explanation, explain
 from .feeds import entry
@@ -79,8 +82,9 @@ class Engine:
     def __init__(self, source: Any, config: Config) -> None:
         self.config = config
         self.timings: dict[str, float] = {}
+        self._dump = Dump.asked(config.entries)
         try:
-            with using(config.limits):
+            with using(config.limits), self._dump.scope() if self._dump is not None else nullcontext():
                 self._make(source)
         except BaseException:
             if "graph" in self.__dict__:
@@ -116,6 +120,8 @@ class Engine:
             provider.threads = config.intra_op_threads
         self.placement = self._timed("partition", lambda: partition(graph, self.providers))
         self._check_fallback(asked)
+        if self._dump is not None:
+            self._dump.parts(self.placement)
         if config.optimized_model_path:
             loading.save(graph, config.optimized_model_path)
         self.program: Program = self._timed("compile", lambda: build(self.placement, self.providers))
@@ -131,7 +137,10 @@ class Engine:
             None: Fetch(self.program, self.program.outputs, config.limits)}
         self._lock = threading.Lock()
         self._parallel = ParallelExecutor(config.inter_op_threads, config.limits) if config.parallel else None
+        self._special = self._parallel is not None or (self._dump is not None and self._dump.watches_runs)
         self._constants = constants_of(self.program)
+        if edits := edit.unused():
+            log.warning("ORTHRUS_OVERRIDE: no kernel of this process is called %s", ", ".join(edits))
         if knobs.DEBUG >= 1:
             told = str(self.explain())
             log.info("%s", told if knobs.DEBUG >= 3 else "\n".join(told.splitlines()[:3]))
@@ -210,7 +219,7 @@ class Engine:
             for provider in self._hooks:
                 provider.on_run_start()
             with np.errstate(all="ignore"):
-                if record is not None or self._parallel is not None or knobs.DEBUG.value or knobs.CHECK.value:
+                if record is not None or self._special or knobs.DEBUG.value or knobs.CHECK.value:
                     self._execute(steps, slots, context)
                 else:
                     execute(steps, slots, context)
@@ -231,7 +240,7 @@ class Engine:
         takes output names and feeds, and gives the results, or None where `run` has to do it."""
         program = self.program
         step = program.steps[0] if len(program.steps) == 1 else None
-        if (step is None or step.kernel.quick is None or self._hooks or self._parallel is not None
+        if (step is None or step.kernel.quick is None or self._hooks or self._special
                 or self.config.limits.run_timeout < LONG
                 or sorted(step.reads) != sorted(program.inputs) or len(self._required) != len(program.inputs)
                 or sorted(step.writes) != sorted(set(program.outputs))
@@ -264,7 +273,12 @@ class Engine:
         """Run `steps` by the executor that the configuration, the switches and `context.record` ask for."""
         if context.record is None and knobs.DEBUG >= 2:
             context.record = []
-        if knobs.CHECK >= 2:
+        if self._dump is not None and self._dump.watches_runs:
+            names = [v.name for v in self.program.graph.inputs]
+            with self._dump.scope():
+                fed = dict(zip(names, (slots[i] for i in self.program.inputs), strict=True))
+                self._dump.execute(steps, slots, context, fed)
+        elif knobs.CHECK >= 2:
             execute_checked(steps, slots, context)
         elif context.record is not None:
             execute_traced(steps, slots, context)
@@ -301,12 +315,17 @@ class Engine:
     def _report_steps(self, record: list[Any]) -> None:
         """Log the time of each step where DEBUG asks for it."""
         if knobs.DEBUG >= 2:
-            for step, start, end, *_ in record:
-                log.info("%9.1f us  %s  %s", (end - start) / 1e3, step.part, step.kernel.name)
+            for step, start, end, work in record:
+                what, kernel = (step.part, "preparing") if work is None else (work.label, work.kernel)
+                log.info("%9.1f us  %s  %s", (end - start) / 1e3, what, kernel)
 
     def explain(self) -> Explanation:
-        """Per node: which provider and kernel took it, and why each provider before it did not."""
-        return explain(self.placement, self.program, self.journal, self.timings)
+        """Per node: which provider and kernel took it, and why each provider before it did not; what compiled
+        parts hold, memory, and passes."""
+        whole = self._fetches.get(None)
+        arenas = [plan.arena for plan in whole.plans.values() if plan is not None] if whole else []
+        return explain(self.placement, self.program, self.journal, self.timings,
+                       unused(self.config.level, self.config.skip), arenas[-1] if arenas else None)
 
     def assignments(self) -> list[tuple[str, list[tuple[str, str, str]]]]:
         """(provider, [(domain, operator, node name), ...]) for each provider that took nodes."""

@@ -1,19 +1,33 @@
-"""Why each node runs where it does, as an object to ask and as text to read."""
+"""Why each node runs where it does, and what the compiled parts are made of: to ask, to print, to write as
+JSON.
+
+In: a placement, a program and the journal of the passes. Out: `Explanation`. Making one costs about as much
+as listing the nodes; what parts hold is looked up when it is first asked for, and tells of the plans there
+are by then. An explanation outlives its session, and keeps the session's kernels until it goes itself.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ..ir import Graph, Node
+from ..kernels import Contents, KernelUse, Packed, Place, PlanReport
 from ..partition import Placement, Refusal
-from ..plan import Program
+from ..plan import Arena, Program
+from ..providers.base import Part, Remark
+
+CPU = "CPUExecutionProvider"
 
 
 @dataclass(frozen=True)
 class NodeReport:
-    """One node: where it runs, with which kernel, in which fused part, and who declined it and why."""
+    """One node: where it runs, with which kernel, in which fused part, and who declined it and why.
+
+    `remark`: why its provider generates no code for it, "" where it does or never would; `harmless`: nothing
+    is lost by that."""
 
     node: str
     op_type: str
@@ -24,23 +38,130 @@ class NodeReport:
     part: str
     refusals: tuple[Refusal, ...]
     depth: int
+    remark: str = ""
+    harmless: bool = False
+
+    @property
+    def kind(self) -> str:
+        return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     def __str__(self) -> str:
-        kind = f"{self.domain}::{self.op_type}" if self.domain else self.op_type
         inside = f" in {self.part}" if self.part else ""
         indent = "  " * self.depth
         why = "".join(f"\n{indent}    not {refusal}" for refusal in self.refusals)
-        return f"{indent}{self.node} ({kind}-{self.version}) -> {self.provider}, {self.kernel}{inside}{why}"
+        why += f"\n{indent}    not generated: {self.remark}" if self.remark else ""
+        where = f"{self.provider}, {self.kernel}{inside}"
+        return f"{indent}{self.node} ({self.kind}-{self.version}) -> {where}{why}"
+
+
+@dataclass(frozen=True)
+class PartReport:
+    """One compiled part. `plans` has what is known of it for each tuple of input shapes so far, the newest
+    last; the other properties are those of the newest that was compiled. `silent`: its provider does not say
+    what is in its kernels."""
+
+    name: str
+    provider: str
+    nodes: tuple[str, ...]
+    kernel: str
+    plans: tuple[PlanReport, ...] = ()
+    constants: tuple[Packed, ...] = ()
+    threads: int = 1
+    silent: bool = False
+
+    @property
+    def plan(self) -> PlanReport | None:
+        """The newest plan, one that runs by definitions only where there is no other."""
+        compiled = [plan for plan in self.plans if not plan.interpreted] or self.plans
+        return compiled[-1] if compiled else None
+
+    @property
+    def state(self) -> str:
+        """Why there are no steps to show, "" where there are."""
+        if self.plan is None:
+            return f"a kernel of {self.provider}" if self.silent else "compiled at the first run"
+        return "its nodes run by their definitions" if self.plan.interpreted else ""
+
+    @property
+    def kernels(self) -> tuple[KernelUse, ...]:
+        """The kernels, how many steps call each, over how many work items in all."""
+        return self.plan.kernels if self.plan else ()
+
+    @property
+    def arena(self) -> int:
+        """Bytes of intermediate results, and of what threads need for themselves, in one run."""
+        return self.plan.arena + self.plan.scratch * self.threads if self.plan else 0
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """What lies where in the arena."""
+        return self.plan.places if self.plan else ()
+
+    @property
+    def packed(self) -> int:
+        """Bytes of constants in the form that kernels read, those not counted that are read where they
+        were."""
+        return sum(c.bytes for c in self.constants if c.how != "as it is")
+
+    @property
+    def numpy(self) -> dict[str, str]:
+        """Nodes of this part that run on numpy by the newest plan, and why."""
+        plan = self.plan
+        if plan is None:
+            return {}
+        guess = " (for guessed shapes)" if plan.guessed else ""
+        if plan.interpreted:
+            return dict.fromkeys(self.nodes, f"its part does not compile: {plan.interpreted}{guess}")
+        return {node: reason + guess for node, reason in plan.numpy.items()}
+
+    def __str__(self) -> str:
+        plan = self.plan
+        if plan is None:
+            return f"part {self.name}: {len(self.nodes)} nodes, {self.state}"
+        if plan.interpreted:
+            return f"part {self.name}: {len(self.nodes)} nodes, run by their definitions: {plan.interpreted}"
+        used = ", ".join(f"{use.name} {use.count}" for use in plan.kernels)
+        return (f"part {self.name}: {len(self.nodes)} nodes in {len(plan.steps)} steps ({used}), "
+                f"{self.arena} bytes of arena, {self.packed} of packed constants")
+
+
+@dataclass(frozen=True)
+class Declined:
+    """A pass that matched at `node` and left it as it was, and why."""
+
+    name: str
+    node: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.name} at {self.node}: {self.reason}"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes a session takes: `weights` as the model gave them, `packed` as kernels read them, `arena` for the
+    intermediate results of one run, with what threads need for themselves. `places` has every value's place
+    in its part's arena."""
+
+    weights: int
+    packed: int
+    arena: int
+    places: tuple[Place, ...]
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """Every node's report in running order, bodies of control flow after their node, and the
-    passes that changed the graph."""
+    """Every node's report in running order, bodies of control flow after their node; the passes that were
+    tried, with their counts; `skipped`: those that were not, and why."""
 
     nodes: tuple[NodeReport, ...]
     passes: tuple[Any, ...]
     timings: dict[str, float]
+    skipped: dict[str, str] = field(default_factory=dict)
+    weights: int = 0
+    outside: tuple[Place, ...] = ()
+    outside_bytes: int = 0
+    _sources: tuple[tuple[PartReport, Callable[[], Contents] | None], ...] = field(default=(), repr=False)
 
     def __iter__(self) -> Iterator[NodeReport]:
         return iter(self.nodes)
@@ -63,32 +184,125 @@ class Explanation:
             counts[report.provider] = counts.get(report.provider, 0) + 1
         return counts
 
+    @cached_property
+    def parts(self) -> tuple[PartReport, ...]:
+        """The compiled parts, as they are when this is first asked for."""
+        made = []
+        for part, describe in self._sources:
+            found = describe() if describe is not None else Contents((), ())
+            made.append(PartReport(part.name, part.provider, part.nodes, part.kernel, found.plans,
+                                   found.constants, found.threads, describe is None))
+        return tuple(made)
+
+    @property
+    def memory(self) -> Memory:
+        """What the session's weights and one run take."""
+        places = [place for part in self.parts for place in part.places]
+        return Memory(self.weights, sum(part.packed for part in self.parts),
+                      self.outside_bytes + sum(part.arena for part in self.parts),
+                      (*self.outside, *places))
+
+    @property
+    def declined(self) -> tuple[Declined, ...]:
+        """Where passes matched and declined: of each pass up to 20 different reasons."""
+        found = []
+        for entry in self.passes:
+            for line in entry.declined:
+                node, _, reason = line.partition("): ")
+                found.append(Declined(entry.name, node.rpartition(" (")[0], reason or line))
+        return tuple(found)
+
+    @property
+    def numpy(self) -> dict[str, str]:
+        """The nodes of the CPU provider that run on numpy although generated code would be faster, and why;
+        by the newest plan of each part."""
+        found = {n.node: n.remark for n in self.nodes if n.remark and not n.harmless}
+        for part in self.parts:
+            found.update(part.numpy)
+        return found
+
+    @property
+    def fallen(self) -> dict[str, str]:
+        """The nodes that run on the CPU provider after another one had been asked, and what that said."""
+        return {n.node: "; ".join(map(str, n.refusals)) for n in self.nodes
+                if n.provider == CPU and n.refusals and not n.kernel.startswith("control ")}
+
     def __str__(self) -> str:
         placed = ", ".join(f"{count} on {name}" for name, count in self.providers.items())
         fired = ", ".join(f"{e.name} {e.count}" for e in self.passes if e.count) or "none"
         spent = ", ".join(f"{name} {1e3 * seconds:.1f} ms" for name, seconds in self.timings.items())
         return "\n".join([f"{len(self.nodes)} nodes: {placed}", f"passes: {fired}", f"time: {spent}",
-                          *map(str, self.nodes)])
+                          *map(str, self.nodes), *map(str, self.parts)])
+
+    def plain(self) -> dict[str, Any]:
+        """All of it as plain data, for JSON."""
+        parts = []
+        for part in self.parts:
+            plans = [{**asdict(plan), "kernels": [asdict(use) for use in plan.kernels]}
+                     for plan in part.plans]
+            parts.append({"name": part.name, "provider": part.provider, "nodes": list(part.nodes),
+                          "threads": part.threads, "arena": part.arena, "packed": part.packed,
+                          "kernels": [asdict(use) for use in part.kernels],
+                          "constants": [asdict(c) for c in part.constants], "plans": plans})
+        memory = self.memory
+        return {
+            "nodes": [{**asdict(n), "refusals": [asdict(r) for r in n.refusals]} for n in self.nodes],
+            "providers": self.providers,
+            "passes": {e.name: e.count for e in self.passes if e.count},
+            "passes_tried": [{"name": e.name, "level": e.level, "count": e.count, "seconds": e.seconds}
+                             for e in self.passes],
+            "declined": [asdict(d) for d in self.declined],
+            "skipped": self.skipped,
+            "parts": parts,
+            "numpy": self.numpy,
+            "memory": {"weights": memory.weights, "packed": memory.packed, "arena": memory.arena,
+                       "places": [asdict(place) for place in memory.places]},
+            "seconds": self.timings,
+        }
 
 
-def explain(placement: Placement, program: Program, passes: Sequence[Any],
-            timings: dict[str, float]) -> Explanation:
-    """The report of a compiled graph."""
-    return Explanation(tuple(_reports(placement, program, 0)), tuple(passes), dict(timings))
+def explain(placement: Placement, program: Program, passes: Sequence[Any], timings: Mapping[str, float],
+            skipped: Mapping[str, str] | None = None, arena: Arena | None = None) -> Explanation:
+    """The report of a compiled graph. `arena`: that of the steps outside of compiled parts."""
+    weights = {id(x): x.nbytes for x in program.template if hasattr(x, "nbytes")}
+    nodes: list[NodeReport] = []
+    sources: list[tuple[PartReport, Callable[[], Contents] | None]] = []
+    _reports(placement, program, 0, nodes, sources)
+    for part in placement.parts:
+        weights.update((id(v.const), v.const.nbytes) for node in part.nodes for v in node.inputs
+                       if v is not None and hasattr(v.const, "nbytes"))
+    return Explanation(tuple(nodes), tuple(passes), dict(timings), dict(skipped or {}), sum(weights.values()),
+                       tuple(_places(program, arena)), arena.size if arena is not None else 0, tuple(sources))
 
 
-def _reports(placement: Placement, program: Program, depth: int) -> Iterator[NodeReport]:
+def _places(program: Program, arena: Arena | None) -> Iterator[Place]:
+    if arena is None:
+        return
+    names = {slot: value.name for value, slot in program.slots.items()}
+    for p in arena.places:
+        size = p.dtype.itemsize
+        for d in p.shape:
+            size *= d
+        yield Place("", names[arena.code[p.step][4].writes[0]], p.offset, size, p.step, p.end)
+
+
+def _reports(placement: Placement, program: Program, depth: int, nodes: list[NodeReport],
+             sources: list[tuple[PartReport, Callable[[], Contents] | None]]) -> None:
     inner: dict[Graph, Program] = {}
     for step in program.steps:
         inner.update((body.graph, body) for body in step.control)
-        for node in step.part.nodes:
-            yield _report(node, step.part.provider, step.kernel.name, step.part.name, placement, depth)
+        part, kernel = step.part, step.kernel
+        if part.fused:
+            labels = tuple(node.label for node in part.nodes)
+            sources.append((PartReport(part.name, part.provider, labels, kernel.name), kernel.describe))
+        for node in part.nodes:
+            nodes.append(_report(node, part, kernel.name, placement, depth))
             for body in node.bodies():
                 if body in inner:
-                    yield from _reports(placement.bodies[body], inner[body], depth + 1)
+                    _reports(placement.bodies[body], inner[body], depth + 1, nodes, sources)
 
 
-def _report(node: Node, provider: str, kernel: str, part: str, placement: Placement,
-            depth: int) -> NodeReport:
-    return NodeReport(node.label, node.op_type, node.domain, node.version, provider, kernel, part,
-                      tuple(placement.refusals.get(node, ())), depth)
+def _report(node: Node, part: Part, kernel: str, placement: Placement, depth: int) -> NodeReport:
+    remark = placement.remarks.get(node, Remark("", True))
+    return NodeReport(node.label, node.op_type, node.domain, node.version, part.provider, kernel, part.name,
+                      tuple(placement.refusals.get(node, ())), depth, remark.reason, remark.harmless)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group
@@ -81,12 +81,13 @@ def patience(console: Console, text: str) -> Iterator[None]:
 
 
 def placement(report: Explanation, nodes: bool) -> Group:
-    """The placement of a session: per provider and kernel, the reasons of refusals, passes and times;
-    `nodes`: each one."""
+    """The placement of a session: per provider and kernel, the reasons of refusals and of numpy, compiled
+    parts, passes and times; `nodes`: each one."""
     parts: list[Any] = [_summary(report)]
     parts += [_each(report)] if nodes else [_kernels(report)]
-    if (reasons := _reasons(report)) is not None:
-        parts.append(reasons)
+    parts += [each for each in (_refusals(report), _on_numpy(report)) if each is not None]
+    if report.parts:
+        parts.append(_parts(report))
     fired = [(p.name, p.count) for p in report.passes if p.count]
     if fired:
         parts.append(table("\nPasses that changed the graph", ("pass", "times"), fired, right=(1,)))
@@ -101,50 +102,69 @@ def _summary(report: Explanation) -> Text:
 
 
 def _kernels(report: Explanation) -> Table:
-    counts: Counter[tuple[str, str, str]] = Counter()
-    for each in report.nodes:
-        kind = f"{each.domain}::{each.op_type}" if each.domain else each.op_type
-        counts[each.provider, kind, each.kernel] += 1
-    rows = [(provider, kind, kernel, count) for (provider, kind, kernel), count in counts.most_common()]
+    counts = Counter((n.provider, n.kind, n.kernel) for n in report.nodes)
+    rows = [(*what, count) for what, count in counts.most_common()]
     return table("Placement", ("provider", "operator", "kernel", "nodes"), rows, right=(3,))
 
 
 def _each(report: Explanation) -> Table:
-    rows = []
-    for each in report.nodes:
-        kind = f"{each.domain}::{each.op_type}" if each.domain else each.op_type
-        rows.append(("  " * each.depth + each.node, f"{kind}-{each.version}", each.provider, each.kernel,
-                     each.part))
+    rows = [("  " * n.depth + n.node, f"{n.kind}-{n.version}", n.provider, n.kernel, n.part)
+            for n in report.nodes]
     return table("Placement", ("node", "operator", "provider", "kernel", "part"), rows)
 
 
-def _reasons(report: Explanation) -> Table | None:
-    """Why providers that were asked first left nodes to a later one, the same reason once."""
-    counts: Counter[tuple[str, str]] = Counter()
+def _parts(report: Explanation) -> Table:
+    """A line for each compiled part."""
+    rows: list[tuple[Any, ...]] = []
+    for part in report.parts:
+        plan = part.plan
+        if plan is None:
+            rows.append((part.name, len(part.nodes), "", "", "", part.state))
+            continue
+        used = ", ".join(f"{use.name} {use.count}" for use in plan.kernels[:6])
+        used += f" and {len(plan.kernels) - 6} more" if len(plan.kernels) > 6 else ""
+        rows.append((part.name, len(part.nodes), len(plan.steps) or "", size_text(part.arena),
+                     size_text(part.packed), used or part.state))
+    return table("\nCompiled parts", ("part", "nodes", "steps", "arena", "packed", "steps by kernel"),
+                 rows, right=(1, 2, 3, 4))
+
+
+def _refusals(report: Explanation) -> Table | None:
+    """Why providers that were asked first left nodes to a later one."""
+    return _reasons("\nRefusals", "provider", [(r.provider, r.reason, n.node)
+                                               for n in report.nodes for r in n.refusals])
+
+
+def _on_numpy(report: Explanation) -> Table | None:
+    """Why nodes of the CPU provider are not generated code."""
+    kinds = {n.node: n.kind for n in report.nodes}
+    return _reasons("\nOn numpy", "operator", [(kinds.get(node, ""), reason, node)
+                                               for node, reason in report.numpy.items()])
+
+
+def _reasons(title: str, owner: str, found: Sequence[tuple[str, str, str]]) -> Table | None:
+    """The same reason of the same owner once, with a node that it is given for; None where there is none."""
+    counts = Counter((who, reason) for who, reason, _ in found)
     example: dict[tuple[str, str], str] = {}
-    for each in report.nodes:
-        for refusal in each.refusals:
-            key = (refusal.provider, refusal.reason)
-            counts[key] += 1
-            example.setdefault(key, each.node)
+    for who, reason, node in found:
+        example.setdefault((who, reason), node)
     if not counts:
         return None
-    rows: list[tuple[Any, ...]] = [(provider, reason, count, example[provider, reason])
-                                   for (provider, reason), count in counts.most_common(REASONS)]
+    rows: list[tuple[Any, ...]] = [(*key, count, example[key]) for key, count in counts.most_common(REASONS)]
     if len(counts) > REASONS:
         rows.append(("", f"and {len(counts) - REASONS} more reasons; --json has them all", "", ""))
-    return table("\nRefusals", ("provider", "reason", "nodes", "for example"), rows, right=(2,))
+    return table(title, (owner, "reason", "nodes", "for example"), rows, right=(2,))
 
 
-def placement_data(report: Explanation) -> dict[str, Any]:
-    """The same as plain data."""
-    return {
-        "nodes": [{"node": n.node, "op_type": n.op_type, "domain": n.domain, "version": n.version,
-                   "provider": n.provider,
-                   "kernel": n.kernel, "part": n.part, "depth": n.depth,
-                   "refusals": [{"provider": r.provider, "reason": r.reason} for r in n.refusals]}
-                  for n in report.nodes],
-        "providers": report.providers,
-        "passes": {p.name: p.count for p in report.passes if p.count},
-        "seconds": report.timings,
-    }
+def reasons_text(title: str, reasons: Mapping[str, str]) -> str:
+    """Why something is not as it was asked for: the same reason once, with the names it is given for."""
+    owners: dict[str, list[str]] = {}
+    for name, reason in reasons.items():
+        owners.setdefault(reason, []).append(name)
+    lines = [f"{title}:"]
+    for reason, names in list(owners.items())[:REASONS]:
+        more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+        lines.append(f"  {', '.join(names[:5])}{more}: {reason}")
+    if len(owners) > REASONS:
+        lines.append(f"  and {len(owners) - REASONS} more reasons; --json has them all")
+    return "\n".join(lines)

@@ -25,19 +25,22 @@ from .arguments import (
     timed,
     waiting,
 )
+from .explain import GeneratedOption, StrictOption, check
 
 
 def command(
     model: ModelArgument, input: InputOption = None, shape: ShapeOption = None, seed: SeedOption = 0,
     save: SaveOption = None, output_dir: FolderOption = None, output: OutputOption = None,
     repeat: RepeatOption = 0, provider: ProviderOption = None, option: SettingOption = None,
-    modules: ImportOption = None, level: LevelOption = "all", as_json: JsonOption = False,
+    modules: ImportOption = None, level: LevelOption = "all", strict: StrictOption = False,
+    strict_generated: GeneratedOption = False, as_json: JsonOption = False,
 ) -> None:
     """Run a model once and show its outputs."""
     from . import feeds, results
     from .display import shape_text, table
 
     session = session_of(model, provider, option, modules, level, seed)
+    check(session, session.explain(), provider, strict, False)
     inputs = session.get_inputs()
     feed = feeds.read_feeds(input or [], inputs)
     shapes = feeds.parse_shapes(shape or [], [arg.name for arg in inputs])
@@ -47,6 +50,7 @@ def command(
     with waiting("running"):
         outputs = session.run(names, {**feed, **made})
     spent = time.perf_counter() - start
+    check(session, session.explain(), provider, False, strict_generated)
     times = timed(session, names, {**feed, **made}, repeat)
     files = [] if save is None else results.write_npz(save, names, outputs)
     files += [] if output_dir is None else results.write_folder(output_dir, names, outputs)

@@ -8,14 +8,23 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ... import knobs, seeds
-from ...codegen import amx, library, machine
+from ... import seeds
+from ...codegen import amx, edit, library, machine
 from ...codegen.machine import Machine
 from ...errors import NotImplemented as NotImplementedFail
 from ...ir import HALF, No, Node
 from ...kernels import Kernel, OpKernelInfo, create_kernel
 from ...limits import HARMLESS, bounded
-from ..base import Capability, ExecutionProvider, GraphView, Option, Part, flag
+from ..base import (
+    INTERPRETED,
+    Capability,
+    ExecutionProvider,
+    GraphView,
+    Option,
+    Part,
+    flag,
+    interpreted,
+)
 
 
 def _precision(text: str) -> str:
@@ -51,21 +60,31 @@ class CPUExecutionProvider(ExecutionProvider):
         """Everything; what kernels can be generated for, joined into parts."""
         single = super().get_capability(view)
         machine = self._machine()
-        if machine is None:
-            return single
         nodes = [node for capability in single for node in capability.nodes]
+        if isinstance(machine, No):
+            for node in nodes:
+                view.remark(node, machine.reason, node.has_bodies)
+            return single
+        edit.check_folder(machine)
         from . import claims
 
-        joined, self.left_out = claims.groups(view.graph, nodes, lambda n: not isinstance(self.lookup(n), No))
+        by_name = interpreted()
+        joined, left_out = claims.groups(view.graph, [n for n in nodes if not by_name(n)],
+                                         lambda n: not isinstance(self.lookup(n), No))
+        left_out.update((n, INTERPRETED) for n in nodes if by_name(n))
+        for node, reason in left_out.items():
+            view.remark(node, reason, reason in claims.HARMLESS)
         inside = {node for group in joined for node in group}
         return [*(Capability(group, "CPU") for group in joined),
                 *(c for c in single if c.nodes[0] not in inside)]
 
-    def _machine(self) -> Machine | None:
-        """The machine to generate kernels for; None where none are."""
-        if not self.settings["use_codegen"] or not knobs.CODEGEN or library.available() is not None:
-            return None
-        return machine.host()
+    def _machine(self) -> Machine | No:
+        """The machine to generate kernels for, or why none are."""
+        if not self.settings["use_codegen"]:
+            return No("use_codegen=0: no code is generated")
+        if (refusal := library.available()) is not None:
+            return No(f"no code is generated: {refusal.reason}")
+        return machine.host() or No("no code is generated for this machine")
 
     def _matrix_unit(self, target: Machine) -> bool | None:
         """Whether products may use a matrix unit; None where that is to be tried."""
@@ -77,14 +96,15 @@ class CPUExecutionProvider(ExecutionProvider):
         decline, or the definition's reference."""
         if part.fused:
             from .native import Native
+            from .report import contents
 
             target = self._machine()
-            assert target is not None
+            assert not isinstance(target, No)
             native = Native(part, target, lambda node: reference(node).run, self.threads,
                             self._matrix_unit(target))
             native.prepare()
             return [Kernel(native, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
-                           quick=native.quick)]
+                           quick=native.quick, describe=lambda: contents(native))]
         kernels: list[Kernel | No] = []
         for node in part.nodes:
             entry = self.lookup(node)

@@ -31,6 +31,13 @@ _VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "T
                     "Size"})
 """Operators that cost numpy nothing: alone they are not worth a part."""
 
+_FREE = "views cost nothing where they are"
+_CONTROL = "control flow: the nodes of its bodies are placed by themselves"
+_REGISTERED = "a registered kernel comes first"
+
+HARMLESS = frozenset({_FREE, _CONTROL, _REGISTERED})
+"""Reasons to leave a node out by which nothing is lost."""
+
 
 def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], bool]
            ) -> tuple[list[list[Node]], dict[Node, str]]:
@@ -60,7 +67,7 @@ def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], boo
     worth = [g for g in found if any(n.op_type not in _VIEWS for n in g)]
     for group in found:
         if all(n.op_type in _VIEWS for n in group):
-            why.update((n, "views cost nothing where they are") for n in group)
+            why.update((n, _FREE) for n in group)
     return worth, why
 
 
@@ -73,10 +80,12 @@ def _inputs(graph: Graph | None) -> Iterator[Value]:
 
 def _refusal(node: Node, derived: set[Value], registered: Callable[[Node], bool]) -> No | None:
     op = node.op
-    if op is None or node.has_bodies:
-        return No("control flow or no definition")
+    if node.has_bodies:
+        return No(_CONTROL)
     if registered(node):
-        return No("a registered kernel comes first")
+        return No(_REGISTERED)
+    if op is None:
+        return No(f"{node.kind} has no definition")
     for value in (*node.inputs, *node.outputs):
         if value is not None and not _numeric(value):
             return No(f"%{value.name} is no tensor of a type that kernels compute with")

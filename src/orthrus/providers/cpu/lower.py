@@ -124,7 +124,8 @@ class Step:
 class Lowering:
     """One walk over a part's nodes. `inputs` are the arrays' shapes and numpy type names, by input value;
     `constants` outlives the walk: packed weights by key. `matrix_unit`: whether products of float32 may be
-    computed by one. `finals` are the part's outputs; those that have got their memory are in `outputs`."""
+    computed by one. `finals` are the part's outputs; those that have got their memory are in `outputs`.
+    `why`: per node left to numpy, why."""
 
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[tuple[Value, tuple[int, ...], str]],
                  outputs: Sequence[Value], machine: Machine,
@@ -137,6 +138,7 @@ class Lowering:
         self.host: dict[Value, np.ndarray] = {}
         self.left: dict[Value, int] = {}
         self.outputs: dict[Value, Tensor] = {}
+        self.why: dict[Node, str] = {}
         self.finals = frozenset(outputs)
         self.node: Node = nodes[0]
         self.status = Tensor("int64", (1,), (1,), Buffer("arena", 64))
@@ -405,6 +407,7 @@ class Lowering:
             return
         made = self._apply(node)
         if isinstance(made, No):
+            self.why[node] = made.reason
             self._by_reference(node)
             return
         results = made if isinstance(made, tuple) else (made,)

@@ -23,14 +23,16 @@ from ...codegen.machine import Machine
 from ...codegen.quick import Program
 from ...codegen.threads import pool
 from ...errors import Fail
-from ...ir import ElementType, Node, TensorType, Type, Value, element_of, in_memory
-from ...kernels import failed
+from ...ir import ElementType, Node, TensorType, Type, Value, element_of, in_memory, type_of
+from ...kernels import Work, failed
 from ...limits import bounded
 from ..base import Part
 from .lower import Lowering, Step
 from .memory import ALIGN, plan, tensors
 from .precision import fast_enough, verdict
+from .report import Trail, finished
 from .tensor import Tensor
+from .works import places, works
 
 log = logging.getLogger("orthrus")
 
@@ -57,7 +59,8 @@ def _guess(dim: object, rank: int, cached: bool) -> int:
 
 
 Reference = Callable[[Node], Callable[..., Any]]
-Note = Callable[[Node, str, int, int, list[Type], list[Type]], None]
+Note = Callable[[Work | None, int, int], None]
+Watch = Callable[[Value, np.ndarray], None]
 
 
 def _dtype(name: str) -> np.dtype[Any]:
@@ -77,6 +80,9 @@ class Plan:
                         for t in (lowering.outputs[v] for v in outputs)]
         self.kinds = {v: (lowering.dtype(v), lowering.shape(v)) for v in (*lowering.env, *lowering.host)
                       if lowering.env.get(v, v) is not None}
+        self.placed, self.folded = places(lowering), frozenset(lowering.host)
+        self._works: list[Work] | None = None
+        self.trail, self.seconds = Trail(lowering), 0.0
         lowering.env.clear()
         native = [s for s in self.steps if s.spec is not None]
         found = library.addresses([s.spec for s in native if s.spec is not None], lowering.machine)
@@ -90,11 +96,15 @@ class Plan:
         self.native = len(native) == len(self.steps) > 0
         self.idle: list[Instance] = []
 
-    def types(self, values: Sequence[Value | None]) -> list[Type]:
-        """The concrete types of those of `values` that this plan knows."""
-        found = [self.kinds.get(v) or (v.const.dtype.name, v.const.shape) for v in values
-                 if v is not None and (v in self.kinds or isinstance(v.const, np.ndarray))]
-        return [TensorType(element_of(_dtype(dtype)), shape) for dtype, shape in found]
+    def works(self, part: Part) -> list[Work]:
+        """What each step does, and for which nodes of `part`."""
+        if self._works is None:
+            known: dict[Value, Type] = {v: TensorType(element_of(_dtype(dtype)), shape)
+                                        for v, (dtype, shape) in self.kinds.items()}
+            known.update((v, type_of(v.const)) for node in part.nodes for v in node.inputs
+                         if v is not None and v not in known and isinstance(v.const, np.ndarray))
+            self._works = works(part, self.steps, self.placed, self.folded, known)
+        return self._works
 
     def take(self) -> Instance:
         """An instance nobody uses."""
@@ -191,6 +201,8 @@ class Native:
         self.threads = min(threads or pool().capacity, pool().capacity)
         self.constants: dict[Hashable, Tensor] = {}
         self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
+        self.refused: dict[tuple[Any, ...], str] = {}
+        self.guessed: set[tuple[Any, ...]] = set()
         self.lock = threading.Lock()
         self.single = len(part.outputs) == 1
 
@@ -215,28 +227,40 @@ class Native:
         return Program(call.__self__, instance.status, [(a.shape, a.dtype) for a in arrays], plan.outputs,
                        functools.partial(plan.give, instance))
 
-    def stepwise(self, arrays: Sequence[np.ndarray], note: Note) -> Any:
-        """As a call, each step by itself, with `note(node, kernel, start, end, inputs, outputs)` behind it:
-        times in ns of `perf_counter_ns`, and the types of what the node reads and gives. What `note` raises
-        ends the run."""
+    def stepwise(self, arrays: Sequence[np.ndarray], note: Note, watch: Watch | None = None) -> Any:
+        """As a call, each step by itself, with `note(work, start, end)` behind it: times in ns of
+        `perf_counter_ns`. The first note is of no work: the time that it took to get ready. What `note`
+        raises ends the run. `watch` gets each value that is in memory, as soon as it is whole: a view that
+        holds until it returns."""
+        clock = time.perf_counter_ns
+        began = clock()
         plan = self._made(tuple([a.shape for a in arrays]), [(a.shape, a.dtype.name) for a in arrays])
         if plan is None:
-            return self.interpret(arrays, note)
+            note(None, began, clock())
+            return self.interpret(arrays, note, watch)
 
         def run(instance: Instance, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-            row = 0
-            for step in plan.steps:
-                start = time.perf_counter_ns()
-                if step.host is None:
-                    call = instance.single(row)
-                    start = time.perf_counter_ns()
+            rows = iter(range(len(instance.table)))
+            calls = [instance.single(next(rows)) if step.host is None else None for step in plan.steps]
+            done = plan.works(self.part)
+            if not plan.small:
+                pool().summon(self.threads)
+            note(None, began, clock())
+            ready = iter(finished(plan) if watch is not None else ())
+
+            def show() -> None:
+                for value, t in next(ready, ()):
+                    assert watch is not None
+                    watch(value, instance.view(t, arrays, outputs))
+            show()
+            for step, call, work in zip(plan.steps, calls, done, strict=True):
+                start = clock()
+                if call is not None:
                     call(*arrays, *outputs)
-                    row += 1
                 else:
                     self._host(instance, step, arrays, outputs)
-                name = step.spec.template if step.spec is not None else f"reference {step.node.op_type}"
-                note(step.node, name, start, time.perf_counter_ns(), plan.types(step.node.inputs),
-                     plan.types(step.node.outputs))
+                note(work, start, clock())
+                show()
         return self._entered(plan, arrays, run)
 
     def _entered(self, plan: Plan, arrays: Sequence[np.ndarray], run: Callable[..., None]) -> Any:
@@ -280,19 +304,22 @@ class Native:
         with self.lock:
             if key in self.plans:
                 return self.plans[key]
-            before = set(self.constants)
+            before, start = set(self.constants), time.perf_counter()
+            made: Plan | None
             try:
-                made: Plan | None = self.lower(kinds)
+                made = self.lower(kinds)
+                made.seconds = time.perf_counter() - start
             except MemoryError:
                 raise
             except Exception as error:
                 for packed in set(self.constants) - before:
                     del self.constants[packed]
                 log.debug("%s is interpreted for %s: %s: %s", self.part, key, type(error).__name__, error)
+                self.refused[key] = f"{type(error).__name__}: {error}"
                 made = None
             self.plans[key] = made
             while len(self.plans) > PLANS:
-                self.plans.popitem(last=False)
+                self.refused.pop(self.plans.popitem(last=False)[0], None)
             kept = 0
             for other in list(reversed(self.plans.values()))[1:]:
                 if other is not None:
@@ -314,6 +341,8 @@ class Native:
                          for d in shape) for shape, _ in kinds]
         key = tuple(guessed)
         exact = all(isinstance(d, int) for shape, _ in kinds for d in shape)
+        if not exact:
+            self.guessed.add(key)
         with contextlib.suppress(Exception):
             made = self._made(key, [(g, dtype) for g, (_, dtype) in zip(guessed, kinds, strict=True)])
             if made is None and not exact:
@@ -349,7 +378,8 @@ class Native:
         made = other(*inputs)
         return (made,) if self.single else made
 
-    def interpret(self, arrays: Sequence[np.ndarray], note: Note | None = None) -> Any:
+    def interpret(self, arrays: Sequence[np.ndarray], note: Note | None = None,
+                  watch: Watch | None = None) -> Any:
         """The part by its definitions, node by node: for shapes that do not lower, and to find which node
         fails."""
         env: dict[Value | None, Any] = {None: None, **dict(zip(self.part.inputs, arrays, strict=True))}
@@ -360,8 +390,16 @@ class Native:
                 made = self.reference(node)(*given)
             except Exception as error:
                 raise failed(node, error, given, node.name) from error
-            if note is not None:
-                note(node, f"reference {node.op_type}", start, time.perf_counter_ns(), [], [])
+            end = time.perf_counter_ns()
             results = made if isinstance(made, tuple) else (made,)
             env.update(zip(node.outputs, map(np.asarray, results), strict=False))
+            if watch is not None:
+                for v in node.outputs:
+                    if v is not None and v in env:
+                        watch(v, env[v])
+            if note is not None:
+                inputs = {v: type_of(x) for v, x in zip(node.inputs, given, strict=True) if v is not None}
+                outputs = {v: type_of(env[v]) for v in node.outputs if v is not None and v in env}
+                note(Work(node, f"reference {node.op_type}", (node,), tuple(inputs), tuple(outputs),
+                          {**inputs, **outputs}), start, end)
         return env[self.part.outputs[0]] if self.single else tuple(env[v] for v in self.part.outputs)

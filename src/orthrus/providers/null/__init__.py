@@ -1,7 +1,8 @@
 """The null provider: takes every node and computes nothing, so that what is left to
 measure is the runtime itself.
 
-Outputs have the planned type and shape and hold zeros; a dimension that is not known is 1.
+Outputs have the planned type and shape and hold zeros; a dimension that is not known is 1. They are the
+same arrays in each run and read-only, so that what a run hands out is a copy.
 """
 
 from __future__ import annotations
@@ -48,4 +49,5 @@ def _empty(value: Value | None) -> Any:
     array = np.zeros(shape, elem.numpy if elem is not None else np.float32)
     if array.dtype == object:
         array[...] = ""
+    array.flags.writeable = False
     return array

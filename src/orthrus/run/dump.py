@@ -1,0 +1,278 @@
+"""What a session computes with, on disk: its parts as models, and the tensors of its runs as arrays.
+
+In: a placement, or a run's steps. Out: `parts/NNN_name.onnx`, each a model that runs by itself, and
+`tensors/run_NNN/NNNN_node.npy`, with an `index.json` in either folder that gives every file its part, node,
+value and type. Results are not changed by being watched; a compiled part runs its steps one by one.
+
+What is in no file: values that a kernel computes in registers on its way to another, constants, and what
+follows from shapes alone. The index of a run lists these as absent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import logging
+import os
+import re
+import shutil
+import threading
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import knobs
+from ..errors import InvalidArgument
+from ..ir import Graph, Value, shape_text, type_of
+from ..load import save
+from ..partition import Placement
+from ..plan import TRASH, Code, Step
+from ..providers.base import Part
+from .executor import LONG, Context, execute
+
+log = logging.getLogger("orthrus")
+
+FOLDER, WHAT = "orthrus.dump", "orthrus.dump_what"
+"""The configuration keys of a session that stand for the switches DUMP and DUMP_WHAT."""
+
+RUNS = 8
+"""Runs of a session whose tensors are written; further ones are not."""
+
+FILES = 20_000
+"""Files of one run at most: bodies of loops write theirs at each turn."""
+
+_LONGEST = 80
+_EMBEDDED = 1 << 28
+"""Bytes of constants up to which a part holds them in its own file."""
+
+_sessions: Counter[str] = Counter()
+_lock = threading.Lock()
+
+
+def file_name(name: str) -> str:
+    """`name` as part of a file's name: letters, digits, `.`, `-` and `_`, 80 at most, the same each time.
+    What had to be changed ends in a digest, lest two names become one."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "unnamed"
+    if safe == name and len(safe) <= _LONGEST:
+        return safe
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{safe[:_LONGEST - 9]}-{digest}"
+
+
+class Dump:
+    """The folders of one session: those named for the first session of a process, `session2` and so on below
+    for later ones. Code goes to one folder for all."""
+
+    def __init__(self, folder: str, kinds: frozenset[str]) -> None:
+        self.shared, self.kinds = os.path.abspath(folder), kinds
+        with _lock:
+            _sessions[self.shared] += 1
+            count = _sessions[self.shared]
+        self.own = self.shared if count == 1 else os.path.join(self.shared, f"session{count}")
+        self._runs = itertools.count(1)
+
+    @classmethod
+    def asked(cls, entries: Mapping[str, str]) -> Dump | None:
+        """What the configuration asks for, else the switches. Raises InvalidArgument for a kind of dump there
+        is not."""
+        folder = entries.get(FOLDER, knobs.DUMP.value)
+        text = entries.get(WHAT, knobs.DUMP_WHAT.value)
+        if not folder:
+            return None
+        try:
+            return cls(folder, knobs.dump_kinds(text))
+        except ValueError as error:
+            raise InvalidArgument(f"what to dump cannot be read: {error}", found=text,
+                                  cure=f"correct {WHAT}, or ORTHRUS_DUMP_WHAT") from None
+
+    @property
+    def watches_runs(self) -> bool:
+        """Whether runs have to come past here."""
+        return not self.kinds.isdisjoint({"tensors", "code"})
+
+    def scope(self) -> AbstractContextManager[None]:
+        """While it is open, this thread dumps here."""
+        return knobs.dumping(self.shared, self.own, self.kinds)
+
+    def parts(self, placement: Placement) -> None:
+        """Write every part of `placement` as a model, those of bodies too."""
+        if "parts" not in self.kinds:
+            return
+        folder = _fresh(Path(self.own, "parts"), "[0-9][0-9][0-9]*_*.onnx*")
+        index = [_write_part(part, placement.graph, folder, i)
+                 for i, (placement, part) in enumerate(_parts(placement))]
+        _write_index(folder, index)
+
+    def execute(self, code: Code, slots: list[Any], context: Context, inputs: Mapping[str, Any]) -> None:
+        """Run `code`, and write what it computes where that is asked for. `inputs` by name."""
+        number = next(self._runs) if "tensors" in self.kinds else RUNS + 1
+        if number > RUNS:
+            if number == RUNS + 1 and "tensors" in self.kinds:
+                log.warning("the tensors of %d runs are in %s; those of further runs are not written", RUNS,
+                            self.own)
+            execute(code, slots, context)
+            return
+        folder = Path(self.own, "tensors", f"run_{number:03d}")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        writer = _Tensors(folder)
+        try:
+            for name, value in inputs.items():
+                writer.write(f"input_{name}", value, {"input": name})
+            _Watching(context, writer).execute(code, slots)
+        finally:
+            writer.finish()
+
+
+def _fresh(folder: Path, pattern: str) -> Path:
+    """`folder`, without the files of an earlier dump."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob(pattern):
+        old.unlink()
+    return folder
+
+
+def _write_index(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    (folder / "index.json").write_text(json.dumps(rows, indent=1, ensure_ascii=True), encoding="utf-8")
+
+
+def _parts(placement: Placement) -> Iterator[tuple[Placement, Part]]:
+    for part in placement.parts:
+        yield placement, part
+        for node in part.nodes:
+            for body in node.bodies():
+                yield from _parts(placement.bodies[body])
+
+
+def _write_part(part: Part, graph: Graph, folder: Path, number: int) -> dict[str, Any]:
+    """One part's file, and its row of the index: without a `file`, and with a `reason`, where it cannot be
+    written."""
+    row: dict[str, Any] = {"part": str(part), "provider": part.provider,
+                           "nodes": [node.label for node in part.nodes],
+                           "inputs": {v.name: str(v.type) for v in part.inputs},
+                           "outputs": {v.name: str(v.type) for v in part.outputs}}
+    name = f"{number:03d}_{file_name(str(part))}.onnx"
+    try:
+        if untyped := [v.name for v in part.inputs if v.type is None]:
+            raise ValueError(f"the type of its input {untyped[0]} is not known")
+        model = alone(part, graph)
+        held = sum(getattr(v.const, "nbytes", 0) for v in model.initializers.values())
+        save(model, folder / name, external_file=f"{name}.data" if held > _EMBEDDED else None)
+    except Exception as error:
+        log.warning("part %s is not dumped: %s", part, error)
+        return {**row, "reason": f"{type(error).__name__}: {error}"}
+    return {"file": name, **row}
+
+
+def alone(part: Part, graph: Graph) -> Graph:
+    """A graph of `part`'s nodes: what others compute comes in as inputs, what others read goes out. It shares
+    nodes and values with `graph` and is only good for being written."""
+    made = Graph(str(part), info=replace(graph.info, opsets=dict(graph.info.opsets), graph_doc="",
+                                         denotations={}))
+    made.inputs, made.outputs, made.nodes = list(part.inputs), list(part.outputs), list(part.nodes)
+    read = [v for node in part.nodes for v in node.inputs if v is not None]
+    read += [v for node in part.nodes for body in node.bodies() for v in body.captures()]
+    for value in dict.fromkeys(read):
+        if value.const is not None and value.node is None:
+            key = value.name if value.name not in made.initializers else made.fresh(value.name)
+            made.initializers[key] = value
+    return made
+
+
+class _Tensors:
+    """A folder of arrays and its index."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.rows, self.count = folder, list[dict[str, Any]](), 0
+
+    def write(self, name: str, value: Any, about: Mapping[str, Any]) -> None:
+        """Write one value; a sequence as a file for each element."""
+        if isinstance(value, list | tuple):
+            for i, each in enumerate(value):
+                self.write(f"{name}_{i}", each, {**about, "element": i})
+            return
+        self.count += 1
+        if self.count == FILES + 1:
+            log.warning("%s has %d files; what the run makes after these is not written", self.folder, FILES)
+        if self.count > FILES:
+            return
+        file = f"{self.count:04d}_{file_name(name)}.npy"
+        row = dict(about)
+        try:
+            row["type"] = shape_text(type_of(value))
+            if not isinstance(value, np.ndarray | np.generic):
+                raise TypeError(f"a value of {type(value).__name__} has no file format")
+            array = np.asarray(value)
+            np.save(self.folder / file, array.astype(np.str_) if array.dtype == object else array,
+                    allow_pickle=False)
+            row["file"] = file
+        except (TypeError, ValueError, OSError) as error:
+            row["reason"] = str(error)
+        self.rows.append(row)
+
+    def value(self, value: Value, array: Any, step: Step) -> None:
+        """Write what a node made."""
+        node = value.node or step.node
+        several = len([v for v in node.outputs if v is not None]) > 1
+        name = f"{node.label}_{value.name}" if several else node.label
+        self.write(name, array, {"node": node.label, "op_type": node.op_type, "value": value.name,
+                                 "provider": step.part.provider, "part": step.part.name,
+                                 "kernel": step.kernel.name})
+
+    def absent(self, value: Value, step: Step) -> None:
+        node = value.node or step.node
+        self.rows.append({"node": node.label, "op_type": node.op_type, "value": value.name,
+                          "part": step.part.name, "reason": "never in memory: it is computed inside a later "
+                          "node's kernel, or follows from shapes alone"})
+
+    def finish(self) -> None:
+        _write_index(self.folder, self.rows)
+
+
+class _Watching(Context):
+    """A run whose values are written as they are made, in bodies of control flow too. It stops where the run
+    that it stands for does."""
+
+    __slots__ = ("outer", "writer")
+
+    def __init__(self, outer: Context, writer: _Tensors) -> None:
+        super().__init__(outer.limit, LONG)
+        self.end, self.room, self.outer, self.writer = outer.end, outer.room, outer, writer
+
+    def execute(self, code: Code, slots: list[Any]) -> None:
+        """Run `code`, one step at a time."""
+        room = self.room
+        for run, take, write, frees, step in code:
+            self.outer.check()
+            seen: set[Value] = set()
+            if step.kernel.stepwise is not None:
+                run = partial(self._inside, step, seen)
+            execute([(run, take, write, (), step)], slots, self)
+            writes = step.part.outputs if step.part.fused else step.node.outputs
+            for value, slot in zip(writes, step.writes, strict=False):
+                if value is not None and slot > TRASH and value not in seen:
+                    seen.add(value)
+                    self.writer.value(value, slots[slot], step)
+            if step.part.fused:
+                for value in (v for node in step.part.nodes for v in node.outputs):
+                    if value is not None and not value.dead and value not in seen:
+                        self.writer.absent(value, step)
+            for i in frees:
+                slots[i] = None
+        self.room = room
+
+    def _inside(self, step: Step, seen: set[Value], *given: Any) -> Any:
+        """A compiled part, step by step."""
+        def watch(value: Value, array: np.ndarray) -> None:
+            if value not in seen:
+                seen.add(value)
+                self.writer.value(value, array, step)
+        assert step.kernel.stepwise is not None
+        return step.kernel.stepwise(given, lambda *_: self.outer.check(), watch)
