@@ -100,20 +100,20 @@ def _elem(number: int) -> ElementType | None:
 
 
 def _value(info: Any) -> tuple[str, str, list[Any] | None]:
-    return info.name, _type_text(info.type), _shape(info.type)
+    return info.name, type_text(info.type), _shape(info.type)
 
 
-def _type_text(proto: Any) -> str:
+def type_text(proto: Any) -> str:
     which = proto.WhichOneof("value")
     if which in ("tensor_type", "sparse_tensor_type"):
         elem = _elem(getattr(proto, which).elem_type)
         return f"{which.removesuffix('_type')}({elem.text if elem else '?'})"
     if which in ("sequence_type", "optional_type"):
         kind = "seq" if which == "sequence_type" else "optional"
-        return f"{kind}({_type_text(getattr(proto, which).elem_type)})"
+        return f"{kind}({type_text(getattr(proto, which).elem_type)})"
     if which == "map_type":
         key = _elem(proto.map_type.key_type)
-        return f"map({key.text if key else '?'},{_type_text(proto.map_type.value_type)})"
+        return f"map({key.text if key else '?'},{type_text(proto.map_type.value_type)})"
     return "?"
 
 

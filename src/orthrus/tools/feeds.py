@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import ElementType, OptionalType, SequenceType, TensorType, Type, parse_type
+from ..ir import ElementType, MapType, OptionalType, SequenceType, TensorType, Type, parse_type
 
 KINDS = (".npy", ".npz", ".pb")
 
@@ -52,7 +52,7 @@ def _read(path: Path, name: str | None, types: dict[str, Type]) -> dict[str, Any
     if not path.is_file():
         raise FileNotFoundError(f"{path}: no such file")
     if path.suffix == ".pb":
-        found, value = _read_proto(path, types.get(name) if name else None)
+        found, value = read_proto(path, types.get(name) if name else None)
         return {name or _checked(found or _only(path, types), path, types): value}
     try:
         loaded = np.load(path, allow_pickle=False)
@@ -85,28 +85,37 @@ def _checked(name: str, path: Path, types: dict[str, Type]) -> str:
     return name
 
 
-def _read_proto(path: Path, kind: Type | None) -> tuple[str, Any]:
-    """Name and value of a TensorProto file, or of a SequenceProto or OptionalProto where `kind` says so."""
+def read_proto(path: Path, kind: Type | None) -> tuple[str, Any]:
+    """Name and value of a TensorProto file, or of a SequenceProto, OptionalProto or MapProto where `kind`
+    says so: an array, a list, None or a dict. Raises ValueError for a file that holds something else or
+    points to other files."""
     import onnx
     from google.protobuf.message import DecodeError
     from onnx import numpy_helper
 
     proto: Any = onnx.TensorProto()
-    if isinstance(kind, SequenceType):
-        proto = onnx.SequenceProto()
-    elif isinstance(kind, OptionalType):
-        proto = onnx.OptionalProto()
+    read: Any = numpy_helper.to_array
+    for of, made, reader in ((SequenceType, onnx.SequenceProto, numpy_helper.to_list),
+                             (OptionalType, onnx.OptionalProto, numpy_helper.to_optional),
+                             (MapType, onnx.MapProto, numpy_helper.to_dict)):
+        if isinstance(kind, of):
+            proto, read = made(), reader
     try:
         proto.ParseFromString(path.read_bytes())
-        if isinstance(proto, onnx.TensorProto):
-            value: Any = numpy_helper.to_array(proto)
-        elif isinstance(proto, onnx.SequenceProto):
-            value = numpy_helper.to_list(proto)
-        else:
-            value = numpy_helper.to_optional(proto)
+        _keep_inside(proto)
+        return proto.name, read(proto)
     except (DecodeError, ValueError, TypeError, KeyError) as error:
         raise ValueError(f"{path}: no ONNX {type(proto).__name__} ({error})") from None
-    return proto.name, value
+
+
+def _keep_inside(proto: Any) -> None:
+    """Raise ValueError where a tensor within `proto` keeps its data in another file."""
+    for field, value in proto.ListFields():
+        if field.name == "external_data":
+            raise ValueError("its data lies in another file, which is not followed")
+        if field.type == field.TYPE_MESSAGE:
+            for each in [value] if hasattr(value, "ListFields") else value:
+                _keep_inside(each)
 
 
 def restored(value: Any, kind: Type) -> Any:
