@@ -1,0 +1,252 @@
+"""Shapes whose dimensions are computed, operator by operator.
+
+In: a node's `Facts`: the dimensions of its inputs and the elements that are known of them. Out: the shapes of
+its outputs, a dimension None where it depends on data. Operators that only pass dimensions on have no rule
+here: those of `ops` serve them. The invariant: no rule looks at a size that is a name as if it were a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .expression import Expr, ceil_div, ceiling, expr, floor_div, greatest, least, product, quotient
+from .facts import Facts, Shapes, elementwise
+from .products import attention, dft, linear_attention, matmul, stft
+from .windows import (
+    affine_grid,
+    causal_conv,
+    center_crop_pad,
+    col_to_im,
+    conv,
+    conv_transpose,
+    depth_to_space,
+    max_unpool,
+    pool,
+    resize,
+    space_to_depth,
+)
+
+
+def _expand(f: Facts) -> Shapes:
+    told, x = f.vector(1), f.shape(0)
+    rank = max(len(told), len(x))
+    out: list[Expr | None] = []
+    for i in range(rank):
+        a = x[len(x) - rank + i] if len(x) - rank + i >= 0 else expr(1)
+        b = told[len(told) - rank + i] if len(told) - rank + i >= 0 else expr(1)
+        out.append(None if b is None else f.context.wider([a, b]))
+    return [out]
+
+
+def _reshape(f: Facts) -> Shapes:
+    told: list[Expr | None] = (f.vector(1) if f.has(1) else
+                               [expr(d) for d in f.attribute("shape", [])])
+    x = f.shapes[0]
+    out = list(told)
+    for i, d in enumerate(told):
+        if d is None or d.integer == -1:
+            out[i] = None
+        elif d.integer == 0 and not f.attribute("allowzero"):
+            out[i] = x[i] if x is not None and i < len(x) else None
+        elif d.bounds()[0] < 0:
+            out[i] = None
+    left = [i for i, d in enumerate(out) if d is None]
+    if len(left) == 1 and x is not None:
+        total, rest = product(x), product(d for d in out if d is not None)
+        if rest.terms:
+            out[left[0]] = floor_div(total, rest)
+    return [out]
+
+
+def _flatten(f: Facts) -> Shapes:
+    x, axis = f.shape(0), f.attribute("axis", 1)
+    axis += len(x) if axis < 0 else 0
+    return [[product(x[:axis]), product(x[axis:])]]
+
+
+def _squeeze(f: Facts) -> Shapes:
+    x = f.shape(0)
+    if f.has(1) and f.numbers(1) is None:
+        return [[None] * (len(x) - len(f.vector(1)))]
+    axes = f.axes()
+    gone = {a % len(x) for a in axes} if axes is not None else {
+        i for i, d in enumerate(x) if d.integer == 1}
+    return [[d for i, d in enumerate(x) if i not in gone]]
+
+
+def _unsqueeze(f: Facts) -> Shapes:
+    x = f.shape(0)
+    if f.has(1) and f.numbers(1) is None:
+        return [[None] * (len(x) + len(f.vector(1)))]
+    axes = f.axes() or []
+    out: list[Expr | None] = [*x]
+    for place in sorted(a % (len(x) + len(axes)) for a in axes):
+        out.insert(place, expr(1))
+    return [out]
+
+
+def concat(f: Facts, first: int = 0, step: int = 1) -> Shapes:
+    shapes = [f.shape(i) for i in range(first, len(f.node.inputs), step)]
+    axis = f.attribute("axis") % len(shapes[0])
+    return [[sum(dims, start=expr(0)) if i == axis else f.context.same(dims)
+             for i, dims in enumerate(zip(*shapes, strict=True))]]
+
+
+def _split(f: Facts) -> Shapes:
+    x, count = f.shape(0), len(f.node.outputs)
+    axis = f.attribute("axis", 0) % len(x)
+    parts: list[Expr | None]
+    if f.has(1):
+        parts = f.vector(1)
+    elif f.attribute("split"):
+        parts = [expr(p) for p in f.attribute("split")]
+    else:
+        length = ceil_div(x[axis], count)
+        last = x[axis] - length * (count - 1) if f.node.version >= 18 else quotient(x[axis], expr(count))
+        if quotient(x[axis], expr(count)) is not None or last is None:
+            parts = [quotient(x[axis], expr(count)) or length] * count
+        else:
+            parts = [*[length] * (count - 1), last]
+    return [[*x[:axis], p, *x[axis + 1:]] for p in parts]
+
+
+def _slice(f: Facts) -> Shapes:
+    x = f.shape(0)
+    out: list[Expr | None] = list(x)
+    given: list[list[Expr | None]]
+    if f.node.version < 10:
+        starts, ends = f.attribute("starts"), f.attribute("ends")
+        axes = f.attribute("axes") or list(range(len(starts)))
+        given = [[expr(v) for v in starts], [expr(v) for v in ends], [expr(1)] * len(starts)]
+    else:
+        axes = f.axes(3) if f.has(3) else None
+        begin, end = f.vector(1), f.vector(2)
+        steps: list[Expr | None] = f.vector(4) if f.has(4) else [expr(1)] * len(begin)
+        axes = list(range(len(begin))) if axes is None else axes
+        given = [begin, end, steps]
+    for axis, start, stop, step in zip(axes, *given, strict=True):
+        out[axis] = _sliced(x[axis], start, stop, step, f.context.int_max)
+    return [out]
+
+
+def _sliced(size: Expr, start: Expr | None, stop: Expr | None, step: Expr | None, int_max: int
+            ) -> Expr | None:
+    """How many elements a slice has, None where that depends on data."""
+    by = None if step is None else step.integer
+    if start is None or stop is None or not by:
+        return None
+    low = 0 if by > 0 else -1
+    first, last = _clamped(start, size, low, int_max), _clamped(stop, size, low, int_max)
+    if first is None or last is None:
+        return None
+    span = last - first if by > 0 else first - last
+    if span.bounds()[0] < 0 and not _ordered(start, stop, by):
+        span = span - least(span, expr(0))
+    return ceil_div(span, abs(by))
+
+
+def _clamped(at: Expr, size: Expr, low: int, int_max: int) -> Expr | None:
+    """A bound of a slice between `low` and size + low, as numpy takes it. max(low, size - k) is written
+    with Min, so that the parts a dimension is cut into add up to it again."""
+    number, (bottom, top) = at.integer, at.bounds()
+    if number is not None and number >= int_max:
+        return size + low
+    if number is not None and number <= -int_max:
+        return expr(low)
+    if bottom >= 0:
+        return least(at, size + low)
+    return size - least(size - low, -at) if top < 0 else None
+
+
+def _ordered(start: Expr, stop: Expr, step: int) -> bool:
+    """Whether the bounds are in order whatever the size: then their clamped forms are too."""
+    a, b = (start, stop) if step > 0 else (stop, start)
+    same_end = (a.bounds()[0] >= 0 and b.bounds()[0] >= 0) or (a.bounds()[1] < 0 and b.bounds()[1] < 0)
+    return bool((same_end and (b - a).bounds()[0] >= 0) or a.integer == 0
+                or (b.integer is not None and b.integer >= (1 << 31) - 1))
+
+
+def _pad(f: Facts) -> Shapes:
+    x = f.shape(0)
+    pads = f.vector(1) if f.node.version >= 11 or f.node.domain else [
+        expr(p) for p in f.attribute("pads") or f.attribute("paddings")]
+    axes = f.axes(3) if f.has(3) else None
+    places = [a % len(x) for a in axes] if axes is not None else list(range(len(x)))
+    out: list[Expr | None] = list(x)
+    for place, before, after in zip(places, pads[:len(places)], pads[len(places):], strict=True):
+        out[place] = x[place] + before + after if before is not None and after is not None else None
+    return [out]
+
+
+def _tile(f: Facts) -> Shapes:
+    x, times = f.shape(0), f.vector(1)
+    return [[d * t if t is not None else None for d, t in zip(x, times, strict=True)]]
+
+
+def _told(f: Facts) -> Shapes:
+    return [f.vector(0)]
+
+
+def _range(f: Facts) -> Shapes:
+    start, limit, delta = (*(f.vector(i)[0] for i in range(2)), f.vector(2)[0] if f.has(2) else expr(1))
+    if start is None or limit is None or delta is None or not (step := delta.number):
+        return [[None]]
+    span = (limit - start) * (1 / step)
+    count = ceiling(span)
+    return [[greatest(count, expr(0))]]
+
+
+def _top_k(f: Facts) -> Shapes:
+    x = f.shape(0)
+    k = f.vector(1)[0] if f.has(1) else expr(f.attribute("k"))
+    axis = f.attribute("axis", -1) % len(x)
+    shape = [*x[:axis], k, *x[axis + 1:]]
+    return [shape, shape]
+
+
+def _one_hot(f: Facts) -> Shapes:
+    x, depth = f.shape(0), f.vector(1)[0]
+    axis = f.attribute("axis", -1) % (len(x) + 1)
+    return [[*x[:axis], depth, *x[axis:]]]
+
+
+def _reduced(f: Facts) -> Shapes:
+    x, keep = f.shape(0), f.attribute("keepdims", 1)
+    if f.has(1) and f.numbers(1) is None:
+        return [[None] * len(x) if keep else [None] * (len(x) - len(f.vector(1)))]
+    axes = f.axes()
+    if not axes:
+        if f.attribute("noop_with_empty_axes"):
+            return [list(x)]
+        return [[expr(1)] * len(x) if keep else []]
+    gone = {a % len(x) for a in axes}
+    return [[expr(1) if i in gone else d for i, d in enumerate(x) if keep or i not in gone]]
+
+
+def _of_length(f: Facts) -> Shapes:
+    return [[f.vector(0)[0]]]
+
+
+def _picked(f: Facts) -> Shapes:
+    x = f.shape(0)
+    return [[*(x[:-1] if len(x) > 1 else [expr(1)]), product(f.shape(1))]]
+
+
+RULES: dict[str, Callable[[Facts], Shapes]] = {
+    "Expand": _expand, "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze, "Concat": concat, "Split": _split, "Slice": _slice, "Pad": _pad, "Tile": _tile,
+    "ConstantOfShape": _told, "Range": _range, "Conv": conv(1), "ConvInteger": conv(1),
+    "QLinearConv": conv(3), "DeformConv": conv(1), "MaxPool": pool, "AveragePool": pool, "LpPool": pool,
+    "ConvTranspose": conv_transpose, "Resize": resize, "Upsample": resize,
+    "SpaceToDepth": space_to_depth, "DepthToSpace": depth_to_space, "MatMul": matmul(),
+    "MatMulInteger": matmul(), "QLinearMatMul": matmul(0, 3), "TopK": _top_k, "OneHot": _one_hot,
+    "CenterCropPad": center_crop_pad, "STFT": stft, "DFT": dft, "HannWindow": _of_length,
+    "HammingWindow": _of_length, "BlackmanWindow": _of_length, "Col2Im": col_to_im,
+    "StringConcat": elementwise, "AffineGrid": affine_grid, "MaxUnpool": max_unpool,
+    "Attention": attention, "LinearAttention": linear_attention,
+    "CausalConvWithState": causal_conv,
+    **{f"Reduce{k}": _reduced for k in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum",
+                                        "LogSumExp", "SumSquare")},
+}
+
+ML: dict[str, Callable[[Facts], Shapes]] = {"ArrayFeatureExtractor": _picked}
