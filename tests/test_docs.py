@@ -21,17 +21,30 @@ LINKING = [*PAGES, ROOT / "benchmarks" / "RESULTS.md"]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
 INSTALLERS = ("pip", "pytest")
+SWITCH = re.compile(r"ORTHRUS_\w+=")
 PROVIDER_LINES = 50
 
 DRIVER = """
 import linecache, sys
 from typer.testing import CliRunner
+import os, runpy, subprocess
 blocks, names = __import__("json").load(sys.stdin), {"__name__": "page"}
+PROGRAM = "from orthrus.tools.cli import main; main()"
 for line, kind, text in blocks:
     where = f"{sys.argv[1]}:{line}"
     if kind == "python":
         linecache.cache[where] = (len(text), None, text.splitlines(True), where)
         exec(compile(text, where, "exec"), names)
+    elif kind == "module":
+        sys.argv = text
+        try:
+            runpy.run_module(text[0], run_name="__main__", alter_sys=True)
+        except SystemExit as end:
+            assert not end.code, f"{where}: python -m {text}: {end.code}"
+    elif kind == "switched":
+        settings, arguments = text
+        subprocess.run([sys.executable, "-c", PROGRAM, *arguments], check=True,
+                       env={**os.environ, **settings})
     else:
         from orthrus.tools.cli import app
         found = CliRunner().invoke(app, text)
@@ -59,11 +72,21 @@ def blocks(path: Path) -> Iterator[Block]:
 
 
 def commands(block: Block) -> Iterator[list[str]]:
-    """The commands of a shell block, comments and `&&` taken apart."""
+    """The commands of a shell block, comments and `&&` taken apart; switches in front are words of their
+    own."""
     for line in block.text.splitlines():
         for part in re.sub(r"\s#.*$", "", line).split("&&"):
             if words := shlex.split(part):
                 yield words
+
+
+def executed(line: int, words: list[str]) -> tuple[int, str, object] | None:
+    """How the driver runs a command; None for what needs the repository or a network."""
+    settings = dict(word.split("=", 1) for word in words if SWITCH.match(word))
+    words = words[len(settings):]
+    if words[0] == "orthrus":
+        return (line, "switched", (settings, words[1:])) if settings else (line, "orthrus", words[1:])
+    return (line, "module", words[2:]) if words[1:2] == ["-m"] and words[2].startswith("orthrus.") else None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=named)
@@ -73,8 +96,7 @@ def test_page_runs(page: Path, tmp_path: Path) -> None:
         if block.language == "python":
             steps.append((block.line, "python", block.text))
         elif block.language == "sh":
-            steps += [(block.line, "orthrus", words[1:]) for words in commands(block)
-                      if words[0] == "orthrus"]
+            steps += [step for words in commands(block) if (step := executed(block.line, words))]
     if not steps:
         pytest.skip("nothing to run")
     done = subprocess.run([sys.executable, "-c", DRIVER, page.name], input=json.dumps(steps), text=True,
@@ -87,13 +109,13 @@ def test_page_runs(page: Path, tmp_path: Path) -> None:
 def test_commands_exist(page: Path) -> None:
     for block in blocks(page):
         for words in commands(block) if block.language == "sh" else ():
-            if words[0] in ("orthrus", *INSTALLERS):
+            if words[0] in ("orthrus", *INSTALLERS) or SWITCH.match(words[0]):
                 continue
             assert words[0] == "python", words
             where = [ROOT / words[1]]
             if words[1] == "-m":
-                module = ROOT / words[2].replace(".", "/")
-                where = [module.with_suffix(".py"), module / "__main__.py"]
+                modules = [root / words[2].replace(".", "/") for root in (ROOT, ROOT / "src")]
+                where = [path for m in modules for path in (m.with_suffix(".py"), m / "__main__.py")]
             assert any(path.is_file() for path in where), words
 
 
@@ -107,6 +129,15 @@ def test_links_lead_somewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", LINKING, ids=named)
 def test_blocks_have_a_language_that_is_checked(page: Path) -> None:
     assert {block.language for block in blocks(page)} <= {"python", "sh", "toml", ""}
+
+
+def test_tables_of_flags_are_those_of_the_code() -> None:
+    from orthrus.tools.cli import app
+    from orthrus.tools.flags import renewed
+
+    page = (ROOT / "docs" / "tools.md").read_text(encoding="utf-8")
+    assert renewed(page) == page, "run python -m orthrus.tools.flags docs/tools.md"
+    assert set(re.findall(r"<!-- flags: ([\w-]+) -->", page)) == {c.name for c in app.registered_commands}
 
 
 def test_the_provider_is_short() -> None:

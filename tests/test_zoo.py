@@ -65,3 +65,11 @@ def test_int8_models(path: str, request: pytest.FixtureRequest) -> None:
         ours = outputs(orthrus, path, inputs, level)
         nearest = min(difference(reference, ours) for reference in theirs.values())
         assert nearest <= max(2 * spread, 1e-4), level
+
+
+@pytest.mark.parametrize("path", FLOATS, indirect=True)
+def test_no_part_of_a_float_model_is_interpreted(path: str, request: pytest.FixtureRequest) -> None:
+    session = orthrus.InferenceSession(path)
+    session.run(None, feeds(request.node.callspec.params["path"]))
+    plans = [plan for part in session.explain().parts for plan in part.plans]
+    assert plans and not [plan.interpreted for plan in plans if plan.interpreted]

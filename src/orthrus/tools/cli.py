@@ -10,7 +10,21 @@ from typing import Annotated
 
 import typer
 
-from . import demo, explain, info, providers, run
+from . import (
+    bisect,
+    check_provider,
+    compare,
+    demo,
+    doctor,
+    explain,
+    info,
+    perf_test,
+    profile,
+    providers,
+    run,
+    test_runner,
+    view,
+)
 from .arguments import Told, option_of
 
 VersionOption = Annotated[bool, option_of("--version", help="Print the version and leave.")]
@@ -34,5 +48,7 @@ def _root(version: VersionOption = False) -> None:
         raise typer.Exit()
 
 
-for _module in (run, info, explain, providers, demo):
-    app.command(_module.__name__.rpartition(".")[2].replace("_", "-"))(_module.command)
+for _module in (run, info, explain, providers, profile, compare, bisect, perf_test, test_runner, doctor,
+                check_provider, demo, view):
+    _name = _module.__name__.rpartition(".")[2].replace("_", "-")
+    app.command(_name, cls=getattr(_module, "PARSER", None))(_module.command)
