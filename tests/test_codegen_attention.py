@@ -266,8 +266,28 @@ def test_division_covers_every_tile() -> None:
     for heads, tiles, threads, most in [(1, 1, 8, 1), (12, 10, 2, 99), (1, 108, 4, 30), (3, 7, 16, 2)]:
         chunks = attention._chunks(heads, tiles, threads, most)
         assert -(-tiles // chunks) <= most and chunks <= tiles
-    assert attention.block_of(host() or AVX2, 128, 100) == 128
-    assert math.log2(attention.block_of(AVX2, 128, 1 << 20)).is_integer()
+    assert math.log2(attention.block_of(AVX2, 128)).is_integer()
+
+
+@pytest.mark.parametrize("most", [3, 14])
+def test_tiles_cover_every_query(most: int) -> None:
+    """Each kernel beyond the first tile is the same, and no tile leaves the queries."""
+    for length in range(1, 300):
+        tiles, rows, tall = attention._tiling(most, length)
+        assert rows == (length if length <= most else most)
+        done = set[int]()
+        for t in range(tiles):
+            height = rows if t < tall else rows - 1
+            start = min(t * rows - max(t - tall, 0), length - height)
+            assert start >= 0
+            done.update(range(start, start + height))
+        assert done == set(range(length))
+
+
+def test_a_new_length_needs_no_new_kernel() -> None:
+    form = Form("float32", 64, 64, 1)
+    specs = {plan(AVX2, form, 1, 12, 12, length, length).spec for length in range(15, 600)}
+    assert len(specs) == 1
 
 
 @pytest.mark.parametrize("machine", [None, AVX2, SSE2])

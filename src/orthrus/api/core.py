@@ -148,7 +148,7 @@ class CoreSession:
                                          cure=f"leave {_CPU} out, or {_NO_FALLBACK}")
         created = []
         for name, options in asked:
-            known = providers.known().get(name)
+            known = providers.known((name,)).get(name)
             if known is None and name not in providers.ALL:
                 raise RuntimeError(f"Unknown Provider Type: {name}")
             if known is not None and (why := known.probe()) is not None:

@@ -409,9 +409,9 @@ class InferenceSession(Session):
                                   disabled_optimizers: Any = None) -> None:
         from ..providers import known
 
-        available = [name for name, provider in known().items() if provider.probe() is None]
         requested = list(providers) if providers else []
         flat = {p[0] if isinstance(p, tuple) and p else p for p in requested if isinstance(p, str | tuple)}
+        available = [name for name, provider in known(map(str, flat)).items() if provider.probe() is None]
         if {"TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider"} <= flat:
             raise ValueError("Cannot enable both 'TensorrtExecutionProvider' and "
                              "'NvTensorRTRTXExecutionProvider' in the same session.")

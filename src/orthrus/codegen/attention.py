@@ -79,10 +79,11 @@ def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kv_head
            mask_step: int | None, bounded: bool, ends_type: str, trailing: bool, capped: bool,
            sunk: bool) -> None:
     """softmax(q k' scale + mask) v per head. `tiles` tiles of queries per head, the first `tall` of `rows`
-    rows, the rest of one less (`short` says there are such); an item is `per` tiles of the `group` query
-    heads that share a key head. `mask_step`: None without mask, else its stride along keys, 0 or 1. `ends`:
-    how many keys each batch entry has, less `ends_add`; `trailing`: queries are the last `length` of them.
-    `sink`: per head, the score of a further key without value."""
+    rows, the rest of one less (`short` says there may be such), the last moved back to end with the queries;
+    an item is `per` tiles of the `group` query heads that share a key head. `mask_step`: None without mask,
+    else its stride along keys, 0 or 1. `ends`: how many keys each batch entry has, less `ends_add`;
+    `trailing`: queries are the last `length` of them. `sink`: per head, the score of a further key without
+    value."""
     lanes, floats = f.machine.lanes(), vec(F32, f.machine.lanes())
     at = Scratch.of(f.machine, size, value_size, rows, block)
     width, pitch, wide = at.width, at.pitch, 2 * lanes
@@ -258,9 +259,9 @@ def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kv_head
 
             def unit(u: V) -> None:
                 head, t = kv_head * group + u // tiles, u % tiles
-                start = t * rows - f.fast_max(t - tall, 0)
-                state = f.gep(f.scratch, f.select(once, 0, u - first) * at.slot + at.state, F32)
                 height = f.select(f.compare("lt", t, tall), f.i64(rows), rows - 1)
+                start = f.fast_min(t * rows - f.fast_max(t - tall, 0), length - height)
+                state = f.gep(f.scratch, f.select(once, 0, u - first) * at.slot + at.state, F32)
                 last = b.eq(blocks - 1)
 
                 def clear() -> None:
@@ -334,18 +335,26 @@ def plan(machine: Machine, form: Form, batch: int, heads: int, kv_heads: int, le
         few = Few.of(machine, form.size, form.value_size)
         return Plan(attend_few(grown=grown, **vars(form)), batch * kv_heads,
                     few.bytes(machine, group * length, total), None)
-    tiles = -(-length // shapes(machine)[2])
-    rows = -(-length // tiles)
-    tall = length - tiles * (rows - 1)
-    block = block_of(machine, form.size + form.value_size, total)
+    tiles, rows, tall = _tiling(shapes(machine)[2], length)
+    block = block_of(machine, form.size + form.value_size)
     at = Scratch.of(machine, form.size, form.value_size, rows, block)
     most_slots = group * tiles if total <= block else max(machine.l2 // 12 // at.slot, 1)
     chunks = _chunks(batch * kv_heads, group * tiles, threads, most_slots)
     per = -(-group * tiles // chunks)
     chunks = -(-group * tiles // per)
     slots = 1 if total <= block else per
-    return Plan(attend(rows=rows, short=tall < tiles, block=block, **vars(form)), batch * kv_heads * chunks,
+    return Plan(attend(rows=rows, short=tiles > 1, block=block, **vars(form)), batch * kv_heads * chunks,
                 4 * (at.state + slots * at.slot), (tiles, tall, chunks, per))
+
+
+def _tiling(most: int, length: int) -> tuple[int, int, int]:
+    """How `length` queries are divided: tiles, rows of the tall ones, how many those are. Beyond one tile the
+    kernel is the same for every length: where tiles of two heights do not come out even, the last rows are
+    done twice."""
+    tiles = -(-length // most)
+    if tiles == 1:
+        return 1, length, 1
+    return tiles, most, length - tiles * (most - 1) if length >= tiles * (most - 1) else tiles
 
 
 def is_few(length: int, grown: bool = False) -> bool:
@@ -354,10 +363,10 @@ def is_few(length: int, grown: bool = False) -> bool:
     return length <= (FEW + 2 if grown else FEW)
 
 
-def block_of(machine: Machine, width: int, total: int) -> int:
-    """Keys per block: what holds all of them where that fits well into the second cache, a power of two."""
+def block_of(machine: Machine, width: int) -> int:
+    """Keys per block: as many as fit well into the second cache, a power of two."""
     block = 128
-    while block < total and 2 * block * width * 4 <= machine.l2 // 2:
+    while 2 * block * width * 4 <= machine.l2 // 2:
         block *= 2
     return block
 

@@ -26,9 +26,10 @@ class Kernel:
 
     `takes_out`: `run` takes one more argument, an array of the output's shape and type to write into.
     `in_place`: that array may be one of the inputs'. `stepwise`: where `run` does several nodes' work, the
-    same step by step: `stepwise(inputs, note)` calls `note(work, start, end)` behind each, with times in
-    nanoseconds of `time.perf_counter_ns`; with None for a `Work` behind what prepares the steps. A third
-    argument, where there is one, `watch(value, array)`, gets what lies in memory between the steps.
+    same step by step: `stepwise(inputs, note, watch, check)` calls those three that are not None. `note(work,
+    start, end)` is for each step, by the end of the call, with times in nanoseconds of
+    `time.perf_counter_ns`, and None for a `Work` for what prepares the steps; `watch(value, array)` gets what
+    lies in memory between the steps; `check()` comes behind each, and ends the run by what it raises.
     `quick`: gives the `codegen.quick.Program` for inputs such as these, None where there is none.
     `describe`: what a kernel of several nodes holds by now, as plain data.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
@@ -56,9 +57,11 @@ def _installed() -> None:
                                                  point.value, error)
 
 
-def known() -> dict[str, type[ExecutionProvider]]:
-    """Every registered provider class by name, the CPU provider last."""
-    _installed()
+def known(wanted: Iterable[str] | None = None) -> dict[str, type[ExecutionProvider]]:
+    """Every registered provider class by name, the CPU provider last. Installed packages are asked for theirs
+    unless all that is `wanted` is there, which saves looking through every package."""
+    if wanted is None or not _classes.keys() >= set(wanted):
+        _installed()
     return {**{k: c for k, c in _classes.items() if c is not CPUExecutionProvider},
             CPUExecutionProvider.name: CPUExecutionProvider}
 
@@ -71,7 +74,7 @@ def available() -> list[str]:
 def create(name: str, options: dict[str, Any] | None = None) -> ExecutionProvider:
     """An instance of provider `name`. Raises InvalidArgument for an unknown name or
     option, EPFail where it cannot work."""
-    cls = known().get(name)
+    cls = known((name,)).get(name)
     if cls is None:
         raise InvalidArgument(f"Unknown Provider Type: {name}", expected=", ".join(known()),
                               cure="register it with orthrus.register_execution_provider, or install "

@@ -42,6 +42,11 @@ class Context(Deadline):
             self.seconds, self.end, self.cancelled = deadline.seconds, deadline.end, deadline.cancelled
         self.limit, self.room, self.record = limit, limit, record
 
+    @property
+    def watched(self) -> bool:
+        """Whether the run may be told to stop, or has to soon."""
+        return self.cancelled is not None or self.seconds < LONG
+
     def execute(self, code: Code, slots: list[Any]) -> None:
         """Run a body of control flow inside this run."""
         room = self.room
@@ -52,7 +57,7 @@ class Context(Deadline):
 def execute(code: Code, slots: list[Any], context: Context) -> None:
     """Run `code` in order. Raises the error of the step that failed, with the step's node in it."""
     end, cancelled, room, step = context.end, context.cancelled, context.room, None
-    watched = cancelled is not None or context.seconds < LONG
+    watched = context.watched
     try:
         for run, take, write, frees, step in code:
             if monotonic() > end or (cancelled is not None and cancelled.terminate):
@@ -98,15 +103,14 @@ def _recorded(step: Step, context: Context, into: list[Any], *given: Any) -> Any
     """A fused step that notes each of its own."""
     def note(work: Work | None, start: int, end: int) -> None:
         into.append(Event(step, start, end, work))
-        context.check()
     assert step.kernel.stepwise is not None
-    return step.kernel.stepwise(given, note)
+    return step.kernel.stepwise(given, note, None, context.check if context.watched else None)
 
 
 def _watched(step: Step, context: Context, *given: Any) -> Any:
     """A fused step with a look at the deadline behind each of its own."""
     assert step.kernel.stepwise is not None
-    return step.kernel.stepwise(given, lambda *_: context.check())
+    return step.kernel.stepwise(given, None, None, context.check)
 
 
 def execute_traced(code: Code, slots: list[Any], context: Context) -> None:

@@ -180,4 +180,4 @@ def profiles(bench: Bench) -> Iterator[Finding]:
                         "let stepwise compute what run does")
         elif not mine:
             yield fault("a profile", f"no event of {name} among {len(events)}", "an event per node or part",
-                        "call note(node, name, start, end, inputs, outputs) behind each step of stepwise")
+                        "let stepwise call note(work, start, end) for each of its steps")

@@ -227,25 +227,26 @@ class Native:
         return Program(call.__self__, instance.status, [(a.shape, a.dtype) for a in arrays], plan.outputs,
                        functools.partial(plan.give, instance))
 
-    def stepwise(self, arrays: Sequence[np.ndarray], note: Note, watch: Watch | None = None) -> Any:
-        """As a call, each step by itself, with `note(work, start, end)` behind it: times in ns of
-        `perf_counter_ns`. The first note is of no work: the time that it took to get ready. What `note`
-        raises ends the run. `watch` gets each value that is in memory, as soon as it is whole: a view that
-        holds until it returns."""
+    def stepwise(self, arrays: Sequence[np.ndarray], note: Note | None, watch: Watch | None = None,
+                 check: Callable[[], None] | None = None) -> Any:
+        """As a call, each step by itself; see `Kernel`. The first note is of no work: the time that it took
+        to get ready. `watch` gets each value that is in memory, as soon as it is whole: a view that holds
+        until it returns."""
         clock = time.perf_counter_ns
         began = clock()
         plan = self._made(tuple([a.shape for a in arrays]), [(a.shape, a.dtype.name) for a in arrays])
         if plan is None:
-            note(None, began, clock())
-            return self.interpret(arrays, note, watch)
+            if note is not None:
+                note(None, began, clock())
+            return self.interpret(arrays, note, watch, check)
 
         def run(instance: Instance, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
             rows = iter(range(len(instance.table)))
             calls = [instance.single(next(rows)) if step.host is None else None for step in plan.steps]
-            done = plan.works(self.part)
+            done = plan.works(self.part) if note is not None else []
             if not plan.small:
                 pool().summon(self.threads)
-            note(None, began, clock())
+            marks = [began, clock()]
             ready = iter(finished(plan) if watch is not None else ())
 
             def show() -> None:
@@ -253,14 +254,20 @@ class Native:
                     assert watch is not None
                     watch(value, instance.view(t, arrays, outputs))
             show()
-            for step, call, work in zip(plan.steps, calls, done, strict=True):
-                start = clock()
+            for step, call in zip(plan.steps, calls, strict=True):
+                marks.append(clock())
                 if call is not None:
                     call(*arrays, *outputs)
                 else:
                     self._host(instance, step, arrays, outputs)
-                note(work, start, clock())
-                show()
+                marks.append(clock())
+                if watch is not None:
+                    show()
+                if check is not None:
+                    check()
+            for work, start, end in zip((None, *done), marks[::2], marks[1::2], strict=False):
+                if note is not None:
+                    note(work, start, end)
         return self._entered(plan, arrays, run)
 
     def _entered(self, plan: Plan, arrays: Sequence[np.ndarray], run: Callable[..., None]) -> Any:
@@ -378,8 +385,8 @@ class Native:
         made = other(*inputs)
         return (made,) if self.single else made
 
-    def interpret(self, arrays: Sequence[np.ndarray], note: Note | None = None,
-                  watch: Watch | None = None) -> Any:
+    def interpret(self, arrays: Sequence[np.ndarray], note: Note | None = None, watch: Watch | None = None,
+                  check: Callable[[], None] | None = None) -> Any:
         """The part by its definitions, node by node: for shapes that do not lower, and to find which node
         fails."""
         env: dict[Value | None, Any] = {None: None, **dict(zip(self.part.inputs, arrays, strict=True))}
@@ -402,4 +409,6 @@ class Native:
                 outputs = {v: type_of(env[v]) for v in node.outputs if v is not None and v in env}
                 note(Work(node, f"reference {node.op_type}", (node,), tuple(inputs), tuple(outputs),
                           {**inputs, **outputs}), start, end)
+            if check is not None:
+                check()
         return env[self.part.outputs[0]] if self.single else tuple(env[v] for v in self.part.outputs)
