@@ -1,6 +1,7 @@
 """The graph and its types; knows no protobuf and runs nothing."""
 
 from .graph import Graph, ModelInfo, No, Node, Value, verify
+from .likely import likely_shapes
 from .stored import Stored, in_memory
 from .types import (
     HALF,
@@ -21,4 +22,4 @@ from .types import (
 
 __all__ = ["HALF", "Dim", "ElementType", "Graph", "MapType", "ModelInfo", "No", "Node", "OptionalType",
            "SequenceType", "SparseArray", "SparseTensorType", "Stored", "TensorType", "Type", "Value",
-           "element_of", "in_memory", "parse_type", "shape_text", "type_of", "verify"]
+           "element_of", "in_memory", "likely_shapes", "parse_type", "shape_text", "type_of", "verify"]

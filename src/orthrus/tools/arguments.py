@@ -47,7 +47,8 @@ InputOption = Annotated[Texts, option_of(
     help="An input from a .npy, .npz or .pb file; what is left out is generated from its type and shape.")]
 ShapeOption = Annotated[Texts, option_of(
     "--shape", metavar="NAME=1,3,224,224",
-    help="Shape of a generated input; open dimensions are 1 otherwise.")]
+    help="Shape of a generated input; names of dimensions it settles hold for all. What stays open gets a "
+         "likely size.")]
 SeedOption = Annotated[int, option_of(
     "--seed", help="Seed of generated inputs and of random operators, 0 by default.")]
 SaveOption = Annotated[Path | None, option_of(

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import ElementType, MapType, OptionalType, SequenceType, TensorType, Type, parse_type
+from ..ir import ElementType, MapType, OptionalType, SequenceType, TensorType, Type, likely_shapes, parse_type
 
 KINDS = (".npy", ".npz", ".pb")
 
@@ -131,26 +131,29 @@ def generated(inputs: Sequence[Any], shapes: dict[str, tuple[int, ...]], seed: i
     """A value for every input: floats drawn from a normal distribution, whole numbers 0 or 1, booleans, short
     texts.
 
-    Dimensions that are not fixed are 1, unless `shapes` has the input. Raises ValueError for an input whose
-    type cannot be generated, or a shape that contradicts the model's.
+    `shapes` has the shape of some inputs; names of dimensions it settles hold for the others, and what is
+    open then gets a likely size. Raises ValueError for an input whose type cannot be generated, or a shape
+    that contradicts the model's.
     """
     rng = np.random.default_rng(seed)
-    return {arg.name: _generate(arg.name, parse_type(arg.type), shape_of(arg, shapes), rng) for arg in inputs}
+    settled = {d: size for arg in inputs if arg.name in shapes
+               for d, size in zip(_fitting(arg, shapes[arg.name]), shapes[arg.name], strict=False)
+               if isinstance(d, str)}
+    declared = [[settled.get(d, d) for d in arg.shape or ()] for arg in inputs]
+    likely = likely_shapes(declared, any("past" in arg.name for arg in inputs))
+    return {arg.name: _generate(arg.name, parse_type(arg.type), shapes.get(arg.name, shape), rng)
+            for arg, shape in zip(inputs, likely, strict=True)}
 
 
-def shape_of(arg: Any, shapes: dict[str, tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape to generate for one input. Raises ValueError where the given one does not fit the declared
-    one."""
+def _fitting(arg: Any, given: tuple[int, ...]) -> list[Any]:
+    """The declared shape of an input. Raises ValueError where `given` does not fit it."""
     declared = list(arg.shape or ())
-    if arg.name not in shapes:
-        return tuple(d if isinstance(d, int) and d >= 0 else 1 for d in declared)
-    given = shapes[arg.name]
     fits = len(given) == len(declared) and all(
         not isinstance(d, int) or d < 0 or d == g for d, g in zip(declared, given, strict=True))
     if declared and not fits:
         text = ",".join(map(str, given))
         raise ValueError(f"--shape {arg.name}={text} does not fit the declared {declared}")
-    return given
+    return declared
 
 
 def _generate(name: str, kind: Type, shape: tuple[int, ...], rng: np.random.Generator) -> Any:

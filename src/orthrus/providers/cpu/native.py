@@ -23,7 +23,7 @@ from ...codegen.machine import Machine
 from ...codegen.quick import Program
 from ...codegen.threads import pool
 from ...errors import Fail
-from ...ir import ElementType, Node, TensorType, Type, Value, element_of, in_memory, type_of
+from ...ir import ElementType, Node, TensorType, Type, Value, element_of, in_memory, likely_shapes, type_of
 from ...kernels import Work, failed
 from ...limits import bounded
 from ..base import Part
@@ -44,19 +44,6 @@ IDLE_BYTES = 1 << 28
 
 _IDLE = 4
 """Idle instances a plan keeps."""
-
-_GUESS = {4: 224, 2: 128, 3: 128}
-_PAST = 31
-
-
-def _guess(dim: object, rank: int, cached: bool) -> int:
-    """What a symbolic dimension that is not the first is taken for before any run, by the rank of its tensor;
-    where keys and values of the past are fed (`cached`), by its name: one new token after some."""
-    if not cached:
-        return _GUESS.get(rank, 32)
-    name = str(dim)
-    return _PAST + 1 if "total" in name or "+" in name else _PAST if "past" in name else 1
-
 
 Reference = Callable[[Node], Callable[..., Any]]
 Note = Callable[[Work | None, int, int], None]
@@ -342,10 +329,8 @@ class Native:
         kinds = [(v.shape, v.elem.numpy.name) for v in self.part.inputs]
         if any(shape is None for shape, _ in kinds):
             return
-        first = {shape[0] for shape, _ in kinds if shape}
         cached = any("past" in v.name for v in self.part.inputs)
-        guessed = [tuple(d if isinstance(d, int) else 1 if d in first else _guess(d, len(shape), cached)
-                         for d in shape) for shape, _ in kinds]
+        guessed = likely_shapes([shape for shape, _ in kinds], cached)
         key = tuple(guessed)
         exact = all(isinstance(d, int) for shape, _ in kinds for d in shape)
         if not exact:
