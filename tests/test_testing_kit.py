@@ -167,6 +167,7 @@ def test_wrong_numbers_of_the_null_provider_are_told_as_such() -> None:
         "Neg", "Add", "Conv", "TopK", "Concat", "ReduceSum"}
 
 
+@pytest.mark.slow
 def test_the_cpu_provider() -> None:
     report = check_provider(CPUExecutionProvider, types=("float", "uint8", "bool"), operators=(
         "Add", "Tanh", "Softmax", "MatMul", "Conv", "ReduceSum", "Concat", "LSTM", "Where", "QLinearConv",
