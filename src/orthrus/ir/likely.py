@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-_BY_RANK = {2: 128, 3: 128, 4: 224}
-_OTHERWISE = 32
+_SEQUENCE, _IMAGE, _OTHERWISE = 128, 224, 32
 _PAST = 31
 
 
@@ -17,9 +16,15 @@ def likely_shapes(shapes: Sequence[Sequence[int | str | None]], cached: bool) ->
     """Each of `shapes` with sizes for its names and unknowns. `cached`: keys and values of the past are among
     the inputs, so that dimensions go by their names."""
     first = {shape[0] for shape in shapes if shape}
-    return [tuple(d if isinstance(d, int) and d >= 0 else 1 if d in first and d is not None or not i
-                  else _by_name(str(d)) if cached else _BY_RANK.get(len(shape), _OTHERWISE)
+    sequences = any(len(s) in (2, 3) and any(map(_open, s[1:])) for s in shapes)
+    by_rank = {2: _SEQUENCE, 3: _SEQUENCE, 4: _SEQUENCE if sequences else _IMAGE}
+    return [tuple(d if isinstance(d, int) and not _open(d) else 1 if not i or (isinstance(d, str) and d in first)
+                  else _by_name(str(d)) if cached else by_rank.get(len(shape), _OTHERWISE)
                   for i, d in enumerate(shape)) for shape in shapes]
+
+
+def _open(d: int | str | None) -> bool:
+    return not isinstance(d, int) or d < 0
 
 
 def _by_name(name: str) -> int:
