@@ -338,6 +338,10 @@ def forms(length: int) -> dict[str, tuple[str, dict[str, Any], dict[str, Any], i
         "everything": (ms + "MultiHeadAttention", {"num_heads": 3},
                        {**three, "b": normal(144), "p": padding, "a": normal(1, 3, length, length + 9),
                         **past}, 3),
+        "key counts": (ms + "MultiHeadAttention", {"num_heads": 3},
+                       {**three, "_": None, "p": np.array([length, 1], np.int32)}, 1),
+        "a square mask": (ms + "MultiHeadAttention", {"num_heads": 3}, {
+            **three, "_": None, "p": (normal(2, 1, 25, 25) > 0).astype(np.int32)}, 1),
         "unidirectional": (ms + "MultiHeadAttention", {"num_heads": 3, "unidirectional": 1}, three, 1),
         "turned": ("RotaryEmbedding", {"num_heads": 3}, {
             "x": three["q"], **turn_by, "p": np.arange(2 * length).reshape(2, length) % 40}, 1),

@@ -178,13 +178,22 @@ def Attention(input, weights, bias=None, mask_index=None, past=None, attention_b
 @Attention.infer_with
 def _attention_type(input: Value, weights: Value, bias: Value | None = None, mask: Value | None = None,
                     past: Value | None = None, *_: Value | None, num_heads: int, qkv_hidden_sizes: Any = None,
-                    **__: Any
-                    ) -> list[Type]:
+                    past_present_share_buffer: int = 0, **__: Any) -> list[Type]:
     width = weights.shape[-1] if weights.shape else None
-    out: Any = int(qkv_hidden_sizes[2]) if qkv_hidden_sizes is not None and len(qkv_hidden_sizes) == 3 else (
-        width // 3 if isinstance(width, int) else None)
-    shape = None if input.shape is None else (*input.shape[:-1], out)
-    return [TensorType(input.elem, shape), of_rank(input.elem, 5)]
+    third = width // 3 if isinstance(width, int) else None
+    sizes = qkv_hidden_sizes if qkv_hidden_sizes is not None and len(qkv_hidden_sizes) == 3 else [third] * 3
+    shape = None if input.shape is None else (*input.shape[:-1], sizes[2])
+    before = None if past is None else past.shape
+    cache: Any = (None,) * 5
+    if before is not None and past_present_share_buffer:
+        cache = before
+    elif input.shape is not None and len(input.shape) == 3 and sizes[1] is not None and num_heads > 0 and (
+            past is None or before is not None and len(before) == 5):
+        total: Any = input.shape[1]
+        if before is not None:
+            total = total + before[3] if isinstance(total, int) and isinstance(before[3], int) else None
+        cache = (2, input.shape[0], num_heads, total, int(sizes[1]) // num_heads)
+    return [TensorType(input.elem, shape), TensorType(input.elem, cache)]
 
 
 @define(domain=MS, outputs=2, types={"input": ("uint8", "int8"), "weight": ("uint8", "int8"),

@@ -22,8 +22,8 @@ from .rows import FLOATS, attributes
 
 F = "float32"
 MS = "com.microsoft::"
-_FAR = 1 << 40
-_FILTER = -10000.0
+UNLIMITED = 1 << 40
+FILTER = -10000.0
 
 
 @dataclass(eq=False)
@@ -128,7 +128,7 @@ def attended(lo: Lowering, a: Heads, out: Tensor, present: tuple[Tensor, Tensor]
     args = attention.arguments(
         made, [q, k, v, Out(out), mask or 0, a.ends or 0, a.sink or 0],
         [*(steps(t) for t in (q, k, v, out)), mask_steps], kv_heads, heads // kv_heads, length, total,
-        a.window or (0, _FAR, _FAR), a.ends_add, a.scale, a.cap, cache)
+        a.window or (0, UNLIMITED, UNLIMITED), a.ends_add, a.scale, a.cap, cache)
     lo.step(made.spec, args, made.items, 1, made.scratch)
 
 
@@ -227,9 +227,10 @@ def attend(lo: Lowering, node: Node) -> Any:
             return No("its lengths do not fit")
         a.ends = lo.contiguous(a.ends)
     left, right = at.get("left_window_size", -1), at.get("right_window_size", -1)
-    left = left if left >= 0 else _FAR
-    right = min([_FAR, *([right] if right >= 0 else []), *([0] if at.get("is_causal") else [])])
-    if a.ends is not None or left < _FAR or (right < _FAR and (a.trailing or held + right < total - 1)):
+    left = left if left >= 0 else UNLIMITED
+    right = min([UNLIMITED, *([right] if right >= 0 else []), *([0] if at.get("is_causal") else [])])
+    cut = right < UNLIMITED and (a.trailing or held + right < total - 1)
+    if a.ends is not None or left < UNLIMITED or cut:
         a.window = (held, left, right)
     if v_mask is not None:
         t = lo.tensor(v_mask)
@@ -243,16 +244,29 @@ def attend(lo: Lowering, node: Node) -> Any:
 
 
 def padding_bias(lo: Lowering, t: Tensor, batch: int, length: int, total: int, value: float) -> Tensor | No:
-    """com.microsoft's mask of 0 and 1 as numbers to add, four axes."""
-    if t.rank == 2 and t.shape == (batch, total):
-        t = t.view((batch, 1, 1, total), (t.strides[0], 0, 0, t.strides[1]))
-    elif t.rank == 3 and t.shape == (batch, length, total):
-        t = t.view((batch, 1, length, total), (t.strides[0], 0, *t.strides[1:]))
-    else:
-        return No("a mask of lengths or of another form")
+    """com.microsoft's mask as numbers to add, four axes. It gives counts of keys, these and starts, or 0 and
+    1 per key."""
     leaf = Expr.leaf(0, t.dtype)
-    kept = Expr("gt", (leaf, Expr.const(0, t.dtype)), "bool")
-    return computed(lo, t.shape, Expr("where", (kept, Expr.const(0.0, F), Expr.const(value, F)), F), [t])
+    tensors, kept = [t], Expr("gt", (leaf, Expr.const(0, t.dtype)), "bool")
+    if t.rank == 1 and t.shape[0] in (batch, 2 * batch, 3 * batch + 2):
+        keys = lo.constant(("keys", total, t.dtype), lambda: np.arange(total, dtype=t.dtype))
+        leaf, step = Expr.leaf(1, t.dtype), t.strides[0]
+        tensors = [keys.view((1, 1, 1, total), (0, 0, 0, 1)), t.view((batch, 1, 1, 1), (step, 0, 0, 0))]
+        kept = Expr("lt", (Expr.leaf(0, t.dtype), leaf), "bool")
+        if t.shape[0] == 2 * batch:
+            tensors.append(t.view((batch, 1, 1, 1), (step, 0, 0, 0), batch * step))
+            start = Expr("minimum", (Expr.leaf(2, t.dtype), Expr.const(total, t.dtype)), t.dtype)
+            kept = Expr("and", (kept, Expr("ge", (Expr.leaf(0, t.dtype), start), "bool")), "bool")
+    elif t.rank == 2 and t.shape == (batch, total):
+        tensors = [t.view((batch, 1, 1, total), (t.strides[0], 0, 0, t.strides[1]))]
+    elif t.rank == 3 and t.shape == (batch, length, total):
+        tensors = [t.view((batch, 1, length, total), (t.strides[0], 0, *t.strides[1:]))]
+    elif t.rank == 4 and min(t.shape[2:]) >= total:
+        tensors = [t.slice(2, total - length, length).slice(3, 0, total)]
+    else:
+        return No("a mask of another form")
+    shape = np.broadcast_shapes(*(x.shape for x in tensors))
+    return computed(lo, shape, Expr("where", (kept, Expr.const(0.0, F), Expr.const(value, F)), F), tensors)
 
 
 def both_biases(lo: Lowering, first: Tensor | None, second: Tensor | None) -> Tensor | None:
@@ -311,12 +325,12 @@ def attend_separate(lo: Lowering, node: Node) -> Any:
     batch, _, length, size = q.shape
     held = past[0].shape[2] if past else 0
     total = held + k.shape[2]
-    mask = added_bias(lo, v_mask, v_added, batch, length, total, at.get("mask_filter_value") or _FILTER)
+    mask = added_bias(lo, v_mask, v_added, batch, length, total, at.get("mask_filter_value") or FILTER)
     if isinstance(mask, No):
         return mask
     causal = at.get("unidirectional") and held < total - 1
     a = Heads(q, k, v, at.get("scale") or 1 / math.sqrt(size or 1), mask, past,
-              (held, _FAR, 0) if causal else None)
+              (held, UNLIMITED, 0) if causal else None)
     return mixed(lo, node, a, True, wanted(lo, node, 1) or wanted(lo, node, 2))
 
 
@@ -381,7 +395,7 @@ def attend_grouped(lo: Lowering, node: Node) -> Any:
     window, causal = at.get("local_window_size", -1), at.get("causal", 1)
     first = length == total
     a = Heads(q, k, v, at.get("scale") or 1 / math.sqrt(size or 1), past=(old[0], old[1]),
-              window=(0, window - 1 if window >= 0 else _FAR, 0 if causal else _FAR),
+              window=(0, window - 1 if window >= 0 else UNLIMITED, 0 if causal else UNLIMITED),
               ends=None if first and causal else ends, ends_add=1, trailing=not first,
               cap=at.get("softcap") or 0.0)
     refused = refusal(a)

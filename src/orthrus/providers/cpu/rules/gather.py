@@ -49,14 +49,14 @@ def _merged(t: Tensor, first: int, end: int) -> int | None:
     return None if part is None else part.strides[0]
 
 
-def _gathered(lo: Lowering, x: Tensor, indices: Tensor, out: Tensor, before: int, tuples: int, parts: int,
+def gathered(lo: Lowering, x: Tensor, indices: Tensor, out: Tensor, before: int, tuples: int, parts: int,
               batch: bool) -> None:
     """out[b..., j..., r...] = x[b..., *indices[(b...), j...], r...]: `before` axes b, `tuples` axes j,
     `parts` axes of x that a tuple indexes; with `batch` the indices have the axes b too."""
     step = _merged(out, before, before + tuples)
     if step is None:
         plain = lo.new(out.shape, out.dtype)
-        _gathered(lo, x, indices, plain, before, tuples, parts, batch)
+        gathered(lo, x, indices, plain, before, tuples, parts, batch)
         lo.copy(plain, out)
         return
     indices = lo.contiguous(indices)
@@ -102,7 +102,7 @@ def gather_axis(lo: Lowering, node: Node) -> Pending | Tensor | No:
                       (*t.strides[:axis], *(0 for _ in own), *t.strides[axis + 1:]))
     x, indices = lo.tensor(vx), lo.tensor(vi)
     return placed((*shape[:axis], *own, *shape[axis + 1:]), x.dtype,
-                  lambda lo, out: _gathered(lo, x, indices, out, axis, len(own), 1, False))
+                  lambda lo, out: gathered(lo, x, indices, out, axis, len(own), 1, False))
 
 
 @lowers("GatherND", types=TYPES)
@@ -119,7 +119,7 @@ def gather_nd(lo: Lowering, node: Node) -> Pending | No:
         return No("its shapes do not fit")
     x, indices, parts = lo.tensor(vx), lo.tensor(vi), own[-1]
     return placed((*own[:-1], *shape[b + parts:]), x.dtype,
-                  lambda lo, out: _gathered(lo, x, indices, out, b, len(own) - 1 - b, parts, True))
+                  lambda lo, out: gathered(lo, x, indices, out, b, len(own) - 1 - b, parts, True))
 
 
 def _along(t: Tensor, axes: Sequence[int]) -> list[int]:

@@ -147,7 +147,7 @@ def product(lo: Lowering, a: Value, b: Value, flips_a: Flips = _PLAIN, flips_b: 
                 shape.insert(len(batch), 1)
                 strides.insert(len(batch), 0)
             return t.view(shape, strides) if n else t.view((*shape, 1), (*strides, 1))
-        _write(lo, first, second, weights, lifted(out), tree, [lifted(t) for t in operands])
+        write(lo, first, second, weights, lifted(out), tree, [lifted(t) for t in operands])
     return Pending((*batch, *m, *n), F, emit)
 
 
@@ -174,7 +174,7 @@ def _matrix(t: Tensor, axis: int) -> Tensor:
     return t.view(shape, strides)
 
 
-def _write(lo: Lowering, a: Tensor, b: Tensor, weights: Weights | None, out: Tensor, tree: Expr | None,
+def write(lo: Lowering, a: Tensor, b: Tensor, weights: Weights | None, out: Tensor, tree: Expr | None,
            operands: Sequence[Tensor]) -> None:
     """out (..., m, n) = tree(a (..., m, k)·b (..., k, n))."""
     *batch, m, n = out.shape

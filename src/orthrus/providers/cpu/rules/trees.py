@@ -49,7 +49,7 @@ def _scores(lo: Lowering, node: Node, packed: trees.Packed, start: np.ndarray) -
     return y
 
 
-def _close(lo: Lowering, y: Tensor, transform: str, choice: str = "none", names: Tensor | None = None,
+def close_scores(lo: Lowering, y: Tensor, transform: str, choice: str = "none", names: Tensor | None = None,
            pair: trees.Pair | None = None, base: tuple[float, float] = (0.0, 0.0)) -> Tensor:
     """The step of a post transform on the scores `y` and of the labels, which it gives."""
     rows, classes = y.shape
@@ -77,7 +77,7 @@ def _targets(lo: Lowering, node: Node, aggregate: str, transform: str) -> Tensor
         start[:] = np.where(packed.spoken | (targets == 1), base, 0)
     y = _scores(lo, node, packed, start)
     if not isinstance(y, No) and targets > 1:
-        _close(lo, y, transform)
+        close_scores(lo, y, transform)
     return y
 
 
@@ -112,10 +112,10 @@ def tree_ensemble_classifier(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] 
         y = _scores(lo, node, packed, np.zeros(2))
         first, second = (*(float(b) for b in base), 0.0, 0.0)[:2]
         return y if isinstance(y, No) else (
-            _close(lo, y, transform, "pair", names, pair, (first, second)), y)
+            close_scores(lo, y, transform, "pair", names, pair, (first, second)), y)
     y = _scores(lo, node, packed, np.zeros(len(labels)) + (base if base.size else 0))
     if isinstance(y, No):
         return y
     if len(labels) == 1:
-        return _close(lo, y, "NONE", "only", names), y
-    return _close(lo, y, transform, "most", names), y
+        return close_scores(lo, y, "NONE", "only", names), y
+    return close_scores(lo, y, transform, "most", names), y
