@@ -198,3 +198,12 @@ def test_the_command_line_itself() -> None:
     assert failed.returncode == 1 and not failed.stdout and "NO_SUCHFILE" in failed.stderr
     assert "Traceback" not in failed.stderr
     assert "classify" in call("--help").stdout.lower()
+
+
+def test_an_error_with_generated_inputs_says_how_to_give_them(tmp_path: Path) -> None:
+    made = graphs.model([helper.make_node("Reshape", ["x", "s"], ["y"])], [graphs.info("x", shape=["N", "M"])],
+                        [graphs.info("y", shape=[7, 3])], {"s": np.array([7, 3])})
+    onnx.save(made, tmp_path / "m.onnx")
+    done = CliRunner().invoke(app, ["run", str(tmp_path / "m.onnx")])
+    assert done.exit_code == 1 and "--shape NAME=1,2,3" in done.output
+    assert CliRunner().invoke(app, ["run", str(tmp_path / "m.onnx"), "--shape", "x=7,3"]).exit_code == 0

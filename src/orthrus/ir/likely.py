@@ -18,9 +18,14 @@ def likely_shapes(shapes: Sequence[Sequence[int | str | None]], cached: bool) ->
     first = {shape[0] for shape in shapes if shape}
     sequences = any(len(s) in (2, 3) and any(map(_open, s[1:])) for s in shapes)
     by_rank = {2: _SEQUENCE, 3: _SEQUENCE, 4: _SEQUENCE if sequences else _IMAGE}
-    return [tuple(d if isinstance(d, int) and not _open(d) else 1 if not i or (isinstance(d, str) and d in first)
-                  else _by_name(str(d)) if cached else by_rank.get(len(shape), _OTHERWISE)
-                  for i, d in enumerate(shape)) for shape in shapes]
+
+    def size(i: int, d: int | str | None, rank: int) -> int:
+        if isinstance(d, int) and d >= 0:
+            return d
+        if i == 0 or (isinstance(d, str) and d in first):
+            return 1
+        return _by_name(str(d)) if cached else by_rank.get(rank, _OTHERWISE)
+    return [tuple(size(i, d, len(shape)) for i, d in enumerate(shape)) for shape in shapes]
 
 
 def _open(d: int | str | None) -> bool:

@@ -53,7 +53,7 @@ def size_text(count: int) -> str:
 
 def error_text(error: BaseException) -> Text:
     """An exception as at most one screen: its class and its message."""
-    text = str(error) or type(error).__name__
+    text = "\n".join((str(error) or type(error).__name__, *getattr(error, "__notes__", ())))
     name = type(error).__name__
     lines = (text if isinstance(error, ValueError | OSError) else f"{name}: {text}").splitlines()
     if len(lines) > ERROR_LINES:

@@ -6,8 +6,9 @@ Nothing here unpickles: an array file of objects is refused.
 
 from __future__ import annotations
 
+import contextlib
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,18 @@ def generated(inputs: Sequence[Any], shapes: dict[str, tuple[int, ...]], seed: i
     likely = likely_shapes(declared, any("past" in arg.name for arg in inputs))
     return {arg.name: _generate(arg.name, parse_type(arg.type), shapes.get(arg.name, shape), rng)
             for arg, shape in zip(inputs, likely, strict=True)}
+
+
+@contextlib.contextmanager
+def hinting(made: Iterable[str]) -> Iterator[None]:
+    """What fails inside is told how inputs are given in the place of those that were `made`."""
+    try:
+        yield
+    except Exception as error:
+        if names := ", ".join(made):
+            error.add_note(f"the values of {names} were generated: --shape NAME=1,2,3 gives a shape, --input "
+                           "NAME=FILE an array")
+        raise
 
 
 def _fitting(arg: Any, given: tuple[int, ...]) -> list[Any]:

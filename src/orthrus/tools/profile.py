@@ -53,9 +53,10 @@ def command(
     inputs = session.get_inputs()
     feed = feeds.read_feeds(input or [], inputs)
     shapes = feeds.parse_shapes(shape or [], [arg.name for arg in inputs])
-    feed.update(feeds.generated([arg for arg in inputs if arg.name not in feed], shapes, seed))
+    made = feeds.generated([arg for arg in inputs if arg.name not in feed], shapes, seed)
+    feed.update(made)
     names = output or [arg.name for arg in session.get_outputs()]
-    with waiting("preparing"):
+    with waiting("preparing"), feeds.hinting(made):
         session.run(names, feed)
         with session.profile(compare=False):
             session.run(names, feed)

@@ -47,7 +47,7 @@ def command(
     made = feeds.generated([arg for arg in inputs if arg.name not in feed], shapes, seed)
     names = output or [arg.name for arg in session.get_outputs()]
     start = time.perf_counter()
-    with waiting("running"):
+    with waiting("running"), feeds.hinting(made):
         outputs = session.run(names, {**feed, **made})
     spent = time.perf_counter() - start
     check(session, session.explain(), provider, False, strict_generated)

@@ -74,8 +74,9 @@ def command(
         inputs = session.get_inputs()
         feed = feeds.read_feeds(input or [], inputs)
         shapes = feeds.parse_shapes(shape or [], [arg.name for arg in inputs])
-        feed.update(feeds.generated([arg for arg in inputs if arg.name not in feed], shapes, seed))
-        with waiting("running"):
+        made = feeds.generated([arg for arg in inputs if arg.name not in feed], shapes, seed)
+        feed.update(made)
+        with waiting("running"), feeds.hinting(made):
             profile = profiled(session, feed, repeat)
         if check:
             with waiting("comparing with the definitions"):
