@@ -201,7 +201,8 @@ def test_the_command_line_itself() -> None:
 
 
 def test_an_error_with_generated_inputs_says_how_to_give_them(tmp_path: Path) -> None:
-    made = graphs.model([helper.make_node("Reshape", ["x", "s"], ["y"])], [graphs.info("x", shape=["N", "M"])],
+    nodes = [helper.make_node("Reshape", ["x", "s"], ["y"])]
+    made = graphs.model(nodes, [graphs.info("x", shape=["N", "M"])],
                         [graphs.info("y", shape=[7, 3])], {"s": np.array([7, 3])})
     onnx.save(made, tmp_path / "m.onnx")
     done = CliRunner().invoke(app, ["run", str(tmp_path / "m.onnx")])
