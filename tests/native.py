@@ -1,4 +1,5 @@
-"""Running one generated kernel by itself, and arrays that end where memory ends."""
+"""Running one generated kernel by itself, and arrays that end where memory ends. Kernels for RISC-V run under
+emulation, see `board`."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
+import board
 from orthrus.codegen.build import assemble
 from orthrus.codegen.link import link
 from orthrus.codegen.machine import Machine, host
@@ -47,12 +49,16 @@ def cells(args: tuple[Any, ...]) -> np.ndarray:
 def run(spec: Spec, *args: Any, items: int, scratch: int = 0, machine: Machine | None = None,
         splits: tuple[int, ...] = ()) -> None:
     """Call a kernel on all its items, in one go or divided at `splits`."""
+    edges = [0, *splits, items]
+    target = board.chosen[-1] if board.chosen else machine
+    if target is not None and target.arch == "riscv64":
+        board.run(spec, [x for x in args if isinstance(x, np.ndarray)], cells(args), edges, scratch, target)
+        return
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 1, *[ctypes.c_int64] * 2, ctypes.c_void_p)(
-        address(spec, machine))
+        address(spec, target))
     row = cells(args)
     room = np.full(scratch + 64, 0xFF, np.uint8)
     at = room.ctypes.data + -room.ctypes.data % 64
-    edges = [0, *splits, items]
     for lo, hi in zip(edges, edges[1:], strict=False):
         call(row.ctypes.data, lo, hi, at)
 
@@ -70,4 +76,5 @@ def guarded(array: np.ndarray, before: bool = False) -> np.ndarray:
     made = np.frombuffer(block, array.dtype, array.size, offset).reshape(array.shape)
     made[...] = array
     _kept.append(block)
+    board.guards[start + page] = start + offset, start + offset + array.nbytes
     return made

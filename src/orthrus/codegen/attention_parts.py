@@ -60,6 +60,13 @@ def transpose(f: Body, rows: Sequence[V]) -> list[V]:
         elif len(w) == 4:
             halves = [(blocks(w[0], w[1], at), blocks(w[2], w[3], at)) for at in ((0, 1), (2, 3))]
             w = [blocks(*halves[b // 2], [b % 2, b % 2 + 2]) for b in range(4)]
+        elif len(w) > 4:
+            for apart in (1 << i for i in range(len(w).bit_length() - 1)):
+                even, odd = ([4 * (k & ~apart | up) + lanes * bool(k & apart) + n for k in parts
+                              for n in range(4)] for up in (0, apart))
+                for i in (i for i in parts if not i & apart):
+                    x, y = w[i], w[i + apart]
+                    w[i], w[i + apart] = f.shuffle(x, y, even), f.shuffle(x, y, odd)
         for part, column in zip(out, w, strict=True):
             part.append(column)
     return [column for part in out for column in part]

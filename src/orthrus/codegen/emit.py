@@ -299,6 +299,9 @@ class Function:
         return self.emit(x.elem, f"extractelement {x}, {self.i64(lane)}")
 
     def insert(self, x: V, value: V, lane: int | V) -> V:
+        if x.elem in (F16, BF16):
+            bits = self.insert(self.bitcast(x, vec(I16, x.lanes)), self.bitcast(value, I16), lane)
+            return self.bitcast(bits, x.ty)
         return self.emit(x.ty, f"insertelement {x}, {value}, {self.i64(lane)}")
 
     def intrinsic(self, name: str, returns: str, *args: V) -> V:

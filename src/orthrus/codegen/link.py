@@ -16,15 +16,16 @@ import mmap
 import platform
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 from ..errors import Fail
+from . import link_riscv
 
 _WRITE, _ALLOC, _TLS = 1, 2, 0x400
 _PROGBITS, _SYMTAB, _RELA, _NOTE, _NOBITS, _REL, _UNWIND = 1, 2, 4, 7, 8, 9, 0x70000001
 _FUNCTION = 2
-_MACHINES = {"x86_64": 62, "AMD64": 62, "aarch64": 183, "arm64": 183}
-_X86, _ARM = 62, 183
+_MACHINES = {"x86_64": 62, "AMD64": 62, "aarch64": 183, "arm64": 183, "riscv64": 243}
+_X86, _ARM, _RISCV = 62, 183, 243
 _LARGEST = 1 << 28
 """Bytes of code and tables in one block at most."""
 
@@ -42,6 +43,21 @@ def pages(size: int) -> int:
     if at in (None, ctypes.c_void_p(-1).value):
         raise MemoryError(f"{size} bytes for generated code: errno {ctypes.get_errno()}")
     return int(at)
+
+
+class _Room(Protocol):
+    """Where linked objects go: the bytes, and the address these will have when they run."""
+
+    address: int
+    bytes: memoryview
+
+
+class _Image:
+    """Code written here to be run elsewhere, at an address known now."""
+
+    def __init__(self, size: int, address: int) -> None:
+        self.address = address
+        self.bytes = memoryview(bytearray(size))
 
 
 class Block:
@@ -63,10 +79,13 @@ class Block:
 
 def _flush(address: int, size: int) -> None:
     """Let instruction fetch see what was written; x86 does so by itself."""
-    if _MACHINES.get(platform.machine()) == _ARM:
-        with contextlib.suppress(OSError, AttributeError):
+    own = _MACHINES.get(platform.machine())
+    with contextlib.suppress(OSError, AttributeError):
+        if own == _ARM:
             clear = ctypes.CDLL("libgcc_s.so.1").__clear_cache
             clear(ctypes.c_void_p(address), ctypes.c_void_p(address + size))
+        elif own == _RISCV:
+            _libc.__riscv_flush_icache(ctypes.c_void_p(address), ctypes.c_void_p(address + size), 0)
 
 
 class _Section(NamedTuple):
@@ -122,7 +141,7 @@ class _Object:
                 raise ValueError("too large")
         return at
 
-    def copy(self, block: Block) -> dict[str, int]:
+    def copy(self, block: _Room) -> dict[str, int]:
         """Copy and relocate; returns the addresses of the functions."""
         for i, at in self.place.items():
             section = self.sections[i]
@@ -137,7 +156,7 @@ class _Object:
                 self._relocate(section, block)
         return found
 
-    def _functions(self, table: _Section, block: Block) -> dict[str, int]:
+    def _functions(self, table: _Section, block: _Room) -> dict[str, int]:
         names = self._section(table.link)
         found: dict[str, int] = {}
         for name, bits, _, section, value, _ in struct.iter_unpack("<IBBHQQ", self._content(table, 24)):
@@ -149,10 +168,11 @@ class _Object:
                 found[self.data[start:end].decode()] = block.address + self.place[section] + value
         return found
 
-    def _relocate(self, table: _Section, block: Block) -> None:
+    def _relocate(self, table: _Section, block: _Room) -> None:
         to, size = self.place[table.info], self.sections[table.info].size
         symbols = self._section(table.link)
         place, patches = self.place, _PATCHES.get(self.machine, {})
+        rows: list[tuple[int, int, int]] = []
         for where, packed, addend in struct.iter_unpack("<QQq", self._content(table, 24)):
             index, kind = packed >> 32, packed & 0xFFFFFFFF
             if 24 * index + 24 > symbols.size:
@@ -162,11 +182,13 @@ class _Object:
                 raise ValueError("the object refers to a symbol outside itself")
             if kind not in patches:
                 raise ValueError(f"relocation {kind} for machine {self.machine} is not known")
-            width, patch = patches[kind]
-            target = place[section] + value + addend
-            if where + width > size:
+            if where + patches[kind][0] > size:
                 raise ValueError("a relocation lies outside its section")
-            patch(block.bytes, to + where, block.address + target, block.address + to + where)
+            rows.append((to + where, kind, place[section] + value + addend))
+        if self.machine == _RISCV:
+            rows = link_riscv.paired(rows)
+        for at, kind, target in rows:
+            patches[kind][1](block.bytes, at, block.address + target, block.address + at)
 
     def _section(self, index: int) -> _Section:
         if index >= len(self.sections):
@@ -220,7 +242,8 @@ _PATCHES: dict[int, dict[int, tuple[int, Callable[[memoryview, int, int, int], N
            277: (4, _arm_word(_arm_low(0))), 278: (4, _arm_word(_arm_low(0))),
            284: (4, _arm_word(_arm_low(1))), 285: (4, _arm_word(_arm_low(2))),
            286: (4, _arm_word(_arm_low(3))), 299: (4, _arm_word(_arm_low(4))),
-           282: (4, _arm_word(_arm_branch)), 283: (4, _arm_word(_arm_branch))}}
+           282: (4, _arm_word(_arm_branch)), 283: (4, _arm_word(_arm_branch))},
+    _RISCV: link_riscv.PATCHES}
 """By machine and relocation type: the bytes it changes, and how (memory, where in it, target, own
 address)."""
 
@@ -228,16 +251,33 @@ address)."""
 def link(objects: Sequence[bytes]) -> list[dict[str, int]]:
     """Load `objects` into one block; per object, its functions by name. Raises ValueError for what is no
     object of ours, Fail where memory cannot be made executable."""
-    own = _MACHINES.get(platform.machine())
+    block, found = _linked(objects, _MACHINES.get(platform.machine()), Block)
+    block.seal()
+    return found
+
+
+def image(objects: Sequence[bytes], address: int, arch: str) -> tuple[bytes, list[dict[str, int]]]:
+    """The code of `objects` as it has to lie at `address`, the begin of a page, of a machine of `arch`
+    (`riscv64`, ...) that need not be this one; and per object, its functions by name. Raises ValueError as
+    `link` does."""
+    if address % mmap.PAGESIZE or arch not in _MACHINES:
+        raise ValueError(f"no code can be laid at {address:#x} for {arch!r}")
+    made, found = _linked(objects, _MACHINES[arch], lambda size: _Image(size, address))
+    return bytes(made.bytes), found
+
+
+_R = TypeVar("_R", bound=_Room)
+
+
+def _linked(objects: Sequence[bytes], machine: int | None, room: Callable[[int], _R]
+            ) -> tuple[_R, list[dict[str, int]]]:
     try:
         parsed, at = [_Object(data) for data in objects], 0
         for each in parsed:
-            if each.machine != own:
-                raise ValueError(f"an object for machine {each.machine}, not {own}")
+            if each.machine != machine:
+                raise ValueError(f"an object for machine {each.machine}, not {machine}")
             at = each.layout(at)
-        block = Block(at)
-        found = [each.copy(block) for each in parsed]
+        made = room(at)
+        return made, [each.copy(made) for each in parsed]
     except (struct.error, OverflowError) as error:
         raise ValueError(f"an object breaks off: {error}") from None
-    block.seal()
-    return found

@@ -48,8 +48,18 @@ AVX2 = Machine(
     32, 16)
 SSE2 = Machine("x86_64", "x86_64-unknown-linux-gnu", "x86-64", ("sse2",), 16, 16)
 NEON = Machine("aarch64", "aarch64-unknown-linux-gnu", "generic", ("neon",), 16, 32)
-RVV256 = Machine("riscv64", "riscv64-unknown-linux-gnu", "generic-rv64",
-                 ("a", "c", "d", "f", "m", "v", "zvl256b"), 32, 32)
+
+
+def rvv(bits: int) -> Machine:
+    """RISC-V with vectors (RV64GCV) whose registers hold `bits` bits; its kernels are also right where they
+    hold more, then with vectors cut to `bits`."""
+    if bits not in (128, 256, 512, 1024):
+        raise ValueError(f"no vector register of {bits} bits")
+    return Machine("riscv64", "riscv64-unknown-linux-gnu", "generic-rv64",
+                   tuple(sorted(("a", "c", "d", "f", "m", "v", f"zvl{bits}b"))), bits // 8, 32)
+
+
+RVV128, RVV256, RVV512, RVV1024 = (rvv(bits) for bits in (128, 256, 512, 1024))
 
 _EXTRA = ("avx512vnni", "avx512bf16", "avx512fp16", "avx512vbmi", "avx512vbmi2", "avxvnni", "amx-tile",
           "amx-bf16", "amx-int8")
