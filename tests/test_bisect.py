@@ -179,7 +179,8 @@ def test_the_command(orthrus: Callable[..., str], monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["mobilenetv2", "bilstm_tagger", "resnet50_int8"])
+@pytest.mark.parametrize("name", ["mobilenetv2", "bilstm_tagger",
+                                  pytest.param("resnet50_int8", marks=pytest.mark.thorough)])
 def test_no_false_alarm_on_benchmark_models(name: str, tmp_path: Path) -> None:
     path = tmp_path / f"{name}.onnx"
     onnx.save(build(name), path)

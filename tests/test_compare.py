@@ -533,8 +533,13 @@ def test_feeds_are_read_and_generated(tmp_path: Path) -> None:
 
 # no false alarms
 
+QUICK = ("mobilenetv2", "resnet18", "bilstm_tagger", "efficientnet_b0")
+LONG = ("ppocrv4_rec", "brainmaze_spindle_unet", "ppocrv4_det")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", cases())
+@pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.thorough)
+                                  for n in cases()])
 def test_no_false_alarm_on_benchmark_models(name: str, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is the oracle here")
     path = tmp_path / f"{name}.onnx"
@@ -546,7 +551,8 @@ def test_no_false_alarm_on_benchmark_models(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.thorough if n in LONG else ())
+                                  for n in NAMES])
 def test_no_false_alarm_on_trained_models(name: str) -> None:
     pytest.importorskip("onnxruntime", reason="onnxruntime is the oracle here")
     folder = MODELS / name

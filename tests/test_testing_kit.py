@@ -177,7 +177,7 @@ def test_the_cpu_provider() -> None:
     assert report["results"].cases > 30 and report["leaks"].status == "passed"
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("types", [("float", "string"), ("double", "bool", "bfloat16"),
                                    ("float16", "int64", "int32", "uint8", "uint32", "uint64")],
                          ids=lambda t: "-".join(t))
