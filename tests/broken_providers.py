@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import dataclasses
 import os
 import threading
@@ -481,9 +482,12 @@ class KeepsItself(Good):
 @broken("leaks")
 class KeepsNativeMemory(Good):
     def compile(self, part: Part) -> Sequence[Kernel]:
-        libc = ctypes.CDLL(None)
-        libc.malloc.restype = ctypes.c_void_p
-        ctypes.memset(libc.malloc(ctypes.c_size_t(1 << 17)), 1, 1 << 17)
+        # pages of its own: what malloc gives may be memory that the process has had before
+        libc, size = ctypes.CDLL(None), 1 << 17
+        libc.mmap.restype = ctypes.c_void_p
+        pages = libc.mmap(None, ctypes.c_size_t(size), mmap.PROT_READ | mmap.PROT_WRITE,
+                          mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1, ctypes.c_long(0))
+        ctypes.memset(pages, 1, size)
         return super().compile(part)
 
 
