@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
 import dataclasses
+import mmap
 import os
 import threading
 from collections.abc import Callable, Sequence
