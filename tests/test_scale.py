@@ -329,7 +329,8 @@ def test_a_session_does_not_hold_its_weights_twice(kind: str, codegen: str, tmp_
                           check=True,
                           env={**os.environ, "MALLOC_TRIM_THRESHOLD_": "65536", "ORTHRUS_CODEGEN": codegen})
     made, kept, ran = map(int, done.stdout.split())
-    assert made < 1.6 * size and kept < 1.25 * size
+    # the first session on a machine tries the part with and without the matrix unit, which leaves some behind
+    assert made < 1.6 * size and kept < (1.25 if codegen == "0" else 1.35) * size
     assert ran < 0.2 * size, "a run copies no weights"
 
 

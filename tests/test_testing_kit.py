@@ -28,8 +28,9 @@ TYPES = ("float", "int32")
 TRIED = (*OPERATORS, "Sqrt")
 APART = ("leaks", "bare_machine", "heavy_imports_wait")
 """Checks that take longer than all others together; tried on the providers that are broken there."""
-ANY_TIME = ("ShutsEverythingDown",)
-"""Broken in what the garbage collector does, which other checks may meet as well."""
+ANY_TIME = ("ShutsEverythingDown", "ProbeRaises", "ProbeSaysNothing")
+"""Broken in what the garbage collector does, or already when asked whether they work: other checks may meet
+that as well."""
 DOCS = Path(__file__).resolve().parents[1] / "docs" / "write-a-provider.md"
 
 
