@@ -228,7 +228,7 @@ def test_nodes_and_what_lies_between_are_the_run() -> None:
     session = _wide()
     feeds = {"v0": np.ones((768, 768), np.float32)}
     session.run(None, feeds)
-    for _ in range(20):
+    for _ in range(40):
         # again where something else had the processor between two nodes
         with session.profile() as p:
             for _ in range(3):
@@ -236,15 +236,16 @@ def test_nodes_and_what_lies_between_are_the_run() -> None:
         within = sum(n.seconds for n in p.nodes)
         assert p.runs == 3 and p.between_seconds >= 0
         assert within + p.between_seconds == pytest.approx(p.seconds, rel=1e-9)
-        if within >= 0.95 * p.seconds:
+        events = json.loads(p.to_trace())
+        runs = [e["dur"] for e in events if e["name"] == "model_run"]
+        inside = sum(e["dur"] for e in events if e["cat"] == "Node" or e["name"].endswith("_preparation"))
+        assert len(runs) == 3
+        if within >= 0.95 * p.seconds and inside >= 0.95 * sum(runs):
             break
-    assert within >= 0.95 * p.seconds and 0 < p.fastest_seconds <= p.seconds
+    assert within >= 0.95 * p.seconds and inside >= 0.95 * sum(runs)
+    assert 0 < p.fastest_seconds <= p.seconds
     assert p.native_seconds is not None and p.native_seconds > 0
     assert [n.calls for n in p.nodes] == [3, 3, 3] and all(n.start >= 0 for n in p.nodes)
-    events = json.loads(p.to_trace())
-    runs = [e["dur"] for e in events if e["name"] == "model_run"]
-    inside = sum(e["dur"] for e in events if e["cat"] == "Node" or e["name"].endswith("_preparation"))
-    assert len(runs) == 3 and inside >= 0.95 * sum(runs)
 
 
 def test_preparing_is_no_part_of_a_run() -> None:
