@@ -84,8 +84,10 @@ def test_a_large_transformer_is_right_at_every_level(swin: Any, level: int) -> N
 # long chains
 
 
-@pytest.mark.parametrize("op", ["Relu", "Add", "Transpose", "MatMul"])
-@pytest.mark.parametrize("length", [3_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("op, length", [
+    *((op, 3_000) for op in ("Relu", "Add", "Transpose", "MatMul")),
+    *(pytest.param(op, 100_000, marks=pytest.mark.slow) for op in ("Relu", "Transpose", "MatMul")),
+    pytest.param("Add", 100_000, marks=pytest.mark.thorough)])
 def test_a_long_chain_runs(op: str, length: int) -> None:
     """More nodes than Python has stack."""
     assert length > sys.getrecursionlimit()
@@ -99,7 +101,8 @@ def test_a_long_chain_runs(op: str, length: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("op", ["Relu", "Add", "Transpose", "MatMul"])
+@pytest.mark.parametrize("op", ["Relu", "Transpose", "MatMul",
+                                pytest.param("Add", marks=pytest.mark.thorough)])
 def test_time_is_linear_in_the_number_of_nodes(op: str) -> None:
     def seconds(length: int) -> float:
         source, x = big_models.chain(length, op).SerializeToString(), np.eye(4, dtype=np.float32)
