@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
+from typer.testing import CliRunner
 
 import graphs
 import orthrus as ort
@@ -18,6 +20,7 @@ from orthrus.codegen.expr import Expr
 from orthrus.codegen.template import Spec
 from orthrus.optimize import PASSES, Pass
 from orthrus.optimize import pattern as patterns
+from orthrus.tools.cli import app
 
 FEEDS = {"x": np.random.default_rng(1).standard_normal((4, 16)).astype(np.float32)}
 
@@ -89,3 +92,16 @@ def wrong_provider() -> Iterator[str]:
         yield "doubtful"
     finally:
         ort.unregister_execution_provider(Doubtful.name)
+
+
+def commands(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Runs a command of `orthrus` in `folder`, holds it to an exit code, and gives what it printed."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("COLUMNS", "160")
+
+    def invoke(*args: object, code: int = 0) -> str:
+        found = CliRunner().invoke(app, [str(a) for a in args])
+        assert found.exit_code == code, found.output
+        assert "Traceback" not in found.output
+        return found.output
+    return invoke

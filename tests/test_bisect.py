@@ -12,7 +12,6 @@ import onnx
 import pytest
 from benchmarks.zoo import build, feeds
 from onnx import helper
-from typer.testing import CliRunner
 
 import graphs
 import orthrus as ort
@@ -23,7 +22,6 @@ from orthrus.demo import MODEL
 from orthrus.optimize import PASSES, Pass
 from orthrus.optimize.rewrite import Work
 from orthrus.tools.bisect import bisect
-from orthrus.tools.cli import app
 from orthrus.tools.narrow import least
 
 FEEDS = planted.FEEDS
@@ -152,16 +150,8 @@ def test_a_definition_that_differs_from_onnxruntime_is_named(monkeypatch: pytest
 
 
 @pytest.fixture
-def orthrus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def invoke(*args: object, code: int = 0) -> str:
-        found = CliRunner().invoke(app, [str(a) for a in args])
-        assert found.exit_code == code, found.output
-        assert "Traceback" not in found.output
-        return found.output
-    return invoke
+def orthrus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    return planted.commands(tmp_path, monkeypatch)
 
 
 def test_the_command(orthrus: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,6 @@ import onnx
 import pytest
 from benchmarks.zoo import build, cases, feeds
 from onnx import TensorProto, helper, numpy_helper
-from typer.testing import CliRunner
 
 import graphs
 import orthrus as ort
@@ -24,7 +23,6 @@ from orthrus.codegen import library
 from orthrus.demo import MODEL
 from orthrus.errors import Fail, InvalidArgument, NoSuchFile
 from orthrus.tools import sides
-from orthrus.tools.cli import app
 from orthrus.tools.compare import compare
 from orthrus.tools.comparison import batches, feeds_of
 from orthrus.tools.divergence import Tolerance, measure
@@ -468,16 +466,8 @@ def test_a_half_precision_sibling() -> None:
 # the command
 
 @pytest.fixture
-def orthrus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "160")
-
-    def invoke(*args: object, code: int = 0) -> str:
-        found = CliRunner().invoke(app, [str(a) for a in args])
-        assert found.exit_code == code, found.output
-        assert "Traceback" not in found.output
-        return found.output
-    return invoke
+def orthrus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    return planted.commands(tmp_path, monkeypatch)
 
 
 def test_the_command_agrees(orthrus: Callable[..., str]) -> None:

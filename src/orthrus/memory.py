@@ -49,6 +49,11 @@ def take(size: int) -> np.ndarray:
                 piece = _block.take(size)
         if piece is not None:
             return piece
+    return passing(size)
+
+
+def passing(size: int) -> np.ndarray:
+    """`size` bytes that begin at a cache line, in memory that is used again once they are let go."""
     whole = np.empty(size + LINE, np.uint8)
     start = -whole.ctypes.data % LINE
     return whole[start:start + size]

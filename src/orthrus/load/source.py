@@ -18,7 +18,7 @@ import numpy as np
 
 from ..errors import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
 from ..limits import Limits
-from ..memory import LINE
+from ..memory import passing
 
 _LIFT_ABOVE = 1 << 12
 _WINDOW = 1 << 18
@@ -142,7 +142,7 @@ class _Bytes:
 
     def read(self, start: int, end: int) -> np.ndarray:
         """The bytes from `start` to `end` in memory of their own, aligned."""
-        out = _aligned(end - start)
+        out = passing(end - start)
         out[:] = np.frombuffer(self.data, np.uint8, end - start, start)
         return out
 
@@ -178,7 +178,7 @@ class _File:
     def read(self, start: int, end: int) -> np.ndarray:
         """The bytes from `start` to `end` in memory of their own, aligned. Raises Fail where the file has
         been written to since it was opened."""
-        out, done = _aligned(end - start), 0
+        out, done = passing(end - start), 0
         while done < len(out):
             count = _read_into(self.handle, out.data[done:], start + done)
             if not count:
@@ -190,12 +190,6 @@ class _File:
                        expected=f"{self.size} bytes as before",
                        cure="write a new model beside the old one and rename it: sessions keep the old one")
         return out
-
-
-def _aligned(size: int) -> np.ndarray:
-    whole = np.empty(size + LINE, np.uint8)
-    start = -whole.ctypes.data % LINE
-    return whole[start:start + size]
 
 
 def _read_into(handle: int, buffer: memoryview, at: int) -> int:

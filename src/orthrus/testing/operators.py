@@ -125,6 +125,12 @@ def right(bench: Bench) -> list[Trial]:
     return found
 
 
+def _unlike(trial: Trial, right: Trial, bench: Bench) -> str | None:
+    """What tells `trial` from a trial that is right: its error, or how its outputs differ."""
+    return brief(trial.error) if trial.error is not None else difference(
+        trial.outputs, right.outputs, bench.slack)
+
+
 def _again(bench: Bench, changed: Callable[[Sample], Sample | None], cure: str) -> Iterator[Finding]:
     """Samples that are right, said otherwise, give what they gave before."""
     rows = []
@@ -136,9 +142,7 @@ def _again(bench: Bench, changed: Callable[[Sample], Sample | None], cure: str) 
         if not trial.claimed:
             continue
         bench.saw()
-        found = brief(trial.error) if trial.error is not None else difference(
-            trial.outputs, t.outputs, bench.slack)
-        if found is not None:
+        if (found := _unlike(trial, t, bench)) is not None:
             rows.append((other, found))
     yield from by_operator(rows, "what the same node gives with plain inputs", cure)
 
@@ -177,9 +181,7 @@ def older_versions(bench: Bench) -> Iterator[Finding]:
             if not trial.claimed:
                 continue
             bench.saw()
-            found = brief(trial.error) if trial.error is not None else difference(
-                trial.outputs, t.outputs, bench.slack)
-            if found is not None:
+            if (found := _unlike(trial, t, bench)) is not None:
                 rows.append((older, found))
     yield from by_operator(rows, "the result of the newest version, whose meaning is the same",
                            "look at node.version in claim, or narrow since and until of the kernel")
