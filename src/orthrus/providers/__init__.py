@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from ..errors import EPFail, Fail, InvalidArgument
@@ -18,6 +19,9 @@ ALL = tuple(f"{name}ExecutionProvider" for name in (
     "VitisAI", "QNN", "Nnapi", "VSINPU", "Js", "CoreML", "ACL", "Dml", "Rknpu", "WebNN", "WebGpu", "Xnnpack",
     "CANN", "Azure", "Null", "CPU"))
 """Every provider name onnxruntime or Orthrus has, by priority; a session takes those that are registered."""
+
+_OWN: dict[str, str] = {}
+"""Where this package's further providers are, below this module: read when somebody asks for them."""
 
 _classes: dict[str, type[ExecutionProvider]] = {}
 
@@ -57,9 +61,18 @@ def _installed() -> None:
                                                  point.value, error)
 
 
+@cache
+def _own(name: str) -> None:
+    """Register one of this package's further providers."""
+    module, _, attribute = _OWN[name].partition(":")
+    register(getattr(import_module(f".{module}", __name__), attribute))
+
+
 def known(wanted: Iterable[str] | None = None) -> dict[str, type[ExecutionProvider]]:
     """Every registered provider class by name, the CPU provider last. Installed packages are asked for theirs
     unless all that is `wanted` is there, which saves looking through every package."""
+    for name in _OWN.keys() if wanted is None else _OWN.keys() & set(wanted):
+        _own(name)
     if wanted is None or not _classes.keys() >= set(wanted):
         _installed()
     return {**{k: c for k, c in _classes.items() if c is not CPUExecutionProvider},
