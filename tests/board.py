@@ -21,7 +21,7 @@ from orthrus.codegen import library, machine
 from orthrus.codegen.build import assemble
 from orthrus.codegen.machine import Machine
 from orthrus.codegen.template import Spec
-from orthrus.providers.cpu import native
+from orthrus.providers.cpu import device, native
 from orthrus.providers.spacemit.emulator import Call, Calls, Worker
 from orthrus.providers.spacemit.shared import PAGE, Shared
 
@@ -37,11 +37,11 @@ ran: list[str] = []
 @contextlib.contextmanager
 def on(target: Machine) -> Iterator[None]:
     """Single kernels, and the parts that sessions made inside give to the CPU provider, run on `target`."""
-    entry = SimpleNamespace(block=lambda table, **given: _Part(target, table, **given),
+    entry = SimpleNamespace(block=lambda table, _, **given: _Part(target, table, **given),
                             make=lambda part: part.run)
     chosen.append(target)
     try:
-        with (mock.patch.object(machine, "host", lambda: target), mock.patch.object(native, "entry", entry),
+        with (mock.patch.object(machine, "host", lambda: target), mock.patch.object(device, "entry", entry),
               mock.patch.object(native.Native, "quick", lambda *_: None),
               mock.patch.object(library, "addresses", lambda specs, m: [loaded(s, m) for s in specs])):
             yield

@@ -265,7 +265,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             with mock.patch.object(native.entry, "make", lambda block: None):
                 make(instance, plan)
             change(instance.table, plan.threads)
-            instance.parts = [(native.entry.make(instance._block(instance.table)), None)]
+            instance.parts = [(instance._program(instance.table), None)]
         monkeypatch.setattr(native.Instance, "__init__", made)
     return plant
 
@@ -308,7 +308,7 @@ def test_the_machine_is_the_one_asked_for(target: str) -> None:
     found, make = [], native.Native.__init__
 
     def made(self: Any, part: Any, given: Any, *rest: Any) -> None:
-        found.append(given)
+        found.append(given.machine)
         make(self, part, given, *rest)
     with mock.patch.object(native.Native, "__init__", made):
         check([two_steps()], target)

@@ -95,12 +95,13 @@ class CPUExecutionProvider(ExecutionProvider):
         """One kernel for a fused part. Else per node a registered kernel where one matches and does not
         decline, or the definition's reference."""
         if part.fused:
+            from .device import Device
             from .native import Native
             from .report import contents
 
             target = self._machine()
             assert not isinstance(target, No)
-            native = Native(part, target, lambda node: reference(node).run, self.threads,
+            native = Native(part, Device(target), lambda node: reference(node).run, self.threads,
                             self._matrix_unit(target))
             native.prepare()
             return [Kernel(native, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,

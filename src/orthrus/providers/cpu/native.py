@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import struct
 import threading
 import time
@@ -18,18 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen import drive, entry, library
-from ...codegen.machine import Machine
+from ...codegen import drive
 from ...codegen.quick import Program
-from ...codegen.threads import pool
 from ...errors import Fail
 from ...ir import ElementType, Node, TensorType, Type, Value, element_of, in_memory, likely_shapes, type_of
 from ...kernels import Work, failed
 from ...limits import bounded
 from ..base import Part
+from .device import Device
 from .lower import Lowering, Step
 from .memory import ALIGN, plan, tensors
-from .precision import fast_enough, verdict
+from .precision import Kinds, fast_enough, verdict
 from .report import Trail, finished
 from .tensor import Tensor
 from .works import places, works
@@ -57,8 +57,10 @@ def _dtype(name: str) -> np.dtype[Any]:
 class Plan:
     """A lowered part: `instance()` makes the memory of one run."""
 
-    def __init__(self, lowering: Lowering, n_inputs: int, outputs: Sequence[Value], threads: int) -> None:
-        self.steps, self.n_inputs = lowering.steps, n_inputs
+    def __init__(self, lowering: Lowering, kinds: Kinds, outputs: Sequence[Value], device: Device,
+                 threads: int) -> None:
+        self.steps, self.device = lowering.steps, device
+        self.inputs = [(shape, _dtype(dtype)) for shape, dtype in kinds]
         self.size = plan(self.steps, [lowering.status.buffer])
         self.status = lowering.status.buffer.offset
         self.threads = threads
@@ -72,12 +74,12 @@ class Plan:
         self.trail, self.seconds = Trail(lowering), 0.0
         lowering.env.clear()
         native = [s for s in self.steps if s.spec is not None]
-        found = library.addresses([s.spec for s in native if s.spec is not None], lowering.machine)
+        found = device.addresses([s.spec for s in native if s.spec is not None])
         self.kernels = dict(zip(map(id, native), found, strict=True))
         for step in self.steps:
             for t in tensors(step):
                 if t.buffer.array is not None:
-                    t.buffer.array = np.ascontiguousarray(in_memory(t.buffer.array))
+                    t.buffer.array = device.constant(in_memory(t.buffer.array))
         self.kept = [t.buffer.array for s in self.steps for t in tensors(s) if t.buffer.array is not None]
         self.small = len(native) < 4 and all(s.items <= s.grain for s in native)
         self.native = len(native) == len(self.steps) > 0
@@ -111,12 +113,12 @@ class Instance:
     def __init__(self, made: Plan) -> None:
         threads = made.threads
         bounded((made.size + made.scratch * threads,), np.uint8)
-        self.block = np.empty(made.size + made.scratch * threads + ALIGN, np.uint8)
+        self.block = made.device.room(made.size + made.scratch * threads + ALIGN)
         start = -self.block.ctypes.data % ALIGN
         self.base = self.block.ctypes.data + start
         self.status = self.block[start + made.status:start + made.status + 8].view(np.int64)
         native = [s for s in made.steps if s.spec is not None]
-        cells = np.zeros(sum(len(s.args) for s in native) + 1, np.int64)
+        cells = made.device.room(8 * sum(len(s.args) for s in native) + 8).view(np.int64)
         self.table = table = np.zeros((len(native), drive.STEP), np.int64)
         patches: list[tuple[int, int, int]] = []
         borders: list[tuple[int, int, Step | None]] = []
@@ -131,7 +133,7 @@ class Instance:
             for a in step.args:
                 if isinstance(a, Tensor):
                     if a.buffer.kind in ("input", "output"):
-                        index = a.buffer.index + (made.n_inputs if a.buffer.kind == "output" else 0)
+                        index = a.buffer.index + (len(made.inputs) if a.buffer.kind == "output" else 0)
                         patches.append((index, cells.ctypes.data + 8 * at, a.byte_offset))
                     else:
                         cells[at] = self.address(a)
@@ -141,20 +143,20 @@ class Instance:
                     cells[at] = a
                 at += 1
         borders.append((first, row, None))
-        arrays = made.n_inputs + len(made.outputs)
+        arrays = [math.prod(shape) * dtype.itemsize for shape, dtype in (*made.inputs, *made.outputs)]
         rows = np.array(patches, np.int64).reshape(-1, 3)
         self._alone: dict[int, Callable[..., None]] = {}
-        self._block = functools.partial(
-            entry.block, arrays=arrays, patches=rows, threads=threads, scratch=self.base + made.size,
+        self._program = functools.partial(
+            made.device.program, arrays=arrays, patches=rows, threads=threads, scratch=self.base + made.size,
             scratch_size=made.scratch, hold=made.small, keep=(self.block, cells, made.kept))
         self.parts: list[tuple[Callable[..., None] | None, Step | None]] = [
-            (entry.make(self._block(table[first:last])) if last > first else None, step)
+            (self._program(table[first:last]) if last > first else None, step)
             for first, last, step in borders]
 
     def single(self, row: int) -> Callable[..., None]:
         """A function that runs one row of the table alone."""
         if row not in self._alone:
-            self._alone[row] = entry.make(self._block(self.table[row:row + 1]))
+            self._alone[row] = self._program(self.table[row:row + 1])
         return self._alone[row]
 
     def address(self, t: Tensor) -> int:
@@ -181,11 +183,11 @@ class Native:
 
     `matrix_unit`: whether float32 products may be computed by one; None to find out, see `precision`."""
 
-    def __init__(self, part: Part, machine: Machine, reference: Reference, threads: int,
+    def __init__(self, part: Part, device: Device, reference: Reference, threads: int,
                  matrix_unit: bool | None = False) -> None:
-        self.part, self.machine = part, machine
+        self.part, self.device, self.machine = part, device, device.machine
         self.reference, self.matrix_unit = reference, matrix_unit
-        self.threads = min(threads or pool().capacity, pool().capacity)
+        self.threads = min(threads or device.capacity, device.capacity)
         self.constants: dict[Hashable, Tensor] = {}
         self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
         self.refused: dict[tuple[Any, ...], str] = {}
@@ -207,7 +209,7 @@ class Native:
         """What does the same as a call with such arrays, all in generated code; None where numpy has a step,
         or before there was such a call."""
         plan = self.plans.get(tuple([a.shape for a in arrays]))
-        if plan is None or not plan.native or not plan.idle:
+        if plan is None or not plan.native or not plan.idle or not self.device.quick:
             return None
         instance = plan.take()
         call: Any = instance.parts[0][0]
@@ -232,7 +234,7 @@ class Native:
             calls = [instance.single(next(rows)) if step.host is None else None for step in plan.steps]
             done = plan.works(self.part) if note is not None else []
             if not plan.small:
-                pool().summon(self.threads)
+                self.device.ready(self.threads)
             marks = [began, clock()]
             ready = iter(finished(plan) if watch is not None else ())
 
@@ -294,7 +296,7 @@ class Native:
                            found=str(np.shape(result)), expected=str(t.shape))
             instance.view(t, arrays, outputs)[...] = result
 
-    def _made(self, key: tuple[Any, ...], kinds: Sequence[tuple[tuple[int, ...], str]]) -> Plan | None:
+    def _made(self, key: tuple[Any, ...], kinds: Kinds) -> Plan | None:
         with self.lock:
             if key in self.plans:
                 return self.plans[key]
@@ -340,7 +342,7 @@ class Native:
             if made is None and not exact:
                 del self.plans[key]
 
-    def lower(self, kinds: Sequence[tuple[tuple[int, ...], str]]) -> Plan:
+    def lower(self, kinds: Kinds) -> Plan:
         """The plan for inputs of these shapes and types. Raises what a rule raises."""
         if self.matrix_unit is None:
             self.matrix_unit = verdict(self.part, self.machine)
@@ -355,16 +357,16 @@ class Native:
             self.constants.clear()
         return self._lowered(kinds, self.matrix_unit)
 
-    def _lowered(self, kinds: Sequence[tuple[tuple[int, ...], str]], matrix_unit: bool) -> Plan:
+    def _lowered(self, kinds: Kinds, matrix_unit: bool) -> Plan:
         part = self.part
         inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
         lowering = Lowering(part.nodes, inputs, part.outputs, self.machine, self.constants,
                             self.reference, matrix_unit)
-        return Plan(lowering, len(inputs), part.outputs, self.threads)
+        return Plan(lowering, kinds, part.outputs, self.device, self.threads)
 
     def _tried(self, plan: Plan, fast: bool, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         """The outputs, by `plan` or without the matrix unit, whose packed weights go again."""
-        other = Native(self.part, self.machine, self.reference, self.threads, False)
+        other = Native(self.part, self.device, self.reference, self.threads, False)
         if fast:
             other.plans[tuple([a.shape for a in inputs])] = plan
         made = other(*inputs)

@@ -1,0 +1,51 @@
+"""Where the kernels of a compiled part run: their code, the memory they may touch, the programs made of them.
+
+`Device` is this process. A provider whose kernels run elsewhere hands parts another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...codegen import entry, library
+from ...codegen.machine import Machine
+from ...codegen.template import Spec
+from ...codegen.threads import pool
+
+
+class Device:
+    """This process and its pool of threads. `quick`: whether generated code can enter its programs."""
+
+    quick = True
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+
+    @property
+    def capacity(self) -> int:
+        """Threads a program may use at most."""
+        return pool().capacity
+
+    def addresses(self, specs: Sequence[Spec]) -> list[int]:
+        """Where kernels start. Raises RuntimeError for one that LLVM refuses."""
+        return library.addresses(specs, self.machine)
+
+    def room(self, size: int) -> np.ndarray:
+        """New memory, uint8, that kernels may read and write. Raises MemoryError."""
+        return np.empty(size, np.uint8)
+
+    def constant(self, array: np.ndarray) -> np.ndarray:
+        """`array` where kernels can read it."""
+        return np.ascontiguousarray(array)
+
+    def ready(self, threads: int) -> None:
+        """Threads are about to be needed."""
+        pool().summon(threads)
+
+    def program(self, table: np.ndarray, arrays: Sequence[int], **given: Any) -> Callable[..., None]:
+        """A function of arrays that runs the steps of `table`; `arrays`: the bytes of each. The rest is said
+        at `codegen.entry.block`."""
+        return entry.make(entry.block(table, len(arrays), **given))
