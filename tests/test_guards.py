@@ -33,7 +33,7 @@ from guards import (
     trained,
 )
 from orthrus.codegen import library, machine
-from orthrus.providers.cpu import native
+from orthrus.providers.cpu import device, native
 
 HOST = machine.host() if library.available() is None else None
 GENERATES = pytest.mark.skipif(HOST is None, reason="no code can be generated for this machine")
@@ -262,7 +262,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         make = native.Instance.__init__
 
         def made(instance: Any, plan: Any) -> None:
-            with mock.patch.object(native.entry, "make", lambda block: None):
+            with mock.patch.object(device.entry, "make", lambda block: None):
                 make(instance, plan)
             change(instance.table, plan.threads)
             instance.parts = [(instance._program(instance.table), None)]
