@@ -71,7 +71,7 @@ def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str
         for capability in provider.get_capability(view):
             if not capability.nodes or any(node not in free for node in capability.nodes):
                 continue
-            for part in _parts(provider, capability, place, digest, counter):
+            for part in _parts(graph, provider, capability, place, digest, counter):
                 for node in part.nodes:
                     owner[node] = part
                     del free[node]
@@ -91,14 +91,14 @@ def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str
     return Placement(graph, _ordered(graph, owner), refusals, bodies, remarks)
 
 
-def _parts(provider: ExecutionProvider, capability: Capability, place: dict[Node, int], digest: str,
-           counter: list[int]) -> list[Part]:
+def _parts(graph: Graph, provider: ExecutionProvider, capability: Capability, place: dict[Node, int],
+           digest: str, counter: list[int]) -> list[Part]:
     if capability.name is None:
-        return [Part(provider.name, [node], *_border([node])) for node in capability.nodes]
+        return [Part(provider.name, [node], *_border([node]), info=graph.info) for node in capability.nodes]
     nodes = sorted(set(capability.nodes), key=place.__getitem__)
     name = f"{provider.name}_{capability.name}_{digest}_{counter[0]}_{counter[0]}"
     counter[0] += 1
-    return [Part(provider.name, nodes, *_border(nodes), name)]
+    return [Part(provider.name, nodes, *_border(nodes), name, graph.info)]
 
 
 def _border(nodes: Sequence[Node]) -> tuple[list[Value], list[Value]]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
 from .. import knobs
 from ..errors import EPFail, InvalidArgument
-from ..ir import Graph, No, Node, Value
+from ..ir import Graph, ModelInfo, No, Node, Value
 from ..kernels import (
     Kernel,
     KernelEntry,
@@ -88,7 +88,8 @@ class Part:
     """What one provider compiles together: nodes in order, the values that come
     in, and those that others read.
 
-    `inputs` holds no constants; a node's constant inputs have their array in `Value.const`.
+    `inputs` holds no constants; a node's constant inputs have their array in `Value.const`. `info`: of the
+    model that the nodes are from.
     """
 
     provider: str
@@ -96,6 +97,7 @@ class Part:
     inputs: list[Value]
     outputs: list[Value]
     name: str = ""
+    info: ModelInfo = field(default_factory=ModelInfo)
 
     @property
     def fused(self) -> bool:
@@ -103,6 +105,20 @@ class Part:
 
     def __str__(self) -> str:
         return self.name or self.nodes[0].label
+
+    def graph(self) -> Graph:
+        """The part as a graph of its own: what others compute comes in as inputs, what others read goes out.
+        It shares its nodes and values with the model's graph and is only good for being written."""
+        made = Graph(str(self), info=replace(self.info, opsets=dict(self.info.opsets), graph_doc="",
+                                             denotations={}))
+        made.inputs, made.outputs, made.nodes = list(self.inputs), list(self.outputs), list(self.nodes)
+        read = [v for node in self.nodes for v in node.inputs if v is not None]
+        read += [v for node in self.nodes for body in node.bodies() for v in body.captures()]
+        for value in dict.fromkeys(read):
+            if value.const is not None and value.node is None:
+                key = value.name if value.name not in made.initializers else made.fresh(value.name)
+                made.initializers[key] = value
+        return made
 
 
 INTERPRETED = "named in ORTHRUS_INTERPRET"

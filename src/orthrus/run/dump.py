@@ -21,7 +21,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ import numpy as np
 
 from .. import knobs
 from ..errors import InvalidArgument
-from ..ir import Graph, Value, shape_text, type_of
+from ..ir import Value, shape_text, type_of
 from ..load import save
 from ..partition import Placement
 from ..plan import TRASH, Code, Step
@@ -106,8 +105,8 @@ class Dump:
         if "parts" not in self.kinds:
             return
         folder = _fresh(Path(self.own, "parts"), "[0-9][0-9][0-9]*_*.onnx*")
-        index = [_write_part(part, placement.graph, folder, i)
-                 for i, (placement, part) in enumerate(_parts(placement))]
+        index = [_write_part(part, folder, i)
+                 for i, part in enumerate(_parts(placement))]
         _write_index(folder, index)
 
     def execute(self, code: Code, slots: list[Any], context: Context, inputs: Mapping[str, Any]) -> None:
@@ -143,15 +142,15 @@ def _write_index(folder: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     (folder / "index.json").write_text(json.dumps(rows, indent=1, ensure_ascii=True), encoding="utf-8")
 
 
-def _parts(placement: Placement) -> Iterator[tuple[Placement, Part]]:
+def _parts(placement: Placement) -> Iterator[Part]:
     for part in placement.parts:
-        yield placement, part
+        yield part
         for node in part.nodes:
             for body in node.bodies():
                 yield from _parts(placement.bodies[body])
 
 
-def _write_part(part: Part, graph: Graph, folder: Path, number: int) -> dict[str, Any]:
+def _write_part(part: Part, folder: Path, number: int) -> dict[str, Any]:
     """One part's file, and its row of the index: without a `file`, and with a `reason`, where it cannot be
     written."""
     row: dict[str, Any] = {"part": str(part), "provider": part.provider,
@@ -162,28 +161,13 @@ def _write_part(part: Part, graph: Graph, folder: Path, number: int) -> dict[str
     try:
         if untyped := [v.name for v in part.inputs if v.type is None]:
             raise ValueError(f"the type of its input {untyped[0]} is not known")
-        model = alone(part, graph)
+        model = part.graph()
         held = sum(getattr(v.const, "nbytes", 0) for v in model.initializers.values())
         save(model, folder / name, external_file=f"{name}.data" if held > _EMBEDDED else None)
     except Exception as error:
         log.warning("part %s is not dumped: %s", part, error)
         return {**row, "reason": f"{type(error).__name__}: {error}"}
     return {"file": name, **row}
-
-
-def alone(part: Part, graph: Graph) -> Graph:
-    """A graph of `part`'s nodes: what others compute comes in as inputs, what others read goes out. It shares
-    nodes and values with `graph` and is only good for being written."""
-    made = Graph(str(part), info=replace(graph.info, opsets=dict(graph.info.opsets), graph_doc="",
-                                         denotations={}))
-    made.inputs, made.outputs, made.nodes = list(part.inputs), list(part.outputs), list(part.nodes)
-    read = [v for node in part.nodes for v in node.inputs if v is not None]
-    read += [v for node in part.nodes for body in node.bodies() for v in body.captures()]
-    for value in dict.fromkeys(read):
-        if value.const is not None and value.node is None:
-            key = value.name if value.name not in made.initializers else made.fresh(value.name)
-            made.initializers[key] = value
-    return made
 
 
 class _Tensors:
