@@ -20,7 +20,7 @@ from orthrus.codegen.build import assemble
 from orthrus.codegen.machine import host
 from orthrus.demo import MODEL, samples
 from orthrus.errors import Fail, InvalidArgument
-from orthrus.run.dump import file_name
+from orthrus.knobs import file_name
 
 generates = pytest.mark.skipif(library.available() is not None, reason="no code is generated here")
 CODE = re.compile(r"[a-z_]+_[0-9a-f]{10}")

@@ -265,7 +265,7 @@ def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             with mock.patch.object(device.entry, "make", lambda block: None):
                 make(instance, plan)
             change(instance.table, plan.threads)
-            instance.parts = [(instance._program(instance.table), None)]
+            instance.parts = [(instance.program(0, len(instance.table)), None)]
         monkeypatch.setattr(native.Instance, "__init__", made)
     return plant
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import difflib
+import hashlib
 import os
+import re
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from typing import Generic, TypeVar
@@ -70,6 +72,19 @@ KINDS = ("passes", "parts", "tensors", "code")
 """What can be dumped."""
 
 _dump: ContextVar[tuple[str, str, frozenset[str]] | None] = ContextVar("dump", default=None)
+
+
+_LONGEST = 80
+
+
+def file_name(name: str) -> str:
+    """`name` as part of a file's name: letters, digits, `.`, `-` and `_`, 80 at most, the same each time.
+    What had to be changed ends in a digest, lest two names become one."""
+    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "unnamed"
+    if safe == name and len(safe) <= _LONGEST:
+        return safe
+    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
+    return f"{safe[:_LONGEST - 9]}-{digest}"
 
 
 def dump_kinds(text: str) -> frozenset[str]:

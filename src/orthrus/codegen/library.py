@@ -99,32 +99,24 @@ def _bring(units: list[Unit], machine: Machine) -> list[dict[str, int]]:
     """Read or compile, then link."""
     from .link import link
 
-    names = [cache.name(repr(unit), machine, unit.origin) for unit in units]
-    stored = cache.load(name for name in names if name)
-    objects = [stored.get(name) if name else None for name in names]
-    _fill(objects, units, names, machine)
     try:
-        return link([data for data in objects if data is not None])
+        return link(objects(units, machine))
     except ValueError as error:
-        if not stored:
-            raise
         _log.debug("code in the cache does not hold: %s", error)
-    objects = [None] * len(units)
-    _fill(objects, units, names, machine)
-    return link([data for data in objects if data is not None])
+    return link(objects(units, machine, anew=True))
 
 
-def _fill(objects: list[bytes | None], units: list[Unit], names: list[str | None], machine: Machine) -> None:
-    """Compile the units without an object, and store them."""
-    missing = [i for i, data in enumerate(objects) if data is None]
-    if not missing:
-        return
-    if find_spec("llvmlite") is None:
+def objects(units: Sequence[Unit], machine: Machine, anew: bool = False) -> list[bytes]:
+    """The object of each unit, from disk unless it is to be compiled `anew`. Raises RuntimeError for one that
+    LLVM refuses, Fail where no code can be generated."""
+    names = [cache.name(repr(unit), machine, unit.origin) for unit in units]
+    found = {} if anew else cache.load(name for name in names if name)
+    missing = [i for i, name in enumerate(names) if name not in found]
+    if missing and find_spec("llvmlite") is None:
         raise Fail("no machine code can be generated here", found="llvmlite is not installed")
-    made = compile_all([units[i].text(machine) for i in missing], machine)
-    for i, data in zip(missing, made, strict=True):
-        objects[i] = data
-    cache.store({name: data for i, data in zip(missing, made, strict=True) if (name := names[i])})
+    made = dict(zip(missing, compile_all([units[i].text(machine) for i in missing], machine), strict=True))
+    cache.store({name: data for i, data in made.items() if (name := names[i])})
+    return [made[i] if i in made else found[name or ""] for i, name in enumerate(names)]
 
 
 def compile_all(texts: Sequence[str], machine: Machine, helpers: int | None = None) -> list[bytes]:

@@ -15,6 +15,7 @@ import platform
 import sys
 import threading
 import time
+from collections.abc import Sequence
 
 from .. import knobs
 from .drive import PLACES, Runtime
@@ -47,14 +48,16 @@ def pool() -> Pool:
 
 class Pool:
     """Up to `capacity` threads, the caller's included. The block at `address` stays where it is for the life
-    of the process, in a forked child too."""
+    of the process, in a forked child too. `cores`: the processor that each but the caller's stays on, any
+    where empty."""
 
-    def __init__(self, capacity: int, futex: bool = True) -> None:
+    def __init__(self, capacity: int, futex: bool = True, cores: Sequence[int] = ()) -> None:
         from .link import pages
 
         self.address = pages(8 * Cell.END)
         self.cells = (ctypes.c_int64 * Cell.END).from_address(self.address)
         self._work = ctypes.CFUNCTYPE(None, ctypes.c_int64)(runtime()["work"])
+        self._cores = tuple(cores)
         self._most = max(1, min(capacity, PLACES))
         pause = _pause_seconds()
         self.cells[Cell.SPIN] = int(SPIN / pause)
@@ -87,9 +90,9 @@ class Pool:
         """Have `threads`, as far as the capacity goes; gives how many there are. A system that refuses
         further ones is not asked again."""
         with self._lock:
-            for _ in range(self.size, min(threads, self.capacity)):
+            for place in range(self.size, min(threads, self.capacity)):
                 try:
-                    _thread.start_new_thread(self._sit, ())
+                    _thread.start_new_thread(self._sit, (self._cores[place - 1:place],))
                 except RuntimeError:
                     self.cells[Cell.CAPACITY] = self.size
                     break
@@ -104,7 +107,9 @@ class Pool:
             with self._bell:
                 self._bell.notify_all()
 
-    def _sit(self) -> None:
+    def _sit(self, cores: Sequence[int]) -> None:
+        if cores:
+            os.sched_setaffinity(0, cores)
         while True:
             self._work(self.address)
             with self._bell:
@@ -162,7 +167,7 @@ def _read(path: str) -> str:
 
 def _syscall() -> int:
     """The C library's `syscall`, 0 where its numbers are not those of Linux."""
-    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64"):
+    if sys.platform != "linux" or platform.machine() not in ("x86_64", "aarch64", "riscv64"):
         return 0
     return ctypes.cast(ctypes.CDLL(None).syscall, ctypes.c_void_p).value or 0
 

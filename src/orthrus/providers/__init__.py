@@ -20,7 +20,9 @@ ALL = tuple(f"{name}ExecutionProvider" for name in (
     "CANN", "Azure", "Null", "CPU"))
 """Every provider name onnxruntime or Orthrus has, by priority; a session takes those that are registered."""
 
-_OWN: dict[str, str] = {}
+_OWN: dict[str, str] = {
+    "SpaceMITExecutionProvider": "spacemit:SpaceMITExecutionProvider",
+}
 """Where this package's further providers are, below this module: read when somebody asks for them."""
 
 _classes: dict[str, type[ExecutionProvider]] = {}

@@ -10,12 +10,10 @@ follows from shapes alone. The index of a run lists these as absent.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import logging
 import os
-import re
 import shutil
 import threading
 from collections import Counter
@@ -47,22 +45,11 @@ RUNS = 8
 FILES = 20_000
 """Files of one run at most: bodies of loops write theirs at each turn."""
 
-_LONGEST = 80
 _EMBEDDED = 1 << 28
 """Bytes of constants up to which a part holds them in its own file."""
 
 _sessions: Counter[str] = Counter()
 _lock = threading.Lock()
-
-
-def file_name(name: str) -> str:
-    """`name` as part of a file's name: letters, digits, `.`, `-` and `_`, 80 at most, the same each time.
-    What had to be changed ends in a digest, lest two names become one."""
-    safe = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "unnamed"
-    if safe == name and len(safe) <= _LONGEST:
-        return safe
-    digest = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=4).hexdigest()
-    return f"{safe[:_LONGEST - 9]}-{digest}"
 
 
 class Dump:
@@ -157,7 +144,7 @@ def _write_part(part: Part, folder: Path, number: int) -> dict[str, Any]:
                            "nodes": [node.label for node in part.nodes],
                            "inputs": {v.name: str(v.type) for v in part.inputs},
                            "outputs": {v.name: str(v.type) for v in part.outputs}}
-    name = f"{number:03d}_{file_name(str(part))}.onnx"
+    name = f"{number:03d}_{knobs.file_name(str(part))}.onnx"
     try:
         if untyped := [v.name for v in part.inputs if v.type is None]:
             raise ValueError(f"the type of its input {untyped[0]} is not known")
@@ -187,7 +174,7 @@ class _Tensors:
             log.warning("%s has %d files; what the run makes after these is not written", self.folder, FILES)
         if self.count > FILES:
             return
-        file = f"{self.count:04d}_{file_name(name)}.npy"
+        file = f"{self.count:04d}_{knobs.file_name(name)}.npy"
         row = dict(about)
         try:
             row["type"] = shape_text(type_of(value))

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,9 +18,9 @@ from ...codegen.threads import pool
 
 
 class Device:
-    """This process and its pool of threads. `quick`: whether generated code can enter its programs."""
+    """This process and its pool of threads. `apart`: whether kernels can only touch what `room` gave."""
 
-    quick = True
+    apart = False
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
@@ -37,6 +38,11 @@ class Device:
         """New memory, uint8, that kernels may read and write. Raises MemoryError."""
         return np.empty(size, np.uint8)
 
+    def empty(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+        """A new array there, in C order."""
+        size = math.prod(shape) * dtype.itemsize
+        return self.room(size).view(dtype).reshape(shape)
+
     def constant(self, array: np.ndarray) -> np.ndarray:
         """`array` where kernels can read it."""
         return np.ascontiguousarray(array)
@@ -45,7 +51,7 @@ class Device:
         """Threads are about to be needed."""
         pool().summon(threads)
 
-    def program(self, table: np.ndarray, arrays: Sequence[int], **given: Any) -> Callable[..., None]:
-        """A function of arrays that runs the steps of `table`; `arrays`: the bytes of each. The rest is said
-        at `codegen.entry.block`."""
-        return entry.make(entry.block(table, len(arrays), **given))
+    def program(self, table: np.ndarray, names: Sequence[str], **given: Any) -> Callable[..., None]:
+        """A function of arrays, from `room` where kernels are apart, that runs the steps of `table`. `names`:
+        whom each is named after. The rest is said at `codegen.entry.block`."""
+        return entry.make(entry.block(table, **given))

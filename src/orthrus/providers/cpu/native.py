@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import math
 import struct
 import threading
 import time
@@ -57,10 +56,9 @@ def _dtype(name: str) -> np.dtype[Any]:
 class Plan:
     """A lowered part: `instance()` makes the memory of one run."""
 
-    def __init__(self, lowering: Lowering, kinds: Kinds, outputs: Sequence[Value], device: Device,
+    def __init__(self, lowering: Lowering, n_inputs: int, outputs: Sequence[Value], device: Device,
                  threads: int) -> None:
-        self.steps, self.device = lowering.steps, device
-        self.inputs = [(shape, _dtype(dtype)) for shape, dtype in kinds]
+        self.steps, self.device, self.n_inputs = lowering.steps, device, n_inputs
         self.size = plan(self.steps, [lowering.status.buffer])
         self.status = lowering.status.buffer.offset
         self.threads = threads
@@ -133,7 +131,7 @@ class Instance:
             for a in step.args:
                 if isinstance(a, Tensor):
                     if a.buffer.kind in ("input", "output"):
-                        index = a.buffer.index + (len(made.inputs) if a.buffer.kind == "output" else 0)
+                        index = a.buffer.index + (made.n_inputs if a.buffer.kind == "output" else 0)
                         patches.append((index, cells.ctypes.data + 8 * at, a.byte_offset))
                     else:
                         cells[at] = self.address(a)
@@ -143,20 +141,25 @@ class Instance:
                     cells[at] = a
                 at += 1
         borders.append((first, row, None))
-        arrays = [math.prod(shape) * dtype.itemsize for shape, dtype in (*made.inputs, *made.outputs)]
+        self.names = [step.node.label for step in native]
         rows = np.array(patches, np.int64).reshape(-1, 3)
         self._alone: dict[int, Callable[..., None]] = {}
         self._program = functools.partial(
-            made.device.program, arrays=arrays, patches=rows, threads=threads, scratch=self.base + made.size,
-            scratch_size=made.scratch, hold=made.small, keep=(self.block, cells, made.kept))
+            made.device.program, arrays=made.n_inputs + len(made.outputs), patches=rows, threads=threads,
+            scratch=self.base + made.size, scratch_size=made.scratch, hold=made.small,
+            keep=(self.block, cells, made.kept))
         self.parts: list[tuple[Callable[..., None] | None, Step | None]] = [
-            (self._program(table[first:last]) if last > first else None, step)
+            (self.program(first, last) if last > first else None, step)
             for first, last, step in borders]
+
+    def program(self, first: int, last: int) -> Callable[..., None]:
+        """A function that runs these rows of the table."""
+        return self._program(self.table[first:last], self.names[first:last])
 
     def single(self, row: int) -> Callable[..., None]:
         """A function that runs one row of the table alone."""
         if row not in self._alone:
-            self._alone[row] = self._program(self.table[row:row + 1])
+            self._alone[row] = self.program(row, row + 1)
         return self._alone[row]
 
     def address(self, t: Tensor) -> int:
@@ -209,7 +212,7 @@ class Native:
         """What does the same as a call with such arrays, all in generated code; None where numpy has a step,
         or before there was such a call."""
         plan = self.plans.get(tuple([a.shape for a in arrays]))
-        if plan is None or not plan.native or not plan.idle or not self.device.quick:
+        if plan is None or not plan.native or not plan.idle or self.device.apart:
             return None
         instance = plan.take()
         call: Any = instance.parts[0][0]
@@ -260,8 +263,12 @@ class Native:
         return self._entered(plan, arrays, run)
 
     def _entered(self, plan: Plan, arrays: Sequence[np.ndarray], run: Callable[..., None]) -> Any:
-        arrays = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
-        outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+        if self.device.apart:
+            arrays = [self.device.constant(a) for a in arrays]
+            outputs = [self.device.empty(shape, dtype) for shape, dtype in plan.outputs]
+        else:
+            arrays = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+            outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
         instance = plan.take()
         instance.status[0] = 0
         run(instance, arrays, outputs)
@@ -362,7 +369,7 @@ class Native:
         inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
         lowering = Lowering(part.nodes, inputs, part.outputs, self.machine, self.constants,
                             self.reference, matrix_unit)
-        return Plan(lowering, kinds, part.outputs, self.device, self.threads)
+        return Plan(lowering, len(inputs), part.outputs, self.device, self.threads)
 
     def _tried(self, plan: Plan, fast: bool, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         """The outputs, by `plan` or without the matrix unit, whose packed weights go again."""

@@ -1,7 +1,14 @@
 """RISC-V with vectors, as SpacemiT's processors have it: where its generated kernels run.
 
 On such a processor no worker is needed: there kernels are code like any other, which `codegen.link` brings
-into this process as it does on the CPU provider's machines. Elsewhere they run in a worker, a small program
+into this process as it does on the CPU provider's machines. Elsewhere they run in workers, small programs
 under qemu's user emulation: `shared` is the memory both sides see at the same address, `worker` the program,
-`elf` the file it starts from, and `emulator` finds qemu, starts the worker and hands it lists of calls.
+`elf` the file it starts from, `emulator` finds qemu, starts workers and hands them lists of calls, and `team`
+divides a part's steps over several. `device` and `board` are what the CPU provider's lowering then runs on;
+`claims` says which nodes, `options` what a user may say, `targets` for which processors, and `provider` is
+what a session talks to.
 """
+
+from .provider import SpaceMITExecutionProvider
+
+__all__ = ["SpaceMITExecutionProvider"]

@@ -9,9 +9,11 @@ One thread runs calls of a worker at a time, others wait; several workers may sh
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
+import itertools
 import mmap
 import os
 import resource
@@ -24,7 +26,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, NoReturn
 
 from ...errors import Fail
@@ -114,7 +116,9 @@ def _file(folder: str) -> str:
 
 
 class _Process:
-    """A started worker and how far it has mapped the shared memory."""
+    """A started worker, how far it has mapped the shared memory, and the processor it is to stay on."""
+
+    core: int | None = None
 
     def __init__(self, shared: Shared, program: str, model: str) -> None:
         with tempfile.TemporaryDirectory(prefix="orthrus-") as folder:
@@ -176,6 +180,47 @@ def _end(popen: subprocess.Popen[bytes]) -> None:
         popen.stderr.close()
 
 
+def run(workers: Sequence[Worker], lists: Sequence[Calls], cores: Sequence[int] = ()) -> None:
+    """Let each of `workers` do its own list, all at the same time, on its own one of `cores` where there are
+    some. Raises Fail as `Worker.run` does, once all of them have stopped."""
+    with contextlib.ExitStack() as held:
+        for worker in workers:
+            held.enter_context(worker.held())
+        work = list(zip(workers, lists, strict=True))
+        begun: dict[int, tuple[Worker, Calls]] = {}
+        times = [worker.seconds for worker in workers if worker.seconds is not None]
+        until = time.monotonic() + min(times) if times else None
+        worker, calls = work[0]
+        try:
+            for (worker, calls), core in itertools.zip_longest(work, cores[:len(work)]):
+                if core is not None:
+                    worker.stay(core)
+                begun[worker.begin(calls)] = worker, calls
+            poll = select.poll()
+            for answers in begun:
+                poll.register(answers, select.POLLIN)
+            while begun:
+                worker, calls = next(iter(begun.values()))
+                left = None if until is None else max(0, int(1000 * (until - time.monotonic())))
+                ready = [answers for answers, _ in poll.poll(left)]
+                if not ready:
+                    raise TimeoutError
+                for answers in ready:
+                    worker, calls = begun[answers]
+                    worker.finish()
+                    poll.unregister(answers)
+                    del begun[answers]
+        except (EOFError, OSError) as error:
+            for other, _ in work:
+                if other is not worker:
+                    other.stop()
+            worker.failed(calls, error)
+        except BaseException:
+            for other, _ in work:
+                other.stop()
+            raise
+
+
 class Worker:
     """Runs calls under emulation. `vlen`: bits of a vector register; `qemu`: another program than the one on
     PATH; `seconds`: the time one list may take, None for any. Raises Fail where no worker can run here."""
@@ -198,20 +243,7 @@ class Worker:
     def run(self, calls: Calls) -> None:
         """Do all the calls, one after the other. Raises Fail that names the call that crashed or was running
         when the time was up."""
-        if os.getpid() != self._owner:
-            raise Fail("a worker belongs to the process that started it",
-                       cure="make the session in the process that runs it, behind the fork")
-        with self._lock:
-            ctypes.c_int64.from_address(calls.address).value = 0
-            try:
-                process = self._ready()
-                process.ask(calls.address, len(calls.names))
-                process.answer(None if self.seconds is None else time.monotonic() + self.seconds)
-            except (EOFError, OSError) as error:
-                self._failed(calls, error)
-            except BaseException:
-                self._stop()
-                raise
+        run([self], [calls])
 
     def protect(self, at: int, size: int, allowed: int) -> None:
         """Let the worker use pages of the shared memory as `allowed` (mmap's PROT_ numbers) from now on."""
@@ -222,22 +254,52 @@ class Worker:
     def close(self) -> None:
         """End the worker; a further run starts another."""
         with self._lock:
-            self._stop()
+            self.stop()
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """No other thread uses the worker. Raises Fail in a process that did not make it."""
+        if os.getpid() != self._owner:
+            raise Fail("a worker belongs to the process that started it",
+                       cure="make the session in the process that runs it, behind the fork")
+        with self._lock:
+            yield
+
+    def stay(self, core: int) -> None:
+        """Let the worker, which is held, run on that processor only. Raises OSError."""
+        process = self._ready()
+        if process.core != core:
+            os.sched_setaffinity(process.popen.pid, {core})
+            process.core = core
+
+    def begin(self, calls: Calls) -> int:
+        """Have the worker, which is held, begin the calls; where its answer will come."""
+        ctypes.c_int64.from_address(calls.address).value = 0
+        process = self._ready()
+        process.ask(calls.address, len(calls.names))
+        return process.answers
+
+    def finish(self) -> None:
+        """Take the answer. Raises EOFError where the worker has ended."""
+        assert self._process is not None
+        self._process.answer(None)
 
     def _ready(self) -> _Process:
         if self._process is not None and self._process.popen.poll() is not None:
-            self._stop()
+            self.stop()
         if self._process is None:
             self._process = _Process(self.shared, self._program, self._model)
         self._process.map(self.shared, self.shared.size, mmap.PROT_READ | mmap.PROT_WRITE)
         return self._process
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
+        """End the worker, which is held."""
         if self._process is not None:
             self._process.end()
             self._process = None
 
-    def _failed(self, calls: Calls, error: Exception) -> NoReturn:
+    def failed(self, calls: Calls, error: Exception) -> NoReturn:
+        """Say what became of the calls, with the worker at its end."""
         begun = calls.begun()
         name = calls.names[begun - 1] if begun else None
         said, status = "", 0
@@ -247,7 +309,7 @@ class Worker:
             status = self._process.popen.wait()
             if self._process.popen.stderr is not None:
                 said = self._process.popen.stderr.read().decode(errors="replace").strip()
-        self._stop()
+        self.stop()
         if isinstance(error, TimeoutError):
             raise Fail(f"kernel {name} did not end in {self.seconds:g} seconds", node=name,
                        cure="allow more time, or a smaller input: emulation does some hundred million "

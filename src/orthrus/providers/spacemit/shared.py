@@ -86,6 +86,10 @@ class Shared:
             self._code += -(-len(code) // PAGE) * PAGE
         return found
 
+    def holds(self, at: int) -> bool:
+        """Whether that address is in this memory's data."""
+        return self.address + CODE <= at < self.address + CODE + _DATA
+
     def take(self, size: int, align: int = _ALIGN) -> int:
         """The address of `size` bytes, aligned to 64 or to a larger power of two; what they hold is not
         known. Raises MemoryError."""

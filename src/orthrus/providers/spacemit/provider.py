@@ -1,0 +1,179 @@
+"""The provider: which nodes it takes, what it compiles them with, where they run."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import platform
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ... import knobs
+from ...codegen import machine
+from ...codegen.machine import Machine
+from ...errors import InvalidArgument
+from ...ir import No, Node, Value
+from ...kernels import Kernel, Work
+from ..base import Capability, ExecutionProvider, GraphView, Option, Part
+from ..cpu.device import Device
+from . import claims, emulator, options, targets
+from .profile import Profile
+
+log = logging.getLogger("orthrus")
+
+NAME = "SpineSubgraph"
+"""What parts are called, between the provider's name and their numbers."""
+
+_THREADS = 4
+"""Threads where nobody says how many, if there are that many processors."""
+
+
+def on_board() -> bool:
+    """Whether this process runs on a riscv64 processor itself."""
+    return platform.machine() == "riscv64"
+
+
+class SpaceMITExecutionProvider(ExecutionProvider):
+    """RISC-V cores with vectors, SpacemiT's K1 and K3 among them: on such a core in this process, elsewhere
+    in workers under qemu's user emulation."""
+
+    name = "SpaceMITExecutionProvider"
+    fuses = True
+    options: ClassVar[dict[str, Option]] = options.OPTIONS
+
+    def __init__(self, given: dict[str, Any] | None = None) -> None:
+        super().__init__(options.merged(given or {}))
+        prefix = self._set("DEBUG_PROFILE")
+        self.profile = Profile(prefix) if prefix else None
+        if self.profile is not None:
+            weakref.finalize(self, self.profile.write)
+
+    @classmethod
+    def probe(cls) -> No | None:
+        if not on_board():
+            found = emulator.find()
+            return found if isinstance(found, No) else None
+        return None if machine.host() is not None else No("this processor has no vectors (RVV 1.0)")
+
+    @functools.cached_property
+    def machine(self) -> Machine:
+        """What code is generated for: the board, else the target asked for."""
+        return (machine.host() if on_board() else None) or targets.chosen(self.settings)
+
+    @functools.cached_property
+    def device(self) -> Device:
+        """Where it runs."""
+        cores = self._set("INTRA_THREAD_AFFINITY")
+        asked = self._set("INTRA_THREAD_NUM")
+        if cores and asked and len(cores) != asked:
+            raise InvalidArgument(
+                f"{options.PREFIX}INTRA_THREAD_AFFINITY names {len(cores)} processors for {asked} threads",
+                found=";".join(map(str, cores)), cure="name one for each thread")
+        there = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else frozenset(cores)
+        if missing := set(cores) - there:
+            raise InvalidArgument(f"{options.PREFIX}INTRA_THREAD_AFFINITY names processors this process may "
+                                  "not use", found=";".join(map(str, sorted(missing))),
+                                  expected=";".join(map(str, sorted(there))))
+        threads = asked or len(cores) or self.threads or min(_THREADS, len(there) or _THREADS)
+        if on_board():
+            from .board import Board
+
+            return Board(self.machine, threads, cores, self._set("USE_GLOBAL_INTRA_THREAD"))
+        from .device import Emulated, Teams, common
+
+        vlen, qemu = 8 * self.machine.vector, self.settings["qemu"] or None
+        seconds = self.settings["emulator_timeout"]
+        if self._set("USE_GLOBAL_INTRA_THREAD"):
+            teams = common(vlen, threads, 1, cores, seconds, qemu)
+        else:
+            teams = Teams(vlen, threads, self._set("INTER_THREAD_NUM"), cores, seconds, qemu)
+            weakref.finalize(self, teams.close)
+        return Emulated(self.machine, teams, self.profile)
+
+    def _set(self, key: str) -> Any:
+        return self.settings[options.PREFIX + key]
+
+    def claim(self, node: Node) -> No | None:
+        """The operators SpacemiT lists, under its conditions, unless a filter names the node or operator."""
+        if node.op_type in self._set("DISABLE_OP_TYPE_FILTER"):
+            return No(f"{options.PREFIX}DISABLE_OP_TYPE_FILTER names {node.op_type}")
+        if node.name in self._set("DISABLE_OP_NAME_FILTER"):
+            return No(f"{options.PREFIX}DISABLE_OP_NAME_FILTER names {node.name}")
+        return claims.refusal(node)
+
+    def get_capability(self, view: GraphView) -> list[Capability]:
+        """What it claims and kernels can be generated for, in the fewest parts."""
+        from ..cpu.claims import groups
+
+        claimed = []
+        for node in view.nodes:
+            why = self.claim(node)
+            if why is None:
+                claimed.append(node)
+            else:
+                view.refuse(node, why)
+        joined, left_out = groups(view.graph, claimed, lambda _: False)
+        for node, reason in left_out.items():
+            view.refuse(node, No(reason))
+        return [Capability(group, NAME) for group in joined]
+
+    def compile(self, part: Part) -> Sequence[Kernel | No]:
+        from ..cpu import reference
+        from ..cpu.native import Native
+        from ..cpu.report import contents
+
+        if self._set("DUMP_SUBGRAPHS"):
+            dump(part)
+        if self.profile is not None:
+            self.profile.types.update((node.label, node.op_type) for node in part.nodes)
+        native = Native(part, self.device, lambda node: reference(node).run, 0)
+        native.prepare()
+        run: Callable[..., Any] = native
+        if folder := self._set("DUMP_TENSORS"):
+            run = Dumping(native.stepwise, part, folder)
+        elif self.profile is not None and on_board():
+            run = functools.partial(_profiled, native.stepwise, self.profile)
+        return [Kernel(run, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
+                       quick=native.quick, describe=lambda: contents(native))]
+
+
+def dump(part: Part) -> None:
+    """Write `part` to the working folder, its name followed by the shapes of its inputs."""
+    from ...load import save
+
+    shapes = ("".join(f"{d}_" for d in v.shape or ()) for v in part.inputs)
+    path = f"{part.name}{''.join(f'_shape{shape}' for shape in shapes)}_.onnx"
+    try:
+        save(part.graph(), Path(path))
+    except (OSError, ValueError) as error:
+        log.warning("part %s is not written to %s: %s", part, path, error)
+
+
+class Dumping:
+    """Runs a part step by step and writes what its nodes compute, each run over the one before."""
+
+    def __init__(self, stepwise: Callable[..., Any], part: Part, folder: str) -> None:
+        self.stepwise, self.part, self.folder = stepwise, part, Path(folder)
+
+    def __call__(self, *arrays: np.ndarray) -> Any:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        made = self.stepwise(arrays, None, self._write)
+        several = made if isinstance(made, tuple) else (made,)
+        for value, array in zip(self.part.outputs, several, strict=True):
+            self._write(value, array)
+        return made
+
+    def _write(self, value: Value, array: np.ndarray) -> None:
+        np.save(self.folder / f"{knobs.file_name(value.name)}.npy", array, allow_pickle=False)
+
+
+def _profiled(stepwise: Callable[..., Any], profile: Profile, *arrays: np.ndarray) -> Any:
+    def note(work: Work | None, begin: int, end: int) -> None:
+        if work is not None:
+            profile.add(work.node.label, 0, begin, end)
+    return stepwise(arrays, note)
