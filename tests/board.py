@@ -37,7 +37,7 @@ ran: list[str] = []
 @contextlib.contextmanager
 def on(target: Machine) -> Iterator[None]:
     """Single kernels, and the parts that sessions made inside give to the CPU provider, run on `target`."""
-    entry = SimpleNamespace(block=lambda table, _, **given: _Part(target, table, **given),
+    entry = SimpleNamespace(block=lambda table, **given: _Part(target, table, **given),
                             make=lambda part: part.run)
     chosen.append(target)
     try:

@@ -1,7 +1,7 @@
 """Kernels for RISC-V executed under emulation.
 
 The kernels' own tests are run once more, with every machine they know replaced by RISC-V ones of several
-vector lengths and with fewer examples.
+vector lengths, with and without arithmetic on float16, and with fewer examples.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from orthrus.providers.spacemit import emulator  # noqa: E402
 
 FOUND = emulator.find()
 emulated = pytest.mark.skipif(isinstance(FOUND, No), reason=FOUND.reason if isinstance(FOUND, No) else "")
-LENGTHS = (128, 256, 1024)
+TARGETS = {"rvv128": machines.RVV128, "rvv256": machines.RVV256, "rvv1024": machines.RVV1024,
+           "k1": machines.SPACEMIT_K1, "k3": machines.SPACEMIT_K3}
 FAMILIES = {
     "loops": ("test_any_layout", "test_short_rows", "test_a_number_alone",
               "test_items_do_not_depend_on_each_other"),
@@ -47,6 +48,7 @@ FAMILIES = {
              "test_winograd", "test_sigmoids_without_denormals"),
     "attention": ("test_random_forms", "test_lengths_of_keys", "test_growing_cache", "test_appended_rows",
                   "test_rows_without_keys_and_rare_numbers", "test_rotary"),
+    "int8": ("test_products", "test_sessions", "test_dynamic_sessions"),
     "rnn": ("test_layers", "test_activations", "test_sessions"),
     "trees": ("test_forests", "test_deep_trees_continue_in_links", "test_division_into_blocks_changes_no_bit",
               "test_sessions"),
@@ -60,13 +62,13 @@ EXAMPLES, CASES = 5, 4
 
 
 @functools.cache
-def again(family: str, bits: int) -> ModuleType:
+def again(family: str, target: str) -> ModuleType:
     """The module of tests for a family of kernels, written for RISC-V wherever it names a machine."""
-    name, here = f"test_codegen_{family}", machines.rvv(bits)
+    name, here = f"test_codegen_{family}", TARGETS[target]
     path = Path(__file__).with_name(f"{name}.py")
     for known in [k for k, t in template._templates.items() if t.write.__code__.co_filename == str(path)]:
         del template._templates[known]
-    spec = importlib.util.spec_from_file_location(f"{name}_{bits}", path)
+    spec = importlib.util.spec_from_file_location(f"{name}_{target}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
 
@@ -104,17 +106,17 @@ def cases(test: Any, here: machines.Machine) -> list[dict[str, Any]]:
 
 
 def every() -> list[Any]:
-    """Every test for every length; all but the quick ones of one length are slow."""
-    quick = {(f, 256) for f in ("loops", "reduce", "rows")}
-    return [pytest.param(f, t, bits, marks=() if (f, bits) in quick else pytest.mark.slow)
-            for f, tests in FAMILIES.items() for t in tests for bits in LENGTHS]
+    """Every test for every machine; all but a few quick ones are slow."""
+    quick = {("loops", "k1"), ("reduce", "rvv256"), ("rows", "k1"), ("gemm", "k1")}
+    return [pytest.param(f, t, target, marks=() if (f, target) in quick else pytest.mark.slow)
+            for f, tests in FAMILIES.items() for t in tests for target in TARGETS]
 
 
 @emulated
-@pytest.mark.parametrize("family,test,bits", every())
-def test_kernels(family: str, test: str, bits: int) -> None:
-    found = getattr(again(family, bits), test)
-    here, before = machines.rvv(bits), len(board.ran)
+@pytest.mark.parametrize("family,test,target", every())
+def test_kernels(family: str, test: str, target: str) -> None:
+    found = getattr(again(family, target), test)
+    here, before = TARGETS[target], len(board.ran)
     with board.on(here), mock.patch.object(test_codegen_reduce, "MACHINES", (here,)):
         for case in cases(found, here):
             try:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import os
 import struct
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +22,8 @@ from hypothesis import strategies as st
 
 from orthrus.codegen import link, link_riscv
 from orthrus.codegen.build import assemble
-from orthrus.codegen.emit import F32, I32, I64, PTR, VOID, Module, V
-from orthrus.codegen.machine import RVV128, RVV1024, rvv
+from orthrus.codegen.emit import F16, F32, I32, I64, PTR, VOID, Module, V
+from orthrus.codegen.machine import BITS, HALF, RVV128, RVV1024, rvv
 from orthrus.errors import Fail
 from orthrus.ir import No
 from orthrus.providers.spacemit import elf, emulator
@@ -152,12 +154,14 @@ def test_memory() -> None:
         shared.load([b"no object"])
     for at in (a, b, x.ctypes.data):
         shared.release(at)
+    shared._reclaim()
     assert len(shared._free) == 1, "neighbours are one again"
     shared.close()
 
 
 def test_without_an_emulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(emulator, "_PACKAGE", "no_package_of_that_name")
     found = emulator.find()
     assert isinstance(found, No) and "apt-get install qemu-user" in found.reason
     emulator.probe.cache_clear()
@@ -176,6 +180,29 @@ def test_an_emulator_from_a_python_package(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("PATH", "")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert emulator.find() == str(program)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("qemu") is None, reason="xuantie-qemu is not installed")
+@pytest.mark.parametrize("length", (128, 256, 1024))
+def test_the_package_on_pypi(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is on PyPI runs kernels for the cores that have float16 and instructions for bits, too."""
+    monkeypatch.setenv("PATH", "")
+    path = emulator.find()
+    if isinstance(path, No):
+        pytest.skip(path.reason)
+    core = replace(rvv(length), features=tuple(sorted({*rvv(length).features, *HALF, *BITS})))
+
+    def write(f, args: V, scratch: V) -> None:
+        at = f.load(PTR, args)
+        wide = f.cast(f.splat(f.cast(f.load(I64, at), F16), 4), F32)
+        f.store(f.cast(f.reduce(wide, V.__add__), I64), at)
+    shared = Shared()
+    cell, row = shared.array((1,), "int64"), shared.array((1,), "int64")
+    cell[0], row[0] = 5, cell.ctypes.data
+    (found,) = shared.load([kernel(write, core)])
+    call = Call(found["kernel"], row.ctypes.data, 0, 1, 0, "it")
+    Worker(shared, length, path, 20).run(Calls(shared, [call]))
+    assert cell[0] == 20
 
 
 def test_another_program_is_no_emulator() -> None:
@@ -345,4 +372,5 @@ def test_nothing_is_left_over(tmp_path: Path) -> None:
     made = Calls(shared, [Call(1, 2, 3, 4, 5, "x")])
     assert np.array_equal(np.frombuffer(ctypes.string_at(made.address, 48), np.int64), [0, 1, 2, 3, 4, 5])
     made.release()
+    shared._reclaim()
     assert not shared._taken

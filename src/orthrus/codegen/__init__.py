@@ -11,6 +11,9 @@ their arguments. `expr` holds elementwise trees, and `trace` makes them of opera
 Compiling: `build` makes object code, `link` brings it into this process, `cache` keeps it on disk; `library`
 uses them to answer a `Spec` with an address.
 
+On RISC-V: `riscv` tells which such machine this is, `scalable` and `ime` write instructions that LLVM has in
+other forms only, and `listing` counts what a kernel has become.
+
 Running: `drive` is the code that runs a program of steps, `threads` the pool it divides them over, `entry`
 makes a program callable from Python, `quick` does a whole run from a dict of arrays to a list, `once` calls
 one kernel.

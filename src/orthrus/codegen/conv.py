@@ -1,7 +1,8 @@
 """Convolution as register tiles of output pixels by output channels, over channels-last images.
 
-In: an image (N, C, D, H, W) of float32 whose channels are adjacent, any pitch; weights packed by `pack`; an
-elementwise tree over the sums with its operands. Out: an image of the same kind, any pitch. The pixels of an
+In: an image (N, C, D, H, W) of float32, or of float16 where an instruction widens it, whose channels are
+adjacent, any pitch; weights of the same type packed by `pack`; an elementwise tree over the float32 sums with
+its operands. Out: an image of the same kind, any pitch. The pixels of an
 output plane are one list of tiles, so a tile may run over the end of a row: every pixel of a tile has its own
 address. A tap that falls outside the image reads zeros in its place. All sizes are run-time arguments; few
 kernels serve a model. """
@@ -14,12 +15,13 @@ from math import gcd, prod
 
 import numpy as np
 
+from .emit import BYTES as SIZES
 from .emit import F32, I8, I64, PTR, V, vec
 from .expr import BYTES, LLVM, Expr, emit
 from .machine import Machine
 from .once import aligned
 from .template import Body, Spec, template
-from .tile import Operand, load, shapes, tile
+from .tile import Operand, as_float, joined, load, shapes, tile, widens
 
 _INLINE = 160
 """Operations an epilogue may come to in a tile before it is written as a loop over pixels."""
@@ -136,9 +138,9 @@ def conv_tiles(f: Body, x: V, w: V, y: V, panels: V, groups: V, blocks: V, per_b
                per_row: V, full: V, depth: V, width: V, high: V, wide: V, deep: V, kd: V, kh: V, kw: V,
                run: V, sd: V, sh: V, sw: V, dd: V, dh: V, dw: V, pd: V, ph: V, pw: V, cout: V, xn: V, xd: V,
                xh: V, xw: V, xg: V, td: V, th: V, tw: V, yn: V, yd: V, yh: V, yw: V,
-               chunk: V, *, heights: tuple[int, ...], cols: int, rolled: tuple[int, int], even: bool,
-               trims: bool, edges: bool, tail: bool, ahead: int, share: int, parts: str, tree: Expr | None,
-               operands: tuple[Operand, ...]) -> None:
+               chunk: V, *, dtype: str, heights: tuple[int, ...], cols: int, rolled: tuple[int, int],
+               even: bool, trims: bool, edges: bool, tail: bool, ahead: int, share: int, parts: str,
+               tree: Expr | None, operands: tuple[Operand, ...]) -> None:
     """Item ((image·depth + plane)·blocks + block)·groups·panels + group·panels + panel: one panel of output
     channels over one block of tiles.
 
@@ -151,8 +153,9 @@ def conv_tiles(f: Body, x: V, w: V, y: V, panels: V, groups: V, blocks: V, per_b
     `parts`: what is summed by itself before it is added to the rest, so that errors of long sums stay small:
     the "row"s of a kernel, "chunk"s of `chunk` elements of a tap, or "none".
     """
-    lanes = f.machine.lanes(4)
-    wide_panel = cols * lanes
+    wide_panel = cols * f.machine.lanes()
+    lanes, cols = joined(f.machine, cols, widens(f.machine, dtype, dtype))
+    elem, size = LLVM[dtype], BYTES[dtype]
     finish = Epilogue(f, tree, operands, len(CONV_CELLS.split()))
     count = 16 if heights[0] > 8 else 8
     places = f.alloca(I64, count)
@@ -163,7 +166,7 @@ def conv_tiles(f: Body, x: V, w: V, y: V, panels: V, groups: V, blocks: V, per_b
     panel_size = kd * kh * kw * run * wide_panel
     zeros = f.cast(f.scratch, I64)
     if edges:
-        f.loop(0, run, 1, [], lambda i: f.store(f.const(F32, 0.0), f.scratch, i))
+        f.loop(0, run, 1, [], lambda i: f.store(f.const(elem, 0.0), f.scratch, i))
 
     def item(i: V) -> None:
         rest = i // panels
@@ -174,11 +177,11 @@ def conv_tiles(f: Body, x: V, w: V, y: V, panels: V, groups: V, blocks: V, per_b
         block = q - plane * blocks
         image = plane // depth
         z = plane - image * depth
-        weights = f.gep(w, (group * panels + panel) * panel_size, F32)
+        weights = f.gep(w, (group * panels + panel) * panel_size, elem)
         channel = panel * wide_panel
         first_z = z * sd - pd
         from_z, to_z = inside(f, first_z, dd, kd, deep) if edges else (f.i64(0), kd)
-        x_plane = f.gep(x, image * xn + first_z * xd - ph * xh - pw * xw + group * xg, F32)
+        x_plane = f.gep(x, image * xn + first_z * xd - ph * xh - pw * xw + group * xg, elem)
         y_plane = f.gep(y, (image * yn + z * yd + group * cout + channel) * BYTES[finish.dtype], I8)
         sides = finish.place(image, z, group * cout + channel)
         masks = [f.mask(lanes, cout - channel - j * lanes) if tail else None for j in range(cols)]
@@ -220,15 +223,15 @@ def conv_tiles(f: Body, x: V, w: V, y: V, panels: V, groups: V, blocks: V, per_b
             """What a step of K fetches."""
             if not share:
                 return ahead
-            coming = f.cast(weights, I64) + (panel_size * 4
-                                             + (t % (1 << share - 1)) * (panel_size * 4 >> share - 1))
+            coming = f.cast(weights, I64) + (panel_size * size
+                                             + (t % (1 << share - 1)) * (panel_size * size >> share - 1))
             start = f.cast(weights, I64)
 
             def fetch(row: V, u: int) -> None:
                 if ahead:
-                    for j in range(0, wide_panel, 16):
-                        f.prefetch(row, ahead * wide_panel + j, F32)
-                step = wide_panel * 4 >> share - 1
+                    for j in range(0, wide_panel, 64 // size):
+                        f.prefetch(row, ahead * wide_panel + j, elem)
+                step = wide_panel * size >> share - 1
                 if u * step % 64 == 0:
                     here = coming + ((f.cast(row, I64) - start) >> share - 1)
                     for line in range(0, max(step, 64), 64):
@@ -236,16 +239,17 @@ def conv_tiles(f: Body, x: V, w: V, y: V, panels: V, groups: V, blocks: V, per_b
             return fetch
 
         def regular(t: V, rows: int, oy: V, ox: V) -> None:
-            start = f.gep(x_plane, oy * (sh * xh) + ox * (sw * xw), F32)
+            start = f.gep(x_plane, oy * (sh * xh) + ox * (sw * xw), elem)
             a_row = sw * xw
 
             def taps(jz: V, *acc: V) -> list[V]:
                 if rolled[0]:
                     total = list(acc)
-                    b = f.gep(weights, jz * (rolled[0] * rolled[1] * wide_panel), F32)
+                    b = f.gep(weights, jz * (rolled[0] * rolled[1] * wide_panel), elem)
                     for jy in range(rolled[0]):
-                        total = tile(f, rows, cols, f.gep(start, jz * td + jy * th, F32), a_row,
-                                     f.gep(b, jy * rolled[1] * wide_panel, F32), wide_panel, rolled[1], total)
+                        total = tile(f, rows, cols, f.gep(start, jz * td + jy * th, elem), a_row,
+                                     f.gep(b, jy * rolled[1] * wide_panel, elem), wide_panel, rolled[1],
+                                     total, a_type=elem, b_type=elem)
                     return total
 
                 def over_y(jy: V, *acc: V) -> list[V]:
@@ -253,19 +257,20 @@ def conv_tiles(f: Body, x: V, w: V, y: V, panels: V, groups: V, blocks: V, per_b
                         fetch = prefetch_of(t)
 
                         def piece(k: V, length: V, *acc: V) -> list[V]:
-                            b = f.gep(weights, (((jz * kh + jy) * kw + jx) * run + k) * wide_panel, F32)
-                            a = f.gep(start, jz * td + jy * th + jx * tw + k, F32)
+                            b = f.gep(weights, (((jz * kh + jy) * kw + jx) * run + k) * wide_panel, elem)
+                            a = f.gep(start, jz * td + jy * th + jx * tw + k, elem)
 
                             def part(a: V, first: int, last: int) -> list[V]:
                                 mid = tile(f, last - first, cols, a, a_row, b, wide_panel, length,
-                                           acc[first * cols:last * cols], prefetch=fetch)
+                                           acc[first * cols:last * cols], prefetch=fetch, a_type=elem,
+                                           b_type=elem)
                                 return [*acc[:first * cols], *mid, *acc[last * cols:]]
                             if not trims:
                                 return part(a, 0, rows)
                             left = ox * sw - pw + jx * dw
                             return f.when(
                                 (left >= 0) & (left + (rows - 1) * sw < wide), lambda: part(a, 0, rows),
-                                lambda: f.when(left < 0, lambda: part(f.gep(a, a_row, F32), 1, rows),
+                                lambda: f.when(left < 0, lambda: part(f.gep(a, a_row, elem), 1, rows),
                                                lambda: part(a, 0, rows - 1)))
                         return chunked(rows * cols, acc, piece)
                     return summed(rows * cols, acc, "row", lambda *acc: f.loop(0, kw, 1, acc, over_x))
@@ -290,7 +295,7 @@ def conv_tiles(f: Body, x: V, w: V, y: V, panels: V, groups: V, blocks: V, per_b
                 over = ox >= width
                 return f.select(over, ox - width, ox), f.select(over, oy + 1, oy)
             ox, oy = f.loop(0, wraps, 1, [steps + ox0, f.splat(oy0, count)], wrap)
-            at = f.cast(x_plane, I64) + (oy * (sh * xh) + ox * (sw * xw)) * 4
+            at = f.cast(x_plane, I64) + (oy * (sh * xh) + ox * (sw * xw)) * size
             f.store(at, places, 0, 64)
             _addresses(f, outs[0], y_plane, oy * yh + ox * yw, finish.dtype)
             for slot, base, (_, _, row, pixel), o in zip(outs[1:], sides, finish.strides, operands,
@@ -314,17 +319,18 @@ def conv_tiles(f: Body, x: V, w: V, y: V, panels: V, groups: V, blocks: V, per_b
                 def over_y(jy: V, *acc: V) -> list[V]:
                     def over_x(jx: V, *acc: V) -> list[V]:
                         offset = jz * td + jy * th + jx * tw
-                        b = f.gep(weights, ((jz * kh + jy) * kw + jx) * run * wide_panel, F32)
+                        b = f.gep(weights, ((jz * kh + jy) * kw + jx) * run * wide_panel, elem)
                         fetch = prefetch_of(t)
                         if outside is not None:
                             def move() -> None:
                                 cy, cx = iy + jy * dh, ix + jx * dw
                                 ok = (f.compare("lt", cy, high, True)) & (f.compare("lt", cx, wide, True))
-                                f.store(f.select(ok, at, f.splat(zeros - offset * 4, count)), places, 0, 64)
+                                away = f.splat(zeros - offset * size, count)
+                                f.store(f.select(ok, at, away), places, 0, 64)
                             f.when(outside, move)
                         return chunked(rows * cols, acc, lambda k, length, *acc: _gather(
-                            f, rows, cols, places, offset + k, f.gep(b, k * wide_panel, F32), length, acc,
-                            fetch))
+                            f, rows, cols, places, offset + k, f.gep(b, k * wide_panel, elem), length, acc,
+                            fetch, elem))
                     return summed(rows * cols, acc, "row", lambda *acc: f.loop(0, kw, 1, acc, over_x))
                 return f.loop(from_y, to_y, 1, acc, over_y)
             acc = whole(rows * cols, over_z)
@@ -357,9 +363,9 @@ _KEPT = 10
 
 
 def _gather(f: Body, rows: int, cols: int, places: V, offset: V, b: V, run: V, acc: Sequence[V],
-            prefetch: Callable[[V, int], None] | int) -> list[V]:
+            prefetch: Callable[[V, int], None] | int, elem: str) -> list[V]:
     """acc[r * cols + c] += sum over k of pixel r's element offset + k times b's row k; pixel r's address is
-    `places[r]`."""
+    `places[r]`, `elem` the type of both."""
     lanes = acc[0].lanes
     wide = cols * lanes
 
@@ -368,19 +374,19 @@ def _gather(f: Body, rows: int, cols: int, places: V, offset: V, b: V, run: V, a
             total = list(acc)
             kept = [f.load(PTR, places, r, 8) for r in range(min(rows, _KEPT))]
             for u in range(count):
-                row = [f.load(vec(F32, lanes), b, u * wide + j * lanes) for j in range(cols)]
+                row = [as_float(f, f.load(vec(elem, lanes), b, u * wide + j * lanes)) for j in range(cols)]
                 if callable(prefetch):
-                    prefetch(f.gep(b, u * wide, F32), u)
+                    prefetch(f.gep(b, u * wide, elem), u)
                 elif prefetch:
-                    for j in range(0, wide, 16):
-                        f.prefetch(b, (u + prefetch) * wide + j, F32)
+                    for j in range(0, wide, 64 // SIZES[elem]):
+                        f.prefetch(b, (u + prefetch) * wide + j, elem)
                 for r in range(rows):
                     base = kept[r] if r < len(kept) else f.load(PTR, places, r, 8)
-                    a = f.splat(f.load(F32, f.gep(base, k, F32), u), lanes)
+                    a = as_float(f, f.splat(f.load(elem, f.gep(base, k, elem), u), lanes))
                     for j in range(cols):
                         total[r * cols + j] = f.fma(a, row[j], total[r * cols + j])
                 f.fence()
-            return [f.gep(b, count * wide, F32), *total]
+            return [f.gep(b, count * wide, elem), *total]
         return body
     whole = offset + (run & -4)
     state = f.loop(offset, whole, 4, [b, *acc], steps(4))
@@ -401,12 +407,13 @@ def inside(f: Body, first: V, step: V, count: V, size: V) -> tuple[V, V]:
 # copies with a margin
 
 @template("x:ptr y:ptr rows:i64 high:i64 run:i64 top:i64 left:i64 pitch:i64 xp:i64 xh:i64")
-def pad_rows(f: Body, x: V, y: V, rows: V, high: V, run: V, top: V, left: V, pitch: V, xp: V, xh: V) -> None:
-    """Copy planes of `high` rows of `run` adjacent float32 into planes of `rows` rows, `pitch` apart, at
+def pad_rows(f: Body, x: V, y: V, rows: V, high: V, run: V, top: V, left: V, pitch: V, xp: V, xh: V, *,
+             dtype: str = "float32") -> None:
+    """Copy planes of `high` rows of `run` adjacent elements into planes of `rows` rows, `pitch` apart, at
     (top, left); the rest is 0. Item plane·rows + row. `xp`, `xh`: elements between planes and between rows of
     the source."""
-    lanes = f.machine.lanes(4)
-    ty = vec(F32, lanes)
+    elem, lanes = LLVM[dtype], f.machine.lanes(BYTES[dtype])
+    ty = vec(elem, lanes)
 
     def fill(out: V, begin: V, end: V) -> None:
         def put(i: V) -> None:
@@ -416,15 +423,15 @@ def pad_rows(f: Body, x: V, y: V, rows: V, high: V, run: V, top: V, left: V, pit
     def row(i: V) -> None:
         plane = i // rows
         at = i - plane * rows - top
-        out = f.gep(y, i * pitch, F32)
+        out = f.gep(y, i * pitch, elem)
 
         def inside() -> None:
-            source = f.gep(x, plane * xp + at * xh, F32)
+            source = f.gep(x, plane * xp + at * xh, elem)
             fill(out, f.i64(0), left)
 
             def put(j: V) -> None:
                 mask = f.mask(lanes, run - j)
-                f.store_masked(f.load_masked(ty, source, j, mask), f.gep(out, left, F32), j, mask)
+                f.store_masked(f.load_masked(ty, source, j, mask), f.gep(out, left, elem), j, mask)
             f.loop(0, run, lanes, [], put)
             fill(out, left + run, pitch)
         f.when((at >= 0) & (at < high), inside, lambda: fill(out, f.i64(0), pitch))
@@ -484,6 +491,7 @@ class Plan:
     lanes: int
     parts: str
     chunk: int
+    dtype: str
 
     @property
     def blocks(self) -> int:
@@ -499,9 +507,9 @@ class Plan:
         return self.geometry.cin * 4 if self.edges else 0
 
     def spec(self, tree: Expr | None, operands: Sequence[Operand]) -> Spec:
-        return conv_tiles(heights=self.heights, cols=self.cols, rolled=self.rolled, even=self.even,
-                          trims=self.trims, edges=self.edges, ahead=self.ahead, share=self.share,
-                          parts=self.parts, tree=tree,
+        return conv_tiles(dtype=self.dtype, heights=self.heights, cols=self.cols, rolled=self.rolled,
+                          even=self.even, trims=self.trims, edges=self.edges, ahead=self.ahead,
+                          share=self.share, parts=self.parts, tree=tree,
                           tail=self.geometry.cout % (self.cols * self.lanes) != 0, operands=tuple(operands))
 
     def cells(self, x_strides: Sequence[int], y_strides: Sequence[int]) -> list[int]:
@@ -516,10 +524,10 @@ class Plan:
 
     def pack(self, w: np.ndarray) -> np.ndarray:
         """The panels of weights [Cout, Cin per group, spatial...] (before merging groups)."""
-        return pack(w, self.geometry.groups * self.merge, self.merge, self.cols * self.lanes)
+        return pack(w, self.geometry.groups * self.merge, self.merge, self.cols * self.lanes, self.dtype)
 
 
-def pack(w: np.ndarray, groups: int, merge: int, wide: int) -> np.ndarray:
+def pack(w: np.ndarray, groups: int, merge: int, wide: int, dtype: str = "float32") -> np.ndarray:
     """Weights [Cout, Cin / groups, spatial...] as panels [group][panel][spatial...][cin][wide], zeros behind
     the last channel. `merge` groups become one, its weights a block diagonal."""
     w = np.asarray(w, np.float32)
@@ -533,17 +541,16 @@ def pack(w: np.ndarray, groups: int, merge: int, wide: int) -> np.ndarray:
     out[:, :cout * merge] = joined.reshape(groups // merge, merge * cout, merge * cin, *w.shape[4:])
     out = out.reshape(groups // merge, panels, wide, *out.shape[2:])
     moved = np.moveaxis(out, (2, 3), (-1, -2))
-    packed = aligned(moved.shape)
+    packed = aligned(moved.shape, dtype)
     packed[...] = moved
     return packed
 
 
 def tile_cols(machine: Machine, cout: int) -> int:
-    """Vectors of output channels a tile has: the fewest idle lanes, narrow tiles counted as slower."""
+    """Registers of output channels a tile has: the fewest idle lanes, narrow tiles counted as slower."""
     vectors = -(-cout // machine.lanes(4))
-    slower = {1: 1.25, 2: 1.0, 3: 1.03}
-    widest = 3
-    return min(range(1, min(widest, vectors) + 1), key=lambda c: (-(-vectors // c) * c * slower[c], -c))
+    slower = {1: 1.25, 2: 1.06, 4: 1.0} if machine.group > 1 else {1: 1.25, 2: 1.0, 3: 1.03}
+    return min((c for c in slower if c <= vectors), key=lambda c: (-(-vectors // c) * c * slower[c], -c))
 
 
 def split(pixels: int, most: int) -> tuple[tuple[int, ...], int, int]:
@@ -566,9 +573,10 @@ def merged(g: Geometry, machine: Machine) -> int:
 
 def plan(g: Geometry, machine: Machine, flat: bool = False, rolled: tuple[int, int] = (0, 0), ahead: int
          | None = None,
-         share: int | None = None, block: int | None = None, cols: int | None = None) -> Plan:
-    """A plan for `g`. `flat`: the pixels of input and output lie evenly in a plane, so that a 1x1 kernel of
-    stride 1 may count them as one row. The rest overrides what is chosen."""
+         share: int | None = None, block: int | None = None, cols: int | None = None,
+         dtype: str = "float32") -> Plan:
+    """A plan for `g` with images and weights of `dtype`. `flat`: the pixels of input and output lie evenly in
+    a plane, so that a 1x1 kernel of stride 1 may count them as one row. The rest overrides what is chosen."""
     lanes = machine.lanes(4)
     merge = merged(g, machine)
     if merge > 1:
@@ -589,9 +597,9 @@ def plan(g: Geometry, machine: Machine, flat: bool = False, rolled: tuple[int, i
         heights, tiles, full = split(pixels, most)
         per_row, trims = tiles, False
     panels = -(-g.cout // (cols * lanes))
-    panel = taps * g.cin * cols * lanes * 4
+    panel = taps * g.cin * cols * lanes * BYTES[dtype]
     weights = panel * panels * g.groups
-    row = g.cin * 4 * g.strides[1] * g.strides[2] * heights[0]
+    row = g.cin * BYTES[dtype] * g.strides[1] * g.strides[2] * heights[0]
     streamed = weights >= machine.l2 // 8
     if block is None:
         block = machine.l2 // 2 if streamed else machine.l1 * 2 // 3
@@ -604,7 +612,7 @@ def plan(g: Geometry, machine: Machine, flat: bool = False, rolled: tuple[int, i
     parts = "none" if rolled[0] or taps * g.cin <= LONG * 3 // 2 else (
         "row" if 1 < g.kernel[2] * g.cin <= LONG else "chunk")
     return Plan(g, merge, heights, cols, panels, rolled, even, trims, edges, ahead, share, tiles, per_row,
-                full, per_block, width, lanes, parts, chunk_of(g.cin, LONG))
+                full, per_block, width, lanes, parts, chunk_of(g.cin, LONG), dtype)
 
 
 def chunk_of(run: int, most: int) -> int:
@@ -655,7 +663,7 @@ class Stem:
         return self.plan.pack(np.moveaxis(w, -1, 1)[..., None])
 
 
-def plan_stem(g: Geometry, machine: Machine) -> Stem:
+def plan_stem(g: Geometry, machine: Machine, dtype: str = "float32") -> Stem:
     """The plan for one group, no depth, and a kernel that is not spread along rows."""
     _, kh, kw = g.kernel
     _, oh, ow = g.out
@@ -665,7 +673,7 @@ def plan_stem(g: Geometry, machine: Machine) -> Stem:
                      (1, g.dilations[1], 1), (0, 0, 0), g.out)
     rolled = (kh, kw) if kh * kw <= 9 else (0, 0)
     left = min(g.pads[2], pitch)
-    return Stem(plan(inner, machine, rolled=rolled), g.batch * g.cin, rows, pitch,
+    return Stem(plan(inner, machine, rolled=rolled, dtype=dtype), g.batch * g.cin, rows, pitch,
                 g.cin, g.size[1], min(g.size[2], pitch - left), g.pads[1], left)
 
 

@@ -23,6 +23,11 @@ def has(f: Function, feature: str, arch: str = "x86_64") -> bool:
     return machine is not None and machine.arch == arch and machine.has(feature)
 
 
+def converts(f: Function) -> bool:
+    """Whether the machine has instructions between float16 and float32."""
+    return has(f, "f16c") or has(f, "neon", "aarch64") or has(f, "zvfh", "riscv64")
+
+
 def convert(f: Function, x: V, source: str, target: str) -> V:
     """`x`, whose elements are of type `source`, as elements of type `target`."""
     if source == target:
@@ -72,7 +77,7 @@ def widened(f: Function, x: V) -> V:
     bits, wide = vec(I16, x.lanes), vec(F32, x.lanes)
     if x.elem == BF16:
         return f.bitcast(f.cast(f.bitcast(x, bits), I32, unsigned=True) << 16, wide)
-    if has(f, "f16c") or has(f, "neon", "aarch64"):
+    if converts(f):
         return f.cast(x, F32)
     half = f.cast(f.bitcast(x, bits), I32, unsigned=True)
     scaled = f.bitcast((half & 0x7FFF) << 13, wide) * 2.0 ** 112
@@ -82,7 +87,7 @@ def widened(f: Function, x: V) -> V:
 
 def narrowed(f: Function, x: V, elem: str) -> V:
     """float32 to float16 or bfloat16."""
-    if elem == F16 and (has(f, "f16c") or has(f, "neon", "aarch64")):
+    if elem == F16 and converts(f):
         return f.cast(x, F16)
     bits = f.bitcast(x, vec(I32, x.lanes))
     if elem == BF16:

@@ -1,7 +1,8 @@
 """Depthwise convolution: every channel with its own small kernel, over channels-last images.
 
-In: an image (N, C, H, W) of float32 whose channels are adjacent, any pitch; weights packed by `pack`; an
-elementwise tree over the sums with its operands. Out: an image of the same kind. Some neighbouring pixels of
+In: an image (N, C, H, W) of float32, or of float16 where an instruction widens it, whose channels are
+adjacent, any pitch; weights of the same type packed by `pack`; an elementwise tree over the float32 sums with
+its operands. Out: an image of the same kind. Some neighbouring pixels of
 an output row are summed at once, vector by vector of their channels; each input vector is loaded once per
 kernel row and added to every sum it belongs to. Taps outside the image are left out. """
 
@@ -14,11 +15,11 @@ import numpy as np
 
 from .conv import Epilogue, Geometry, inside
 from .emit import F32, I8, V, vec
-from .expr import BYTES, Expr
+from .expr import BYTES, LLVM, Expr
 from .machine import Machine
 from .once import aligned
 from .template import Body, Spec, template
-from .tile import Operand, Rows, load
+from .tile import Operand, Rows, added, load
 
 DEPTHWISE_CELLS = (
     "x:ptr w:ptr y:ptr rows:i64 width:i64 channels:i64 high:i64 wide:i64 kh:i64 sh:i64 dh:i64 ph:i64 pw:i64 "
@@ -29,12 +30,12 @@ DEPTHWISE_CELLS = (
 def depthwise_rows(f: Body, x: V, w: V, y: V, rows: V, width: V, channels: V, high: V, wide: V, kh: V, sh: V,
                    dh: V,
                    ph: V, pw: V, xn: V, xh: V, xw: V, yn: V, yh: V, yw: V, *, pixels: int, kw: int,
-                   stride: int,
-                   dilation: int, tail: bool, tree: Expr | None, operands: tuple[Operand, ...]) -> None:
-    """Item image·rows + row of the output. `pixels` of a row are summed at once; `kw`, `stride` and
-    `dilation` are those along rows."""
-    lanes = f.machine.lanes(4)
-    ty = vec(F32, lanes)
+                   stride: int, dilation: int, lanes: int, dtype: str, tail: bool, tree: Expr | None,
+                   operands: tuple[Operand, ...]) -> None:
+    """Item image·rows + row of the output. `pixels` of a row are summed at once, `lanes` channels of them;
+    `kw`, `stride` and `dilation` are those along rows."""
+    elem, ty = LLVM[dtype], vec(F32, lanes)
+    stored, each = vec(elem, lanes), BYTES[dtype]
     finish = Epilogue(f, tree, operands, len(DEPTHWISE_CELLS.split()))
     size = BYTES[finish.dtype]
     columns: dict[int, list[tuple[int, int]]] = {}
@@ -47,27 +48,27 @@ def depthwise_rows(f: Body, x: V, w: V, y: V, rows: V, width: V, channels: V, hi
         image = i // rows
         oy = i - image * rows
         from_y, to_y = inside(f, oy * sh - ph, dh, kh, high)
-        top = f.gep(x, image * xn + (oy * sh - ph + from_y * dh) * xh - pw * xw, F32)
+        top = f.gep(x, image * xn + (oy * sh - ph + from_y * dh) * xh - pw * xw, elem)
         target = f.gep(y, (image * yn + oy * yh) * size, I8)
 
         def block(ox: V, careful: bool) -> None:
-            start = f.gep(top, ox * stride * xw, F32)
+            start = f.gep(top, ox * stride * xw, elem)
             first = ox * stride - pw
             out = Rows(f, f.gep(target, ox * yw * size, I8), yw * size, pixels)
 
             def vector(c: V) -> None:
                 mask = f.mask(lanes, channels - c) if tail else None
-                here = f.gep(start, c, F32)
-                taps = f.gep(w, c * (kh * kw) + from_y * (kw * lanes), F32)
+                here = f.gep(start, c, elem)
+                taps = f.gep(w, c * (kh * kw) + from_y * (kw * lanes), elem)
 
                 def row(_line: V, here: V, taps: V, *sums: V) -> list[V]:
                     now = list(sums)
-                    weights = [f.load(ty, taps, b * lanes) for b in range(kw)]
-                    lines = Rows(f, here, xw * 4, used[-1] + 1)
+                    weights = [f.load(stored, taps, b * lanes) for b in range(kw)]
+                    lines = Rows(f, here, xw * each, used[-1] + 1)
                     for column in used:
                         def add(column: int = column) -> list[V]:
-                            value = load(f, ty, lines.at(lines.bases, column, 0), mask)
-                            return [f.fma(value, weights[b], now[n]) for n, b in columns[column]]
+                            value = load(f, stored, lines.at(lines.bases, column, 0), mask)
+                            return [added(f, now[n], value, weights[b]) for n, b in columns[column]]
 
                         def keep(column: int = column) -> list[V]:
                             return [now[n] for n, _ in columns[column]]
@@ -75,7 +76,7 @@ def depthwise_rows(f: Body, x: V, w: V, y: V, rows: V, width: V, channels: V, hi
                         made = f.when((ix >= 0) & (ix < wide), add, keep) if careful else add()
                         for (place, _), total in zip(columns[column], made, strict=True):
                             now[place] = total
-                    return [f.gep(here, dh * xh, F32), f.gep(taps, kw * lanes, F32), *now]
+                    return [f.gep(here, dh * xh, elem), f.gep(taps, kw * lanes, elem), *now]
                 sums = f.loop(from_y, to_y, 1, [here, taps, *[f.zero(ty)] * pixels], row)[2:]
                 sides = finish.place(image, f.i64(0), c)
                 fixed = finish.fixed(sides, lanes, [mask])
@@ -105,12 +106,19 @@ def fits(g: Geometry) -> bool:
             and g.kernel[2] <= 16)
 
 
+def lanes_of(g: Geometry, machine: Machine) -> int:
+    """Channels done at once: those of two registers where an instruction works on both and the sums of eight
+    pixels fit beside a row of weights."""
+    lanes = machine.lanes(4)
+    return 2 * lanes if machine.group > 1 and g.groups > lanes and g.kernel[2] <= 5 else lanes
+
+
 def spec(g: Geometry, machine: Machine, tree: Expr | None, operands: Sequence[Operand],
-         most: int = 8) -> Spec:
-    blocks = -(-g.out[2] // most)
+         most: int = 8, dtype: str = "float32") -> Spec:
+    blocks, lanes = -(-g.out[2] // most), lanes_of(g, machine)
     return depthwise_rows(pixels=-(-g.out[2] // blocks), kw=g.kernel[2], stride=g.strides[2], tree=tree,
-                          dilation=g.dilations[2], operands=tuple(operands),
-                          tail=g.groups % machine.lanes(4) != 0)
+                          dilation=g.dilations[2], lanes=lanes, dtype=dtype, operands=tuple(operands),
+                          tail=g.groups % lanes != 0)
 
 
 def cells(g: Geometry, x_strides: Sequence[int], y_strides: Sequence[int]) -> list[int]:
@@ -124,12 +132,12 @@ def items(g: Geometry) -> int:
     return g.batch * g.out[1]
 
 
-def pack(w: np.ndarray, lanes: int) -> np.ndarray:
+def pack(w: np.ndarray, lanes: int, dtype: str = "float32") -> np.ndarray:
     """Weights [C, 1, kernel...] as [vector of channels][kh][kw][lanes], zeros behind the last channel."""
     channels = w.shape[0]
     flat = np.zeros((-(-channels // lanes) * lanes, w.size // channels), np.float32)
     flat[:channels] = w.reshape(channels, -1)
     moved = flat.reshape(-1, lanes, flat.shape[1]).transpose(0, 2, 1)
-    packed = aligned(moved.shape)
+    packed = aligned(moved.shape, dtype)
     packed[...] = moved
     return packed

@@ -11,8 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from . import arithmetic, trig, vmath
-from .convert import LLVM, convert
+from .convert import LLVM, convert, has
 from .emit import BYTES as BYTES_OF
 from .emit import Function, V, vec
 
@@ -88,6 +90,8 @@ def emit(f: Function, expr: Expr, inputs: Sequence[V]) -> V:
     """Write `expr` over vectors: `inputs[i]` is what leaf i reads. All have the same number of lanes."""
     lanes = inputs[0].lanes if inputs else 1
     made: dict[Expr, V] = {}
+    if has(f, "zvfh", "riscv64"):
+        expr = in_halves(expr)
 
     def walk(it: Expr) -> V:
         if it not in made:
@@ -98,6 +102,50 @@ def emit(f: Function, expr: Expr, inputs: Sequence[V]) -> V:
             else:
                 made[it] = OPS[it.op](f, it, *(walk(a) for a in it.args))
         return made[it]
+    return walk(expr)
+
+
+_AS_ROUNDED = ("add", "sub", "mul", "div", "sqrt", "reciprocal", "neg", "abs", "minimum", "maximum", "where",
+               "lt", "le", "gt", "ge", "eq", "ne")
+"""What gives the same in float16 as in float32 and then rounded: float32 has more than twice the digits."""
+
+
+def in_halves(expr: Expr) -> Expr:
+    """`expr` with operations in float16, where they are said in float32 between float16 operands and a result
+    that is float16 again, or truth, and not a bit of it changes. Half precision is computed in float32
+    elsewhere; this is for machines that have instructions for it."""
+    known: dict[int, Expr] = {}
+
+    def half(it: Expr) -> Expr | None:
+        """A float32 expression as the float16 one it has been widened from."""
+        if it.op == "cast" and it.args[0].dtype == "float16":
+            return walk(it.args[0])
+        if it.op != "const":
+            return None
+        with np.errstate(over="ignore"):
+            same = it.value != it.value or float(np.float16(it.value)) == it.value
+        return Expr("const", (), "float16", it.value) if same else None
+
+    def narrowed(it: Expr, dtype: str) -> Expr | None:
+        if it.op not in _AS_ROUNDED or not it.args or all(a.op == "const" for a in it.args):
+            return None
+        parts = [walk(a) if a.dtype == "bool" else half(a) if a.dtype == "float32" else None for a in it.args]
+        given = tuple(a for a in parts if a is not None)
+        return Expr(it.op, given, dtype, it.value) if len(given) == len(parts) else None
+
+    def walk(it: Expr) -> Expr:
+        if id(it) not in known:
+            made = None
+            if it.op == "cast" and it.dtype == "float16" and it.args[0].dtype == "float32":
+                made = half(it.args[0]) or narrowed(it.args[0], "float16")
+            elif it.dtype == "bool" and it.args and it.args[0].dtype == "float32":
+                made = narrowed(it, "bool")
+            if made is None:
+                args = tuple([walk(a) for a in it.args])
+                same = all(x is y for x, y in zip(args, it.args, strict=True))
+                made = it if same else Expr(it.op, args, it.dtype, it.value)
+            known[id(it)] = made
+        return known[id(it)]
     return walk(expr)
 
 
@@ -142,7 +190,24 @@ def _extreme(how: str) -> Callable[..., V]:
     return write
 
 
+def _quantize(f: Function, it: Expr, x: V, low: V, high: V, zero: V) -> V:
+    """x held between `low` (for NaN too) and `high`, rounded to nearest even, plus `zero`."""
+    held = f.fast_max(f.fast_min(f.like(high, x), x), low)
+    whole = f.intrinsic(f"lrint.v{x.lanes}i32.v{x.lanes}f32" if x.lanes > 1 else "lrint.i32.f32",
+                        vec(LLVM["int32"], x.lanes), held)
+    shift = it.args[3]
+    total = whole if shift.op == "const" and not shift.value else whole + zero
+    return f.cast(total, LLVM[it.dtype])
+
+
+def _over(f: Function, it: Expr, x: V, by: V, inverse: V) -> V:
+    """x / by, rounded once, where `inverse` is 1 / by and neither is beyond 2^±80 (Markstein's division)."""
+    guess = x * inverse
+    return f.fma(f.fma(-guess, by, x), inverse, guess)
+
+
 OPS: dict[str, Callable[..., V]] = {
+    "quantize": _quantize, "over": _over,
     "cast": _cast,
     "add": lambda f, it, a, b: a + b,
     "sub": lambda f, it, a, b: a - b,

@@ -17,7 +17,7 @@ from .emit import F32, I8, I64, PTR, V, vec
 from .expr import BYTES, LLVM, Expr
 from .machine import Machine
 from .template import Body, Spec, template
-from .tile import Epilogue, Operand, Place, Rows, as_float, load, shapes, tile
+from .tile import Epilogue, Operand, Place, Rows, as_float, joined, load, shapes, tile, widens
 
 SOURCES = ("panels", "rows", "copied", "transposed")
 """How B is read: packed by `pack`; in place along N; along N or along K, each panel copied to scratch."""
@@ -39,7 +39,7 @@ def width(machine: Machine, n: int) -> int:
 
 
 def columns(machine: Machine, n: int) -> int:
-    """Vectors across a tile for `n` columns: the machine's favourite, or one that computes less in vain."""
+    """Registers across a tile for `n` columns: the machine's favourite, or one that computes less in vain."""
     lanes, by_cols = machine.lanes(), shapes(machine)
     vectors = -(-n // lanes)
     best, *others = list(by_cols)[:3]
@@ -106,7 +106,7 @@ class Plan:
 def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_row: int, b_row: int = 0,
          a_type: str = F, b_type: str = F) -> Plan:
     """Divide C (m, n) = A (m, k) B (k, n), `batch` of them; `a_row`, `b_row`: their row strides in elements.
-    float32 or half precision; half of A is widened in a copy."""
+    float32 or half precision; half of A is widened in a copy where no instruction does."""
     lanes = machine.lanes()
     cols = columns(machine, n)
     tallest, wide = shapes(machine)[cols], cols * lanes
@@ -122,7 +122,7 @@ def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_ro
         deep = -(-deep // _LINE) * _LINE
     split = deep < k
     aliased = machine.l1 <= 32 << 10 and 4 * a_row % 2048 == 0 and height >= 8 and k >= 64
-    copies = a_type != F or (aliased and panels > 2)
+    copies = a_type != F and not widens(machine, a_type, b_type) or (aliased and panels > 2 and a_type == F)
     pitch = -(-deep // _LINE) * _LINE + _LINE if copies else 0
     near = source in SOURCES[:2] and 4 * k * n <= machine.l2 // 2
     held = machine.l1 // 2 if near else machine.l2 * 5 // 16
@@ -172,8 +172,9 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
     Behind the cells, per operand: its address and its strides over rows, outer and inner batches. `split`:
     sums wait in scratch from one part of K to the next; `copies`: A's block is copied to scratch first.
     """
-    lanes = f.machine.lanes()
-    floats, broad = vec(F32, lanes), cols * lanes
+    broad = cols * f.machine.lanes()
+    lanes, cols = joined(f.machine, cols, widens(f.machine, a_type, b_type))
+    floats = vec(F32, lanes)
     a_elem, b_elem = LLVM[a_type], LLVM[b_type]
     full = heights[0]
     finish = Epilogue(f, tree, operands)
@@ -214,13 +215,13 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
 
         def over(k0: V | int, size: V, last: V | None) -> None:
             """All tiles of the item over K from `k0`."""
-            a_base, stride = f.gep(a_at, k0, F32), a_row
+            a_base, stride, stored = f.gep(a_at, k0, a_elem), a_row, a_elem
             if copies:
                 if split:
                     copy_a(f.i64(k0), size)
                 else:
                     f.when(rest.ne(held), lambda: copy_a(f.i64(k0), size))
-                a_base, stride = f.gep(a_copy, -(row0 * pitch), F32), pitch
+                a_base, stride, stored = f.gep(a_copy, -(row0 * pitch), F32), pitch, F32
 
             def panel(p: V) -> None:
                 col = p * broad
@@ -234,7 +235,7 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
                     panel_at = b_copy
                     if source == "copied":
                         start = f.gep(b_at, col + b_row * k0, b_elem)
-                        _copy_panel(f, b_elem, start, b_row, b_copy, size, masks)
+                        _copy_panel(f, b_elem, start, b_row, b_copy, size, lanes, masks)
                     else:
                         start = f.gep(b_at, k0, b_elem)
                         _transpose_panel(f, b_elem, start, b_row, n, col, broad, b_copy, size)
@@ -255,9 +256,9 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
                     if fetch:
                         share = (t - t0) * (size >> 2) * (64 * fetch)
                         stream = f.gep(b_at, (p + 1) * broad * k * BYTES[b_type] + share, I8)
-                    sums = tile(f, rows, cols, f.gep(a_base, row * stride, F32), stride, panel_at, step, size,
-                                sums, prefetch=ahead, stream=stream, lines=fetch,
-                                mask=masks if source == "rows" else None,
+                    sums = tile(f, rows, cols, f.gep(a_base, row * stride, stored), stride, panel_at, step,
+                                size, sums, prefetch=ahead, stream=stream, lines=fetch,
+                                mask=masks if source == "rows" else None, a_type=stored,
                                 b_type=b_elem if source in SOURCES[:2] else F32)
                     out = Place(f.gep(c_at, row * c_row + col, _stored(finish.dtype)), c_row)
                     theirs = [Place(f.gep(x.at, row * x.stride + (col if o.col else 0), _stored(o.dtype)),
@@ -346,10 +347,10 @@ def _copy(f: Body, elem: str, source: V, target: V, size: V) -> None:
         as_float(f, f.load_masked(ty, source, whole, f.mask(lanes, size - whole))), target, whole))
 
 
-def _copy_panel(f: Body, elem: str, source: V, stride: V, target: V, size: V,
+def _copy_panel(f: Body, elem: str, source: V, stride: V, target: V, size: V, lanes: int,
                 masks: Sequence[V | None]) -> None:
     """`size` rows of a vector per mask, `stride` apart, one after another to `target`; zeros outside."""
-    lanes, cols = f.machine.lanes(), len(masks)
+    cols = len(masks)
 
     def row(j: V, at: V) -> V:
         for c in range(cols):

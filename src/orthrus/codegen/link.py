@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from ..errors import Fail
-from . import link_riscv
+from . import ime, link_riscv
 
-_WRITE, _ALLOC, _TLS = 1, 2, 0x400
+_WRITE, _ALLOC, _EXECUTE, _TLS = 1, 2, 4, 0x400
 _PROGBITS, _SYMTAB, _RELA, _NOTE, _NOBITS, _REL, _UNWIND = 1, 2, 4, 7, 8, 9, 0x70000001
 _FUNCTION = 2
 _MACHINES = {"x86_64": 62, "AMD64": 62, "aarch64": 183, "arm64": 183, "riscv64": 243}
@@ -145,7 +145,10 @@ class _Object:
         """Copy and relocate; returns the addresses of the functions."""
         for i, at in self.place.items():
             section = self.sections[i]
-            block.bytes[at:at + section.size] = self.data[section.offset:section.offset + section.size]
+            content = self.data[section.offset:section.offset + section.size]
+            if self.machine == _RISCV and section.flags & _EXECUTE:
+                content = ime.rewritten(content)
+            block.bytes[at:at + section.size] = content
         found: dict[str, int] = {}
         for section in self.sections:
             if section.kind == _SYMTAB:

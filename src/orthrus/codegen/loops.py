@@ -137,9 +137,10 @@ def loop(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], kinds: tuple[i
     for kind in kinds:
         steps.append(f.arg(at, I64) if kind == STRIDED else None)
         at += kind == STRIDED
-    lanes = f.machine.lanes()
     widest = max(SIZES[e] for e in elems)
-    unroll = 1 if STRIDED in kinds or tree.size() > 8 else 2 if widest > 4 or tree.size() > 3 else 4
+    joined = 2 if f.machine.group > 1 and STRIDED not in kinds and widest <= 4 else 1
+    lanes = joined * f.machine.lanes()
+    unroll = 1 if STRIDED in kinds or tree.size() > 8 else 2 if widest > 4 or tree.size() > 3 else 4 // joined
 
     def read(i: int, base: V, x: V, mask: V | None, last: V | None) -> V:
         elem, ty = elems[i], vec(elems[i], lanes)

@@ -15,7 +15,9 @@ from dataclasses import dataclass, replace
 @dataclass(frozen=True)
 class Machine:
     """One kind of processor. `vector`: bytes of a vector register, `registers`: how many there are;
-    `l1`, `l2`: bytes of cache per core; `features`: LLVM's, sorted."""
+    `l1`, `l2`: bytes of cache per core; `features`: LLVM's, sorted. `group`: how many neighbouring registers
+    one instruction can work on, in as much time as one for each takes. `matrix`: (M, N, K) of an instruction
+    that adds A (M, K) times B (N, K) transposed, 8-bit integers, to C (M, N) of 32 bits; None without one."""
 
     arch: str
     triple: str
@@ -25,6 +27,8 @@ class Machine:
     registers: int
     l1: int = 32 << 10
     l2: int = 1 << 20
+    group: int = 1
+    matrix: tuple[int, int, int] | None = None
 
     def lanes(self, elem_bytes: int = 4) -> int:
         """Elements of that size in a vector register."""
@@ -56,10 +60,46 @@ def rvv(bits: int) -> Machine:
     if bits not in (128, 256, 512, 1024):
         raise ValueError(f"no vector register of {bits} bits")
     return Machine("riscv64", "riscv64-unknown-linux-gnu", "generic-rv64",
-                   tuple(sorted(("a", "c", "d", "f", "m", "v", f"zvl{bits}b"))), bits // 8, 32)
+                   tuple(sorted(("a", "c", "d", "f", "m", "v", f"zvl{bits}b"))), bits // 8, 32, group=4)
 
 
 RVV128, RVV256, RVV512, RVV1024 = (rvv(bits) for bits in (128, 256, 512, 1024))
+
+HALF = ("zfh", "zvfh")
+"""RISC-V's arithmetic with float16, of numbers and of vectors."""
+BITS = ("zba", "zbb", "zbs")
+"""RISC-V's instructions for addresses and bits."""
+TILES = {32: (4, 4, 8), 128: (8, 8, 16)}
+"""By bytes of a vector register: `Machine.matrix` of SpacemiT's instruction, whose A and B are a register
+each and whose C is two."""
+
+
+def spacemit(bits: int, l2: int, matrix: bool = True) -> Machine:
+    """One of SpacemiT's cores with vector registers of `bits` bits, with or without the matrix instruction.
+    LLVM's feature for that names SiFive's, which has the same operands; `ime` says how it becomes SpacemiT's.
+    """
+    base = rvv(bits)
+    own = ("xsfvqmaccqoq",) if matrix else ()
+    return replace(base, features=tuple(sorted({*base.features, *HALF, *BITS, *own})), l2=l2,
+                   matrix=TILES[bits // 8] if matrix else None)
+
+
+SPACEMIT = {"spacemit_k1": spacemit(256, 128 << 10), "spacemit_k3": spacemit(1024, 512 << 10),
+            "spacemit_k3_x100": spacemit(256, 1 << 20, matrix=False)}
+"""The cores of K1 (cluster 0, whose four cores share 512 KB) and of K3: those for matrices and the general
+ones. The caches of K3's cores are not published per core; theirs are assumed."""
+SPACEMIT_K1, SPACEMIT_K3, SPACEMIT_K3_X100 = SPACEMIT.values()
+
+
+def target(name: str, bits: int = 256) -> Machine:
+    """The machine of that name: one of `SPACEMIT`, or "generic", RISC-V with vectors of `bits` bits and
+    nothing beyond RV64GCV. Raises ValueError that lists the names."""
+    if name == "generic":
+        return rvv(bits)
+    if name not in SPACEMIT:
+        raise ValueError(f"no machine is named {name!r}; there are {', '.join((*SPACEMIT, 'generic'))}")
+    return SPACEMIT[name]
+
 
 _EXTRA = ("avx512vnni", "avx512bf16", "avx512fp16", "avx512vbmi", "avx512vbmi2", "avxvnni", "amx-tile",
           "amx-bf16", "amx-int8")
@@ -101,6 +141,10 @@ def host() -> Machine | None:
     if os.name != "posix":
         return None
     l1, l2 = _cache(0, 32 << 10), _cache(2, 1 << 20)
+    if arch == "riscv64":
+        from . import riscv
+
+        return riscv.host()
     if arch == "aarch64":
         return replace(NEON, l1=l1, l2=l2)
     if arch != "x86_64":

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 
 from .convert import widened
 from .emit import BYTES as SIZES
-from .emit import F32, F64, I8, V, vec
+from .emit import F16, F32, F64, I8, V, vec
 from .expr import BYTES, LLVM, Expr, emit
 from .machine import Machine
+from .scalable import multiply_halves
 from .template import Body
 
 Prefetch = int | Callable[[V, int], None]
@@ -26,10 +27,27 @@ _INLINE = 150
 
 
 def shapes(machine: Machine) -> dict[int, int]:
-    """The tallest tile of each width in vectors, `{cols: rows}`, in order of preference: its sums, a row of B
-    and a spread element of A fit the registers."""
+    """The tallest tile of each width in registers, `{cols: rows}`, in order of preference: its sums, a row of
+    B and a spread element of A fit the registers; where instructions work on groups of them, they take the
+    element of A as a number."""
+    if machine.group > 1:
+        return {cols: min(14, (machine.registers - cols) // cols) for cols in (4, 2, 1)}
     wide = (2, 3, 1, 4) if machine.vector > 16 else (3, 2, 1, 4)
     return {cols: min(14, (machine.registers - cols - 1) // cols) for cols in wide}
+
+
+def joined(machine: Machine, cols: int, halves: bool = False) -> tuple[int, int]:
+    """How `cols` registers across a tile are written: lanes of a vector, and vectors. Where an instruction
+    works on several, one vector; two for four registers, so that one half of a row of B is on its way while
+    the other is used, which cores that work in order would wait for. `halves`: B is float16 and multiplied
+    as it is, so that its next row has room beside this one."""
+    wide = 1 if machine.group % cols else cols if halves else min(cols, 2)
+    return machine.lanes() * wide, cols // wide
+
+
+def widens(machine: Machine, a_type: str, b_type: str) -> bool:
+    """Whether one instruction multiplies elements of these types (numpy's names) and adds to float32."""
+    return a_type == b_type == "float16" and machine.arch == "riscv64" and machine.has("zvfh")
 
 
 def opaque(f: Body, x: V) -> V:
@@ -85,6 +103,12 @@ def tile(f: Body, rows: int, cols: int, a: V, a_row: V | int, b: V, b_step: V | 
     or one mask per vector; other lanes are not read and count as 0. `a_type`, `b_type`: how A and B are
     stored, LLVM's names.
     """
+    apart = acc[0].lanes == f.machine.lanes()
+    if apart and cols > 1 and f.machine.group % cols == 0 and not any(mask_list(mask, cols)):
+        beside = [_beside(f, acc[r * cols:r * cols + cols]) for r in range(rows)]
+        made = tile(f, rows, 1, a, a_row, b, b_step, k, beside, prefetch=prefetch, stream=stream, lines=lines,
+                    a_type=a_type, b_type=b_type)
+        return [part for x in made for part in _apart(f, x, cols)]
     lanes, size = acc[0].lanes, rows * cols
     a_size, b_size = SIZES[a_type], SIZES[b_type]
     masks = mask_list(mask, cols)
@@ -99,9 +123,19 @@ def tile(f: Body, rows: int, cols: int, a: V, a_row: V | int, b: V, b_step: V | 
     if isinstance(prefetch, int) and prefetch:
         ahead = step * prefetch if isinstance(step, int) else opaque(f, step * prefetch)
 
-    def one(a_at: Sequence[V], b_at: Sequence[V], u: int, sums: list[V]) -> None:
-        columns = [as_float(f, load(f, vec(b_type, lanes), b_rows.at(b_at, u, c * lanes * b_size), masks[c]))
-                   for c in range(cols)]
+    grouped = f.machine.group > 1
+    early = a_type == b_type == F16 and widens(f.machine, "float16", "float16")
+
+    def column(b_at: Sequence[V], u: int, c: int) -> V:
+        """A vector of the row of B of a step."""
+        return as_float(f, load(f, vec(b_type, lanes), b_rows.at(b_at, u, c * lanes * b_size), masks[c]))
+
+    def spread(x: V) -> V:
+        return as_float(f, f.splat(x, lanes)) if a_type == b_type else f.splat(as_float(f, x), lanes)
+
+    def one(a_at: Sequence[V], b_at: Sequence[V], u: int, sums: list[V], columns: Sequence[V], more: bool
+            ) -> list[V]:
+        """Add the products of a step; gives the row of B of the next one, where there is one."""
         if callable(prefetch):
             prefetch(b_rows.at(b_at, u, 0), u)
         elif prefetch:
@@ -109,22 +143,33 @@ def tile(f: Body, rows: int, cols: int, a: V, a_row: V | int, b: V, b_step: V | 
             for line in range(0, cols * lanes * b_size, 64):
                 f.prefetch(place, line)
         first = u % sets * size
+        following = [column(b_at, u + 1, c) for c in range(cols)] if more and early else []
+        if grouped:
+            numbers = [f.load(a_type, a_rows.at(a_at, r, u * a_size)) for r in range(rows)]
+            for c in range(cols):
+                for i, x in zip(range(first + c, first + size, cols), numbers, strict=True):
+                    sums[i] = f.fma(spread(x), columns[c], sums[i])
+                if more and not early:
+                    following.append(column(b_at, u + 1, c))
+            return following
         for r in range(rows):
-            x = as_float(f, f.splat(f.load(a_type, a_rows.at(a_at, r, u * a_size)), lanes))
+            x = spread(f.load(a_type, a_rows.at(a_at, r, u * a_size)))
             for c in range(cols):
                 i = first + r * cols + c
                 sums[i] = f.fma(x, columns[c], sums[i])
         f.fence()
+        return [column(b_at, u + 1, c) for c in range(cols)] if more else []
 
     def steps(count: int) -> Callable[..., list[V]]:
         def body(_: V, *state: V) -> list[V]:
             at = [opaque(f, p) for p in state[:n_s]]
             sums = list(state[n_s:])
+            columns = [column(at[n_a:n_p], 0, c) for c in range(cols)]
             for u in range(count):
                 if stream is not None and count == _UNROLL:
                     for line in range(u * lines // _UNROLL, (u + 1) * lines // _UNROLL):
                         f.prefetch(at[-1], 64 * line, level=2)
-                one(at[:n_a], at[n_a:n_p], u, sums)
+                columns = one(at[:n_a], at[n_a:n_p], u, sums, columns, u + 1 < count)
             return [*(f.gep(p, count * a_size, I8) for p in at[:n_a]),
                     *(f.gep(p, step * count, I8) for p in at[n_a:n_p]),
                     *(f.gep(p, 64 * lines, I8) for p in at[n_p:]), *sums]
@@ -141,6 +186,23 @@ def tile(f: Body, rows: int, cols: int, a: V, a_row: V | int, b: V, b_step: V | 
     return sums[:size]
 
 
+def _beside(f: Body, vectors: Sequence[V]) -> V:
+    """One vector of the lanes of two or four."""
+    if len(vectors) == 1:
+        return vectors[0]
+    if all(x.ref == "zeroinitializer" for x in vectors):
+        return f.zero(vec(vectors[0].elem, sum(x.lanes for x in vectors)))
+    half = len(vectors) // 2
+    a, b = _beside(f, vectors[:half]), _beside(f, vectors[half:])
+    return f.shuffle(a, b, range(2 * a.lanes))
+
+
+def _apart(f: Body, x: V, count: int) -> list[V]:
+    """The lanes of `x` as `count` vectors."""
+    lanes = x.lanes // count
+    return [f.shuffle(x, None, range(i * lanes, (i + 1) * lanes)) for i in range(count)]
+
+
 def mask_list(mask: Masks, cols: int) -> list[V | None]:
     """One mask per column vector: None where all lanes exist."""
     if isinstance(mask, Sequence):
@@ -151,6 +213,13 @@ def mask_list(mask: Masks, cols: int) -> list[V | None]:
 def as_float(f: Body, x: V) -> V:
     """A half as the float it is computed with."""
     return x if x.elem in (F32, F64) else widened(f, x)
+
+
+def added(f: Body, total: V, a: V, b: V) -> V:
+    """total + a b in float32, of floats or halves."""
+    if a.elem == b.elem == F16 and widens(f.machine, "float16", "float16"):
+        return multiply_halves(f, total, a, b)
+    return f.fma(as_float(f, a), as_float(f, b), total)
 
 
 def load(f: Body, ty: str, at: V, mask: V | None) -> V:

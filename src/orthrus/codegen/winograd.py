@@ -21,7 +21,7 @@ from .expr import BYTES, Expr
 from .machine import Machine
 from .once import aligned
 from .template import Body, Spec, template
-from .tile import Operand, load, shapes, tile
+from .tile import Operand, joined, load, shapes, tile
 
 _A, _B = 0.75, 1.5
 """Points of F(4x4) beside 0 and infinity, each with both signs: exact, and a quarter of the error of 1 and
@@ -134,8 +134,9 @@ class _Phases:
 
     def multiply(self, position: V, panel: V, count: V, v: V, m: V) -> None:
         """One panel of output channels at one position of `count` tiles."""
-        f, rows, cols, lanes = self.f, self.rows, self.cols, self.lanes
-        wide, cin = cols * lanes, self.c["cin"]
+        f, rows = self.f, self.rows
+        lanes, cols = joined(f.machine, self.cols)
+        ty, wide, cin = vec(F32, lanes), cols * lanes, self.c["cin"]
         b = f.gep(self.c["u"], (position * self.panels + panel) * (cin * wide), F32)
         source = f.gep(v, position * self.v_plane, F32)
         target = f.gep(m, position * self.m_plane + panel * wide, F32)
@@ -143,7 +144,7 @@ class _Phases:
         def group(i: V) -> None:
             first = f.minimum(i * rows, count - rows)
             places = [((first + r) * self.m_row + j * lanes) for r in range(rows) for j in range(cols)]
-            zeros = [f.zero(self.ty)] * len(places)
+            zeros = [f.zero(ty)] * len(places)
 
             def summed(k: V | int, length: V) -> list[V]:
                 return tile(f, rows, cols, f.gep(source, first * self.v_row + k, F32), self.v_row,
@@ -152,7 +153,7 @@ class _Phases:
             def chunk(k: V) -> None:
                 sums = summed(k, f.minimum(cin - k, self.c["chunk"]))
                 for place, value in zip(places, sums, strict=True):
-                    f.store(f.load(self.ty, target, place) + value, target, place)
+                    f.store(f.load(ty, target, place) + value, target, place)
             for place, value in zip(places, zeros if self.chunked else summed(0, cin), strict=True):
                 f.store(value, target, place)
             if self.chunked:

@@ -40,7 +40,8 @@ CURE = ("install qemu's user emulation, 7.0 or later: apt-get install qemu-user 
 _PACKAGE = "qemu"
 """What xuantie-qemu installs; it puts no emulator on PATH."""
 _MODELS = ("rv64,v=true,vlen={0},vext_spec=v1.0,Zfh=true", "max,vlen={0}",
-           "rv64,v=true,vlen={0},vext_spec=v1.0", "c908v,vlen={0},vext_spec=v1.0")
+           "rv64,v=true,vlen={0},vext_spec=v1.0",
+           "c908v,vlen={0},vext_spec=v1.0,x-zba=true,x-zbb=true,x-zbs=true")
 """How versions of qemu name a processor with vectors of so many bits: 7, from 9 on, 8, the one on PyPI."""
 _START = 20.0
 _MMAP, _MPROTECT = 222, 226
@@ -137,6 +138,14 @@ class _Process:
             except BaseException:
                 self.end()
                 raise
+
+    def leave(self) -> None:
+        """Know nothing of it any more, in a process that did not start it."""
+        self.end.detach()
+        for stream in (self.popen.stdin, self.popen.stdout, self.popen.stderr):
+            if stream is not None:
+                stream.close()
+        self.popen.returncode = 0
 
     def map(self, shared: Shared, size: int, allowed: int) -> None:
         """Map the shared memory up to `size`."""
@@ -264,6 +273,12 @@ class Worker:
                        cure="make the session in the process that runs it, behind the fork")
         with self._lock:
             yield
+
+    def part(self) -> None:
+        """In a child process: leave the worker to the parent; the next run starts another."""
+        if self._process is not None:
+            self._process.leave()
+        self._process, self._owner, self._lock = None, os.getpid(), threading.Lock()
 
     def stay(self, core: int) -> None:
         """Let the worker, which is held, run on that processor only. Raises OSError."""
