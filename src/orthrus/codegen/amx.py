@@ -39,9 +39,13 @@ _AHEAD = 16 * 4 * _TILE
 
 @functools.cache
 def usable(machine: Machine) -> bool:
-    """Whether this process may use the matrix unit: Linux asks for permission first."""
-    if not machine.has("amx-bf16") or not machine.has("avx512bf16"):
-        return False
+    """Whether this process may use the matrix unit for bfloat16."""
+    return machine.has("amx-bf16") and machine.has("avx512bf16") and permitted()
+
+
+@functools.cache
+def permitted() -> bool:
+    """Whether Linux, which has to be asked first, lets this process use tiles."""
     arch_prctl, request, tile_data = 158, 0x1023, 18
     return ctypes.CDLL(None).syscall(arch_prctl, request, tile_data) == 0
 

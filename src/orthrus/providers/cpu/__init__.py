@@ -87,9 +87,10 @@ class CPUExecutionProvider(ExecutionProvider):
         return machine.host() or No("no code is generated for this machine")
 
     def _matrix_unit(self, target: Machine) -> bool | None:
-        """Whether products may use a matrix unit; None where that is to be tried."""
-        asked = self.settings["float32_precision"]
-        return False if asked == "exact" or not amx.usable(target) else True if asked == "fast" else None
+        """Whether products of float32 may use a matrix unit; None where that is to be tried. The system is
+        asked in any case: products of bytes, which are exact there, may be compiled for it already."""
+        usable, asked = amx.usable(target), self.settings["float32_precision"]
+        return False if asked == "exact" or not usable else True if asked == "fast" else None
 
     def compile(self, part: Part) -> Sequence[Kernel | No]:
         """One kernel for a fused part. Else per node a registered kernel where one matches and does not
@@ -113,6 +114,18 @@ class CPUExecutionProvider(ExecutionProvider):
                 entry if isinstance(entry, No) else create_kernel(entry, OpKernelInfo(node, self)))
             kernels.append(reference(node) if isinstance(made, No) else made)
         return kernels
+
+
+@CPUExecutionProvider.kernel("NonMaxSuppression", since=10)
+def generated_suppression(info: OpKernelInfo) -> Callable[..., Any] | No:
+    """The definition, with generated code where it compares boxes."""
+    from .suppress import kernel
+
+    assert isinstance(info.provider, CPUExecutionProvider)
+    target = info.provider._machine()
+    if isinstance(target, No) or interpreted()(info.node):
+        return target if isinstance(target, No) else No(INTERPRETED)
+    return kernel(info, target)
 
 
 def reference(node: Node) -> Kernel:

@@ -8,6 +8,7 @@ before it stores. What follows from shapes alone is computed right here (`known`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,7 +35,7 @@ SMALL = 1 << 16
 """Elements up to which a value that follows from shapes is computed while lowering."""
 
 WEIGHTS = 1 << 28
-"""The same for quantized weights, which become what kernels pack."""
+"""The same for quantized weights, which are dequantized when, and only if, somebody asks for the floats."""
 
 _LARGE_CONSTANT = 1 << 16
 """Bytes from which on an initializer is read where it lies, wherever that starts."""
@@ -124,18 +125,22 @@ class Step:
 class Lowering:
     """One walk over a part's nodes. `inputs` are the arrays' shapes and numpy type names, by input value;
     `constants` outlives the walk: packed weights by key. `matrix_unit`: whether products of float32 may be
-    computed by one. `finals` are the part's outputs; those that have got their memory are in `outputs`.
-    `why`: per node left to numpy, why."""
+    computed by one; `half_epilogue`: whether what sums of bytes stand for may be rounded to float16. `finals`
+    are the part's outputs; those that have got their memory are in `outputs`. `why`: per node left to numpy,
+    why; `later`: weights not yet dequantized; `codes`:
+    quantized tensors that values which no DequantizeLinear made stand for."""
 
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[tuple[Value, tuple[int, ...], str]],
                  outputs: Sequence[Value], machine: Machine,
                  constants: dict[Hashable, Tensor], reference: Callable[[Node], Callable[..., Any]],
-                 matrix_unit: bool = False) -> None:
+                 matrix_unit: bool = False, half_epilogue: bool = False) -> None:
         self.machine, self.constants, self.reference = machine, constants, reference
-        self.matrix_unit = matrix_unit
+        self.matrix_unit, self.half_epilogue = matrix_unit, half_epilogue
         self.steps: list[Step] = []
         self.env: dict[Value, Tensor | Lazy] = {}
         self.host: dict[Value, np.ndarray] = {}
+        self.later: dict[Value, Node] = {}
+        self.codes: dict[Value, Any] = {}
         self.left: dict[Value, int] = {}
         self.outputs: dict[Value, Tensor] = {}
         self.why: dict[Node, str] = {}
@@ -170,11 +175,15 @@ class Lowering:
 
     def shape(self, value: Value | None) -> tuple[int, ...]:
         assert value is not None
+        if value in self.later:
+            return self.shape(self.later[value].inputs[0])
         if (known := self.known(value)) is not None:
             return known.shape
         return self.env[value].shape
 
     def dtype(self, value: Value) -> str:
+        if value in self.later:
+            return str(value.elem.numpy.name)
         if (known := self.known(value)) is not None:
             return known.dtype.name
         found = self.env[value]
@@ -184,9 +193,17 @@ class Lowering:
         """The elements of `value` where they are known now: constant, or derived from shapes."""
         if value is None:
             return None
+        if value in self.later:
+            node = self.later.pop(value)
+            self._compute(node, [self.known(v) for v in node.inputs])
         if value.const is not None and value not in self.env:
             return value.const if isinstance(value.const, np.ndarray) else None
         return self.host.get(value)
+
+    def knows(self, value: Value | None) -> bool:
+        """Whether `known` has the elements."""
+        return value is not None and (value in self.host or value in self.later or (
+            value.const is not None and value not in self.env and isinstance(value.const, np.ndarray)))
 
     def tensor(self, value: Value | None) -> Tensor:
         """`value`, which has to be there, in memory, as a strided view."""
@@ -446,22 +463,28 @@ class Lowering:
             stand_in = np.lib.stride_tricks.as_strided(np.zeros(1, np.int8), shape, (0,) * len(shape))
             arrays: list[Any] = [stand_in]
         else:
-            arrays = [None if v is None else self.known(v) for v in node.inputs]
-            if any(a is None and v is not None for a, v in zip(arrays, node.inputs, strict=True)):
+            given = [v for v in node.inputs if v is not None]
+            if not all(map(self.knows, given)):
                 return False
-            most = WEIGHTS if node.op_type == "DequantizeLinear" else SMALL
-            if sum(a.size for a in arrays if a is not None) > most:
+            size = sum(math.prod(self.shape(v)) for v in given)
+            if node.op_type == "DequantizeLinear" and size <= WEIGHTS:
+                self.later[node.output] = node
+                return True
+            if size > SMALL or (node.op and node.op.runtime - {"n_outputs"}):
                 return False
-            if node.op and node.op.runtime - {"n_outputs"}:
-                return False
+            arrays = [self.known(v) for v in node.inputs]
         if node.op is None:
             return False
+        self._compute(node, arrays)
+        return True
+
+    def _compute(self, node: Node, arrays: Sequence[Any]) -> None:
+        """Let the results of `node` be known."""
         made = self.reference(node)(*arrays)
         results = made if isinstance(made, tuple) else (made,)
         for value, result in zip(node.outputs, results, strict=False):
             if value is not None:
                 self.host[value] = np.asarray(result)
-        return True
 
     def _by_reference(self, node: Node) -> None:
         """A step on the host: the definition's numpy body between tensors of the arena."""

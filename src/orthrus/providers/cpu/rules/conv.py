@@ -10,21 +10,22 @@ import numpy as np
 
 from ....codegen import conv, depthwise, winograd
 from ....codegen.expr import Expr
-from ....codegen.tile import Operand
+from ....codegen.tile import Operand, widens
 from ....codegen.trace import trace
 from ....ir import No, Node, Value
 from ....ops.conv import transposed
 from ....ops.define import find
 from ....ops.geometry import window
-from ..lower import Emit, Lowering, Out, Pending, lowers
+from ..lower import Emit, Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor, last_strides
-from . import matrix_unit
+from . import int8, matrix_unit
+from .elementwise import store
 from .rows import attributes
 
 FEW = 4
 """Input channels up to which an image is copied with its margins, each channel a plane."""
 
-_F32 = "float32"
+_F32, _F16 = "float32", "float16"
 _VALUE = Expr.leaf(0, _F32)
 _OPERATORS: dict[str, tuple[tuple[str, float], ...]] = {
     "Relu": (), "Sigmoid": (), "Tanh": (), "HardSwish": (), "Softplus": (), "Softsign": (), "Gelu": (),
@@ -78,7 +79,7 @@ def _with_bias(tree: Expr | None, operands: list[Tensor], bias: Tensor | None,
     rest = len(shape) - 2
     spread = bias.view((1, shape[1], *(1,) * rest), (0, bias.strides[0], *(0,) * rest))
     operands = [*operands, spread.expand(shape)]
-    total = Expr("add", (_VALUE, Expr.leaf(len(operands), _F32)), _F32)
+    total = Expr("add", (_VALUE, Expr.leaf(len(operands), bias.dtype).cast(_F32)), _F32)
     return (total if tree is None else tree.substitute(lambda leaf: leaf if leaf.value else total)), operands
 
 
@@ -89,7 +90,8 @@ def _cells_of(operands: Sequence[Tensor]) -> list[Any]:
 class Convolution:
     """One convolution of `x` (N, C, spatial...) with known weights, ready to be written into an output.
 
-    `key` tells its weights from those of other nodes."""
+    `key` tells its weights from those of other nodes. Images of float16 are widened first where no
+    instruction does it on the way, or where the kernel transforms them."""
 
     def __init__(self, lo: Lowering, g: conv.Geometry, x: Tensor, weights: Callable[[], np.ndarray],
                  key: tuple[Any, ...]) -> None:
@@ -97,6 +99,12 @@ class Convolution:
         self.stem = (g.groups == 1 and g.cin <= FEW and g.size[0] == g.kernel[0] == g.out[0] == 1
                      and g.pads[0] == 0 and g.kernel[2] > 1 and g.dilations[2] == 1
                      and min(g.pads) >= 0)
+        self.side = 0 if self.stem or depthwise.fits(g) else winograd.choose(g, lo.machine)
+        if x.dtype != _F32 and (self.side or not widens(lo.machine, x.dtype, x.dtype)):
+            wide = lo.new(x.shape, _F32, None if self.stem else last_strides(
+                x.shape, conv.preferred_pitch(x.shape[1])))
+            store(lo, wide, Expr.leaf(0, x.dtype).cast(_F32), [x])
+            x = wide
         if self.stem:
             planar = x.strides[-1] == 1 and (x.shape[0] == 1 or x.strides[0] == x.shape[1] * x.strides[1])
             self.x = x if planar else lo.contiguous(x)
@@ -107,12 +115,13 @@ class Convolution:
         """Append the steps that put the tree of the convolution into `out`."""
         if 0 in out.shape:
             return
-        g, machine, given = self.g, lo.machine, [_operand(t) for t in operands]
+        g, machine, given, dtype = self.g, lo.machine, [_operand(t) for t in operands], self.x.dtype
         if depthwise.fits(g):
-            lanes = machine.lanes(4)
-            packed = lo.constant((*self.key, "depthwise"), lambda: depthwise.pack(self.weights(), lanes))
+            lanes = depthwise.lanes_of(g, machine)
+            packed = lo.constant((*self.key, "depthwise"), lambda: depthwise.pack(
+                self.weights(), lanes, dtype))
             cells = depthwise.cells(g, _walk(self.x), _walk(out))
-            lo.step(depthwise.spec(g, machine, tree, given),
+            lo.step(depthwise.spec(g, machine, tree, given, dtype=dtype),
                     [self.x, packed, Out(out), *cells, *_cells_of(operands)], depthwise.items(g))
             return
         if self.stem:
@@ -120,12 +129,11 @@ class Convolution:
             return
         if self._on_matrix_unit(lo, out, tree, operands):
             return
-        side = winograd.choose(g, machine)
-        if side:
-            self._write_winograd(lo, winograd.plan(g, machine, side), out, tree, operands, given)
+        if self.side:
+            self._write_winograd(lo, winograd.plan(g, machine, self.side), out, tree, operands, given)
             return
         flat = all(map(_even, (self.x, out, *(t for t, o in zip(operands, given, strict=True) if o.row))))
-        plan = conv.plan(g, machine, flat and g.strides[1:] == (1, 1))
+        plan = conv.plan(g, machine, flat and g.strides[1:] == (1, 1), dtype=dtype)
         packed = lo.constant((*self.key, plan.merge, plan.cols), lambda: plan.pack(self.weights()))
         lo.step(plan.spec(tree, given),
                 [self.x, packed, Out(out), *plan.cells(_walk(self.x), _walk(out)), *_cells_of(operands)],
@@ -147,10 +155,11 @@ class Convolution:
 
     def _write_stem(self, lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor],
                     given: list[Operand]) -> None:
-        x, stem = self.x, conv.plan_stem(self.g, lo.machine)
-        copy = lo.new((stem.planes, stem.rows, stem.pitch), _F32)
+        x, stem = self.x, conv.plan_stem(self.g, lo.machine, self.x.dtype)
+        copy = lo.new((stem.planes, stem.rows, stem.pitch), x.dtype)
         plane, row = x.strides[1] if x.shape[1] > 1 else x.strides[0], x.strides[-2] if x.rank > 3 else 0
-        lo.step(conv.pad_rows(), [x, Out(copy), *stem.copy_cells(plane, row)], stem.planes * stem.rows, 16)
+        lo.step(conv.pad_rows(dtype=x.dtype), [x, Out(copy), *stem.copy_cells(plane, row)],
+                stem.planes * stem.rows, 16)
         packed = lo.constant((*self.key, "stem", stem.plan.cols), lambda: stem.pack(self.weights()))
         lo.step(stem.plan.spec(tree, given),
                 [copy, packed, Out(out), *stem.plan.cells(stem.strides, _walk(out)), *_cells_of(operands)],
@@ -158,7 +167,8 @@ class Convolution:
 
     def _write_winograd(self, lo: Lowering, plan: winograd.Plan, out: Tensor, tree: Expr | None,
                         operands: list[Tensor], given: list[Operand]) -> None:
-        packed = lo.constant((*self.key, "winograd", plan.side, plan.cols), lambda: plan.pack(self.weights()))
+        packed = lo.constant((*self.key, "winograd", plan.side, plan.cols),
+                             lambda: plan.pack(np.asarray(self.weights(), np.float32)))
         v, m = (lo.new((size if plan.whole else 1,), _F32) for size in (plan.v_size, plan.m_size))
         steps = plan.steps(tree, given)
         for i, (spec, items, scratch) in enumerate(steps):
@@ -190,7 +200,7 @@ def _spatial(w: np.ndarray) -> np.ndarray:
     return w.reshape(*w.shape[:2], *_three(w.shape[2:], 1))
 
 
-def _geometry(shape: tuple[int, ...], w: np.ndarray, attrs: dict[str, Any]) -> conv.Geometry | No:
+def geometry(shape: tuple[int, ...], w: np.ndarray, attrs: dict[str, Any]) -> conv.Geometry | No:
     """What a convolution's attributes mean for an input of `shape` and weights [Cout, Cin / group, K...]."""
     group = attrs.get("group", 1)
     if not 3 <= len(shape) <= 5 or w.ndim != len(shape) or group < 1 or w.shape[0] % group or (
@@ -208,28 +218,32 @@ def _geometry(shape: tuple[int, ...], w: np.ndarray, attrs: dict[str, Any]) -> c
                          _three(win.begin, 0), _three(win.out, 1))
 
 
-def _parts(lo: Lowering, node: Node) -> tuple[Value, np.ndarray, Tensor | None] | No:
-    """Input, weights and bias; No where the weights or the types are not for kernels."""
+def _parts(lo: Lowering, node: Node, types: Sequence[str] = (_F32,)
+           ) -> tuple[Value, np.ndarray, Tensor | None] | No:
+    """Input, weights and bias; No where the weights or the types, all one of `types`, are not for kernels."""
     x, w, b = (*node.inputs, None)[:3]
     assert x is not None and w is not None
     known = lo.known(w)
     if known is None:
         return No("its weights are computed")
-    if lo.dtype(x) != _F32 or known.dtype != np.float32 or (b is not None and lo.dtype(b) != _F32):
-        return No("kernels convolve float32 only")
+    dtype = lo.dtype(x)
+    if dtype not in types or known.dtype.name != dtype or (b is not None and lo.dtype(b) != dtype):
+        return No(f"the kernel convolves {' or '.join(types)} only, all of one type")
     if b is not None and len(lo.shape(b)) != 1:
         return No("its bias is no row")
     return x, known, None if b is None else lo.tensor(b)
 
 
-@lowers("Conv", "com.microsoft::FusedConv", types=(_F32,))
-def convolution(lo: Lowering, node: Node) -> Pending | No:
+@lowers("Conv", "com.microsoft::FusedConv", types=(_F32, _F16))
+def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
     """Direct, Winograd or depthwise; FusedConv adds a tensor and applies an activation."""
-    attrs, parts = attributes(node), _parts(lo, node)
+    if not node.domain and isinstance(exact := int8.dequantized_conv(lo, node, geometry), Lazy):
+        return exact
+    attrs, parts = attributes(node), _parts(lo, node, (_F32, _F16))
     if isinstance(parts, No):
         return parts
     x, w, bias = parts
-    g = _geometry(lo.shape(x), w, attrs)
+    g = geometry(lo.shape(x), w, attrs)
     if isinstance(g, No):
         return g
     shape = (g.batch, w.shape[0], *g.out[5 - w.ndim:])
@@ -237,8 +251,8 @@ def convolution(lo: Lowering, node: Node) -> Pending | No:
     if isinstance(then, No):
         return then
     z = node.inputs[3] if len(node.inputs) > 3 else None
-    if z is not None and (lo.shape(z) != shape or lo.dtype(z) != _F32):
-        return No("what it adds has another shape")
+    if z is not None and (lo.shape(z) != shape or lo.dtype(z) != lo.dtype(x)):
+        return No("what it adds has another shape or type")
     added = None if z is None else lo.tensor(z)
     if added is not None and not _accepts(added):
         added = lo.channels_last(added)
@@ -248,12 +262,15 @@ def convolution(lo: Lowering, node: Node) -> Pending | No:
         inner = then
         if added is not None:
             operands = [*operands, added]
-            total = Expr("add", (_VALUE, Expr.leaf(len(operands), _F32)), _F32)
+            total = Expr("add", (_VALUE, Expr.leaf(len(operands), added.dtype).cast(_F32)), _F32)
             inner = total if then is None else then.substitute(lambda _: total)
         if inner is not None:
             tree = inner if tree is None else tree.substitute(lambda leaf: leaf if leaf.value else inner)
         made.write(lo, out, *_with_bias(tree, operands, bias, shape))
-    return _pending(shape, emit)
+    waiting = _pending(shape, emit)
+    if lo.dtype(x) == _F32:
+        return waiting
+    return Lazy(shape, _VALUE.cast(lo.dtype(x)), [Source(waiting)])
 
 
 @lowers("com.microsoft::NhwcConv", types=(_F32,))
@@ -266,7 +283,7 @@ def convolution_of_last(lo: Lowering, node: Node) -> Pending | No:
     t, w = lo.tensor(x), np.moveaxis(w, -1, 1)
     first, last = [0, t.rank - 1, *range(1, t.rank - 1)], [0, *range(2, t.rank), 1]
     t = t.permute(first)
-    g = _geometry(t.shape, w, attributes(node))
+    g = geometry(t.shape, w, attributes(node))
     if isinstance(g, No):
         return g
     shape = (g.batch, w.shape[0], *g.out[5 - w.ndim:])

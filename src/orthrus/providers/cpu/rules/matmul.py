@@ -19,7 +19,7 @@ from ....codegen.tile import Operand
 from ....ir import No, Node, Value
 from ..lower import Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor
-from . import matrix_unit
+from . import int8, matrix_unit
 
 FLOATS = ("float32", "float16", "bfloat16")
 F = "float32"
@@ -94,6 +94,10 @@ def _finished(lo: Lowering, node: Node, flips_a: Flips, flips_b: Flips, alpha: f
     a, b = node.inputs[:2]
     assert a is not None and b is not None
     dtype = lo.dtype(a)
+    if flips_a == _PLAIN and not flips_b[0] and beta == 1:
+        exact = int8.dequantized_product(lo, node, a, b, flips_b[1], addend, alpha)
+        if exact is not None:
+            return Lazy(exact.shape, activation(exact.tree), exact.operands)
     if dtype not in FLOATS or lo.dtype(b) != dtype:
         return No(f"no kernel multiplies {dtype} by {lo.dtype(b)}")
     made = product(lo, a, b, flips_a, flips_b)
@@ -190,7 +194,7 @@ def write(lo: Lowering, a: Tensor, b: Tensor, weights: Weights | None, out: Tens
         b = b.view((*lead, 1, 1), (*b.strides[:-3], 0, 0))
         b_row, source = 0, "panels"
     b = b.expand((*batch, *b.shape[-2:]))
-    dims = _merged([*batch, m], [a.strides[:-1], (*b.strides[:-2], 0),
+    dims = merged([*batch, m], [a.strides[:-1], (*b.strides[:-2], 0),
                                  *(t.strides[:-1] for t in (out, *operands))])
     if not dims or dims[-1][1][1]:
         dims.append((1, [0] * (3 + len(operands))))
@@ -231,7 +235,7 @@ def _step(lo: Lowering, views: Sequence[Tensor], rows: int, n: int, k: int, row:
                                      *made.cells(), *sides], made.items, made.grain, made.scratch)
 
 
-def _merged(dims: Sequence[int], strides: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]:
+def merged(dims: Sequence[int], strides: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]:
     """`dims` without those of 1, and as one where they lie behind each other in every tensor."""
     found: list[tuple[int, list[int]]] = []
     for i, d in enumerate(dims):
@@ -249,7 +253,7 @@ def _on_matrix_unit(lo: Lowering, a: Tensor, weights: Weights, out: Tensor, tree
                     operands: Sequence[Tensor]) -> bool:
     """Write the product there where that is faster and the batches are one list of rows."""
     n, k = out.shape[-1], a.shape[-1]
-    dims = _merged(out.shape[:-1], [t.strides[:-1] for t in (a, out, *operands)])
+    dims = merged(out.shape[:-1], [t.strides[:-1] for t in (a, out, *operands)])
     if len(dims) != 1 or not matrix_unit.takes(lo, dims[0][0], n, k, k):
         return False
     rows, strides = dims[0]
