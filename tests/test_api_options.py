@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 import pickle
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import api_models
 import orthrus as ort
 from orthrus.api import config
 from orthrus.capi import onnxruntime_pybind11_state as state
+from orthrus.codegen import threads
 
 DEFAULTS = {"enable_cpu_mem_arena": True, "enable_mem_pattern": True, "enable_mem_reuse": True,
             "enable_profiling": False, "execution_mode": ort.ExecutionMode.ORT_SEQUENTIAL,
@@ -191,6 +194,35 @@ def test_affinities() -> None:
     options.intra_op_num_threads = 2
     with pytest.raises(RuntimeError, match="affinities: 2, thread_pool_size: 2"):
         ort.InferenceSession(api_models.add(), options, enable_fallback=0)
+    for text in ("0", "x", "3-", "4-2", ""):
+        options.add_session_config_entry("session.intra_op_thread_affinities", f"{text};1")
+        options.intra_op_num_threads = 3
+        with pytest.raises(state.InvalidArgument, match="intra_op_thread_affinities"):
+            ort.InferenceSession(api_models.add(), options, enable_fallback=0)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not pin threads")
+def test_threads_are_pinned_to_the_processors_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a pool of its own: the process's is for every test."""
+    mine = threads.Pool(3)
+    monkeypatch.setattr(threads, "pool", lambda: mine)
+    there = sorted(os.sched_getaffinity(0))
+    first, last = there[0], there[-1]
+
+    def pinned(text: str) -> list[set[int]]:
+        options = ort.SessionOptions()
+        options.intra_op_num_threads = 3
+        options.add_session_config_entry("session.intra_op_thread_affinities", text)
+        ort.InferenceSession(api_models.add(), options, enable_fallback=0)
+        mine.ensure(3)
+        end = time.monotonic() + 10
+        while len(mine._ids) < 2 and time.monotonic() < end:
+            time.sleep(0.001)
+        return [os.sched_getaffinity(mine._ids[place]) for place in (1, 2)]
+
+    assert pinned(f"{first + 1};{last + 1}") == [{first}, {last}]
+    assert pinned(f"{last + 1};{first + 1}-{last + 1}") == [{last}, set(there)]
+    assert os.sched_getaffinity(0) == set(there)
 
 
 def folded(**arguments: Any) -> list[str]:

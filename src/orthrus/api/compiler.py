@@ -1,7 +1,7 @@
-"""`ModelCompiler`: a model in, the same model optimized and written as ONNX out.
+"""`ModelCompiler`: a model in, the same model with its compiled parts inside out.
 
-No provider here keeps compiled parts in a model, so what onnxruntime calls a compiled model is, as there
-without such a provider, the model itself at the asked optimization level.
+Parts are compiled by those providers of the session options that can store them; where there is none, what
+is made is, as in onnxruntime, the model itself at the asked optimization level.
 """
 
 from __future__ import annotations
@@ -68,6 +68,7 @@ class ModelCompiler:
         if get_initializer_location_func is not None:
             self._locate = make_get_initializer_location_func_wrapper(get_initializer_location_func)
         self._options, self._level, self._flags = sess_options, graph_optimization_level, int(flags)
+        self._embed = embed_compiled_data_into_model
         self._external = None if external_initializers_file_path is None else os.fspath(
             external_initializers_file_path)
         self._threshold = external_initializers_size_threshold
@@ -87,7 +88,10 @@ class ModelCompiler:
         if self._flags & OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS and os.path.exists(path):
             raise Fail(f"Failed to generate EP context model since the file '{path}' exists already. Please "
                        "remove the EP context model if you want to re-generate it.")
-        graph = self._graph()
+        graph, files = self._graph(path)
+        for name, data in files.items():
+            with open(os.path.join(os.path.dirname(os.path.abspath(path)), name), "wb") as file:
+                file.write(data)
         if self._locate is not None:
             with open(path, "wb") as file:
                 file.write(self._placed(graph))
@@ -106,7 +110,7 @@ class ModelCompiler:
         if self._external is not None:
             raise ValueError("external_initializers_file_path needs compile_to_file, which has a folder for "
                              "it")
-        graph = self._graph()
+        graph, _ = self._graph(None)
         if self._locate is not None:
             return self._placed(graph)
         from ..load import save
@@ -118,23 +122,38 @@ class ModelCompiler:
         write_function(self.compile_to_bytes())
 
     def set_ep_context_data_write_func(self, write_func: Callable[[str, OrtEpContextData], None]) -> None:
-        """How the data of compiled parts is written; no provider here makes any."""
+        """How the data of compiled parts is written: called with each one's file name and data, in the place
+        of a file beside the model."""
         self._write_context = write_func
 
     def clear_ep_context_data_write_func(self) -> None:
         self._write_context = None
 
-    def _graph(self) -> Any:
-        from ..load import load
-        from ..optimize import optimize
+    def _graph(self, path: str | None) -> tuple[Any, dict[str, bytes]]:
+        """The graph with its compiled parts, and the files beside it by name: none where the data is embedded
+        or goes to the user's function. `path`: where the model is going, None for bytes."""
+        from ..providers import CPUExecutionProvider
+        from ..run.context import placed_and_compiled, with_contexts
+        from .core import CoreSession
 
-        graph = load(self._source)
-        if self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED:
+        session = CoreSession(self._options, self._source, self._path is not None, False)
+        asked = session._create_providers(session._providers_of_options())
+        providers = [p for p in asked if p.name != CPUExecutionProvider.name]
+        placement, compiled = placed_and_compiled(
+            self._source, [*providers, CPUExecutionProvider()], int(self._level),
+            free_dims=self._options._dims_by_name)
+        if self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED and not compiled.stored:
             raise Fail("Unable to compile any nodes. Check that the session EPs support compilation and can "
-                       "execute at least one subgraph in the model.")
-        if self._level is not GraphOptimizationLevel.ORT_DISABLE_ALL:
-            optimize(graph, int(self._level))
-        return graph
+                       "execute at least one subgraph in the model.", found="; ".join(
+                           compiled.refused.values()) or None)
+        embedded = self._embed or (path is None and self._write_context is None)
+        stem = None if embedded else os.path.splitext(os.path.basename(path or "model"))[0]
+        graph, files = with_contexts(placement, compiled.stored, stem)
+        if self._write_context is not None:
+            for name, data in files.items():
+                self._write_context(name, OrtEpContextData._make(data))
+            files = {}
+        return graph, files
 
     def _placed(self, graph: Any) -> bytes:
         """The model with each initializer where the function puts it."""

@@ -18,6 +18,9 @@ from .options import SessionOptions
 
 log = logging.getLogger("orthrus")
 
+_PROCESSORS = 1 << 16
+"""The highest number of a processor that is taken for one."""
+
 KEYS: dict[str, str] = {"session.load_model_format": "ONNX or unset; ORT fails, as the flatbuffer format is "
                         "onnxruntime's own", "session.save_model_format": "ONNX or unset; ORT fails",
                         "session.disable_cpu_ep_fallback": "1: fail where the CPU provider would get a node",
@@ -37,6 +40,12 @@ KEYS: dict[str, str] = {"session.load_model_format": "ONNX or unset; ORT fails, 
                         "separated by commas or semicolons",
                         "optimization.constant_folding_max_output_size_in_bytes": "bytes one folded constant "
                         "may take; 0: no bound",
+                        "ep.context_enable": "1: write the model with its compiled parts inside",
+                        "ep.context_file_path": "where to; beside the model as <name>_ctx.onnx where unset",
+                        "ep.context_embed_mode": "1: compiled parts are in the model; else beside it",
+                        "ep.context_node_name_prefix": "what the names of their nodes begin with",
+                        "ep.context_model_external_initializers_file_name": "data file for the tensors "
+                        "that are left, beside that model",
                         "session.intra_op_num_threads": "as SessionOptions.intra_op_num_threads",
                         "session.inter_op_num_threads": "as SessionOptions.inter_op_num_threads",
                         "session.enable_cpu_mem_arena": "as SessionOptions.enable_cpu_mem_arena",
@@ -53,8 +62,8 @@ KEYS: dict[str, str] = {"session.load_model_format": "ONNX or unset; ORT fails, 
                         "for this session alone",
                         "orthrus.dump_what": "as ORTHRUS_DUMP_WHAT: passes, parts, tensors, code or all; "
                         "passes where unset",
-                        "session.intra_op_thread_affinities": "checked against the number of threads; "
-                        "threads are not pinned",}
+                        "session.intra_op_thread_affinities": "processors for each thread but the caller's, "
+                        "counted from 1, as 1,2;3-4; threads are the process's: the last session decides"}
 """Key -> what it does."""
 
 INERT: tuple[str, ...] = ("session.disable_prepacking", "session.use_env_allocators",
@@ -196,15 +205,36 @@ def settled(options: SessionOptions) -> SessionOptions:
     if not -1 <= severity <= 4:
         raise RuntimeError("Invalid session log severity level. Not a valid onnxruntime::logging::Severity "
                            f"value: {severity}")
-    _check_affinities(given)
+    _pin(given)
     return given
 
 
-def _check_affinities(options: SessionOptions) -> None:
-    text, threads = options._entries.get("session.intra_op_thread_affinities"), options.intra_op_num_threads
+def _pin(options: SessionOptions) -> None:
+    """Keep the pool's threads on the processors that the options name."""
+    key = "session.intra_op_thread_affinities"
+    text, threads = options._entries.get(key), options.intra_op_num_threads
     if text and threads > 1 and len(groups := text.split(";")) != threads - 1:
         raise RuntimeError("Number of affinities does not equal to thread_pool_size minus one, affinities: "
                            f"{len(groups)}, thread_pool_size: {threads}")
+    if text:
+        cores = _read(key, text, _processors)
+        from ..codegen import library
+        from ..codegen.threads import pool
+
+        if library.available() is None:
+            pool().pin(cores)
+
+
+def _processors(text: str) -> list[set[int]]:
+    """`1,2;3-4` as sets of processors, counted from 0. Raises ValueError for another form."""
+    found = []
+    for group in text.split(";"):
+        parts = [span.partition("-") for span in group.split(",")]
+        spans = [(int(low), int(high if dash else low)) for low, dash, high in parts]
+        if not all(0 < low <= high <= _PROCESSORS for low, high in spans):
+            raise ValueError(f"{group!r}: processors are counted from 1")
+        found.append({cpu - 1 for low, high in spans for cpu in range(low, high + 1)})
+    return found
 
 
 def report_keys(entries: Mapping[str, str]) -> None:

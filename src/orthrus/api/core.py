@@ -11,6 +11,7 @@ import os
 import time
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .arguments import mismatch
@@ -106,6 +107,11 @@ class CoreSession:
         engine = Engine(self._source, settings)
         if saved and external:
             self._save(engine, saved, external)
+        if "ep.context_enable" in options._entries:
+            from ..run.context import write_as_asked
+
+            write_as_asked(engine.placement, engine.providers, options._entries,
+                           self._source if self._is_path else None)
         if self._profile is not None:
             loaded = start + int(1e9 * getattr(engine, "timings", {}).get("load", 0.0))
             self._profile.event("model_loading_uri" if self._is_path else "model_loading_array", start,
@@ -305,11 +311,19 @@ class CoreSession:
                   callback: Callable[[Sequence[Any], Any, str], None], user_data: Any,
                   run_options: RunOptions | None = None) -> None:
         """Run on another thread, then call `callback(results, user_data, error)` there; `error` is "" where
-        all went well."""
+        all went well. Where a provider can work on its own, the run begins here and only its end is awaited
+        there, so that any number of runs may be under way."""
         from .background import submit
 
-        _checked_names(self, output_names, feeds, run_options)
-        submit(lambda: self._run(output_names, feeds, run_options), callback, user_data)
+        names = _checked_names(self, output_names, feeds, run_options)
+        begun: Callable[[], list[Any]] | None = None
+        if run_options is None and self._profile is None and not self._collecting:
+            values = {name: _fed(value) for name, value in feeds.items()}
+            try:
+                begun = self._engine.begin(names, values)
+            except Exception as error:
+                begun = partial(_failed, error)
+        submit(begun or (lambda: self._run(output_names, feeds, run_options)), callback, user_data)
 
     def run_with_ort_values(self, feeds: Mapping[str, CoreValue], output_names: Sequence[str],
                             run_options: RunOptions | None = None) -> list[CoreValue]:
@@ -390,6 +404,10 @@ class CoreSession:
 
     def webgpu_context_id(self) -> int:
         return 0
+
+
+def _failed(error: Exception) -> list[Any]:
+    raise error
 
 
 class _Nothing:

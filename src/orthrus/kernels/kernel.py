@@ -28,10 +28,11 @@ class Kernel:
     `in_place`: that array may be one of the inputs'. `stepwise`: where `run` does several nodes' work, the
     same step by step: `stepwise(inputs, note, watch, check)` calls those three that are not None. `note(work,
     start, end)` is for each step, by the end of the call, with times in nanoseconds of
-    `time.perf_counter_ns`, and None for a `Work` for what prepares the steps; `watch(value, array)` gets what
-    lies in memory between the steps; `check()` comes behind each, and ends the run by what it raises.
-    `quick`: gives the `codegen.quick.Program` for inputs such as these, None where there is none.
-    `describe`: what a kernel of several nodes holds by now, as plain data.
+    `time.perf_counter_ns`, and None for a `Work` for what prepares the steps and what the notes take;
+    `watch(value, array)` gets what lies in memory between the steps; `check()` comes behind each, and ends
+    the run by what it raises. `quick`: gives the `codegen.quick.Program` for inputs such as these, None where
+    there is none. `describe`: what a kernel of several nodes holds by now, as plain data. `start`: begins
+    what `run` does and gives a function that waits for the end of it and gives the results.
     """
 
     run: Callable[..., Any]
@@ -41,6 +42,7 @@ class Kernel:
     stepwise: Callable[..., Any] | None = None
     quick: Callable[[Sequence[Any]], Any] | None = None
     describe: Callable[[], Contents] | None = None
+    start: Callable[..., Callable[[], Any]] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

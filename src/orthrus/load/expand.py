@@ -13,7 +13,7 @@ from .. import errors
 from ..errors import Fail
 from ..ir import Graph, Node
 from ..ops import infer
-from ..ops.schema import Schema, lookup
+from ..ops.schema import EP_CONTEXT, Schema, lookup
 from .build import Builder
 from .scope import Bound, Frame, Scope, expansion
 from .write import node_proto
@@ -34,11 +34,11 @@ def _expand(graph: Graph, builder: Builder, nested: int, depth: int) -> None:
     for node in graph.nodes:
         for body in node.bodies():
             _expand(body, builder, nested, depth + 1)
-    if all(node.op is not None for node in graph.nodes):
+    if all(map(_complete, graph.nodes)):
         return
     nodes, graph.nodes = graph.nodes, []
     for node in nodes:
-        if node.op is not None:
+        if _complete(node):
             graph.nodes.append(node)
             continue
         start = len(graph.nodes)
@@ -52,6 +52,12 @@ def _expand(graph: Graph, builder: Builder, nested: int, depth: int) -> None:
         _expand(fresh, builder, nested + 1, depth)
         graph.initializers.update(fresh.initializers)
         graph.nodes += fresh.nodes
+
+
+def _complete(node: Node) -> bool:
+    """Whether there is nothing to write out: `node` has a definition, or stands for what a provider
+    compiled."""
+    return node.op is not None or lookup(node.domain, node.op_type, node.version) is EP_CONTEXT
 
 
 def _write_out(graph: Graph, node: Node, builder: Builder, depth: int) -> None:

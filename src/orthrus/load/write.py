@@ -7,7 +7,6 @@ the folder.
 from __future__ import annotations
 
 import os
-import tempfile
 from typing import Any
 
 import numpy as np
@@ -62,6 +61,8 @@ def _bare(name: str) -> bool:
 def _write(path: str, pieces: list[tuple[int, bytes]]) -> None:
     """Write a new file and put it in the place of the old one, so that a link or a file in use is not
     written through."""
+    import tempfile
+
     handle, temporary = tempfile.mkstemp(dir=os.path.dirname(os.path.abspath(path)), prefix=".orthrus-")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -87,6 +87,8 @@ def lookup(domain: str, name: str, opset: int) -> Schema | No:
     definition = find(domain, name, opset)
     if definition is not None:
         return _own(definition)
+    if (domain, name) == (EP_CONTEXT.domain, EP_CONTEXT.name):
+        return EP_CONTEXT
     return No(f"No Op registered for {name} with domain_version of {opset}")
 
 
@@ -119,6 +121,14 @@ def _standard_version(domain: str, name: str, version: int) -> Schema:
         native.min_input, native.max_input, native.min_output, native.max_output,
         native.node_determinism != defs.OpSchema.NodeDeterminism.NonDeterministic, native)
 
+
+EP_CONTEXT = Schema(
+    "EPContext", "com.microsoft", 1, (Formal("inputs", frozenset(), "inputs", False, True, False),),
+    (Formal("outputs", frozenset(), "outputs", False, True, False),),
+    {"main_context": ("INT", False), "embed_mode": ("INT", False), "max_size": ("INT", False),
+     **dict.fromkeys(("ep_cache_context", "ep_sdk_version", "onnx_model_filename", "hardware_architecture",
+                      "partition_name", "source", "notes"), ("STRING", False))}, 0, 1 << 30, 0, 1 << 30)
+"""A part that a provider compiled earlier: only that provider knows what it computes."""
 
 _own_schemas: dict[Op, Schema] = {}
 

@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 from ..errors import EPFail
 from ..errors import NotImplemented as NotImplementedFail
-from ..ir import Graph, Node, Value
+from ..ir import Graph, No, Node, Value
 from ..providers import CPUExecutionProvider
 from ..providers.base import (
     INTERPRETED,
@@ -24,6 +24,7 @@ from ..providers.base import (
     Remark,
     interpreted,
 )
+from ..providers.context import is_context, maker, part_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,11 @@ def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str
     by_name = interpreted()
     for provider in providers:
         numpy_too = provider.name == CPUExecutionProvider.name
-        view = GraphView(graph, [node for node in free if numpy_too or not by_name(node)])
+        for node in [node for node in free if is_context(node) and maker(node) == provider.name]:
+            owner[node] = part_of(node, graph.info)
+            del free[node]
+        view = GraphView(graph, [node for node in free
+                                 if (numpy_too or not by_name(node)) and not is_context(node)])
         for capability in provider.get_capability(view):
             if not capability.nodes or any(node not in free for node in capability.nodes):
                 continue
@@ -80,15 +85,53 @@ def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str
         for node in free:
             reason = view.refusals.get(node, "not among its capabilities")
             reason = INTERPRETED if by_name(node) else reason
+            reason = f"compiled for {maker(node)}" if is_context(node) else reason
             refusals[node].append(Refusal(provider.name, reason))
     if free:
         node = next(iter(free))
+        if is_context(node):
+            raise NotImplementedFail(
+                f"the model holds a part compiled for {maker(node) or 'an unnamed provider'}", node=node,
+                found=f"the providers {', '.join(p.name for p in providers)}",
+                cure="ask for that provider, or use the model that this one was compiled from")
         raise NotImplementedFail(
             f"Could not find an implementation for {node.op_type}({node.version}) node with name "
             f"'{node.name}'",
             node=node, found="; ".join(map(str, refusals[node])),
             cure="register the operator with @orthrus.op, or a provider that has it")
     return Placement(graph, _ordered(graph, owner), refusals, bodies, remarks)
+
+
+def hand_back(placement: Placement, part: Part, why: No, providers: Sequence[ExecutionProvider]) -> None:
+    """Offer the nodes of `part`, which its provider cannot compile after all, to the providers behind it.
+    Raises NotImplemented where none takes them."""
+    place = next(i for i, p in enumerate(providers) if p.name == part.provider)
+    graph, free = placement.graph, dict.fromkeys(part.nodes)
+    order = {node: i for i, node in enumerate(graph.nodes)}
+    owner = {node: other for other in placement.parts if other is not part for node in other.nodes}
+    digest, counter = _digest(graph), [len(placement.parts)]
+    for node in free:
+        placement.refusals[node].append(Refusal(part.provider, why.reason))
+    for provider in providers[place + 1:]:
+        view = GraphView(graph, list(free))
+        for capability in provider.get_capability(view):
+            if not capability.nodes or any(node not in free for node in capability.nodes):
+                continue
+            for taken in _parts(graph, provider, capability, order, digest, counter):
+                for node in taken.nodes:
+                    owner[node] = taken
+                    del free[node]
+                    if node in view.remarks:
+                        placement.remarks[node] = view.remarks[node]
+        for node in free:
+            reason = view.refusals.get(node, "not among its capabilities")
+            placement.refusals[node].append(Refusal(provider.name, reason))
+    if free:
+        node = next(iter(free))
+        raise NotImplementedFail(
+            f"{part.provider} gave {node.op_type} back, and no provider behind it takes it", node=node,
+            found="; ".join(map(str, placement.refusals[node])))
+    placement.parts = _ordered(graph, owner)
 
 
 def _parts(graph: Graph, provider: ExecutionProvider, capability: Capability, place: dict[Node, int],

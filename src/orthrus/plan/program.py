@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
@@ -10,8 +11,12 @@ from typing import Any
 from ..errors import EPFail
 from ..ir import Graph, No, Node, Type, Value, in_memory
 from ..kernels import Kernel
-from ..partition import Placement
+from ..partition import Placement, hand_back
+from ..providers import CPUExecutionProvider
 from ..providers.base import ExecutionProvider, Part
+from ..providers.context import is_context, stored_of
+
+log = logging.getLogger("orthrus")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -144,16 +149,16 @@ class _Slots:
 
 
 def build(placement: Placement, providers: Sequence[ExecutionProvider]) -> Program:
-    """Compile every part and number every value. Raises EPFail where a provider
-    gives the wrong number of kernels."""
-    by_name = {provider.name: provider for provider in providers}
+    """Compile every part and number every value. A part that its provider gives back goes to the providers
+    behind it, and `placement` says so. Raises EPFail where a provider gives the wrong number of kernels."""
+    compiled = _compile_all(placement, providers)
     graph, slot = placement.graph, _Slots()
     captured = graph.captures() if graph.outer is not None else []
     for value in (*graph.inputs, *captured):
         slot(value)
     steps: list[Step] = []
     for part in placement.parts:
-        kernels = _compiled(by_name[part.provider], part)
+        kernels = compiled[part]
         if part.fused:
             steps.append(_step(part, kernels[0], part.inputs, part.outputs, slot))
             continue
@@ -171,16 +176,44 @@ def build(placement: Placement, providers: Sequence[ExecutionProvider]) -> Progr
     return program
 
 
-def _compiled(provider: ExecutionProvider, part: Part) -> list[Kernel]:
-    kernels = list(provider.compile(part))
+def _compile_all(placement: Placement, providers: Sequence[ExecutionProvider]) -> dict[Part, list[Kernel]]:
+    """The kernels of every part; parts that cannot be compiled are handed back first."""
+    by_name = {provider.name: provider for provider in providers}
+    done: dict[Part, list[Kernel]] = {}
+    while waiting := [part for part in placement.parts if part not in done]:
+        for part in waiting:
+            made = _compiled(by_name[part.provider], part)
+            if isinstance(made, No):
+                log.warning("%s hands %s back, %d nodes: %s", part.provider, part, len(part.nodes),
+                            made.reason.partition("\n")[0])
+                hand_back(placement, part, made, providers)
+                break
+            done[part] = made
+    return {part: done[part] for part in placement.parts}
+
+
+def _compiled(provider: ExecutionProvider, part: Part) -> list[Kernel] | No:
+    """The kernels of one part, or why its nodes go to another provider."""
+    kernels: Sequence[Kernel | No]
+    first = part.nodes[0]
+    if loads := is_context(first):
+        kernels = [provider.load(part, stored_of(first, part.info.path))]
+    else:
+        kernels = list(provider.compile(part))
     expected = 1 if part.fused else len(part.nodes)
     good = [k for k in kernels if isinstance(k, Kernel)]
-    if len(good) != expected or len(kernels) != expected:
-        refusal = next((k.reason for k in kernels if isinstance(k, No)), f"{len(kernels)} results")
-        raise EPFail(f"{provider.name} did not return correct number of compiled functions", node=part,
-                     found=refusal, expected=f"{expected} of type Kernel",
-                     cure="compile(part) returns one Kernel for a fused part, else one per node")
-    return good
+    if len(good) == expected and len(kernels) == expected:
+        return good
+    refusal = next((k for k in kernels if isinstance(k, No)), None)
+    if loads and refusal is not None:
+        raise EPFail(f"{provider.name} cannot use the compiled part: {refusal.reason}", node=part,
+                     cure="compile the original model again, here")
+    if refusal is not None and len(kernels) == expected and provider.name != CPUExecutionProvider.name:
+        return refusal
+    raise EPFail(f"{provider.name} did not return correct number of compiled functions", node=part,
+                 found=refusal.reason if refusal else f"{len(kernels)} results",
+                 expected=f"{expected} of type Kernel",
+                 cure="compile(part) returns one Kernel for a fused part, else one per node")
 
 
 def _step(part: Part, made: Kernel, reads: Sequence[Value | None], writes: Sequence[Value | None],

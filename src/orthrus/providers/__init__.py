@@ -21,6 +21,8 @@ ALL = tuple(f"{name}ExecutionProvider" for name in (
 """Every provider name onnxruntime or Orthrus has, by priority; a session takes those that are registered."""
 
 _OWN: dict[str, str] = {
+    "DnnlExecutionProvider": "dnnl:DnnlExecutionProvider",
+    "IREEExecutionProvider": "iree:IREEExecutionProvider",
     "SpaceMITExecutionProvider": "spacemit:SpaceMITExecutionProvider",
 }
 """Where this package's further providers are, below this module: read when somebody asks for them."""
@@ -82,8 +84,9 @@ def known(wanted: Iterable[str] | None = None) -> dict[str, type[ExecutionProvid
 
 
 def available() -> list[str]:
-    """Names of the registered providers that work on this machine, by priority, the CPU provider last."""
-    return [name for name, cls in known().items() if cls is not NullExecutionProvider and cls.probe() is None]
+    """Names of the registered providers that are listed and work on this machine, by priority, the CPU
+    provider last."""
+    return [name for name, cls in known().items() if cls.listed and cls.probe() is None]
 
 
 def create(name: str, options: dict[str, Any] | None = None) -> ExecutionProvider:

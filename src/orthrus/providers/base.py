@@ -121,6 +121,18 @@ class Part:
         return made
 
 
+@dataclass(frozen=True)
+class Stored:
+    """A compiled part as a file keeps it: bytes that mean something to its provider only. `version`: of the
+    engine that made it, `target`: of the machine it is for, both in the provider's words; `notes`: for
+    people."""
+
+    data: bytes
+    version: str = ""
+    target: str = ""
+    notes: str = ""
+
+
 INTERPRETED = "named in ORTHRUS_INTERPRET"
 
 
@@ -143,14 +155,20 @@ class ExecutionProvider:
     """The base of every provider; a subclass needs a `name`, and kernels or `claim` and `compile`.
 
     `options`: what it can be told. An option it does not know is an error; a warning where it is `lenient`.
-    `fuses`: whether the nodes it claims are joined into parts that it compiles whole. `threads`: how many a
-    run may use, 0 for as many as there are cores; the session sets it.
+    `fuses`: whether the nodes it claims are joined into parts that it compiles whole. `level`: passes above
+    this level of optimization are left out of its sessions, as they make operators that it does not know.
+    `target_option`: the option that names the machine to compile for, which `orthrus compile --target` sets.
+    `listed`: whether it is named among the available providers; one that is not works where it is asked for.
+    `threads`: how many a run may use, 0 for as many as there are cores; the session sets it.
     """
 
     name: ClassVar[str]
     options: ClassVar[dict[str, Option]] = {}
     fuses: ClassVar[bool] = False
     lenient: ClassVar[bool] = False
+    level: ClassVar[int] = 99
+    target_option: ClassVar[str] = ""
+    listed: ClassVar[bool] = True
     kernels: ClassVar[KernelRegistry]
     threads: int = 0
 
@@ -220,7 +238,8 @@ class ExecutionProvider:
                 for group in convex_groups(view.graph, claimed)]
 
     def compile(self, part: Part) -> Sequence[Kernel | No]:
-        """One kernel per node of `part`, or one for all of it where the part is fused."""
+        """One kernel per node of `part`, or one for all of it where the part is fused. `No(reason)` in its
+        place hands the part back: its nodes are offered to the providers behind this one."""
         kernels: list[Kernel | No] = []
         for node in part.nodes:
             entry = self.lookup(node)
@@ -229,6 +248,17 @@ class ExecutionProvider:
                              cure="override compile(part) beside claim(node), or register a kernel")
             kernels.append(create_kernel(entry, OpKernelInfo(node, self)))
         return kernels
+
+    def store(self, part: Part) -> Stored | No:
+        """`part` compiled for the target that the options name, as bytes that `load` makes a kernel of, here
+        or on another machine; nothing runs. `No(reason)` leaves the part's nodes in the model as they are."""
+        return No(f"{self.name} keeps no compiled parts")
+
+    def load(self, part: Part, stored: Stored) -> Kernel | No:
+        """The kernel of a part that `store` compiled. `part` has one node, which stands for all it was made
+        of; its inputs and outputs come in the order they had. `No(reason)` where these bytes are of no use
+        here: made by another version, or for another machine."""
+        return No(f"{self.name} loads no compiled parts")
 
     def on_run_start(self) -> None:
         """Called before a run's first step."""

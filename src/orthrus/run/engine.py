@@ -10,7 +10,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ from ..providers import CPUExecutionProvider, ExecutionProvider
 from .check import execute_checked
 from .dimensions import agree, fix_dimensions, name_apart, shared_names
 from .dump import Dump
-from .executor import LONG, Context, ParallelExecutor, execute, execute_traced
+from .executor import LONG, Context, ParallelExecutor, execute, execute_traced, failure
 from .explain import Explanation, explain
 from .feeds import entry
 from .fetch import Fetch
@@ -107,7 +107,8 @@ class Engine:
         self.overridable: list[Value] = [v for v in graph.inputs if v.const is not None]
         self.inputs: list[Value] = [_described(v) for v in graph.inputs if v.const is None]
         self.outputs: list[Value] = [_described(v) for v in graph.outputs]
-        self.journal = self._timed("optimize", lambda: optimize(graph, config.level, config.skip,
+        self.level = min([config.level, *(p.level for p in config.providers)])
+        self.journal = self._timed("optimize", lambda: optimize(graph, self.level, config.skip,
                                                                 limits=config.limits))
         asked = [p.name for p in config.providers]
         self.providers = list(config.providers)
@@ -119,12 +120,12 @@ class Engine:
             provider.registries = registries
             provider.threads = config.intra_op_threads
         self.placement = self._timed("partition", lambda: partition(graph, self.providers))
-        self._check_fallback(asked)
         if self._dump is not None:
             self._dump.parts(self.placement)
         if config.optimized_model_path:
             loading.save(graph, config.optimized_model_path)
         self.program: Program = self._timed("compile", lambda: build(self.placement, self.providers))
+        self._check_fallback(asked)
         self._names = [v.name for v in self.outputs]
         self._slot_of = dict(zip(self._names, self.program.outputs, strict=True))
         self._required = [v.name for v in self.inputs]
@@ -186,19 +187,8 @@ class Engine:
         """
         names = tuple(output_names) if output_names else None
         fetch = self._fetches.get(names) or self._new_fetch(names)
-        for name in self._required:
-            if name not in feeds:
-                missing = [n for n in self._required if n not in feeds]
-                raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(feeds)}).")
-        fed, shapes = {}, []
-        entries = self._entries
-        for name, given in feeds.items():
-            known = entries.get(name)
-            if known is None:
-                raise InvalidArgument(f"Invalid input name: {name}", expected=", ".join(entries),
-                                      cure="feed only what session.get_inputs() lists")
-            fed[known[0]] = value = known[1](given)
-            shapes.append(getattr(value, "shape", None))
+        fed = self._fed(feeds)
+        shapes = [getattr(value, "shape", None) for value in fed.values()]
         if self._shared and not agree(self._shared, feeds):
             return self._unassuming().run(names, feeds, deadline, record)
         limits = self.config.limits
@@ -234,6 +224,48 @@ class Engine:
             step = fetch.code[0][4]
             self._serve(self._door, step, [fed[slot] for slot in step.reads])
         return made
+
+    def _fed(self, feeds: dict[str, Any]) -> dict[int, Any]:
+        """The values fed, checked, by slot."""
+        for name in self._required:
+            if name not in feeds:
+                missing = [n for n in self._required if n not in feeds]
+                raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(feeds)}).")
+        fed, entries = {}, self._entries
+        for name, given in feeds.items():
+            known = entries.get(name)
+            if known is None:
+                raise InvalidArgument(f"Invalid input name: {name}", expected=", ".join(entries),
+                                      cure="feed only what session.get_inputs() lists")
+            fed[known[0]] = known[1](given)
+        return fed
+
+    def begin(self, output_names: Sequence[str] | None, feeds: dict[str, Any]
+              ) -> Callable[[], list[Any]] | None:
+        """Begin a run without waiting for it, where the program is one step whose provider works on its own:
+        a function that waits and gives the results. None where a run has to be done by `run`. Raises as
+        `run` does, and so does the function."""
+        names = tuple(output_names) if output_names else None
+        fetch = self._fetches.get(names) or self._new_fetch(names)
+        step = fetch.steps[0] if len(fetch.code) == 1 else None
+        if (step is None or step.kernel.start is None or self._hooks or self._special or knobs.DEBUG.value
+                or knobs.CHECK.value or self.config.limits.run_timeout < LONG
+                or (self._shared and not agree(self._shared, feeds))):
+            return None
+        fed, slots = self._fed(feeds), fetch.program.template.copy()
+        for slot, value in fed.items():
+            slots[slot] = value
+        given = [slots[slot] for slot in step.reads]
+        try:
+            wait = step.kernel.start(*given)
+        except Exception as error:
+            raise failure(step, error, given) from error
+
+        def finish() -> list[Any]:
+            code = [(lambda *_: wait(), *fetch.code[0][1:])]
+            execute(code, slots, Context(self.config.limits.max_total_bytes, LONG))
+            return results(fetch.take(slots), fed.values(), self._constants, None)
+        return finish
 
     def _quick_door(self) -> Door | None:
         """The way around `run` for runs that are one call of generated code, where such there can be: `quick`
@@ -325,7 +357,7 @@ class Engine:
         whole = self._fetches.get(None)
         arenas = [plan.arena for plan in whole.plans.values() if plan is not None] if whole else []
         return explain(self.placement, self.program, self.journal, self.timings,
-                       unused(self.config.level, self.config.skip), arenas[-1] if arenas else None)
+                       unused(self.level, self.config.skip), arenas[-1] if arenas else None)
 
     def assignments(self) -> list[tuple[str, list[tuple[str, str, str]]]]:
         """(provider, [(domain, operator, node name), ...]) for each provider that took nodes."""

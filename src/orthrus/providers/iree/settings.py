@@ -1,0 +1,161 @@
+"""What the provider can be told, and the compiler's flags that follow from it.
+
+In: option texts and a part. Out: settings, and a list of flags that says all there is to say about a
+compilation beside the model. The flags of a part depend on its operators only where an option is `auto`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ...codegen import machine
+from ...ir import ElementType, Node
+from ..base import Option, flag
+
+DEVICES = {
+    "local-sync": "llvm-cpu", "local-task": "llvm-cpu", "vulkan": "vulkan-spirv", "cuda": "cuda",
+    "hip": "rocm"}
+"""Devices by name, and the compiler's backend for each."""
+
+_CHIP = {"vulkan": "--iree-vulkan-target", "cuda": "--iree-cuda-target", "hip": "--iree-rocm-target"}
+_DEFAULT_CHIP = {"cuda": "sm_80"}
+_STACK = 262144
+"""Bytes of stack a kernel may take: LayerNormalization of transformers needs more than the compiler's own
+limit of 32768."""
+
+
+def _one_of(*known: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in known:
+            raise ValueError(f"{text!r} is none of {', '.join(known)}")
+        return text
+    return read
+
+
+def _auto(text: str) -> str | bool:
+    return text if text == "auto" else flag(text)
+
+
+def _seconds(text: str) -> float:
+    if not (seconds := float(text)) > 0:
+        raise ValueError(f"{text} seconds are no time to compile in")
+    return seconds
+
+
+def _words(text: str) -> str:
+    shlex.split(text)
+    return text
+
+
+OPTIONS: dict[str, Option] = {
+    "device": Option(
+        _one_of("auto", *DEVICES), "auto",
+        "where parts run: local-sync (this thread), local-task (a pool of threads), vulkan, cuda or hip; "
+        "auto: local-sync for sessions of one thread, else local-task"),
+    "target_triple": Option(
+        str, "", "LLVM's name of the machine to compile for, such as riscv64-unknown-linux-gnu; this machine "
+                 "where empty"),
+    "target_cpu": Option(
+        str, "", "processor to compile for: LLVM's name, or host; for cuda, hip and vulkan the chip (sm_80, "
+                 "gfx942); host, or the first chip, where empty"),
+    "target_features": Option(str, "", "features of the processor, as in +avx2,+fma"),
+    "opt_level": Option(_one_of("O0", "O1", "O2", "O3"), "O3", "the compiler's level of optimization"),
+    "data_tiling": Option(
+        _auto, "auto", "1 packs matrices into tiles; 0 does not; auto: for x86-64 and AArch64, where the "
+                       "part compiles that way"),
+    "im2col": Option(
+        _auto, "auto", "1 computes convolutions as products of matrices; 0 does not; auto: where the part "
+                       "has convolutions and compiles that way"),
+    "compiler_flags": Option(_words, "", "further flags of iree-compile, separated by spaces"),
+    "compile_timeout": Option(_seconds, 600.0, "seconds that compiling one part may take"),
+    "cache_folder": Option(
+        str, "", "folder for compiled parts; iree in the folder of generated code where empty"),
+    "save_temps": Option(
+        str, "", "folder that keeps what each part was compiled from and into: ONNX, MLIR, flags, kernels"),
+}
+
+
+def chosen_device(settings: Mapping[str, Any], threads: int) -> str:
+    """The device's name for a session of so many threads, 0 for one per core."""
+    device: str = settings["device"]
+    return device if device != "auto" else "local-sync" if threads == 1 else "local-task"
+
+
+def foreign(settings: Mapping[str, Any]) -> bool:
+    """Whether the options ask for code that this machine's processor may be unable to run."""
+    return bool(settings["target_triple"]) or settings["target_cpu"] not in ("", "host") and (
+        DEVICES.get(settings["device"], "llvm-cpu") == "llvm-cpu")
+
+
+def target_text(settings: Mapping[str, Any], device: str) -> str:
+    """The machine that is compiled for, as people and context files name it: the compiler's backend, the
+    architecture, the processor. `host` is followed by a digest of what this processor can do."""
+    if DEVICES[device] != "llvm-cpu":
+        return f"{DEVICES[device]} {settings['target_cpu'] or _DEFAULT_CHIP.get(device, 'any')}"
+    triple, cpu = settings["target_triple"], settings["target_cpu"]
+    if triple:
+        chip = cpu or "generic"
+    else:
+        chip = _host() if cpu in ("", "host") else cpu
+    return " ".join(filter(None, ("llvm-cpu", triple.partition("-")[0] or platform.machine(), chip,
+                                  settings["target_features"])))
+
+
+def unfit(target: str, device: str) -> str:
+    """Why what was compiled for `target` does not run on `device` here, "" where it may."""
+    backend, _, rest = target.partition(" ")
+    if backend != DEVICES[device]:
+        return f"the device {device} runs what is compiled for {DEVICES[device]}"
+    if backend != "llvm-cpu":
+        return ""
+    architecture, _, chip = rest.partition(" ")
+    if architecture != platform.machine():
+        return f"this machine is {platform.machine()}"
+    return "this is another processor" if chip.startswith("host-") and chip != _host() else ""
+
+
+def _host() -> str:
+    return f"host-{hashlib.blake2b(repr(machine.host()).encode(), digest_size=4).hexdigest()}"
+
+
+def flag_sets(settings: Mapping[str, Any], device: str, nodes: Sequence[Node]) -> list[tuple[str, ...]]:
+    """The flags to compile a part of these nodes with, in the order to try: what is `auto` is left out, one
+    thing after the other, where the compiler cannot do it."""
+    convolves = any(node.op_type in ("Conv", "ConvInteger", "QLinearConv") for node in nodes)
+    triple = settings["target_triple"]
+    tiled = not triple or triple.startswith(("x86_64", "aarch64"))
+    tiling, im2col = (auto if settings[key] == "auto" else settings[key]
+                      for key, auto in (("data_tiling", tiled), ("im2col", convolves)))
+    choices = [(tiling, im2col)]
+    if settings["im2col"] == "auto":
+        choices.append((tiling, False))
+    if settings["data_tiling"] == "auto":
+        choices.append((False, choices[-1][1]))
+    return [_flags(settings, device, nodes, *choice) for choice in dict.fromkeys(choices)]
+
+
+def _flags(settings: Mapping[str, Any], device: str, nodes: Sequence[Node], tiling: bool,
+           im2col: bool) -> tuple[str, ...]:
+    """Every flag of one compilation."""
+    flags = ["--iree-input-type=onnx", f"--iree-opt-level={settings['opt_level']}"]
+    if any(v is not None and v.elem is ElementType.DOUBLE for n in nodes for v in (*n.inputs, *n.outputs)):
+        flags.append("--iree-input-demote-f64-to-f32=false")
+    cpu, features, triple = (settings[key] for key in ("target_cpu", "target_features", "target_triple"))
+    if DEVICES[device] == "llvm-cpu":
+        flags += ["--iree-hal-target-device=local", "--iree-hal-local-target-device-backends=llvm-cpu",
+                  f"--iree-llvmcpu-target-cpu={cpu or ('generic' if triple else 'host')}",
+                  f"--iree-llvmcpu-stack-allocation-limit={_STACK}"]
+        flags += [f"--iree-llvmcpu-target-triple={triple}"] * bool(triple)
+        flags += [f"--iree-llvmcpu-target-cpu-features={features}"] * bool(features)
+        flags += ["--iree-llvmcpu-target-abi=lp64d"] * triple.startswith("riscv64")
+        flags += ["--iree-opt-data-tiling"] * tiling
+        flags += ["--iree-global-opt-use-im2col-for-convs"] * im2col
+    else:
+        flags.append(f"--iree-hal-target-device={device}")
+        if chip := cpu or _DEFAULT_CHIP.get(device, ""):
+            flags.append(f"{_CHIP[device]}={chip}")
+    return (*flags, *shlex.split(settings["compiler_flags"]))
