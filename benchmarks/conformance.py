@@ -2,6 +2,7 @@
 
     python -m benchmarks.conformance                           all 2,036 cases through Orthrus
     python -m benchmarks.conformance --engine onnxruntime      the same through another engine
+    python -m benchmarks.conformance --providers DnnlExecutionProvider,CPUExecutionProvider
     python -m benchmarks.conformance --filter attention -v     with every failure's reason
 
 An engine is `orthrus`, `onnxruntime`, `openvino`, `reference`, or any module with onnxruntime's Python API.
@@ -25,7 +26,8 @@ STATUSES = ("pass", "wrong", "error", "crash", "timeout")
 
 @dataclass(frozen=True)
 class Result:
-    """One case's outcome: a status, and the reason where it is not "pass"."""
+    """One case's outcome: a status, and the reason where it is not "pass". `computed`: the providers that
+    computed a node, where the engine says so."""
 
     name: str
     kind: str
@@ -33,6 +35,7 @@ class Result:
     reason: str
     load: float
     run: float
+    computed: tuple[str, ...] = ()
 
 
 def check(case: Case, worker: Worker, draws: bool = True) -> Result:
@@ -46,7 +49,7 @@ def check(case: Case, worker: Worker, draws: bool = True) -> Result:
             status = "pass"
         except AssertionError as error:
             status, reason = "wrong", str(error)
-    return Result(case.name, case.kind, status, reason, reply.load, reply.run)
+    return Result(case.name, case.kind, status, reason, reply.load, reply.run, reply.computed)
 
 
 def sweep(found: Sequence[Case], worker: Worker,
@@ -68,6 +71,14 @@ def table(results: Sequence[Result]) -> str:
             cells = " | ".join(str(counts[s]) for s in STATUSES)
             lines.append(f"| {kind} | {total} | {cells} | {counts['pass'] / total:.1%} |")
     return "\n".join(lines)
+
+
+def share(results: Sequence[Result], provider: str) -> str:
+    """In how many cases `provider` computed a node, and in how many of those the case passed."""
+    ran = [r for r in results if provider in r.computed]
+    passed = sum(r.status == "pass" for r in ran)
+    return (f"{provider} computed a node in {len(ran)} of {len(results)} cases "
+            f"({len(ran) / max(len(results), 1):.1%}); {passed} of these pass")
 
 
 def main() -> None:
@@ -93,6 +104,9 @@ def main() -> None:
         results = sweep(found, worker, seen)
         version = worker.version
     print(f"{args.engine} {version}, {time.perf_counter() - start:.0f} s\n\n{table(results)}")
+    for provider in args.providers.split(","):
+        if any(r.computed for r in results) and provider != "CPUExecutionProvider":
+            print("\n" + share(results, provider))
     if args.json:
         report = {"engine": args.engine, "version": version, "results": [asdict(r) for r in results]}
         args.json.write_text(json.dumps(report, indent=1))

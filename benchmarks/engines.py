@@ -25,13 +25,15 @@ WIDER = {"INT4": "INT8", "UINT4": "UINT8", "INT2": "INT8", "UINT2": "UINT8", "FL
 
 @dataclass
 class Reply:
-    """`status`: "ok", "error" (an exception), "crash" or "timeout"; times in seconds."""
+    """`status`: "ok", "error" (an exception), "crash" or "timeout"; times in seconds. `computed`: the
+    providers that computed a node of the model by code of their own, where the engine can say so."""
 
     status: str
     outputs: list[list[Any]] = field(default_factory=list)
     reason: str = ""
     load: float = 0.0
     run: float = 0.0
+    computed: tuple[str, ...] = ()
 
 
 def open_engine(name: str, providers: list[str]) -> tuple[Callable[[bytes], Run], str]:
@@ -65,8 +67,25 @@ def _evaluator(evaluator: Any) -> Run:
 
 
 def _plain_session(runtime: Any, model: bytes, providers: list[str]) -> Run:
-    session = runtime.InferenceSession(model, providers=providers)
-    return lambda feeds: session.run(None, feeds)
+    return _Session(runtime.InferenceSession(model, providers=providers))
+
+
+class _Session:
+    """A session as a function of feeds that can tell which providers computed."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+
+    def __call__(self, feeds: dict[str, Any]) -> list[Any]:
+        return self.session.run(None, feeds)
+
+    def computed(self) -> tuple[str, ...]:
+        """Providers with a node that does not run by its definition, of sessions that explain themselves."""
+        if not hasattr(self.session, "explain"):
+            return ()
+        report = self.session.explain()
+        defined = {name for part in report.parts for name in part.numpy}
+        return tuple(sorted({n.provider for n in report if n.node not in defined}))
 
 
 def _helped(runtime: Any, data: bytes, providers: list[str]) -> Run:
@@ -157,7 +176,9 @@ def _serve(pipe: Any, name: str, providers: list[str]) -> None:
             run = load(model)
             loaded = time.perf_counter()
             outputs = [[_sendable(v) for v in run(feed)] for feed in feeds]
-            pipe.send(Reply("ok", outputs, "", loaded - start, time.perf_counter() - loaded))
+            spent = time.perf_counter() - loaded
+            computed = run.computed() if isinstance(run, _Session) else ()
+            pipe.send(Reply("ok", outputs, "", loaded - start, spent, computed))
         except Exception as error:
             at = traceback.extract_tb(error.__traceback__)[-1]
             text = " ".join(str(error).split())[:300]

@@ -1,0 +1,137 @@
+"""The oneDNN provider: convolutions, products, normalizations and what is between them, by its primitives.
+
+Importing this loads nothing; `probe` is the first to look for the library.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from ...ir import Graph, No, Node, Value
+from ...kernels import Kernel
+from ..base import Capability, ExecutionProvider, GraphView, Option, Part, convex_groups, flag
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 0:
+        raise ValueError(f"{text} is negative")
+    return number
+
+
+def _at_most(most: int) -> Any:
+    def read(text: str) -> int:
+        number = int(text)
+        if not -1 <= number <= most:
+            raise ValueError(f"{text} is not between 0 and {most}")
+        return number
+    return read
+
+
+def _isa(text: str) -> str:
+    from .binding import ISA
+
+    if text.lower() not in ISA:
+        raise ValueError(f"{text!r} is not among {', '.join(ISA)}")
+    return text.lower()
+
+
+class DnnlExecutionProvider(ExecutionProvider):
+    """oneDNN on the host's processor."""
+
+    name = "DnnlExecutionProvider"
+    fuses = True
+    options: ClassVar[dict[str, Option]] = {
+        "use_arena": Option(flag, True, "1 keeps the memory of a run for the next one of the same shapes, "
+                                        "0 gives it back"),
+        "num_of_threads": Option(_count, 0, "threads of a run; 0: what the session says, else as many as "
+                                            "there are cores"),
+        "primitive_cache_capacity": Option(
+            _at_most(1 << 20), -1, "primitives oneDNN remembers, in the whole process; -1 leaves it as it "
+            "is, at first 1024"),
+        "max_cpu_isa": Option(
+            _isa, "default", "the largest instruction set oneDNN may use, in the whole process: avx2, "
+            "avx512_core, avx512_core_vnni, avx512_core_bf16, avx512_core_amx and others; the first session "
+            "settles it"),
+        "verbose": Option(_at_most(2), -1, "1: oneDNN prints each primitive it runs, 2: each it makes as "
+                                           "well, in the whole process; -1 leaves it as it is, at first 0"),
+        "deterministic": Option(flag, False, "1 computes on one thread, so that sums have one order on every "
+                                             "machine with the same instruction set"),
+    }
+
+    def __init__(self, options: dict[str, Any] | None = None) -> None:
+        super().__init__(options)
+        self._library: Any = None
+
+    @classmethod
+    def probe(cls) -> No | None:
+        """Whether oneDNN and its OpenMP runtime are there."""
+        from .binding import missing
+
+        return missing()
+
+    @property
+    def library(self) -> Any:
+        """The library, with this session's wishes settled. Raises EPFail where another session's stand
+        against them."""
+        if self._library is None:
+            from .binding import library
+
+            found = library()
+            found.settle(self.settings["max_cpu_isa"], self.settings["primitive_cache_capacity"],
+                         self.settings["verbose"])
+            self._library = found
+        return self._library
+
+    def claim(self, node: Node) -> No | None:
+        """What the table of `claims` has, in types that this processor computes with."""
+        if node.has_bodies:
+            return No("control flow stays with the runtime; its bodies are partitioned themselves")
+        from .binding import BF16, VNNI
+        from .claims import claim
+
+        isa = self.library.isa
+        return claim(node, any(isa & bit for bit in BF16), any(isa & bit for bit in VNNI))
+
+    def get_capability(self, view: GraphView) -> list[Capability]:
+        """Convex groups of what is claimed; a node that reads an initializer which may be fed is left."""
+        fed = set(_fed(view.graph))
+        claimed = []
+        for node in view.nodes:
+            answer = self.claim(node)
+            if answer is None and not fed.isdisjoint(node.inputs):
+                answer = No("it reads an initializer that may be fed")
+            if answer is None:
+                claimed.append(node)
+            else:
+                view.refuse(node, answer)
+        return [Capability(group, "Dnnl") for group in convex_groups(view.graph, claimed)]
+
+    def compile(self, part: Part) -> Sequence[Kernel]:
+        """One kernel for the part, made ready for the shapes its inputs are declared with."""
+        from ..cpu import reference
+        from .part import Fused
+        from .report import contents
+
+        fused = Fused(part, self.library, lambda node: reference(node).run, self._threads(),
+                      self.settings["use_arena"])
+        fused.prepare()
+        return [Kernel(fused, f"oneDNN for {len(part.nodes)} nodes", stepwise=fused.stepwise,
+                       describe=lambda: contents(fused))]
+
+    def _threads(self) -> int:
+        if self.settings["deterministic"]:
+            return 1
+        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        return self.settings["num_of_threads"] or self.threads or cores
+
+
+def _fed(graph: Graph | None) -> list[Value]:
+    """Initializers of `graph` and of those it stands in that a run may feed instead."""
+    found: list[Value] = []
+    while graph is not None:
+        found += [v for v in graph.inputs if v.const is not None]
+        graph = graph.outer
+    return found

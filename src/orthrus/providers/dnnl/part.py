@@ -1,0 +1,336 @@
+"""A part at run time: one plan per tuple of input shapes, each a list of primitives over one block of memory.
+
+A plan's memory serves one run at a time; a second run at the same moment gets memory of its own. The number
+of OpenMP threads is set for the calling thread around what runs here, for primitives are made for a number.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...errors import EPFail, Fail
+from ...ir import ElementType, Node, TensorType, Type, Value, element_of, in_memory, likely_shapes, type_of
+from ...kernels import Work, failed
+from ...limits import bounded
+from ...memory import take
+from ..base import Part
+from ..cpu import memory
+from . import rules as _rules  # noqa: F401
+from .binding import SCRATCHPAD, Argument, Library, failure
+from .lower import Constants, Lowering, Reference, Step, Tensor, Unfit
+from .objects import Memory
+
+log = logging.getLogger("orthrus")
+
+PLANS = 32
+"""Input-shape tuples a part keeps a plan for; the least recently used goes first."""
+
+_IDLE = 4
+"""Idle blocks of memory a plan keeps."""
+
+Note = Callable[[Work | None, int, int], None]
+Watch = Callable[[Value, np.ndarray], None]
+
+
+def _dtype(name: str) -> np.dtype[Any]:
+    return ElementType.BFLOAT16.numpy if name == "bfloat16" else np.dtype(name)
+
+
+class _Touch:
+    """A step as the planner of memory sees it: the tensors it touches."""
+
+    def __init__(self, step: Step) -> None:
+        self.args: list[Any] = []
+        self.outs = step.tensors()
+
+
+class Plan:
+    """A lowered part; `instance()` makes the memory of one run."""
+
+    def __init__(self, lowering: Lowering, outputs: Sequence[Value]) -> None:
+        self.lib, self.steps = lowering.lib, lowering.steps
+        touched: Any = [_Touch(s) for s in self.steps]
+        self.size = memory.plan(touched, [])
+        self.outputs = [(lowering.outputs[v].shape, _dtype(lowering.outputs[v].dtype)) for v in outputs]
+        self.kinds: dict[Value, Type] = {}
+        self.held: dict[Value, Tensor] = {}
+        made = {id(t.buffer): i for i, step in enumerate(self.steps) for t in step.outs}
+        self.after: list[list[tuple[Value, Tensor]]] = [[] for _ in range(len(self.steps) + 1)]
+        for value, found in lowering.env.items():
+            t = found if isinstance(found, Tensor) else found.tensor
+            if isinstance(found, Tensor):
+                self.kinds[value] = TensorType(element_of(_dtype(t.dtype) if value.elem is None
+                                                          else value.elem.numpy), t.shape)
+            if isinstance(found, Tensor) and value.node is not None and t.desc.strides is not None \
+                    and value.elem is not None and _dtype(t.dtype).itemsize == value.elem.numpy.itemsize:
+                self.held[value] = t
+                if t.buffer.kind != "const":
+                    self.after[made.get(id(t.buffer), -1) + 1].append((value, t))
+        for step in self.steps:
+            for t in step.tensors():
+                if t.buffer.kind == "const":
+                    t.buffer.array = np.ascontiguousarray(in_memory(t.buffer.array))
+        self.seconds = 0.0
+        self.idle: list[Instance] = []
+
+    def take(self) -> Instance:
+        """Memory nobody uses."""
+        try:
+            return self.idle.pop()
+        except IndexError:
+            return Instance(self)
+
+    def give(self, instance: Instance) -> None:
+        """Keep the memory for the next run."""
+        if len(self.idle) < _IDLE:
+            self.idle.append(instance)
+
+
+class Instance:
+    """The memory of one run, the memory objects over it, and each primitive's arguments."""
+
+    def __init__(self, plan: Plan) -> None:
+        lib = plan.lib
+        bounded((plan.size,), np.uint8)
+        self.block = take(plan.size)
+        self.base = self.block.ctypes.data
+        self.moving: list[tuple[str, int, int, int]] = []
+        self.kept: list[Any] = []
+        known: dict[tuple[int, int, int], Memory] = {}
+        self.calls: list[tuple[Any, int, Any]] = []
+
+        def object_of(t: Tensor) -> Memory:
+            key = id(t.buffer), t.offset, id(t.desc)
+            if key not in known:
+                b = t.buffer
+                if b.kind == "const":
+                    assert b.array is not None
+                    address = b.array.ctypes.data + t.offset
+                else:
+                    address = self.base + b.offset + t.offset if b.kind == "arena" else 0
+                made = known[key] = Memory(t.desc, address)
+                self.kept.append(made)
+                if b.kind in ("input", "output"):
+                    self.moving.append((b.kind, made.handle, b.index, t.offset))
+            return known[key]
+
+        for step in plan.steps:
+            if step.primitive is None:
+                self.calls.append((None, 0, None))
+                continue
+            args = step.args if step.scratch is None else [*step.args, (SCRATCHPAD, step.scratch)]
+            cells = (Argument * len(args))(*[Argument(arg, object_of(t).handle) for arg, t in args])
+            self.calls.append((step.primitive.handle, len(args), cells))
+        self.lib = lib
+
+    def aim(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """Let the memory objects of inputs and outputs point at these arrays."""
+        at = {"input": [a.ctypes.data for a in inputs], "output": [a.ctypes.data for a in outputs]}
+        for kind, handle, index, offset in self.moving:
+            self.lib.set_handle(handle, at[kind][index] + offset)
+
+    def view(self, t: Tensor, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """A strided tensor as a numpy array."""
+        dtype, b = _dtype(t.dtype), t.buffer
+        assert t.desc.strides is not None
+        strides = tuple(s * dtype.itemsize for s in t.desc.strides[:len(t.shape)])
+        if b.kind == "arena":
+            return np.ndarray(t.shape, dtype, self.block.data, b.offset + t.offset, strides)
+        whole = inputs[b.index] if b.kind == "input" else outputs[b.index] if b.kind == "output" else b.array
+        assert whole is not None
+        flat = np.ascontiguousarray(whole).reshape(-1).view(np.uint8)
+        return np.ndarray(t.shape, dtype, flat.data, t.offset, strides)
+
+
+class Fused:
+    """The kernel of a fused part: called with arrays it gives arrays. What does not lower runs by the nodes'
+    definitions, with a line in the log and in the report."""
+
+    def __init__(self, part: Part, lib: Library, reference: Reference, threads: int, arena: bool) -> None:
+        self.part, self.lib, self.reference, self.threads, self.arena = part, lib, reference, threads, arena
+        self.constants = Constants()
+        self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
+        self.refused: dict[tuple[Any, ...], str] = {}
+        self.guessed: set[tuple[Any, ...]] = set()
+        self.whys: dict[tuple[Any, ...], dict[str, str]] = {}
+        self.single = len(part.outputs) == 1
+
+    def __call__(self, *arrays: Any) -> Any:
+        return self._entered(arrays, self._run)
+
+    def stepwise(self, arrays: Sequence[np.ndarray], note: Note | None, watch: Watch | None = None,
+                 check: Callable[[], None] | None = None) -> Any:
+        """As a call, step by step; see `Kernel`. Values in blocked layouts are not shown to `watch`."""
+        clock = time.perf_counter_ns
+        began = clock()
+
+        def run(plan: Plan, instance: Instance, given: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+                ) -> None:
+            nonlocal began
+            for i in range(-1, len(plan.steps)):
+                start = clock()
+                if i >= 0:
+                    self._one(plan, instance, i, given, outputs)
+                end = clock()
+                if note is not None:
+                    note(None if i < 0 else self.work(plan, plan.steps[i]), began if i < 0 else start, end)
+                if watch is not None:
+                    for value, t in plan.after[i + 1]:
+                        watch(value, instance.view(t, given, outputs))
+                if check is not None and i >= 0:
+                    check()
+        return self._entered(arrays, run, lambda given: self.interpret(given, note, watch, check))
+
+    def _entered(self, arrays: Sequence[Any], run: Callable[..., None],
+                 interpret: Callable[[Sequence[Any]], Any] | None = None) -> Any:
+        interpret = interpret or self.interpret
+        key = tuple([a.shape for a in arrays])
+        with self.lib.openmp.threads(self.threads):
+            try:
+                plan = self.plans[key]
+            except KeyError:
+                plan = self._made(key, [(a.shape, a.dtype.name) for a in arrays])
+            if plan is None:
+                return interpret(arrays)
+            given = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+            outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+            instance = plan.take()
+            instance.aim(given, outputs)
+            try:
+                run(plan, instance, given, outputs)
+            except Unfit as why:
+                log.info("%s runs by its nodes' definitions this time: %s", self.part, why)
+                return interpret(arrays)
+            finally:
+                if self.arena:
+                    plan.give(instance)
+        return outputs[0] if self.single else tuple(outputs)
+
+    def _run(self, plan: Plan, instance: Instance, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+             ) -> None:
+        execute, stream = self.lib.execute, self.lib.stream
+        for i, (primitive, count, cells) in enumerate(instance.calls):
+            if primitive is None or execute(primitive, stream, count, cells):
+                self._one(plan, instance, i, inputs, outputs)
+
+    def _one(self, plan: Plan, instance: Instance, index: int, inputs: Sequence[np.ndarray],
+             outputs: Sequence[np.ndarray]) -> None:
+        """Run one step. Raises EPFail with its node where oneDNN answers with a failure."""
+        step, (primitive, count, cells) = plan.steps[index], instance.calls[index]
+        if primitive is None:
+            self._host(step, instance, inputs, outputs)
+        elif status := self.lib.execute(primitive, self.lib.stream, count, cells):
+            error: Any = failure(f"dnnl_primitive_execute of {step.kernel}", status)
+            raise EPFail(getattr(error, "text", str(error)), node=step.node)
+
+    def _host(self, step: Step, instance: Instance, inputs: Sequence[np.ndarray],
+              outputs: Sequence[np.ndarray]) -> None:
+        assert step.host is not None
+        given = [None if t is None else instance.view(t, inputs, outputs) for t in step.reads]
+        while given and given[-1] is None:
+            given.pop()
+        try:
+            made = step.host(*given)
+        except Unfit:
+            raise
+        except Exception as error:
+            raise failed(step.node, error, given, step.node.name) from error
+        results = made if isinstance(made, tuple) else (made,)
+        kept = [r for v, r in zip(step.node.outputs, results, strict=False) if v is not None]
+        for t, result in zip(step.outs, kept, strict=True):
+            if np.shape(result) != t.shape:
+                raise Fail(f"{step.node.label} gave another shape than its type says", node=step.node,
+                           found=str(np.shape(result)), expected=str(t.shape))
+            instance.view(t, inputs, outputs)[...] = result
+
+    def work(self, plan: Plan, step: Step) -> Work:
+        """What a step does, for profiles."""
+        own = set(step.nodes)
+        given = {v: None for n in step.nodes for v in n.inputs if v is not None and v.node not in own}
+        results = [v for n in step.nodes for v in n.outputs
+                   if v is not None and (v.graph_outputs or set(v.uses) - own)]
+        turns = [s for s in plan.steps if s.node is step.node]
+        types = {v: plan.kinds.get(v) or v.type for v in (*given, *results)}
+        return Work(step.node, step.kernel, step.nodes, tuple(given), tuple(results),
+                    {v: k for v, k in types.items() if k is not None}, turns.index(step) + 1, len(turns))
+
+    def prepare(self) -> None:
+        """Lower ahead of the first run, with a guess in the place of each open dimension."""
+        kinds = [(v.shape, v.elem.numpy.name) for v in self.part.inputs]
+        if any(shape is None for shape, _ in kinds):
+            return
+        cached = any("past" in v.name for v in self.part.inputs)
+        key = tuple(likely_shapes([shape for shape, _ in kinds], cached))
+        exact = all(isinstance(d, int) for shape, _ in kinds for d in shape)
+        with self.lib.openmp.threads(self.threads):
+            made = self._made(key, [(g, dtype) for g, (_, dtype) in zip(key, kinds, strict=True)])
+        if not exact:
+            self.guessed.add(key)
+            if made is None:
+                del self.plans[key]
+
+    def _made(self, key: tuple[Any, ...], kinds: Sequence[tuple[tuple[int, ...], str]]) -> Plan | None:
+        with self.lib.openmp.lock:
+            if key in self.plans:
+                return self.plans[key]
+            start, part = time.perf_counter(), self.part
+            made: Plan | None = None
+            try:
+                inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
+                lowering = Lowering(self.lib, part.nodes, inputs, part.outputs, self.constants,
+                                    self.reference)
+                made = Plan(lowering, part.outputs)
+                made.seconds = time.perf_counter() - start
+                self.whys[key] = {node.label: why for node, why in lowering.why.items()}
+                for node, why in self.whys[key].items():
+                    log.info("%s: %s runs by its definition for %s: %s", part, node, key, why)
+            except (MemoryError, EPFail):
+                raise
+            except Exception as error:
+                log.info("%s runs by its nodes' definitions for %s: %s: %s", part, key, type(error).__name__,
+                         error)
+                self.refused[key] = f"{type(error).__name__}: {error}"
+            self.plans[key] = made
+            while len(self.plans) > PLANS:
+                self.refused.pop(self.plans.popitem(last=False)[0], None)
+            return made
+
+    def interpret(self, arrays: Sequence[np.ndarray], note: Note | None = None, watch: Watch | None = None,
+                  check: Callable[[], None] | None = None) -> Any:
+        """The part by its definitions, node by node: for shapes that do not lower, and to find which node
+        fails."""
+        env: dict[Value | None, Any] = {None: None, **dict(zip(self.part.inputs, arrays, strict=True))}
+        for node in self.part.nodes:
+            given = [env[v] if v is None or v in env else in_memory(v.const) for v in node.inputs]
+            start = time.perf_counter_ns()
+            try:
+                made = self.reference(node)(*given)
+            except Exception as error:
+                raise failed(node, error, given, node.name) from error
+            end = time.perf_counter_ns()
+            results = made if isinstance(made, tuple) else (made,)
+            env.update(zip(node.outputs, map(np.asarray, results), strict=False))
+            if watch is not None:
+                for v in node.outputs:
+                    if v is not None and v in env:
+                        watch(v, env[v])
+            if note is not None:
+                note(_interpreted(node, given, env), start, end)
+            if check is not None:
+                check()
+        return env[self.part.outputs[0]] if self.single else tuple(env[v] for v in self.part.outputs)
+
+
+def _interpreted(node: Node, given: Sequence[Any], env: dict[Value | None, Any]) -> Work:
+    inputs = {v: type_of(x) for v, x in zip(node.inputs, given, strict=True) if v is not None}
+    outputs = {v: type_of(env[v]) for v in node.outputs if v is not None and v in env}
+    return Work(node, f"reference {node.op_type}", (node,), tuple(inputs), tuple(outputs),
+                {**inputs, **outputs})
+
+

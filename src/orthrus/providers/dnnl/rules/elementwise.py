@@ -1,0 +1,224 @@
+"""Functions of one number, of two broadcast tensors, and both as post-ops."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ....ir import No, Node, Value
+from ....ops.define import broadcast
+from ..binding import BINARY, DST, ELTWISE, INFERENCE, SCALES, SRC, SRC_1, WEIGHTS
+from ..lower import Argument, Link, Lowering, Tensor, links, lowers
+from ..objects import Attr, Binary, Desc, Eltwise, PostOp, Primitive, Scaling, strided
+
+Read = Callable[[Node], Eltwise | No]
+
+_PLAIN = {"Relu": Eltwise("relu"), "Sigmoid": Eltwise("logistic"), "Tanh": Eltwise("tanh"),
+          "Exp": Eltwise("exp"), "Log": Eltwise("log"), "Sqrt": Eltwise("sqrt"), "Abs": Eltwise("abs"),
+          "Neg": Eltwise("linear", -1.0), "Mish": Eltwise("mish"),
+          "HardSwish": Eltwise("hardswish", 1 / 6, 0.5), "Round": Eltwise("round"),
+          "com.microsoft::Gelu": Eltwise("gelu_erf")}
+_FROM_ATTRIBUTES: dict[str, Callable[[dict[str, Any]], Eltwise]] = {
+    "LeakyRelu": lambda a: Eltwise("relu", a["alpha"]),
+    "Elu": lambda a: Eltwise("elu", a["alpha"]),
+    "HardSigmoid": lambda a: Eltwise("hardsigmoid", a["alpha"], a["beta"]),
+    "Swish": lambda a: Eltwise("swish", a["alpha"]),
+    "com.microsoft::QuickGelu": lambda a: Eltwise("swish", a["alpha"]),
+    "Gelu": lambda a: Eltwise("gelu_tanh" if a["approximate"] == "tanh" else "gelu_erf"),
+}
+
+UNARY = (*_PLAIN, *_FROM_ATTRIBUTES, "Clip", "Pow", "Reciprocal")
+ARITHMETIC = {"Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "Max": "max", "Min": "min",
+              "Sum": "add"}
+COMPARISONS = {"Greater": "gt", "GreaterOrEqual": "ge", "Less": "lt", "LessOrEqual": "le", "Equal": "eq"}
+_COMMUTE = frozenset({"add", "mul", "max", "min"})
+
+
+def attributes(node: Node) -> dict[str, Any]:
+    """A node's attributes, defaults included."""
+    return node.op.with_defaults(node.attrs) if node.op is not None else dict(node.attrs)
+
+
+def function(node: Node) -> Eltwise | No:
+    """The function of one number that `node` applies to its first input."""
+    if node.kind in _PLAIN:
+        return _PLAIN[node.kind]
+    if node.kind in _FROM_ATTRIBUTES:
+        return _FROM_ATTRIBUTES[node.kind](attributes(node))
+    if node.kind == "Reciprocal":
+        return Eltwise("pow", 1.0, -1.0)
+    if node.kind == "Clip":
+        return _clip(node)
+    if node.kind == "Pow":
+        exponent = _one(node.inputs[1])
+        return No("its exponent is no constant number") if exponent is None else Eltwise("pow", 1.0, exponent)
+    return No(f"{node.kind} is no function of one number")
+
+
+def _one(value: Value | None) -> float | None:
+    if value is None or not isinstance(value.const, np.ndarray) or value.const.size != 1:
+        return None
+    return float(np.asarray(value.const).reshape(()))
+
+
+def _clip(node: Node) -> Eltwise | No:
+    attrs = attributes(node)
+    bounds = []
+    for i, (name, default) in enumerate((("min", -np.finfo(np.float32).max),
+                                         ("max", np.finfo(np.float32).max))):
+        value = node.inputs[i + 1] if i + 1 < len(node.inputs) else None
+        if value is None:
+            bounds.append(float(attrs.get(name, default)))
+        elif (bound := _one(value)) is None:
+            return No(f"its {name} is no constant number")
+        else:
+            bounds.append(bound)
+    if bounds[0] > bounds[1]:
+        return No("its min is above its max")
+    return Eltwise("clip", *bounds)
+
+
+@lowers(*UNARY)
+def unary(lo: Lowering, node: Node) -> Tensor | No:
+    """A function of one number, in whatever layout its input has."""
+    of = function(node)
+    if isinstance(of, No):
+        return of
+    return applied(lo, of, lo.tensor(node.inputs[0]))
+
+
+def applied(lo: Lowering, of: Eltwise, x: Tensor) -> Tensor:
+    """`of` on each element of `x`."""
+    x = lo.dense(x)
+    made = Primitive(lo.lib, "eltwise_forward", lo.lib.engine, INFERENCE, ELTWISE[of.name], x.desc, x.desc,
+                     of.alpha, of.beta, Attr(lo.lib))
+    out = lo.new(x.shape, x.desc)
+    lo.step(made, [(SRC, x), (DST, out)], [out])
+    return out
+
+
+@links(*UNARY)
+def unary_link(lo: Lowering, node: Node, value: Value, shape: tuple[int, ...]) -> Link | None:
+    of = function(node) if node.inputs[0] is value else No("it reads something else")
+    return None if isinstance(of, No) else Link(node, of)
+
+
+@links("Add", "Sub", "Mul", "Div", "Max", "Min")
+def binary_link(lo: Lowering, node: Node, value: Value, shape: tuple[int, ...]) -> Link | None:
+    """The other input has to be there already, and the result to have the shape that is there."""
+    name = ARITHMETIC[node.op_type]
+    if len(node.inputs) != 2 or (node.inputs[0] is not value and name not in _COMMUTE):
+        return None
+    other = node.inputs[1] if node.inputs[0] is value else node.inputs[0]
+    if other is None or not lo.there(other) or tuple(broadcast(shape, lo.shape(other))) != shape:
+        return None
+    number = _one(other) if lo.known(other) is not None else None
+    if number is not None and name in ("add", "mul"):
+        return Link(node, Eltwise("linear", 1.0, number) if name == "add" else Eltwise("linear", number, 0.0))
+    t = lo.tensor(other)
+    return Link(node, Binary(name, t.desc), t)
+
+
+@lowers(*ARITHMETIC)
+def arithmetic(lo: Lowering, node: Node) -> Any:
+    """Two operands or more, from left to right; the last step takes the nodes behind it as post-ops."""
+    name = ARITHMETIC[node.op_type]
+    if len(node.inputs) == 1:
+        return lo.tensor(node.inputs[0])
+    qa, qb = lo.quantized(node.inputs[0]), lo.quantized(node.inputs[1])
+    whole = qa is not None and qb is not None and qa.whole and qb.whole
+    if whole and name == "add" and len(node.inputs) == 2 and lo.shape(node.inputs[0]) == lo.shape(
+            node.inputs[1]):
+        assert qa is not None and qb is not None
+        a, b = float(qa.scale.item()), float(qb.scale.item())
+        shift = a * int(qa.zero.item()) + b * int(qb.zero.item())
+        both(lo, node, name, qa.tensor, qb.tensor, (a, b),
+             [(Eltwise("linear", 1.0, -shift), None)] if shift else [])
+        return None
+    x = lo.tensor(node.inputs[0])
+    for value in node.inputs[1:-1]:
+        x = between(lo, name, x, lo.tensor(value))
+    both(lo, node, name, x, lo.tensor(node.inputs[-1]))
+    return None
+
+
+@lowers(*COMPARISONS)
+def comparison(lo: Lowering, node: Node) -> None:
+    """Two operands, and a truth value as a byte."""
+    both(lo, node, COMPARISONS[node.op_type], lo.tensor(node.inputs[0]), lo.tensor(node.inputs[1]),
+         dtype="bool", fuse=False)
+
+
+def both(lo: Lowering, node: Node, name: str, a: Tensor, b: Tensor, scales: tuple[float, float] | None = None,
+         first: list[tuple[PostOp, Tensor | None]] | None = None, dtype: str = "float32", fuse: bool = True
+         ) -> None:
+    """The step of a function of two tensors; `scales`: what integers are multiplied by."""
+    shape = tuple(broadcast(a.shape, b.shape))
+    a, b = matched(lo, name, a, b, shape)
+    scalings: list[Scaling] = []
+    more: list[Argument] = []
+    if scales is not None:
+        for arg, scale in zip((SRC, SRC_1), scales, strict=True):
+            scalings.append(Scaling(arg, "scales"))
+            more.append((SCALES | arg, lo.number(scale)))
+    elif a.dtype == "bfloat16" and dtype != "bool":
+        dtype = a.dtype
+    full = a.shape == (shape or (1,))
+    lying = a.desc.strides if full else None
+    layout = None if full and dtype != "bool" else strided(lo.lib, shape, dtype, lying)
+
+    def make(desc: Desc, attr: Attr) -> Primitive:
+        return Primitive(lo.lib, "binary", lo.lib.engine, BINARY[name], a.desc, b.desc, desc, attr)
+    lo.finish(node, shape, dtype, make, lambda p: [(SRC, a), (SRC_1, b), *more], inner=shape or (1,),
+              layout=layout, scalings=scalings, first=first or [], fuse=fuse, integer=scales is not None,
+              linear_end=True)
+
+
+def matched(lo: Lowering, name: str, a: Tensor, b: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Both of one rank; those of the full shape in one layout, the full one first where that may be."""
+    given = shape or (1,)
+    a, b = ranked(lo, a, len(given)), ranked(lo, b, len(given))
+    if a.shape != given and b.shape == given and name in _COMMUTE:
+        a, b = b, a
+    if a.shape == b.shape == given:
+        if a.desc.strides is None:
+            return a, lo.laid(b, a.desc) if a.dtype == b.dtype else lo.plain(b)
+        if b.desc.strides is None and a.dtype == b.dtype:
+            return lo.laid(a, b.desc), b
+    a = lo.dense(a) if a.shape == given else lo.plain(a)
+    if a.desc.strides is not None and not a.plain and b.shape == given and b.desc.strides != a.desc.strides:
+        a = lo.plain(a)
+    same = b.desc.strides is not None and a.shape == b.shape and b.desc.strides == a.desc.strides
+    return a, b if same else lo.plain(b)
+
+
+def ranked(lo: Lowering, t: Tensor, rank: int) -> Tensor:
+    """`t` with leading dimensions of one, up to `rank`."""
+    if len(t.shape) == rank:
+        return t
+    return lo.reshaped(t, (1,) * (rank - len(t.shape)) + t.shape)
+
+
+def between(lo: Lowering, name: str, a: Tensor, b: Tensor) -> Tensor:
+    """A function of two tensors whose result stays between."""
+    shape = tuple(broadcast(a.shape, b.shape))
+    a, b = matched(lo, name, a, b, shape)
+    desc = strided(lo.lib, shape, a.dtype)
+    made = Primitive(lo.lib, "binary", lo.lib.engine, BINARY[name], a.desc, b.desc, desc, Attr(lo.lib))
+    out = lo.new(shape, desc)
+    lo.step(made, [(SRC, a), (SRC_1, b), (DST, out)], [out])
+    return out
+
+
+@lowers("PRelu")
+def prelu(lo: Lowering, node: Node) -> Tensor:
+    """x where it is positive, else x times a slope that broadcasts to it."""
+    x, slope = lo.dense(lo.tensor(node.inputs[0])), lo.tensor(node.inputs[1])
+    slope = lo.plain(ranked(lo, slope, len(x.shape)))
+    made = Primitive(lo.lib, "prelu_forward", lo.lib.engine, INFERENCE, x.desc, slope.desc, x.desc,
+                     Attr(lo.lib))
+    out = lo.new(x.shape, x.desc)
+    lo.step(made, [(SRC, x), (WEIGHTS, slope), (DST, out)], [out])
+    return out
