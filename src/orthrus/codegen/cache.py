@@ -13,7 +13,6 @@ import functools
 import hashlib
 import logging
 import os
-import secrets
 import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -161,7 +160,7 @@ def _read(each: str, folder: int) -> bytes | None:
 
 def _write(each: str, data: bytes, folder: int) -> None:
     """Written under a name of its own and moved into place, so that a reader sees all of it or none."""
-    passing = f"{each}.{secrets.token_hex(8)}"
+    passing = f"{each}.{os.urandom(8).hex()}"
     file = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
     try:
         try:

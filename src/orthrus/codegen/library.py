@@ -10,8 +10,6 @@ from __future__ import annotations
 import functools
 import logging
 import os
-import pickle
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -27,6 +25,8 @@ from .template import ENTRY, Spec
 
 _log = logging.getLogger("orthrus")
 _known: dict[tuple[Machine, str], dict[str, int]] = {}
+_given: dict[tuple[Machine, str], bytes] = {}
+"""Objects that were brought along."""
 _lock = threading.RLock()
 
 _PACE = 3.3e-7
@@ -109,14 +109,22 @@ def _bring(units: list[Unit], machine: Machine) -> list[dict[str, int]]:
 def objects(units: Sequence[Unit], machine: Machine, anew: bool = False) -> list[bytes]:
     """The object of each unit, from disk unless it is to be compiled `anew`. Raises RuntimeError for one that
     LLVM refuses, Fail where no code can be generated."""
-    names = [cache.name(repr(unit), machine, unit.origin) for unit in units]
-    found = {} if anew else cache.load(name for name in names if name)
-    missing = [i for i, name in enumerate(names) if name not in found]
+    made = [_given.get((machine, repr(unit))) for unit in units]
+    names = {i: cache.name(repr(unit), machine, unit.origin) for i, unit in enumerate(units) if not made[i]}
+    found = {} if anew else cache.load(name for name in names.values() if name)
+    missing = [i for i, name in names.items() if name not in found]
     if missing and find_spec("llvmlite") is None:
-        raise Fail("no machine code can be generated here", found="llvmlite is not installed")
-    made = dict(zip(missing, compile_all([units[i].text(machine) for i in missing], machine), strict=True))
-    cache.store({name: data for i, data in made.items() if (name := names[i])})
-    return [made[i] if i in made else found[name or ""] for i, name in enumerate(names)]
+        raise Fail("no machine code can be generated here", found="llvmlite is not installed",
+                   cure="pip install llvmlite, or load a model that was compiled ahead (orthrus compile)")
+    compiled = compile_all([units[i].text(machine) for i in missing], machine)
+    cache.store({name: data for i, data in zip(missing, compiled, strict=True) if (name := names[i])})
+    new = dict(zip(missing, compiled, strict=True))
+    return [data or new.get(i) or found[names[i] or ""] for i, data in enumerate(made)]
+
+
+def provide(name: str, data: bytes, machine: Machine) -> None:
+    """Let `data` be the object of the unit that goes by `name`, in this process."""
+    _given[machine, name] = data
 
 
 def compile_all(texts: Sequence[str], machine: Machine, helpers: int | None = None) -> list[bytes]:
@@ -175,6 +183,9 @@ longer than most of the work it is given."""
 
 def _help(texts: list[str], machine: Machine) -> list[bytes]:
     """The objects of `texts` from another process: the first ones, or none, where something fails there."""
+    import pickle
+    import subprocess
+
     found = find_spec("llvmlite")
     python = os.path.basename(sys.executable or "")
     if found is None or found.origin is None or not python.startswith(("python", "pypy")):

@@ -10,18 +10,21 @@ from __future__ import annotations
 import _thread
 import ctypes
 import functools
+import logging
 import os
 import platform
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from .. import knobs
 from .drive import PLACES, Runtime
 from .drive import PoolCell as Cell
 from .library import functions
 from .machine import host
+
+log = logging.getLogger("orthrus")
 
 SPIN = 3e-4
 """Seconds a worker looks for the next job before it sleeps: longer than the small steps between two large
@@ -57,7 +60,7 @@ class Pool:
         self.address = pages(8 * Cell.END)
         self.cells = (ctypes.c_int64 * Cell.END).from_address(self.address)
         self._work = ctypes.CFUNCTYPE(None, ctypes.c_int64)(runtime()["work"])
-        self._cores = tuple(cores)
+        self._cores: Sequence[Collection[int]] = [(core,) for core in cores]
         self._most = max(1, min(capacity, PLACES))
         pause = _pause_seconds()
         self.cells[Cell.SPIN] = int(SPIN / pause)
@@ -71,6 +74,7 @@ class Pool:
     def _reset(self) -> None:
         """No worker yet. In a child, whatever the parent's threads were doing is forgotten."""
         self._lock, self._bell = threading.Lock(), threading.Condition()
+        self._ids: dict[int, int] = {}
         for cell in (Cell.AWAY, Cell.LEFT, Cell.WAITING, Cell.HELD, Cell.RUNS, Cell.TICKET):
             self.cells[cell] = 0
         self.cells[Cell.SIZE] = 1
@@ -92,7 +96,7 @@ class Pool:
         with self._lock:
             for place in range(self.size, min(threads, self.capacity)):
                 try:
-                    _thread.start_new_thread(self._sit, (self._cores[place - 1:place],))
+                    _thread.start_new_thread(self._sit, (place,))
                 except RuntimeError:
                     self.cells[Cell.CAPACITY] = self.size
                     break
@@ -107,9 +111,26 @@ class Pool:
             with self._bell:
                 self._bell.notify_all()
 
-    def _sit(self, cores: Sequence[int]) -> None:
-        if cores:
-            os.sched_setaffinity(0, cores)
+    def pin(self, cores: Sequence[Collection[int]]) -> None:
+        """Keep each thread but the caller's on the processors that `cores` has for it, from now on; threads
+        beyond those in `cores` stay as they are. Processors that there are not are reported in the log."""
+        with self._lock:
+            self._cores = cores
+            for place, thread in self._ids.items():
+                self._place(place, thread)
+
+    def _place(self, place: int, thread: int) -> None:
+        if place <= len(self._cores) and hasattr(os, "sched_setaffinity"):
+            try:
+                os.sched_setaffinity(thread, self._cores[place - 1])
+            except OSError as error:
+                log.warning("thread %d is not pinned to processors %s: %s", place,
+                            sorted(self._cores[place - 1]), error)
+
+    def _sit(self, place: int) -> None:
+        with self._lock:
+            self._ids[place] = threading.get_native_id()
+            self._place(place, self._ids[place])
         while True:
             self._work(self.address)
             with self._bell:

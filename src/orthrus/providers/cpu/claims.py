@@ -6,7 +6,7 @@ is itself computed from shapes inside the same part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from ...codegen.expr import LLVM
 from ...codegen.trace import trace
@@ -39,23 +39,24 @@ HARMLESS = frozenset({_FREE, _CONTROL, _REGISTERED})
 """Reasons to leave a node out by which nothing is lost."""
 
 
-def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], bool]
+def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], bool], views: bool = False
            ) -> tuple[list[list[Node]], dict[Node, str]]:
-    """Convex groups of `nodes` to compile, and why each other node was left out."""
+    """Convex groups of `nodes` to compile, and why each other node was left out; `views`: groups of nothing
+    but views count."""
     fed = {v for v in _inputs(graph) if v.const is not None}
     why: dict[Node, str] = {}
     taken: dict[Node, None] = {}
     derived: set[Value] = set()
     for node in nodes:
-        refusal = _refusal(node, derived, registered)
+        why_not = refusal(node, derived, registered)
         if not fed.isdisjoint(node.inputs):
-            refusal = No("it reads an initializer that may be fed")
-        if refusal is None:
+            why_not = No("it reads an initializer that may be fed")
+        if why_not is None:
             taken[node] = None
             if _derives(node, derived):
                 derived.update(v for v in node.outputs if v is not None)
         else:
-            why[node] = refusal.reason
+            why[node] = why_not.reason
     while True:
         found = convex_groups(graph, taken)
         lost = [node for group in found for node in _undecided(group)]
@@ -64,11 +65,9 @@ def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], boo
         for node in lost:
             why[node] = "its shape depends on elements that another part computes"
             del taken[node]
-    worth = [g for g in found if any(n.op_type not in _VIEWS for n in g)]
-    for group in found:
-        if all(n.op_type in _VIEWS for n in group):
-            why.update((n, _FREE) for n in group)
-    return worth, why
+    idle = [] if views else [group for group in found if all(n.op_type in _VIEWS for n in group)]
+    why.update((n, _FREE) for group in idle for n in group)
+    return [group for group in found if group not in idle], why
 
 
 def _inputs(graph: Graph | None) -> Iterator[Value]:
@@ -78,7 +77,9 @@ def _inputs(graph: Graph | None) -> Iterator[Value]:
         graph = graph.outer
 
 
-def _refusal(node: Node, derived: set[Value], registered: Callable[[Node], bool]) -> No | None:
+def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[Node], bool] = lambda _: False
+            ) -> No | None:
+    """Why no kernel is generated for `node`, where the elements of the values `derived` are known by then."""
     op = node.op
     if node.has_bodies:
         return No(_CONTROL)
@@ -118,7 +119,7 @@ def _numeric(value: Value) -> bool:
     return isinstance(kind, TensorType) and kind.elem is not None and kind.elem.numpy.name in LLVM
 
 
-def _derives(node: Node, derived: set[Value]) -> bool:
+def _derives(node: Node, derived: Collection[Value]) -> bool:
     """Whether `node`'s results follow from shapes and constants alone."""
     if node.op_type in ("Shape", "Size") and not node.domain:
         return True

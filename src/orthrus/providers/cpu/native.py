@@ -49,28 +49,22 @@ Note = Callable[[Work | None, int, int], None]
 Watch = Callable[[Value, np.ndarray], None]
 
 
-def _dtype(name: str) -> np.dtype[Any]:
+def numpy_type(name: str) -> np.dtype[Any]:
+    """The type that kernels call so."""
     return np.dtype(name) if name != "bfloat16" else ElementType.BFLOAT16.numpy
 
 
 class Plan:
-    """A lowered part: `instance()` makes the memory of one run."""
+    """The steps of a part for one tuple of input shapes, with arena offsets: `take()` gives the memory of one
+    run. `size`, `scratch`: bytes of the arena, and for each thread behind it; `status`: where in the arena a
+    kernel says that it gave up."""
 
-    def __init__(self, lowering: Lowering, n_inputs: int, outputs: Sequence[Value], device: Device,
-                 threads: int) -> None:
-        self.steps, self.device, self.n_inputs = lowering.steps, device, n_inputs
-        self.size = plan(self.steps, [lowering.status.buffer])
-        self.status = lowering.status.buffer.offset
-        self.threads = threads
-        self.scratch = -(-max((s.scratch for s in self.steps), default=0) // ALIGN) * ALIGN
-        self.outputs = [(t.shape, _dtype(t.dtype))
-                        for t in (lowering.outputs[v] for v in outputs)]
-        self.kinds = {v: (lowering.dtype(v), lowering.shape(v)) for v in (*lowering.env, *lowering.host)
-                      if lowering.env.get(v, v) is not None}
-        self.placed, self.folded = places(lowering), frozenset(lowering.host)
-        self._works: list[Work] | None = None
-        self.trail, self.seconds = Trail(lowering), 0.0
-        lowering.env.clear()
+    def __init__(self, steps: list[Step], n_inputs: int, outputs: list[tuple[tuple[int, ...], np.dtype]],
+                 size: int, scratch: int, status: int, device: Device, threads: int) -> None:
+        self.steps, self.n_inputs, self.outputs = steps, n_inputs, outputs
+        self.size, self.scratch, self.status = size, scratch, status
+        self.device, self.threads = device, threads
+        self.trail, self.folded, self.seconds = Trail(), frozenset[Value](), 0.0
         native = [s for s in self.steps if s.spec is not None]
         found = device.addresses([s.spec for s in native if s.spec is not None])
         self.kernels = dict(zip(map(id, native), found, strict=True))
@@ -85,13 +79,8 @@ class Plan:
 
     def works(self, part: Part) -> list[Work]:
         """What each step does, and for which nodes of `part`."""
-        if self._works is None:
-            known: dict[Value, Type] = {v: TensorType(element_of(_dtype(dtype)), shape)
-                                        for v, (dtype, shape) in self.kinds.items()}
-            known.update((v, type_of(v.const)) for node in part.nodes for v in node.inputs
-                         if v is not None and v not in known and isinstance(v.const, np.ndarray))
-            self._works = works(part, self.steps, self.placed, self.folded, known)
-        return self._works
+        return [Work(s.node, s.spec.template if s.spec else s.node.op_type, (s.node,), (), (), {})
+                for s in self.steps]
 
     def take(self) -> Instance:
         """An instance nobody uses."""
@@ -103,6 +92,34 @@ class Plan:
     def give(self, instance: Instance) -> None:
         if len(self.idle) < _IDLE:
             self.idle.append(instance)
+
+
+class Lowered(Plan):
+    """The plan that a lowering makes, and what it knew of values."""
+
+    def __init__(self, lowering: Lowering, n_inputs: int, outputs: Sequence[Value], device: Device,
+                 threads: int) -> None:
+        steps = lowering.steps
+        size = plan(steps, [lowering.status.buffer])
+        scratch = -(-max((s.scratch for s in steps), default=0) // ALIGN) * ALIGN
+        made = [(t.shape, numpy_type(t.dtype)) for t in (lowering.outputs[v] for v in outputs)]
+        self.kinds = {v: (lowering.dtype(v), lowering.shape(v)) for v in (*lowering.env, *lowering.host)
+                      if lowering.env.get(v, v) is not None}
+        self.placed = places(lowering)
+        trail, folded = Trail(lowering), frozenset(lowering.host)
+        self._works: list[Work] | None = None
+        lowering.env.clear()
+        super().__init__(steps, n_inputs, made, size, scratch, lowering.status.buffer.offset, device, threads)
+        self.trail, self.folded = trail, folded
+
+    def works(self, part: Part) -> list[Work]:
+        if self._works is None:
+            known: dict[Value, Type] = {v: TensorType(element_of(numpy_type(dtype)), shape)
+                                        for v, (dtype, shape) in self.kinds.items()}
+            known.update((v, type_of(v.const)) for node in part.nodes for v in node.inputs
+                         if v is not None and v not in known and isinstance(v.const, np.ndarray))
+            self._works = works(part, self.steps, self.placed, self.folded, known)
+        return self._works
 
 
 class Instance:
@@ -170,7 +187,7 @@ class Instance:
     def view(self, t: Tensor, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> np.ndarray:
         """A tensor as a numpy array."""
         b = t.buffer
-        dtype = _dtype(t.dtype)
+        dtype = numpy_type(t.dtype)
         strides = tuple(s * dtype.itemsize for s in t.strides)
         if b.kind == "arena":
             at = self.base - self.block.ctypes.data + b.offset + t.byte_offset
@@ -184,7 +201,10 @@ class Instance:
 class Native:
     """The kernel of a fused part. Called with arrays it gives arrays; what it cannot lower it interprets.
 
-    `matrix_unit`: whether float32 products may be computed by one; None to find out, see `precision`."""
+    `matrix_unit`: whether float32 products may be computed by one; None to find out, see `precision`.
+    `half_epilogue`: whether what sums of bytes stand for may be rounded to float16."""
+
+    half_epilogue = False
 
     def __init__(self, part: Part, device: Device, reference: Reference, threads: int,
                  matrix_unit: bool | None = False) -> None:
@@ -212,7 +232,7 @@ class Native:
         """What does the same as a call with such arrays, all in generated code; None where numpy has a step,
         or before there was such a call."""
         plan = self.plans.get(tuple([a.shape for a in arrays]))
-        if plan is None or not plan.native or not plan.idle or self.device.apart:
+        if plan is None or not plan.native or not plan.idle:
             return None
         instance = plan.take()
         call: Any = instance.parts[0][0]
@@ -221,9 +241,10 @@ class Native:
 
     def stepwise(self, arrays: Sequence[np.ndarray], note: Note | None, watch: Watch | None = None,
                  check: Callable[[], None] | None = None) -> Any:
-        """As a call, each step by itself; see `Kernel`. The first note is of no work: the time that it took
-        to get ready. `watch` gets each value that is in memory, as soon as it is whole: a view that holds
-        until it returns."""
+        """As a call, each step by itself; see `Kernel`. The first note is of no work, the time that it took
+        to get ready, and so is the last, that of the notes. A step ends where the next one begins, unless
+        something is called between them. `watch` gets each value that is in memory, as soon as it is whole: a
+        view that holds until it returns."""
         clock = time.perf_counter_ns
         began = clock()
         plan = self._made(tuple([a.shape for a in arrays]), [(a.shape, a.dtype.name) for a in arrays])
@@ -246,8 +267,9 @@ class Native:
                     assert watch is not None
                     watch(value, instance.view(t, arrays, outputs))
             show()
+            apart = watch is not None or check is not None
             for step, call in zip(plan.steps, calls, strict=True):
-                marks.append(clock())
+                marks.append(clock() if apart else marks[-1])
                 if call is not None:
                     call(*arrays, *outputs)
                 else:
@@ -257,9 +279,10 @@ class Native:
                     show()
                 if check is not None:
                     check()
-            for work, start, end in zip((None, *done), marks[::2], marks[1::2], strict=False):
-                if note is not None:
+            if note is not None:
+                for work, start, end in zip((None, *done), marks[::2], marks[1::2], strict=True):
                     note(work, start, end)
+                note(None, marks[-1], clock())
         return self._entered(plan, arrays, run)
 
     def _entered(self, plan: Plan, arrays: Sequence[np.ndarray], run: Callable[..., None]) -> Any:
@@ -368,8 +391,8 @@ class Native:
         part = self.part
         inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
         lowering = Lowering(part.nodes, inputs, part.outputs, self.machine, self.constants,
-                            self.reference, matrix_unit)
-        return Plan(lowering, len(inputs), part.outputs, self.device, self.threads)
+                            self.reference, matrix_unit, self.half_epilogue)
+        return Lowered(lowering, len(inputs), part.outputs, self.device, self.threads)
 
     def _tried(self, plan: Plan, fast: bool, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
         """The outputs, by `plan` or without the matrix unit, whose packed weights go again."""

@@ -26,10 +26,13 @@ class Trail:
 
     __slots__ = ("held", "why")
 
-    def __init__(self, lowering: Lowering) -> None:
-        self.held = {value: found for value, found in lowering.env.items()
-                     if isinstance(found, Tensor) and found.buffer.kind != "const"}
-        self.why: dict[Node, str] = lowering.why
+    def __init__(self, lowering: Lowering | None = None) -> None:
+        self.held: dict[Value, Tensor] = {}
+        self.why: dict[Node, str] = {}
+        if lowering is not None:
+            self.held = {value: found for value, found in lowering.env.items()
+                         if isinstance(found, Tensor) and found.buffer.kind != "const"}
+            self.why = lowering.why
 
 
 def contents(native: Native) -> Contents:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import os
 import queue
 import threading
 import weakref
@@ -48,6 +49,9 @@ def bring(specs: Sequence[Spec], machine: Machine) -> list[int]:
         return [_known[machine, repr(spec)] for spec in specs]
 
 
+_all: weakref.WeakSet[Teams] = weakref.WeakSet()
+
+
 class _Room:
     """Shared memory that is given back when no array refers to it any more."""
 
@@ -68,9 +72,19 @@ class Teams:
                  seconds: float | None = None, qemu: str | None = None) -> None:
         self.size = size
         self.all = [Team(memory(), vlen, size, cores, seconds, qemu) for _ in range(count)]
+        self._give()
+        _all.add(self)
+
+    def _give(self) -> None:
         self._free: queue.LifoQueue[Team] = queue.LifoQueue()
         for team in self.all:
             self._free.put(team)
+
+    def part(self) -> None:
+        """In a child process: have other workers, all of them free."""
+        for team in self.all:
+            team.part()
+        self._give()
 
     @contextlib.contextmanager
     def one(self) -> Iterator[Team]:
@@ -93,6 +107,19 @@ def common(vlen: int, *given: Any) -> Teams:
     """The one team that sessions share which say so, as its first user asked for it."""
     with _lock:
         return _common.get(vlen) or _common.setdefault(vlen, Teams(vlen, *given))
+
+
+def _part() -> None:
+    global _lock
+    _lock = threading.Lock()
+    if memory.cache_info().currsize:
+        memory().part()
+    for teams in list(_all):
+        teams.part()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_part)
 
 
 class Emulated(Device):

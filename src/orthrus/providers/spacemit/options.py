@@ -17,25 +17,39 @@ from .targets import TARGETS
 PREFIX = "SPACEMIT_EP_"
 
 
-def _on(text: str) -> bool:
-    return text == "1"
+class _List(tuple[Any, ...]):
+    """A list that is written with semicolons."""
+
+    def __str__(self) -> str:
+        return ";".join(map(str, self))
+
+
+def _on(text: str) -> str:
+    """SpacemiT takes everything but 1 for off."""
+    return "1" if text == "1" else ""
 
 
 def _count(text: str) -> int:
-    if not text.strip().isdigit() or int(text) < 1:
-        raise ValueError("it is no whole number from 1 on")
+    if not text.strip().isdigit():
+        raise ValueError("it is no whole number")
     return int(text)
 
 
-def _cores(text: str) -> tuple[int, ...]:
+def _runs(text: str) -> int:
+    if _count(text) < 1:
+        raise ValueError("it is less than 1")
+    return int(text)
+
+
+def _cores(text: str) -> _List:
     parts = [part.strip() for part in text.split(";") if part.strip()]
-    if not parts or not all(part.isdigit() for part in parts):
+    if not all(part.isdigit() for part in parts):
         raise ValueError("it is no list of processors such as 0;1")
-    return tuple(map(int, parts))
+    return _List(map(int, parts))
 
 
-def _names(text: str) -> frozenset[str]:
-    return frozenset(part.strip() for part in text.split(";") if part.strip())
+def _names(text: str) -> _List:
+    return _List(part.strip() for part in text.split(";") if part.strip())
 
 
 def _level(text: str) -> int:
@@ -46,7 +60,7 @@ def _level(text: str) -> int:
 
 def _target(text: str) -> str:
     name = "generic" if text == "qemu" else text
-    if name not in TARGETS:
+    if name and name not in TARGETS:
         raise ValueError(f"there is no such target; known are {', '.join(TARGETS)}")
     return name
 
@@ -68,36 +82,35 @@ _CORES = {0xA03C: "spacemit-k1", 0xA064: "spacemit-k3", 0x5064: "spacemit-k3-x10
 
 
 def _architecture(text: str) -> str:
-    found = _CORES.get(int(text, 0))
+    found = _CORES.get(int(text, 0)) if text else ""
     if found is None:
         raise ValueError(f"it is none of {', '.join(map(hex, _CORES))}")
     return found
 
 
 def _nothing(why: str) -> Option:
-    return Option(str, None, f"accepted and without effect: {why}")
+    return Option(str, "", f"accepted and without effect: {why}")
 
 
 OPTIONS: dict[str, Option] = {
     PREFIX + "INTRA_THREAD_NUM": Option(
-        _count, 0, "threads of a run of this provider's parts; the session's intra_op_num_threads where it "
-                   "is not given"),
+        _count, 0, "threads of a run of this provider's parts; 0: the session's intra_op_num_threads"),
     PREFIX + "INTRA_THREAD_AFFINITY": Option(
-        _cores, (), "the processor of each of these threads, as 8;10;12;14"),
+        _cores, _List(), "the processor of each of these threads, as 8;10;12;14"),
     PREFIX + "INTER_THREAD_NUM": Option(
-        _count, 1, "runs of the session that go on at the same time, each with threads of its own"),
+        _runs, 1, "runs of the session that go on at the same time, each with threads of its own"),
     PREFIX + "USE_GLOBAL_INTRA_THREAD": Option(
-        _on, False, "1: all sessions that say so share the threads of the first, and take turns"),
+        _on, "", "1: all sessions that say so share the threads of the first, and take turns"),
     PREFIX + "DUMP_SUBGRAPHS": Option(
-        _on, False, "1: each part is written to the working folder as an ONNX model"),
+        _on, "", "1: each part is written to the working folder as an ONNX model"),
     PREFIX + "DEBUG_PROFILE": Option(
         str, "", "prefix of a file that gets when each thread did each step, as Chrome trace events"),
     PREFIX + "DUMP_TENSORS": Option(
         str, "", "folder that gets what the parts' nodes compute, as .npy files"),
-    PREFIX + "DISABLE_OP_TYPE_FILTER": Option(_names, frozenset(), "operators to leave alone, as Conv;Gemm"),
-    PREFIX + "DISABLE_OP_NAME_FILTER": Option(_names, frozenset(), "nodes to leave alone, as Conv1;Conv2"),
+    PREFIX + "DISABLE_OP_TYPE_FILTER": Option(_names, _List(), "operators to leave alone, as Conv;Gemm"),
+    PREFIX + "DISABLE_OP_NAME_FILTER": Option(_names, _List(), "nodes to leave alone, as Conv1;Conv2"),
     PREFIX + "DISABLE_FLOAT16_EPILOGUE": Option(
-        _on, False, "1: what follows a quantized product is computed in float32 on every target; otherwise "
+        _on, "", "1: what follows a quantized product is computed in float32 on every target; otherwise "
                     "in float16 where the target has that"),
     PREFIX + "DENSE_ACCURACY_LEVEL": Option(
         _level, 2, "MatMul of two computed inputs in a dynamically quantized model: 0 quantizes both, 1 "
@@ -108,6 +121,9 @@ OPTIONS: dict[str, Option] = {
     PREFIX + "ENABLE_BLOCKLAYOUT": _nothing("the layout is chosen by kernel"),
     PREFIX + "ENABLE_DMA": _nothing("kernels use no DMA engine"),
     PREFIX + "DISABLE_TLS_RELEASE": _nothing("threads keep no memory of their own"),
+    "shared_lib_path": _nothing("SpacemiT's Python code passes spacemit_ort.EPLibPath, and this provider is "
+                                "no library"),
+    "provider_factory_entry_point": _nothing("it names a function of that library"),
     "target": Option(
         _target, "", "what to generate code for: " + ", ".join(TARGETS) + "; on a board the board itself, "
         "elsewhere spacemit-k3 where neither this nor SPERT_BACKEND says otherwise"),

@@ -21,8 +21,8 @@ _count = itertools.count()
 
 
 class Profile:
-    """The events of one session. `write` puts them into `<prefix>_<date>_<time>[_<number>].json`; `types`
-    are the nodes' operators, by name."""
+    """The events of one session. `write` puts them into `<prefix>_<date>_<time>[_<number>].json`; `types`:
+    the operators that each step serves, by the name of the node it goes by."""
 
     def __init__(self, prefix: str) -> None:
         number = next(_count)

@@ -9,20 +9,27 @@ import platform
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from ... import knobs
 from ...codegen import machine
+from ...codegen.drive import Runtime
+from ...codegen.entry import Entry
 from ...codegen.machine import Machine
 from ...errors import InvalidArgument
 from ...ir import No, Node, Value
 from ...kernels import Kernel, Work
-from ..base import Capability, ExecutionProvider, GraphView, Option, Part
+from ..base import Capability, ExecutionProvider, GraphView, Option, Part, Stored
 from ..cpu.device import Device
-from . import claims, emulator, options, targets
+from . import claims, dense, emulator, options, targets, worker
 from .profile import Profile
+from .team import gather_workers, note_time
+from .worker import Program
+
+if TYPE_CHECKING:
+    from ..cpu.native import Native
 
 log = logging.getLogger("orthrus")
 
@@ -32,6 +39,9 @@ NAME = "SpineSubgraph"
 _THREADS = 4
 """Threads where nobody says how many, if there are that many processors."""
 
+_FURTHER = (Runtime(), Entry(object.__basicsize__), gather_workers(), note_time())
+"""Code beside a part's own that runs it, on a board and under emulation."""
+
 
 def on_board() -> bool:
     """Whether this process runs on a riscv64 processor itself."""
@@ -40,14 +50,18 @@ def on_board() -> bool:
 
 class SpaceMITExecutionProvider(ExecutionProvider):
     """RISC-V cores with vectors, SpacemiT's K1 and K3 among them: on such a core in this process, elsewhere
-    in workers under qemu's user emulation."""
+    in workers under qemu's user emulation. There it is listed once `spacemit_ort` is imported: who takes all
+    providers there are should not land in an emulator."""
 
     name = "SpaceMITExecutionProvider"
     fuses = True
+    listed = on_board()
     options: ClassVar[dict[str, Option]] = options.OPTIONS
+    target_option = "target"
 
     def __init__(self, given: dict[str, Any] | None = None) -> None:
         super().__init__(options.merged(given or {}))
+        self.dynamic = False
         prefix = self._set("DEBUG_PROFILE")
         self.profile = Profile(prefix) if prefix else None
         if self.profile is not None:
@@ -83,7 +97,7 @@ class SpaceMITExecutionProvider(ExecutionProvider):
         if on_board():
             from .board import Board
 
-            return Board(self.machine, threads, cores, self._set("USE_GLOBAL_INTRA_THREAD"))
+            return Board(self.machine, threads, cores, bool(self._set("USE_GLOBAL_INTRA_THREAD")))
         from .device import Emulated, Teams, common
 
         vlen, qemu = 8 * self.machine.vector, self.settings["qemu"] or None
@@ -99,17 +113,22 @@ class SpaceMITExecutionProvider(ExecutionProvider):
         return self.settings[options.PREFIX + key]
 
     def claim(self, node: Node) -> No | None:
-        """The operators SpacemiT lists, under its conditions, unless a filter names the node or operator."""
+        """The operators SpacemiT lists, under its conditions, that kernels are generated for, unless a filter
+        names the node or operator."""
         if node.op_type in self._set("DISABLE_OP_TYPE_FILTER"):
             return No(f"{options.PREFIX}DISABLE_OP_TYPE_FILTER names {node.op_type}")
         if node.name in self._set("DISABLE_OP_NAME_FILTER"):
             return No(f"{options.PREFIX}DISABLE_OP_NAME_FILTER names {node.name}")
-        return claims.refusal(node)
+        from ..cpu.claims import refusal
+
+        why = claims.refusal(node)
+        return refusal(node) if why is None else why
 
     def get_capability(self, view: GraphView) -> list[Capability]:
         """What it claims and kernels can be generated for, in the fewest parts."""
         from ..cpu.claims import groups
 
+        self.dynamic |= dense.dynamically_quantized(view.graph)
         claimed = []
         for node in view.nodes:
             why = self.claim(node)
@@ -117,29 +136,72 @@ class SpaceMITExecutionProvider(ExecutionProvider):
                 claimed.append(node)
             else:
                 view.refuse(node, why)
-        joined, left_out = groups(view.graph, claimed, lambda _: False)
+        joined, left_out = groups(view.graph, claimed, lambda _: False, views=True)
         for node, reason in left_out.items():
             view.refuse(node, No(reason))
         return [Capability(group, NAME) for group in joined]
 
     def compile(self, part: Part) -> Sequence[Kernel | No]:
-        from ..cpu import reference
-        from ..cpu.native import Native
         from ..cpu.report import contents
 
         if self._set("DUMP_SUBGRAPHS"):
             dump(part)
+        native = self._native(part, self.device)
         if self.profile is not None:
             self.profile.types.update((node.label, node.op_type) for node in part.nodes)
-        native = Native(part, self.device, lambda node: reference(node).run, 0)
-        native.prepare()
+            self.profile.types.update(
+                (step.node.label, "+".join(node.op_type for node in work.nodes))
+                for plan in native.plans.values() if plan is not None
+                for step, work in zip(plan.steps, plan.works(native.part), strict=True))
         run: Callable[..., Any] = native
         if folder := self._set("DUMP_TENSORS"):
             run = Dumping(native.stepwise, part, folder)
         elif self.profile is not None and on_board():
             run = functools.partial(_profiled, native.stepwise, self.profile)
         return [Kernel(run, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
-                       quick=native.quick, describe=lambda: contents(native))]
+                       quick=None if self.device.apart else native.quick, describe=lambda: contents(native))]
+
+
+    def _native(self, part: Part, device: Device) -> Native:
+        """The compiled part."""
+        from ..cpu import reference
+        from ..cpu.native import Native
+
+        level = self._set("DENSE_ACCURACY_LEVEL")
+        if self.dynamic and level < dense.FULL:
+            part = dense.lowered(part, level)
+        native = Native(part, device, lambda node: reference(node).run, 0)
+        native.half_epilogue = self.machine.has("zvfh") and not self._set("DISABLE_FLOAT16_EPILOGUE")
+        native.prepare()
+        return native
+
+    def store(self, part: Part) -> Stored | No:
+        from ..cpu.package import FORMAT, Compiling, pack
+
+        native = self._native(part, Compiling(self.machine))
+        packed = pack(native, [*((self.machine, unit) for unit in _FURTHER), (worker.MACHINE, Program.now())])
+        if isinstance(packed, No):
+            return packed
+        return Stored(packed, f"package {FORMAT}", targets.label(self.machine), f"{len(part.nodes)} nodes")
+
+    def load(self, part: Part, stored: Stored) -> Kernel | No:
+        from ..cpu.package import Package
+
+        try:
+            package = Package(stored.data)
+            here = machine.host() if on_board() else None
+            if here is not None and not targets.runs(package.machine, here):
+                return No(f"it is made for {stored.target}, which this board's processor is not")
+            if here is None and not self.settings["target"]:
+                self.machine = package.machine
+            if here is None and package.machine != self.machine:
+                return No(f"it is made for {stored.target}; the option target says {self.settings['target']}")
+            package.provide(here)
+            native = package.kernel(part, self.device)
+        except ValueError as error:
+            return No(str(error))
+        return Kernel(native, f"compiled ahead for {stored.target}, {stored.notes}", stepwise=native.stepwise,
+                      quick=None if self.device.apart else native.quick)
 
 
 def dump(part: Part) -> None:

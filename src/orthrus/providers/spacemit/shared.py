@@ -8,8 +8,8 @@ tensors and scratch memory.
 
 from __future__ import annotations
 
+import collections
 import ctypes
-import itertools
 import mmap
 import os
 import threading
@@ -27,20 +27,21 @@ _DATA = 64 << 30
 _STEP = 16 << 20
 _ALIGN = 64
 _FIRST, _APART, _PLACES = 1 << 44, 1 << 40, 32
-_NO_REPLACE, _NO_RESERVE = 0x100000, 0x4000
+_REPLACE, _NO_REPLACE, _NO_RESERVE = 0x10, 0x100000, 0x4000
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _mapped(fd: int, size: int) -> int:
-    """The address of the file's first `size` bytes, one that is free in a worker as well."""
+def _mapped(fd: int, size: int, over: int = 0) -> int:
+    """The address of the file's first `size` bytes: one that is free in a worker as well, or `over`, where
+    something is that goes."""
     call = _libc.mmap
     call.restype = ctypes.c_void_p
     call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
     both = mmap.PROT_READ | mmap.PROT_WRITE
     for place in range(_PLACES):
-        wanted = _FIRST + place * _APART
-        at = call(wanted, size, both, mmap.MAP_SHARED | _NO_REPLACE | _NO_RESERVE, fd, 0)
+        wanted, how = (over, _REPLACE) if over else (_FIRST + place * _APART, _NO_REPLACE)
+        at = call(wanted, size, both, mmap.MAP_SHARED | how | _NO_RESERVE, fd, 0)
         if at == wanted:
             return wanted
         if at not in (None, ctypes.c_void_p(-1).value):
@@ -65,7 +66,18 @@ class Shared:
         self._code, self._data = self.address, self.address + CODE
         self._free: list[tuple[int, int]] = [(self._data, self._data + _DATA)]
         self._taken: dict[int, int] = {}
+        self._left: collections.deque[int] = collections.deque()
         self._lock = threading.Lock()
+
+    def part(self) -> None:
+        """In a child process: have the memory as a copy of its own, at the same address."""
+        mine, size = os.memfd_create("orthrus", os.MFD_CLOEXEC), CODE + _DATA
+        os.ftruncate(mine, self.size)
+        with mmap.mmap(mine, self.size) as copy:
+            copy.write((ctypes.c_char * self.size).from_address(self.address))
+        _mapped(mine, size, self.address)
+        os.close(self.fd)
+        self.fd, self._lock = mine, threading.Lock()
 
     def close(self) -> None:
         """Give it back; arrays in it may no longer be touched."""
@@ -95,6 +107,7 @@ class Shared:
         known. Raises MemoryError."""
         size = -(-max(size, 1) // _ALIGN) * _ALIGN
         with self._lock:
+            self._reclaim()
             for i, (start, end) in enumerate(self._free):
                 at = -(-start // align) * align
                 if at + size <= end:
@@ -106,9 +119,14 @@ class Shared:
         raise MemoryError(f"{size} bytes of shared memory")
 
     def release(self, at: int) -> None:
-        """Give back what `take` gave."""
-        with self._lock:
-            parts = itertools.chain(self._free, [(at, at + self._taken.pop(at))])
+        """Give back what `take` gave. It may be called at any moment, by the garbage collector too: the
+        memory is free from the next `take` on."""
+        self._left.append(at)
+
+    def _reclaim(self) -> None:
+        while self._left:
+            at = self._left.popleft()
+            parts = [*self._free, (at, at + self._taken.pop(at))]
             self._free = []
             for start, end in sorted(parts):
                 if self._free and self._free[-1][1] == start:

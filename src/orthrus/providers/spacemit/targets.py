@@ -8,18 +8,32 @@ from typing import Any
 from ...codegen import machine
 from ...codegen.machine import Machine
 
-TARGETS: dict[str, Machine | None] = {
-    "spacemit-k1": machine.rvv(256),
-    "spacemit-k3": machine.rvv(1024),
-    "spacemit-k3-x100": machine.rvv(256),
-    "generic": None,
-}
-"""What each is to a kernel; `generic` is any core with vectors, whose length is an option."""
+TARGETS = ("spacemit-k1", "spacemit-k3", "spacemit-k3-x100", "generic")
+"""The cores for matrices of K1 and of K3, K3's general ones, and any core with vectors, of a length that is
+an option."""
 
 DEFAULT = "spacemit-k3"
 
 
+def named(name: str, vlen: int = 256) -> Machine:
+    """What a target is to a kernel. Raises ValueError for one there is not."""
+    return machine.target(name.replace("-", "_"), vlen)
+
+
 def chosen(settings: Mapping[str, Any]) -> Machine:
-    """The machine the options ask for, on a machine that is none of them."""
+    """The machine the options ask for where this process runs on none of them."""
     name = settings["target"] or settings["SPACEMIT_EP_PERFER_CORE_ARCH"] or DEFAULT
-    return TARGETS[name] or machine.rvv(settings["vlen"])
+    return named(name, settings["vlen"])
+
+
+def label(machine: Machine) -> str:
+    """What people call it."""
+    found = (name for name in TARGETS if name != "generic" and named(name) == machine)
+    return next(found, f"generic, vectors of {8 * machine.vector} bits")
+
+
+def runs(code: Machine, here: Machine) -> bool:
+    """Whether code made for one machine runs on another."""
+    needed = {feature for feature in code.features if not feature.startswith("zvl")}
+    return (code.arch == here.arch and code.vector <= here.vector and needed <= set(here.features)
+            and code.matrix in (None, here.matrix))

@@ -73,6 +73,12 @@ class Team:
         with self._lock:
             run(self.workers[:len(lists)], lists, self.cores)
 
+    def part(self) -> None:
+        """In a child process: have other workers."""
+        self._lock = threading.Lock()
+        for worker in self.workers:
+            worker.part()
+
     def close(self) -> None:
         """End the workers; a further run starts others."""
         for worker in self.workers:
