@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ _MODES = {"linear": "linear", "bilinear": "linear", "nearest": "nearest", "cubic
           "bicubic": "cubic"}
 _CHUNK = 256
 """Boxes compared with one another at once."""
+_CANDIDATES = 4
+"""Boxes that are looked at first, for each one wanted."""
 
 
 def _reflected(at: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -141,6 +144,15 @@ def AffineGrid(theta, size, *, align_corners: int = 0):
 def NonMaxSuppression(boxes, scores, max_output_boxes_per_class=None, iou_threshold=None,
                       score_threshold=None, *, center_point_box: int = 0):
     """Per image and class the best boxes that do not overlap a better one, as rows [image, class, box]."""
+    return suppressed(_best, boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold,
+                      center_point_box=center_point_box)
+
+
+def suppressed(best: Callable[..., Any], boxes: np.ndarray, scores: np.ndarray,
+               max_output_boxes_per_class: np.ndarray | None = None, iou_threshold: np.ndarray | None = None,
+               score_threshold: np.ndarray | None = None, *, center_point_box: int = 0) -> np.ndarray:
+    """What NonMaxSuppression gives. `best(lists, most, limit)` gives, for each list of boxes by their lower
+    and upper corners [n, 2], best first, the positions of those to keep."""
     if boxes.ndim != 3 or boxes.shape[2] != 4 or scores.ndim != 3 or scores.shape[0] != boxes.shape[0] \
             or scores.shape[2] != boxes.shape[1]:
         raise ValueError(f"boxes has shape {list(boxes.shape)} and scores {list(scores.shape)}, expected "
@@ -152,18 +164,39 @@ def NonMaxSuppression(boxes, scores, max_output_boxes_per_class=None, iou_thresh
         raise ValueError(f"iou_threshold is {limit}, expected 0 to 1")
     if center_point_box not in (0, 1):
         raise ValueError(f"center_point_box is {center_point_box}, expected 0 or 1")
-    rows: list[np.ndarray] = []
-    if most > 0:
-        first, second = boxes[..., :2], boxes[..., 2:]
-        low = first - second / 2 if center_point_box else np.minimum(first, second)
-        high = first + second / 2 if center_point_box else np.maximum(first, second)
-        for image, of_class in np.ndindex(*scores.shape[:2]):
-            score = scores[image, of_class]
-            kept = np.arange(score.size) if least is None else np.flatnonzero(score > least)
-            order = kept[np.argsort(-score[kept], kind="stable")]
-            chosen = _suppressed(low[image, order], high[image, order], most, limit)
-            rows.extend(np.array([image, of_class, b], np.int64) for b in order[chosen])
-    return np.array(rows, np.int64).reshape(-1, 3)
+    if most <= 0 or not scores.shape[0] * scores.shape[1]:
+        return np.zeros((0, 3), np.int64)
+    first, second = boxes[..., :2], boxes[..., 2:]
+    low = first - second / 2 if center_point_box else np.minimum(first, second)
+    high = first + second / 2 if center_point_box else np.maximum(first, second)
+    found: dict[tuple[int, ...], np.ndarray] = {}
+    places = list(np.ndindex(*scores.shape[:2]))
+    for first_of in (most * _CANDIDATES, None):
+        orders = {p: _ranked(scores[p], least, first_of) for p in places if p not in found}
+        lists = [(low[p[0]][order], high[p[0]][order]) for p, (order, _) in orders.items()]
+        chosen = best(lists, most, limit) if lists else []
+        for (place, (order, whole)), kept in zip(orders.items(), chosen, strict=True):
+            if whole or len(kept) == most:
+                found[place] = order[kept]
+    rows = [np.column_stack([np.full((len(found[place]), 2), place), found[place]]) for place in places]
+    return np.concatenate(rows, dtype=np.int64)
+
+
+def _ranked(score: np.ndarray, least: float | None, first: int | None) -> tuple[np.ndarray, bool]:
+    """The places of scores above `least`, best first, of equal ones the first; some of the best alone where
+    there are many more than `first`, and whether it is all of them."""
+    kept = np.arange(score.size) if least is None else np.flatnonzero(score > least)
+    values = score[kept]
+    if first is not None and len(kept) > 2 * first:
+        bound = np.partition(values, -first)[-first]
+        if not np.isnan(bound):
+            kept = kept[values >= bound]
+            return kept[np.argsort(-score[kept], kind="stable")], False
+    return kept[np.argsort(-values, kind="stable")], True
+
+
+def _best(lists: list[tuple[np.ndarray, np.ndarray]], most: int, limit: float) -> list[list[int]]:
+    return [_suppressed(low, high, most, limit) for low, high in lists]
 
 
 def _scalar(value: np.ndarray | None, name: str, default: Any) -> Any:
