@@ -149,11 +149,11 @@ def test_demo(orthrus: Command) -> None:
 
 
 @pytest.mark.parametrize("args, expected", [
-    (["run", "missing.onnx"], "NO_SUCHFILE"),
-    (["run", "junk.onnx"], "INVALID_PROTOBUF"),
+    (["run", "missing.onnx"], "NoSuchFile: Load model"),
+    (["run", "junk.onnx"], "InvalidProtobuf: "),
     (["run", "."], "Protobuf parsing failed"),
-    (["info", "junk.onnx"], "INVALID_PROTOBUF"),
-    (["explain", "missing.onnx"], "NO_SUCHFILE"),
+    (["info", "junk.onnx"], "InvalidProtobuf: "),
+    (["explain", "missing.onnx"], "NoSuchFile: Load model"),
     (["run", MODEL, "--input", "picture=x.npy"], "inputs are image"),
     (["run", MODEL, "--input", "image=x.npy"], "no such file"),
     (["run", MODEL, "--input", "image=x.jpg"], ".npz"),
@@ -195,7 +195,7 @@ def test_the_command_line_itself() -> None:
     assert call("--version").stdout.startswith("orthrus ")
     assert call("run").returncode == 2
     failed = call("run", "missing.onnx")
-    assert failed.returncode == 1 and not failed.stdout and "NO_SUCHFILE" in failed.stderr
+    assert failed.returncode == 1 and not failed.stdout and "NoSuchFile: Load model" in failed.stderr
     assert "Traceback" not in failed.stderr
     assert "classify" in call("--help").stdout.lower()
 
@@ -208,3 +208,16 @@ def test_an_error_with_generated_inputs_says_how_to_give_them(tmp_path: Path) ->
     done = CliRunner().invoke(app, ["run", str(tmp_path / "m.onnx")])
     assert done.exit_code == 1 and "--shape NAME=1,2,3" in done.output
     assert CliRunner().invoke(app, ["run", str(tmp_path / "m.onnx"), "--shape", "x=7,3"]).exit_code == 0
+
+
+def test_help_flows(orthrus: Command) -> None:
+    """A paragraph is one line until the terminal breaks it, and the list of commands has a sentence each."""
+    listed = orthrus("--help")
+    assert "what the passes did, and what each stage took." in orthrus("explain", "--help")
+    assert "counts as not implemented" not in listed and "as onnx_test_runner does" in listed
+
+
+def test_defaults_are_written_as_they_are_given(orthrus: Command) -> None:
+    text = orthrus("providers")
+    assert "Options of CPUExecutionProvider" in text
+    assert "frozenset" not in text and "False" not in text and "None" not in text

@@ -13,8 +13,9 @@ from onnx import helper, numpy_helper
 
 import orthrus as ort
 from graphs import model
-from orthrus.ir import HALF, element_of, parse_type
+from orthrus.ir import HALF, ElementType, Node, TensorType, Value, element_of, parse_type
 from orthrus.ops import defined, find
+from orthrus.ops.infer import InferenceError, infer_node
 from orthrus.ops.schema import lookup, newest_opset
 
 PEER_OPSET = 26
@@ -234,3 +235,12 @@ def test_initializers_of_every_width_survive():
         (got,) = ort.InferenceSession(proto.SerializeToString()).run(None, {})
         assert got.dtype == array.dtype
         np.testing.assert_array_equal(got.astype(np.float32), array.astype(np.float32))
+
+
+@pytest.mark.parametrize("domain, op, version", [
+    ("", "Nope", 17), ("", "Swish", 13), ("ai.onnx.ml", "Scaler", 0)])
+def test_inference_of_an_operator_that_onnx_does_not_have(domain: str, op: str, version: int) -> None:
+    value = Value("x", TensorType(ElementType.FLOAT, (2,)))
+    node = Node(op, domain, version, None, [value], {})
+    with pytest.raises(InferenceError, match=f"ONNX has no .*{op} of version {version}"):
+        infer_node(node, [value], {"": 17})

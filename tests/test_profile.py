@@ -24,6 +24,7 @@ from orthrus.load import load
 from orthrus.ops.infer import infer_graph
 from orthrus.profiling import Peak, cost, cost_of_nodes, peak_of
 from orthrus.profiling import peak as peaks
+from orthrus.profiling.table import brief
 from orthrus.run.engine import Engine
 from orthrus.tools.cli import app
 
@@ -581,3 +582,13 @@ def test_networks_are_counted_as_published(name: str) -> None:
     assert sum(n.flop for n in p.nodes) / 1e9 == pytest.approx(GIGA[name], rel=0.05)
     served = [label for n in p.nodes for label in n.fused]
     assert len(served) == len(set(served)) == len(session._sess._engine.graph.nodes)
+
+
+def test_names_are_shown_without_what_tells_nothing() -> None:
+    assert brief([("/m/body/layer.1/Conv", "Conv"), ("/m/body/layer.2/Conv", "Conv"),
+                  ("/m/body/head", "Gemm")]) == ["layer.1", "layer.2", "head"]
+    assert brief([("/m/a/Conv", "Conv"), ("/m/a", "Relu"), ("b", "Add")]) == ["/m/a/Conv", "/m/a", "b"]
+    assert brief([("/m/only/Conv", "Conv")]) == ["/m/only"] and brief([]) == []
+    assert brief([(f"m/{i}/{part}/act/Relu", "Relu") for i in "12" for part in "ab"]) == [
+        "1/a", "1/b", "2/a", "2/b"]
+    assert brief([("a", "A"), ("a", "A"), ("", "B")]) == ["a", "a", ""]

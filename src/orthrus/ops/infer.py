@@ -114,7 +114,10 @@ def _by_schema(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int
     import onnx
     from onnx import shape_inference
 
-    found = schemas._standard_version(node.domain, node.op_type, node.version)
+    try:
+        found = schemas._standard_version(node.domain, node.op_type, node.version)
+    except onnx.defs.SchemaError as error:
+        raise InferenceError(f"ONNX has no {node.kind} of version {node.version}") from error
     if not found.native.has_type_and_shape_inference_function:
         return [None] * len(node.outputs)
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)

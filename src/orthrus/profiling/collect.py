@@ -84,9 +84,9 @@ class Profile:
     meanwhile are not in what was read.
 
     `title`: the model's name; `threads`: those of a run, 0 for all cores. `runs`: how many there were.
-    `seconds`: the mean run, step by step, without `preparing_seconds`, which lowering and compiling took in
-    all of them; `fastest_seconds`: the fastest. `native_seconds`: the mean of the same runs not taken apart,
-    None where that was not measured. `between_seconds`: of `seconds`, those in no node.
+    `seconds`: the mean run, step by step, without `preparing_seconds`, which lowering, compiling and noting
+    the steps took in all of them; `fastest_seconds`: the fastest. `native_seconds`: the mean of the same runs
+    not taken apart, None where that was not measured. `between_seconds`: of `seconds`, those in no node.
     """
 
     def __init__(self, threads: int = 0, title: str = "") -> None:

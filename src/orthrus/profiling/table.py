@@ -7,6 +7,7 @@ as markup.
 from __future__ import annotations
 
 import io
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -54,10 +55,10 @@ def rendered(profile: Profile, most: int | None, width: int) -> Group:
 
     def rest(seconds: float) -> list[str]:
         return [*([""] if repeated else []), f"{1e3 * seconds:.3f}", f"{seconds / total:.1%}"]
-    for node in shown:
+    for node, name in zip(shown, brief([(n.node, n.op_type) for n in shown]), strict=True):
         calls = [_calls(node, profile.runs)] if repeated else []
         indent = "  " * node.depth
-        add(indent + tail(node.node, texts[0] - len(indent)), operators(node), tail(node.kernel, texts[2]),
+        add(indent + tail(name, texts[0] - len(indent)), operators(node), tail(node.kernel, texts[2]),
             *calls, f"{1e3 * node.seconds:.3f}", f"{node.seconds / total:.1%}", rate(node.flop, node.seconds),
             rate(node.bytes, node.seconds), percent(node.share), node.bound)
     if hidden := nodes[len(shown):]:
@@ -75,15 +76,15 @@ def notes(profile: Profile, nodes: Sequence[NodeProfile]) -> list[str]:
              + (f", the fastest {1e3 * profile.fastest_seconds:.3f} ms" if uneven else "")
              + (f"; {1e3 * profile.native_seconds:.3f} ms where steps are not timed"
                 if profile.native_seconds is not None else "")
-             + (f"; {1e3 * profile.preparing_seconds:.1f} ms of preparation left out"
-                if profile.preparing_seconds > 1e-3 else "")]
+             + (f"; {1e3 * profile.preparing_seconds:.1f} ms of preparing and noting left out"
+                if profile.preparing_seconds > max(1e-3, 0.05 * profile.runs * profile.seconds) else "")]
     matrix = f" ({machine.matrix / 1e9:.0f} by the matrix unit)" if machine.matrix else ""
     lines.append(f"peak of {machine.threads} thread{'s' if machine.threads != 1 else ''}: "
                  f"{machine.flops / 1e9:.0f} GFLOP/s of float32 multiply-adds{matrix}, "
                  f"{machine.bandwidth / 1e9:.1f} GB/s")
     if not machine.alone:
         lines.append("other work took the processor while the peak was measured: it is higher than that")
-    lines.append("between nodes: checking feeds, memory for results, entering and timing each step")
+    lines.append("between nodes: checking feeds, memory for results, handing them out")
     over = [n for n in nodes if n.share is not None and n.share > 1]
     kernels = {kernel for n in over if n.bound == "compute" for kernel in n.kernel.split(" + ")}
     if "tiles" in kernels:
@@ -114,6 +115,28 @@ def operators(node: NodeProfile) -> str:
         rest = sum(counts.values()) - counts[node.op_type]
         parts = [parts[list(counts).index(node.op_type)], f"{rest} more"]
     return "+".join(parts)
+
+
+def brief(nodes: Sequence[tuple[str, str]]) -> list[str]:
+    """Names of nodes without what tells nothing: the folders that all of them are in, a last part that is the
+    operator, and last parts that half of them share; no two become one."""
+    paths = [tuple(name.split("/")) for name, _ in nodes]
+    common = 0
+    while len(paths) > 1 and all(len(p) > common + 1 and p[common] == paths[0][common] for p in paths):
+        common += 1
+    paths = [path[common:] for path in paths]
+    operators = [op for _, op in nodes]
+    paths = _apart([p[:-1] if p[-1] == op else p for p, op in zip(paths, operators, strict=True)], paths)
+    end, count = Counter(path[-1] for path in paths).most_common(1)[0] if paths else ("", 0)
+    if 2 * count >= max(4, len(paths)):
+        paths = _apart([p[:-1] if p[-1] == end else p for p in paths], paths)
+    return ["/".join(path) for path in paths]
+
+
+def _apart(shorter: list[tuple[str, ...]], paths: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Each of `shorter` that is not empty and no other one, else what it was."""
+    counts = Counter(shorter)
+    return [new if new and counts[new] == 1 else old for new, old in zip(shorter, paths, strict=True)]
 
 
 def tail(text: str, most: int) -> str:

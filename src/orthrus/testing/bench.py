@@ -127,9 +127,14 @@ class Bench:
         return Watched(self, model, others, level, provider)
 
     def trial(self, sample: Sample) -> Trial:
-        """The trial of one sample; run once and kept."""
+        """The trial of one sample; run once and kept. A sample that is not claimed as it is, but with all
+        inputs behind the first constant, is tried so."""
         if sample not in self._trials:
-            self._trials[sample] = self.attempt(sample)
+            trial = self.attempt(sample)
+            if not trial.claimed and (fixed := sample.with_constants()) is not None and fixed.loads:
+                other = self.attempt(fixed)
+                trial = other if other.claimed else trial
+            self._trials[sample] = trial
         return self._trials[sample]
 
     def trials(self) -> list[Trial]:

@@ -51,21 +51,22 @@ def einsum(d: Draw) -> Iterator[Made]:
 @sampled("Conv", *WIDE)
 def conv(d: Draw) -> Iterator[Made]:
     yield [d(1, 3, 7, 7), d(4, 3, 3, 3)], {}
-    yield [d(2, 3, 8, 8), d(4, 3, 3, 3), d(4)], {"pads": [1, 1, 1, 1], "strides": [2, 2]}
-    yield [d(1, 4, 6, 6), d(4, 1, 3, 3), d(4)], {"group": 4, "pads": [1, 1, 1, 1]}
-    yield [d(1, 8, 5, 5), d(6, 8, 1, 1), d(6)], {}
+    yield [d(2, 3, 8, 8), d(4, 3, 3, 3), d(4)], {"pads": [1, 1, 1, 1], "strides": [2, 2],
+                                               "kernel_shape": [3, 3]}
+    yield [d(1, 4, 6, 6), d(4, 1, 3, 3), d(4)], {"group": 4, "pads": [1, 1, 1, 1], "kernel_shape": [3, 3]}
+    yield [d(1, 8, 5, 5), d(6, 8, 1, 1), d(6)], {"kernel_shape": [1, 1]}
     yield [d(1, 4, 9, 9), d(2, 2, 3, 3)], {"group": 2, "dilations": [2, 2]}
     yield [d(1, 2, 7, 7), d(2, 2, 3, 3)], {"auto_pad": "SAME_UPPER", "strides": [2, 2]}
-    yield [d(1, 2, 9), d(3, 2, 3)], {"pads": [0, 2]}
-    yield [d(1, 1, 4, 5, 4), d(2, 1, 2, 2, 2)], {}
+    yield [d(1, 2, 9), d(3, 2, 3)], {"pads": [0, 2], "kernel_shape": [3]}
+    yield [d(1, 1, 4, 5, 4), d(2, 1, 2, 2, 2)], {"kernel_shape": [2, 2, 2]}
 
 
 @sampled("ConvTranspose", *WIDE)
 def conv_transpose(d: Draw) -> Iterator[Made]:
     yield [d(1, 3, 4, 4), d(3, 2, 3, 3)], {}
     yield [d(1, 2, 3, 3), d(2, 2, 3, 3), d(2)], {"strides": [2, 2], "pads": [1, 1, 1, 1],
-                                               "output_padding": [1, 1]}
-    yield [d(1, 4, 3, 3), d(4, 1, 2, 2)], {"group": 2}
+                                               "output_padding": [1, 1], "kernel_shape": [3, 3]}
+    yield [d(1, 4, 3, 3), d(4, 1, 2, 2)], {"group": 2, "kernel_shape": [2, 2]}
 
 
 @sampled("ConvInteger")

@@ -160,10 +160,8 @@ def shapes_left_open(bench: Bench) -> Iterator[Finding]:
 def constant_inputs(bench: Bench) -> Iterator[Finding]:
     """Inputs that are initializers arrive in `Value.const`, and never among a fused part's inputs: weights
     are packed once, when the session is made."""
-    def changed(sample: Sample) -> Sample | None:
-        later = [k for k, a in enumerate(sample.inputs) if a is not None and k]
-        return sample.changed(constants=frozenset(later)) if later else None
-    yield from _again(bench, changed, "take constants from value.const, in the order of node.inputs")
+    yield from _again(bench, Sample.with_constants,
+                      "take constants from value.const, in the order of node.inputs")
 
 
 @check(FAMILY)

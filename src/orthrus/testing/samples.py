@@ -1,8 +1,8 @@
 """Applications of single operators with known results: what a claimed operator is tried on.
 
 In: operator and type names to look at. Out: `Sample`s, each of which makes its own model and knows its
-result by the operator's definition. Samples come from the definitions; `layers` and `movement` add those
-of operators whose definitions give none. The same arguments always give the same arrays.
+result by the operator's definition. Samples come from the definitions; `layers`, `movement`, `images` and
+`contrib` add those of operators whose definitions give none. The same arguments always give the same arrays.
 """
 
 from __future__ import annotations
@@ -170,6 +170,11 @@ class Sample:
         """The same application, said otherwise: with open shapes, or with constants."""
         return replace(self, **what)
 
+    def with_constants(self) -> Sample | None:
+        """The same with all inputs behind the first constant; None where there are none."""
+        later = frozenset(k for k, a in enumerate(self.inputs) if a is not None and k)
+        return self.changed(constants=later) if later else None
+
 
 def samples(operators: Sequence[str] | None = None, types: Sequence[str] | None = None) -> list[Sample]:
     """Samples of every operator at its newest version, in every type its first input may have. `operators`:
@@ -276,7 +281,9 @@ def _elements(op: Op, schema: Schema) -> list[ElementType]:
 
 def load_makers() -> None:
     """Import the modules that register samples."""
+    from . import contrib as _contrib
+    from . import images as _images
     from . import layers as _layers
     from . import movement as _movement
 
-    assert _layers and _movement
+    assert _contrib and _images and _layers and _movement

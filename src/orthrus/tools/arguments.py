@@ -48,7 +48,7 @@ InputOption = Annotated[Texts, option_of(
 ShapeOption = Annotated[Texts, option_of(
     "--shape", metavar="NAME=1,3,224,224",
     help="Shape of a generated input; names of dimensions it settles hold for all. What stays open gets a "
-         "likely size.")]
+         "likely size, or where the model refuses that, one found by trying.")]
 SeedOption = Annotated[int, option_of(
     "--seed", help="Seed of generated inputs and of random operators, 0 by default.")]
 SaveOption = Annotated[Path | None, option_of(
@@ -195,6 +195,12 @@ def console(stderr: bool = False) -> Any:
     from rich.console import Console
 
     return Console(stderr=stderr, soft_wrap=stderr)
+
+
+def say(note: str) -> None:
+    """A remark on stderr; nothing where it is empty."""
+    if note:
+        typer.echo(note, err=True)
 
 
 def print_json(data: Any) -> None:

@@ -24,6 +24,8 @@ from .arguments import (
     import_modules,
     option_of,
     print_json,
+    say,
+    waiting,
 )
 from .compare import (
     AMPLIFIED,
@@ -70,7 +72,10 @@ def command(
     from .extract import Model
 
     whole = Model(model)
-    feeds = feeds_of(whole, input or [], shape or [], seed)
+    notes: list[str] = []
+    with waiting("making inputs"):
+        feeds = feeds_of(whole, input or [], shape or [], seed, notes.append)
+    say("\n".join(notes))
     with telling() as notify:
         found = bisect(whole, feeds, candidate=(provider, settings_of(option, "--option")), against=against,
                        level=level, tolerance=tolerance_of(rtol, atol), save=save, seed=seed,

@@ -14,8 +14,10 @@ from . import (
     bisect,
     check_provider,
     compare,
+    compile,
     demo,
     doctor,
+    estimate,
     explain,
     info,
     perf_test,
@@ -48,7 +50,14 @@ def _root(version: VersionOption = False) -> None:
         raise typer.Exit()
 
 
-for _module in (run, info, explain, providers, profile, compare, bisect, perf_test, test_runner, doctor,
-                check_provider, demo, view):
+def _flowing(text: str) -> str:
+    """A docstring whose paragraphs are a line each, so that a terminal of any width breaks them itself."""
+    return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+
+
+for _module in (run, info, explain, providers, profile, estimate, compare, compile, bisect, perf_test,
+                test_runner, doctor, check_provider, demo, view):
     _name = _module.__name__.rpartition(".")[2].replace("_", "-")
-    app.command(_name, cls=getattr(_module, "PARSER", None))(_module.command)
+    _help = _flowing(_module.command.__doc__ or "")
+    app.command(_name, cls=getattr(_module, "PARSER", None), help=_help,
+                short_help=_help.partition(". ")[0].partition("\n")[0].rstrip("."))(_module.command)

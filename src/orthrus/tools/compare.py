@@ -25,6 +25,8 @@ from .arguments import (
     import_modules,
     option_of,
     print_json,
+    say,
+    waiting,
 )
 
 if TYPE_CHECKING:
@@ -94,7 +96,10 @@ def command(
         raise ValueError("--save and --isolated need one model on both sides; leave --against out")
     chosen = tolerance_of(rtol, atol)
     whole = Model(model)
-    feeds = feeds_of(whole, input or [], shape or [], seed)
+    notes: list[str] = []
+    with waiting("making inputs"):
+        feeds = feeds_of(whole, input or [], shape or [], seed, notes.append)
+    say("\n".join(notes))
     left = a, settings_of(a_option, "--a-option")
     right = b or (a if against is not None else "reference"), settings_of(b_option, "--b-option")
     with telling() as notify:

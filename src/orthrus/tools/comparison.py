@@ -9,6 +9,7 @@ such a node is roundings that grew on their way (amplified).
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -17,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ..errors import ALL
 from ..limits import DEFAULT
 from .divergence import Divergence, Tolerance, measure
 from .extract import Model
@@ -269,27 +271,39 @@ def _rounding(value: Any) -> float:
     return float(np.finfo(value.dtype).eps * np.abs(finite).max(initial=0))
 
 
-def feeds_of(model: Model, files: Sequence[str] = (), shapes: Sequence[str] = (), seed: int = 0
-             ) -> dict[str, Any]:
+def feeds_of(model: Model, files: Sequence[str] = (), shapes: Sequence[str] = (), seed: int = 0,
+             notify: Notify = lambda _: None) -> dict[str, Any]:
     """Feeds for every input: from `files`, as `run --input` takes them, else drawn from the declared type
-    with `shapes` such as "x=1,3,8,8". Raises ValueError for what does not fit, OSError for a missing file."""
+    with `shapes` such as "x=1,3,8,8". Sizes for dimensions that are open are tried on the CPU provider;
+    `notify` is told where the likely ones were refused. Raises ValueError for what does not fit, OSError for
+    a missing file."""
     from ..ops.infer import from_type_proto
-    from .feeds import generated, parse_shapes, read_feeds
+    from .feeds import fed
+    from .sizes import Declared
 
     arguments = []
     for name, info in model.inputs.items():
         kind = from_type_proto(info.type)
-        arguments.append(_Argument(name, str(kind), getattr(kind, "shape", None)))
-    given = read_feeds(files, arguments)
-    sizes = parse_shapes(shapes, [each.name for each in arguments])
-    return {**given, **generated([each for each in arguments if each.name not in given], sizes, seed)}
+        arguments.append(Declared(name, str(kind), getattr(kind, "shape", None)))
+    with contextlib.ExitStack() as stack:
+        session: Any = None
 
+        def run(feed: dict[str, Any]) -> None:
+            nonlocal session
+            if session is None:
+                made = side("cpu", seed=seed).session(model.source, model.folder)
+                session = stack.enter_context(contextlib.closing(made))
+            session.run([], feed)
 
-@dataclass(frozen=True)
-class _Argument:
-    name: str
-    type: str
-    shape: Any
+        still = all(isinstance(d, int) and d >= 0 for each in arguments for d in each.shape or ())
+        try:
+            found, _ = fed(model.source, arguments, files, shapes, seed, (lambda _: None) if still else run)
+        except ALL:
+            # the sides say what is wrong, each for itself
+            found, _ = fed(model.source, arguments, files, shapes, seed, lambda _: None)
+    if found.note:
+        notify(found.note)
+    return found.values
 
 
 def batches(model: Model, feeds: Mapping[str, Any], budget: int, values: Sequence[str] | None = None

@@ -7,6 +7,7 @@ markup.
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,6 +23,7 @@ PATIENCE = 1.0
 """Seconds before a waiting person is told what is going on."""
 REASONS = 12
 ERROR_LINES = 20
+_CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]],
@@ -55,6 +57,7 @@ def error_text(error: BaseException) -> Text:
     """An exception as at most one screen: its class and its message."""
     text = "\n".join((str(error) or type(error).__name__, *getattr(error, "__notes__", ())))
     name = type(error).__name__
+    text = _CODE.sub("", text, 1)
     lines = (text if isinstance(error, ValueError | OSError) else f"{name}: {text}").splitlines()
     if len(lines) > ERROR_LINES:
         lines = [*lines[:ERROR_LINES], f"... {len(lines) - ERROR_LINES} more lines"]
@@ -102,7 +105,8 @@ def _summary(report: Explanation) -> Text:
 
 
 def _kernels(report: Explanation) -> Table:
-    counts = Counter((n.provider, n.kind, n.kernel) for n in report.nodes)
+    counts = Counter((n.provider, n.kind, "generated" if n.kernel.startswith("generated for") else n.kernel)
+                     for n in report.nodes)
     rows = [(*what, count) for what, count in counts.most_common()]
     return table("Placement", ("provider", "operator", "kernel", "nodes"), rows, right=(3,))
 

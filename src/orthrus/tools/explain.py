@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +24,7 @@ from .arguments import (
     console,
     option_of,
     print_json,
+    say,
     session_of,
     waiting,
 )
@@ -69,7 +71,7 @@ def command(
 
     session = session_of(model, provider, option, modules, level, 0)
     if shape:
-        _run_once(session, shape)
+        _run_once(session, model, shape)
     report = session.explain()
     if as_json:
         print_json(report.plain())
@@ -85,13 +87,12 @@ def command(
     check(session, report, provider, strict, strict_generated)
 
 
-def _run_once(session: Any, shape: Sequence[str]) -> None:
+def _run_once(session: Any, model: Path, shape: Sequence[str]) -> None:
     from . import feeds
 
-    inputs = session.get_inputs()
-    shapes = feeds.parse_shapes(list(shape), [arg.name for arg in inputs])
     with waiting("running once"):
-        session.run(None, feeds.generated(inputs, shapes, 0))
+        fed, _ = feeds.fed(model, session.get_inputs(), [], shape, 0, lambda feed: session.run(None, feed))
+    say(fed.note)
 
 
 def check(session: Any, report: Explanation, asked: Sequence[str] | None, strict: bool, generated: bool

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ..ir import ElementType, MapType, OptionalType, SequenceType, TensorType, Type, likely_shapes, parse_type
+from .sizes import Shapes, accepted, told
 
+Result = TypeVar("Result")
 KINDS = (".npy", ".npz", ".pb")
 
 
@@ -128,7 +131,42 @@ def restored(value: Any, kind: Type) -> Any:
     return value.view(kind.elem.numpy) if same_size else value
 
 
-def generated(inputs: Sequence[Any], shapes: dict[str, tuple[int, ...]], seed: int) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Fed:
+    """A feed: all `values`, those that were `made` here, and in a line which sizes had to be found."""
+
+    values: dict[str, Any]
+    made: dict[str, Any]
+    note: str = ""
+
+
+def fed(source: Any, inputs: Sequence[Any], files: Sequence[str], shapes: Sequence[str], seed: int,
+        attempt: Callable[[dict[str, Any]], Result]) -> tuple[Fed, Result]:
+    """Read inputs from `files`, generate the others, and run with them: the feed, and what `attempt` gave for
+    it. `source`: the model, as `load` takes it; `shapes`: texts such as `x=1,3,8,8`.
+
+    Where the model refuses the likely sizes of dimensions that are left open, others are tried. Raises what
+    `read_feeds`, `parse_shapes` and `generated` raise, and what `attempt` raises for the likely sizes where
+    none work.
+    """
+    given = read_feeds(files, inputs)
+    sizes = parse_shapes(shapes, [arg.name for arg in inputs])
+    fixed = {**{name: np.shape(value) for name, value in given.items()}, **sizes}
+    open_ones = [arg for arg in inputs if arg.name not in given]
+    guesses = [_guessed(inputs, fixed, rule) for rule in (likely_shapes, _ones)]
+
+    def feed(chosen: Shapes) -> dict[str, Any]:
+        return generated(open_ones, {name: chosen[name] for name in chosen if name not in given}, seed)
+
+    feed(guesses[0])
+    with hinting([arg.name for arg in open_ones]):
+        chosen, result = accepted(source, inputs, guesses,
+                                  lambda shapes: attempt({**given, **feed(shapes)}), fixed)
+    made = feed(chosen)
+    return Fed({**given, **made}, made, told(inputs, guesses[0], chosen)), result
+
+
+def generated(inputs: Sequence[Any], shapes: Shapes, seed: int) -> dict[str, Any]:
     """A value for every input: floats drawn from a normal distribution, whole numbers 0 or 1, booleans, short
     texts.
 
@@ -137,13 +175,24 @@ def generated(inputs: Sequence[Any], shapes: dict[str, tuple[int, ...]], seed: i
     that contradicts the model's.
     """
     rng = np.random.default_rng(seed)
-    settled = {d: size for arg in inputs if arg.name in shapes
-               for d, size in zip(_fitting(arg, shapes[arg.name]), shapes[arg.name], strict=False)
-               if isinstance(d, str)}
+    for arg in inputs:
+        if arg.name in shapes:
+            _fitting(arg, shapes[arg.name])
+    whole = _guessed(inputs, shapes, likely_shapes)
+    return {arg.name: _generate(arg.name, parse_type(arg.type), whole[arg.name], rng) for arg in inputs}
+
+
+def _guessed(inputs: Sequence[Any], fixed: Shapes, rule: Callable[..., list[tuple[int, ...]]]) -> Shapes:
+    """A shape for every input: that in `fixed`, else the declared one with its open dimensions by `rule`."""
+    settled = {d: size for arg in inputs if arg.name in fixed
+               for d, size in zip(arg.shape or (), fixed[arg.name], strict=False) if isinstance(d, str)}
     declared = [[settled.get(d, d) for d in arg.shape or ()] for arg in inputs]
-    likely = likely_shapes(declared, any("past" in arg.name for arg in inputs))
-    return {arg.name: _generate(arg.name, parse_type(arg.type), shapes.get(arg.name, shape), rng)
-            for arg, shape in zip(inputs, likely, strict=True)}
+    guessed = rule(declared, any("past" in arg.name for arg in inputs))
+    return {arg.name: fixed.get(arg.name, shape) for arg, shape in zip(inputs, guessed, strict=True)}
+
+
+def _ones(shapes: Sequence[Sequence[Any]], cached: bool) -> list[tuple[int, ...]]:
+    return [tuple(d if isinstance(d, int) and d >= 0 else 1 for d in shape) for shape in shapes]
 
 
 @contextlib.contextmanager
@@ -158,15 +207,14 @@ def hinting(made: Iterable[str]) -> Iterator[None]:
         raise
 
 
-def _fitting(arg: Any, given: tuple[int, ...]) -> list[Any]:
-    """The declared shape of an input. Raises ValueError where `given` does not fit it."""
+def _fitting(arg: Any, given: tuple[int, ...]) -> None:
+    """Raises ValueError where `given` does not fit the declared shape of an input."""
     declared = list(arg.shape or ())
     fits = len(given) == len(declared) and all(
         not isinstance(d, int) or d < 0 or d == g for d, g in zip(declared, given, strict=True))
     if declared and not fits:
         text = ",".join(map(str, given))
         raise ValueError(f"--shape {arg.name}={text} does not fit the declared {declared}")
-    return declared
 
 
 def _generate(name: str, kind: Type, shape: tuple[int, ...], rng: np.random.Generator) -> Any:

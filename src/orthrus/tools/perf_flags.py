@@ -70,8 +70,9 @@ class Flags:
         "With -n: print SESSION_READY and wait so many milliseconds before leaving.", min=0)
 
     generate: bool = _switch(INPUTS, "-I",
-        "Generate the inputs, from their types and shapes; an open dimension is 1. Without it every "
-        "run takes one of the folders test_data_set_* beside the model, at random.")
+        "Generate the inputs, from their types and shapes; an open dimension is 1, or where the model "
+        "refuses that, a size found by trying. Without it every run takes one of the folders "
+        "test_data_set_* beside the model, at random.")
     seed: int = _flag(INPUTS, "-S", "N", -1,
         "Seed of generated inputs; -1, the default, makes them all zero. From 0 on, float inputs are "
         "uniform in [0, 5), int8 and uint8 uniform in [0, largest], others zero. The generator is "
@@ -127,7 +128,7 @@ class Flags:
         "Threads across nodes, with -P; 0, the default: one per core.", min=0)
     parallel: bool = _switch(THREADS, "-P", "Let independent nodes run at the same time.")
     affinity: str = _flag(THREADS, "-T", "'1,2;3,4'", "",
-        "Cores per thread, for all threads but the first. It is checked; threads are not pinned.")
+        "Processors per thread, for all threads but the first, counted from 1; 1-4 is a range.")
 
     context: bool = _switch(COMPILED, "--compile_ep_context",
         "Compile the model first, and run what comes of it. No provider here keeps compiled parts in "

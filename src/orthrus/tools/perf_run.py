@@ -21,8 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import ElementType, OptionalType, TensorType, parse_type
-from .perf_settings import Settings, Shapes
+from ..ir import ElementType, OptionalType, TensorType, likely_shapes, parse_type
+from .perf_settings import Settings
+from .sizes import Declared, Shapes, accepted, told
 
 TICK = 0.1
 """Seconds between two reports of progress."""
@@ -184,7 +185,8 @@ def _unknown_dimensions(settings: Settings) -> list[str]:
 
 class Bench:
     """A session and its inputs, ready to be timed. `creation`: seconds it took to make the session. `labels`:
-    the shape groups, where there are several. `remarks`: what a person should know of the inputs."""
+    the shape groups, where there are several. `remarks`: what a person should know of the inputs. `found`:
+    after the first run, their shapes, where open dimensions cannot be 1."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -195,6 +197,8 @@ class Bench:
         self.remarks: list[str] = []
         self.labels: list[str] = []
         self.feeds: list[dict[str, Any]] = []
+        self.found: Shapes = {}
+        self._guessed = settings.generate and not settings.shapes
         self._drawn = random.Random(max(settings.seed, 0))
 
     def feed(self) -> None:
@@ -230,14 +234,37 @@ class Bench:
 
     def first(self) -> tuple[list[float], list[Any]]:
         """Run once per shape group: the seconds, and the outputs of the first. Data sets share one run."""
-        feeds = self.feeds if self.labels else self.feeds[:1]
+        if self._guessed:
+            return self._settled()
         seconds, outputs = list[float](), list[Any]()
-        for feed in feeds:
-            start = time.perf_counter()
-            got = self.session.run(None, feed)
-            seconds.append(time.perf_counter() - start)
-            outputs = outputs or list(got)
+        for feed in self.feeds if self.labels else self.feeds[:1]:
+            spent, got = self._timed(feed)
+            seconds.append(spent)
+            outputs = outputs or got
         return seconds, outputs
+
+    def _timed(self, feed: dict[str, Any]) -> tuple[float, list[Any]]:
+        start = time.perf_counter()
+        got = self.session.run(None, feed)
+        return time.perf_counter() - start, list(got)
+
+    def _settled(self) -> tuple[list[float], list[Any]]:
+        """The first run, with sizes found for open dimensions that cannot be 1."""
+        free, seed = self.settings.free, self.settings.seed
+        inputs = [Declared(a.name, a.type, [free.get(d, d) for d in a.shape or ()])
+                  for a in self.session.get_inputs()]
+        ones = {name: np.shape(value) for name, value in self.feeds[0].items()}
+        likely = likely_shapes([a.shape for a in inputs], any("past" in a.name for a in inputs))
+        guesses = [ones, {a.name: shape for a, shape in zip(inputs, likely, strict=True)}]
+        found, (seconds, outputs) = accepted(
+            self.settings.model, inputs, guesses,
+            lambda shapes: self._timed(generated(inputs, shapes, {}, seed)[0]))
+        self.feeds = [generated(inputs, found, {}, seed)[0]]
+        if note := told(inputs, ones, found):
+            self.remarks.append(note)
+            self.found = found
+        self._guessed = False
+        return [seconds], outputs
 
     def block(self, runs: int | None, seconds: float | None, tick: Tick | None = None,
               told: Callable[[int, float], None] | None = None) -> Block:

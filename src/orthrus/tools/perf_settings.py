@@ -6,12 +6,14 @@ here, a sentence that says so. A command line that cannot be meant raises UsageF
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 
 from .perf_flags import Flags, UsageFault
+from .sizes import Shapes
 
 VERSUS_SECONDS = 10.0
 """How long each side runs in a comparison for which no budget is given."""
@@ -22,7 +24,6 @@ SHORT_NAMES = frozenset((
 _ORDINARY = Flags()
 _SHAPES = re.compile(r"(.+?):((?:\[[0-9,]*\])+)")
 
-Shapes = dict[str, tuple[int, ...]]
 Providers = tuple[tuple[str, dict[str, str]], ...]
 
 
@@ -229,8 +230,8 @@ def notes(flags: Flags) -> Iterator[str]:
     for flag, key, _ in _entries(flags):
         if key in INERT:
             yield f"{flag} has no effect: {why[flag]}"
-    if flags.affinity:
-        yield "-T is checked and has no effect: threads are not pinned"
+    if flags.affinity and not hasattr(os, "sched_setaffinity"):
+        yield "-T has no effect: this system does not pin threads"
     if (flags.opt_data or flags.opt_minimum >= 0) and not flags.optimized:
         yield "--opt_data and --opt_weight_min_size have no effect without -u"
     if flags.spin_backoff > 64:

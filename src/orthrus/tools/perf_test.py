@@ -183,7 +183,7 @@ def _list_devices(as_json: bool) -> None:
     for each in found:
         typer.echo(f"===== device id {each['index']} ======")
         typer.echo(f"name: {each['name']}\nvendor: {each['vendor']}")
-        typer.echo(f"device: {each['device']}, {each['device_vendor']}")
+        typer.echo("device: " + ", ".join(filter(None, (each["device"], each["device_vendor"]))))
         typer.echo("metadata:" + "".join(f"\n  {k}: {v}" for k, v in each["metadata"].items()) + "\n")
 
 

@@ -14,7 +14,7 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ import numpy as np
 from .latency import Paired, paired
 from .perf_run import Bench, Block, peak_bytes
 from .perf_settings import Settings
+from .sizes import Shapes
 
 BLOCKS = 4
 """Blocks of each side and launch, where the budget allows so many."""
@@ -34,7 +35,7 @@ PAUSE = 0.05
 @dataclass
 class Opened:
     """A side before its first block: seconds to create the session and of the first runs, outputs, labels of
-    the shape groups, remarks on the inputs, nodes per provider; or `error`."""
+    the shape groups, remarks on the inputs, shapes that had to be found, nodes per provider; or `error`."""
 
     error: str = ""
     creation: float = 0.0
@@ -42,6 +43,7 @@ class Opened:
     outputs: list[Any] = field(default_factory=list)
     labels: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+    found: Shapes = field(default_factory=dict)
     placement: dict[str, int] = field(default_factory=dict)
 
 
@@ -135,7 +137,8 @@ def _serve(pipe: Any, settings: Settings) -> None:
         first, outputs = bench.first()
         explain = getattr(bench.session, "explain", None)
         pipe.send(Opened(creation=bench.creation, first=first, outputs=outputs, labels=bench.labels,
-                         remarks=bench.remarks, placement=explain().providers if explain else {}))
+                         remarks=bench.remarks, found=bench.found,
+                         placement=explain().providers if explain else {}))
         while True:
             runs, seconds = pipe.recv()
             bench.first()
@@ -167,7 +170,11 @@ def compare(first: Settings, second: Settings, launches: int,
         try:
             for which in order:
                 processes[which] = _Process(sides[which].settings)
-                sides[which].launches.append(processes[which].ask())
+                opened = processes[which].ask()
+                sides[which].launches.append(opened)
+                if opened.found:
+                    for side in sides:
+                        side.settings = replace(side.settings, shapes=(opened.found,))
                 sides[which].blocks.append([])
             _take_turns(sides, processes, order, mine, told)
         finally:

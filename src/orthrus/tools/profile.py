@@ -19,6 +19,7 @@ from .arguments import (
     console,
     option_of,
     print_json,
+    say,
     session_of,
     timed,
     waiting,
@@ -50,16 +51,14 @@ def command(
     from . import feeds
 
     session = session_of(model, provider, option, modules, level, seed, threads)
-    inputs = session.get_inputs()
-    feed = feeds.read_feeds(input or [], inputs)
-    shapes = feeds.parse_shapes(shape or [], [arg.name for arg in inputs])
-    made = feeds.generated([arg for arg in inputs if arg.name not in feed], shapes, seed)
-    feed.update(made)
     names = output or [arg.name for arg in session.get_outputs()]
-    with waiting("preparing"), feeds.hinting(made):
-        session.run(names, feed)
+    with waiting("preparing"):
+        fed, _ = feeds.fed(model, session.get_inputs(), input or [], shape or [], seed,
+                           lambda feed: session.run(names, feed))
+        feed = fed.values
         with session.profile(compare=False):
             session.run(names, feed)
+    say(fed.note)
     with session.profile() as found:
         timed(session, names, feed, repeat)
     with waiting("measuring the machine's peak"):

@@ -25,5 +25,16 @@ def command(modules: ImportOption = None, as_json: JsonOption = False) -> None:
     out = console()
     out.print(table("", ("provider", "on this machine"),
                         [(f["name"], f["reason"] or "works") for f in found]))
-    rows = [(f["name"], key, o["default"], o["meaning"]) for f in found for key, o in f["options"].items()]
-    out.print(table("\nOptions", ("provider", "option", "default", "meaning"), rows))
+    for each in found:
+        if each["options"]:
+            rows = [(key, _text(o["default"]), o["meaning"]) for key, o in each["options"].items()]
+            out.print(table(f"\nOptions of {each['name']}", ("option", "default", "meaning"), rows))
+
+
+def _text(default: Any) -> str:
+    """A default the way a user would write it; nothing where it is empty."""
+    if isinstance(default, bool):
+        return str(int(default))
+    if isinstance(default, tuple | list | frozenset):
+        return ";".join(map(str, default))
+    return "" if default is None else str(default)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from .arguments import (
     FolderOption,
@@ -20,6 +21,7 @@ from .arguments import (
     ShapeOption,
     console,
     print_json,
+    say,
     session_of,
     shape_of,
     timed,
@@ -42,16 +44,17 @@ def command(
     session = session_of(model, provider, option, modules, level, seed)
     check(session, session.explain(), provider, strict, False)
     inputs = session.get_inputs()
-    feed = feeds.read_feeds(input or [], inputs)
-    shapes = feeds.parse_shapes(shape or [], [arg.name for arg in inputs])
-    made = feeds.generated([arg for arg in inputs if arg.name not in feed], shapes, seed)
     names = output or [arg.name for arg in session.get_outputs()]
-    start = time.perf_counter()
-    with waiting("running"), feeds.hinting(made):
-        outputs = session.run(names, {**feed, **made})
-    spent = time.perf_counter() - start
+
+    def first(feed: dict[str, Any]) -> tuple[list[Any], float]:
+        start = time.perf_counter()
+        return session.run(names, feed), time.perf_counter() - start
+    with waiting("running"):
+        fed, (outputs, spent) = feeds.fed(model, inputs, input or [], shape or [], seed, first)
+    say(fed.note)
+    made = fed.made
     check(session, session.explain(), provider, False, strict_generated)
-    times = timed(session, names, {**feed, **made}, repeat)
+    times = timed(session, names, fed.values, repeat)
     files = [] if save is None else results.write_npz(save, names, outputs)
     files += [] if output_dir is None else results.write_folder(output_dir, names, outputs)
     rows = results.summarized(names, outputs)

@@ -30,6 +30,7 @@ from .arguments import (
     console,
     option_of,
     providers_of,
+    say,
     session_of,
     waiting,
 )
@@ -71,24 +72,21 @@ def command(
     session = session_of(model, provider, option, modules, level, seed)
     profile = found = None
     if run:
-        inputs = session.get_inputs()
-        feed = feeds.read_feeds(input or [], inputs)
-        shapes = feeds.parse_shapes(shape or [], [arg.name for arg in inputs])
-        made = feeds.generated([arg for arg in inputs if arg.name not in feed], shapes, seed)
-        feed.update(made)
-        with waiting("running"), feeds.hinting(made):
-            profile = profiled(session, feed, repeat)
+        with waiting("running"):
+            fed, _ = feeds.fed(model, session.get_inputs(), input or [], shape or [], seed,
+                               lambda feed: session.run(None, feed))
+            profile = profiled(session, fed.values, repeat)
+        say(fed.note)
         if check:
             with waiting("comparing with the definitions"):
-                found = distances(model, providers_of(provider, option)[0], feed, level, seed)
+                found = distances(model, providers_of(provider, option)[0], fed.values, level, seed)
     path = output or Path(f"{model.stem}.html")
     path.write_text(page(collect(session, model.name, profile, found)), encoding="utf-8", errors="replace")
     console().print(f"wrote {path}", markup=False, highlight=False)
 
 
 def profiled(session: Any, feed: dict[str, Any], repeat: int) -> Any:
-    """The profile of `repeat` runs, after one that warms up."""
-    session.run(None, feed)
+    """The profile of `repeat` runs."""
     with session.profile() as found:
         for _ in range(repeat):
             session.run(None, feed)

@@ -107,17 +107,6 @@ class ViewGroup:
 
 
 @dataclass(frozen=True)
-class MemoryRow:
-    """Bytes of one value in a part's arena, from its first to its last step."""
-
-    value: str
-    offset: int
-    bytes: int
-    first: int
-    last: int
-
-
-@dataclass(frozen=True)
 class ViewPart:
     """What one provider compiled together; without a name, what runs outside of compiled parts. `arena`,
     `packed`: bytes; `steps`: kernel and nodes of each."""
@@ -128,7 +117,7 @@ class ViewPart:
     arena: int
     packed: int
     steps: tuple[str, ...]
-    memory: tuple[MemoryRow, ...]
+    memory: tuple[Place, ...]
 
 
 @dataclass(frozen=True)
@@ -335,13 +324,9 @@ def _parts(report: Explanation) -> Iterator[ViewPart]:
         steps = part.plan.steps if part.plan is not None else ()
         yield ViewPart(part.name, part.provider, len(part.nodes), part.arena, part.packed,
                        tuple(f"{step.kernel}: {', '.join(step.nodes)}" for step in steps),
-                       tuple(map(_row, part.places)))
+                       part.places)
     if report.outside:
-        yield ViewPart("", "", 0, report.outside_bytes, 0, (), tuple(map(_row, report.outside)))
-
-
-def _row(place: Place) -> MemoryRow:
-    return MemoryRow(place.value, place.offset, place.bytes, place.first, place.last)
+        yield ViewPart("", "", 0, report.outside_bytes, 0, (), report.outside)
 
 
 def _facts(session: Any, graph: Graph) -> Iterator[tuple[str, str]]:

@@ -21,6 +21,7 @@ class NullExecutionProvider(ExecutionProvider):
     """Computes nothing: measures overhead, tests planning."""
 
     name = "NullExecutionProvider"
+    listed = False
 
     def claim(self, node: Node) -> No | None:
         if node.has_bodies:
