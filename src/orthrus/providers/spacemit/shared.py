@@ -26,7 +26,7 @@ CODE = 64 << 20
 _DATA = 64 << 30
 _STEP = 16 << 20
 _ALIGN = 64
-_FIRST, _APART, _PLACES = 1 << 44, 1 << 40, 32
+_FIRST, _APART, _PLACES = 1 << 44, 1 << 37, 512
 _REPLACE, _NO_REPLACE, _NO_RESERVE = 0x10, 0x100000, 0x4000
 
 _libc = ctypes.CDLL(None, use_errno=True)
