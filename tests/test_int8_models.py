@@ -29,6 +29,14 @@ MACHINES: list[Machine] = [HERE, *(m for m in (AVX512, AVX2, SSE2)
 QUICK = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 
 
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No part is run by definitions because it does not lower."""
+    def interpret(self: Native, *_: Any) -> Any:
+        raise AssertionError(f"{self.part} is interpreted: {list(self.refused.values())}")
+    monkeypatch.setattr(Native, "interpret", interpret)
+
+
 @contextlib.contextmanager
 def on(target: Machine) -> Iterator[None]:
     """Sessions made inside have their kernels written for `target`."""

@@ -192,7 +192,7 @@ def test_random_graphs_saved(peer: Any, tmp_path: Path) -> None:
     graphs(5000, 60, peer, str(tmp_path))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_random_graphs_at_length(peer: Any, tmp_path: Path) -> None:
     graphs(10_000, 300, peer, str(tmp_path))
 

@@ -27,6 +27,7 @@ from graphs import info, model
 from orthrus import errors
 from orthrus.codegen import machine
 from orthrus.ir import No
+from orthrus.providers.cpu.native import Native
 from orthrus.providers.spacemit import claims, device, emulator, options, provider, targets, team
 
 FOUND = emulator.find()
@@ -53,6 +54,14 @@ def small() -> onnx.ModelProto:
              node("MatMul", "f1 w3", "m1"), node("Softmax", "m1", "y")]
     return model(nodes, [info("x", shape=(1, 3, 10, 10))], [info("y", shape=(1, 5))],
                  {k: v.astype(np.float32) for k, v in weights.items()})
+
+
+@pytest.fixture(autouse=True)
+def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No part is run by definitions because it does not lower."""
+    def interpret(self: Native, *_: Any) -> Any:
+        raise AssertionError(f"{self.part} is interpreted: {list(self.refused.values())}")
+    monkeypatch.setattr(Native, "interpret", interpret)
 
 
 X = {"x": RNG.standard_normal((1, 3, 10, 10)).astype(np.float32)}
@@ -505,3 +514,28 @@ def test_a_worker_ends_with_its_process() -> None:
             return
         time.sleep(0.05)
     pytest.fail("it is still there")
+
+
+def quantized_chain() -> onnx.ModelProto:
+    """A product between bytes with scales that are no powers of two, as floats and as bytes."""
+    w = RNG.integers(-127, 128, (32, 16)).astype(np.int8)
+    weights = {"w": w, "sx": np.array(0.0171, np.float32), "zx": np.array(117, np.uint8),
+               "sw": np.array(0.0123, np.float32), "zw": np.array(0, np.int8)}
+    nodes = [node("QuantizeLinear", "x sx zx", "q"), node("DequantizeLinear", "q sx zx", "d"),
+             node("DequantizeLinear", "w sw zw", "v"), node("MatMul", "d v", "y")]
+    return model(nodes, [info("x", shape=(8, 32))], [info("y", shape=(8, 16))], weights)
+
+
+@emulated
+def test_the_epilogue_of_quantized_products_is_in_float16_where_the_target_has_it() -> None:
+    made, x = quantized_chain(), {"x": RNG.standard_normal((8, 32)).astype(np.float32)}
+    (exact,) = numpy_results(made, x)
+
+    def got(**given: Any) -> np.ndarray:
+        return session(made, **given).run(None, x)[0]
+    for target in ("spacemit-k1", "spacemit-k3"):
+        half = got(target=target)
+        np.testing.assert_array_equal(half, half.astype(np.float16).astype(np.float32))
+        assert 1e-5 < np.abs(half - exact).max() / np.abs(exact).max() < 1e-3
+        np.testing.assert_allclose(got(target=target, DISABLE_FLOAT16_EPILOGUE=1), exact, 1e-6, 1e-6)
+    np.testing.assert_array_equal(got(target="generic"), got(target="generic", DISABLE_FLOAT16_EPILOGUE=1))

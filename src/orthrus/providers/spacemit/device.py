@@ -142,6 +142,7 @@ class Emulated(Device):
         return np.asarray(_Room(memory(), size))
 
     def constant(self, array: np.ndarray) -> np.ndarray:
+        array = np.asarray(array)
         if array.flags.c_contiguous and memory().holds(array.ctypes.data):
             return array
         made = self.empty(array.shape, array.dtype)

@@ -305,7 +305,7 @@ def real(lo: Lowering, pending: Pending, scale: np.ndarray, key: Any, axis: int,
          addend: Tensor | None = None) -> Lazy:
     """sum * scale + addend: `scale` is one number or one for each index of `axis`."""
     lying = (-1, *(1,) * (len(pending.shape) - axis - 1)) if scale.size > 1 else ()
-    by = lo.constant(("scale", key, lying), lambda: scale.astype(np.float32).reshape(lying))
+    by = lo.constant(("scale", key, lying), lambda: np.asarray(scale, np.float32).reshape(lying))
     tree = Expr("mul", (_SUM.cast(F), Expr.leaf(1, F)), F)
     operands: list[Tensor | Source] = [Source(pending), by]
     if addend is not None:
