@@ -22,6 +22,8 @@ I1, I8, I16, I32, I64 = "i1", "i8", "i16", "i32", "i64"
 F16, BF16, F32, F64 = "half", "bfloat", "float", "double"
 PTR, VOID = "ptr", "void"
 FLOATS = (F16, BF16, F32, F64)
+HALVES = (F16, BF16)
+"""Moved as integers: a machine that does not compute with them need not call anything for that."""
 BYTES = {I1: 1, I8: 1, I16: 2, I32: 4, I64: 8, F16: 2, BF16: 2, F32: 4, F64: 8, PTR: 8}
 
 
@@ -234,6 +236,8 @@ class Function:
     def splat(self, x: V, lanes: int) -> V:
         if lanes == 1 or x.lanes > 1:
             return x
+        if x.ty in HALVES:
+            return self.bitcast(self.splat(self.bitcast(x, I16), lanes), vec(x.ty, lanes))
         ty = vec(x.ty, lanes)
         first = self.emit(ty, f"insertelement {ty} poison, {x}, i64 0")
         return self.emit(ty, f"shufflevector {first}, {ty} poison, <{lanes} x i32> zeroinitializer")
@@ -290,16 +294,22 @@ class Function:
 
     def shuffle(self, a: V, b: V | None, lanes: Sequence[int]) -> V:
         """The lanes of `a` and `b` (numbered on) that `lanes` lists; -1 for any."""
+        if a.elem in HALVES:
+            whole = [None if x is None else self.bitcast(x, vec(I16, x.lanes)) for x in (a, b)]
+            assert whole[0] is not None
+            return self.bitcast(self.shuffle(whole[0], whole[1], lanes), vec(a.elem, len(lanes)))
         mask = ", ".join(f"i32 {i if i >= 0 else 'poison'}" for i in lanes)
         other = b.ref if b is not None else "poison"
         return self.emit(vec(a.elem, len(lanes)),
                          f"shufflevector {a}, {a.ty} {other}, <{len(lanes)} x i32> <{mask}>")
 
     def extract(self, x: V, lane: int | V) -> V:
+        if x.elem in HALVES:
+            return self.bitcast(self.extract(self.bitcast(x, vec(I16, x.lanes)), lane), x.elem)
         return self.emit(x.elem, f"extractelement {x}, {self.i64(lane)}")
 
     def insert(self, x: V, value: V, lane: int | V) -> V:
-        if x.elem in (F16, BF16):
+        if x.elem in HALVES:
             bits = self.insert(self.bitcast(x, vec(I16, x.lanes)), self.bitcast(value, I16), lane)
             return self.bitcast(bits, x.ty)
         return self.emit(x.ty, f"insertelement {x}, {value}, {self.i64(lane)}")
@@ -383,11 +393,15 @@ class Function:
         if elem == I1:
             bytes_ = self.emit(vec(I8, lanes_of(ty)), f"load {vec(I8, lanes_of(ty))}, {at}, align 1")
             return bytes_.ne(0)
+        if elem in HALVES and lanes_of(ty) > 1:
+            return self.bitcast(self.load(vec(I16, lanes_of(ty)), base, index, align), ty)
         return self.emit(ty, f"load {ty}, {at}, align {align or BYTES[elem]}")
 
     def store(self, x: V, base: V, index: int | V = 0, align: int = 0) -> None:
         if x.elem == I1:
             x = self.cast(x, I8)
+        if x.elem in HALVES and x.lanes > 1:
+            x = self.bitcast(x, vec(I16, x.lanes))
         at = self.gep(base, index, x.elem)
         self.line(f"store {x}, {at}, align {align or BYTES[x.elem]}")
 
@@ -401,7 +415,7 @@ class Function:
         elem, lanes = elem_of(ty), lanes_of(ty)
         if elem == I1:
             return self.load_masked(vec(I8, lanes), base, index, mask, other).ne(0)
-        if elem in (F16, BF16):
+        if elem in HALVES:
             bits = vec(I16, lanes)
             filler = self.bitcast(other if isinstance(other, V) else self.const(ty, other), bits)
             return self.bitcast(self.load_masked(bits, base, index, mask, filler), ty)
@@ -414,7 +428,7 @@ class Function:
     def store_masked(self, x: V, base: V, index: int | V, mask: V) -> None:
         if x.elem == I1:
             x = self.cast(x, I8)
-        if x.elem in (F16, BF16):
+        if x.elem in HALVES:
             x = self.bitcast(x, vec(I16, x.lanes))
         at = self.gep(base, index, x.elem)
         name = f"masked.store.v{x.lanes}{_suffix(x.elem)}.p0"
