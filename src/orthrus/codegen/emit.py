@@ -23,7 +23,6 @@ F16, BF16, F32, F64 = "half", "bfloat", "float", "double"
 PTR, VOID = "ptr", "void"
 FLOATS = (F16, BF16, F32, F64)
 HALVES = (F16, BF16)
-"""Moved as integers: a machine that does not compute with them need not call anything for that."""
 BYTES = {I1: 1, I8: 1, I16: 2, I32: 4, I64: 8, F16: 2, BF16: 2, F32: 4, F64: 8, PTR: 8}
 
 
@@ -178,7 +177,10 @@ class Module:
 
 
 class Function:
-    """One function being written. Every method that gives a value writes an instruction at the end."""
+    """One function being written. Every method that gives a value writes an instruction at the end.
+    `as_integers`: types whose values are moved as integers, as the machine would call a function for it."""
+
+    as_integers: tuple[str, ...] = ()
 
     def __init__(self, module: Module, name: str, params: Sequence[tuple[str, str]], returns: str,
                  internal: bool) -> None:
@@ -236,7 +238,7 @@ class Function:
     def splat(self, x: V, lanes: int) -> V:
         if lanes == 1 or x.lanes > 1:
             return x
-        if x.ty in HALVES:
+        if x.ty in self.as_integers:
             return self.bitcast(self.splat(self.bitcast(x, I16), lanes), vec(x.ty, lanes))
         ty = vec(x.ty, lanes)
         first = self.emit(ty, f"insertelement {ty} poison, {x}, i64 0")
@@ -294,7 +296,7 @@ class Function:
 
     def shuffle(self, a: V, b: V | None, lanes: Sequence[int]) -> V:
         """The lanes of `a` and `b` (numbered on) that `lanes` lists; -1 for any."""
-        if a.elem in HALVES:
+        if a.elem in self.as_integers:
             whole = [None if x is None else self.bitcast(x, vec(I16, x.lanes)) for x in (a, b)]
             assert whole[0] is not None
             return self.bitcast(self.shuffle(whole[0], whole[1], lanes), vec(a.elem, len(lanes)))
@@ -304,7 +306,7 @@ class Function:
                          f"shufflevector {a}, {a.ty} {other}, <{len(lanes)} x i32> <{mask}>")
 
     def extract(self, x: V, lane: int | V) -> V:
-        if x.elem in HALVES:
+        if x.elem in self.as_integers:
             return self.bitcast(self.extract(self.bitcast(x, vec(I16, x.lanes)), lane), x.elem)
         return self.emit(x.elem, f"extractelement {x}, {self.i64(lane)}")
 
@@ -393,14 +395,14 @@ class Function:
         if elem == I1:
             bytes_ = self.emit(vec(I8, lanes_of(ty)), f"load {vec(I8, lanes_of(ty))}, {at}, align 1")
             return bytes_.ne(0)
-        if elem in HALVES and lanes_of(ty) > 1:
+        if elem in self.as_integers and lanes_of(ty) > 1:
             return self.bitcast(self.load(vec(I16, lanes_of(ty)), base, index, align), ty)
         return self.emit(ty, f"load {ty}, {at}, align {align or BYTES[elem]}")
 
     def store(self, x: V, base: V, index: int | V = 0, align: int = 0) -> None:
         if x.elem == I1:
             x = self.cast(x, I8)
-        if x.elem in HALVES and x.lanes > 1:
+        if x.elem in self.as_integers and x.lanes > 1:
             x = self.bitcast(x, vec(I16, x.lanes))
         at = self.gep(base, index, x.elem)
         self.line(f"store {x}, {at}, align {align or BYTES[x.elem]}")

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .emit import F32, I32, I64, PTR, Function, Module, V
+from .emit import F32, HALVES, I32, I64, PTR, Function, Module, V
 from .machine import Machine
 
 ENTRY = "kernel"
@@ -33,6 +33,8 @@ class Body(Function):
                          "void", False)
         module.functions.append(self)
         self.machine = machine
+        if machine.arch == "riscv64" and not machine.has("zvfh"):
+            self.as_integers = HALVES
         self.args, self.lo, self.hi, self.scratch = self.params
 
     def arg(self, index: int, ty: str) -> V:
