@@ -581,17 +581,3 @@ def test_help_is_complete(perf: Any) -> None:
     assert perf("--help").stdout == text
     for name in (f.metadata[perf_flags.KEY].param_decls for f in perf_flags.fields(Flags)):
         assert not name or name[0] in text
-
-
-MODELS = sorted(Path("/tmp/zoo").glob("*.onnx"))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not MODELS, reason="no benchmark models in /tmp/zoo")
-@pytest.mark.parametrize("path", MODELS, ids=lambda p: p.stem)
-def test_benchmark_models(perf: Any, path: Path) -> None:
-    """Dimensions of 1 contradict each other in gpt2_decode, in every engine."""
-    if path.stem == "gpt2_decode":
-        assert "Run failed:" in perf(path, "-m", "times", "-r", 3, "-I", code=255).stderr
-        return
-    assert shown(perf(path, "-m", "times", "-r", 4, "-I").stdout) == SUMMARY + USAGE + STATISTICS

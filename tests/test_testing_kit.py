@@ -79,7 +79,7 @@ def test_a_broken_provider_is_found_out(name: str) -> None:
                      if c.name not in APART or c.name in expected])
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", FAILING)
 def test_a_broken_provider_is_found_out_by_no_other_check(name: str) -> None:
     found_out(name, [c.name for c in checks()])
