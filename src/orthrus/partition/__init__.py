@@ -73,15 +73,7 @@ def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str
             del free[node]
         view = GraphView(graph, [node for node in free
                                  if (numpy_too or not by_name(node)) and not is_context(node)])
-        for capability in provider.get_capability(view):
-            if not capability.nodes or any(node not in free for node in capability.nodes):
-                continue
-            for part in _parts(graph, provider, capability, place, digest, counter):
-                for node in part.nodes:
-                    owner[node] = part
-                    del free[node]
-                    if node in view.remarks:
-                        remarks[node] = view.remarks[node]
+        _offer(provider, view, free, owner, remarks, place, digest, counter)
         for node in free:
             reason = view.refusals.get(node, "not among its capabilities")
             reason = INTERPRETED if by_name(node) else reason
@@ -102,6 +94,20 @@ def _partition(graph: Graph, providers: Sequence[ExecutionProvider], digest: str
     return Placement(graph, _ordered(graph, owner), refusals, bodies, remarks)
 
 
+def _offer(provider: ExecutionProvider, view: GraphView, free: dict[Node, None], owner: dict[Node, Part],
+           remarks: dict[Node, Remark], place: dict[Node, int], digest: str, counter: list[int]) -> None:
+    """Let `provider` take of the nodes in `view` what it can: what it took is `free` no more."""
+    for capability in provider.get_capability(view):
+        if not capability.nodes or any(node not in free for node in capability.nodes):
+            continue
+        for part in _parts(view.graph, provider, capability, place, digest, counter):
+            for node in part.nodes:
+                owner[node] = part
+                del free[node]
+                if node in view.remarks:
+                    remarks[node] = view.remarks[node]
+
+
 def hand_back(placement: Placement, part: Part, why: No, providers: Sequence[ExecutionProvider]) -> None:
     """Offer the nodes of `part`, which its provider cannot compile after all, to the providers behind it.
     Raises NotImplemented where none takes them."""
@@ -114,15 +120,7 @@ def hand_back(placement: Placement, part: Part, why: No, providers: Sequence[Exe
         placement.refusals[node].append(Refusal(part.provider, why.reason))
     for provider in providers[place + 1:]:
         view = GraphView(graph, list(free))
-        for capability in provider.get_capability(view):
-            if not capability.nodes or any(node not in free for node in capability.nodes):
-                continue
-            for taken in _parts(graph, provider, capability, order, digest, counter):
-                for node in taken.nodes:
-                    owner[node] = taken
-                    del free[node]
-                    if node in view.remarks:
-                        placement.remarks[node] = view.remarks[node]
+        _offer(provider, view, free, owner, placement.remarks, order, digest, counter)
         for node in free:
             reason = view.refusals.get(node, "not among its capabilities")
             placement.refusals[node].append(Refusal(provider.name, reason))

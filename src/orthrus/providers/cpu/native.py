@@ -21,10 +21,11 @@ import numpy as np
 from ...codegen import drive
 from ...codegen.quick import Program
 from ...errors import Fail
-from ...ir import ElementType, Node, TensorType, Type, Value, element_of, in_memory, likely_shapes, type_of
+from ...ir import ElementType, TensorType, Type, Value, element_of, in_memory, likely_shapes, type_of
 from ...kernels import Work, failed
 from ...limits import bounded
 from ..base import Part
+from ..interpret import Note, Reference, Watch, interpret
 from .device import Device
 from .lower import Lowering, Step
 from .memory import ALIGN, plan, tensors
@@ -44,9 +45,6 @@ IDLE_BYTES = 1 << 28
 _IDLE = 4
 """Idle instances a plan keeps."""
 
-Reference = Callable[[Node], Callable[..., Any]]
-Note = Callable[[Work | None, int, int], None]
-Watch = Callable[[Value, np.ndarray], None]
 
 
 def numpy_type(name: str) -> np.dtype[Any]:
@@ -406,26 +404,4 @@ class Native:
                   check: Callable[[], None] | None = None) -> Any:
         """The part by its definitions, node by node: for shapes that do not lower, and to find which node
         fails."""
-        env: dict[Value | None, Any] = {None: None, **dict(zip(self.part.inputs, arrays, strict=True))}
-        for node in self.part.nodes:
-            given = [env[v] if v is None or v in env else in_memory(v.const) for v in node.inputs]
-            start = time.perf_counter_ns()
-            try:
-                made = self.reference(node)(*given)
-            except Exception as error:
-                raise failed(node, error, given, node.name) from error
-            end = time.perf_counter_ns()
-            results = made if isinstance(made, tuple) else (made,)
-            env.update(zip(node.outputs, map(np.asarray, results), strict=False))
-            if watch is not None:
-                for v in node.outputs:
-                    if v is not None and v in env:
-                        watch(v, env[v])
-            if note is not None:
-                inputs = {v: type_of(x) for v, x in zip(node.inputs, given, strict=True) if v is not None}
-                outputs = {v: type_of(env[v]) for v in node.outputs if v is not None and v in env}
-                note(Work(node, f"reference {node.op_type}", (node,), tuple(inputs), tuple(outputs),
-                          {**inputs, **outputs}), start, end)
-            if check is not None:
-                check()
-        return env[self.part.outputs[0]] if self.single else tuple(env[v] for v in self.part.outputs)
+        return interpret(self.part, self.reference, arrays, note, watch, check)

@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 
 from ...errors import EPFail, Fail
-from ...ir import ElementType, Node, TensorType, Type, Value, element_of, in_memory, likely_shapes, type_of
+from ...ir import ElementType, TensorType, Type, Value, element_of, in_memory, likely_shapes
 from ...kernels import Work, failed
 from ...limits import bounded
 from ...memory import take
 from ..base import Part
 from ..cpu import memory
+from ..interpret import Note, Watch, interpret
 from . import rules as _rules  # noqa: F401
 from .binding import SCRATCHPAD, Argument, Library, failure
 from .lower import Constants, Lowering, Reference, Step, Tensor, Unfit
@@ -34,8 +35,6 @@ PLANS = 32
 _IDLE = 4
 """Idle blocks of memory a plan keeps."""
 
-Note = Callable[[Work | None, int, int], None]
-Watch = Callable[[Value, np.ndarray], None]
 
 
 def _dtype(name: str) -> np.dtype[Any]:
@@ -305,32 +304,4 @@ class Fused:
                   check: Callable[[], None] | None = None) -> Any:
         """The part by its definitions, node by node: for shapes that do not lower, and to find which node
         fails."""
-        env: dict[Value | None, Any] = {None: None, **dict(zip(self.part.inputs, arrays, strict=True))}
-        for node in self.part.nodes:
-            given = [env[v] if v is None or v in env else in_memory(v.const) for v in node.inputs]
-            start = time.perf_counter_ns()
-            try:
-                made = self.reference(node)(*given)
-            except Exception as error:
-                raise failed(node, error, given, node.name) from error
-            end = time.perf_counter_ns()
-            results = made if isinstance(made, tuple) else (made,)
-            env.update(zip(node.outputs, map(np.asarray, results), strict=False))
-            if watch is not None:
-                for v in node.outputs:
-                    if v is not None and v in env:
-                        watch(v, env[v])
-            if note is not None:
-                note(_interpreted(node, given, env), start, end)
-            if check is not None:
-                check()
-        return env[self.part.outputs[0]] if self.single else tuple(env[v] for v in self.part.outputs)
-
-
-def _interpreted(node: Node, given: Sequence[Any], env: dict[Value | None, Any]) -> Work:
-    inputs = {v: type_of(x) for v, x in zip(node.inputs, given, strict=True) if v is not None}
-    outputs = {v: type_of(env[v]) for v in node.outputs if v is not None and v in env}
-    return Work(node, f"reference {node.op_type}", (node,), tuple(inputs), tuple(outputs),
-                {**inputs, **outputs})
-
-
+        return interpret(self.part, self.reference, arrays, note, watch, check)
