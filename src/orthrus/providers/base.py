@@ -222,16 +222,21 @@ class ExecutionProvider:
             return self.kernels.lookup(self.name, node, schema_of(node))
         return self.registries.lookup(self.name, node, schema_of(node))
 
-    def get_capability(self, view: GraphView) -> list[Capability]:
-        """What this provider takes of a graph: each node it claims, joined into
-        convex parts where it `fuses`."""
-        claimed = []
+    def claimed(self, view: GraphView) -> list[Node]:
+        """The nodes of `view` that this provider claims; what it says of the others is noted there."""
+        found = []
         for node in view.nodes:
             answer = self.claim(node)
             if answer is None:
-                claimed.append(node)
+                found.append(node)
             else:
                 view.refuse(node, answer)
+        return found
+
+    def get_capability(self, view: GraphView) -> list[Capability]:
+        """What this provider takes of a graph: each node it claims, joined into
+        convex parts where it `fuses`."""
+        claimed = self.claimed(view)
         if not self.fuses:
             return [Capability([node]) for node in claimed]
         return [Capability(group, self.name.removesuffix("ExecutionProvider"))

@@ -99,14 +99,11 @@ class DnnlExecutionProvider(ExecutionProvider):
         """Convex groups of what is claimed; a node that reads an initializer which may be fed is left."""
         fed = set(_fed(view.graph))
         claimed = []
-        for node in view.nodes:
-            answer = self.claim(node)
-            if answer is None and not fed.isdisjoint(node.inputs):
-                answer = No("it reads an initializer that may be fed")
-            if answer is None:
+        for node in self.claimed(view):
+            if fed.isdisjoint(node.inputs):
                 claimed.append(node)
             else:
-                view.refuse(node, answer)
+                view.refuse(node, No("it reads an initializer that may be fed"))
         return [Capability(group, "Dnnl") for group in convex_groups(view.graph, claimed)]
 
     def compile(self, part: Part) -> Sequence[Kernel]:

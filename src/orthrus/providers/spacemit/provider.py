@@ -129,14 +129,7 @@ class SpaceMITExecutionProvider(ExecutionProvider):
         from ..cpu.claims import groups
 
         self.dynamic |= dense.dynamically_quantized(view.graph)
-        claimed = []
-        for node in view.nodes:
-            why = self.claim(node)
-            if why is None:
-                claimed.append(node)
-            else:
-                view.refuse(node, why)
-        joined, left_out = groups(view.graph, claimed, lambda _: False, views=True)
+        joined, left_out = groups(view.graph, self.claimed(view), lambda _: False, views=True)
         for node, reason in left_out.items():
             view.refuse(node, No(reason))
         return [Capability(group, NAME) for group in joined]
