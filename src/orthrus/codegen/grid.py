@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 
 from .convert import convert
 from .emit import F32, I64, PTR, V
@@ -60,7 +61,7 @@ def grid_taps(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands:
             given = [convert(f, f.load(coordinate, line, w * strides[2] + strides[3] * i), grid, "float32")
                      for i in (1, 0)]
             vertical, horizontal = along(0, given[0]), along(1, given[1])
-            points = [(f.gep(image, a + b, elem), _both(f, u, v), _both_sides(p, q))
+            points = [(f.gep(image, a + b, elem), _both(u, v, operator.mul), _both(p, q, operator.and_))
                       for a, u, p in vertical for b, v, q in horizontal]
 
             def block(c: V, vectors: int, mask: V | None) -> list[V]:
@@ -83,9 +84,5 @@ def grid_taps(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands:
     frame.each(row)
 
 
-def _both(f: Body, a: V | None, b: V | None) -> V | None:
-    return None if a is None or b is None else a * b
-
-
-def _both_sides(a: V | None, b: V | None) -> V | None:
-    return None if a is None or b is None else a & b
+def _both(a: V | None, b: V | None, joined: Callable[[V, V], V]) -> V | None:
+    return None if a is None or b is None else joined(a, b)
