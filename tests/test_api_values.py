@@ -446,7 +446,7 @@ def test_the_compiler(tmp_path: Path) -> None:
                           flags=ort.OrtCompileApiFlags.ERROR_IF_OUTPUT_FILE_EXISTS).compile_to_file(
             str(tmp_path / "o.onnx"))
     with pytest.raises(state.Fail, match="Unable to compile any nodes."):
-        ort.ModelCompiler(ort.SessionOptions(), source,
+        ort.ModelCompiler(ort.SessionOptions(), api_models.sequence(),
                           flags=ort.OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED).compile_to_bytes()
     for wrong, kind in ((3, TypeError), (b"", ValueError)):
         with pytest.raises(kind):

@@ -33,11 +33,10 @@ def real(*shape: int) -> np.ndarray:
 
 
 def model(nodes: Sequence[Any], inputs: dict[str, tuple[Any, ...]], weights: dict[str, np.ndarray],
-          outputs: Sequence[str] = ("y",), fed: Sequence[str] = ()) -> bytes:
+          outputs: Sequence[str] = ("y",)) -> bytes:
     graph = helper.make_graph(
         nodes, "g",
-        [helper.make_tensor_value_info(k, TensorProto.FLOAT, s) for k, s in inputs.items()]
-        + [helper.make_tensor_value_info(k, TensorProto.FLOAT, weights[k].shape) for k in fed],
+        [helper.make_tensor_value_info(k, TensorProto.FLOAT, s) for k, s in inputs.items()],
         [helper.make_tensor_value_info(k, TensorProto.UNDEFINED, None) for k in outputs],
         [numpy_helper.from_array(v, k) for k, v in weights.items()])
     opsets = [helper.make_opsetid("", 23)]
@@ -192,15 +191,6 @@ def test_a_mask_that_hides_everything_gives_zeros() -> None:
         np.testing.assert_allclose(made.run(None, feed)[0], reference.run(None, feed)[0], rtol=1e-4,
                                    atol=1e-5)
     assert made.explain()["attention"].provider == NAME
-
-
-@works
-def test_an_initializer_that_may_be_fed_is_not_packed() -> None:
-    data = model([helper.make_node("MatMul", ["x", "w"], ["y"], name="product")], {"x": (2, 3)},
-                 {"w": np.eye(3, dtype=np.float32)}, fed=["w"])
-    made, x = session(data), real(2, 3)
-    np.testing.assert_allclose(made.run(None, {"x": x, "w": 2 * np.eye(3, dtype=np.float32)})[0], 2 * x)
-    assert made.explain()["product"].provider == "CPUExecutionProvider"
 
 
 @works

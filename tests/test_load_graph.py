@@ -42,7 +42,8 @@ def test_inputs_initializers_and_outputs() -> None:
 def test_an_initializer_that_is_an_input_can_be_fed_from_ir_4_on() -> None:
     both = [tensor("a"), tensor("w")]
     graph = loaded(model([node("Add", ["a", "w"], ["c"])], both, initializers=[weight()]))
-    assert [v.name for v in graph.inputs] == ["a", "w"] and graph.inputs[1].const is not None
+    assert [v.name for v in graph.inputs] == ["a", "w"] and graph.inputs[1].default is not None
+    assert graph.inputs[1].const is None
     assert graph.initializers["w"] is graph.inputs[1]
     graph = loaded(model([node("Add", ["a", "w"], ["c"])], both, initializers=[weight()], ir=3))
     assert [v.name for v in graph.inputs] == ["a"]

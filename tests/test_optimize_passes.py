@@ -177,11 +177,12 @@ def test_folding_is_bounded():
 def test_overridable_initializers_are_no_constants():
     net = Net()
     x = net.input("x", 3)
-    weight = Value("w", TensorType(x.elem, (3,)), None, np.ones(3, F))
+    weight = Value("w", TensorType(x.elem, (3,)))
+    weight.default = np.ones(3, F)
     net.graph.inputs.append(net.graph.add_initializer(weight))
     graph = net.outputs(net.Mul(x, weight), net.Neg(weight))
     optimize(graph)
-    assert kinds(graph) == ["Mul", "Neg"] and weight.const is not None and "w" in graph.initializers
+    assert kinds(graph) == ["Mul", "Neg"] and weight.const is None and "w" in graph.initializers
 
 
 # shapes

@@ -160,7 +160,7 @@ class ModelCompiler:
         from ..load import to_model_proto
 
         assert self._locate is not None
-        arrays = {name: value.const for name, value in graph.initializers.items()}
+        arrays = {name: value.initial for name, value in graph.initializers.items()}
         model = to_model_proto(graph)
         for tensor in model.graph.initializer:
             if tensor.name not in arrays:

@@ -28,21 +28,29 @@ class No:
 class Value:
     """One named result: a graph input, an initializer (`const` holds its array) or a node's output.
 
-    `content` is what is known of the elements of a small integer tensor that is no
-    constant: ints, dimension names, None.
+    A graph input that is an initializer too is no constant, as a run may feed it: `default` holds the array
+    that is taken where none does. `content` is what is known of the elements of a small integer tensor that
+    is no constant: ints, dimension names, None.
     """
 
-    __slots__ = ("name", "type", "node", "const", "content", "uses", "graph_outputs", "__weakref__")
+    __slots__ = ("name", "type", "node", "const", "default", "content", "uses", "graph_outputs",
+                 "__weakref__")
 
     def __init__(self, name: str, type: Type | None = None, node: Node | None = None,
                  const: Any = None) -> None:
         self.name, self.type, self.node, self.const = name, type, node, const
+        self.default: Any = None
         self.content: tuple[Any, ...] | None = None
         self.uses: dict[Node, int] = {}
         self.graph_outputs = 0
 
     def __repr__(self) -> str:
         return f"%{self.name}: {shape_text(self.type)}"
+
+    @property
+    def initial(self) -> Any:
+        """The array a run begins with: the constant, or what is taken where nothing is fed."""
+        return self.default if self.const is None else self.const
 
     @property
     def dead(self) -> bool:
@@ -256,7 +264,7 @@ class Graph:
         """
         for graph in (self, *_bodies_below(self)):
             for value in graph.initializers.values():
-                value.const = None
+                value.const = value.default = None
 
     def sort(self) -> None:
         """Restore topological order, keeping the present order where it is

@@ -135,6 +135,7 @@ class Builder:
                     self.info.denotations[info.name] = meant
             if info.name not in constants or overridable or not main:
                 graph.inputs.append(value)
+        fed = set(graph.inputs)
         for name, tensor in constants.items():
             array = self._initializer(name, tensor)
             known = scope.values.get(name)
@@ -144,7 +145,10 @@ class Builder:
                 continue
             else:
                 check.initializer(name, known.type, array)
-            known.const = array
+            if known in fed:
+                known.default = array
+            else:
+                known.const = array
             if known.elem is None or not overridable or not main:
                 known.type = type_of(array)
             graph.add_initializer(known)

@@ -217,7 +217,7 @@ class _Writer:
         for value in graph.inputs:
             self._value_info(value, proto.input.add())
         for value in graph.initializers.values():
-            self.tensor(value.const, proto.initializer.add(), self.name(value))
+            self.tensor(value.initial, proto.initializer.add(), self.name(value))
         for node in graph.nodes:
             written = proto.node.add()
             self.node(node, written)

@@ -62,18 +62,9 @@ def infer_node(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int
 
 
 def infer_graph(graph: Graph, report: Callable[[Node, InferenceError], None] | None = None) -> None:
-    """Type every node's outputs, in order. A type already there is kept where inference knows less. The value
-    of an initializer that may be fed decides nothing."""
-    opsets = graph.info.opsets
-    overridable = [(v, v.const) for v in graph.inputs if v.const is not None]
-    for value, _ in overridable:
-        value.const = None
-    try:
-        for node in graph.nodes:
-            annotate(node, opsets, report)
-    finally:
-        for value, array in overridable:
-            value.const = array
+    """Type every node's outputs, in order. A type already there is kept where inference knows less."""
+    for node in graph.nodes:
+        annotate(node, graph.info.opsets, report)
 
 
 def annotate(node: Node, opsets: dict[str, int],

@@ -97,9 +97,6 @@ def optimize(
         entries.setdefault(it.name, Entry(it.name, it.level))
     run = _Run(graph, limits or current(), entries, record)
     declared = [v.type for v in graph.outputs]
-    overridable = [(v, v.const) for v in graph.inputs if v.const is not None]
-    for value, _ in overridable:
-        value.const = None
     try:
         with using(run.limits):
             for stage in sorted({p.level for p in chosen}):
@@ -108,8 +105,6 @@ def optimize(
         run.dimensions.forget(run.graphs)
         for value, kind in zip(graph.outputs, declared, strict=True):
             value.type = merged(kind, value.type)
-        for value, array in overridable:
-            value.const = array
     if knobs.DEBUG >= 3:
         for entry in entries.values():
             if entry.count or entry.declined:

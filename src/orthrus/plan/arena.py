@@ -65,13 +65,11 @@ class Arena:
 def concrete_types(program: Program, types: dict[Value, Type]) -> dict[Value, Type | None]:
     """The type of every value once the graph's inputs have `types`."""
     opsets = program.graph.info.opsets
-    fed = set(program.graph.inputs)
     shadows: dict[Value, Value] = {}
 
     def shadow(value: Value) -> Value:
         if value not in shadows:
-            shadows[value] = Value(value.name, types.get(value, value.type), None,
-                                   None if value in fed else value.const)
+            shadows[value] = Value(value.name, types.get(value, value.type), None, value.const)
         return shadows[value]
 
     for node in program.graph.nodes:

@@ -144,7 +144,7 @@ class _Slots:
             return ABSENT
         if value not in self.of:
             self.of[value] = len(self.template)
-            self.template.append(in_memory(value.const))
+            self.template.append(in_memory(value.initial))
         return self.of[value]
 
 

@@ -104,8 +104,8 @@ class Engine:
             name_apart(graph)
         self.graph: Graph = graph
         self.info: ModelInfo = graph.info
-        self.overridable: list[Value] = [v for v in graph.inputs if v.const is not None]
-        self.inputs: list[Value] = [_described(v) for v in graph.inputs if v.const is None]
+        self.overridable: list[Value] = [v for v in graph.inputs if v.default is not None]
+        self.inputs: list[Value] = [_described(v) for v in graph.inputs if v.default is None]
         self.outputs: list[Value] = [_described(v) for v in graph.outputs]
         self.level = min([config.level, *(p.level for p in config.providers)])
         self.journal = self._timed("optimize", lambda: optimize(graph, self.level, config.skip,

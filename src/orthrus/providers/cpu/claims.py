@@ -6,7 +6,7 @@ is itself computed from shapes inside the same part.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 
 from ...codegen.expr import LLVM
 from ...codegen.trace import trace
@@ -43,14 +43,11 @@ def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], boo
            ) -> tuple[list[list[Node]], dict[Node, str]]:
     """Convex groups of `nodes` to compile, and why each other node was left out; `views`: groups of nothing
     but views count."""
-    fed = {v for v in _inputs(graph) if v.const is not None}
     why: dict[Node, str] = {}
     taken: dict[Node, None] = {}
     derived: set[Value] = set()
     for node in nodes:
         why_not = refusal(node, derived, registered)
-        if not fed.isdisjoint(node.inputs):
-            why_not = No("it reads an initializer that may be fed")
         if why_not is None:
             taken[node] = None
             if _derives(node, derived):
@@ -68,13 +65,6 @@ def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], boo
     idle = [] if views else [group for group in found if all(n.op_type in _VIEWS for n in group)]
     why.update((n, _FREE) for group in idle for n in group)
     return [group for group in found if group not in idle], why
-
-
-def _inputs(graph: Graph | None) -> Iterator[Value]:
-    """The inputs of `graph` and of those it stands in."""
-    while graph is not None:
-        yield from graph.inputs
-        graph = graph.outer
 
 
 def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[Node], bool] = lambda _: False

@@ -9,9 +9,9 @@ import os
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from ...ir import Graph, No, Node, Value
+from ...ir import No, Node
 from ...kernels import Kernel
-from ..base import Capability, ExecutionProvider, GraphView, Option, Part, convex_groups, flag
+from ..base import ExecutionProvider, Option, Part, flag
 
 
 def _count(text: str) -> int:
@@ -95,17 +95,6 @@ class DnnlExecutionProvider(ExecutionProvider):
         isa = self.library.isa
         return claim(node, any(isa & bit for bit in BF16), any(isa & bit for bit in VNNI))
 
-    def get_capability(self, view: GraphView) -> list[Capability]:
-        """Convex groups of what is claimed; a node that reads an initializer which may be fed is left."""
-        fed = set(_fed(view.graph))
-        claimed = []
-        for node in self.claimed(view):
-            if fed.isdisjoint(node.inputs):
-                claimed.append(node)
-            else:
-                view.refuse(node, No("it reads an initializer that may be fed"))
-        return [Capability(group, "Dnnl") for group in convex_groups(view.graph, claimed)]
-
     def compile(self, part: Part) -> Sequence[Kernel]:
         """One kernel for the part, made ready for the shapes its inputs are declared with."""
         from ..cpu import reference
@@ -123,12 +112,3 @@ class DnnlExecutionProvider(ExecutionProvider):
             return 1
         cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         return self.settings["num_of_threads"] or self.threads or cores
-
-
-def _fed(graph: Graph | None) -> list[Value]:
-    """Initializers of `graph` and of those it stands in that a run may feed instead."""
-    found: list[Value] = []
-    while graph is not None:
-        found += [v for v in graph.inputs if v.const is not None]
-        graph = graph.outer
-    return found
