@@ -598,6 +598,12 @@ def test_threads_ask_for_the_same_kernels(folder: Path) -> None:
     assert library.addresses(specs * 2, HOST) == results[0] * 2
 
 
+def forget() -> None:
+    """Let it be found out again whether code can be generated."""
+    library._refusal.cache_clear()
+    library._unable.cache_clear()
+
+
 def test_what_is_missing_is_said_once(monkeypatch: pytest.MonkeyPatch,
                                       caplog: pytest.LogCaptureFixture) -> None:
     assert library.available() is None
@@ -606,13 +612,13 @@ def test_what_is_missing_is_said_once(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr(logging.getLogger("orthrus"), "propagate", True)
     for name, value, reason in (("find_spec", lambda _: None, "llvmlite"), ("host", lambda: None, "machine")):
         with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, "orthrus"):
-            library._refusal.cache_clear()
+            forget()
             caplog.clear()
             patched.setattr(library, name, value)
             refusals = [library.available() for _ in range(3)]
             assert all(each is not None and reason in each.reason for each in refusals)
             assert len(caplog.records) == 1 and "slow" in caplog.text
-    library._refusal.cache_clear()
+    forget()
     assert library.available() is None
 
 
@@ -693,11 +699,11 @@ def test_memory_that_cannot_be_executable(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(linking, "_libc", Refusing)
     with pytest.raises(Fail, match="ORTHRUS_CODEGEN=0"):
         Block(1).seal()
-    library._refusal.cache_clear()
+    forget()
     refusal = library.available()
     assert refusal is not None and "executable" in refusal.reason
     monkeypatch.undo()
-    library._refusal.cache_clear()
+    forget()
     assert library.available() is None
 
 

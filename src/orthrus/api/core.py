@@ -82,7 +82,7 @@ class CoreSession:
 
     def _start(self, asked: list[tuple[str, Mapping[str, str]]], disabled: set[str], limits: Any,
                fallback: str, kernels: Sequence[Any]) -> None:
-        from ..run.engine import Engine
+        from ..run.kept import engine_for
         from .config import config, report_keys
 
         options = self._options
@@ -104,7 +104,7 @@ class CoreSession:
         saved = settings.optimized_model_path
         if external:
             settings.optimized_model_path = ""
-        engine = Engine(self._source, settings)
+        engine = engine_for(self._source, settings)
         if saved and external:
             self._save(engine, saved, external)
         if "ep.context_enable" in options._entries:
@@ -226,7 +226,7 @@ class CoreSession:
 
     @property
     def model_meta(self) -> ModelMetadata:
-        return ModelMetadata._of(self._engine.graph.name, self._engine.info)
+        return ModelMetadata._of(self._engine.name, self._engine.info)
 
     def get_providers(self) -> list[str]:
         return list(self._names)

@@ -17,8 +17,12 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
 
 from .. import knobs
+from ..memory import take
 from .machine import Machine
 
 MAGIC = b"orthrus1"
@@ -89,22 +93,59 @@ def store(objects: Mapping[str, bytes]) -> None:
             return
         try:
             for each, data in objects.items():
-                _write(each, data, folder)
-            _sweep_sometimes(folder)
+                _write(each, (MAGIC, hashlib.sha256(data).digest(), data), folder)
+            _sweep_sometimes(folder, LIMIT)
         except OSError as error:
             _log.debug("generated code is not kept: %s", error)
 
 
+def read_whole(each: str, inside: str) -> np.ndarray | None:
+    """A file that `write_whole` made, beginning at a cache line; None where there is none."""
+    with _folder(create=False, inside=inside) as folder:
+        if folder is None or (file := _opened(each, folder)) is None:
+            return None
+        try:
+            data = take(os.fstat(file).st_size)
+            done = 0
+            while done < len(data) and (count := os.readv(file, [data.data[done:]])):
+                done += count
+            os.utime(file)
+            return data if done == len(data) else None
+        except (OSError, MemoryError):
+            return None
+        finally:
+            os.close(file)
+
+
+def write_whole(each: str, pieces: Iterable[Any], inside: str, limit: int) -> None:
+    """Keep a file of `pieces`, which must tell themselves whether they are whole, in a folder inside the
+    cache's, whose oldest files go once they take more than `limit` bytes. Raises OSError."""
+    with _folder(create=True, inside=inside) as folder:
+        if folder is not None:
+            _write(each, pieces, folder)
+            sweep(folder, limit)
+
+
+def remove(each: str, inside: str) -> None:
+    """Forget such a file."""
+    with _folder(create=False, inside=inside) as folder:
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(each, dir_fd=folder)
+
+
 @contextlib.contextmanager
-def _folder(create: bool) -> Iterator[int | None]:
+def _folder(create: bool, inside: str = "") -> Iterator[int | None]:
     """A descriptor of the folder, None where there is none to be used."""
     path = place()
     if path is None:
         yield None
         return
+    inner = os.path.join(path, inside)
     try:
-        if create:
-            os.makedirs(path, 0o700, exist_ok=True)
+        for each in (path, inner) if create else ():
+            os.makedirs(each, 0o700, exist_ok=True)
+        path = inner
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         if create:
@@ -133,14 +174,25 @@ def place() -> str | None:
     return os.path.join(base, "orthrus") if os.path.isabs(base) else None
 
 
-def _read(each: str, folder: int) -> bytes | None:
+def _opened(each: str, folder: int) -> int | None:
+    """A descriptor of a regular file, None where there is none."""
     try:
         file = os.open(each, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
         return None
+    if stat.S_ISREG(os.fstat(file).st_mode):
+        return file
+    os.close(file)
+    return None
+
+
+def _read(each: str, folder: int) -> bytes | None:
+    file = _opened(each, folder)
+    if file is None:
+        return None
     try:
         status = os.fstat(file)
-        if not _HEAD < status.st_size <= _LARGEST or not stat.S_ISREG(status.st_mode):
+        if not _HEAD < status.st_size <= _LARGEST:
             return None
         data = os.read(file, status.st_size)
         if len(data) != status.st_size or data[:len(MAGIC)] != MAGIC:
@@ -158,15 +210,16 @@ def _read(each: str, folder: int) -> bytes | None:
         os.close(file)
 
 
-def _write(each: str, data: bytes, folder: int) -> None:
+def _write(each: str, pieces: Iterable[Any], folder: int) -> None:
     """Written under a name of its own and moved into place, so that a reader sees all of it or none."""
     passing = f"{each}.{os.urandom(8).hex()}"
     file = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
     try:
         try:
-            whole = memoryview(MAGIC + hashlib.sha256(data).digest() + data)
-            while whole:
-                whole = whole[os.write(file, whole):]
+            for piece in pieces:
+                left = memoryview(piece)
+                while left:
+                    left = left[os.write(file, left):]
         finally:
             os.close(file)
         os.replace(passing, each, src_dir_fd=folder, dst_dir_fd=folder)
@@ -176,8 +229,8 @@ def _write(each: str, data: bytes, folder: int) -> None:
         raise
 
 
-def _sweep_sometimes(folder: int) -> None:
-    """Keep the folder within its limit, looking once an hour."""
+def _sweep_sometimes(folder: int, limit: int) -> None:
+    """Keep the folder within `limit`, looking once an hour."""
     try:
         fresh = time.time() - os.stat(_SWEPT, dir_fd=folder).st_mtime < _HOUR
     except OSError:
@@ -185,7 +238,7 @@ def _sweep_sometimes(folder: int) -> None:
     if not fresh:
         os.close(os.open(_SWEPT, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder))
         os.utime(_SWEPT, dir_fd=folder)
-        sweep(folder, LIMIT)
+        sweep(folder, limit)
 
 
 def sweep(folder: int, limit: int) -> None:

@@ -49,17 +49,29 @@ class Unit(Protocol):
 
 def available() -> No | None:
     """Why no machine code can be generated here, None where it can. Says so once in the log."""
+    why = runnable()
+    return _refusal() if why is None else why
+
+
+def runnable() -> No | None:
+    """Why no machine code can be run here, wherever it was generated; None where it can."""
     if not knobs.CODEGEN:
         return No("ORTHRUS_CODEGEN=0")
-    return _refusal()
+    return _unable()
 
 
 @functools.cache
 def _refusal() -> No | None:
+    if find_spec("llvmlite") is not None:
+        return None
+    _log.warning("llvmlite is not installed: everything runs on numpy, which is slow")
+    return No("llvmlite is not installed")
+
+
+@functools.cache
+def _unable() -> No | None:
     if host() is None:
         reason = "no machine code can be generated for this machine"
-    elif find_spec("llvmlite") is None:
-        reason = "llvmlite is not installed"
     else:
         from .link import Block
 

@@ -30,6 +30,13 @@ class Machine:
     group: int = 1
     matrix: tuple[int, int, int] | None = None
 
+    def __hash__(self) -> int:
+        return self._hashed
+
+    @functools.cached_property
+    def _hashed(self) -> int:
+        return hash((self.triple, self.cpu, self.features, self.vector, self.registers))
+
     def lanes(self, elem_bytes: int = 4) -> int:
         """Elements of that size in a vector register."""
         return self.vector // elem_bytes
@@ -37,9 +44,20 @@ class Machine:
     def has(self, feature: str) -> bool:
         return feature in self.features
 
+    def runs(self, code: Machine) -> bool:
+        """Whether code made for the machine `code` runs on this one."""
+        needed = {feature for feature in code.features if not feature.startswith("zvl")}
+        return (code.arch == self.arch and code.vector <= self.vector and needed <= set(self.features)
+                and code.matrix in (None, self.matrix))
+
     @property
     def feature_text(self) -> str:
         return ",".join("+" + f for f in self.features)
+
+    @property
+    def label(self) -> str:
+        """For people: the architecture and what matters most of the rest."""
+        return f"{self.arch} with vectors of {8 * self.vector} bits"
 
 
 AVX512 = Machine(

@@ -51,6 +51,7 @@ def load(
                 check.types(graph, builder.declared, strict)
                 write_out_gradients(graph)
                 expand.functions(graph, builder)
+                graph.info.external = builder.external.used
             except BaseException:
                 if builder.graph is not None:
                     builder.graph.release()

@@ -37,6 +37,11 @@ class ExternalData:
                 self.roots.append(os.path.dirname(os.path.realpath(path)))
         self._files: dict[str, tuple[int, Any]] = {}
 
+    @property
+    def used(self) -> bool:
+        """Whether anything has been read."""
+        return bool(self._files)
+
     def read(self, tensor: Any, element: ElementType, shape: tuple[int, ...]) -> Any:
         """The bytes of `tensor`. Raises Fail if they cannot be had safely."""
         name = tensor.name

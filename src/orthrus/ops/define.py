@@ -18,7 +18,11 @@ same name. An older form stands beside the newest under its name and first versi
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import os
+import pkgutil
+import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -38,6 +42,8 @@ NUMBERS = FLOATS + INTS
 REQUIRED = object()
 _RUNTIME = ("n_outputs", "rng")
 _registry: dict[tuple[str, str], list[Op]] = {}
+_NOT_FAMILIES = {"define", "functions", "schema", "infer"}
+_complete, _reads, _reading = False, list[str](), threading.RLock()
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 Samples: TypeAlias = "Iterator[tuple[list[Any], dict[str, Any]]]"
@@ -235,7 +241,33 @@ def _narrow(value: Any, dtype: np.dtype[Any]) -> Any:
     return value.astype(dtype) if getattr(value, "dtype", None) == np.float32 else value
 
 
+def families() -> None:
+    """Read the modules beside this one, once: each defines a family of operators."""
+    global _complete
+    if _complete:
+        return
+    with _reading:
+        if not _complete and not _reads:
+            package = __name__.rpartition(".")[0]
+            _reads.append(package)
+            for module in pkgutil.iter_modules([os.path.dirname(__file__)]):
+                if module.name not in _NOT_FAMILIES:
+                    importlib.import_module(f"{package}.{module.name}")
+            _complete = True
+
+
+def _ours(op: Op) -> bool:
+    return op.body.__module__.startswith(__name__.rpartition(".")[0])
+
+
+def extended() -> bool:
+    """Whether somebody else has defined operators too."""
+    return any(not _ours(o) for family in _registry.values() for o in family)
+
+
 def _register(op: Op) -> Op:
+    if not _ours(op):
+        families()
     family = _registry.setdefault((op.domain, op.name), [])
     if any(o.since == op.since for o in family):
         raise ValueError(f"{op!r} is defined twice")
@@ -384,14 +416,17 @@ def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -
 
 def find(domain: str, name: str, version: int) -> Op | None:
     """The definition that serves schema version `version`, or None."""
+    families()
     return next((o for o in reversed(_registry.get((domain, name), ())) if o.since <= version), None)
 
 
 def defined() -> Iterable[Op]:
     """Every definition, older forms too."""
+    families()
     return (o for family in _registry.values() for o in family)
 
 
 def forget(domain: str, name: str) -> None:
     """Take every definition of an operator away; tests and unregistering users' operators use it."""
+    families()
     _registry.pop((domain, name), None)

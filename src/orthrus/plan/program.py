@@ -176,6 +176,17 @@ def build(placement: Placement, providers: Sequence[ExecutionProvider]) -> Progr
     return program
 
 
+def whole(graph: Graph, part: Part, kernel: Kernel) -> Program:
+    """The program of a graph that is one fused part."""
+    slot = _Slots()
+    for value in graph.inputs:
+        slot(value)
+    step = _step(part, kernel, part.inputs, part.outputs, slot)
+    program = Program(graph, slot.template, slot.of)
+    program.finish([step])
+    return program
+
+
 def _compile_all(placement: Placement, providers: Sequence[ExecutionProvider]) -> dict[Part, list[Kernel]]:
     """The kernels of every part; parts that cannot be compiled are handed back first."""
     by_name = {provider.name: provider for provider in providers}

@@ -18,27 +18,23 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import knobs
-from .. import load as loading
-from ..codegen import edit
 from ..errors import Fail, InvalidArgument
-from ..ir import Graph, ModelInfo, Value
+from ..ir import Graph, Value
 from ..kernels import KernelRegistry, KernelRegistryManager
 from ..limits import DEFAULT, Deadline, Limits, swap, using
-from ..optimize import optimize, unused
 from ..partition import Placement, partition
 from ..plan import Code, Program, Step, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
-from .check import execute_checked
 from .dimensions import agree, fix_dimensions, name_apart, shared_names
-from .dump import Dump
 from .executor import LONG, Context, ParallelExecutor, execute, execute_traced, failure
-from .explain import Explanation, explain
 from .feeds import entry
 from .fetch import Fetch
 from .results import constants_of, results
 
 if TYPE_CHECKING:
     from ..codegen.quick import Door
+    from .dump import Dump
+    from .explain import Explanation
 
 log = logging.getLogger("orthrus")
 FETCHES = 64
@@ -82,7 +78,7 @@ class Engine:
     def __init__(self, source: Any, config: Config) -> None:
         self.config = config
         self.timings: dict[str, float] = {}
-        self._dump = Dump.asked(config.entries)
+        self._dump = _dump_asked(config.entries)
         try:
             with using(config.limits), self._dump.scope() if self._dump is not None else nullcontext():
                 self._make(source)
@@ -92,6 +88,10 @@ class Engine:
             raise
 
     def _make(self, source: Any) -> None:
+        from .. import load as loading
+        from ..codegen import edit
+        from ..optimize import optimize
+
         config = self.config
         graph = self._timed("load", lambda: loading.load(
             source, limits=config.limits, external_root=config.external_root,
@@ -102,37 +102,53 @@ class Engine:
             fix_dimensions(graph, config.free_dims, config.free_denotations)
         if config.names_apart:
             name_apart(graph)
-        self.graph: Graph = graph
-        self.info: ModelInfo = graph.info
-        self.overridable: list[Value] = [v for v in graph.inputs if v.default is not None]
-        self.inputs: list[Value] = [_described(v) for v in graph.inputs if v.default is None]
-        self.outputs: list[Value] = [_described(v) for v in graph.outputs]
+        self._take(graph)
         self.level = min([config.level, *(p.level for p in config.providers)])
         self.journal = self._timed("optimize", lambda: optimize(graph, self.level, config.skip,
                                                                 limits=config.limits))
-        asked = [p.name for p in config.providers]
-        self.providers = list(config.providers)
-        if CPUExecutionProvider.name not in asked:
-            self.providers.append(CPUExecutionProvider())
-        registries = KernelRegistryManager(config.kernels)
-        for provider in self.providers:
-            registries.register(provider.name, provider.kernels)
-            provider.registries = registries
-            provider.threads = config.intra_op_threads
+        self._appoint()
         self.placement = self._timed("partition", lambda: partition(graph, self.providers))
         if self._dump is not None:
             self._dump.parts(self.placement)
         if config.optimized_model_path:
             loading.save(graph, config.optimized_model_path)
         self.program: Program = self._timed("compile", lambda: build(self.placement, self.providers))
-        self._check_fallback(asked)
+        self._check_fallback([p.name for p in config.providers])
+        if edits := edit.unused():
+            log.warning("ORTHRUS_OVERRIDE: no kernel of this process is called %s", ", ".join(edits))
+        self._source = source
+        self._finish()
+
+    def _take(self, graph: Graph) -> None:
+        """Let `graph` be what runs; its inputs and outputs are described as they are now."""
+        self.graph: Graph = graph
+        self.name, self.info = graph.name, graph.info
+        self.overridable: list[Value] = [v for v in graph.inputs if v.default is not None]
+        self.inputs: list[Value] = [_described(v) for v in graph.inputs if v.default is None]
+        self.outputs: list[Value] = [_described(v) for v in graph.outputs]
+
+    def _appoint(self) -> None:
+        """Tell the providers of this session about each other; the CPU provider is one of them."""
+        config = self.config
+        self.providers = list(config.providers)
+        if all(p.name != CPUExecutionProvider.name for p in self.providers):
+            self.providers.append(CPUExecutionProvider())
+        registries = KernelRegistryManager(config.kernels)
+        for provider in self.providers:
+            registries.register(provider.name, provider.kernels)
+            provider.registries = registries
+            provider.threads = config.intra_op_threads
+
+    def _finish(self) -> None:
+        """What runs need beside the program."""
+        config, graph = self.config, self.graph
         self._names = [v.name for v in self.outputs]
         self._slot_of = dict(zip(self._names, self.program.outputs, strict=True))
         self._required = [v.name for v in self.inputs]
         self._entries = {v.name: (slot, entry(v))
                          for v, slot in zip(graph.inputs, self.program.inputs, strict=True)}
         self._shared = [] if config.names_apart else shared_names(self.inputs)
-        self._source = source if self._shared else None
+        self._source = self._source if self._shared else None
         self._literal: Engine | None = None
         self._fetches: dict[tuple[str, ...] | None, Fetch] = {
             None: Fetch(self.program, self.program.outputs, config.limits)}
@@ -140,8 +156,6 @@ class Engine:
         self._parallel = ParallelExecutor(config.inter_op_threads, config.limits) if config.parallel else None
         self._special = self._parallel is not None or (self._dump is not None and self._dump.watches_runs)
         self._constants = constants_of(self.program)
-        if edits := edit.unused():
-            log.warning("ORTHRUS_OVERRIDE: no kernel of this process is called %s", ", ".join(edits))
         if knobs.DEBUG >= 1:
             told = str(self.explain())
             log.info("%s", told if knobs.DEBUG >= 3 else "\n".join(told.splitlines()[:3]))
@@ -149,6 +163,7 @@ class Engine:
                        or type(p).on_run_end is not ExecutionProvider.on_run_end]
         self._door = self._quick_door()
         self.quick = None if self._door is None else self._door.run
+        self.when_served: Callable[[Step, tuple[Any, ...]], bool] | None = None
         self._served: tuple[Any, ...] | None = None
         self._seen: tuple[Any, ...] | None = None
         self._arena = config.memory_pattern and config.memory_reuse and not config.parallel and all(
@@ -286,12 +301,19 @@ class Engine:
         places = [program.outputs.index(slot) for slot in step.writes]
         return quick.Door([names[slot] for slot in step.reads], self._names, places)
 
+    @property
+    def can_serve(self) -> bool:
+        """Whether runs may be one call of generated code."""
+        return self._door is not None
+
     def _serve(self, door: Door, step: Step, arrays: list[Any]) -> None:
         """Let the door serve runs with arrays such as these, which a run of `step` just took: the first ever,
         or those that come twice in a row past the door."""
         shapes = tuple([a.shape for a in arrays])
         if shapes == self._served:
             return
+        if self.when_served is not None and not self.when_served(step, shapes):
+            self.when_served = None
         if self._served is not None and self._seen != shapes:
             self._seen = shapes
             return
@@ -311,6 +333,8 @@ class Engine:
                 fed = dict(zip(names, (slots[i] for i in self.program.inputs), strict=True))
                 self._dump.execute(steps, slots, context, fed)
         elif knobs.CHECK >= 2:
+            from .check import execute_checked
+
             execute_checked(steps, slots, context)
         elif context.record is not None:
             execute_traced(steps, slots, context)
@@ -354,6 +378,9 @@ class Engine:
     def explain(self) -> Explanation:
         """Per node: which provider and kernel took it, and why each provider before it did not; what compiled
         parts hold, memory, and passes."""
+        from ..optimize import unused
+        from .explain import explain
+
         whole = self._fetches.get(None)
         arenas = [plan.arena for plan in whole.plans.values() if plan is not None] if whole else []
         return explain(self.placement, self.program, self.journal, self.timings,
@@ -398,6 +425,15 @@ class Engine:
         inner = sum(body.outer is graph for node in graph.nodes for body in node.bodies())
         if sys.getrefcount(graph) <= inner + _OWN_REFERENCES:
             graph.release()
+
+
+def _dump_asked(entries: dict[str, str]) -> Dump | None:
+    """What is to be dumped of a session, if anything. Raises InvalidArgument for what cannot be."""
+    if not knobs.DUMP and not any(key.startswith("orthrus.dump") for key in entries):
+        return None
+    from .dump import Dump
+
+    return Dump.asked(entries)
 
 
 def _described(value: Value) -> Value:

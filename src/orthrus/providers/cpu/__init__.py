@@ -4,7 +4,7 @@ the operator's definition does."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -22,9 +22,14 @@ from ..base import (
     GraphView,
     Option,
     Part,
+    Stored,
     flag,
     interpreted,
 )
+
+if TYPE_CHECKING:
+    from .native import Native
+    from .package import Package
 
 
 def _precision(text: str) -> str:
@@ -78,12 +83,12 @@ class CPUExecutionProvider(ExecutionProvider):
         return [*(Capability(group, "CPU") for group in joined),
                 *(c for c in single if c.nodes[0] not in inside)]
 
-    def _machine(self) -> Machine | No:
+    def _machine(self, refusal: Callable[[], No | None] = library.available) -> Machine | No:
         """The machine to generate kernels for, or why none are."""
         if not self.settings["use_codegen"]:
             return No("use_codegen=0: no code is generated")
-        if (refusal := library.available()) is not None:
-            return No(f"no code is generated: {refusal.reason}")
+        if (why := refusal()) is not None:
+            return No(f"no code is generated: {why.reason}")
         return machine.host() or No("no code is generated for this machine")
 
     def _matrix_unit(self, target: Machine) -> bool | None:
@@ -96,15 +101,9 @@ class CPUExecutionProvider(ExecutionProvider):
         """One kernel for a fused part. Else per node a registered kernel where one matches and does not
         decline, or the definition's reference."""
         if part.fused:
-            from .device import Device
-            from .native import Native
             from .report import contents
 
-            target = self._machine()
-            assert not isinstance(target, No)
-            native = Native(part, Device(target), lambda node: reference(node).run, self.threads,
-                            self._matrix_unit(target))
-            native.prepare()
+            native = self._native(part)
             return [Kernel(native, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
                            quick=native.quick, describe=lambda: contents(native))]
         kernels: list[Kernel | No] = []
@@ -114,6 +113,50 @@ class CPUExecutionProvider(ExecutionProvider):
                 entry if isinstance(entry, No) else create_kernel(entry, OpKernelInfo(node, self)))
             kernels.append(reference(node) if isinstance(made, No) else made)
         return kernels
+
+    def _native(self, part: Part) -> Native:
+        """The compiled part."""
+        from .device import Device
+        from .native import Native
+
+        target = self._machine()
+        assert not isinstance(target, No)
+        native = Native(part, Device(target), lambda node: reference(node).run, self.threads,
+                        self._matrix_unit(target))
+        native.prepare()
+        return native
+
+    def store(self, part: Part) -> Stored | No:
+        """A part whose inputs have known sizes, for this machine."""
+        from .package import FORMAT, beside, pack
+
+        native = self._native(part)
+        packed = pack(native, [(native.machine, unit) for unit in beside()])
+        return packed if isinstance(packed, No) else Stored(
+            packed, f"package {FORMAT}", native.machine.label, f"{len(part.nodes)} nodes")
+
+    def load(self, part: Part, stored: Stored) -> Kernel | No:
+        from .package import Package
+
+        try:
+            return self.kernel_of(part, Package(stored.data), stored.notes)
+        except ValueError as error:
+            return No(str(error))
+
+    def kernel_of(self, part: Part, package: Package, notes: str = "",
+                  otherwise: Callable[..., Any] | None = None) -> Kernel | No:
+        """The kernel of an opened package; see `Package.kernel`. Raises ValueError for a damaged one."""
+        from .device import Device
+
+        target = self._machine(library.runnable)
+        if isinstance(target, No):
+            return target
+        if not target.runs(package.machine) or (package.machine.has("amx-tile") and not amx.permitted()):
+            return No(f"it is made for {package.machine.label} and {', '.join(package.machine.features)}, "
+                      f"some of which {target.label} here lacks")
+        package.provide(target)
+        native = package.kernel(part, Device(target), self.threads, otherwise)
+        return Kernel(native, f"compiled ahead, {notes}", stepwise=native.stepwise, quick=native.quick)
 
 
 @CPUExecutionProvider.kernel("NonMaxSuppression", since=10)

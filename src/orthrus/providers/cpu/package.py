@@ -1,16 +1,15 @@
 """A part compiled ahead: all a session needs to run it, on another machine and without a compiler.
 
-In: a plan, which serves one tuple of input shapes. Out: bytes, a ZIP archive without compression that holds
-`part.json`, the object code of each kernel, and the packed constants; and from those bytes a kernel again.
-What numpy would have to compute is not packed. An archive may be damaged or hostile: what does not hold is a
-ValueError, and its code is as trusted as a shared library is.
+In: a plan, which serves one tuple of input shapes. Out: bytes that hold a description in JSON, the object
+code of each kernel, and the packed constants, each at a cache line; and from those bytes a kernel again. What
+numpy would have to compute is not packed. The bytes may be damaged or hostile: what does not hold is a
+ValueError, and their code is as trusted as a shared library is.
 """
 
 from __future__ import annotations
 
-import io
+import hashlib
 import json
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -22,14 +21,19 @@ from ...codegen.machine import Machine
 from ...codegen.template import Spec
 from ...errors import Fail, InvalidArgument
 from ...ir import No, Node, in_memory
+from ...memory import LINE, take
 from ..base import Part
 from .device import Device
 from .lower import Step
 from .native import Native, Plan, numpy_type
 from .tensor import Buffer, Tensor
 
-FORMAT = 1
-_DESCRIPTION = "part.json"
+FORMAT = 2
+_MAGIC = b"orthrus\2"
+_SIZE = 8
+_HEAD = len(_MAGIC) + hashlib.sha256().digest_size + _SIZE
+"""Bytes in front of the description: what this is, the digest of all that follows it, and the description's
+length."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,13 +51,32 @@ class Packed(Spec):
                    cure="compile the model again for this one")
 
 
+def beside() -> list[library.Unit]:
+    """The code beside a part's own that runs it in this process."""
+    from ...codegen.drive import Runtime
+    from ...codegen.entry import Entry
+    from ...codegen.quick import Quick
+
+    return [Runtime(), Entry(object.__basicsize__), Quick(object.__basicsize__)]
+
+
 def pack(native: Native, further: Sequence[tuple[Machine, library.Unit]] = ()) -> bytes | No:
-    """The archive of a part whose inputs have known sizes. `further`: what else its device runs."""
-    plans = [plan for plan in native.plans.values() if plan is not None]
-    if len(plans) != 1 or native.guessed:
+    """The package of a part whose inputs have known sizes. `further`: what else its device runs."""
+    if len(native.plans) != 1 or native.guessed:
         return No("its inputs have sizes that are known only at run time: fix them, see orthrus.tools."
                   "make_dynamic_shape_fixed")
-    (plan,) = plans
+    (shapes,) = native.plans
+    pieces = packed(native, shapes, further)
+    return pieces if isinstance(pieces, No) else b"".join(pieces)
+
+
+def packed(native: Native, shapes: tuple[tuple[int, ...], ...],
+           further: Sequence[tuple[Machine, library.Unit]] = (), about: Mapping[str, Any] | None = None
+           ) -> list[Any] | No:
+    """The plan for inputs of these `shapes` as a package, in pieces. `about`: more to be told, as JSON."""
+    plan = native.plans.get(shapes)
+    if plan is None:
+        return No(native.refused.get(shapes, "there is no plan for these shapes"))
     for step in plan.steps:
         if step.spec is None:
             return No(f"{step.node.label} is computed by numpy: "
@@ -63,38 +86,58 @@ def pack(native: Native, further: Sequence[tuple[Machine, library.Unit]] = ()) -
     units.update(((native.machine, repr(spec)), spec) for spec in specs)
     places = {key: i for i, key in enumerate(units)}
     constants: dict[int, np.ndarray] = {}
+    numbers: dict[int, int] = {}
     steps = [{"kernel": places[native.machine, repr(spec)], "name": spec.template, "items": step.items,
               "grain": step.grain, "node": step.node.label, "op_type": step.node.op_type,
-              "args": [_cell(a, constants) for a in step.args]}
+              "args": [_cell(a, constants, numbers) for a in step.args]}
              for step, spec in zip(plan.steps, specs, strict=True)]
-    arrays = [in_memory(array) for array in constants.values()]
-    (key,) = native.plans
+    arrays = [np.ascontiguousarray(in_memory(array)) for array in constants.values()]
+    objects = [library.objects([unit], m)[0] for (m, _), unit in units.items()]
+    blobs = _Blobs()
     description = {
         "format": FORMAT, "arena": plan.size, "scratch": plan.scratch, "status": plan.status, "steps": steps,
         "inputs": [[list(shape), v.elem.numpy.name]
-                   for shape, v in zip(key, native.part.inputs, strict=True)],
+                   for shape, v in zip(shapes, native.part.inputs, strict=True)],
         "outputs": [[list(shape), dtype.name] for shape, dtype in plan.outputs],
-        "units": [{"key": key, "machine": asdict(m)} for m, key in units],
-        "machine": asdict(native.machine),
-        "constants": [array.dtype.name for array in arrays]}
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr(_DESCRIPTION, json.dumps(description))
-        for i, ((m, _), unit) in enumerate(units.items()):
-            archive.writestr(f"objects/{i}", library.objects([unit], m)[0])
-        for i, array in enumerate(arrays):
-            archive.writestr(f"constants/{i}", np.ascontiguousarray(array).tobytes())
-    return buffer.getvalue()
+        "units": [{"key": key, "machine": asdict(m), "at": blobs.add(data)}
+                  for (m, key), data in zip(units, objects, strict=True)],
+        "machine": asdict(native.machine), "about": dict(about or {}),
+        "constants": [[array.dtype.name, blobs.add(array.reshape(-1).view(np.uint8))] for array in arrays]}
+    return blobs.pieces(json.dumps(description).encode())
 
 
-def _cell(arg: Any, constants: dict[int, np.ndarray]) -> Any:
+class _Blobs:
+    """Bytes that follow a description, each beginning at a cache line."""
+
+    def __init__(self) -> None:
+        self.all: list[Any] = []
+        self.end = 0
+
+    def add(self, data: Any) -> list[int]:
+        """Where `data` lies, from the first blob on, and how long it is."""
+        begin, size = self.end, len(data)
+        padding = -size % LINE
+        self.all += [data, bytes(padding)]
+        self.end += size + padding
+        return [begin, size]
+
+    def pieces(self, description: bytes) -> list[Any]:
+        """The whole package."""
+        description += b" " * (-(_HEAD + len(description)) % LINE)
+        digest = hashlib.sha256(description)
+        for piece in self.all:
+            digest.update(piece)
+        return [_MAGIC, digest.digest(), len(description).to_bytes(_SIZE, "little"), description, *self.all]
+
+
+def _cell(arg: Any, constants: dict[int, np.ndarray], numbers: dict[int, int]) -> Any:
     """An argument as JSON: a number, or a buffer's kind, which one, and bytes into it."""
     if not isinstance(arg, Tensor):
         return {"float": arg} if isinstance(arg, float) else int(arg)
     buffer = arg.buffer
     if buffer.array is not None:
         constants.setdefault(id(buffer.array), buffer.array)
-        return ["const", list(constants).index(id(buffer.array)), arg.byte_offset]
+        return ["const", numbers.setdefault(id(buffer.array), len(numbers)), arg.byte_offset]
     return [buffer.kind, buffer.offset if buffer.kind == "arena" else buffer.index, arg.byte_offset]
 
 
@@ -110,21 +153,31 @@ class Compiling(Device):
 
 
 class Package:
-    """An opened archive, for `machine`. Raises ValueError for what is none."""
+    """What `pack` made, opened. Raises ValueError for anything else. `data` is kept where it begins at a
+    cache line, and copied where it does not."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | np.ndarray) -> None:
+        self.bytes = _at_line(data)
         try:
-            with zipfile.ZipFile(io.BytesIO(data)) as archive:
-                self.about: dict[str, Any] = json.loads(archive.read(_DESCRIPTION))
-                self.objects = [archive.read(f"objects/{i}") for i in range(len(self.about["units"]))]
-                self.constants = [
-                    np.frombuffer(archive.read(f"constants/{i}"), numpy_type(name))
-                    for i, name in enumerate(self.about["constants"])]
+            head, size = self.bytes[:_HEAD].tobytes(), len(_MAGIC)
+            if head[:size] != _MAGIC:
+                raise ValueError(f"no package of a compiled part, or not of format {FORMAT}")
+            begin = _HEAD + int.from_bytes(head[-_SIZE:], "little")
+            if hashlib.sha256(self.bytes[_HEAD:].data).digest() != head[size:-_SIZE]:
+                raise ValueError("a damaged package")
+            self.about: dict[str, Any] = json.loads(self.bytes[_HEAD:begin].tobytes())
+            self.blobs = self.bytes[begin:]
+            self.objects = [self._blob(unit["at"]).tobytes() for unit in self.about["units"]]
+            self.constants = [self._blob(at).view(numpy_type(name)) for name, at in self.about["constants"]]
             self.machine = machine_of(self.about["machine"])
-            if self.about["format"] != FORMAT:
-                raise ValueError(f"format {self.about['format']} of packages; this version reads {FORMAT}")
-        except (zipfile.BadZipFile, KeyError, TypeError, EOFError, NotImplementedError) as error:
+        except (KeyError, TypeError, IndexError, UnicodeDecodeError) as error:
             raise ValueError(f"no package of a compiled part: {error}") from None
+
+    def _blob(self, at: Sequence[int]) -> np.ndarray:
+        begin, size = at
+        if not 0 <= begin <= begin + size <= len(self.blobs):
+            raise ValueError(f"a damaged package: {begin} + {size} of {len(self.blobs)} bytes")
+        return self.blobs[begin:begin + size]
 
     def provide(self, here: Machine | None = None) -> None:
         """Let the library know the package's code, what is made for the machine of the part also for `here`,
@@ -134,10 +187,13 @@ class Package:
             if here is not None:
                 library.provide(unit["key"], data, here)
 
-    def kernel(self, part: Part, device: Device) -> Native:
-        """What runs it, for the `part` that stands for it. Raises ValueError."""
+    def kernel(self, part: Part, device: Device, threads: int = 0,
+               otherwise: Callable[..., Any] | None = None) -> Native:
+        """What runs it, for the `part` that stands for it, on `threads` threads, 0 for as many as there are.
+        `otherwise` computes what it was not compiled for, where there is something that can. Raises
+        ValueError."""
         try:
-            return _Ahead(part, device, self)
+            return _Ahead(part, device, self, threads, otherwise)
         except (KeyError, TypeError, IndexError) as error:
             raise ValueError(f"a damaged package: {error!r}") from None
 
@@ -176,8 +232,10 @@ def _steps(about: Mapping[str, Any], constants: Sequence[np.ndarray]) -> Iterato
 class _Ahead(Native):
     """Runs the one plan of a package."""
 
-    def __init__(self, part: Part, device: Device, package: Package) -> None:
-        super().__init__(part, device, _nothing, 0, False)
+    def __init__(self, part: Part, device: Device, package: Package, threads: int,
+                 otherwise: Callable[..., Any] | None) -> None:
+        super().__init__(part, device, _nothing, threads, False)
+        self.otherwise = otherwise
         kinds = package.about["inputs"]
         self.expected = [(tuple(shape), name) for shape, name in kinds]
         if len(kinds) != len(part.inputs) or len(package.about["outputs"]) != len(part.outputs):
@@ -188,14 +246,28 @@ class _Ahead(Native):
             [(tuple(shape), numpy_type(name)) for shape, name in about["outputs"]], about["arena"],
             about["scratch"], about["status"], device, self.threads)
 
-    def lower(self, kinds: Any) -> Plan:
+    def _made(self, key: tuple[Any, ...], kinds: Any) -> Plan | None:
+        if key in self.plans or self.otherwise is not None:
+            return self.plans.get(key)
         raise InvalidArgument(
             f"{self.part} was compiled ahead for other shapes", node=self.part.nodes[0],
             found=", ".join(str(tuple(shape)) for shape, _ in kinds),
             expected=", ".join(str(shape) for shape, _ in self.expected),
             cure="feed these shapes, or compile the model for those")
 
+    def interpret(self, arrays: Sequence[np.ndarray], *given: Any) -> Any:
+        return super().interpret(arrays, *given) if self.otherwise is None else self.otherwise(*arrays)
+
 
 def _nothing(node: Node) -> Callable[..., Any]:
     raise Fail(f"{node.label} is only there as compiled code", node=node,
                cure="use the model that it was compiled from")
+
+
+def _at_line(data: bytes | np.ndarray) -> np.ndarray:
+    whole = np.frombuffer(data, np.uint8)
+    if whole.ctypes.data % LINE == 0:
+        return whole
+    made = take(len(whole))
+    made[:] = whole
+    return made

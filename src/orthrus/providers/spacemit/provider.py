@@ -183,7 +183,7 @@ class SpaceMITExecutionProvider(ExecutionProvider):
         try:
             package = Package(stored.data)
             here = machine.host() if on_board() else None
-            if here is not None and not targets.runs(package.machine, here):
+            if here is not None and not here.runs(package.machine):
                 return No(f"it is made for {stored.target}, which this board's processor is not")
             if here is None and not self.settings["target"]:
                 self.machine = package.machine

@@ -30,10 +30,3 @@ def label(machine: Machine) -> str:
     """What people call it."""
     found = (name for name in TARGETS if name != "generic" and named(name) == machine)
     return next(found, f"generic, vectors of {8 * machine.vector} bits")
-
-
-def runs(code: Machine, here: Machine) -> bool:
-    """Whether code made for one machine runs on another."""
-    needed = {feature for feature in code.features if not feature.startswith("zvl")}
-    return (code.arch == here.arch and code.vector <= here.vector and needed <= set(here.features)
-            and code.matrix in (None, here.matrix))

@@ -1,0 +1,150 @@
+"""What a session that may be kept goes by: all that decides about what is made of a model.
+
+In: a model's file or bytes, and how its engine is to be made. Out: a name, or None where no session is kept.
+A file is told by its place, size and times, and a sample of its content, as a compiler's cache tells a
+source; a model in memory by all of its content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import stat
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from .. import knobs
+from ..codegen import machine
+from ..errors import Fail
+from ..limits import DEFAULT
+from ..ops.define import extended
+from ..providers import CPUExecutionProvider
+from .engine import Config
+
+_HARMLESS = ("CACHE", "CACHE_DIR", "CACHE_SESSIONS", "REPRODUCE", "THREADS", "CODEGEN")
+"""Switches that change nothing about what is kept, or keep from keeping by themselves."""
+_LARGEST = 1 << 26
+"""Bytes of a model in memory that is looked at whole."""
+_SETTLED = 2.0
+"""Seconds a file has to be left alone before its times are believed: changes within less may share one."""
+_SAMPLES, _SAMPLE = 32, 1 << 12
+
+
+def name_of(source: Any, config: Config) -> str | None:
+    """What the session goes by: all that decides about what is made. None where it is not kept."""
+    if not knobs.CACHE or not knobs.CACHE_SESSIONS >= 1 or any(
+            changed and name.removeprefix(knobs.PREFIX) not in _HARMLESS
+            for name, (_, changed, _) in knobs.switches().items()):
+        return None
+    here = machine.host()
+    plain = (not config.kernels and not config.initializers and not config.external_initializers
+             and config.external_root is None and not config.parallel and not config.optimized_model_path
+             and config.limits is DEFAULT and not any(key.startswith("ep.") for key in config.entries)
+             and all(type(p) is CPUExecutionProvider for p in config.providers))
+    if here is None or not plain or _extended():
+        return None
+    content, code = _content(source), _code()
+    if content is None or code is None:
+        return None
+    told = [content, code, repr(here), np.__version__, sys.version, config.level, sorted(config.skip),
+            sorted(config.free_dims.items()), sorted(config.free_denotations.items()),
+            sorted(config.entries.items()), config.memory_pattern, config.memory_reuse, config.names_apart,
+            [sorted(p.settings.items()) for p in config.providers]]
+    return hashlib.sha256(repr(told).encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _extended() -> bool:
+    """Whether this process gave operators or kernels a meaning of its own, which no name tells."""
+    return extended() or any(not entry.create.__module__.startswith("orthrus.")
+                             for entry in CPUExecutionProvider.kernels)
+
+
+def _content(source: Any) -> str | None:
+    """Which model it is. None for one that cannot be told, and for a file that was written to just now."""
+    if isinstance(source, bytes):
+        return hashlib.sha256(source).hexdigest() if len(source) <= _LARGEST else None
+    if not isinstance(source, str):
+        return None
+    try:
+        with _opened(source) as file:
+            status = os.fstat(file.fileno())
+            if time.time() - max(status.st_mtime, status.st_ctime) < _SETTLED or not stat.S_ISREG(
+                    status.st_mode):
+                return None
+            digest = hashlib.sha256(repr((os.path.abspath(source), *_state(status))).encode(
+                "utf-8", "surrogateescape"))
+            for i in range(_SAMPLES):
+                file.seek(max(0, status.st_size - _SAMPLE) * i // (_SAMPLES - 1))
+                digest.update(file.read(_SAMPLE))
+            return digest.hexdigest()
+    except (OSError, ValueError):
+        return None
+
+
+def _opened(path: str) -> io.FileIO:
+    """An open file; one that would make its reader wait does not."""
+    return io.FileIO(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)))
+
+
+def _state(status: os.stat_result) -> tuple[int, ...]:
+    """What changes whenever somebody writes to a file or puts another in its place."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+_stamp: str | None = None
+
+
+def _code() -> str | None:
+    """A digest of which sources of this package made it, by their times. None where they are no files."""
+    global _stamp
+    if _stamp is None:
+        digest = hashlib.sha256()
+        try:
+            for folder, folders, files in os.walk(os.path.dirname(os.path.dirname(__file__))):
+                folders[:] = sorted(name for name in folders if name != "__pycache__")
+                for name in sorted(files):
+                    if name.endswith(".py"):
+                        path = os.path.join(folder, name)
+                        status = os.stat(path)
+                        digest.update(repr((path, status.st_size, status.st_mtime_ns)).encode(
+                            "utf-8", "surrogateescape"))
+        except OSError:
+            return None
+        _stamp = digest.hexdigest()
+    return _stamp
+
+
+class Unchanged:
+    """A model's source that can be read later, as it is now: its file stays open."""
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+        self.file = None if isinstance(source, bytes) else _opened(source)
+        self.state = () if self.file is None else _state(os.fstat(self.file.fileno()))
+
+    def __call__(self) -> Any:
+        """The source to load. Raises Fail where the file has been written to."""
+        if self.file is None:
+            return self.source
+        now = _state(os.fstat(self.file.fileno()))
+        try:
+            there = _state(os.stat(self.source))
+        except OSError:
+            there = ()
+        if there == self.state:
+            return self.source
+        if now[:-1] != self.state[:-1]:
+            raise Fail(f"The model's file {self.source} has been written to since its session was made.",
+                       found=f"{now[2]} bytes, written later", expected=f"{self.state[2]} bytes as before",
+                       cure="write a new model beside the old one and rename it: sessions keep the old one")
+        self.file.seek(0)
+        return self.file.readall()
+
+    def close(self) -> None:
+        """Let the file go."""
+        if self.file is not None:
+            self.file.close()

@@ -1,0 +1,246 @@
+"""Sessions kept on disk: what was made of a model once is there again at once.
+
+In: a model's file or bytes, and how its engine is to be made. Out: an engine. Where the whole model is one
+part of generated code and is always run with the same shapes, that part's package is kept, and the next
+engine is made of it alone: nothing is loaded, optimized, placed, or packed. What the package has no answer to
+(other shapes, an explanation, a profile) comes from the whole engine, which is then made of the model.
+
+A session is kept when its model has come a second time and was run with the shapes of the first. One that
+came with other shapes is not kept again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .. import knobs
+from ..codegen import cache
+from ..errors import Fail
+from ..ir import ElementType, Graph, ModelInfo, No, Node, TensorType, Value
+from ..plan.program import whole
+from ..providers import CPUExecutionProvider
+from ..providers.base import Part
+from ..providers.context import DOMAIN, OP_TYPE
+from .engine import Config, Engine
+from .identity import Unchanged, name_of
+
+if TYPE_CHECKING:
+    from ..limits import Deadline
+    from ..plan import Step
+    from ..providers.cpu.package import Package
+
+log = logging.getLogger("orthrus")
+
+FOLDER = "sessions"
+_VARIED = b"varied"
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+def engine_for(source: Any, config: Config) -> Any:
+    """The engine of a model, from what was kept of it where there is something. Raises what `Engine` does."""
+    name = name_of(source, config)
+    if name is None:
+        return Engine(source, config)
+    seen = cache.load([_marker(name)]).get(_marker(name))
+    if seen is not None and seen != _VARIED:
+        made = _restored(name, source, config)
+        if made is not None:
+            return made
+    engine = Engine(source, config)
+    if seen != _VARIED and _keepable(engine):
+        engine.when_served = _Watch(name, seen, engine)
+    return engine
+
+
+def _marker(name: str) -> str:
+    return f"{name}-seen"
+
+
+def _keepable(engine: Engine) -> bool:
+    """Whether the engine is one part of generated code between its inputs and outputs, and nothing more."""
+    return (engine.can_serve and not engine.overridable and not engine.info.external
+            and all(_plain(v) for v in (*engine.inputs, *engine.outputs)))
+
+
+def _plain(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.elem is not None
+
+
+class _Watch:
+    """Sees with which shapes an engine is run, and keeps its session when they come again."""
+
+    def __init__(self, name: str, seen: bytes | None, engine: Engine) -> None:
+        self.name, self.seen = name, seen
+        program, (step,) = engine.program, engine.program.steps
+        self.about = {"reads": [program.inputs.index(slot) for slot in step.reads],
+                      "writes": [program.outputs.index(slot) for slot in step.writes],
+"graph": engine.name, "info": dataclasses.asdict(engine.info),
+                      "inputs": [_described(v) for v in engine.inputs],
+                      "outputs": [_described(v) for v in engine.outputs]}
+
+    def __call__(self, step: Step, shapes: Shapes) -> bool:
+        """Told of a run; answers whether to be told of the next one with other shapes."""
+        now = json.dumps(shapes).encode()
+        if self.seen is None:
+            self.seen = now
+            cache.store({_marker(self.name): now})
+            return True
+        if self.seen != now:
+            _give_up(self.name)
+            return False
+        threading.Thread(target=self._keep, args=(step, shapes), name="orthrus-keep").start()
+        return True
+
+    def _keep(self, step: Step, shapes: Shapes) -> None:
+        from ..providers.cpu.native import Native
+        from ..providers.cpu.package import beside, packed
+
+        native = step.kernel.run
+        if not isinstance(native, Native):
+            return
+        limit = knobs.CACHE_SESSIONS.value << 20
+        try:
+            further = [(native.machine, unit) for unit in beside()]
+            pieces = packed(native, shapes, further, self.about)
+            if not isinstance(pieces, No) and sum(map(len, pieces)) <= limit // 2:
+                cache.write_whole(self.name, pieces, FOLDER, limit)
+        except (Fail, OSError, MemoryError, TypeError, ValueError, RuntimeError) as error:
+            log.debug("the session of %s is not kept: %s", self.about["graph"], error)
+
+
+def _give_up(name: str) -> None:
+    """Keep nothing of this session from now on."""
+    cache.store({_marker(name): _VARIED})
+    cache.remove(name, FOLDER)
+
+
+def _described(value: Value) -> list[Any]:
+    return [value.name, value.elem.name, None if value.shape is None else list(value.shape)]
+
+
+def _value(name: str, elem: str, shape: Sequence[Any] | None) -> Value:
+    return Value(name, TensorType(ElementType[elem], None if shape is None else tuple(shape)))
+
+
+def _restored(name: str, source: Any, config: Config) -> Kept | None:
+    from ..providers.cpu.package import Package
+
+    data = cache.read_whole(name, FOLDER)
+    if data is None:
+        return None
+    try:
+        return Kept(name, Package(data), source, config)
+    except (ValueError, KeyError, TypeError, Fail) as error:
+        log.debug("a session that was kept does not hold: %s", error)
+        cache.remove(name, FOLDER)
+        return None
+
+
+class _Small(Engine):
+    """An engine of one kernel that came from disk; its graph has a node that stands for all others."""
+
+    def __init__(self, package: Package, source: Any, config: Config, otherwise: Callable[..., Any]) -> None:
+        self.package, self.otherwise = package, otherwise
+        super().__init__(source, config)
+        del self.package, self.otherwise
+
+    def _make(self, source: Any) -> None:
+        start = time.perf_counter()
+        about = self.package.about["about"]
+        info = ModelInfo(**about["info"])
+        info.denotations = {k: {int(axis): text for axis, text in v.items()}
+                            for k, v in info.denotations.items()}
+        graph = Graph(about["graph"], info=info)
+        graph.inputs = [_value(*each) for each in about["inputs"]]
+        reads = [graph.inputs[i] for i in about["reads"]]
+        node = Node(OP_TYPE, DOMAIN, 1, None, reads, {"source": CPUExecutionProvider.name}, "kept")
+        graph.set_outputs(_value(*each) for each in about["outputs"])
+        for value in graph.outputs:
+            value.node = node
+        writes = [graph.outputs[i] for i in about["writes"]]
+        node.outputs, graph.nodes = list(writes), [node]
+        self._take(graph)
+        self._appoint()
+        provider = next(p for p in self.providers if isinstance(p, CPUExecutionProvider))
+        part = Part(provider.name, [node], reads, writes, "kept", info)
+        kernel = provider.kernel_of(part, self.package, "kept", self.otherwise)
+        if isinstance(kernel, No):
+            raise ValueError(kernel.reason)
+        self.program = whole(graph, part, kernel)
+        self.timings["load"] = time.perf_counter() - start
+        self._finish()
+
+
+class Kept:
+    """The engine of a session that was kept. Runs like those it was kept for are computed as kept; anything
+    else asks the whole engine, which is made then and answers everything from there on."""
+
+    def __init__(self, name: str, package: Package, source: Any, config: Config) -> None:
+        self._name, self._source, self._config = name, Unchanged(source), config
+        self._lock = threading.Lock()
+        self._whole: Engine | None = None
+        self._small = small = _Small(package, source, config, self._otherwise)
+        self._shapes = [tuple(shape) for shape, _ in package.about["inputs"]]
+        self._reads, self._writes = package.about["about"]["reads"], package.about["about"]["writes"]
+        self.config, self.providers, self.timings = config, small.providers, small.timings
+        self.inputs, self.outputs, self.overridable = small.inputs, small.outputs, small.overridable
+        self.name, self.info, self.quick = small.name, small.info, small.quick
+
+    def run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None = None,
+            record: list[Any] | None = None) -> list[Any]:
+        """See `Engine.run`."""
+        engine = self._whole
+        if engine is None:
+            if record is None and not knobs.DEBUG and not knobs.CHECK:
+                return self._small.run(output_names, feeds, deadline)
+            engine = self.whole()
+        elif record is None and deadline is None and engine.quick is not None:
+            made = engine.quick(output_names, feeds)
+            if made is not None:
+                return made
+        return engine.run(output_names, feeds, deadline, record)
+
+    def begin(self, output_names: Sequence[str] | None, feeds: dict[str, Any]
+              ) -> Callable[[], list[Any]] | None:
+        """See `Engine.begin`."""
+        return (self._whole or self._small).begin(output_names, feeds)
+
+    def _otherwise(self, *arrays: np.ndarray) -> Any:
+        """What the kept kernel was not made for."""
+        if [a.shape for a in arrays] != self._shapes:
+            _give_up(self._name)
+        names = [self.inputs[i].name for i in self._reads]
+        made = self.whole().run(None, dict(zip(names, arrays, strict=True)))
+        return made[0] if len(made) == 1 else tuple(made[i] for i in self._writes)
+
+    def whole(self) -> Engine:
+        """The engine of the model itself. Raises Fail where the model's file is not what it was."""
+        with self._lock:
+            if self._whole is None:
+                log.info("the session of %s was kept; now its model is needed", self.name)
+                self._whole = Engine(self._source(), self._config)
+                self._source.close()
+                self._small.close()
+            return self._whole
+
+    def close(self) -> None:
+        """See `Engine.close`."""
+        self._source.close()
+        self._small.close()
+        if self._whole is not None:
+            self._whole.close()
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else an engine has."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.whole(), name)

@@ -1,0 +1,453 @@
+"""Sessions that are kept: the third is made of what the first two left, and answers as they did."""
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+import orthrus as ort
+from graphs import info, model
+from orthrus import knobs
+from orthrus.codegen import library, quick
+from orthrus.errors import Fail
+from orthrus.run import identity
+from orthrus.run.engine import Engine
+from orthrus.run.kept import Kept
+
+if library.available() is not None or not quick.available():
+    pytest.skip("no code can be generated for this machine", allow_module_level=True)
+
+X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+W = np.arange(20, dtype=np.float32).reshape(4, 5) / 7
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache of its own, in which files count as soon as they are written."""
+    monkeypatch.setattr(identity, "_SETTLED", -1e9)
+    with knobs.setting(CACHE=1, CACHE_DIR=str(tmp_path / "cache"), CACHE_SESSIONS=64):
+        yield tmp_path / "cache" / "sessions"
+
+
+def network(rows: Any = "rows", scale: float = 1.0) -> bytes:
+    """`out` = relu(x W) and `sum` = x W + x W, from two inputs of which the second comes first."""
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("Relu", ["h"], ["r"]),
+             helper.make_node("Mul", ["r", "by"], ["out"]), helper.make_node("Add", ["h", "h"], ["sum"])]
+    made = model(nodes, [info("by", shape=[5]), info("x", shape=[rows, 4])],
+                 [info("sum", shape=[rows, 5]), info("out", shape=[rows, 5])], {"w": scale * W},
+                 producer_name="tests", doc_string="a network")
+    made.metadata_props.add(key="author", value="somebody")
+    return bytes(made.SerializeToString())
+
+
+BY = np.linspace(1, 2, 5, dtype=np.float32)
+FEEDS = {"x": X, "by": BY}
+
+
+def expected(x: np.ndarray = X) -> list[np.ndarray]:
+    h = x @ W
+    return [h + h, np.maximum(h, 0) * BY]
+
+
+def settled() -> None:
+    """Wait until nothing is being written."""
+    for thread in threading.enumerate():
+        if thread.name == "orthrus-keep":
+            thread.join()
+
+
+def session(source: Any, feeds: dict[str, Any] | None = None, **given: Any) -> ort.InferenceSession:
+    """A session that was run once."""
+    made = ort.InferenceSession(source, **given)
+    made.run(None, FEEDS if feeds is None else feeds)
+    settled()
+    return made
+
+
+def prepared(source: Any, feeds: dict[str, Any] | None = None, **given: Any) -> ort.InferenceSession:
+    """A session of what two others left, not run yet."""
+    for _ in range(2):
+        session(source, feeds, **given)
+    made = ort.InferenceSession(source, **given)
+    assert type(made._sess._engine) is Kept
+    return made
+
+
+def whole(of: ort.InferenceSession) -> bool:
+    """Whether the whole engine had to be made after all."""
+    return of._sess._engine._whole is not None
+
+
+def test_the_third_session_is_made_of_what_was_kept() -> None:
+    for _ in range(2):
+        assert type(session(network())._sess._engine) is Engine
+    third = prepared(network())
+    for _ in range(3):
+        for got, want in zip(third.run(None, FEEDS), expected(), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5)
+    (alone,) = third.run(["out"], FEEDS)
+    np.testing.assert_allclose(alone, expected()[1], rtol=1e-5)
+    assert not whole(third)
+
+
+def test_it_describes_itself_as_the_first_did() -> None:
+    first, third = session(network()), prepared(network())
+    for one, other in ((first.get_inputs(), third.get_inputs()), (first.get_outputs(), third.get_outputs())):
+        assert [(v.name, v.type, v.shape) for v in one] == [(v.name, v.type, v.shape) for v in other]
+    before, after = first.get_modelmeta(), third.get_modelmeta()
+    for name in ("producer_name", "graph_name", "description", "version", "custom_metadata_map", "domain"):
+        assert getattr(before, name) == getattr(after, name)
+    assert before.custom_metadata_map == {"author": "somebody"}
+    assert third.get_providers() == first.get_providers()
+    assert third.get_provider_options() == first.get_provider_options()
+    assert not third.get_overridable_initializers() and not whole(third)
+
+
+def test_wrong_feeds_get_the_errors_they_always_got() -> None:
+    first, third = session(network()), prepared(network())
+    for feeds in ({"x": X}, {"x": X.astype(np.float64), "by": BY}, {"x": X[0], "by": BY}, {**FEEDS, "y": X}):
+        with pytest.raises(Exception) as before:
+            first.run(None, feeds)
+        with pytest.raises(Exception) as after:
+            third.run(None, feeds)
+        assert (type(before.value), str(before.value)) == (type(after.value), str(after.value))
+    assert not whole(third)
+
+
+def test_other_shapes_get_the_whole_engine_and_end_the_keeping() -> None:
+    third = prepared(network())
+    more = np.concatenate([X, X + 1])
+    for got, want in zip(third.run(None, {"x": more, "by": BY}), expected(more), strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-5)
+    assert whole(third)
+    for x in (X, more, X):
+        np.testing.assert_allclose(third.run(["out"], {"x": x, "by": BY})[0], expected(x)[1], rtol=1e-5)
+    assert type(ort.InferenceSession(network())._sess._engine) is Engine
+
+
+def test_a_model_that_is_run_with_many_shapes_is_not_kept(folder: Path) -> None:
+    for _ in range(3):
+        made = session(network())
+        made.run(None, {"x": X[:1], "by": BY})
+        made.run(None, {"x": X[:2], "by": BY})
+        assert type(made._sess._engine) is Engine
+    assert not folder.exists()
+
+
+def test_every_other_way_to_run_gives_the_same() -> None:
+    third = prepared(network())
+    options = ort.RunOptions()
+    options.log_severity_level = 3
+    results = [third.run(None, FEEDS, options)]
+    binding = third.io_binding()
+    for name, array in FEEDS.items():
+        binding.bind_cpu_input(name, array)
+    binding.bind_output("sum")
+    binding.bind_output("out")
+    third.run_with_iobinding(binding)
+    results.append(binding.copy_outputs_to_cpu())
+    done = threading.Event()
+
+    def finished(made: Any, _: Any, error: str) -> None:
+        assert not error
+        results.append(list(made))
+        done.set()
+    third.run_async(None, FEEDS, finished, None)
+    assert done.wait(60)
+    values = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in FEEDS.items()}
+    results.append([v.numpy() for v in third.run_with_ort_values(None, values)])
+    assert not whole(third)
+    for made in results:
+        for got, want in zip(made, expected(), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def test_explanations_and_profiles_are_those_of_the_whole_model() -> None:
+    first, third = session(network()), prepared(network())
+    assert [str(n) for n in third.explain()] == [str(n) for n in first.explain()] and whole(third)
+    again = ort.InferenceSession(network())
+    with again.profile(compare=False) as profile:
+        again.run(None, FEEDS)
+    assert "MatMul" in profile.table() and whole(again)
+    np.testing.assert_allclose(again.run(None, FEEDS)[1], expected()[1], rtol=1e-5)
+
+
+def test_a_closed_session_runs_no_more() -> None:
+    first, third = session(network()), prepared(network())
+    first.close()
+    third.close()
+    for each in (first, third):
+        with pytest.raises(Fail, match="closed"):
+            each.run(None, FEEDS)
+
+
+def test_what_decides_about_code_decides_about_the_name() -> None:
+    prepared(network())
+    level = ort.SessionOptions()
+    level.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    fixed = ort.SessionOptions()
+    fixed.add_free_dimension_override_by_name("rows", 3)
+    others: list[dict[str, Any]] = [
+        {"sess_options": level}, {"sess_options": fixed}, {"disabled_optimizers": ["fold_constants"]},
+        {"providers": [("CPUExecutionProvider", {"float32_precision": "exact"})]}]
+    for given in others:
+        assert type(ort.InferenceSession(network(), **given)._sess._engine) is Engine
+    assert type(ort.InferenceSession(network(scale=2.0))._sess._engine) is Engine
+    same = ort.SessionOptions()
+    same.intra_op_num_threads = 1
+    for given in ({"sess_options": same}, {"providers": ["CPUExecutionProvider"]}):
+        found = ort.InferenceSession(network(), **given)
+        np.testing.assert_allclose(found.run(None, FEEDS)[1], expected()[1], rtol=1e-5)
+
+
+@pytest.mark.parametrize("switches", [{"CACHE": 0}, {"CACHE_SESSIONS": 0}, {"CHECK": 1}, {"DEBUG": 1},
+                                      {"CODEGEN": 0}, {"INTERPRET": "Relu"}], ids=str)
+def test_switches_that_turn_it_off(switches: dict[str, Any]) -> None:
+    prepared(network())
+    with knobs.setting(**switches):
+        assert type(ort.InferenceSession(network())._sess._engine) is Engine
+
+
+def test_no_session_is_kept_where_operators_have_a_meaning_of_the_users_own() -> None:
+    from orthrus.ops import define
+
+    prepared(network())
+    define.define(lambda x: x, name="OfMyOwn", domain="tests")
+    try:
+        assert type(ort.InferenceSession(network())._sess._engine) is Engine
+    finally:
+        define.forget("tests", "OfMyOwn")
+    assert type(ort.InferenceSession(network())._sess._engine) is Kept
+
+
+def test_models_that_are_not_one_part_of_code_are_left_alone(folder: Path) -> None:
+    text = model([helper.make_node("StringConcat", ["a", "b"], ["c"])],
+                 [info(n, onnx.TensorProto.STRING, [2]) for n in "ab"],
+                 [info("c", onnx.TensorProto.STRING, [2])]).SerializeToString()
+    words = {"a": np.array(["x", "y"], object), "b": np.array(["z", ""], object)}
+    fed = model([helper.make_node("Add", ["x", "y"], ["z"])], [info("x"), info("y")], [info("z")],
+                {"y": np.ones((2, 3), np.float32)}).SerializeToString()
+    for source, feeds in ((text, words), (fed, {"x": np.zeros((2, 3), np.float32)})):
+        for _ in range(3):
+            assert type(session(source, feeds)._sess._engine) is Engine
+    assert not folder.exists()
+
+
+def damages() -> dict[str, Callable[[bytes], bytes]]:
+    def flipped(at: float) -> Callable[[bytes], bytes]:
+        def flip(data: bytes) -> bytes:
+            i = int(at * (len(data) - 1))
+            return data[:i] + bytes([data[i] ^ 64]) + data[i + 1:]
+        return flip
+    return {"empty": lambda data: b"", "short": lambda data: data[:100], "cut": lambda data: data[:-9],
+            "longer": lambda data: data + b"x", "other": lambda data: bytes(len(data)),
+            **{f"flipped at {at}": flipped(at) for at in (0, 0.001, 0.01, 0.1, 0.5, 0.9, 1)}}
+
+
+@pytest.mark.parametrize("damage", damages())
+def test_a_damaged_file_is_not_believed(damage: str, folder: Path) -> None:
+    prepared(network())
+    (file,) = folder.iterdir()
+    file.write_bytes(damages()[damage](file.read_bytes()))
+    found = ort.InferenceSession(network())
+    assert type(found._sess._engine) is Engine
+    np.testing.assert_allclose(found.run(None, FEEDS)[1], expected()[1], rtol=1e-5)
+    settled()
+    assert type(ort.InferenceSession(network())._sess._engine) is Kept
+
+
+def test_a_folder_that_others_may_write_to_is_not_believed(folder: Path) -> None:
+    prepared(network())
+    folder.chmod(0o777)
+    assert type(ort.InferenceSession(network())._sess._engine) is Engine
+    folder.chmod(0o700)
+    assert type(ort.InferenceSession(network())._sess._engine) is Kept
+
+
+def test_a_folder_that_cannot_be_written_costs_nothing(folder: Path) -> None:
+    folder.parent.mkdir()
+    folder.write_text("in the way")
+    for _ in range(3):
+        made = session(network())
+        assert type(made._sess._engine) is Engine
+
+
+def test_old_sessions_make_room_for_new_ones(folder: Path) -> None:
+    def large(i: int) -> bytes:
+        weights = np.full((600, 400), i, np.float32)
+        return bytes(model([helper.make_node("MatMul", ["x", "w"], ["y"])], [info("x", shape=[2, 600])],
+                           [info("y", shape=[2, 400])], {"w": weights}).SerializeToString())
+    feeds = {"x": np.ones((2, 600), np.float32)}
+    with knobs.setting(CACHE_SESSIONS=3):
+        for i in range(4):
+            prepared(large(i), feeds)
+        assert sum(file.stat().st_size for file in folder.iterdir()) <= 3 << 20
+        kinds = [type(ort.InferenceSession(large(i))._sess._engine) for i in range(4)]
+    assert kinds[0] is Engine and kinds[-1] is Kept
+    with knobs.setting(CACHE_SESSIONS=1):
+        for _ in range(3):
+            assert type(session(large(7), feeds)._sess._engine) is Engine
+
+
+class TestFiles:
+    @pytest.fixture
+    def path(self, tmp_path: Path) -> Path:
+        made = tmp_path / "model.onnx"
+        made.write_bytes(network())
+        return made
+
+    def test_a_file_is_told_by_place_size_and_times(self, path: Path) -> None:
+        prepared(str(path))
+        moved = path.with_name("moved.onnx")
+        moved.write_bytes(path.read_bytes())
+        assert type(ort.InferenceSession(str(moved))._sess._engine) is Engine
+        path.write_bytes(network(scale=3.0))
+        changed = ort.InferenceSession(str(path))
+        assert type(changed._sess._engine) is Engine
+        np.testing.assert_allclose(changed.run(None, FEEDS)[1], 3 * expected()[1], rtol=1e-5)
+
+    def test_a_file_put_in_its_place_with_its_times_is_another(self, path: Path) -> None:
+        prepared(str(path))
+        before = path.stat()
+        other = path.with_name("other.onnx")
+        other.write_bytes(network(scale=3.0))
+        os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+        other.replace(path)
+        assert path.stat().st_size == before.st_size and path.stat().st_mtime_ns == before.st_mtime_ns
+        changed = ort.InferenceSession(str(path))
+        np.testing.assert_allclose(changed.run(None, FEEDS)[1], 3 * expected()[1], rtol=1e-5)
+
+    def test_a_file_written_just_now_is_not_believed(self, path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                     folder: Path) -> None:
+        monkeypatch.setattr(identity, "_SETTLED", 1e9)
+        for _ in range(3):
+            assert type(session(str(path))._sess._engine) is Engine
+        assert not folder.exists()
+
+    @pytest.mark.parametrize("end", ["removed", "replaced"])
+    def test_the_whole_engine_is_that_of_the_model_as_it_was(self, path: Path, end: str) -> None:
+        third = prepared(str(path))
+        path.unlink()
+        if end == "replaced":
+            path.write_bytes(network(scale=3.0))
+        np.testing.assert_allclose(third.run(None, {"x": X[:2], "by": BY})[1], expected(X[:2])[1], rtol=1e-5)
+        assert whole(third)
+
+    def test_a_file_written_to_meanwhile_is_an_error(self, path: Path) -> None:
+        third = prepared(str(path))
+        with path.open("r+b") as file:
+            file.write(network(scale=3.0))
+        os.utime(path, ns=(1, 1))
+        np.testing.assert_allclose(third.run(None, FEEDS)[1], expected()[1], rtol=1e-5)
+        with pytest.raises(Fail, match="written to since"):
+            third.run(None, {"x": X[:2], "by": BY})
+        with pytest.raises(Fail, match="written to since"):
+            third.explain()
+
+    def test_data_outside_the_model_file_is_not_watched_over(self, tmp_path: Path, folder: Path) -> None:
+        path = tmp_path / "outside.onnx"
+        onnx.save(onnx.load_from_string(network()), str(path), save_as_external_data=True, size_threshold=1)
+        for _ in range(3):
+            assert type(session(str(path))._sess._engine) is Engine
+        assert not folder.exists()
+
+
+def test_an_index_out_of_range_is_said_by_the_definition() -> None:
+    gather = bytes(model([helper.make_node("Gather", ["w", "i"], ["y"])],
+                         [info("i", onnx.TensorProto.INT64, [3])], [info("y", shape=[3, 5])],
+                         {"w": W}).SerializeToString())
+    good, bad = {"i": np.array([0, 3, -4])}, {"i": np.array([0, 4, 1])}
+    first = session(gather, good)
+    third = prepared(gather, good)
+    with pytest.raises(Exception) as before:
+        first.run(None, bad)
+    with pytest.raises(Exception) as after:
+        third.run(None, bad)
+    assert str(before.value) == str(after.value) and "must be within" in str(after.value)
+    np.testing.assert_array_equal(third.run(None, good)[0], W[[0, 3, -4]])
+    assert type(ort.InferenceSession(gather)._sess._engine) is Kept
+
+
+def test_many_threads_at_once() -> None:
+    third = prepared(network())
+    wrong = list[Any]()
+
+    def work(i: int) -> None:
+        x = X[:1 + i % 3]
+        for _ in range(20):
+            made = third.run(None, {"x": x, "by": BY})
+            if not np.allclose(made[1], expected(x)[1], rtol=1e-5):
+                wrong.append(made)
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_it_reads_neither_onnx_nor_the_compiler(folder: Path) -> None:
+    prepared(network())
+    code = ("import sys, numpy as np\nsys.modules['onnx'] = None\n"
+            "import orthrus as ort\n"
+            "data = sys.stdin.buffer.read()\n"
+            "s = ort.InferenceSession(data)\n"
+            "x = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)\n"
+            "by = np.linspace(1, 2, 5, dtype=np.float32)\n"
+            "print(type(s._sess._engine).__name__, s.run(None, {'x': x, 'by': by})[1].tolist())\n"
+            "print([m for m in sys.modules if m.startswith(('orthrus.optimize', 'orthrus.load', "
+            "'orthrus.ops.conv', 'orthrus.providers.cpu.rules', 'llvmlite'))])\n")
+    done = subprocess.run([sys.executable, "-c", code], input=network(), capture_output=True, check=False,
+                          env={**os.environ, "ORTHRUS_CACHE_DIR": str(folder.parent)}, timeout=120)
+    first, second = done.stdout.decode().splitlines()
+    assert first.startswith("Kept ") and second == "[]", done.stderr.decode()
+    np.testing.assert_allclose(eval(first.removeprefix("Kept ")), expected()[1], rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_onnx_cases_give_the_same_from_what_was_kept() -> None:
+    """Every case of ONNX's own that is one part of code, run as kept, bit for bit as before."""
+    from onnx.backend.test.loader import load_model_tests
+
+    kinds = {Kept: 0, Engine: 0}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(knobs.setting(CACHE_SESSIONS=4096))
+        for case in load_model_tests(kind="node"):
+            proto = onnx.load(os.path.join(case.model_dir, "model.onnx"))
+            source = proto.SerializeToString()
+            feeds = drawn(proto)
+            if feeds is None:
+                continue
+            try:
+                before = session(source, feeds).run(None, feeds)
+                session(source, feeds)
+                third = ort.InferenceSession(source)
+            except Exception:
+                continue
+            kinds[type(third._sess._engine)] += 1
+            for got, want in zip(third.run(None, feeds), before, strict=True):
+                np.testing.assert_array_equal(got, want, case.name)
+    assert kinds[Kept] > 300, kinds
+
+
+def drawn(proto: Any) -> dict[str, np.ndarray] | None:
+    """Feeds for a model of tensors of numbers whose sizes are known, else None."""
+    rng = np.random.default_rng(0)
+    feeds = {}
+    for value in proto.graph.input:
+        kind = value.type.tensor_type
+        dims = [d.dim_value for d in kind.shape.dim]
+        if kind.elem_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.INT64) or 0 in dims:
+            return None
+        dtype = np.float32 if kind.elem_type == onnx.TensorProto.FLOAT else np.int64
+        feeds[value.name] = rng.uniform(0, 2, dims).astype(dtype)
+    return feeds
