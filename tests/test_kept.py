@@ -1,6 +1,5 @@
 """Sessions that are kept: the third is made of what the first two left, and answers as they did."""
 
-import contextlib
 import os
 import subprocess
 import sys
@@ -18,7 +17,7 @@ import orthrus as ort
 from graphs import info, model
 from orthrus import knobs
 from orthrus.codegen import library, quick
-from orthrus.errors import Fail
+from orthrus.errors import Fail, InvalidArgument
 from orthrus.run import identity
 from orthrus.run.engine import Engine
 from orthrus.run.kept import Kept
@@ -121,6 +120,17 @@ def test_wrong_feeds_get_the_errors_they_always_got() -> None:
             third.run(None, feeds)
         assert (type(before.value), str(before.value)) == (type(after.value), str(after.value))
     assert not whole(third)
+
+
+def test_sizes_that_contradict_each_others_names_are_taken() -> None:
+    source = bytes(model([helper.make_node("Concat", ["a", "b"], ["c"], axis=0)],
+                         [info("a", shape=["n"]), info("b", shape=["n"])],
+                         [info("c", shape=["m"])]).SerializeToString())
+    feeds = {"a": X[0], "b": X[1]}
+    third = prepared(source, feeds)
+    for count in (4, 2, 4):
+        (made,) = third.run(None, {"a": X[0], "b": X[1, :count]})
+        np.testing.assert_array_equal(made, [*X[0], *X[1, :count]])
 
 
 def test_other_shapes_get_the_whole_engine_and_end_the_keeping() -> None:
@@ -413,41 +423,70 @@ def test_it_reads_neither_onnx_nor_the_compiler(folder: Path) -> None:
     np.testing.assert_allclose(eval(first.removeprefix("Kept ")), expected()[1], rtol=1e-5)
 
 
+COMPILED = """
+import importlib.util, sys
+real = importlib.util.find_spec
+importlib.util.find_spec = lambda name, *rest: None if name == "llvmlite" else real(name, *rest)
+sys.modules["llvmlite"] = None
+import numpy as np, orthrus as ort
+s = ort.InferenceSession("c.onnx")
+print(s.explain())
+np.save("y.npy", s.run(None, dict(np.load("x.npz")))[1])
+"""
+
+
+def test_a_model_compiled_ahead_runs_without_a_compiler(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(network())
+    np.savez(tmp_path / "x.npz", **FEEDS)
+    environment = {**os.environ, "ORTHRUS_CACHE": "0"}
+    tool = ["-c", "from orthrus.tools.cli import main; main()"]
+    for command in ([*tool, "compile", "m.onnx", "--provider", "cpu", "--dim", "rows=3", "--out", "c.onnx"],
+                    ["-c", COMPILED]):
+        done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True,
+                              check=False, env=environment, timeout=300)
+        assert done.returncode == 0, done.stderr
+    assert "compiled ahead" in done.stdout and "slow" not in done.stderr
+    np.testing.assert_allclose(np.load(tmp_path / "y.npy"), expected()[1], rtol=1e-5)
+    (only,) = onnx.load(tmp_path / "c.onnx").graph.node
+    assert only.op_type == "EPContext"
+
+
+def test_a_model_compiled_for_another_machine_is_refused(tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    from orthrus.codegen import machine
+    from orthrus.errors import EPFail
+
+    options = ort.SessionOptions()
+    options.add_free_dimension_override_by_name("rows", 3)
+    options.add_session_config_entry("ep.context_enable", "1")
+    options.add_session_config_entry("ep.context_file_path", str(tmp_path / "c.onnx"))
+    ort.InferenceSession(network(), options)
+    made = ort.InferenceSession(str(tmp_path / "c.onnx"))
+    np.testing.assert_allclose(made.run(None, FEEDS)[1], expected()[1], rtol=1e-5)
+    with pytest.raises(InvalidArgument, match="Got: 2 Expected: 3"):
+        made.run(None, {"x": X[:2], "by": BY})
+    monkeypatch.setattr(machine, "host", lambda: machine.SSE2)
+    with pytest.raises(EPFail, match="some of which x86_64 with vectors of 128 bits here lacks"):
+        ort.InferenceSession(str(tmp_path / "c.onnx"))
+
+
 @pytest.mark.slow
 def test_onnx_cases_give_the_same_from_what_was_kept() -> None:
     """Every case of ONNX's own that is one part of code, run as kept, bit for bit as before."""
     from onnx.backend.test.loader import load_model_tests
 
     kinds = {Kept: 0, Engine: 0}
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(knobs.setting(CACHE_SESSIONS=4096))
-        for case in load_model_tests(kind="node"):
-            proto = onnx.load(os.path.join(case.model_dir, "model.onnx"))
-            source = proto.SerializeToString()
-            feeds = drawn(proto)
-            if feeds is None:
-                continue
-            try:
-                before = session(source, feeds).run(None, feeds)
-                session(source, feeds)
-                third = ort.InferenceSession(source)
-            except Exception:
-                continue
-            kinds[type(third._sess._engine)] += 1
+    for case in load_model_tests(kind="node"):
+        source, names = case.model.SerializeToString(), [v.name for v in case.model.graph.input]
+        feeds = dict(zip(names, case.data_sets[0][0], strict=False))
+        try:
+            before = session(source, feeds).run(None, feeds)
+            session(source, feeds)
+            third = ort.InferenceSession(source)
+        except Exception:
+            continue
+        kinds[type(third._sess._engine)] += 1
+        if type(third._sess._engine) is Kept:
             for got, want in zip(third.run(None, feeds), before, strict=True):
                 np.testing.assert_array_equal(got, want, case.name)
-    assert kinds[Kept] > 300, kinds
-
-
-def drawn(proto: Any) -> dict[str, np.ndarray] | None:
-    """Feeds for a model of tensors of numbers whose sizes are known, else None."""
-    rng = np.random.default_rng(0)
-    feeds = {}
-    for value in proto.graph.input:
-        kind = value.type.tensor_type
-        dims = [d.dim_value for d in kind.shape.dim]
-        if kind.elem_type not in (onnx.TensorProto.FLOAT, onnx.TensorProto.INT64) or 0 in dims:
-            return None
-        dtype = np.float32 if kind.elem_type == onnx.TensorProto.FLOAT else np.int64
-        feeds[value.name] = rng.uniform(0, 2, dims).astype(dtype)
-    return feeds
+    assert kinds[Kept] > 500, kinds

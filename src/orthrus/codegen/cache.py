@@ -14,8 +14,9 @@ import hashlib
 import logging
 import os
 import stat
+import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -100,30 +101,81 @@ def store(objects: Mapping[str, bytes]) -> None:
 
 
 def read_whole(each: str, inside: str) -> np.ndarray | None:
-    """A file that `write_whole` made, beginning at a cache line; None where there is none."""
+    """What `write_whole` kept, beginning at a cache line; None where there is nothing, or not all of it."""
     with _folder(create=False, inside=inside) as folder:
         if folder is None or (file := _opened(each, folder)) is None:
             return None
         try:
-            data = take(os.fstat(file).st_size)
-            done = 0
-            while done < len(data) and (count := os.readv(file, [data.data[done:]])):
-                done += count
+            size = os.fstat(file).st_size - _Chunks.SIZE
+            data = take(max(size, 0))
+            if size <= 0 or _filled(data, file) != os.pread(file, _Chunks.SIZE, size):
+                _log.debug("damaged file in the cache: %s", each)
+                return None
             os.utime(file)
-            return data if done == len(data) else None
+            return data
         except (OSError, MemoryError):
             return None
         finally:
             os.close(file)
 
 
-def write_whole(each: str, pieces: Iterable[Any], inside: str, limit: int) -> None:
-    """Keep a file of `pieces`, which must tell themselves whether they are whole, in a folder inside the
-    cache's, whose oldest files go once they take more than `limit` bytes. Raises OSError."""
+def write_whole(each: str, pieces: Sequence[Any], inside: str, limit: int) -> None:
+    """Keep a file of `pieces` in a folder inside the cache's, whose oldest files go once they take more than
+    `limit` bytes. Raises OSError."""
     with _folder(create=True, inside=inside) as folder:
         if folder is not None:
-            _write(each, pieces, folder)
+            chunks = _Chunks()
+            for piece in pieces:
+                chunks.add(memoryview(piece))
+            _write(each, (*pieces, chunks.digest()), folder)
             sweep(folder, limit)
+
+
+class _Chunks:
+    """The digest of a file's chunks' digests: several processors can work on it."""
+
+    LENGTH, SIZE = 1 << 22, hashlib.sha256().digest_size
+
+    def __init__(self) -> None:
+        self.done, self.open, self.left = list[bytes](), hashlib.sha256(), self.LENGTH
+
+    def add(self, piece: memoryview) -> None:
+        while piece:
+            head = piece[:self.left]
+            self.open.update(head)
+            self.left -= len(head)
+            if not self.left:
+                self.done.append(self.open.digest())
+                self.open, self.left = hashlib.sha256(), self.LENGTH
+            piece = piece[len(head):]
+
+    def digest(self) -> bytes:
+        last = [self.open.digest()] if self.left < self.LENGTH else []
+        return hashlib.sha256(b"".join(self.done + last)).digest()
+
+
+def _filled(data: np.ndarray, file: int) -> bytes:
+    """Read as many bytes as there is room for; the digest of their chunks. Where there are many, two threads
+    share the work."""
+    starts = range(0, len(data), _Chunks.LENGTH)
+    found: list[bytes] = [b""] * len(starts)
+
+    def read(numbers: Iterable[int]) -> None:
+        for i in numbers:
+            view = data[starts[i]:starts[i] + _Chunks.LENGTH].data
+            done = 0
+            with contextlib.suppress(OSError):
+                while done < len(view) and (count := os.preadv(file, [view[done:]], starts[i] + done)):
+                    done += count
+            found[i] = hashlib.sha256(view).digest() if done == len(view) else b""
+    numbers = range(len(starts))
+    other = threading.Thread(target=read, args=(numbers[1::2],)) if len(starts) > 1 else None
+    if other is not None:
+        other.start()
+    read(numbers[::2] if other is not None else numbers)
+    if other is not None:
+        other.join()
+    return hashlib.sha256(b"".join(found)).digest()
 
 
 def remove(each: str, inside: str) -> None:

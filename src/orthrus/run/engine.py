@@ -407,8 +407,8 @@ class Engine:
         self._source = self._literal = None
         self._release()
 
-    def __del__(self) -> None:
-        if "program" in self.__dict__ and not sys.is_finalizing():
+    def __del__(self, ending: Callable[[], bool] = sys.is_finalizing) -> None:
+        if "program" in self.__dict__ and not ending():
             self._release()
 
     def _release(self) -> None:

@@ -138,7 +138,7 @@ def _restored(name: str, source: Any, config: Config) -> Kept | None:
     if data is None:
         return None
     try:
-        return Kept(name, Package(data), source, config)
+        return Kept(name, Package(data, whole=True), source, config)
     except (ValueError, KeyError, TypeError, Fail) as error:
         log.debug("a session that was kept does not hold: %s", error)
         cache.remove(name, FOLDER)
@@ -169,6 +169,7 @@ class _Small(Engine):
         writes = [graph.outputs[i] for i in about["writes"]]
         node.outputs, graph.nodes = list(writes), [node]
         self._take(graph)
+        self._source = source
         self._appoint()
         provider = next(p for p in self.providers if isinstance(p, CPUExecutionProvider))
         part = Part(provider.name, [node], reads, writes, "kept", info)

@@ -64,8 +64,10 @@ class CPUExecutionProvider(ExecutionProvider):
     def get_capability(self, view: GraphView) -> list[Capability]:
         """Everything; what kernels can be generated for, joined into parts."""
         single = super().get_capability(view)
-        machine = self._machine()
         nodes = [node for capability in single for node in capability.nodes]
+        if not nodes:
+            return []
+        machine = self._machine()
         if isinstance(machine, No):
             for node in nodes:
                 view.remark(node, machine.reason, node.has_bodies)
