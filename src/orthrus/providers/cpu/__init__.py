@@ -85,12 +85,16 @@ class CPUExecutionProvider(ExecutionProvider):
         return [*(Capability(group, "CPU") for group in joined),
                 *(c for c in single if c.nodes[0] not in inside)]
 
-    def _machine(self, refusal: Callable[[], No | None] = library.available) -> Machine | No:
+    def _machine(self) -> Machine | No:
         """The machine to generate kernels for, or why none are."""
+        return self._host(library.available())
+
+    def _host(self, why_not: No | None) -> Machine | No:
+        """The machine that generated code runs on, or why none does."""
         if not self.settings["use_codegen"]:
             return No("use_codegen=0: no code is generated")
-        if (why := refusal()) is not None:
-            return No(f"no code is generated: {why.reason}")
+        if why_not is not None:
+            return No(f"no code is generated: {why_not.reason}")
         return machine.host() or No("no code is generated for this machine")
 
     def _matrix_unit(self, target: Machine) -> bool | None:
@@ -150,7 +154,7 @@ class CPUExecutionProvider(ExecutionProvider):
         """The kernel of an opened package; see `Package.kernel`. Raises ValueError for a damaged one."""
         from .device import Device
 
-        target = self._machine(library.runnable)
+        target = self._host(library.runnable())
         if isinstance(target, No):
             return target
         if not target.runs(package.machine) or (package.machine.has("amx-tile") and not amx.permitted()):
