@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from .. import knobs
-from ..codegen import machine
+from ..codegen import cache, machine
 from ..errors import Fail
 from ..limits import DEFAULT
 from ..ops.define import extended
@@ -47,8 +47,8 @@ def name_of(source: Any, config: Config) -> str | None:
              and all(type(p) is CPUExecutionProvider for p in config.providers))
     if here is None or not plain or _extended():
         return None
-    content, code = _content(source), _code()
-    if content is None or code is None:
+    content, code = _content(source), cache.stamp()
+    if content is None or not code:
         return None
     told = [content, code, repr(here), np.__version__, sys.version, config.level, sorted(config.skip),
             sorted(config.free_dims.items()), sorted(config.free_denotations.items()),
@@ -93,29 +93,6 @@ def _opened(path: str) -> io.FileIO:
 def _state(status: os.stat_result) -> tuple[int, ...]:
     """What changes whenever somebody writes to a file or puts another in its place."""
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-_stamp: str | None = None
-
-
-def _code() -> str | None:
-    """A digest of which sources of this package made it, by their times. None where they are no files."""
-    global _stamp
-    if _stamp is None:
-        digest = hashlib.sha256()
-        try:
-            for folder, folders, files in os.walk(os.path.dirname(os.path.dirname(__file__))):
-                folders[:] = sorted(name for name in folders if name != "__pycache__")
-                for name in sorted(files):
-                    if name.endswith(".py"):
-                        path = os.path.join(folder, name)
-                        status = os.stat(path)
-                        digest.update(repr((path, status.st_size, status.st_mtime_ns)).encode(
-                            "utf-8", "surrogateescape"))
-        except OSError:
-            return None
-        _stamp = digest.hexdigest()
-    return _stamp
 
 
 class Unchanged:

@@ -50,7 +50,10 @@ def fast_enough(part: Part, machine: Machine, kinds: Kinds,
 
 def _name(part: Part, machine: Machine) -> str | None:
     """What the verdict is kept under; None where it is neither kept nor believed."""
-    return None if knobs.OVERRIDE else cache.name(f"precision of {_digest(part)}", machine, __file__)
+    stamp = cache.stamp()
+    if knobs.OVERRIDE or not stamp:
+        return None
+    return cache.name(f"precision of {_digest(part)} by {stamp}", machine, __file__)
 
 
 def _drawn(rng: np.random.Generator, shape: tuple[int, ...], dtype: str) -> np.ndarray:
