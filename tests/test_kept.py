@@ -387,6 +387,26 @@ def test_an_index_out_of_range_is_said_by_the_definition() -> None:
     assert type(ort.InferenceSession(gather)._sess._engine) is Kept
 
 
+def test_what_was_kept_goes_with_its_session() -> None:
+    import gc
+    import weakref
+
+    third = prepared(network())
+    third.run(None, FEEDS)
+    kept = weakref.ref(third._sess._engine._small)
+    gc.collect()
+    gc.disable()
+    try:
+        third.explain()
+        assert kept() is None
+        other = prepared(network())
+        engine = weakref.ref(other._sess._engine)
+        del other
+        assert engine() is None
+    finally:
+        gc.enable()
+
+
 def test_many_threads_at_once() -> None:
     third = prepared(network())
     wrong = list[Any]()

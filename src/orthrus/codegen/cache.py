@@ -68,7 +68,7 @@ def _sources() -> str:
 
 @functools.cache
 def stamp() -> str:
-    """A digest of the sources of the whole package, by their sizes and times; empty where they are no files."""
+    """A digest of the whole package by its sources' sizes and times; empty where they are no files."""
     digest = hashlib.sha256()
     try:
         for folder, folders, files in os.walk(os.path.dirname(os.path.dirname(__file__))):

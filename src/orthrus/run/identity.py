@@ -8,11 +8,11 @@ source; a model in memory by all of its content.
 from __future__ import annotations
 
 import hashlib
-import io
 import os
 import stat
 import sys
 import time
+import weakref
 from typing import Any
 
 import numpy as np
@@ -70,24 +70,27 @@ def _content(source: Any) -> str | None:
     if not isinstance(source, str):
         return None
     try:
-        with _opened(source) as file:
-            status = os.fstat(file.fileno())
-            if time.time() - max(status.st_mtime, status.st_ctime) < _SETTLED or not stat.S_ISREG(
-                    status.st_mode):
-                return None
-            digest = hashlib.sha256(repr((os.path.abspath(source), *_state(status))).encode(
-                "utf-8", "surrogateescape"))
-            for i in range(_SAMPLES):
-                file.seek(max(0, status.st_size - _SAMPLE) * i // (_SAMPLES - 1))
-                digest.update(file.read(_SAMPLE))
-            return digest.hexdigest()
+        file = _opened(source)
     except (OSError, ValueError):
         return None
+    try:
+        status = os.fstat(file)
+        settled = time.time() - max(status.st_mtime, status.st_ctime) >= _SETTLED
+        if not settled or not stat.S_ISREG(status.st_mode):
+            return None
+        digest = hashlib.sha256(os.fsencode(os.path.abspath(source)) + repr(_state(status)).encode())
+        for i in range(_SAMPLES):
+            digest.update(os.pread(file, _SAMPLE, max(0, status.st_size - _SAMPLE) * i // (_SAMPLES - 1)))
+        return digest.hexdigest()
+    except OSError:
+        return None
+    finally:
+        os.close(file)
 
 
-def _opened(path: str) -> io.FileIO:
-    """An open file; one that would make its reader wait does not."""
-    return io.FileIO(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)))
+def _opened(path: str) -> int:
+    """A descriptor of a file; one that would make its reader wait does not. Raises OSError."""
+    return os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
 
 
 def _state(status: os.stat_result) -> tuple[int, ...]:
@@ -96,18 +99,22 @@ def _state(status: os.stat_result) -> tuple[int, ...]:
 
 
 class Unchanged:
-    """A model's source that can be read later, as it is now: its file stays open."""
+    """A model's source that can be read later, as it is now: its file stays open. Raises OSError."""
 
     def __init__(self, source: Any) -> None:
         self.source = source
-        self.file = None if isinstance(source, bytes) else _opened(source)
-        self.state = () if self.file is None else _state(os.fstat(self.file.fileno()))
+        self.file: int | None = None
+        self.state: tuple[int, ...] = ()
+        if not isinstance(source, bytes):
+            self.file = _opened(source)
+            weakref.finalize(self, os.close, self.file).atexit = False
+            self.state = _state(os.fstat(self.file))
 
     def __call__(self) -> Any:
         """The source to load. Raises Fail where the file has been written to."""
         if self.file is None:
             return self.source
-        now = _state(os.fstat(self.file.fileno()))
+        now = _state(os.fstat(self.file))
         try:
             there = _state(os.stat(self.source))
         except OSError:
@@ -118,10 +125,6 @@ class Unchanged:
             raise Fail(f"The model's file {self.source} has been written to since its session was made.",
                        found=f"{now[2]} bytes, written later", expected=f"{self.state[2]} bytes as before",
                        cure="write a new model beside the old one and rename it: sessions keep the old one")
-        self.file.seek(0)
-        return self.file.readall()
-
-    def close(self) -> None:
-        """Let the file go."""
-        if self.file is not None:
-            self.file.close()
+        with open(os.dup(self.file), "rb") as file:
+            file.seek(0)
+            return file.read()

@@ -11,11 +11,13 @@ came with other shapes is not kept again.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import logging
 import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -83,7 +85,7 @@ class _Watch:
         program, (step,) = engine.program, engine.program.steps
         self.about = {"reads": [program.inputs.index(slot) for slot in step.reads],
                       "writes": [program.outputs.index(slot) for slot in step.writes],
-"graph": engine.name, "info": dataclasses.asdict(engine.info),
+                      "graph": engine.name, "info": dataclasses.asdict(engine.info),
                       "inputs": [_described(v) for v in engine.inputs],
                       "outputs": [_described(v) for v in engine.outputs]}
 
@@ -97,7 +99,8 @@ class _Watch:
         if self.seen != now:
             _give_up(self.name)
             return False
-        threading.Thread(target=self._keep, args=(step, shapes), name="orthrus-keep").start()
+        with contextlib.suppress(RuntimeError):
+            threading.Thread(target=self._keep, args=(step, shapes), name="orthrus-keep").start()
         return True
 
     def _keep(self, step: Step, shapes: Shapes) -> None:
@@ -139,7 +142,7 @@ def _restored(name: str, source: Any, config: Config) -> Kept | None:
         return None
     try:
         return Kept(name, Package(data, whole=True), source, config)
-    except (ValueError, KeyError, TypeError, Fail) as error:
+    except (ValueError, KeyError, TypeError, OSError, Fail) as error:
         log.debug("a session that was kept does not hold: %s", error)
         cache.remove(name, FOLDER)
         return None
@@ -181,6 +184,12 @@ class _Small(Engine):
         self._finish()
 
 
+    def retire(self) -> None:
+        """Serve no further runs; those under way come to their end."""
+        if self._door is not None:
+            self._door.close()
+
+
 class Kept:
     """The engine of a session that was kept. Runs like those it was kept for are computed as kept; anything
     else asks the whole engine, which is made then and answers everything from there on."""
@@ -189,7 +198,14 @@ class Kept:
         self._name, self._source, self._config = name, Unchanged(source), config
         self._lock = threading.Lock()
         self._whole: Engine | None = None
-        self._small = small = _Small(package, source, config, self._otherwise)
+        me = weakref.ref(self)
+
+        def otherwise(*arrays: np.ndarray) -> Any:
+            kept = me()
+            assert kept is not None
+            return kept._otherwise(arrays)
+        small = _Small(package, source, config, otherwise)
+        self._small: _Small | None = small
         self._shapes = [tuple(shape) for shape, _ in package.about["inputs"]]
         self._reads, self._writes = package.about["about"]["reads"], package.about["about"]["writes"]
         self.config, self.providers, self.timings = config, small.providers, small.timings
@@ -199,12 +215,11 @@ class Kept:
     def run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None = None,
             record: list[Any] | None = None) -> list[Any]:
         """See `Engine.run`."""
-        engine = self._whole
-        if engine is None:
-            if record is None and not knobs.DEBUG and not knobs.CHECK:
-                return self._small.run(output_names, feeds, deadline)
-            engine = self.whole()
-        elif record is None and deadline is None and engine.quick is not None:
+        small, plain = self._small, record is None and not knobs.DEBUG and not knobs.CHECK
+        if small is not None and plain:
+            return small.run(output_names, feeds, deadline)
+        engine = self.whole()
+        if plain and deadline is None and engine.quick is not None:
             made = engine.quick(output_names, feeds)
             if made is not None:
                 return made
@@ -213,9 +228,9 @@ class Kept:
     def begin(self, output_names: Sequence[str] | None, feeds: dict[str, Any]
               ) -> Callable[[], list[Any]] | None:
         """See `Engine.begin`."""
-        return (self._whole or self._small).begin(output_names, feeds)
+        return (self._small or self.whole()).begin(output_names, feeds)
 
-    def _otherwise(self, *arrays: np.ndarray) -> Any:
+    def _otherwise(self, arrays: Sequence[np.ndarray]) -> Any:
         """What the kept kernel was not made for."""
         if [a.shape for a in arrays] != self._shapes:
             _give_up(self._name)
@@ -229,16 +244,17 @@ class Kept:
             if self._whole is None:
                 log.info("the session of %s was kept; now its model is needed", self.name)
                 self._whole = Engine(self._source(), self._config)
-                self._source.close()
-                self._small.close()
+                if self._small is not None:
+                    self._small.retire()
+                self._small = None
             return self._whole
 
     def close(self) -> None:
         """See `Engine.close`."""
-        self._source.close()
-        self._small.close()
-        if self._whole is not None:
-            self._whole.close()
+        with self._lock:
+            for engine in (self._small, self._whole):
+                if engine is not None:
+                    engine.close()
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else an engine has."""
