@@ -38,7 +38,8 @@ def checks() -> dict[str, checkup.Check]:
 def test_a_healthy_machine() -> None:
     text = run()
     assert text.startswith("### orthrus doctor\n") and "**broken**" not in text
-    for each in ("#### Machine", "llvmlite", "LLVM", "CPUExecutionProvider: works", "vectors", "threads of"):
+    for each in ("#### Machine", "llvmlite", "LLVM", "CPUExecutionProvider: works", "vectors", "threads of",
+                 "sessions: 0, "):
         assert each in text
     data = json.loads(run("--json"))
     assert data["healthy"] and {c["name"] for c in data["checks"]} >= {"cache", "a kernel", "a model"}

@@ -255,8 +255,9 @@ def providers() -> Found:
 
 
 def cache() -> Found:
-    """The folder of compiled kernels: its size, whose it is, whether its files are whole."""
+    """The folder of compiled kernels and of sessions: its size, whose it is, whether its files are whole."""
     from ..codegen import cache as stored
+    from ..run.kept import FOLDER
     from .display import size_text
 
     folder = stored.place()
@@ -269,6 +270,8 @@ def cache() -> Found:
         os.makedirs(folder, 0o700, exist_ok=True)
         status = os.stat(folder)
         entries = [(e.name, e.stat().st_size) for e in os.scandir(folder) if len(e.name) == 64]
+        inner = os.path.join(folder, FOLDER)
+        kept = [e.stat().st_size for e in os.scandir(inner)] if os.path.isdir(inner) else []
     except OSError as error:
         return facts, [Check("cache", BROKEN, f"{facts['folder']} cannot be used: {error.strerror}",
                              "make the folder writable, or name another one in ORTHRUS_CACHE_DIR")]
@@ -280,7 +283,9 @@ def cache() -> Found:
     facts |= {"entries": f"{len(entries)}, {size_text(sum(sizes))} of at most {size_text(stored.LIMIT)}",
               "mode": f"{mode:04o}, {'this' if mine else 'another'} user's, "
                       f"{'writable' if writable else 'not writable'}",
-              "verified": f"{whole} of a sample of {len(names)} are whole"}
+              "verified": f"{whole} of a sample of {len(names)} are whole",
+              "sessions": f"{len(kept)}, {size_text(sum(kept))} of at most "
+                          f"{size_text(knobs.CACHE_SESSIONS.value << 20)}"}
     if not private:
         return facts, [Check("cache", BROKEN, f"others may write to {home(folder)}: nothing is read from it",
                              f"chmod go-w {home(folder)}, or name another folder in ORTHRUS_CACHE_DIR")]
