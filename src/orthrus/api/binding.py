@@ -111,7 +111,9 @@ class SessionIOBinding:
                 _check(name, target._value, declared[name])
         feeds = {name: _given(value) for name, value in self._inputs.items()}
         try:
-            results = session._execute(names, feeds, run_options)
+            results = self._filled(session, names, feeds, run_options)
+            if results is None:
+                results = session._execute(names, feeds, run_options)
         except Exception as error:
             text = getattr(error, "text", "")
             raise RuntimeError("Error in execution: " + "".join(str(error).partition(text)[1:] if text
@@ -119,14 +121,27 @@ class SessionIOBinding:
         self._results = [self._taken(name, value, declared[name]) for name, value in zip(names, results,
                                                                                          strict=True)]
 
+    def _filled(self, session: CoreSession, names: list[str], feeds: dict[str, Any], run_options: Any
+                ) -> list[Any] | None:
+        """The results of a run that writes them to the memory bound, as far as it can; None where the run has
+        to be an ordinary one."""
+        targets = [None if v is None or not isinstance(v._value, np.ndarray) else v._value
+                   for v in self._outputs.values()]
+        if run_options is not None or session._profile is not None or session._collecting or all(
+                target is None for target in targets):
+            return None
+        made: list[Any] | None = session._engine.run_into(names, feeds, targets)
+        return made
+
     def _taken(self, name: str, value: Any, kind: Any) -> CoreValue:
         target = self._outputs[name]
         if target is None:
             return CoreValue._got(value, kind)
         array = target._value
         if isinstance(array, np.ndarray) and isinstance(value, np.ndarray):
-            _check(name, array, kind, value.shape, value.dtype)
-            array[...] = value
+            if value is not array:
+                _check(name, array, kind, value.shape, value.dtype)
+                array[...] = value
         else:
             target._value = CoreValue._got(value)._value
         return target

@@ -32,7 +32,9 @@ class Kernel:
     `watch(value, array)` gets what lies in memory between the steps; `check()` comes behind each, and ends
     the run by what it raises. `quick`: gives the `codegen.quick.Program` for inputs such as these, None where
     there is none. `describe`: what a kernel of several nodes holds by now, as plain data. `start`: begins
-    what `run` does and gives a function that waits for the end of it and gives the results.
+    what `run` does and gives a function that waits for the end of it and gives the results. `into`: as `run`,
+    `into(inputs, targets)` with an array or None for each output: a result is its target, filled, where that
+    can take it.
     """
 
     run: Callable[..., Any]
@@ -43,6 +45,7 @@ class Kernel:
     quick: Callable[[Sequence[Any]], Any] | None = None
     describe: Callable[[], Contents] | None = None
     start: Callable[..., Callable[[], Any]] | None = None
+    into: Callable[[Sequence[Any], Sequence[Any]], Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

@@ -282,6 +282,35 @@ class Engine:
             return results(fetch.take(slots), fed.values(), self._constants, None)
         return finish
 
+    def run_into(self, names: Sequence[str], feeds: dict[str, Any], targets: Sequence[np.ndarray | None]
+                 ) -> list[Any] | None:
+        """A run whose results are `targets`, filled, where they can take them; None where it has to be done
+        by `run`. Raises as `run` does."""
+        fetch = self._fetches.get(tuple(names)) or self._new_fetch(tuple(names))
+        step = fetch.steps[0] if len(fetch.code) == 1 else None
+        if (step is None or step.kernel.into is None or self._hooks or self._special or knobs.DEBUG.value
+                or knobs.CHECK.value or self.config.limits.run_timeout < LONG
+                or (self._shared and not agree(self._shared, feeds))):
+            return None
+        fed, slots = self._fed(feeds), fetch.program.template.copy()
+        for slot, value in fed.items():
+            slots[slot] = value
+        given = [slots[slot] for slot in step.reads]
+        wanted = dict(zip(fetch.outputs, targets, strict=True))
+        before = swap(self.config.limits)
+        try:
+            with np.errstate(all="ignore"):
+                made = step.kernel.into(given, [wanted.get(slot) for slot in step.writes])
+        except Exception as error:
+            raise failure(step, error, given) from error
+        finally:
+            swap(before)
+        for slot, value in zip(step.writes, made if isinstance(made, tuple) else (made,), strict=True):
+            slots[slot] = value
+        return [slots[slot] if slots[slot] is target else results([slots[slot]], fed.values(),
+                                                                  self._constants, None)[0]
+                for slot, target in zip(fetch.outputs, targets, strict=True)]
+
     def _quick_door(self) -> Door | None:
         """The way around `run` for runs that are one call of generated code, where such there can be: `quick`
         takes output names and feeds, and gives the results, or None where `run` has to do it."""

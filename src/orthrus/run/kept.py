@@ -230,6 +230,11 @@ class Kept:
         """See `Engine.begin`."""
         return (self._small or self.whole()).begin(output_names, feeds)
 
+    def run_into(self, names: Sequence[str], feeds: dict[str, Any], targets: Sequence[np.ndarray | None]
+                 ) -> list[Any] | None:
+        """See `Engine.run_into`."""
+        return (self._small or self.whole()).run_into(names, feeds, targets)
+
     def _otherwise(self, arrays: Sequence[np.ndarray]) -> Any:
         """What the kept kernel was not made for."""
         if [a.shape for a in arrays] != self._shapes:

@@ -111,7 +111,7 @@ class CPUExecutionProvider(ExecutionProvider):
 
             native = self._native(part)
             return [Kernel(native, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
-                           quick=native.quick, describe=lambda: contents(native))]
+                           quick=native.quick, into=native.into, describe=lambda: contents(native))]
         kernels: list[Kernel | No] = []
         for node in part.nodes:
             entry = self.lookup(node)
@@ -162,7 +162,8 @@ class CPUExecutionProvider(ExecutionProvider):
                       f"some of which {target.label} here lacks")
         package.provide(target)
         native = package.kernel(part, Device(target), self.threads, otherwise)
-        return Kernel(native, f"compiled ahead, {notes}", stepwise=native.stepwise, quick=native.quick)
+        return Kernel(native, f"compiled ahead, {notes}", stepwise=native.stepwise, quick=native.quick,
+                      into=native.into)
 
 
 @CPUExecutionProvider.kernel("NonMaxSuppression", since=10)

@@ -226,6 +226,12 @@ class Native:
             return self.interpret(arrays)
         return self._entered(plan, arrays, self._run)
 
+    def into(self, arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray | None]) -> Any:
+        """As a call; a result is its target, where that is of its shape and type, in C order, and in memory
+        of its own."""
+        plan = self._made(tuple([a.shape for a in arrays]), [(a.shape, a.dtype.name) for a in arrays])
+        return self.interpret(arrays) if plan is None else self._entered(plan, arrays, self._run, targets)
+
     def quick(self, arrays: Sequence[np.ndarray]) -> Program | None:
         """What does the same as a call with such arrays, all in generated code; None where numpy has a step,
         or before there was such a call."""
@@ -283,13 +289,17 @@ class Native:
                 note(None, marks[-1], clock())
         return self._entered(plan, arrays, run)
 
-    def _entered(self, plan: Plan, arrays: Sequence[np.ndarray], run: Callable[..., None]) -> Any:
+    def _entered(self, plan: Plan, arrays: Sequence[np.ndarray], run: Callable[..., None],
+                 targets: Sequence[np.ndarray | None] = ()) -> Any:
         if self.device.apart:
             arrays = [self.device.constant(a) for a in arrays]
             outputs = [self.device.empty(shape, dtype) for shape, dtype in plan.outputs]
         else:
             arrays = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
-            outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+            outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs] if not targets else [
+                t if t is not None and _takes(t, shape, dtype, (*arrays, *targets[:i], *targets[i + 1:]))
+                else np.empty(shape, dtype)
+                for i, (t, (shape, dtype)) in enumerate(zip(targets, plan.outputs, strict=True))]
         instance = plan.take()
         instance.status[0] = 0
         run(instance, arrays, outputs)
@@ -405,3 +415,10 @@ class Native:
         """The part by its definitions, node by node: for shapes that do not lower, and to find which node
         fails."""
         return interpret(self.part, self.reference, arrays, note, watch, check)
+
+
+def _takes(target: np.ndarray, shape: tuple[int, ...], dtype: np.dtype,
+           others: Sequence[np.ndarray | None]) -> bool:
+    """Whether a result may be written to `target` while `others` are read and written."""
+    return (target.shape == shape and target.dtype == dtype and target.flags.carray
+            and not any(other is not None and np.may_share_memory(target, other) for other in others))
