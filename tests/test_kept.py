@@ -437,7 +437,8 @@ def test_it_reads_neither_onnx_nor_the_compiler(folder: Path) -> None:
             "print([m for m in sys.modules if m.startswith(('orthrus.optimize', 'orthrus.load', "
             "'orthrus.ops.conv', 'orthrus.providers.cpu.rules', 'llvmlite'))])\n")
     done = subprocess.run([sys.executable, "-c", code], input=network(), capture_output=True, check=False,
-                          env={**os.environ, "ORTHRUS_CACHE_DIR": str(folder.parent)}, timeout=120)
+                          env={**os.environ, "ORTHRUS_CACHE_DIR": str(folder.parent),
+                               "ORTHRUS_CACHE_SESSIONS": "64"}, timeout=120)
     first, second = done.stdout.decode().splitlines()
     assert first.startswith("Kept ") and second == "[]", done.stderr.decode()
     np.testing.assert_allclose(eval(first.removeprefix("Kept ")), expected()[1], rtol=1e-5)
