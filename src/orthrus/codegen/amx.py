@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -324,7 +323,7 @@ class Sums:
     segments: tuple[tuple[int, int], ...]
     blocks: tuple[int, ...]
 
-    @property
+    @functools.cached_property
     def chunks(self) -> int:
         return sum(c for _, c in self.segments)
 
@@ -332,7 +331,8 @@ class Sums:
         return np.array(self.segments, np.int64).reshape(-1), np.array(self.blocks, np.int64)
 
 
-def sums(offsets: Sequence[int], chunks: int, chunk_step: int, block: int) -> Sums:
+@functools.lru_cache(1 << 10)
+def sums(offsets: tuple[int, ...], chunks: int, chunk_step: int, block: int) -> Sums:
     """Segments at byte `offsets` of `chunks` chunks each, `chunk_step` bytes apart; cut where longer than
     `block` chunks, and grouped: after a block the next rows are taken, so that its share of the second factor
     stays in the first cache."""
@@ -353,6 +353,7 @@ def sums(offsets: Sequence[int], chunks: int, chunk_step: int, block: int) -> Su
     return Sums(tuple(segments), (*blocks, len(segments)))
 
 
+@functools.lru_cache(1 << 10)
 def pairs(lines: int, length: int, panels: int, chunks: int, threads: int = 2) -> tuple[int, int]:
     """Pairs of row tiles to an item, and items to a line: few enough that rows stay in the second cache, and
     enough items to divide."""

@@ -13,6 +13,7 @@ blocks, and a weight below e^-87 counts as 0.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -326,6 +327,7 @@ class Plan:
     tiling: tuple[int, int, int, int] | None
 
 
+@functools.lru_cache(1 << 10)
 def plan(machine: Machine, form: Form, batch: int, heads: int, kv_heads: int, length: int, total: int,
          threads: int = 1, grown: bool = False) -> Plan:
     """The kernel for `length` queries per head over `total` keys. `grown`: keys are copied to a cache on the

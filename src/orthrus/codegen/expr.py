@@ -7,8 +7,10 @@ with: a tree says so itself with `cast`.
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,16 +26,45 @@ BYTES = {name: BYTES_OF[elem] for name, elem in LLVM.items()}
 """numpy's name of a type to bytes of storage."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class Expr:
-    """`op` applied to `args`, of type `dtype`. `value`: a constant's number, or which input a leaf reads."""
+    """`op` applied to `args`, of type `dtype`. `value`: a constant's number, or which input a leaf reads.
+    Never changed. Equal are those that print the same, which 0.0 and -0.0 do not. What is asked often is
+    found once: the hash, the number of operations, the leaves, each once, in order of appearance."""
 
     op: str
     args: tuple[Expr, ...]
     dtype: str
     value: Any = None
+    hashed: int = field(init=False, repr=False)
+    operations: int = field(init=False, repr=False)
+    own_leaves: tuple[Expr, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.hashed = hash((self.op, self.args, self.dtype, self.value))
+        if self.op == "leaf":
+            self.operations, self.own_leaves = 0, (self,)
+        elif not self.args:
+            self.operations, self.own_leaves = int(self.op != "const"), ()
+        elif len(self.args) == 1:
+            (only,) = self.args
+            self.operations, self.own_leaves = 1 + only.operations, only.own_leaves
+        else:
+            self.operations = 1 + sum([a.operations for a in self.args])
+            self.own_leaves = tuple(dict.fromkeys([leaf for a in self.args for leaf in a.own_leaves]))
+
+    def __hash__(self) -> int:
+        return self.hashed
+
+    def __eq__(self, other: object) -> bool:
+        if self is other:
+            return True
+        return (isinstance(other, Expr) and self.hashed == other.hashed and self.op == other.op
+                and self.dtype == other.dtype and self.args == other.args
+                and (self.value is other.value or repr(self.value) == repr(other.value)))
 
     @staticmethod
+    @functools.cache
     def leaf(index: int, dtype: str) -> Expr:
         return Expr("leaf", (), dtype, index)
 
@@ -46,26 +77,17 @@ class Expr:
 
     def leaves(self) -> Iterator[Expr]:
         """Each leaf once, in order of first appearance."""
-        seen: dict[Expr, None] = {}
-        stack = [self]
-        visited = set()
-        while stack:
-            it = stack.pop()
-            if id(it) in visited:
-                continue
-            visited.add(id(it))
-            if it.op == "leaf":
-                seen[it] = None
-            stack.extend(reversed(it.args))
-        return iter(seen)
+        return iter(self.own_leaves)
 
     def substitute(self, how: Callable[[Expr], Expr]) -> Expr:
-        """The tree with every leaf replaced by `how(leaf)`."""
-        return _replaced(self, how, {})
+        """The tree with every leaf replaced by `how(leaf)`, which is asked once for each."""
+        before = self.own_leaves
+        after = tuple([how(leaf) for leaf in before])
+        return self if all(map(operator.is_, before, after)) else _replaced(self, before, after)
 
     def size(self) -> int:
         """Operations in the tree."""
-        return (self.op not in ("leaf", "const")) + sum(a.size() for a in self.args)
+        return self.operations
 
     def __str__(self) -> str:
         if self.op == "leaf":
@@ -75,15 +97,21 @@ class Expr:
         return f"{self.op}:{self.dtype}({', '.join(map(str, self.args))})"
 
 
-def _replaced(it: Expr, how: Callable[[Expr], Expr], known: dict[int, Expr]) -> Expr:
-    if id(it) not in known:
-        if it.op == "leaf":
-            known[id(it)] = how(it)
-        else:
-            args = tuple([_replaced(a, how, known) for a in it.args])
-            same = all(x is y for x, y in zip(args, it.args, strict=True))
-            known[id(it)] = it if same else Expr(it.op, args, it.dtype, it.value)
-    return known[id(it)]
+@functools.lru_cache(1 << 12)
+def _replaced(tree: Expr, before: tuple[Expr, ...], after: tuple[Expr, ...]) -> Expr:
+    """`tree` with the leaves `before` replaced by `after`."""
+    known = dict(zip(before, after, strict=True))
+
+    def walk(it: Expr) -> Expr:
+        if it.op == "const":
+            return it
+        made = known.get(it)
+        if made is None:
+            args = tuple([walk(a) for a in it.args])
+            same = all(map(operator.is_, args, it.args))
+            made = known[it] = it if same else Expr(it.op, args, it.dtype, it.value)
+        return made
+    return walk(tree)
 
 
 def emit(f: Function, expr: Expr, inputs: Sequence[V]) -> V:

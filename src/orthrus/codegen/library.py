@@ -24,7 +24,7 @@ from .machine import Machine, host
 from .template import ENTRY, Spec
 
 _log = logging.getLogger("orthrus")
-_known: dict[tuple[Machine, str], dict[str, int]] = {}
+_known: dict[Machine, dict[str, dict[str, int]]] = {}
 _given: dict[tuple[Machine, str], bytes] = {}
 """Objects that were brought along."""
 _lock = threading.RLock()
@@ -94,17 +94,18 @@ def functions(units: Sequence[Unit], machine: Machine) -> list[dict[str, int]]:
     """Per unit the addresses of its functions by name. A kernel that was edited is taken from its file."""
     edit.dump(units, machine)
     units = edit.replaced(units)
-    keys = [(machine, repr(unit)) for unit in units]
-    if not all(key in _known for key in keys):
+    known = _known.setdefault(machine, {})
+    keys = {id(unit): repr(unit) for unit in {id(unit): unit for unit in units}.values()}
+    if not all(key in known for key in keys.values()):
         with _lock:
-            missing = {key: unit for key, unit in zip(keys, units, strict=True) if key not in _known}
+            missing = {keys[id(unit)]: unit for unit in units if keys[id(unit)] not in known}
             for key, unit in list(missing.items()):
                 if isinstance(unit, edit.Edited):
-                    _known[key] = edit.checked(unit, machine)
+                    known[key] = edit.checked(unit, machine)
                     del missing[key]
             if missing:
-                _known.update(zip(missing, _bring(list(missing.values()), machine), strict=True))
-    return [_known[key] for key in keys]
+                known.update(zip(missing, _bring(list(missing.values()), machine), strict=True))
+    return [known[keys[id(unit)]] for unit in units]
 
 
 def _bring(units: list[Unit], machine: Machine) -> list[dict[str, int]]:

@@ -52,12 +52,17 @@ class Nest:
 
 def nest(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Nest:
     """The loops over `shape` for arrays with these strides, the result's first."""
+    return _nested(tuple(shape), tuple(map(tuple, strides)))
+
+
+@functools.lru_cache(1 << 10)
+def _nested(shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...]) -> Nest:
     axes = sorted((a for a, d in enumerate(shape) if d != 1), key=lambda a: (-strides[0][a], a))
     dims = merged(shape, axes, strides)
     return Nest(tuple(d for d, _ in dims), tuple(tuple(s[i] for _, s in dims) for i in range(len(strides))))
 
 
-def elementwise(made: Nest, tree: Expr, dtypes: Sequence[str]) -> tuple[Spec, list[int], int, int]:
+def elementwise(made: Nest, tree: Expr, dtypes: Sequence[str]) -> tuple[Spec, Sequence[int], int, int]:
     """The kernel for a nest: its spec, the cells behind the arrays' addresses, its items and their grain.
     `dtypes`: the operands'; the result's is the tree's."""
     sizes = made.sizes

@@ -12,6 +12,7 @@ Arithmetic is float32. Kernels take, in this order: the walk's sizes, then per t
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -82,6 +83,12 @@ def plan(machine: Machine, shape: Sequence[int], reduced: Sequence[int], strides
     broadcast), the first being what is read and the last what is written. Where `hold`, rows that fit into
     half the registers stay there. None where no kernel walks so: more than three dimensions count rows, a row
     has more than two levels, or no dimension has stride 1 or 0 everywhere."""
+    return _planned(machine, tuple(shape), tuple(reduced), tuple(map(tuple, strides)), hold)
+
+
+@functools.lru_cache(1 << 10)
+def _planned(machine: Machine, shape: tuple[int, ...], reduced: tuple[int, ...],
+             strides: tuple[tuple[int, ...], ...], hold: bool) -> Walk | None:
     axes = [a for a, d in enumerate(shape) if d != 1]
     inner = sorted((a for a in axes if a in reduced), key=lambda a: (-strides[0][a], a))
     kept = merged(shape, [a for a in axes if a not in reduced], strides)
@@ -118,8 +125,8 @@ def merged(shape: Sequence[int], axes: Sequence[int], strides: Sequence[Sequence
     """`axes` as (size, strides per tensor), neighbours made one where every tensor steps on evenly."""
     out: list[tuple[int, tuple[int, ...]]] = []
     for a in axes:
-        size, steps = shape[a], tuple(s[a] for s in strides)
-        if out and all(before == size * step for before, step in zip(out[-1][1], steps, strict=True)):
+        size, steps = shape[a], tuple([s[a] for s in strides])
+        if out and out[-1][1] == tuple([size * step for step in steps]):
             out[-1] = (out[-1][0] * size, steps)
         else:
             out.append((size, steps))

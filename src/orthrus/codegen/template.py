@@ -13,11 +13,13 @@ that costs nothing, so that one kernel serves many shapes; what has to be known 
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
 from .emit import F32, HALVES, I32, I64, PTR, Function, Module, V
+from .expr import Expr
 from .machine import Machine
 
 ENTRY = "kernel"
@@ -86,7 +88,25 @@ class Template:
         _templates[self.name] = self
 
     def __call__(self, **params: Any) -> Spec:
-        return Spec(self.name, tuple(sorted(params.items())))
+        given = tuple(sorted(params.items()))
+        made, shared = _spec(self.name, given, tuple([type(value) for _, value in given]))
+        return made if shared else Spec(self.name, given)
+
+
+@functools.lru_cache(1 << 12)
+def _spec(name: str, params: tuple[tuple[str, Any], ...], types: tuple[type, ...]) -> tuple[Spec, bool]:
+    """The kernel, and whether it is that of all equal parameters of these types."""
+    return Spec(name, params), not _has_float(params)
+
+
+def _has_float(value: Any) -> bool:
+    """Whether there is a float in `value`: it may equal what it differs from, 0.0, -0.0 and 0. Expressions
+    tell these apart."""
+    if isinstance(value, tuple):
+        return any(map(_has_float, value))
+    if is_dataclass(value) and not isinstance(value, Expr):
+        return any(_has_float(getattr(value, each.name)) for each in fields(value))
+    return isinstance(value, float)
 
 
 def template(cells: str) -> Callable[[Callable[..., None]], Template]:

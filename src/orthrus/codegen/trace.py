@@ -23,6 +23,12 @@ _FLOAT32_ONLY = ("sin", "cos", "tan", "pow", "fmod", "remainder")
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
+_PLAIN = (int, float, str, np.generic)
+_MOST = 1 << 12
+_known: dict[Any, Expr | No] = {}
+"""Trees by all they depend on, where `repr` says all there is to an attribute and a constant."""
+
+
 class _Untraceable(Exception):
     """The body does what no expression can say."""
 
@@ -35,6 +41,20 @@ def trace(op: Op, attrs: Mapping[str, Any], dtypes: Sequence[str | None],
     `constants` gives inputs of one element that are known, by position: they become part of the tree. An
     integer division needs its divisor there, as the reference refuses zeros.
     """
+    given = [*attrs.items(), *(constants or {}).items()]
+    if not all(isinstance(v, _PLAIN) for _, v in given):
+        return _traced(op, attrs, dtypes, constants)
+    key = op, tuple(dtypes), tuple([(name, type(v), repr(v)) for name, v in given])
+    made = _known.get(key)
+    if made is None:
+        if len(_known) >= _MOST:
+            _known.clear()
+        made = _known[key] = _traced(op, attrs, dtypes, constants)
+    return made
+
+
+def _traced(op: Op, attrs: Mapping[str, Any], dtypes: Sequence[str | None],
+            constants: Mapping[int, Any] | None) -> Expr | No:
     if op.runtime or op.prepared or op.n_outputs != 1:
         return No(f"{op.name} is more than a function of elements")
     known = constants or {}

@@ -9,6 +9,7 @@ differs from the exact one by less than 1e-6 (m = 2) or 5e-6 (m = 4) of the larg
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -349,6 +350,7 @@ class Plan:
         return out
 
 
+@functools.lru_cache(1 << 10)
 def plan(g: Geometry, machine: Machine, side: int, block: int | None = None) -> Plan:
     """A plan for a geometry that `choose` accepts."""
     lanes, cols = machine.lanes(4), tile_cols(machine, g.cout)
@@ -368,6 +370,7 @@ def plan(g: Geometry, machine: Machine, side: int, block: int | None = None) -> 
     return Plan(g, side, block, rows, cols, lanes)
 
 
+@functools.lru_cache(1 << 10)
 def choose(g: Geometry, machine: Machine) -> int:
     """The side of the tiles that is estimated fastest, 0 where direct convolution is: cycles of multiply-adds
     and transforms, and of weights that come from beyond the second cache at 4 bytes a cycle (6 where they are

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import math
+import threading
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +17,18 @@ from ...codegen import entry, library
 from ...codegen.machine import Machine
 from ...codegen.template import Spec
 from ...codegen.threads import pool
+from .memory import ALIGN
+
+
+class Arena:
+    """`size` bytes at `base`, for one run at a time: that which has `lock`. Plans for other shapes use the
+    same, as memory costs most when it is touched first."""
+
+    def __init__(self, room: np.ndarray) -> None:
+        self.room = room
+        self.base = room.ctypes.data + -room.ctypes.data % ALIGN
+        self.size = room.nbytes - ALIGN
+        self.lock = threading.Lock()
 
 
 class Device:
@@ -24,6 +38,8 @@ class Device:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self._arenas: list[weakref.ref[Arena]] = []
+        self._lock = threading.Lock()
 
     @property
     def capacity(self) -> int:
@@ -37,6 +53,20 @@ class Device:
     def room(self, size: int) -> np.ndarray:
         """New memory, uint8, that kernels may read and write. Raises MemoryError."""
         return np.empty(size, np.uint8)
+
+    def arena(self, size: int) -> Arena:
+        """An arena of at least `size` bytes, its lock acquired; a new one where all that are large enough are
+        in use. Raises MemoryError."""
+        with self._lock:
+            there = [arena for each in self._arenas if (arena := each()) is not None]
+            for arena in sorted(there, key=lambda arena: arena.size):
+                if arena.size >= size and arena.lock.acquire(blocking=False):
+                    return arena
+            step = max(1 << 16, 1 << size.bit_length() >> 3)
+            made = Arena(self.room(-(-size // step) * step + ALIGN))
+            made.lock.acquire()
+            self._arenas = [*map(weakref.ref, there), weakref.ref(made)]
+            return made
 
     def empty(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
         """A new array there, in C order."""

@@ -8,6 +8,7 @@ before it stores. What follows from shapes alone is computed right here (`known`
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.expr import Expr
+from ...codegen.expr import BYTES, Expr
 from ...codegen.machine import Machine
 from ...codegen.template import Spec
 from ...codegen.trace import trace
 from ...ir import No, Node, TensorType, Value
-from ...limits import bounded
+from ...limits import bounded, current
 from ...ops.define import broadcast
 from ...ops.infer import infer_node
 from .tensor import Buffer, Tensor, at_line, c_strides, extent, last_strides, of_constant
@@ -69,7 +70,7 @@ class Out:
     tensor: Tensor
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Pending:
     """A kernel not yet written: `emit(lo, out, tree, operands)` writes it with an elementwise tree at its
     end.
@@ -86,7 +87,7 @@ class Pending:
     accepts: Callable[[Tensor], bool] | None = None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Source:
     """A pending kernel's value as an operand of trees; `tensor` once it has been stored as it is."""
 
@@ -95,7 +96,7 @@ class Source:
     derived: list[Value] = field(default_factory=list)
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Lazy:
     """A tree over operands; leaf i is operand i, each broadcast to `shape`."""
 
@@ -105,10 +106,13 @@ class Lazy:
 
     @property
     def source(self) -> Source | None:
-        return next((o for o in self.operands if isinstance(o, Source)), None)
+        for o in self.operands:
+            if isinstance(o, Source):
+                return o
+        return None
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Step:
     """One kernel call, or with `host` a function of numpy arrays: `args` are tensors, ints and floats."""
 
@@ -145,6 +149,7 @@ class Lowering:
         self.outputs: dict[Value, Tensor] = {}
         self.why: dict[Node, str] = {}
         self.finals = frozenset(outputs)
+        self.most = current().max_tensor_bytes
         self.node: Node = nodes[0]
         self.status = Tensor("int64", (1,), (1,), Buffer("arena", 64))
         for i, (value, shape, dtype) in enumerate(inputs):
@@ -185,7 +190,7 @@ class Lowering:
         if value in self.later:
             return str(value.elem.numpy.name)
         if (known := self.known(value)) is not None:
-            return known.dtype.name
+            return _name(known.dtype)
         found = self.env[value]
         return found.dtype if isinstance(found, Tensor) else found.tree.dtype
 
@@ -209,10 +214,12 @@ class Lowering:
         """`value`, which has to be there, in memory, as a strided view."""
         assert value is not None
         if (known := self.known(value)) is not None:
+            if value.const is None:
+                return of_constant(at_line(known))
             key = "value", id(value)
-            if key not in self.constants and value.const is not None:
+            if key not in self.constants:
                 self.constants[key] = of_constant(known if known.nbytes > _LARGE_CONSTANT else at_line(known))
-            return self.constants[key] if value.const is not None else of_constant(at_line(known))
+            return self.constants[key]
         found = self.env[value]
         if isinstance(found, Lazy):
             found = self.env[value] = self._store(value, found)
@@ -237,12 +244,14 @@ class Lowering:
     def new(self, shape: Sequence[int], dtype: str, strides: Sequence[int] | None = None) -> Tensor:
         """Memory of the arena. Raises where it passes the limits."""
         shape = tuple(shape)
-        lying = c_strides(shape) if strides is None else tuple(strides)
-        made = Tensor(dtype, shape, lying, Buffer("arena", 0))
-        size = extent(shape, lying)
-        bounded((size,), np.uint8)
-        made.buffer.size = size * made.itemsize
-        return made
+        if strides is None:
+            lying, size = c_strides(shape), math.prod(shape)
+        else:
+            lying = tuple(strides)
+            size = extent(shape, lying)
+        if not 0 <= size <= self.most:
+            bounded((size,), np.uint8)
+        return Tensor(dtype, shape, lying, Buffer("arena", size * BYTES[dtype]))
 
     def output(self, dtype: str, shape: Sequence[int]) -> Tensor:
         """Memory of the caller's, in C order: for one of `finals`, to be noted in `outputs` and written."""
@@ -252,9 +261,10 @@ class Lowering:
 
     def constant(self, key: Hashable, make: Callable[[], np.ndarray]) -> Tensor:
         """A constant made once per part: packed weights, tables. It starts at a cache line."""
-        if key not in self.constants:
-            self.constants[key] = of_constant(at_line(make()))
-        return self.constants[key]
+        made = self.constants.get(key)
+        if made is None:
+            made = self.constants[key] = of_constant(at_line(make()))
+        return made
 
     def step(self, spec: Spec, args: Sequence[Any], items: int, grain: int = 1, scratch: int = 0) -> None:
         """Append a kernel call over `items` work items, `grain` of them at least to a thread, with `scratch`
@@ -262,8 +272,12 @@ class Lowering:
         order."""
         if items <= 0:
             return
-        outs = [a.tensor for a in args if isinstance(a, Out)]
-        plain = [a.tensor if isinstance(a, Out) else a for a in args]
+        outs: list[Tensor] = []
+        plain = list(args)
+        for i, a in enumerate(args):
+            if type(a) is Out:
+                plain[i] = a.tensor
+                outs.append(a.tensor)
         self.steps.append(Step(spec, plain, items, max(grain, 1), scratch, self.node, outs))
 
     def copy(self, source: Tensor, target: Tensor) -> None:
@@ -284,8 +298,8 @@ class Lowering:
     def lazy(self, value: Value) -> Lazy:
         """`value` as a tree: over itself where it is in memory, a constant where it is one number."""
         if (known := self.known(value)) is not None:
-            if known.size == 1 and known.dtype.name in _CONSTANTS:
-                return Lazy(known.shape, Expr.const(known.reshape(()).item(), known.dtype.name), [])
+            if known.size == 1 and (name := _name(known.dtype)) in _CONSTANTS:
+                return Lazy(known.shape, Expr.const(known.reshape(()).item(), name), [])
             t = self.tensor(value)
             return Lazy(t.shape, Expr.leaf(0, t.dtype), [t])
         found = self.env[value]
@@ -301,8 +315,9 @@ class Lowering:
         tree = tree_of([lazy.tree.dtype for lazy in lazies])
         if isinstance(tree, No):
             return tree
-        shape = tuple(broadcast(*(lazy.shape for lazy in lazies)))
-        bounded(shape, np.uint8)
+        shape = tuple(broadcast(*[lazy.shape for lazy in lazies]))
+        if not 0 <= math.prod(shape) <= self.most:
+            bounded(shape, np.uint8)
         sources: list[tuple[Source, int]] = []
         for i, (v, lazy) in enumerate(zip(inputs, lazies, strict=True)):
             source = lazy.source
@@ -330,9 +345,9 @@ class Lowering:
 
     def _resolved(self, lazy: Lazy) -> Lazy:
         """`lazy` with sources that have been stored meanwhile as plain tensors."""
-        if any(isinstance(o, Source) and o.tensor is not None for o in lazy.operands):
-            lazy.operands = [o.tensor if isinstance(o, Source) and o.tensor is not None else o
-                             for o in lazy.operands]
+        for i, o in enumerate(lazy.operands):
+            if isinstance(o, Source) and o.tensor is not None:
+                lazy.operands[i] = o.tensor
         return lazy
 
     def _store(self, value: Value, lazy: Lazy) -> Tensor:
@@ -381,8 +396,9 @@ class Lowering:
         lazy = self._resolved(lazy)
         source = lazy.source
         if source is not None:
-            others = any(w is not value and self.left.get(w, 0) > 0 and isinstance(self.env.get(w), Lazy)
-                         for w in source.derived)
+            others = source.derived != [value] and any(
+                w is not value and self.left.get(w, 0) > 0 and isinstance(self.env.get(w), Lazy)
+                for w in source.derived)
             if others or source.pending.shape != lazy.shape:
                 self._store_source(source)
                 lazy = self._resolved(lazy)
@@ -463,10 +479,12 @@ class Lowering:
             stand_in = np.lib.stride_tricks.as_strided(np.zeros(1, np.int8), shape, (0,) * len(shape))
             arrays: list[Any] = [stand_in]
         else:
-            given = [v for v in node.inputs if v is not None]
-            if not all(map(self.knows, given)):
-                return False
-            size = sum(math.prod(self.shape(v)) for v in given)
+            size = 0
+            for v in node.inputs:
+                if v is not None:
+                    if not self.knows(v):
+                        return False
+                    size += math.prod(self.shape(v))
             if node.op_type == "DequantizeLinear" and size <= WEIGHTS:
                 self.later[node.output] = node
                 return True
@@ -515,6 +533,11 @@ class Lowering:
 
 _CONSTANTS = frozenset({"float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
                         "uint64", "bool"})
+
+
+@functools.cache
+def _name(dtype: np.dtype[Any]) -> str:
+    return dtype.name
 
 
 def _place(operands: list[Tensor | Source], operand: Tensor | Source) -> int:

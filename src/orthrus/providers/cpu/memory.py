@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from .lower import Step
 from .tensor import Buffer, Tensor
@@ -14,58 +14,56 @@ _STAGGER = 4096
 into one set of the cache."""
 
 
-def tensors(step: Step) -> Iterable[Tensor]:
+def tensors(step: Step) -> list[Tensor]:
     """Every tensor that `step` touches."""
-    for a in step.args:
-        if isinstance(a, Tensor):
-            yield a
-    yield from step.outs
+    return [*[a for a in step.args if isinstance(a, Tensor)], *step.outs]
 
 
 def plan(steps: Sequence[Step], always: Sequence[Buffer]) -> int:
     """Give every arena buffer its offset; returns the arena's bytes. Buffers of `always` live throughout."""
-    buffers: dict[int, Buffer] = {}
+    first: dict[Buffer, int] = {}
+    last: dict[Buffer, int] = {}
     for i, step in enumerate(steps):
         for t in tensors(step):
-            b = t.buffer
-            if b.kind == "arena":
-                if id(b) not in buffers:
-                    buffers[id(b)] = b
-                    b.first = i
-                b.last = i
+            if t.buffer.kind == "arena":
+                first.setdefault(t.buffer, i)
+                last[t.buffer] = i
     for b in always:
         if b.kind == "arena":
-            buffers[id(b)] = b
-            b.first, b.last = 0, len(steps)
-    ending: dict[int, list[Buffer]] = {}
-    for b in buffers.values():
-        ending.setdefault(b.last, []).append(b)
-    starting: dict[int, list[Buffer]] = {}
-    for b in buffers.values():
-        starting.setdefault(b.first, []).append(b)
+            first[b], last[b] = 0, len(steps)
+    starting: list[list[Buffer]] = [[] for _ in range(len(steps) + 1)]
+    ending: list[list[Buffer]] = [[] for _ in range(len(steps) + 1)]
+    for b, i in first.items():
+        b.first, b.last = i, last[b]
+        starting[i].append(b)
+        ending[b.last].append(b)
     free: list[tuple[int, int]] = []
     top = 0
     for i in range(len(steps) + 1):
-        for b in sorted(starting.get(i, ()), key=lambda b: -b.size):
+        for b in sorted(starting[i], key=lambda b: -b.size):
             size = _rounded(b.size)
-            fits = [j for j, (_, room) in enumerate(free) if room >= size]
-            if fits:
-                j = min(fits, key=lambda j: free[j][1])
-                at, room = free.pop(j)
+            best = min([place for place in free if place[1] >= size], key=_room, default=None)
+            if best is not None:
+                free.remove(best)
+                at, room = best
                 if room > size:
                     free.append((at + size, room - size))
             else:
-                last = max(free, default=None)
-                if last is not None and last[0] + last[1] == top:
-                    free.remove(last)
-                    at = last[0]
+                highest = max(free, default=None)
+                if highest is not None and highest[0] + highest[1] == top:
+                    free.remove(highest)
+                    at = highest[0]
                 else:
                     at = top
                 top = at + size
             b.offset = at
-        for b in ending.get(i, ()):
+        for b in ending[i]:
             _give(free, b.offset, _rounded(b.size))
     return top
+
+
+def _room(place: tuple[int, int]) -> int:
+    return place[1]
 
 
 def _rounded(size: int) -> int:

@@ -28,10 +28,10 @@ from ..base import Part
 from ..interpret import Note, Reference, Watch, interpret
 from .device import Device
 from .lower import Lowering, Step
-from .memory import ALIGN, plan, tensors
+from .memory import ALIGN, plan
 from .precision import Kinds, fast_enough, verdict
 from .report import Trail, finished
-from .tensor import Tensor
+from .tensor import Buffer, Tensor
 from .works import places, works
 
 log = logging.getLogger("orthrus")
@@ -45,6 +45,7 @@ IDLE_BYTES = 1 << 28
 _IDLE = 4
 """Idle instances a plan keeps."""
 
+_FLOAT, _BITS = struct.Struct("<f"), struct.Struct("<i")
 
 
 def numpy_type(name: str) -> np.dtype[Any]:
@@ -64,13 +65,8 @@ class Plan:
         self.device, self.threads = device, threads
         self.trail, self.folded, self.seconds = Trail(), frozenset[Value](), 0.0
         native = [s for s in self.steps if s.spec is not None]
-        found = device.addresses([s.spec for s in native if s.spec is not None])
-        self.kernels = dict(zip(map(id, native), found, strict=True))
-        for step in self.steps:
-            for t in tensors(step):
-                if t.buffer.array is not None:
-                    t.buffer.array = device.constant(in_memory(t.buffer.array))
-        self.kept = [t.buffer.array for s in self.steps for t in tensors(s) if t.buffer.array is not None]
+        self.kernels = device.addresses([s.spec for s in native if s.spec is not None])
+        self.cells = Cells(self)
         self.small = len(native) < 4 and all(s.items <= s.grain for s in native)
         self.native = len(native) == len(self.steps) > 0
         self.idle: list[Instance] = []
@@ -81,15 +77,18 @@ class Plan:
                 for s in self.steps]
 
     def take(self) -> Instance:
-        """An instance nobody uses."""
-        try:
-            return self.idle.pop()
-        except IndexError:
-            return Instance(self)
+        """An instance nobody uses, in an arena that no run uses."""
+        for instance in self.idle:
+            if instance.arena.lock.acquire(blocking=False):
+                with contextlib.suppress(ValueError):
+                    self.idle.remove(instance)
+                return instance
+        return Instance(self)
 
     def give(self, instance: Instance) -> None:
         if len(self.idle) < _IDLE:
             self.idle.append(instance)
+        instance.arena.lock.release()
 
 
 class Lowered(Plan):
@@ -101,8 +100,9 @@ class Lowered(Plan):
         size = plan(steps, [lowering.status.buffer])
         scratch = -(-max((s.scratch for s in steps), default=0) // ALIGN) * ALIGN
         made = [(t.shape, numpy_type(t.dtype)) for t in (lowering.outputs[v] for v in outputs)]
-        self.kinds = {v: (lowering.dtype(v), lowering.shape(v)) for v in (*lowering.env, *lowering.host)
-                      if lowering.env.get(v, v) is not None}
+        self.kinds = {v: (found.dtype if isinstance(found, Tensor) else found.tree.dtype, found.shape)
+                      for v, found in lowering.env.items() if found is not None}
+        self.kinds.update((v, (array.dtype.name, array.shape)) for v, array in lowering.host.items())
         self.placed = places(lowering)
         trail, folded = Trail(lowering), frozenset(lowering.host)
         self._works: list[Work] | None = None
@@ -120,49 +120,92 @@ class Lowered(Plan):
         return self._works
 
 
+class Cells:
+    """The arguments of a plan's kernels, without what depends on where its arena and its arrays lie: 0 in
+    `values`, and a row in `arena`, of a cell and an offset, or in `arrays`, of an array's index, a cell and
+    bytes into the array. `begins`: the first cell of each kernel's step. `kept` owns what is pointed to."""
+
+    def __init__(self, made: Plan) -> None:
+        values: list[int] = []
+        arena: list[tuple[int, int]] = []
+        arrays: list[tuple[int, int, int]] = []
+        self.begins: list[int] = []
+        self.kept: dict[int, np.ndarray] = {}
+        for step in made.steps:
+            if step.spec is None:
+                for a in step.args:
+                    if isinstance(a, Tensor) and a.buffer.array is not None:
+                        self._laid(a.buffer, made.device)
+                continue
+            self.begins.append(len(values))
+            for a in step.args:
+                if type(a) is int:
+                    cell = a
+                elif not isinstance(a, Tensor):
+                    cell = _BITS.unpack(_FLOAT.pack(a))[0] if isinstance(a, float) else int(a)
+                elif a.buffer.array is not None:
+                    cell = self._laid(a.buffer, made.device) + a.byte_offset
+                else:
+                    cell, buffer, offset = 0, a.buffer, a.byte_offset
+                    if buffer.kind == "arena":
+                        arena.append((len(values), buffer.offset + offset))
+                    else:
+                        index = buffer.index + (made.n_inputs if buffer.kind == "output" else 0)
+                        arrays.append((index, len(values), offset))
+                values.append(cell)
+        self.values = np.array(values, np.int64)
+        self.arena = np.array(arena, np.int64).reshape(-1, 2)
+        self.arrays = np.array(arrays, np.int64).reshape(-1, 3)
+
+    def _laid(self, buffer: Buffer, device: Device) -> int:
+        """The address of a constant."""
+        if not buffer.address:
+            buffer.array = device.constant(in_memory(buffer.array))
+            buffer.address = buffer.array.ctypes.data
+        assert buffer.array is not None
+        self.kept[buffer.address] = buffer.array
+        return buffer.address
+
+
 class Instance:
     """Arena, argument cells and step table of one run. `run(inputs, outputs)` fills the outputs."""
 
     def __init__(self, made: Plan) -> None:
-        threads = made.threads
+        threads, given = made.threads, made.cells
         bounded((made.size + made.scratch * threads,), np.uint8)
-        self.block = made.device.room(made.size + made.scratch * threads + ALIGN)
-        start = -self.block.ctypes.data % ALIGN
-        self.base = self.block.ctypes.data + start
-        self.status = self.block[start + made.status:start + made.status + 8].view(np.int64)
+        self.arena = made.device.arena(made.size + made.scratch * threads)
+        self.base = self.arena.base
+        self._start = self.base - self.arena.room.ctypes.data
+        self.status = np.ndarray(1, np.int64, self.arena.room.data, self._start + made.status)
+        cells = made.device.room(8 * len(given.values) + 8).view(np.int64)
+        cells[:-1] = given.values
+        cells[given.arena[:, 0]] = given.arena[:, 1] + self.base
         native = [s for s in made.steps if s.spec is not None]
-        cells = made.device.room(8 * sum(len(s.args) for s in native) + 8).view(np.int64)
-        self.table = table = np.zeros((len(native), drive.STEP), np.int64)
-        patches: list[tuple[int, int, int]] = []
+        self.table = np.empty((len(native), drive.STEP), np.int64)
+        self.table[:, 0] = made.kernels
+        self.table[:, 1] = given.begins
+        self.table[:, 1] *= 8
+        self.table[:, 1] += cells.ctypes.data
+        self.table[:, 2] = [s.items for s in native]
+        self.table[:, 3] = [s.grain for s in native]
+        patches = given.arrays.copy()
+        patches[:, 1] *= 8
+        patches[:, 1] += cells.ctypes.data
         borders: list[tuple[int, int, Step | None]] = []
-        at = row = first = 0
+        first = row = 0
         for step in made.steps:
             if step.spec is None:
                 borders.append((first, row, step))
                 first = row
-                continue
-            table[row] = (made.kernels[id(step)], cells.ctypes.data + 8 * at, step.items, step.grain)
-            row += 1
-            for a in step.args:
-                if isinstance(a, Tensor):
-                    if a.buffer.kind in ("input", "output"):
-                        index = a.buffer.index + (made.n_inputs if a.buffer.kind == "output" else 0)
-                        patches.append((index, cells.ctypes.data + 8 * at, a.byte_offset))
-                    else:
-                        cells[at] = self.address(a)
-                elif isinstance(a, float):
-                    cells[at] = struct.unpack("<i", struct.pack("<f", a))[0]
-                else:
-                    cells[at] = a
-                at += 1
+            else:
+                row += 1
         borders.append((first, row, None))
         self.names = [step.node.label for step in native]
-        rows = np.array(patches, np.int64).reshape(-1, 3)
         self._alone: dict[int, Callable[..., None]] = {}
         self._program = functools.partial(
-            made.device.program, arrays=made.n_inputs + len(made.outputs), patches=rows, threads=threads,
+            made.device.program, arrays=made.n_inputs + len(made.outputs), patches=patches, threads=threads,
             scratch=self.base + made.size, scratch_size=made.scratch, hold=made.small,
-            keep=(self.block, cells, made.kept))
+            keep=(self.arena, cells, given.kept))
         self.parts: list[tuple[Callable[..., None] | None, Step | None]] = [
             (self.program(first, last) if last > first else None, step)
             for first, last, step in borders]
@@ -177,19 +220,14 @@ class Instance:
             self._alone[row] = self.program(row, row + 1)
         return self._alone[row]
 
-    def address(self, t: Tensor) -> int:
-        """Where an arena or constant tensor starts."""
-        b = t.buffer
-        return (b.array.ctypes.data if b.array is not None else self.base + b.offset) + t.byte_offset
-
     def view(self, t: Tensor, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> np.ndarray:
         """A tensor as a numpy array."""
         b = t.buffer
         dtype = numpy_type(t.dtype)
         strides = tuple(s * dtype.itemsize for s in t.strides)
         if b.kind == "arena":
-            at = self.base - self.block.ctypes.data + b.offset + t.byte_offset
-            return np.ndarray(t.shape, dtype, self.block.data, at, strides)
+            at = self._start + b.offset + t.byte_offset
+            return np.ndarray(t.shape, dtype, self.arena.room.data, at, strides)
         whole = inputs[b.index] if b.kind == "input" else outputs[b.index] if b.kind == "output" else b.array
         assert whole is not None
         flat = whole.reshape(-1)
@@ -302,9 +340,11 @@ class Native:
                 for i, (t, (shape, dtype)) in enumerate(zip(targets, plan.outputs, strict=True))]
         instance = plan.take()
         instance.status[0] = 0
-        run(instance, arrays, outputs)
-        failed = instance.status[0]
-        plan.give(instance)
+        try:
+            run(instance, arrays, outputs)
+            failed = instance.status[0]
+        finally:
+            plan.give(instance)
         if failed:
             return self.interpret(arrays)
         return outputs[0] if self.single else tuple(outputs)

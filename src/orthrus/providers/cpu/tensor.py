@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -13,10 +13,11 @@ from ...codegen.expr import BYTES
 from ...codegen.once import aligned
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Buffer:
     """Memory that steps read and write. `kind`: "arena", "input" or "output" with its `index`, or "const"
-    with its array. An arena buffer gets an `offset` once its first and last step are known."""
+    with its array, and its `address` once a plan has laid that out. An arena buffer gets an `offset` once its
+    first and last step are known."""
 
     kind: str
     size: int
@@ -25,11 +26,13 @@ class Buffer:
     first: int = -1
     last: int = -1
     offset: int = -1
+    address: int = 0
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Tensor:
-    """`shape` and `strides` over `buffer`; strides and offset count elements. `dtype` is numpy's name."""
+    """`shape` and `strides` over `buffer`; strides and offset count elements. `dtype` is numpy's name. Never
+    changed: another view is another tensor."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -57,7 +60,7 @@ class Tensor:
     def contiguous(self) -> bool:
         """Whether elements lie in C order without gaps."""
         expected = 1
-        for d, s in zip(reversed(self.shape), reversed(self.strides), strict=True):
+        for d, s in zip(self.shape[::-1], self.strides[::-1], strict=True):
             if d != 1:
                 if s != expected:
                     return False
@@ -65,12 +68,13 @@ class Tensor:
         return True
 
     def permute(self, axes: Sequence[int]) -> Tensor:
-        return replace(self, shape=tuple(self.shape[a] for a in axes),
-                       strides=tuple(self.strides[a] for a in axes))
+        shape, strides = self.shape, self.strides
+        return Tensor(self.dtype, tuple([shape[a] for a in axes]), tuple([strides[a] for a in axes]),
+                      self.buffer, self.offset)
 
     def view(self, shape: Sequence[int], strides: Sequence[int], offset: int = 0) -> Tensor:
         """Another view of the same buffer, `offset` elements further on."""
-        return replace(self, shape=tuple(shape), strides=tuple(strides), offset=self.offset + offset)
+        return Tensor(self.dtype, tuple(shape), tuple(strides), self.buffer, self.offset + offset)
 
     def slice(self, axis: int, start: int, count: int, step: int = 1) -> Tensor:
         shape, strides = list(self.shape), list(self.strides)
@@ -80,21 +84,24 @@ class Tensor:
 
     def expand(self, shape: Sequence[int]) -> Tensor:
         """Broadcast to `shape`: stride 0 where a dimension is spread. ValueError where that cannot be."""
-        missing = len(shape) - self.rank
-        strides = [0] * max(missing, 0)
-        for d, s, wanted in zip(self.shape, self.strides, shape[max(missing, 0):], strict=False):
-            if d != wanted and d != 1:
-                raise ValueError(f"shape {self.shape} is not broadcast to {tuple(shape)}")
-            strides.append(s if d == wanted and d != 1 else 0)
+        shape = tuple(shape)
+        if shape == self.shape and 1 not in shape:
+            return self
+        missing = len(shape) - len(self.shape)
         if missing < 0:
-            raise ValueError(f"shape {self.shape} is not broadcast to {tuple(shape)}")
-        return replace(self, shape=tuple(shape), strides=tuple(strides))
+            raise ValueError(f"shape {self.shape} is not broadcast to {shape}")
+        strides = [0] * missing
+        for d, s, wanted in zip(self.shape, self.strides, shape[missing:], strict=True):
+            if d != wanted and d != 1:
+                raise ValueError(f"shape {self.shape} is not broadcast to {shape}")
+            strides.append(s if d == wanted and d != 1 else 0)
+        return Tensor(self.dtype, shape, tuple(strides), self.buffer, self.offset)
 
     def reshape(self, shape: Sequence[int]) -> Tensor | None:
         """The same elements in C order under another shape; None where no strides can say that."""
         shape = tuple(shape)
         if self.contiguous or self.size == 0:
-            return replace(self, shape=shape, strides=c_strides(shape))
+            return Tensor(self.dtype, shape, c_strides(shape), self.buffer, self.offset)
         old = [(d, s) for d, s in zip(self.shape, self.strides, strict=True) if d != 1]
         runs: list[list[int]] = []
         for d, s in old:
@@ -114,16 +121,16 @@ class Tensor:
             left[-1] = [left[-1][0] // d, left[-1][1] * d]
             if left[-1][0] == 1:
                 left.pop()
-        return replace(self, shape=shape, strides=tuple(reversed(strides)))
+        return Tensor(self.dtype, shape, tuple(reversed(strides)), self.buffer, self.offset)
 
 
 def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
     """Strides of C order."""
-    out, at = [], 1
-    for d in reversed(shape):
-        out.append(at)
-        at *= d
-    return tuple(reversed(out))
+    out, at = [0] * len(shape), 1
+    for i in range(len(shape) - 1, -1, -1):
+        out[i] = at
+        at *= shape[i]
+    return tuple(out)
 
 
 def last_strides(shape: Sequence[int], pitch: int) -> tuple[int, ...]:

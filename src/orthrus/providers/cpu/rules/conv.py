@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -202,18 +202,26 @@ def _spatial(w: np.ndarray) -> np.ndarray:
 
 def geometry(shape: tuple[int, ...], w: np.ndarray, attrs: dict[str, Any]) -> conv.Geometry | No:
     """What a convolution's attributes mean for an input of `shape` and weights [Cout, Cin / group, K...]."""
-    group = attrs.get("group", 1)
-    if not 3 <= len(shape) <= 5 or w.ndim != len(shape) or group < 1 or w.shape[0] % group or (
-            w.shape[1] * group != shape[1]) or 0 in (*shape, *w.shape):
+    lists = (None if attrs.get(name) is None else tuple(attrs[name])
+             for name in ("kernel_shape", "strides", "dilations", "pads"))
+    return _geometry(tuple(shape), w.shape, attrs.get("group", 1), attrs.get("auto_pad", "NOTSET"), *lists)
+
+
+@lru_cache(1 << 10)
+def _geometry(shape: tuple[int, ...], w: tuple[int, ...], group: int, auto_pad: str,
+              *lists: tuple[int, ...] | None) -> conv.Geometry | No:
+    """`lists`: the size of the kernel, its steps, its spread and the margins."""
+    if not 3 <= len(shape) <= 5 or len(w) != len(shape) or group < 1 or w[0] % group or (
+            w[1] * group != shape[1]) or 0 in (*shape, *w):
         return No("kernels convolve one to three spatial axes of images that are not empty")
+    kernel, strides, dilations, pads = lists
     try:
-        win = window(shape[2:], attrs.get("kernel_shape") or w.shape[2:], attrs.get("strides"),
-                     attrs.get("dilations"), attrs.get("pads"), attrs.get("auto_pad", "NOTSET"))
+        win = window(shape[2:], kernel or w[2:], strides, dilations, pads, auto_pad)
     except (TypeError, ValueError):
         return No("its window does not fit")
-    if win.kernel != w.shape[2:]:
+    if win.kernel != w[2:]:
         return No("its kernel_shape is not that of its weights")
-    return conv.Geometry(shape[0], group, w.shape[1], w.shape[0] // group, _three(win.size, 1),
+    return conv.Geometry(shape[0], group, w[1], w[0] // group, _three(win.size, 1),
                          _three(win.kernel, 1), _three(win.strides, 1), _three(win.dilations, 1),
                          _three(win.begin, 0), _three(win.out, 1))
 

@@ -17,6 +17,7 @@ from ....codegen import gemm
 from ....codegen.expr import Expr
 from ....codegen.tile import Operand
 from ....ir import No, Node, Value
+from ....ops.define import broadcast
 from ..lower import Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor
 from . import int8, matrix_unit
@@ -123,13 +124,12 @@ def _spreads(shape: Sequence[int], to: Sequence[int]) -> bool:
 def product(lo: Lowering, a: Value, b: Value, flips_a: Flips = _PLAIN, flips_b: Flips = _PLAIN
             ) -> Pending | No:
     """A'·B' as float32."""
-    shape_a, shape_b = ([lo.shape(v)[i] for i in _order(len(lo.shape(v)), flips)]
-                        for v, flips in ((a, flips_a), (b, flips_b)))
+    shape_a, shape_b = (_flipped_shape(lo.shape(v), flips) for v, flips in ((a, flips_a), (b, flips_b)))
     if not shape_a or not shape_b or shape_a[-1] != shape_b[-2:][0]:
         return No("the factors do not fit")
     m, n = shape_a[:-1][-1:], shape_b[1:][-1:]
     try:
-        batch = np.broadcast_shapes(tuple(shape_a[:-2]), tuple(shape_b[:-2]))
+        batch = broadcast(shape_a[:-2], shape_b[:-2])
     except ValueError:
         return No("the batches do not fit")
     first = _matrix(_flipped(lo.tensor(a), flips_a), 0)
@@ -151,7 +151,10 @@ def product(lo: Lowering, a: Value, b: Value, flips_a: Flips = _PLAIN, flips_b: 
                 shape.insert(len(batch), 1)
                 strides.insert(len(batch), 0)
             return t.view(shape, strides) if n else t.view((*shape, 1), (*strides, 1))
-        write(lo, first, second, weights, lifted(out), tree, [lifted(t) for t in operands])
+        if m and n:
+            write(lo, first, second, weights, out, tree, operands)
+        else:
+            write(lo, first, second, weights, lifted(out), tree, [lifted(t) for t in operands])
     return Pending((*batch, *m, *n), F, emit)
 
 
@@ -164,8 +167,12 @@ def _order(rank: int, flips: Flips) -> list[int]:
     return order
 
 
+def _flipped_shape(shape: tuple[int, ...], flips: Flips) -> tuple[int, ...]:
+    return shape if flips == _PLAIN else tuple([shape[i] for i in _order(len(shape), flips)])
+
+
 def _flipped(t: Tensor, flips: Flips) -> Tensor:
-    return t.permute(_order(t.rank, flips))
+    return t if flips == _PLAIN else t.permute(_order(t.rank, flips))
 
 
 def _matrix(t: Tensor, axis: int) -> Tensor:
@@ -239,10 +246,10 @@ def merged(dims: Sequence[int], strides: Sequence[Sequence[int]]) -> list[tuple[
     """`dims` without those of 1, and as one where they lie behind each other in every tensor."""
     found: list[tuple[int, list[int]]] = []
     for i, d in enumerate(dims):
-        at = [s[i] for s in strides]
         if d == 1:
             continue
-        if found and all(x == y * d for x, y in zip(found[-1][1], at, strict=True)):
+        at = [s[i] for s in strides]
+        if found and found[-1][1] == [d * s for s in at]:
             found[-1] = found[-1][0] * d, at
         else:
             found.append((d, at))

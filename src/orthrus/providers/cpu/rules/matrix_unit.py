@@ -66,9 +66,9 @@ def conv(lo: Lowering, x: Tensor, key: Hashable, weights: Callable[[], np.ndarra
                               max(0, min(cols, wide - before)), c, s[0], s[2] * sh, s[3] * sw, above, before,
                               high, wide, chunks, chunk_step, plane],
                 images * high, max(1, _SPLIT_GRAIN // (wide * c)))
-    offsets = [2 * (phases[i * dh % sh, j * dw % sw] * phase
-                    + amx.CHUNK * (i * dh // sh * wide + j * dw // sw))
-               for i in range(kh) for j in range(kw)]
+    offsets = tuple([2 * (phases[i * dh % sh, j * dw % sw] * phase
+                          + amx.CHUNK * (i * dh // sh * wide + j * dw // sw))
+                     for i in range(kh) for j in range(kw)])
     packed = lo.constant(("matrix unit", key), lambda: amx.pack(
         weights().reshape(n, c, kh * kw).transpose(2, 1, 0), lo.machine))
     length, width, valid = (oh - 1) * wide + ow, wide, ow
@@ -92,7 +92,7 @@ def product(lo: Lowering, a: Tensor, key: Hashable, weights: Callable[[], np.nda
             m, max(1, _SPLIT_GRAIN // k))
     packed = lo.constant(("matrix unit", key), lambda: amx.pack(weights()[None], lo.machine))
     places = [(t, 0, 0, t.strides[0]) for t in (out, *operands)]
-    _multiply(lo, planes, plane, chunk_step, 1, m, 0, [0], chunks, packed, n, m, m, places,
+    _multiply(lo, planes, plane, chunk_step, 1, m, 0, (0,), chunks, packed, n, m, m, places,
               [t.strides[1] for t in operands], tree)
 
 
@@ -102,7 +102,7 @@ def _apart(elements: int) -> int:
 
 
 def _multiply(lo: Lowering, planes: Tensor, plane: int, chunk_step: int, lines: int, length: int,
-              line_step: int, offsets: Sequence[int], chunks: int, packed: Tensor, n: int, width: int,
+              line_step: int, offsets: tuple[int, ...], chunks: int, packed: Tensor, n: int, width: int,
               valid: int, places: Sequence[tuple[Tensor, int, int, int]], inner: Sequence[int],
               tree: Expr | None) -> None:
     """Append the product of the planes' lines with `packed`; `places`: the result and the operands with their
@@ -110,15 +110,14 @@ def _multiply(lo: Lowering, planes: Tensor, plane: int, chunk_step: int, lines: 
     panels = -(-n // amx.PANEL)
     pairs, per_line = amx.pairs(lines, length, panels, len(offsets) * chunks)
     total = amx.sums(offsets, chunks, 2 * chunk_step, 4 if pairs > 2 else 24)
-    segments, blocks = total.tables()
     (out, *of_out), *rest = places
     args = [planes, 2 * plane, 2 * chunk_step, 2 * amx.CHUNK, 2 * amx.CHUNK * line_step, length,
-            lo.constant(("segments", total.segments), lambda: segments),
-            lo.constant(("blocks", total.blocks), lambda: blocks), len(total.blocks) - 1, packed,
+            lo.constant(("segments", total.segments), lambda: total.tables()[0]),
+            lo.constant(("blocks", total.blocks), lambda: total.tables()[1]), len(total.blocks) - 1, packed,
             total.chunks * 4096, pairs, per_line, panels, Out(out), n, width, valid, *of_out]
     for place in rest:
         args.extend(place)
-    kinds = tuple((1 if s == 1 and n > 1 else 0, t.dtype) for s, (t, *_) in zip(inner, rest, strict=True))
+    kinds = tuple([(1 if s == 1 and n > 1 else 0, t.dtype) for s, (t, *_) in zip(inner, rest, strict=True)])
     work = lines * length * n * total.chunks * amx.CHUNK
     items = lines * per_line * panels
     share = 1 if pairs == 1 else 2 if pairs < 4 else 4

@@ -99,7 +99,7 @@ def finished(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, ker
 
 
 def _steps(t: Tensor) -> tuple[int, ...]:
-    return tuple(s if d != 1 else 0 for s, d in zip(t.strides, t.shape, strict=True))
+    return tuple([s if d != 1 else 0 for s, d in zip(t.strides, t.shape, strict=True)])
 
 
 def _closed(own: Expr, tree: Expr, count: int) -> Expr:
