@@ -30,12 +30,15 @@ def _at_most(most: int) -> Any:
     return read
 
 
-def _isa(text: str) -> str:
-    from .binding import ISA
+def _named(table: str) -> Any:
+    def read(text: str) -> str:
+        from . import binding
 
-    if text.lower() not in ISA:
-        raise ValueError(f"{text!r} is not among {', '.join(ISA)}")
-    return text.lower()
+        names = getattr(binding, table)
+        if text.lower() not in names:
+            raise ValueError(f"{text!r} is not among {', '.join(names)}")
+        return text.lower()
+    return read
 
 
 class DnnlExecutionProvider(ExecutionProvider):
@@ -52,9 +55,12 @@ class DnnlExecutionProvider(ExecutionProvider):
             _at_most(1 << 20), -1, "primitives oneDNN remembers, in the whole process; -1 leaves it as it "
             "is, at first 1024"),
         "max_cpu_isa": Option(
-            _isa, "default", "the largest instruction set oneDNN may use, in the whole process: avx2, "
-            "avx512_core, avx512_core_vnni, avx512_core_bf16, avx512_core_amx and others; the first session "
-            "settles it"),
+            _named("ISA"), "default", "the largest instruction set oneDNN may use, in the whole process: "
+            "avx2, avx512_core, avx512_core_vnni, avx512_core_bf16, avx512_core_amx and others; the first "
+            "session settles it"),
+        "fpmath_mode": Option(
+            _named("FPMATH"), "strict", "strict: products of float32 are float32's; bf16, tf32, any: their "
+            "factors may be rounded to that type, or to any that is faster, where oneDNN has code for it"),
         "verbose": Option(_at_most(2), -1, "1: oneDNN prints each primitive it runs, 2: each it makes as "
                                            "well, in the whole process; -1 leaves it as it is, at first 0"),
         "deterministic": Option(flag, False, "1 computes on one thread, so that sums have one order on every "
@@ -102,7 +108,7 @@ class DnnlExecutionProvider(ExecutionProvider):
         from .report import contents
 
         fused = Fused(part, self.library, lambda node: reference(node).run, self._threads(),
-                      self.settings["use_arena"])
+                      self.settings["use_arena"], self.settings["fpmath_mode"])
         fused.prepare()
         return [Kernel(fused, f"oneDNN for {len(part.nodes)} nodes", stepwise=fused.stepwise,
                        describe=lambda: contents(fused))]

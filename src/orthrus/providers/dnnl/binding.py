@@ -7,10 +7,11 @@ for a primitive that oneDNN does not make, EPFail for every other status. Nothin
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_int32, c_int64, c_size_t, c_uint, c_void_p
 from importlib import metadata
 from pathlib import Path
@@ -37,6 +38,9 @@ ISA = {"default": 0, "sse41": 0x1, "avx": 0x3, "avx2": 0x7, "avx2_vnni": 0xF, "a
        "avx512_core": 0x27, "avx512_core_vnni": 0x67, "avx512_core_bf16": 0xE7, "avx512_core_fp16": 0x1EF,
        "avx512_core_amx": 0xFEF, "avx512_core_amx_fp16": 0x1FEF}
 """dnnl_cpu_isa_t; the bits of one are among those of every larger one of its kind."""
+
+FPMATH = {"strict": 0, "bf16": 1, "tf32": 4, "any": 3}
+"""dnnl_fpmath_mode_t: what float32 may be rounded to before it is multiplied."""
 
 VNNI, BF16 = (0x08, 0x40), (0x80,)
 """Bits of `ISA` with which 8-bit products are exact, and with which bfloat16 is computed."""
@@ -120,6 +124,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "memory_set_data_handle": (_V, _V),
     "set_max_cpu_isa": (c_int,),
     "set_verbose": (c_int,),
+    "set_default_fpmath_mode": (c_int,),
     "set_primitive_cache_capacity": (c_int,),
 }
 """What functions that make nothing take."""
@@ -214,6 +219,19 @@ class Library:
         text = c_char_p()
         self.call("primitive_desc_query", primitive_desc, IMPLEMENTATION, 0, byref(text))
         return (text.value or b"").decode()
+
+    @contextlib.contextmanager
+    def multiplying(self, mode: str) -> Iterator[None]:
+        """Attributes made inside let float32 be multiplied as `mode` of `FPMATH` says. The setting belongs to
+        the process: hold `openmp.lock`."""
+        if mode == "strict":
+            yield
+            return
+        self.call("set_default_fpmath_mode", FPMATH[mode])
+        try:
+            yield
+        finally:
+            self.call("set_default_fpmath_mode", FPMATH["strict"])
 
     def settle(self, isa: str, cache: int, verbose: int) -> None:
         """What holds for the whole process: the largest instruction set, the primitive cache's size, how much

@@ -196,6 +196,29 @@ def last_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return (moved[0], moved[-1], *moved[1:-1])
 
 
+def regrouped(shape: Sequence[int], strides: Sequence[int], new: Sequence[int]) -> tuple[int, ...] | None:
+    """The strides by which the elements of `shape` and `strides` are seen in the shape `new`, which has as
+    many; None where no strides do it."""
+    old = [(d, s) for d, s in zip(shape, strides, strict=True) if d != 1]
+    rest = [i for i, d in enumerate(new) if d != 1]
+    made = [1] * len(new)
+    while rest:
+        group, (given, step) = [rest.pop(0)], old.pop(0)
+        size = new[group[0]]
+        while size != given:
+            if size < given:
+                group.append(rest.pop(0))
+                size *= new[group[-1]]
+            elif step == old[0][0] * old[0][1]:
+                given *= old[0][0]
+                step = old.pop(0)[1]
+            else:
+                return None
+        for i in reversed(group):
+            made[i], step = step, step * new[i]
+    return tuple(made)
+
+
 class Memory:
     """A memory object: a layout at an address, which `move` changes."""
 

@@ -24,8 +24,11 @@ from ..cpu import memory
 from ..interpret import Note, Watch, interpret
 from . import rules as _rules  # noqa: F401
 from .binding import SCRATCHPAD, Argument, Library, failure
-from .lower import Constants, Lowering, Reference, Step, Tensor, Unfit
+from .constants import Constants
+from .lower import Lowering, Reference
 from .objects import Memory
+from .step import Step, Unfit
+from .tensor import Tensor
 
 log = logging.getLogger("orthrus")
 
@@ -151,9 +154,11 @@ class Fused:
     """The kernel of a fused part: called with arrays it gives arrays. What does not lower runs by the nodes'
     definitions, with a line in the log and in the report."""
 
-    def __init__(self, part: Part, lib: Library, reference: Reference, threads: int, arena: bool) -> None:
+    def __init__(self, part: Part, lib: Library, reference: Reference, threads: int, arena: bool,
+                 fpmath: str = "strict") -> None:
         self.part, self.lib, self.reference, self.threads, self.arena = part, lib, reference, threads, arena
-        self.constants = Constants()
+        self.fpmath = fpmath
+        self.constants = Constants(lib)
         self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
         self.refused: dict[tuple[Any, ...], str] = {}
         self.guessed: set[tuple[Any, ...]] = set()
@@ -282,8 +287,9 @@ class Fused:
             made: Plan | None = None
             try:
                 inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
-                lowering = Lowering(self.lib, part.nodes, inputs, part.outputs, self.constants,
-                                    self.reference)
+                with self.lib.multiplying(self.fpmath):
+                    lowering = Lowering(self.lib, part.nodes, inputs, part.outputs, self.constants,
+                                        self.reference)
                 made = Plan(lowering, part.outputs)
                 made.seconds = time.perf_counter() - start
                 self.whys[key] = {node.label: why for node, why in lowering.why.items()}

@@ -8,8 +8,10 @@ import numpy as np
 
 from ....ir import No, Node
 from ..binding import DST, POST_OP, SRC, SRC_1, WEIGHTS
-from ..lower import Argument, Lowering, Step, Tensor, Unfit, lowers
+from ..lower import Lowering
 from ..objects import Attr, Binary, Desc, Eltwise, PostOp, Primitive, strided
+from ..step import Step, Unfit, lowers
+from ..tensor import Argument, Tensor
 from .elementwise import attributes, ranked
 from .norm import exponentials
 

@@ -10,8 +10,11 @@ from ....ir import No, Node
 from ....ops.conv import transposed
 from ....ops.geometry import per_axis, window
 from ..binding import BIAS, CONVOLUTION, DECONVOLUTION, DST, INFERENCE, SCALES, SRC, WEIGHTS, dims
-from ..lower import Argument, Lowering, Quantized, Tensor, lowers
-from ..objects import Attr, Desc, Primitive, Scaling, open_layout
+from ..fuse import finish
+from ..lower import Lowering
+from ..objects import Attr, Desc, Primitive, Scaling, last_strides, open_layout, strided
+from ..step import LINKS, lowers
+from ..tensor import Argument, Quantized, Tensor
 from .elementwise import attributes
 
 
@@ -104,7 +107,19 @@ def _convolve(lo: Lowering, node: Node, x: Tensor, w: Tensor, bias: Tensor | Non
         args = [(SRC, lo.laid(x, p.desc(SRC, x.shape, x.dtype))),
                 (WEIGHTS, lo.laid(w, p.desc(WEIGHTS, w.shape, w.dtype))), *more]
         return args if bias is None else [*args, (BIAS, bias)]
-    lo.finish(node, out, dtype, make, reads, scalings=scalings, integer=integer, fuse=fuse)
+    layout = None
+    if x.shape[1] < 4 and dtype == "float32" and _feeds_convolutions(lo, node):
+        layout = strided(lib, out, dtype, last_strides(out))
+    finish(lo, node, out, dtype, make, reads, layout=layout, scalings=scalings, integer=integer, fuse=fuse)
+
+
+def _feeds_convolutions(lo: Lowering, node: Node) -> bool:
+    """Whether a result is read by convolutions alone, which want channels last: the first one of a model,
+    with few channels, would choose blocks."""
+    value = node.output
+    while (reader := lo.only_reader(value)) is not None and (reader.domain, reader.op_type) in LINKS:
+        value = reader.output
+    return bool(value.uses) and all(reader.op_type == "Conv" for reader in value.uses)
 
 
 @lowers("ConvTranspose")
@@ -139,4 +154,4 @@ def transposed_convolution(lo: Lowering, node: Node) -> None:
         args = [(SRC, lo.laid(x, p.desc(SRC, x.shape, x.dtype))),
                 (WEIGHTS, lo.laid(w, p.desc(WEIGHTS, w.shape, w.dtype)))]
         return args if bias is None else [*args, (BIAS, bias)]
-    lo.finish(node, out, x.dtype, make, reads)
+    finish(lo, node, out, x.dtype, make, reads)

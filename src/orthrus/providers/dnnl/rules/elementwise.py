@@ -10,8 +10,11 @@ import numpy as np
 from ....ir import No, Node, Value
 from ....ops.define import broadcast
 from ..binding import BINARY, DST, ELTWISE, INFERENCE, SCALES, SRC, SRC_1, WEIGHTS
-from ..lower import Argument, Link, Lowering, Tensor, links, lowers
-from ..objects import Attr, Binary, Desc, Eltwise, PostOp, Primitive, Scaling, strided
+from ..fuse import finish
+from ..lower import Lowering
+from ..objects import Attr, Binary, Desc, Eltwise, PostOp, Primitive, Scaling, last_strides, strided
+from ..step import Link, links, lowers
+from ..tensor import Argument, Tensor
 
 Read = Callable[[Node], Eltwise | No]
 
@@ -156,7 +159,18 @@ def both(lo: Lowering, node: Node, name: str, a: Tensor, b: Tensor, scales: tupl
          ) -> None:
     """The step of a function of two tensors; `scales`: what integers are multiplied by."""
     shape = tuple(broadcast(a.shape, b.shape))
+    if name == "sub" and scales is None and a.shape != shape == b.shape:
+        a, b, first = b, a, [(Eltwise("linear", -1.0), None), *(first or [])]
+    if scales is None and not first and dtype != "bool":
+        made = _as_they_lie(lo, name, a, b, shape)
+        if made is not None:
+            lo.bind(node.output, made)
+            return
     a, b = matched(lo, name, a, b, shape)
+    inner = shape or (1,)
+    if a.plain and a.shape == inner != b.shape and _awkward(b.shape):
+        inner, thin = merged(a.shape, b.shape)
+        a, b = lo.reshaped(a, inner), lo.reshaped(b, thin)
     scalings: list[Scaling] = []
     more: list[Argument] = []
     if scales is not None:
@@ -165,15 +179,50 @@ def both(lo: Lowering, node: Node, name: str, a: Tensor, b: Tensor, scales: tupl
             more.append((SCALES | arg, lo.number(scale)))
     elif a.dtype == "bfloat16" and dtype != "bool":
         dtype = a.dtype
-    full = a.shape == (shape or (1,))
+    full = a.shape == inner
     lying = a.desc.strides if full else None
-    layout = None if full and dtype != "bool" else strided(lo.lib, shape, dtype, lying)
+    layout = None if full and dtype != "bool" else strided(lo.lib, inner, dtype, lying)
 
     def make(desc: Desc, attr: Attr) -> Primitive:
         return Primitive(lo.lib, "binary", lo.lib.engine, BINARY[name], a.desc, b.desc, desc, attr)
-    lo.finish(node, shape, dtype, make, lambda p: [(SRC, a), (SRC_1, b), *more], inner=shape or (1,),
-              layout=layout, scalings=scalings, first=first or [], fuse=fuse, integer=scales is not None,
-              linear_end=True)
+    finish(lo, node, shape, dtype, make, lambda p: [(SRC, a), (SRC_1, b), *more], inner=inner,
+           layout=layout, scalings=scalings, first=first or [], fuse=fuse, integer=scales is not None,
+           linear_end=True)
+
+
+def _as_they_lie(lo: Lowering, name: str, a: Tensor, b: Tensor, shape: tuple[int, ...]) -> Tensor | None:
+    """The function of two tensors, computed in the order of dimensions that the one of full shape has in
+    memory; None where that is an order which primitives know by themselves."""
+    whole = a if a.shape == shape else b
+    lying = whole.desc.strides
+    if whole.shape != shape or lying is None or whole.plain or lying == last_strides(shape):
+        return None
+    turned, order = lo.as_it_lies(whole)
+    if order == list(range(len(shape))):
+        return None
+    a, b = (turned if t is whole else lo.permuted(ranked(lo, lo.strided(t), len(shape)), order)
+            for t in (a, b))
+    return lo.permuted(between(lo, name, a, b), [order.index(i) for i in range(len(shape))])
+
+
+def _awkward(thin: tuple[int, ...]) -> bool:
+    """Whether a tensor of this shape broadcasts otherwise than as a scalar or along the channels."""
+    return len(thin) > 2 and any(d != 1 and i != 1 for i, d in enumerate(thin))
+
+
+def merged(shape: tuple[int, ...], thin: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Two shapes, of which the second broadcasts to the first, with neighbouring dimensions that do alike
+    made one."""
+    made: list[tuple[int, int]] = []
+    for d, t in zip(shape, thin, strict=True):
+        if d == 1:
+            continue
+        if made and (made[-1][0] == made[-1][1]) == (d == t):
+            made[-1] = made[-1][0] * d, made[-1][1] * t
+        else:
+            made.append((d, t))
+    made = made or [(1, 1)]
+    return tuple(d for d, _ in made), tuple(t for _, t in made)
 
 
 def matched(lo: Lowering, name: str, a: Tensor, b: Tensor, shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
@@ -205,11 +254,15 @@ def between(lo: Lowering, name: str, a: Tensor, b: Tensor) -> Tensor:
     """A function of two tensors whose result stays between."""
     shape = tuple(broadcast(a.shape, b.shape))
     a, b = matched(lo, name, a, b, shape)
-    desc = strided(lo.lib, shape, a.dtype)
+    inner = shape
+    if a.plain and a.shape == shape != b.shape and _awkward(b.shape):
+        inner, thin = merged(a.shape, b.shape)
+        a, b = lo.reshaped(a, inner), lo.reshaped(b, thin)
+    desc = strided(lo.lib, inner, a.dtype)
     made = Primitive(lo.lib, "binary", lo.lib.engine, BINARY[name], a.desc, b.desc, desc, Attr(lo.lib))
-    out = lo.new(shape, desc)
+    out = lo.new(inner, desc)
     lo.step(made, [(SRC, a), (SRC_1, b), (DST, out)], [out])
-    return out
+    return out if inner == shape else lo.view(out, shape)
 
 
 @lowers("PRelu")

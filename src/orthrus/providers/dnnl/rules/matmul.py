@@ -9,8 +9,11 @@ import numpy as np
 
 from ....ir import No, Node, Value
 from ..binding import BIAS, DST, SRC, WEIGHTS, ZERO_POINTS
-from ..lower import Argument, Lowering, Quantized, Tensor, lowers
+from ..fuse import finish
+from ..lower import Lowering
 from ..objects import Attr, Binary, Desc, Eltwise, PostOp, Primitive, Scaling, open_layout, strided
+from ..step import lowers
+from ..tensor import Argument, Quantized, Tensor
 from .conv import fits, operands, scaled
 from .elementwise import attributes, ranked
 
@@ -80,8 +83,8 @@ def product(lo: Lowering, node: Node, a: Tensor, b: Tensor, *, dtype: str = "flo
     def reads(p: Primitive) -> list[Argument]:
         args = [(SRC, a), (WEIGHTS, lo.laid(b, p.desc(WEIGHTS, b.shape, b.dtype)) if constant else b), *more]
         return args if bias is None else [*args, (BIAS, bias)]
-    lo.finish(node, shape, dtype, make, reads, inner=inner, layout=strided(lo.lib, inner, dtype), first=first,
-              scalings=scalings, integer=integer, fuse=fuse)
+    finish(lo, node, shape, dtype, make, reads, inner=inner, layout=strided(lo.lib, inner, dtype),
+           first=first, scalings=scalings, integer=integer, fuse=fuse)
 
 
 def _awkward(t: Tensor) -> bool:

@@ -11,8 +11,10 @@ import numpy as np
 
 from ....ir import ElementType, No, Node, Value
 from ..binding import DST, MULTIPLE_SRC, Refused
-from ..lower import Argument, Link, Lowering, Quantized, Tensor, links, lowers
-from ..objects import Attr, Desc, Primitive, inner, open_layout, strided
+from ..lower import Lowering
+from ..objects import Attr, Desc, Primitive, inner, last_strides, open_layout, strided
+from ..step import Link, links, lowers
+from ..tensor import Argument, Quantized, Tensor
 from .elementwise import attributes
 
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Dropout", "Slice",
@@ -32,7 +34,7 @@ def through(lo: Lowering, value: Value | None, move: Callable[[Tensor], Tensor])
 def reshape(lo: Lowering, node: Node) -> Tensor | Quantized:
     """The same elements in another shape."""
     shape = _shape(lo, node)
-    return through(lo, node.inputs[0], lambda t: lo.reshaped(t, shape))
+    return through(lo, node.inputs[0], lambda t: lo.regrouped(t, shape))
 
 
 def _shape(lo: Lowering, node: Node) -> list[int]:
@@ -152,7 +154,9 @@ def _joined(lo: Lowering, parts: list[Tensor], axis: int) -> Tensor:
     shape[axis] = sum(p.shape[axis] for p in parts)
     dtype = parts[0].dtype
     open_ = any(p.desc.strides is None for p in parts)
-    target = (open_layout if open_ else strided)(lo.lib, shape, dtype)
+    last = len(shape) > 2 and all(p.desc.strides is not None and p.desc.strides[1] == 1 for p in parts)
+    target = strided(lo.lib, shape, dtype, last_strides(shape)) if last else \
+        (open_layout if open_ else strided)(lo.lib, shape, dtype)
     handles = (ctypes.c_void_p * len(parts))(*[p.desc.handle for p in parts])
     made = Primitive(lo.lib, "concat", lo.lib.engine, target, len(parts), axis, handles, Attr(lo.lib))
     desc: Desc = made.desc(DST, shape, dtype) if open_ else target

@@ -19,8 +19,10 @@ from ..binding import (
     USE_STATISTICS,
     VARIANCE,
 )
-from ..lower import Argument, Lowering, Tensor, lowers
+from ..lower import Lowering
 from ..objects import Attr, Primitive
+from ..step import lowers
+from ..tensor import Argument, Tensor
 from .elementwise import attributes, between
 
 

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from ....ir import No, Node
 from ....ops.geometry import window
 from ..binding import DST, INFERENCE, POOLING, SRC, dims
-from ..lower import Lowering, Quantized, Tensor, lowers
+from ..lower import Lowering
 from ..objects import Attr, Primitive, open_layout
+from ..step import lowers
+from ..tensor import Quantized, Tensor
 from .elementwise import attributes
 
 

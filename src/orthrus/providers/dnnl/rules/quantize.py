@@ -6,8 +6,10 @@ import numpy as np
 
 from ....ir import No, Node, Value
 from ..binding import DST, SCALES, SRC, ZERO_POINTS
-from ..lower import Argument, Link, Lowering, Quantized, Tensor, links, lowers
+from ..lower import Lowering
 from ..objects import Scaling, strided
+from ..step import Link, links, lowers
+from ..tensor import Argument, Quantized, Tensor
 from .elementwise import attributes
 
 

@@ -8,8 +8,10 @@ import numpy as np
 
 from ....ir import No, Node
 from ..binding import DST, INFERENCE, RESAMPLING, SRC
-from ..lower import Lowering, Tensor, lowers
+from ..lower import Lowering
 from ..objects import Attr, Primitive, open_layout
+from ..step import lowers
+from ..tensor import Tensor
 from .elementwise import attributes
 
 

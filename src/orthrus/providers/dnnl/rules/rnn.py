@@ -21,8 +21,10 @@ from ..binding import (
     WEIGHTS,
     WEIGHTS_1,
 )
-from ..lower import Argument, Lowering, Tensor, lowers
+from ..lower import Lowering
 from ..objects import Attr, Desc, Primitive, open_layout, strided
+from ..step import lowers
+from ..tensor import Argument, Tensor
 from .elementwise import attributes
 
 _ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}
