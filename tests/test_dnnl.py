@@ -58,6 +58,19 @@ def steps(made: Any) -> list[tuple[str, tuple[str, ...]]]:
     return [(s.kernel.split()[0], s.nodes) for s in part.plan.steps]
 
 
+@works
+def test_the_other_pool_leaves_it_the_processors() -> None:
+    from orthrus.codegen import library
+    from orthrus.codegen.drive import PoolCell
+    from orthrus.codegen.threads import Pool, pool
+
+    if library.available() is not None:
+        pytest.skip("no code is generated here")
+    usual = Pool(2).cells[PoolCell.SPIN]
+    session(residual_block(), {"num_of_threads": "2"})
+    assert pool().cells[PoolCell.SPIN] < usual / 4
+
+
 def residual_block() -> bytes:
     nodes = [helper.make_node("Conv", ["x", "w1"], ["a"], name="conv1", pads=[1] * 4),
              helper.make_node("Relu", ["a"], ["b"], name="relu1"),

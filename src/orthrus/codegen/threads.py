@@ -29,6 +29,8 @@ log = logging.getLogger("orthrus")
 SPIN = 3e-4
 """Seconds a worker looks for the next job before it sleeps: longer than the small steps between two large
 ones."""
+SHARED = 1e-5
+"""The same where threads of another library want the processors between two of our steps."""
 PATIENCE = 1e-4
 """Seconds the caller looks for the last worker before it sleeps."""
 
@@ -63,13 +65,18 @@ class Pool:
         self._cores: Sequence[Collection[int]] = [(core,) for core in cores]
         self._most = max(1, min(capacity, PLACES))
         pause = _pause_seconds()
-        self.cells[Cell.SPIN] = int(SPIN / pause)
+        self._spins = int(SPIN / pause), int(SHARED / pause)
+        self.cells[Cell.SPIN] = self._spins[0]
         self.cells[Cell.PATIENCE] = int(PATIENCE / pause)
         self.cells[Cell.SYSCALL] = _syscall() if futex else 0
         self._reset()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(after_in_child=self._reset)
         self.alarm = lambda: self.summon(self.cells[Cell.WANTED])
+
+    def share(self) -> None:
+        """From now on leave the processors to others soon after each job."""
+        self.cells[Cell.SPIN] = self._spins[1]
 
     def _reset(self) -> None:
         """No worker yet. In a child, whatever the parent's threads were doing is forgotten."""

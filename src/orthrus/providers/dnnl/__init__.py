@@ -102,11 +102,16 @@ class DnnlExecutionProvider(ExecutionProvider):
         return claim(node, any(isa & bit for bit in BF16), any(isa & bit for bit in VNNI))
 
     def compile(self, part: Part) -> Sequence[Kernel]:
-        """One kernel for the part, made ready for the shapes its inputs are declared with."""
+        """One kernel for the part, made ready for the shapes its inputs are declared with. Where OpenMP's
+        threads work, those of generated code leave the processors to them."""
+        from ...codegen import library
+        from ...codegen.threads import pool
         from ..cpu import reference
         from .part import Fused
         from .report import contents
 
+        if self._threads() > 1 and library.available() is None:
+            pool().share()
         fused = Fused(part, self.library, lambda node: reference(node).run, self._threads(),
                       self.settings["use_arena"], self.settings["fpmath_mode"])
         fused.prepare()
