@@ -6,8 +6,6 @@ cache of generated code. `test_iree_models.py` has the longer runs.
 
 from __future__ import annotations
 
-import json
-import os
 import resource
 import subprocess
 import sys
@@ -25,8 +23,7 @@ from onnx import TensorProto, helper
 import orthrus as ort
 from graphs import info, model
 from orthrus import knobs, providers
-from orthrus.errors import EPFail, Fail, InvalidArgument, InvalidGraph
-from orthrus.errors import NotImplemented as NotImplementedFail
+from orthrus.errors import EPFail, Fail, InvalidArgument
 from orthrus.ir import ElementType, No
 from orthrus.providers.iree import IREEExecutionProvider, claims, compiler, settings
 
@@ -82,7 +79,7 @@ def check(proto: onnx.ModelProto, feeds: dict[str, np.ndarray], rtol: float = 1e
 @pytest.fixture
 def anything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Claim every node, as if the table knew all operators."""
-    monkeypatch.setattr(claims, "judged", lambda node: None)
+    monkeypatch.setattr(claims, "judged", lambda node, sized=False: None)
 
 
 @pytest.fixture
@@ -158,6 +155,40 @@ def test_dimensions_that_may_be_stretched() -> None:
     np.testing.assert_array_equal(fixed.run(None, feeds)[0], feeds["x"] * 2)
 
 
+@pytest.mark.parametrize("device", ["local-sync", "local-task"])
+def test_fixed_shapes(device: str) -> None:
+    """A module for each tuple of input shapes; nothing is ambiguous then."""
+    nodes = [helper.make_node("Mul", ["x", "s"], ["m"]), helper.make_node("Softmax", ["m"], ["y"])]
+    proto = model(nodes, [info("x", shape=["N", 4]), info("s", shape=["N", "M"])],
+                  [info("y", shape=["N", "K"])])
+    made = session(proto, shapes="fixed", device=device)
+    assert whole(made), reasons(made)
+    assert "compiled for each shape" in made.explain().nodes[0].kernel
+    plain = ort.InferenceSession(proto.SerializeToString())
+    for n, m in ((3, 1), (3, 4), (1, 4), (0, 1), (3, 1)):
+        feeds = {"x": RNG.standard_normal((n, 4)).astype(np.float32),
+                 "s": RNG.standard_normal((n, m)).astype(np.float32)}
+        np.testing.assert_allclose(made.run(None, feeds)[0], plain.run(None, feeds)[0], 1e-5)
+    with pytest.raises(Fail):
+        made.run(None, {"x": np.ones((3, 4), np.float32), "s": np.ones((3, 3), np.float32)})
+
+
+def test_fixed_shapes_that_do_not_compile(fresh: str, monkeypatch: pytest.MonkeyPatch,
+                                          capsys: pytest.CaptureFixture[str]) -> None:
+    """The session goes on with the next provider and says so, or raises where that is not wanted."""
+    monkeypatch.setattr(compiler._Worker, "_line", staticmethod(lambda process, timeout: b""))
+    x = {"x": np.ones((2, 8), np.float32)}
+    made = session(perceptron(), shapes="fixed", cache_folder=fresh)
+    made.disable_fallback()
+    with pytest.raises(EPFail, match="does not compile a part for these shapes"):
+        made.run(None, x)
+    other = session(perceptron(), shapes="fixed", cache_folder=fresh)
+    assert other.run(None, x)[0].shape == (2, 5) and "Falling back" in capsys.readouterr().out
+    monkeypatch.undo()
+    assert made.run(None, x)[0].shape == (2, 5)
+    assert on_iree(made) and not on_iree(other)
+
+
 def test_int4_does_not_cross_a_border() -> None:
     proto = model([helper.make_node("Cast", ["x"], ["y"], to=TensorProto.FLOAT)],
                   [info("x", TensorProto.INT4, [4])], [info("y", shape=[4])])
@@ -176,6 +207,16 @@ def test_results_are_the_callers_own() -> None:
     np.testing.assert_array_equal(x, before)
 
 
+def test_operators_that_write_in_place_leave_inputs_alone() -> None:
+    from orthrus.providers.iree.program import aligned
+
+    proto = model([helper.make_node("ScatterND", ["x", "i", "u"], ["y"])], [info("x", shape=[5, 2])],
+                  [info("y", shape=[5, 2])], {"i": np.array([[0], [3]]), "u": np.ones((2, 2), np.float32)})
+    x = aligned(np.zeros((5, 2), np.float32))
+    made = check(proto, {"x": x})
+    assert made.run(None, {"x": x})[0].any() and not x.any()
+
+
 def test_aligned_inputs_are_not_copied() -> None:
     import iree.runtime as rt
 
@@ -183,6 +224,7 @@ def test_aligned_inputs_are_not_copied() -> None:
 
     program = object.__new__(Program)
     program.rt, program.host, program.device = rt, True, opened("local-sync", 1)
+    program.updates = False
     x = aligned(np.arange(64, dtype=np.float32))
     assert program._view(x, ElementType.FLOAT)[0] is x or np.shares_memory(
         program._view(x, ElementType.FLOAT)[0], x)
@@ -407,119 +449,6 @@ def test_nothing_is_imported_before_it_is_needed() -> None:
     code = ("import sys, orthrus as ort; ort.get_available_providers(); import orthrus.providers.iree; "
             "sys.exit(any(m == 'iree' or m.startswith('iree.') for m in sys.modules))")
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-# compiled ahead of time
-
-RUN_WITHOUT_COMPILER = """
-import sys
-class Blocked:
-    def find_spec(self, name, path=None, target=None):
-        if name.startswith("iree.compiler"):
-            raise ImportError(name)
-sys.meta_path.insert(0, Blocked())
-import subprocess
-subprocess.Popen = None
-import numpy as np, orthrus as ort
-session = ort.InferenceSession(sys.argv[1], providers=["IREEExecutionProvider"])
-np.save(sys.argv[2], session.run(None, {"x": np.load(sys.argv[3])})[0])
-"""
-
-
-@pytest.mark.parametrize("embed", ["0", "1"])
-def test_a_compiled_model_needs_no_compiler(tmp_path: Path, embed: str) -> None:
-    onnx.save(perceptron(), tmp_path / "m.onnx")
-    options = ort.SessionOptions()
-    options.add_session_config_entry("ep.context_enable", "1")
-    options.add_session_config_entry("ep.context_embed_mode", embed)
-    whole = ort.InferenceSession(tmp_path / "m.onnx", options, providers=[NAME])
-    made = onnx.load(tmp_path / "m_ctx.onnx")
-    (node,) = made.graph.node
-    assert (node.op_type, node.domain) == ("EPContext", "com.microsoft")
-    assert len(list(tmp_path.glob("*.bin"))) == (embed == "0")
-    x = RNG.standard_normal((3, 8)).astype(np.float32)
-    np.save(tmp_path / "x.npy", x)
-    subprocess.run([sys.executable, "-c", RUN_WITHOUT_COMPILER, tmp_path / "m_ctx.onnx", tmp_path / "y.npy",
-                    tmp_path / "x.npy"], check=True, env={**os.environ, "ORTHRUS_CACHE": "0"})
-    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), whole.run(None, {"x": x})[0])
-    with pytest.raises(Fail, match="exists already"):
-        ort.InferenceSession(tmp_path / "m.onnx", options, providers=[NAME])
-
-
-def compiled(tmp_path: Path, **attributes: Any) -> Path:
-    """A compiled model with some of its node's attributes changed."""
-    options = ort.SessionOptions()
-    options.add_provider(NAME, {})
-    path = tmp_path / "made.onnx"
-    level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    ort.ModelCompiler(options, perceptron().SerializeToString(),
-                      graph_optimization_level=level).compile_to_file(str(path))
-    proto = onnx.load(path)
-    assert [node.op_type for node in proto.graph.node] == ["EPContext"]
-    for attribute in proto.graph.node[0].attribute:
-        if attribute.name in attributes:
-            attribute.s = attributes[attribute.name]
-    onnx.save(proto, path)
-    return path
-
-
-@pytest.mark.parametrize(("attribute", "value", "error", "told"), [
-    ("ep_cache_context", b"../elsewhere.bin", InvalidGraph, "outside of the model's folder"),
-    ("ep_cache_context", b"gone.bin", EPFail, "cannot be read"),
-    ("ep_sdk_version", b"iree 2.9.0", EPFail, "compiled by iree 2.9.0"),
-    ("hardware_architecture", b"llvm-cpu riscv64 generic", EPFail, "this machine is"),
-    ("hardware_architecture", b"cuda sm_80", EPFail, "runs what is compiled for llvm-cpu"),
-    ("source", b"OtherExecutionProvider", NotImplementedFail, "a part compiled for OtherExecutionProvider"),
-])
-def test_compiled_models_that_do_not_fit(tmp_path: Path, attribute: str, value: bytes, error: type[Exception],
-                                         told: str) -> None:
-    path = compiled(tmp_path, **{attribute: value})
-    with pytest.raises(error, match=told):
-        ort.InferenceSession(path, providers=[NAME])
-
-
-def test_a_compiled_part_that_is_none(tmp_path: Path) -> None:
-    path = compiled(tmp_path)
-    next(tmp_path.glob("*.bin")).write_bytes(b"no module")
-    with pytest.raises(EPFail, match="does not load"):
-        ort.InferenceSession(path, providers=[NAME])
-
-
-def orthrus(*words: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", "from orthrus.tools.cli import main; main()",
-                           *map(str, words)], capture_output=True, text=True, check=False)
-
-
-def test_the_command(tmp_path: Path) -> None:
-    onnx.save(perceptron(), tmp_path / "m.onnx")
-    done = orthrus("compile", tmp_path / "m.onnx", "--provider", "iree", "--out", tmp_path / "c.onnx",
-                   "--json")
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert told["compiled_nodes"] == told["nodes"] and told["files"] == [str(tmp_path / "c.onnx")]
-    x = RNG.standard_normal((2, 8)).astype(np.float32)
-    np.testing.assert_array_equal(
-        ort.InferenceSession(tmp_path / "c.onnx", providers=[NAME]).run(None, {"x": x})[0],
-        session(perceptron()).run(None, {"x": x})[0])
-
-
-def test_the_command_for_another_machine(tmp_path: Path) -> None:
-    onnx.save(perceptron(), tmp_path / "m.onnx")
-    done = orthrus("compile", tmp_path / "m.onnx", "--provider", "iree", "--target",
-                   "riscv64-unknown-linux-gnu", "--option", "target_cpu=generic-rv64",
-                   "--option", "target_features=+m,+a,+f,+d,+c,+v,+zvl256b")
-    assert done.returncode == 0, done.stderr
-    (node,) = onnx.load(tmp_path / "m_ctx.onnx").graph.node
-    texts = {a.name: a.s for a in node.attribute}
-    assert texts["hardware_architecture"].startswith(b"llvm-cpu riscv64 generic-rv64 +m")
-    with pytest.raises(EPFail, match="this machine is"):
-        ort.InferenceSession(tmp_path / "m_ctx.onnx", providers=[NAME])
-
-
-def test_the_command_says_why_there_is_nothing_to_compile(tmp_path: Path) -> None:
-    onnx.save(perceptron(), tmp_path / "m.onnx")
-    done = orthrus("compile", tmp_path / "m.onnx", "--provider", "null")
-    assert done.returncode == 1 and "no part of the model was compiled" in done.stderr
 
 
 def test_what_is_kept_of_a_compilation(tmp_path: Path) -> None:

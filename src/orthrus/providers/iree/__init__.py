@@ -18,13 +18,18 @@ from ...errors import EPFail, InvalidArgument
 from ...ir import No, Node, TensorType, Value
 from ...kernels import Kernel
 from ..base import Capability, ExecutionProvider, GraphView, Option, Part, Stored
+from ..context import is_context
 from . import claims, settings
 from .compiler import COMPILER, RUNTIME, Job, build, installed
+from .fixed import FixedShapes, is_open
 from .program import CROSSING, Program
 from .shapes import Shapes
 
 VERSIONS = ("3.13.",)
 """Beginnings of the versions that the table of operators and the runtime's interface were tried with."""
+
+_UPDATES = ("TopK", "ScatterND", "ScatterElements", "Scatter", "TensorScatter")
+"""Operators that IREE computes where their input lies, be it the caller's."""
 
 
 class IREEExecutionProvider(ExecutionProvider):
@@ -49,7 +54,7 @@ class IREEExecutionProvider(ExecutionProvider):
         for package, needed in ((RUNTIME, True), (COMPILER, False)):
             found = installed(package)
             if found is None and needed:
-                return No(f"the package {package} is not installed; pip install orthrus[iree]")
+                return No(f"the package {package} is not installed; pip install orthrus-runtime[iree]")
             if found is not None and not found.startswith(VERSIONS):
                 return No(f"{package} {found} is installed; tried was {VERSIONS[-1]}*")
         return None
@@ -68,7 +73,9 @@ class IREEExecutionProvider(ExecutionProvider):
             return No("the type of an input or output is not known to be a tensor's")
         if any(v is not None and v.shape is None for v in (*node.inputs, *node.outputs)):
             return No("the rank of an input or output is not known")
-        return claims.judged(node)
+        if node.op_type in claims.SLOW and not settings.elsewhere(self.settings, self.device):
+            return No("IREE steps through a sequence in small kernels, and the CPU provider is faster")
+        return claims.judged(node, sized=self.settings["shapes"] == "fixed")
 
     def get_capability(self, view: GraphView) -> list[Capability]:
         """The nodes claimed, in convex parts whose borders only values cross that the runtime can carry."""
@@ -85,11 +92,21 @@ class IREEExecutionProvider(ExecutionProvider):
         """One kernel, or why there is none."""
         if settings.foreign(self.settings):
             return [No("compiled for another machine, parts do not run here; orthrus compile keeps them")]
+        if self.settings["shapes"] == "fixed" and is_open(part):
+            made = FixedShapes(part, self._made)
+            return [Kernel(made.run, f"IREE for {len(part.nodes)} nodes, compiled for each shape",
+                           start=made.start if self.device != "local-sync" else None)]
+        return [self._made(part)]
+
+    def _made(self, part: Part) -> Kernel | No:
+        """The kernel of a part that is compiled now."""
         module = self.module(part)
-        return [module if isinstance(module, No) else self._kernel(part, module)]
+        return module if isinstance(module, No) else self._kernel(part, module)
 
     def store(self, part: Part) -> Stored | No:
         """The compiled module of `part`, with the version and the target it was made for."""
+        if self.settings["shapes"] == "fixed" and is_open(part):
+            return No("its shapes are open; orthrus compile --dim NAME=SIZE fixes them")
         module = self.module(part)
         if isinstance(module, No):
             return module
@@ -137,7 +154,8 @@ class IREEExecutionProvider(ExecutionProvider):
 
     def _kernel(self, part: Part, module: Path) -> Kernel:
         kinds = [_elem(v) for v in part.inputs]
-        program = Program(module, self.device, [_elem(v) for v in part.outputs], self.threads)
+        program = Program(module, self.device, [_elem(v) for v in part.outputs], self.threads,
+                          any(node.op_type in _UPDATES or is_context(node) for node in part.nodes))
         shapes = Shapes(part)
 
         def start(*arrays: np.ndarray) -> Callable[[], Any]:

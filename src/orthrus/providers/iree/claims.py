@@ -1,10 +1,10 @@
 """Which nodes IREE is known to handle: from a table of what its importer and compiler did with ONNX's own
-backend cases, and from nothing else.
+backend cases and with this package's samples of operators, and from nothing else.
 
 In: a node. Out: None, or `No` with the reason. A node is described by *features*: the types of its inputs,
 which of them are constant, what its attributes say. The table (`operators.json`, made by
-`python -m orthrus.providers.iree.cases`) has for each operator the features that occurred in cases IREE
-computed right, and those that occurred, alone or in pairs, only in cases it did not.
+`python -m benchmarks.iree_operators`) has for each operator the features that occurred in models IREE
+computed right, and those, alone or in pairs, to which a failure is put down.
 """
 
 from __future__ import annotations
@@ -18,9 +18,18 @@ from typing import Any
 from ...ir import No, Node, TensorType, Value, in_memory
 
 TABLE = Path(__file__).with_name("operators.json")
-_SEEN = {"Mod": "a remainder of zero loses its sign",
-         "QLinearMatMul": "products of more than two dimensions have other values"}
-"""What whole models showed, and the table does not."""
+_SEEN = {("Mod", ""): "a remainder of zero loses its sign",
+         ("QLinearMatMul", ""): "products of more than two dimensions have other values",
+         ("Expand", "input 1 computed"): "a shape of fewer dimensions than the input has does not compile",
+         ("ReduceLogSum", "input 1 computed"): "computed axes do not compile",
+         ("ReduceLogSumExp", "input 1 computed"): "computed axes do not compile",
+         ("ReverseSequence", ""): "it does not compile with its attributes left out",
+         ("Softmax", "0 float16"): "attention in halves is a unit in the last place off"}
+"""What was seen of an operator, or of one with a feature, and the table does not say."""
+
+SLOW = ("LSTM", "GRU", "RNN")
+"""Operators that become a loop of small kernels: on this package's own processors, its own are many times as
+fast."""
 
 _FAMILIES = (("float", "float16", "bfloat16", "double"), ("int8", "int16", "int32", "int64"),
              ("uint8", "uint16", "uint32", "uint64"))
@@ -51,12 +60,14 @@ def features(node: Node) -> Iterator[tuple[str, str]]:
             yield "given", f"input {place} {'constant' if value.const is not None else 'computed'}"
         if value.shape is None or not all(isinstance(d, int) for d in value.shape):
             yield "shape", f"input {place} of open shape"
+        elif 0 in value.shape:
+            yield "shape", f"input {place} without elements"
     first = node.inputs[0] if node.inputs else None
     if first is not None and first.shape is not None:
         yield "rank", f"rank {len(first.shape)}"
     yield "outputs", "".join("_" if v is None or v.dead else "o" for v in node.outputs)
     for name, value in node.attrs.items():
-        if name == "allowzero" and not _asks_for_zero(node):
+        if _idle(node, name):
             continue
         if isinstance(value, str | int):
             yield "attribute", f"{name}={value}"
@@ -73,10 +84,21 @@ def _covers(tried: str, wanted: str) -> bool:
                for made, want in zip(tried.ljust(len(wanted), "_"), wanted, strict=False))
 
 
-def _asks_for_zero(node: Node) -> bool:
-    """Whether a Reshape's shape holds a zero, or may: `allowzero` means nothing where it does not."""
-    shape = in_memory(node.inputs[1].const) if node.inputs[1] is not None else None
-    return shape is None or 0 in shape
+_ASKED_BY = {"cubic_coeff_a": ("mode", "cubic"), "nearest_mode": ("mode", "nearest"),
+             "extrapolation_value": ("coordinate_transformation_mode", "tf_crop_and_resize")}
+"""Attributes of Resize that mean something only where another one has this value."""
+
+
+def _idle(node: Node, name: str) -> bool:
+    """Whether an attribute means nothing here: Resize's of other modes; Reshape's `allowzero` where the shape
+    holds no zero and cannot."""
+    if node.op_type == "Resize" and name in _ASKED_BY:
+        other, value = _ASKED_BY[name]
+        return node.attrs.get(other) != value
+    if name != "allowzero" or node.inputs[1] is None:
+        return False
+    shape = in_memory(node.inputs[1].const)
+    return shape is not None and 0 not in shape
 
 
 def _akin(text: str, works: dict[str, list[str]]) -> list[str]:
@@ -92,21 +114,25 @@ def _element(value: Value) -> str:
     return value.elem.text if isinstance(value.type, TensorType) and value.elem is not None else "?"
 
 
-def judged(node: Node) -> No | None:
-    """None where the table speaks for `node`, else why it does not."""
+def judged(node: Node, sized: bool = False) -> No | None:
+    """None where the table speaks for `node`, else why it does not. `sized`: every shape will be known when
+    the node is compiled."""
     known = table()
     entry = known["operators"].get(key(node))
     if entry is None:
         return No(f"{node.kind} at this version is not among what was tried with IREE {known['iree']}")
     if "refused" in entry:
         return No(f"IREE {known['iree']}: {entry['refused']}")
-    if node.kind in _SEEN:
-        return No(f"IREE {known['iree']}: {_SEEN[node.kind]}")
-    if place := _ambiguous(node):
+    if not sized and (place := _ambiguous(node)):
         return No(f"{place} could be 1 or not, and IREE does not ask when it runs; fix the dimension")
     works, fails = entry["works"], entry["fails"]
-    found = list(features(node))
+    if not sized and node.kind == "Reshape" and node.inputs[1] is not None and node.inputs[1].const is None:
+        return No(f"IREE {known['iree']} cannot run with every computed shape; fix the dimensions")
+    found = [each for each in features(node) if not (sized and each[0] == "shape")]
     texts = {text for _, text in found}
+    for (kind, feature), reason in _SEEN.items():
+        if node.kind == kind and (not feature or feature in texts):
+            return No(f"IREE {known['iree']}: {reason}")
     for first, second, reason in entry["together"]:
         if first in texts and second in texts:
             return No(f"IREE {known['iree']} fails with {first} and {second}: {reason}")

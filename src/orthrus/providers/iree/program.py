@@ -20,6 +20,8 @@ from ...errors import EPFail
 from ...ir import ElementType
 
 _ALIGNMENT = 64
+_SMALL = 1 << 16
+"""Bytes up to which a result is copied: it costs less than to keep the device's objects alive with it."""
 _ENTRY = "main"
 
 _HAL_TYPES = {
@@ -37,12 +39,14 @@ CROSSING = frozenset(_HAL_TYPES)
 
 
 class Program:
-    """One compiled module on one device. Raises EPFail for a module or a device that does not load."""
+    """One compiled module on one device. `updates`: whether it may write on what it is given, which is copied
+    then. Raises EPFail for a module or a device that does not load."""
 
-    def __init__(self, module: Path, device: str, outputs: Sequence[ElementType], threads: int) -> None:
+    def __init__(self, module: Path, device: str, outputs: Sequence[ElementType], threads: int,
+                 updates: bool) -> None:
         import iree.runtime as rt
 
-        self.rt, self.host = rt, device in ("local-sync", "local-task")
+        self.rt, self.host, self.updates = rt, device in ("local-sync", "local-task"), updates
         self.device = opened(device, threads)
         try:
             instance = _instance()
@@ -98,7 +102,7 @@ class Program:
                 memory_type=rt.MemoryType.DEVICE_LOCAL, allowed_usage=rt.BufferUsage.DEFAULT,
                 device=self.device, buffer=_plain(array), element_type=element)
         fits = array.nbytes and array.flags.writeable and array.ctypes.data % _ALIGNMENT == 0
-        held = array if fits else aligned(array)
+        held = array if fits and not self.updates else aligned(array)
         buffer = allocator.import_host_allocation(
             held.reshape(-1).view(np.uint8), rt.MemoryType.HOST_LOCAL | rt.MemoryType.DEVICE_VISIBLE,
             rt.BufferUsage.DEFAULT | rt.BufferUsage.MAPPING)
@@ -111,6 +115,7 @@ class Program:
             return np.empty(shape, np.bool_ if self.bools[index] else dtype)
         if self.host:
             raw = view.map().asarray((int(np.prod(shape)) * dtype.itemsize,), np.dtype(np.uint8))
+            raw = raw.copy() if raw.nbytes <= _SMALL else raw
         else:
             raw = np.asarray(self.rt.DeviceArray(self.device, view).to_host()).reshape(-1).view(np.uint8)
         array = raw.view(dtype).reshape(shape)

@@ -63,6 +63,10 @@ OPTIONS: dict[str, Option] = {
         str, "", "processor to compile for: LLVM's name, or host; for cuda, hip and vulkan the chip (sm_80, "
                  "gfx942); host, or the first chip, where empty"),
     "target_features": Option(str, "", "features of the processor, as in +avx2,+fma"),
+    "shapes": Option(
+        _one_of("open", "fixed"), "open",
+        "open: a part with open dimensions is compiled once, for any sizes; fixed: at its first run with "
+        "each tuple of input shapes, for faster code"),
     "opt_level": Option(_one_of("O0", "O1", "O2", "O3"), "O3", "the compiler's level of optimization"),
     "data_tiling": Option(
         _auto, "auto", "1 packs matrices into tiles; 0 does not; auto: for x86-64 and AArch64, where the "
@@ -89,6 +93,11 @@ def foreign(settings: Mapping[str, Any]) -> bool:
     """Whether the options ask for code that this machine's processor may be unable to run."""
     return bool(settings["target_triple"]) or settings["target_cpu"] not in ("", "host") and (
         DEVICES.get(settings["device"], "llvm-cpu") == "llvm-cpu")
+
+
+def elsewhere(settings: Mapping[str, Any], device: str) -> bool:
+    """Whether parts run on something else than this machine's processor."""
+    return foreign(settings) or DEVICES[device] != "llvm-cpu"
 
 
 def target_text(settings: Mapping[str, Any], device: str) -> str:
