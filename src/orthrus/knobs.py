@@ -60,7 +60,7 @@ SEED = Knob("SEED", -1, "seed of everything random; -1 draws one")
 CODEGEN = Knob("CODEGEN", 1, "0 generates no machine code: everything runs on numpy")
 CACHE = Knob("CACHE", 1, "0 neither reads nor writes the cache of generated code")
 CACHE_DIR = Knob("CACHE_DIR", "", "folder of that cache; orthrus in the user's cache folder where empty")
-CACHE_SESSIONS = Knob("CACHE_SESSIONS", 1024, "megabytes of whole sessions kept in a folder of that cache, "
+CACHE_SESSIONS = Knob("CACHE_SESSIONS", 2048, "megabytes of whole sessions kept in a folder of that cache, "
                                               "0 keeps none")
 REPRODUCE = Knob("REPRODUCE", "", "folder that receives each part that a provider's compiler fails on")
 THREADS = Knob("THREADS", 0, "threads a run uses at most; 0 for one per core")
