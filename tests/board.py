@@ -146,9 +146,10 @@ class _Part:
     """Steps of a part, as the CPU provider lays them out for its own threads."""
 
     def __init__(self, target: Machine, table: np.ndarray, *, patches: np.ndarray, scratch: int,
-                 keep: tuple[np.ndarray, np.ndarray, list[np.ndarray]], **_: Any) -> None:
+                 keep: tuple[device.Arena, np.ndarray, dict[int, np.ndarray]], **_: Any) -> None:
         self.target, self.table, self.patches, self.scratch = target, table, patches, scratch
-        self.block, self.cells, self.kept = keep
+        arena, self.cells, kept = keep
+        self.block, self.kept = arena.room, list(kept.values())
 
     def run(self, *arrays: np.ndarray) -> None:
         for index, at, offset in self.patches.tolist():
