@@ -296,6 +296,57 @@ def test_results_are_written_where_they_are_bound(monkeypatch: pytest.MonkeyPatc
         session.run_with_iobinding(binding)
 
 
+@pytest.mark.parametrize("read_twice", [False, True])
+def test_a_cache_bound_as_input_and_output_grows_in_place(read_twice: bool) -> None:
+    """Keys and values are appended to the memory they are in; where something else reads it, it is copied."""
+    from orthrus.codegen import library
+
+    if library.available() is not None:
+        pytest.skip("no code is generated here")
+    caches = [info(name, shape=[1, 2, 32, 8]) for name in ("keys", "values")]
+    nodes = [helper.make_node("Shape", ["seen"], ["length"]),
+             helper.make_node("Cast", ["length"], ["total"], to=TensorProto.INT32),
+             helper.make_node("GroupQueryAttention", ["q", "k", "v", "keys", "values", "ends", "total"],
+                              ["y", "new_keys", "new_values"], domain="com.microsoft", num_heads=4,
+                              kv_num_heads=2)]
+    outputs = [info("y", shape=[1, 1, 32]), info("new_keys", shape=[1, 2, 32, 8]),
+               info("new_values", shape=[1, 2, 32, 8])]
+    if read_twice:
+        nodes.append(helper.make_node("Sub", ["new_keys", "keys"], ["grown"]))
+        outputs.append(info("grown", shape=[1, 2, 32, 8]))
+    source = model(nodes, [info("q", shape=[1, 1, 32]), info("k", shape=[1, 1, 16]),
+                           info("v", shape=[1, 1, 16]), *caches, info("ends", TensorProto.INT32, [1]),
+                           info("seen", TensorProto.INT64, ["total"])], outputs,
+                   domains={"com.microsoft": 1}).SerializeToString()
+    session = ort.InferenceSession(source)
+    defined = ort.InferenceSession(source, providers=[("CPUExecutionProvider", {"use_codegen": "0"})])
+    rng = np.random.default_rng(3)
+    held = {name: rng.standard_normal((1, 2, 32, 8)).astype(np.float32) for name in ("keys", "values")}
+    bound = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in held.items()}
+    for length in range(5, 12):
+        feeds = {"q": rng.standard_normal((1, 1, 32)).astype(np.float32),
+                 "k": rng.standard_normal((1, 1, 16)).astype(np.float32),
+                 "v": rng.standard_normal((1, 1, 16)).astype(np.float32),
+                 "ends": np.array([length - 1], np.int32), "seen": np.zeros(length, np.int64)}
+        wanted = dict(zip([o.name for o in outputs], defined.run(None, {**feeds, **held}), strict=True))
+        binding = session.io_binding()
+        for name, array in feeds.items():
+            binding.bind_cpu_input(name, array)
+        for name, value in bound.items():
+            binding.bind_ortvalue_input(name, value)
+        for out in outputs:
+            same = bound.get(out.name.removeprefix("new_")) if out.name.startswith("new_") else None
+            binding.bind_output(out.name) if same is None else binding.bind_ortvalue_output(out.name, same)
+        session.run_with_iobinding(binding)
+        for out, value in zip(outputs, binding.get_outputs(), strict=True):
+            np.testing.assert_allclose(value.numpy(), wanted[out.name], rtol=1e-5, atol=1e-6)
+        held = {name: wanted[f"new_{name}"] for name in held}
+    (step,) = session._sess._engine.program.steps
+    plan = next(reversed(step.kernel.run.plans.values()))
+    names = [v.name for v in step.part.inputs]
+    assert {names[i] for i, _ in plan.appends} == ({"values"} if read_twice else {"keys", "values"})
+
+
 @pytest.mark.parametrize(("bind", "kind", "text"), [
     (lambda b: b.bind_cpu_input("zz", sample()), RuntimeError,
      "Failed to find NodeArg with name: zz in the def list"),

@@ -226,7 +226,8 @@ def append_rows(f: Body, past: V, new: V, out: V, ends: V, status: V, heads: V, 
                 first: V, *, dtype: str, size: int, ends_type: str, zeroed: bool) -> None:
     """A cache of keys or values with new rows in it: the `held` rows of `past`, then zeros up to `capacity`
     where `zeroed`, and the `length` rows of `new` from row `first` (plus `ends[batch]`) on; where they do not
-    fit, `status` becomes 1. An item is one head."""
+    fit, `status` becomes 1. Where `past` and `out` are the same memory, only new rows are written. An item is
+    one head."""
     old, added, made = (View(f, x, len(append_rows.cells) + 3 * i, dtype) for i,
                         x in enumerate((past, new, out)))
     lanes, stored = f.machine.lanes(), LLVM[dtype]
@@ -250,7 +251,9 @@ def append_rows(f: Body, past: V, new: V, out: V, ends: V, status: V, heads: V, 
                     else:
                         f.store_masked(x, write, c, tail)
             f.loop(0, count, 1, [], row)
-        move(old.at(batch, head), old.step, f.i64(0), held)
+        source = old.at(batch, head)
+        here = f.cast(source, I64).eq(f.cast(target, I64)) & old.step.eq(made.step)
+        move(source, old.step, f.i64(0), f.select(here, f.i64(0), held))
         if zeroed:
             move(None, old.step, held, capacity - held)
         at = first

@@ -69,19 +69,19 @@ def _sources() -> str:
 @functools.cache
 def stamp() -> str:
     """A digest of the whole package by its sources' sizes and times; empty where they are no files."""
-    digest = hashlib.sha256()
+    digest, found = hashlib.sha256(), False
     try:
         for folder, folders, files in os.walk(os.path.dirname(os.path.dirname(__file__))):
             folders[:] = sorted(name for name in folders if name != "__pycache__")
             for file in sorted(files):
                 if file.endswith(".py"):
                     path = os.path.join(folder, file)
-                    status = os.stat(path)
+                    status, found = os.stat(path), True
                     digest.update(repr((path, status.st_size, status.st_mtime_ns)).encode(
                         "utf-8", "surrogateescape"))
     except OSError:
         return ""
-    return digest.hexdigest()
+    return digest.hexdigest() if found else ""
 
 
 @functools.lru_cache(256)

@@ -12,7 +12,7 @@ import logging
 import struct
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
@@ -75,6 +75,18 @@ class Plan:
         """What each step does, and for which nodes of `part`."""
         return [Work(s.node, s.spec.template if s.spec else s.node.op_type, (s.node,), (), (), {})
                 for s in self.steps]
+
+    @functools.cached_property
+    def appends(self) -> frozenset[tuple[int, int]]:
+        """An input and an output each that may be the same memory: a cache that rows are appended to, and
+        that nothing else reads."""
+        readers = Counter(index for step in self.steps for index in {
+            a.buffer.index for a in step.args if isinstance(a, Tensor) and a.buffer.kind == "input"})
+        pairs = [(step.args[0], step.args[2]) for step in self.steps
+                 if step.spec is not None and step.spec.template == "append_rows"]
+        return frozenset((old.buffer.index, out.buffer.index) for old, out in pairs
+                         if (old.buffer.kind, out.buffer.kind) == ("input", "output")
+                         and readers[old.buffer.index] == 1 and old.byte_offset == out.byte_offset == 0)
 
     def take(self) -> Instance:
         """An instance nobody uses, in an arena that no run uses."""
@@ -266,7 +278,7 @@ class Native:
 
     def into(self, arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray | None]) -> Any:
         """As a call; a result is its target, where that is of its shape and type, in C order, and in memory
-        of its own."""
+        of its own, or in that of the cache it is."""
         plan = self._made(tuple([a.shape for a in arrays]), [(a.shape, a.dtype.name) for a in arrays])
         return self.interpret(arrays) if plan is None else self._entered(plan, arrays, self._run, targets)
 
@@ -335,7 +347,9 @@ class Native:
         else:
             arrays = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
             outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs] if not targets else [
-                t if t is not None and _takes(t, shape, dtype, (*arrays, *targets[:i], *targets[i + 1:]))
+                t if t is not None and _takes(t, shape, dtype, (
+                    *(a for j, a in enumerate(arrays) if (j, i) not in plan.appends or not _same(a, t)),
+                    *targets[:i], *targets[i + 1:]))
                 else np.empty(shape, dtype)
                 for i, (t, (shape, dtype)) in enumerate(zip(targets, plan.outputs, strict=True))]
         instance = plan.take()
@@ -462,3 +476,7 @@ def _takes(target: np.ndarray, shape: tuple[int, ...], dtype: np.dtype,
     """Whether a result may be written to `target` while `others` are read and written."""
     return (target.shape == shape and target.dtype == dtype and target.flags.carray
             and not any(other is not None and np.may_share_memory(target, other) for other in others))
+
+
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
+    return a.ctypes.data == b.ctypes.data and a.shape == b.shape and a.flags.c_contiguous
