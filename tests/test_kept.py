@@ -227,15 +227,26 @@ def test_switches_that_turn_it_off(switches: dict[str, Any]) -> None:
         assert type(ort.InferenceSession(network())._sess._engine) is Engine
 
 
-def test_no_session_is_kept_where_operators_have_a_meaning_of_the_users_own() -> None:
+def test_operators_with_a_meaning_of_the_users_own_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    from orthrus.kernels import KernelRegistry
     from orthrus.ops import define
+    from orthrus.providers import CPUExecutionProvider
 
     prepared(network())
     define.define(lambda x: x, name="OfMyOwn", domain="tests")
     try:
-        assert type(ort.InferenceSession(network())._sess._engine) is Engine
+        assert type(ort.InferenceSession(network())._sess._engine) is Kept
     finally:
         define.forget("tests", "OfMyOwn")
+    registry = KernelRegistry()
+    monkeypatch.setattr(CPUExecutionProvider, "kernels", registry)
+    registry.kernel("Relu", provider=CPUExecutionProvider.name)(lambda info: lambda x: x - 1)
+    for _ in range(3):
+        made = session(network())
+        assert type(made._sess._engine) is Engine
+        np.testing.assert_allclose(made.run(None, FEEDS)[1], (X @ W - 1) * BY, rtol=1e-5)
+    monkeypatch.undo()
+    monkeypatch.setattr(identity, "_SETTLED", -1e9)
     assert type(ort.InferenceSession(network())._sess._engine) is Kept
 
 

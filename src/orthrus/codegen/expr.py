@@ -38,20 +38,29 @@ class Expr:
     value: Any = None
     hashed: int = field(init=False, repr=False)
     operations: int = field(init=False, repr=False)
-    own_leaves: tuple[Expr, ...] = field(init=False, repr=False)
+    _leaves: tuple[Expr, ...] | None = field(init=False, repr=False, default=None)
 
     def __post_init__(self) -> None:
         self.hashed = hash((self.op, self.args, self.dtype, self.value))
-        if self.op == "leaf":
-            self.operations, self.own_leaves = 0, (self,)
-        elif not self.args:
-            self.operations, self.own_leaves = int(self.op != "const"), ()
-        elif len(self.args) == 1:
-            (only,) = self.args
-            self.operations, self.own_leaves = 1 + only.operations, only.own_leaves
-        else:
-            self.operations = 1 + sum([a.operations for a in self.args])
-            self.own_leaves = tuple(dict.fromkeys([leaf for a in self.args for leaf in a.own_leaves]))
+        self.operations = int(self.op not in ("leaf", "const")) + sum([a.operations for a in self.args])
+
+    @property
+    def own_leaves(self) -> tuple[Expr, ...]:
+        """Each leaf once, in order of first appearance."""
+        if self._leaves is None:
+            found: dict[Expr, None] = {}
+            met, stack = set[int](), [self]
+            while stack:
+                it = stack.pop()
+                if it._leaves is not None:
+                    found.update(dict.fromkeys(it._leaves))
+                elif it.op == "leaf":
+                    found[it] = None
+                elif id(it) not in met:
+                    met.add(id(it))
+                    stack.extend(reversed(it.args))
+            self._leaves = tuple(found)
+        return self._leaves
 
     def __hash__(self) -> int:
         return self.hashed

@@ -260,9 +260,9 @@ def _ours(op: Op) -> bool:
     return op.body.__module__.startswith(__name__.rpartition(".")[0])
 
 
-def extended() -> bool:
-    """Whether somebody else has defined operators too."""
-    return any(not _ours(o) for family in _registry.values() for o in family)
+def foreign() -> set[tuple[str, str]]:
+    """The operators, by domain and name, that somebody else has defined."""
+    return {key for key, family in _registry.items() if not all(map(_ours, family))}
 
 
 def _register(op: Op) -> Op:

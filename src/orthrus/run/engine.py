@@ -102,10 +102,12 @@ class Engine:
             fix_dimensions(graph, config.free_dims, config.free_denotations)
         if config.names_apart:
             name_apart(graph)
+        self.kinds = {(node.domain, node.op_type) for node in graph.walk()}
         self._take(graph)
         self.level = min([config.level, *(p.level for p in config.providers)])
         self.journal = self._timed("optimize", lambda: optimize(graph, self.level, config.skip,
                                                                 limits=config.limits))
+        self.kinds.update((node.domain, node.op_type) for node in graph.walk())
         self._appoint()
         self.placement = self._timed("partition", lambda: partition(graph, self.providers))
         if self._dump is not None:

@@ -21,7 +21,7 @@ from .. import knobs
 from ..codegen import cache, machine
 from ..errors import Fail
 from ..limits import DEFAULT
-from ..ops.define import extended
+from ..ops import define
 from ..providers import CPUExecutionProvider
 from .engine import Config
 
@@ -45,7 +45,7 @@ def name_of(source: Any, config: Config) -> str | None:
              and config.external_root is None and not config.parallel and not config.optimized_model_path
              and config.limits is DEFAULT and not any(key.startswith("ep.") for key in config.entries)
              and all(type(p) is CPUExecutionProvider for p in config.providers))
-    if here is None or not plain or _extended():
+    if here is None or not plain:
         return None
     content, code = _content(source), cache.stamp()
     if content is None or not code:
@@ -57,10 +57,12 @@ def name_of(source: Any, config: Config) -> str | None:
     return hashlib.sha256(repr(told).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _extended() -> bool:
-    """Whether this process gave operators or kernels a meaning of its own, which no name tells."""
-    return extended() or any(not entry.create.__module__.startswith("orthrus.")
-                             for entry in CPUExecutionProvider.kernels)
+def foreign() -> set[tuple[str, str]]:
+    """The operators, by domain and name, that this process has definitions or kernels of its own for: no name
+    tells of these."""
+    return define.foreign() | {
+        (entry.definition.domain, entry.definition.op_type) for entry in CPUExecutionProvider.kernels
+        if not entry.create.__module__.startswith("orthrus.")}
 
 
 def _content(source: Any) -> str | None:

@@ -32,7 +32,7 @@ from ..providers import CPUExecutionProvider
 from ..providers.base import Part
 from ..providers.context import DOMAIN, OP_TYPE
 from .engine import Config, Engine
-from .identity import Unchanged, name_of
+from .identity import Unchanged, foreign, name_of
 
 if TYPE_CHECKING:
     from ..limits import Deadline
@@ -70,6 +70,7 @@ def _marker(name: str) -> str:
 def _keepable(engine: Engine) -> bool:
     """Whether the engine is one part of generated code between its inputs and outputs, and nothing more."""
     return (engine.can_serve and not engine.overridable and not engine.info.external
+            and foreign().isdisjoint(engine.kinds)
             and all(_plain(v) for v in (*engine.inputs, *engine.outputs)))
 
 
@@ -85,6 +86,7 @@ class _Watch:
         program, (step,) = engine.program, engine.program.steps
         self.about = {"reads": [program.inputs.index(slot) for slot in step.reads],
                       "writes": [program.outputs.index(slot) for slot in step.writes],
+                      "kinds": sorted(engine.kinds),
                       "graph": engine.name, "info": dataclasses.asdict(engine.info),
                       "inputs": [_described(v) for v in engine.inputs],
                       "outputs": [_described(v) for v in engine.outputs]}
@@ -141,7 +143,10 @@ def _restored(name: str, source: Any, config: Config) -> Kept | None:
     if data is None:
         return None
     try:
-        return Kept(name, Package(data, whole=True), source, config)
+        package = Package(data, whole=True)
+        if not foreign().isdisjoint(map(tuple, package.about["about"]["kinds"])):
+            return None
+        return Kept(name, package, source, config)
     except (ValueError, KeyError, TypeError, OSError, Fail) as error:
         log.debug("a session that was kept does not hold: %s", error)
         cache.remove(name, FOLDER)
