@@ -113,7 +113,7 @@ def store(objects: Mapping[str, bytes]) -> None:
         try:
             for each, data in objects.items():
                 _write(each, (MAGIC, hashlib.sha256(data).digest(), data), folder)
-            _sweep_sometimes(folder, LIMIT)
+            _sweep_sometimes(folder)
         except OSError as error:
             _log.debug("generated code is not kept: %s", error)
 
@@ -211,11 +211,10 @@ def _folder(create: bool, inside: str = "") -> Iterator[int | None]:
     if path is None:
         yield None
         return
-    inner = os.path.join(path, inside)
+    outer, path = path, os.path.join(path, inside)
     try:
-        for each in (path, inner) if create else ():
+        for each in (outer, path) if create else ():
             os.makedirs(each, 0o700, exist_ok=True)
-        path = inner
         folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         if create:
@@ -299,8 +298,8 @@ def _write(each: str, pieces: Iterable[Any], folder: int) -> None:
         raise
 
 
-def _sweep_sometimes(folder: int, limit: int) -> None:
-    """Keep the folder within `limit`, looking once an hour."""
+def _sweep_sometimes(folder: int) -> None:
+    """Keep the folder within its limit, looking once an hour."""
     try:
         fresh = time.time() - os.stat(_SWEPT, dir_fd=folder).st_mtime < _HOUR
     except OSError:
@@ -308,7 +307,7 @@ def _sweep_sometimes(folder: int, limit: int) -> None:
     if not fresh:
         os.close(os.open(_SWEPT, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder))
         os.utime(_SWEPT, dir_fd=folder)
-        sweep(folder, limit)
+        sweep(folder, LIMIT)
 
 
 def sweep(folder: int, limit: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,8 +44,7 @@ class Expr:
         self.hashed = hash((self.op, self.args, self.dtype, self.value))
         self.operations = int(self.op not in ("leaf", "const")) + sum([a.operations for a in self.args])
 
-    @property
-    def own_leaves(self) -> tuple[Expr, ...]:
+    def leaves(self) -> tuple[Expr, ...]:
         """Each leaf once, in order of first appearance."""
         if self._leaves is None:
             found: dict[Expr, None] = {}
@@ -84,13 +83,9 @@ class Expr:
     def cast(self, dtype: str) -> Expr:
         return self if dtype == self.dtype else Expr("cast", (self,), dtype)
 
-    def leaves(self) -> Iterator[Expr]:
-        """Each leaf once, in order of first appearance."""
-        return iter(self.own_leaves)
-
     def substitute(self, how: Callable[[Expr], Expr]) -> Expr:
         """The tree with every leaf replaced by `how(leaf)`, which is asked once for each."""
-        before = self.own_leaves
+        before = self.leaves()
         after = tuple([how(leaf) for leaf in before])
         return self if all(map(operator.is_, before, after)) else _replaced(self, before, after)
 

@@ -262,17 +262,10 @@ class Engine:
         """Begin a run without waiting for it, where the program is one step whose provider works on its own:
         a function that waits and gives the results. None where a run has to be done by `run`. Raises as
         `run` does, and so does the function."""
-        names = tuple(output_names) if output_names else None
-        fetch = self._fetches.get(names) or self._new_fetch(names)
-        step = fetch.steps[0] if len(fetch.code) == 1 else None
-        if (step is None or step.kernel.start is None or self._hooks or self._special or knobs.DEBUG.value
-                or knobs.CHECK.value or self.config.limits.run_timeout < LONG
-                or (self._shared and not agree(self._shared, feeds))):
+        fetch = self._alone(output_names, feeds)
+        if fetch is None or (step := fetch.steps[0]).kernel.start is None:
             return None
-        fed, slots = self._fed(feeds), fetch.program.template.copy()
-        for slot, value in fed.items():
-            slots[slot] = value
-        given = [slots[slot] for slot in step.reads]
+        fed, slots, given = self._given(fetch, step, feeds)
         try:
             wait = step.kernel.start(*given)
         except Exception as error:
@@ -288,16 +281,10 @@ class Engine:
                  ) -> list[Any] | None:
         """A run whose results are `targets`, filled, where they can take them; None where it has to be done
         by `run`. Raises as `run` does."""
-        fetch = self._fetches.get(tuple(names)) or self._new_fetch(tuple(names))
-        step = fetch.steps[0] if len(fetch.code) == 1 else None
-        if (step is None or step.kernel.into is None or self._hooks or self._special or knobs.DEBUG.value
-                or knobs.CHECK.value or self.config.limits.run_timeout < LONG
-                or (self._shared and not agree(self._shared, feeds))):
+        fetch = self._alone(names, feeds)
+        if fetch is None or (step := fetch.steps[0]).kernel.into is None:
             return None
-        fed, slots = self._fed(feeds), fetch.program.template.copy()
-        for slot, value in fed.items():
-            slots[slot] = value
-        given = [slots[slot] for slot in step.reads]
+        fed, slots, given = self._given(fetch, step, feeds)
         wanted = dict(zip(fetch.outputs, targets, strict=True))
         before = swap(self.config.limits)
         try:
@@ -312,6 +299,24 @@ class Engine:
         return [slots[slot] if slots[slot] is target else results([slots[slot]], fed.values(),
                                                                   self._constants, None)[0]
                 for slot, target in zip(fetch.outputs, targets, strict=True)]
+
+    def _alone(self, output_names: Sequence[str] | None, feeds: dict[str, Any]) -> Fetch | None:
+        """What computes these outputs, where that is one step, nothing watches it, and `feeds` agree about
+        dimensions."""
+        names = tuple(output_names) if output_names else None
+        fetch = self._fetches.get(names) or self._new_fetch(names)
+        plain = not (self._hooks or self._special or knobs.DEBUG.value or knobs.CHECK.value
+                     or self.config.limits.run_timeout < LONG)
+        return fetch if plain and len(fetch.code) == 1 and (
+            not self._shared or agree(self._shared, feeds)) else None
+
+    def _given(self, fetch: Fetch, step: Step, feeds: dict[str, Any]
+               ) -> tuple[dict[int, Any], list[Any], list[Any]]:
+        """The values fed, by slot; all slots with these in them; what `step` reads of them."""
+        fed, slots = self._fed(feeds), fetch.program.template.copy()
+        for slot, value in fed.items():
+            slots[slot] = value
+        return fed, slots, [slots[slot] for slot in step.reads]
 
     def _quick_door(self) -> Door | None:
         """The way around `run` for runs that are one call of generated code, where such there can be: `quick`

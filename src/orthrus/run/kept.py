@@ -188,7 +188,6 @@ class _Small(Engine):
         self.timings["load"] = time.perf_counter() - start
         self._finish()
 
-
     def retire(self) -> None:
         """Serve no further runs; those under way come to their end."""
         if self._door is not None:
