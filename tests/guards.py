@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import dataclasses
 import functools
 import importlib.util
 import json
@@ -33,7 +34,7 @@ from orthrus.codegen import machine as machines
 from orthrus.codegen import threads as pools
 from orthrus.ops import find
 from orthrus.ops.schema import newest_opset
-from orthrus.providers.cpu import native
+from orthrus.providers.cpu import plans
 from orthrus.run import fetch
 
 MACHINES = {"avx2": machines.AVX2, "sse2": machines.SSE2}
@@ -62,14 +63,13 @@ def guarded(byte: int = 0xFF, threads: int = 1) -> Iterator[Guard]:
     block_of = fetch.Plan.take
 
     def take(plan: Any) -> Any:
-        """An instance of its own for this run: `native.Instance` gets its block from `np.empty`."""
+        """An instance of its own for this run: `plans.Instance` gets its block from `np.empty`."""
         guard.parts += 1
         guard.divided += guard.threads > 1
-        plan.threads = guard.threads
+        plan.code = dataclasses.replace(plan.code, threads=guard.threads)
         plan.small = False
-        for step in plan.steps:
-            step.grain = 1
-        return native.Instance(plan)
+        plan.work[:, 1] = 1
+        return plans.Instance(plan)
 
     def take_block(plan: Any) -> Any:
         slots, block = block_of(plan)
@@ -77,8 +77,8 @@ def guarded(byte: int = 0xFF, threads: int = 1) -> Iterator[Guard]:
         return slots, block
     with contextlib.ExitStack() as stack:
         patch = functools.partial(mock.patch.object)
-        stack.enter_context(patch(native.Plan, "take", take))
-        stack.enter_context(patch(native.Plan, "give", lambda plan, instance: None))
+        stack.enter_context(patch(plans.Plan, "take", take))
+        stack.enter_context(patch(plans.Plan, "give", lambda plan, instance: None))
         stack.enter_context(patch(fetch.Plan, "take", take_block))
         stack.enter_context(patch(np, "empty", _poisoned(guard, np.empty)))
         stack.enter_context(patch(np, "empty_like", _poisoned(guard, np.empty_like)))

@@ -344,7 +344,7 @@ def test_a_cache_bound_as_input_and_output_grows_in_place(read_twice: bool) -> N
     (step,) = session._sess._engine.program.steps
     plan = next(reversed(step.kernel.run.plans.values()))
     names = [v.name for v in step.part.inputs]
-    assert {names[i] for i, _ in plan.appends} == ({"values"} if read_twice else {"keys", "values"})
+    assert {names[i] for i, _ in plan.code.appends} == ({"values"} if read_twice else {"keys", "values"})
 
 
 @pytest.mark.parametrize(("bind", "kind", "text"), [

@@ -26,7 +26,7 @@ from orthrus.codegen.listing import Instruction
 from orthrus.codegen.template import Body, Spec, template
 from orthrus.errors import InvalidArgument
 from orthrus.ir import No
-from orthrus.providers.cpu.native import Plan
+from orthrus.providers.cpu.plans import Stepped
 from orthrus.providers.cpu.tensor import Tensor
 from orthrus.providers.spacemit import cycles, cycles_code, cycles_timing, cycles_walk, emulator, estimate
 from orthrus.providers.spacemit.emulator import Call, Calls, Worker
@@ -212,13 +212,13 @@ def test_what_fits_a_cache_comes_once(size: int, times: int, near: int, far: int
     assert (tally.near, tally.far) == pytest.approx((near, far), rel=0.02)
 
 
-def counted(plan: Plan, vlen: int, folder: Path,
+def counted(plan: Stepped, vlen: int, folder: Path,
             monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
     """(kernel, instructions that qemu executes, that a walk counts) of the steps of a plan on zeros."""
     log = folder / "log"
     for name, value in (("SINGLESTEP", "1"), ("LOG", "exec,nochain"), ("LOG_FILENAME", str(log))):
         monkeypatch.setenv(f"QEMU_{name}", value)
-    shared, machine = Shared(), plan.device.machine
+    shared, machine = Shared(), plan.code.device.machine
     worker = Worker(shared, vlen, seconds=60)
     places: dict[int, int] = {}
     arena, scratch = (shared.array((size + 4096,), "uint8") for size in (plan.size, plan.scratch))

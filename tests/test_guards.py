@@ -33,7 +33,7 @@ from guards import (
     trained,
 )
 from orthrus.codegen import library, machine
-from orthrus.providers.cpu import device, native
+from orthrus.providers.cpu import device, native, plans
 
 HOST = machine.host() if library.available() is None else None
 GENERATES = pytest.mark.skipif(HOST is None, reason="no code can be generated for this machine")
@@ -259,14 +259,14 @@ def two_steps() -> Subject:
 def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Has a defect put into every step table: `change(table, threads)`."""
     def plant(change: Callable[[np.ndarray, int], None]) -> None:
-        make = native.Instance.__init__
+        make = plans.Instance.__init__
 
         def made(instance: Any, plan: Any) -> None:
             with mock.patch.object(device.entry, "make", lambda block: None):
                 make(instance, plan)
-            change(instance.table, plan.threads)
+            change(instance.table, plan.code.threads)
             instance.parts = [(instance.program(0, len(instance.table)), None)]
-        monkeypatch.setattr(native.Instance, "__init__", made)
+        monkeypatch.setattr(plans.Instance, "__init__", made)
     return plant
 
 
@@ -317,7 +317,7 @@ def test_the_machine_is_the_one_asked_for(target: str) -> None:
 
 @GENERATES
 def test_nothing_of_it_stays() -> None:
-    before = np.empty, native.Plan.take, native.Plan.give, machine.host()
+    before = np.empty, plans.Plan.take, plans.Plan.give, machine.host()
     with on("sse2"), guarded():
         assert np.isnan(np.empty(3)).all() and (np.empty_like(np.zeros((2, 3), np.int8).T) == -1).all()
-    assert before == (np.empty, native.Plan.take, native.Plan.give, machine.host())
+    assert before == (np.empty, plans.Plan.take, plans.Plan.give, machine.host())

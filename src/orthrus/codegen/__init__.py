@@ -4,6 +4,8 @@ In: a `Spec`, which is a template with its parameters, and a `Machine`. Out: the
 `kernel(args, lo, hi, scratch)` in this process that does the work items from `lo` to `hi`. Sizes and strides
 are arguments, so that one kernel serves many shapes. Results do not depend on how the items are divided.
 
+Planning: `sizes` lets functions of integers plan for dimensions that are not known yet.
+
 Writing: `machine` describes what is written for, `emit` writes LLVM assembly, `template` names kernels and
 their arguments. `expr` holds elementwise trees, and `trace` makes them of operators' definitions. `vmath`,
 `trig`, `arithmetic` and `convert` are functions of vectors.

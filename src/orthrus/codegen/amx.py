@@ -25,6 +25,7 @@ from . import once
 from .emit import BF16, F32, I8, I64, PTR, V, vec
 from .expr import Expr, emit
 from .machine import Machine
+from .sizes import choice
 from .template import Body, template
 
 CHUNK = 32
@@ -327,11 +328,8 @@ class Sums:
     def chunks(self) -> int:
         return sum(c for _, c in self.segments)
 
-    def tables(self) -> tuple[np.ndarray, np.ndarray]:
-        return np.array(self.segments, np.int64).reshape(-1), np.array(self.blocks, np.int64)
 
-
-@functools.lru_cache(1 << 10)
+@choice()
 def sums(offsets: tuple[int, ...], chunks: int, chunk_step: int, block: int) -> Sums:
     """Segments at byte `offsets` of `chunks` chunks each, `chunk_step` bytes apart; cut where longer than
     `block` chunks, and grouped: after a block the next rows are taken, so that its share of the second factor
@@ -353,7 +351,7 @@ def sums(offsets: tuple[int, ...], chunks: int, chunk_step: int, block: int) -> 
     return Sums(tuple(segments), (*blocks, len(segments)))
 
 
-@functools.lru_cache(1 << 10)
+@choice()
 def pairs(lines: int, length: int, panels: int, chunks: int, threads: int = 2) -> tuple[int, int]:
     """Pairs of row tiles to an item, and items to a line: few enough that rows stay in the second cache, and
     enough items to divide."""

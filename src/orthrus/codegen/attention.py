@@ -13,7 +13,6 @@ blocks, and a weight below e^-87 counts as 0.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -35,6 +34,7 @@ from .attention_parts import (
 from .emit import F32, I32, I64, V, vec
 from .expr import LLVM
 from .machine import Machine
+from .sizes import choice
 from .template import Body, Spec, template
 from .tile import shapes, tile
 
@@ -327,7 +327,7 @@ class Plan:
     tiling: tuple[int, int, int, int] | None
 
 
-@functools.lru_cache(1 << 10)
+@choice()
 def plan(machine: Machine, form: Form, batch: int, heads: int, kv_heads: int, length: int, total: int,
          threads: int = 1, grown: bool = False) -> Plan:
     """The kernel for `length` queries per head over `total` keys. `grown`: keys are copied to a cache on the

@@ -9,7 +9,6 @@ kernels serve a model. """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import gcd, prod
@@ -21,6 +20,7 @@ from .emit import F32, I8, I64, PTR, V, vec
 from .expr import BYTES, LLVM, Expr, emit
 from .machine import Machine
 from .once import aligned
+from .sizes import choice
 from .template import Body, Spec, template
 from .tile import Operand, as_float, joined, load, shapes, tile, widens
 
@@ -572,7 +572,7 @@ def merged(g: Geometry, machine: Machine) -> int:
     return best
 
 
-@functools.lru_cache(1 << 10)
+@choice()
 def plan(g: Geometry, machine: Machine, flat: bool = False, rolled: tuple[int, int] = (0, 0), ahead: int
          | None = None,
          share: int | None = None, block: int | None = None, cols: int | None = None,
@@ -665,7 +665,7 @@ class Stem:
         return self.plan.pack(np.moveaxis(w, -1, 1)[..., None])
 
 
-@functools.lru_cache(1 << 10)
+@choice()
 def plan_stem(g: Geometry, machine: Machine, dtype: str = "float32") -> Stem:
     """The plan for one group, no depth, and a kernel that is not spread along rows."""
     _, kh, kw = g.kernel

@@ -11,7 +11,7 @@ import functools
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -31,6 +31,8 @@ class Expr:
     """`op` applied to `args`, of type `dtype`. `value`: a constant's number, or which input a leaf reads.
     Never changed. Equal are those that print the same, which 0.0 and -0.0 do not. What is asked often is
     found once: the hash, the number of operations, the leaves, each once, in order of appearance."""
+
+    sizeless: ClassVar[bool] = True
 
     op: str
     args: tuple[Expr, ...]

@@ -8,7 +8,6 @@ its source of B and its tree. A and B are float32 or half precision; sums are fl
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,6 +16,7 @@ import numpy as np
 from .emit import F32, I8, I64, PTR, V, vec
 from .expr import BYTES, LLVM, Expr
 from .machine import Machine
+from .sizes import choice
 from .template import Body, Spec, template
 from .tile import Epilogue, Operand, Place, Rows, as_float, joined, load, shapes, tile, widens
 
@@ -104,7 +104,7 @@ class Plan:
                 self.deep, self.pitch)
 
 
-@functools.lru_cache(1 << 10)
+@choice()
 def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_row: int, b_row: int = 0,
          a_type: str = F, b_type: str = F) -> Plan:
     """Divide C (m, n) = A (m, k) B (k, n), `batch` of them; `a_row`, `b_row`: their row strides in elements.

@@ -18,6 +18,7 @@ from .emit import BYTES as SIZES
 from .emit import I64, PTR, V, vec
 from .expr import LLVM, Expr, emit
 from .rows import merged, positions
+from .sizes import memo
 from .template import Body, Spec, template
 
 CONTIGUOUS, SPREAD, STRIDED = 1, 0, 2
@@ -55,7 +56,7 @@ def nest(shape: Sequence[int], strides: Sequence[Sequence[int]]) -> Nest:
     return _nested(tuple(shape), tuple(map(tuple, strides)))
 
 
-@functools.lru_cache(1 << 10)
+@memo()
 def _nested(shape: tuple[int, ...], strides: tuple[tuple[int, ...], ...]) -> Nest:
     axes = sorted((a for a, d in enumerate(shape) if d != 1), key=lambda a: (-strides[0][a], a))
     dims = merged(shape, axes, strides)

@@ -10,6 +10,7 @@ import functools
 import os
 import platform
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
@@ -18,6 +19,8 @@ class Machine:
     `l1`, `l2`: bytes of cache per core; `features`: LLVM's, sorted. `group`: how many neighbouring registers
     one instruction can work on, in as much time as one for each takes. `matrix`: (M, N, K) of an instruction
     that adds A (M, K) times B (N, K) transposed, 8-bit integers, to C (M, N) of 32 bits; None without one."""
+
+    sizeless: ClassVar[bool] = True
 
     arch: str
     triple: str

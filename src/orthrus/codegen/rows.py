@@ -12,7 +12,6 @@ Arithmetic is float32. Kernels take, in this order: the walk's sizes, then per t
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from .convert import convert
 from .emit import F32, I64, PTR, V, vec
 from .expr import LLVM, Expr, emit
 from .machine import Machine
+from .sizes import memo
 from .template import Body, template
 
 UNROLL = 4
@@ -86,7 +86,7 @@ def plan(machine: Machine, shape: Sequence[int], reduced: Sequence[int], strides
     return _planned(machine, tuple(shape), tuple(reduced), tuple(map(tuple, strides)), hold)
 
 
-@functools.lru_cache(1 << 10)
+@memo()
 def _planned(machine: Machine, shape: tuple[int, ...], reduced: tuple[int, ...],
              strides: tuple[tuple[int, ...], ...], hold: bool) -> Walk | None:
     axes = [a for a, d in enumerate(shape) if d != 1]

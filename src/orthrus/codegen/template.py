@@ -16,11 +16,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from .emit import F32, HALVES, I32, I64, PTR, Function, Module, V
 from .expr import Expr
 from .machine import Machine
+from .sizes import pinned, tracing
 
 ENTRY = "kernel"
 _templates: dict[str, Template] = {}
@@ -55,6 +56,8 @@ class Body(Function):
 class Spec:
     """One kernel: a template with its parameters."""
 
+    sizeless: ClassVar[bool] = True
+
     template: str
     params: tuple[tuple[str, Any], ...]
 
@@ -88,6 +91,8 @@ class Template:
         _templates[self.name] = self
 
     def __call__(self, **params: Any) -> Spec:
+        if tracing():
+            params = pinned(params)
         given = tuple(sorted(params.items()))
         made, shared = _spec(self.name, given, tuple([type(value) for _, value in given]))
         return made if shared else Spec(self.name, given)

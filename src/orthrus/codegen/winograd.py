@@ -9,7 +9,6 @@ differs from the exact one by less than 1e-6 (m = 2) or 5e-6 (m = 4) of the larg
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +20,7 @@ from .emit import F32, I8, I64, PTR, V, vec
 from .expr import BYTES, Expr
 from .machine import Machine
 from .once import aligned
+from .sizes import choice
 from .template import Body, Spec, template
 from .tile import Operand, joined, load, shapes, tile
 
@@ -302,16 +302,24 @@ class Plan:
         return chunk_of(cin, 32 if self.side == 4 and cin <= LONG else LONG)
 
     @property
+    def v_row(self) -> int:
+        """Elements from one tile to the next in a plane of V."""
+        return -(-self.geometry.cin // self.lanes) * self.lanes + 16
+
+    @property
+    def m_row(self) -> int:
+        """Elements from one tile to the next in a plane of M."""
+        return self.panels * self.cols * self.lanes + 16
+
+    @property
     def v_size(self) -> int:
-        """Elements of V."""
-        row = -(-self.geometry.cin // self.lanes) * self.lanes + 16
-        return (self.block * row + _GAP) * (self.side + 2) ** 2
+        """Elements of V, its planes of equal size."""
+        return (self.block * self.v_row + _GAP) * (self.side + 2) ** 2
 
     @property
     def m_size(self) -> int:
-        """Elements of M."""
-        row = self.panels * self.cols * self.lanes + 16
-        return (self.block * row + _GAP) * (self.side + 2) ** 2
+        """Elements of M, its planes of equal size."""
+        return (self.block * self.m_row + _GAP) * (self.side + 2) ** 2
 
     def steps(self, tree: Expr | None, operands: Sequence[Operand]) -> list[tuple[Spec, int, int]]:
         """The kernels in order, each with its items and its bytes of scratch. All take the same cells."""
@@ -350,7 +358,7 @@ class Plan:
         return out
 
 
-@functools.lru_cache(1 << 10)
+@choice()
 def plan(g: Geometry, machine: Machine, side: int, block: int | None = None) -> Plan:
     """A plan for a geometry that `choose` accepts."""
     lanes, cols = machine.lanes(4), tile_cols(machine, g.cout)
@@ -370,7 +378,7 @@ def plan(g: Geometry, machine: Machine, side: int, block: int | None = None) -> 
     return Plan(g, side, block, rows, cols, lanes)
 
 
-@functools.lru_cache(1 << 10)
+@choice()
 def choose(g: Geometry, machine: Machine) -> int:
     """The side of the tiles that is estimated fastest, 0 where direct convolution is: cycles of multiply-adds
     and transforms, and of weights that come from beyond the second cache at 4 bytes a cycle (6 where they are

@@ -105,9 +105,7 @@ class Planned:
         found: dict[Any, list[Any]] = {}
         steps = estimator(self.target)
         for native in self.natives:
-            for plan in native.plans.values():
-                if plan is None:
-                    continue
+            for plan in native.lowered():
                 times = steps.times(plan, chip, count)
                 for work, time in zip(plan.works(native.part), times, strict=True):
                     entry = found.setdefault(head_of(work), [work, []])

@@ -22,9 +22,8 @@ from ...codegen.template import Spec
 from ...codegen.trace import trace
 from ...ir import No, Node, TensorType, Value
 from ...limits import bounded, current
-from ...ops.define import broadcast
 from ...ops.infer import infer_node
-from .tensor import Buffer, Tensor, at_line, c_strides, extent, last_strides, of_constant
+from .tensor import Buffer, Tensor, at_line, c_strides, extent, joint_shape, last_strides, of_constant
 
 Emit = Callable[["Lowering", Tensor, Expr | None, list[Tensor]], None]
 Rule = Callable[["Lowering", Node], Any]
@@ -210,6 +209,11 @@ class Lowering:
         return value is not None and (value in self.host or value in self.later or (
             value.const is not None and value not in self.env and isinstance(value.const, np.ndarray)))
 
+    def number(self, value: Value) -> Any:
+        """The only element of `value`, where kernels may be made for it."""
+        known = self.known(value)
+        return None if known is None or known.size != 1 else known.reshape(())[()]
+
     def tensor(self, value: Value | None) -> Tensor:
         """`value`, which has to be there, in memory, as a strided view."""
         assert value is not None
@@ -266,6 +270,14 @@ class Lowering:
             made = self.constants[key] = of_constant(at_line(make()))
         return made
 
+    def table(self, make: Callable[..., np.ndarray], *given: Any) -> Tensor:
+        """The constant that `make` makes of sizes and other hashable things."""
+        return self.constant((make, given), lambda: make(*given))
+
+    def numbers(self, given: Sequence[int], dtype: str = "int64") -> Tensor:
+        """A table of these numbers."""
+        return self.table(listed, tuple(given), dtype)
+
     def step(self, spec: Spec, args: Sequence[Any], items: int, grain: int = 1, scratch: int = 0) -> None:
         """Append a kernel call over `items` work items, `grain` of them at least to a thread, with `scratch`
         bytes for each thread. `args`: Tensor (read), Out(tensor) (written), int or float, in the kernel's
@@ -279,6 +291,14 @@ class Lowering:
                 plain[i] = a.tensor
                 outs.append(a.tensor)
         self.steps.append(Step(spec, plain, items, max(grain, 1), scratch, self.node, outs))
+
+    def shape_by(self, node: Node, shape: Sequence[int], rest: Sequence[np.ndarray | None]
+                 ) -> tuple[int, ...]:
+        """What the definition of `node` makes of an array of `shape`, and of the other inputs' elements."""
+        assert node.op is not None
+        stand_in = np.lib.stride_tricks.as_strided(np.zeros(1, np.int8), shape, (0,) * len(shape))
+        made: tuple[int, ...] = node.op.bind(node.attrs)(stand_in, *rest).shape
+        return made
 
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Append a strided copy."""
@@ -315,7 +335,7 @@ class Lowering:
         tree = tree_of([lazy.tree.dtype for lazy in lazies])
         if isinstance(tree, No):
             return tree
-        shape = tuple(broadcast(*[lazy.shape for lazy in lazies]))
+        shape = joint_shape(*[lazy.shape for lazy in lazies])
         if not 0 <= math.prod(shape) <= self.most:
             bounded(shape, np.uint8)
         sources: list[tuple[Source, int]] = []
@@ -468,8 +488,7 @@ class Lowering:
             if present != list(range(len(present))):
                 return No("an input in the middle is absent")
         inputs = [v for v in node.inputs if v is not None]
-        numbers = {i: known.reshape(())[()] for i, v in enumerate(inputs)
-                   if (known := self.known(v)) is not None and known.size == 1}
+        numbers = {i: number for i, v in enumerate(inputs) if (number := self.number(v)) is not None}
         return self.elementwise(inputs, lambda dtypes: trace(op, node.attrs, dtypes, numbers))
 
     def _on_host(self, node: Node) -> bool:
@@ -533,6 +552,11 @@ class Lowering:
 
 _CONSTANTS = frozenset({"float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
                         "uint64", "bool"})
+
+
+def listed(numbers: tuple[int, ...], dtype: str) -> np.ndarray:
+    """An array of these numbers."""
+    return np.array(numbers, np.int64).astype(dtype)
 
 
 @functools.cache

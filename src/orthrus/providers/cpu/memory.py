@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from .lower import Step
 from .tensor import Buffer, Tensor
@@ -19,47 +20,72 @@ def tensors(step: Step) -> list[Tensor]:
     return [*[a for a in step.args if isinstance(a, Tensor)], *step.outs]
 
 
+@dataclass(frozen=True)
+class Lives:
+    """Which arena buffers there are, and by step which ones begin and end there; a step behind the last is
+    for those that live throughout."""
+
+    buffers: list[Buffer]
+    starting: list[list[int]]
+    ending: list[list[int]]
+
+    @staticmethod
+    def of(steps: Sequence[Step], always: Sequence[Buffer]) -> Lives:
+        """The lives of what `steps` touch. Buffers of `always` live throughout."""
+        first: dict[Buffer, int] = {}
+        last: dict[Buffer, int] = {}
+        for i, step in enumerate(steps):
+            for t in tensors(step):
+                if t.buffer.kind == "arena":
+                    first.setdefault(t.buffer, i)
+                    last[t.buffer] = i
+        for b in always:
+            if b.kind == "arena":
+                first[b], last[b] = 0, len(steps)
+        starting: list[list[int]] = [[] for _ in range(len(steps) + 1)]
+        ending: list[list[int]] = [[] for _ in range(len(steps) + 1)]
+        for at, (b, i) in enumerate(first.items()):
+            b.first, b.last = i, last[b]
+            starting[i].append(at)
+            ending[b.last].append(at)
+        return Lives(list(first), starting, ending)
+
+    def placed(self, sizes: Sequence[int]) -> tuple[list[int], int]:
+        """An offset for each buffer, whose bytes are `sizes`, and the arena's bytes."""
+        offsets = [0] * len(sizes)
+        rounded = [_rounded(size) for size in sizes]
+        free: list[tuple[int, int]] = []
+        top = 0
+        for starting, ending in zip(self.starting, self.ending, strict=True):
+            for b in sorted(starting, key=lambda b: -sizes[b]):
+                size = rounded[b]
+                best = min([place for place in free if place[1] >= size], key=_room, default=None)
+                if best is not None:
+                    free.remove(best)
+                    at, room = best
+                    if room > size:
+                        free.append((at + size, room - size))
+                else:
+                    highest = max(free, default=None)
+                    if highest is not None and highest[0] + highest[1] == top:
+                        free.remove(highest)
+                        at = highest[0]
+                    else:
+                        at = top
+                    top = at + size
+                offsets[b] = at
+            for b in ending:
+                _give(free, offsets[b], rounded[b])
+        return offsets, top
+
+
 def plan(steps: Sequence[Step], always: Sequence[Buffer]) -> int:
     """Give every arena buffer its offset; returns the arena's bytes. Buffers of `always` live throughout."""
-    first: dict[Buffer, int] = {}
-    last: dict[Buffer, int] = {}
-    for i, step in enumerate(steps):
-        for t in tensors(step):
-            if t.buffer.kind == "arena":
-                first.setdefault(t.buffer, i)
-                last[t.buffer] = i
-    for b in always:
-        if b.kind == "arena":
-            first[b], last[b] = 0, len(steps)
-    starting: list[list[Buffer]] = [[] for _ in range(len(steps) + 1)]
-    ending: list[list[Buffer]] = [[] for _ in range(len(steps) + 1)]
-    for b, i in first.items():
-        b.first, b.last = i, last[b]
-        starting[i].append(b)
-        ending[b.last].append(b)
-    free: list[tuple[int, int]] = []
-    top = 0
-    for i in range(len(steps) + 1):
-        for b in sorted(starting[i], key=lambda b: -b.size):
-            size = _rounded(b.size)
-            best = min([place for place in free if place[1] >= size], key=_room, default=None)
-            if best is not None:
-                free.remove(best)
-                at, room = best
-                if room > size:
-                    free.append((at + size, room - size))
-            else:
-                highest = max(free, default=None)
-                if highest is not None and highest[0] + highest[1] == top:
-                    free.remove(highest)
-                    at = highest[0]
-                else:
-                    at = top
-                top = at + size
-            b.offset = at
-        for b in ending[i]:
-            _give(free, b.offset, _rounded(b.size))
-    return top
+    lives = Lives.of(steps, always)
+    offsets, size = lives.placed([b.size for b in lives.buffers])
+    for b, offset in zip(lives.buffers, offsets, strict=True):
+        b.offset = offset
+    return size
 
 
 def _room(place: tuple[int, int]) -> int:

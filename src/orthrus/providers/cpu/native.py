@@ -1,40 +1,46 @@
-"""A compiled part at run time: one plan per tuple of input shapes, entered with one native call.
-
-A plan is a lowering's steps as native memory: a table of kernels, the cells of their arguments, and an arena.
-Such an instance serves one run at a time; a second run at the same moment gets an instance of its own.
-"""
+"""A compiled part at run time: one plan per tuple of input shapes, entered with one native call."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import logging
-import struct
+import os
 import threading
 import time
-from collections import Counter, OrderedDict
+import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...codegen import drive
+from ... import knobs
 from ...codegen.quick import Program
+from ...codegen.sizes import Sizes
 from ...errors import Fail
-from ...ir import ElementType, TensorType, Type, Value, element_of, in_memory, likely_shapes, type_of
-from ...kernels import Work, failed
-from ...limits import bounded
+from ...ir import likely_shapes
+from ...kernels import failed
+from ...limits import Limits, current, using
 from ..base import Part
 from ..interpret import Note, Reference, Watch, interpret
 from .device import Device
+from .formula import Formula, Open, opened
 from .lower import Lowering, Step
-from .memory import ALIGN, plan
+from .plans import Code, Instance, Lowered, Plan, Stepped
 from .precision import Kinds, fast_enough, verdict
-from .report import Trail, finished
-from .tensor import Buffer, Tensor
-from .works import places, works
+from .report import finished
+from .tensor import Tensor
 
 log = logging.getLogger("orthrus")
+
+FORMULAS = 16
+"""Formulas a part keeps at most."""
+
+_ENOUGH, _SELDOM = 8, 16
+"""Formulas that served nothing yet, or could not be found, with which a part looks for more seldom."""
+
+_learners: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
 PLANS = 64
 """Input-shape tuples a part keeps a plan for; the least recently used goes first."""
@@ -42,208 +48,16 @@ PLANS = 64
 IDLE_BYTES = 1 << 28
 """Bytes of idle instances kept for shapes other than the last new one."""
 
-_IDLE = 4
-"""Idle instances a plan keeps."""
 
-_FLOAT, _BITS = struct.Struct("<f"), struct.Struct("<i")
-
-
-def numpy_type(name: str) -> np.dtype[Any]:
-    """The type that kernels call so."""
-    return np.dtype(name) if name != "bfloat16" else ElementType.BFLOAT16.numpy
+def _settle() -> None:
+    """Wait for threads that learn: a lock that one holds would be held in a forked process for good."""
+    for thread in list(_learners):
+        if thread.is_alive() and thread is not threading.current_thread():
+            thread.join()
 
 
-class Plan:
-    """The steps of a part for one tuple of input shapes, with arena offsets: `take()` gives the memory of one
-    run. `size`, `scratch`: bytes of the arena, and for each thread behind it; `status`: where in the arena a
-    kernel says that it gave up."""
-
-    def __init__(self, steps: list[Step], n_inputs: int, outputs: list[tuple[tuple[int, ...], np.dtype]],
-                 size: int, scratch: int, status: int, device: Device, threads: int) -> None:
-        self.steps, self.n_inputs, self.outputs = steps, n_inputs, outputs
-        self.size, self.scratch, self.status = size, scratch, status
-        self.device, self.threads = device, threads
-        self.trail, self.folded, self.seconds = Trail(), frozenset[Value](), 0.0
-        native = [s for s in self.steps if s.spec is not None]
-        self.kernels = device.addresses([s.spec for s in native if s.spec is not None])
-        self.cells = Cells(self)
-        self.small = len(native) < 4 and all(s.items <= s.grain for s in native)
-        self.native = len(native) == len(self.steps) > 0
-        self.idle: list[Instance] = []
-
-    def works(self, part: Part) -> list[Work]:
-        """What each step does, and for which nodes of `part`."""
-        return [Work(s.node, s.spec.template if s.spec else s.node.op_type, (s.node,), (), (), {})
-                for s in self.steps]
-
-    @functools.cached_property
-    def appends(self) -> frozenset[tuple[int, int]]:
-        """An input and an output each that may be the same memory: a cache that rows are appended to, and
-        that nothing else reads."""
-        readers = Counter(index for step in self.steps for index in {
-            a.buffer.index for a in step.args if isinstance(a, Tensor) and a.buffer.kind == "input"})
-        pairs = [(step.args[0], step.args[2]) for step in self.steps
-                 if step.spec is not None and step.spec.template == "append_rows"]
-        return frozenset((old.buffer.index, out.buffer.index) for old, out in pairs
-                         if (old.buffer.kind, out.buffer.kind) == ("input", "output")
-                         and readers[old.buffer.index] == 1 and old.byte_offset == out.byte_offset == 0)
-
-    def take(self) -> Instance:
-        """An instance nobody uses, in an arena that no run uses."""
-        for instance in self.idle:
-            if instance.arena.lock.acquire(blocking=False):
-                with contextlib.suppress(ValueError):
-                    self.idle.remove(instance)
-                return instance
-        return Instance(self)
-
-    def give(self, instance: Instance) -> None:
-        if len(self.idle) < _IDLE:
-            self.idle.append(instance)
-        instance.arena.lock.release()
-
-
-class Lowered(Plan):
-    """The plan that a lowering makes, and what it knew of values."""
-
-    def __init__(self, lowering: Lowering, n_inputs: int, outputs: Sequence[Value], device: Device,
-                 threads: int) -> None:
-        steps = lowering.steps
-        size = plan(steps, [lowering.status.buffer])
-        scratch = -(-max((s.scratch for s in steps), default=0) // ALIGN) * ALIGN
-        made = [(t.shape, numpy_type(t.dtype)) for t in (lowering.outputs[v] for v in outputs)]
-        self.kinds = {v: (found.dtype if isinstance(found, Tensor) else found.tree.dtype, found.shape)
-                      for v, found in lowering.env.items() if found is not None}
-        self.kinds.update((v, (array.dtype.name, array.shape)) for v, array in lowering.host.items())
-        self.placed = places(lowering)
-        trail, folded = Trail(lowering), frozenset(lowering.host)
-        self._works: list[Work] | None = None
-        lowering.env.clear()
-        super().__init__(steps, n_inputs, made, size, scratch, lowering.status.buffer.offset, device, threads)
-        self.trail, self.folded = trail, folded
-
-    def works(self, part: Part) -> list[Work]:
-        if self._works is None:
-            known: dict[Value, Type] = {v: TensorType(element_of(numpy_type(dtype)), shape)
-                                        for v, (dtype, shape) in self.kinds.items()}
-            known.update((v, type_of(v.const)) for node in part.nodes for v in node.inputs
-                         if v is not None and v not in known and isinstance(v.const, np.ndarray))
-            self._works = works(part, self.steps, self.placed, self.folded, known)
-        return self._works
-
-
-class Cells:
-    """The arguments of a plan's kernels, without what depends on where its arena and its arrays lie: 0 in
-    `values`, and a row in `arena`, of a cell and an offset, or in `arrays`, of an array's index, a cell and
-    bytes into the array. `begins`: the first cell of each kernel's step. `kept` owns what is pointed to."""
-
-    def __init__(self, made: Plan) -> None:
-        values: list[int] = []
-        arena: list[tuple[int, int]] = []
-        arrays: list[tuple[int, int, int]] = []
-        self.begins: list[int] = []
-        self.kept: dict[int, np.ndarray] = {}
-        for step in made.steps:
-            if step.spec is None:
-                for a in step.args:
-                    if isinstance(a, Tensor) and a.buffer.array is not None:
-                        self._laid(a.buffer, made.device)
-                continue
-            self.begins.append(len(values))
-            for a in step.args:
-                if type(a) is int:
-                    cell = a
-                elif not isinstance(a, Tensor):
-                    cell = _BITS.unpack(_FLOAT.pack(a))[0] if isinstance(a, float) else int(a)
-                elif a.buffer.array is not None:
-                    cell = self._laid(a.buffer, made.device) + a.byte_offset
-                else:
-                    cell, buffer, offset = 0, a.buffer, a.byte_offset
-                    if buffer.kind == "arena":
-                        arena.append((len(values), buffer.offset + offset))
-                    else:
-                        index = buffer.index + (made.n_inputs if buffer.kind == "output" else 0)
-                        arrays.append((index, len(values), offset))
-                values.append(cell)
-        self.values = np.array(values, np.int64)
-        self.arena = np.array(arena, np.int64).reshape(-1, 2)
-        self.arrays = np.array(arrays, np.int64).reshape(-1, 3)
-
-    def _laid(self, buffer: Buffer, device: Device) -> int:
-        """The address of a constant."""
-        if not buffer.address:
-            buffer.array = device.constant(in_memory(buffer.array))
-            buffer.address = buffer.array.ctypes.data
-        assert buffer.array is not None
-        self.kept[buffer.address] = buffer.array
-        return buffer.address
-
-
-class Instance:
-    """Arena, argument cells and step table of one run. `run(inputs, outputs)` fills the outputs."""
-
-    def __init__(self, made: Plan) -> None:
-        threads, given = made.threads, made.cells
-        bounded((made.size + made.scratch * threads,), np.uint8)
-        self.arena = made.device.arena(made.size + made.scratch * threads)
-        self.base = self.arena.base
-        self._start = self.base - self.arena.room.ctypes.data
-        self.status = np.ndarray(1, np.int64, self.arena.room.data, self._start + made.status)
-        cells = made.device.room(8 * len(given.values) + 8).view(np.int64)
-        cells[:-1] = given.values
-        cells[given.arena[:, 0]] = given.arena[:, 1] + self.base
-        native = [s for s in made.steps if s.spec is not None]
-        self.table = np.empty((len(native), drive.STEP), np.int64)
-        self.table[:, 0] = made.kernels
-        self.table[:, 1] = given.begins
-        self.table[:, 1] *= 8
-        self.table[:, 1] += cells.ctypes.data
-        self.table[:, 2] = [s.items for s in native]
-        self.table[:, 3] = [s.grain for s in native]
-        patches = given.arrays.copy()
-        patches[:, 1] *= 8
-        patches[:, 1] += cells.ctypes.data
-        borders: list[tuple[int, int, Step | None]] = []
-        first = row = 0
-        for step in made.steps:
-            if step.spec is None:
-                borders.append((first, row, step))
-                first = row
-            else:
-                row += 1
-        borders.append((first, row, None))
-        self.names = [step.node.label for step in native]
-        self._alone: dict[int, Callable[..., None]] = {}
-        self._program = functools.partial(
-            made.device.program, arrays=made.n_inputs + len(made.outputs), patches=patches, threads=threads,
-            scratch=self.base + made.size, scratch_size=made.scratch, hold=made.small,
-            keep=(self.arena, cells, given.kept))
-        self.parts: list[tuple[Callable[..., None] | None, Step | None]] = [
-            (self.program(first, last) if last > first else None, step)
-            for first, last, step in borders]
-
-    def program(self, first: int, last: int) -> Callable[..., None]:
-        """A function that runs these rows of the table."""
-        return self._program(self.table[first:last], self.names[first:last])
-
-    def single(self, row: int) -> Callable[..., None]:
-        """A function that runs one row of the table alone."""
-        if row not in self._alone:
-            self._alone[row] = self.program(row, row + 1)
-        return self._alone[row]
-
-    def view(self, t: Tensor, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """A tensor as a numpy array."""
-        b = t.buffer
-        dtype = numpy_type(t.dtype)
-        strides = tuple(s * dtype.itemsize for s in t.strides)
-        if b.kind == "arena":
-            at = self._start + b.offset + t.byte_offset
-            return np.ndarray(t.shape, dtype, self.arena.room.data, at, strides)
-        whole = inputs[b.index] if b.kind == "input" else outputs[b.index] if b.kind == "output" else b.array
-        assert whole is not None
-        flat = whole.reshape(-1)
-        return np.lib.stride_tricks.as_strided(flat[t.offset:], t.shape, strides)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_settle)
 
 
 class Native:
@@ -263,6 +77,11 @@ class Native:
         self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
         self.refused: dict[tuple[Any, ...], str] = {}
         self.guessed: set[tuple[Any, ...]] = set()
+        self.formulas: list[Formula] = []
+        self.unlearnt: list[str] = []
+        self.learning = self.missed = 0
+        self.open = any(v.shape is None or any(not isinstance(d, int) for d in v.shape) for v in part.inputs)
+        self.decided = matrix_unit is not None
         self.lock = threading.Lock()
         self.single = len(part.outputs) == 1
 
@@ -301,7 +120,7 @@ class Native:
         view that holds until it returns."""
         clock = time.perf_counter_ns
         began = clock()
-        plan = self._made(tuple([a.shape for a in arrays]), [(a.shape, a.dtype.name) for a in arrays])
+        plan = self.exact(tuple([a.shape for a in arrays]))
         if plan is None:
             if note is not None:
                 note(None, began, clock())
@@ -348,7 +167,7 @@ class Native:
             arrays = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
             outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs] if not targets else [
                 t if t is not None and _takes(t, shape, dtype, (
-                    *(a for j, a in enumerate(arrays) if (j, i) not in plan.appends or not _same(a, t)),
+                    *(a for j, a in enumerate(arrays) if (j, i) not in plan.code.appends or not _same(a, t)),
                     *targets[:i], *targets[i + 1:]))
                 else np.empty(shape, dtype)
                 for i, (t, (shape, dtype)) in enumerate(zip(targets, plan.outputs, strict=True))]
@@ -388,23 +207,27 @@ class Native:
                            found=str(np.shape(result)), expected=str(t.shape))
             instance.view(t, arrays, outputs)[...] = result
 
+    def exact(self, key: tuple[Any, ...]) -> Stepped | None:
+        """The plan for inputs of these shapes, with all that their lowering knew; None without one."""
+        plan = self._made(key, kinds := self._kinds(key))
+        if plan is None or isinstance(plan, Stepped):
+            return plan
+        with self.lock:
+            made = self.plans[key] = self.lower(kinds)
+        return made
+
+    def lowered(self) -> list[Stepped]:
+        """The plans there are, each with all that its lowering knew."""
+        return [plan for key in list(self.plans) if (plan := self.exact(key)) is not None]
+
+    def _kinds(self, key: tuple[Any, ...]) -> Kinds:
+        return [(shape, v.elem.numpy.name) for shape, v in zip(key, self.part.inputs, strict=True)]
+
     def _made(self, key: tuple[Any, ...], kinds: Kinds) -> Plan | None:
         with self.lock:
             if key in self.plans:
                 return self.plans[key]
-            before, start = set(self.constants), time.perf_counter()
-            made: Plan | None
-            try:
-                made = self.lower(kinds)
-                made.seconds = time.perf_counter() - start
-            except MemoryError:
-                raise
-            except Exception as error:
-                for packed in set(self.constants) - before:
-                    del self.constants[packed]
-                log.debug("%s is interpreted for %s: %s: %s", self.part, key, type(error).__name__, error)
-                self.refused[key] = f"{type(error).__name__}: {error}"
-                made = None
+            made = self._computed(key) or self._lowered_for(key, kinds)
             self.plans[key] = made
             while len(self.plans) > PLANS:
                 self.refused.pop(self.plans.popitem(last=False)[0], None)
@@ -415,6 +238,72 @@ class Native:
                     if kept > IDLE_BYTES:
                         other.idle.clear()
             return made
+
+    def _lowered_for(self, key: tuple[Any, ...], kinds: Kinds) -> Plan | None:
+        before, start = set(self.constants), time.perf_counter()
+        try:
+            made = self.lower(kinds)
+        except MemoryError:
+            raise
+        except Exception as error:
+            for packed in set(self.constants) - before:
+                del self.constants[packed]
+            log.debug("%s is interpreted for %s: %s: %s", self.part, key, type(error).__name__, error)
+            self.refused[key] = f"{type(error).__name__}: {error}"
+            return None
+        made.seconds = time.perf_counter() - start
+        if self.open and self.plans and knobs.SHAPES:
+            self._learn(key, kinds)
+        return made
+
+    def _computed(self, key: tuple[Any, ...]) -> Plan | None:
+        """The plan by a formula, where one holds for these shapes."""
+        start = time.perf_counter()
+        for i, formula in enumerate(self.formulas):
+            made = formula.plan(key)
+            if made is not None:
+                formula.served = True
+                self.formulas.insert(0, self.formulas.pop(i))
+                made.seconds = time.perf_counter() - start
+                return made
+        return None
+
+    def _learn(self, key: tuple[Any, ...], kinds: Kinds) -> None:
+        """Find the formula of these shapes' plan: soon, on a thread of its own, or at once."""
+        self.missed += 1
+        idle = sum(not formula.served for formula in self.formulas) + len(self.unlearnt)
+        if self.learning == os.getpid() or (idle >= _ENOUGH and self.missed % _SELDOM):
+            return
+        del self.formulas[FORMULAS - 1:]
+        self.learning = os.getpid()
+        if knobs.SHAPES >= 2 or self.device.apart:
+            self._learnt(key, kinds, current())
+            return
+        thread = threading.Thread(target=self._learnt, args=(key, kinds, current()),
+                                  name="orthrus formula")
+        _learners.add(thread)
+        thread.start()
+
+    def _learnt(self, key: tuple[Any, ...], kinds: Kinds, limits: Limits) -> None:
+        try:
+            with using(limits), Sizes() as sizes:
+                declared = [v.shape for v in self.part.inputs]
+                shapes, dims = opened(list(zip(declared, key, strict=True)), sizes)
+                inputs = [(v, shape, dtype) for v, shape, (_, dtype) in zip(
+                    self.part.inputs, shapes, kinds, strict=True)]
+                lowering = Open(self.part.nodes, inputs, self.part.outputs, self.machine, self.constants,
+                                self.reference, self.matrix_unit is not False, self.half_epilogue)
+                if self.matrix_unit is None and _on_matrix_unit(lowering.steps):
+                    raise LookupError("its products on the matrix unit are not tried yet")
+                made = Formula(lowering, sizes, dims, self.part.outputs, lambda steps: Code.of(
+                    steps, len(inputs), self.device, self.threads))
+            self.formulas.insert(0, made)
+            log.debug("%s: a formula for shapes like %s, %d facts", self.part, key, len(sizes.facts))
+        except Exception as error:
+            self.unlearnt.append(f"{type(error).__name__}: {error}")
+            log.debug("%s: no formula for shapes like %s: %s", self.part, key, self.unlearnt[-1])
+        finally:
+            self.learning = 0
 
     def prepare(self) -> None:
         """Lower ahead of the first run, so that the session's creation pays for compiling and packing: for
@@ -434,13 +323,14 @@ class Native:
             if made is None and not exact:
                 del self.plans[key]
 
-    def lower(self, kinds: Kinds) -> Plan:
+    def lower(self, kinds: Kinds) -> Stepped:
         """The plan for inputs of these shapes and types. Raises what a rule raises."""
-        if self.matrix_unit is None:
+        if not self.decided:
             self.matrix_unit = verdict(self.part, self.machine)
+            self.decided = True
         if self.matrix_unit is None:
             fast = self._lowered(kinds, True)
-            if not any(s.spec is not None and s.spec.template == "tiles" for s in fast.steps):
+            if not _on_matrix_unit(fast.steps):
                 return fast
             tried = functools.partial(self._tried, fast)
             self.matrix_unit = fast_enough(self.part, self.machine, kinds, tried)
@@ -449,7 +339,7 @@ class Native:
             self.constants.clear()
         return self._lowered(kinds, self.matrix_unit)
 
-    def _lowered(self, kinds: Kinds, matrix_unit: bool) -> Plan:
+    def _lowered(self, kinds: Kinds, matrix_unit: bool) -> Stepped:
         part = self.part
         inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
         lowering = Lowering(part.nodes, inputs, part.outputs, self.machine, self.constants,
@@ -469,6 +359,10 @@ class Native:
         """The part by its definitions, node by node: for shapes that do not lower, and to find which node
         fails."""
         return interpret(self.part, self.reference, arrays, note, watch, check)
+
+
+def _on_matrix_unit(steps: Sequence[Step]) -> bool:
+    return any(s.spec is not None and s.spec.template == "tiles" for s in steps)
 
 
 def _takes(target: np.ndarray, shape: tuple[int, ...], dtype: np.dtype,

@@ -25,7 +25,8 @@ from ...memory import LINE, take
 from ..base import Part
 from .device import Device
 from .lower import Step
-from .native import Native, Plan, numpy_type
+from .native import Native
+from .plans import Plan, Stepped, numpy_type
 from .tensor import Buffer, Tensor
 
 FORMAT = 2
@@ -74,7 +75,7 @@ def packed(native: Native, shapes: tuple[tuple[int, ...], ...],
            further: Sequence[tuple[Machine, library.Unit]] = (), about: Mapping[str, Any] | None = None
            ) -> list[Any] | No:
     """The plan for inputs of these `shapes` as a package, in pieces. `about`: more to be told, as JSON."""
-    plan = native.plans.get(shapes)
+    plan = native.exact(shapes) if shapes in native.plans else None
     if plan is None:
         return No(native.refused.get(shapes, "there is no plan for these shapes"))
     for step in plan.steps:
@@ -241,7 +242,7 @@ class _Ahead(Native):
         if len(kinds) != len(part.inputs) or len(package.about["outputs"]) != len(part.outputs):
             raise ValueError("a package of another part: the numbers of inputs or outputs differ")
         about = package.about
-        self.plans[tuple(shape for shape, _ in self.expected)] = Plan(
+        self.plans[tuple(shape for shape, _ in self.expected)] = Stepped(
             list(_steps(about, package.constants)), len(kinds),
             [(tuple(shape), numpy_type(name)) for shape, name in about["outputs"]], about["arena"],
             about["scratch"], about["status"], device, self.threads)

@@ -17,7 +17,8 @@ from .memory import tensors
 from .tensor import Buffer, Tensor
 
 if TYPE_CHECKING:
-    from .native import Native, Plan
+    from .native import Native
+    from .plans import Stepped
 
 
 class Trail:
@@ -38,8 +39,9 @@ class Trail:
 def contents(native: Native) -> Contents:
     """What `native` has compiled by now."""
     with native.lock:
-        plans, refused = dict(native.plans), dict(native.refused)
+        shapes, refused = list(native.plans), dict(native.refused)
         constants = list(native.constants.items())
+    plans = {key: native.exact(key) for key in shapes}
     reports = [_plan(native, key, plans.get(key), refused.get(key, "")) for key in {**refused, **plans}]
     names = {id(v): v.name for node in native.part.nodes for v in node.inputs if v is not None}
     names.update((id(node), node.label) for node in native.part.nodes)
@@ -47,7 +49,7 @@ def contents(native: Native) -> Contents:
     return Contents(tuple(reports), tuple(sorted(packed, key=lambda c: -c.bytes)), native.threads)
 
 
-def _plan(native: Native, key: tuple[Any, ...], plan: Plan | None, reason: str) -> PlanReport:
+def _plan(native: Native, key: tuple[Any, ...], plan: Stepped | None, reason: str) -> PlanReport:
     inputs = tuple((v.name, shape_text(TensorType(v.elem, tuple(shape))))
                    for v, shape in zip(native.part.inputs, key, strict=True))
     guessed = key in native.guessed
@@ -70,7 +72,7 @@ def _step(step: Step, nodes: tuple[Node, ...], why: dict[Node, str]) -> StepRepo
                       edit.file_name(step.spec), edited=edit.edited(step.spec))
 
 
-def _places(native: Native, plan: Plan) -> Iterator[Place]:
+def _places(native: Native, plan: Stepped) -> Iterator[Place]:
     """The arena's rows, by step and offset: a buffer goes by the first value in it."""
     names: dict[int, str] = {}
     for value, tensor in plan.trail.held.items():
@@ -101,7 +103,7 @@ def _flat(key: Any) -> Iterator[Any]:
         yield key
 
 
-def finished(plan: Plan) -> list[list[tuple[Value, Tensor]]]:
+def finished(plan: Stepped) -> list[list[tuple[Value, Tensor]]]:
     """Per step of `plan` the values that are whole in memory behind it, and no longer for certain behind the
     next one; first of all those that are there before any step, views of the inputs. A value that a kernel
     applies in registers is in none of these lists."""

@@ -16,8 +16,8 @@ from ...codegen.once import aligned
 @dataclass(eq=False, slots=True)
 class Buffer:
     """Memory that steps read and write. `kind`: "arena", "input" or "output" with its `index`, or "const"
-    with its array, and its `address` once a plan has laid that out. An arena buffer gets an `offset` once its
-    first and last step are known."""
+    with its array, and its `address` once a plan has laid that out, or "table" with what each plan makes such
+    an array of. An arena buffer gets an `offset` once its first and last step are known."""
 
     kind: str
     size: int
@@ -27,6 +27,7 @@ class Buffer:
     last: int = -1
     offset: int = -1
     address: int = 0
+    table: Any = None
 
 
 @dataclass(eq=False, slots=True)
@@ -122,6 +123,19 @@ class Tensor:
             if left[-1][0] == 1:
                 left.pop()
         return Tensor(self.dtype, shape, tuple(reversed(strides)), self.buffer, self.offset)
+
+
+def joint_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape that all of these broadcast to. Raises ValueError where there is none."""
+    longest = max(shapes, key=len, default=())
+    made = list(longest)
+    for shape in shapes:
+        for i in range(1, len(shape) + 1):
+            if made[-i] == 1:
+                made[-i] = shape[-i]
+            elif shape[-i] != 1 and shape[-i] != made[-i]:
+                raise ValueError(f"shapes {', '.join(map(str, shapes))} do not broadcast")
+    return tuple(made)
 
 
 def c_strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -28,7 +28,8 @@ from ..base import Part
 from ..cpu import CPUExecutionProvider
 from ..cpu.device import Device
 from ..cpu.lower import Step
-from ..cpu.native import Native, Plan
+from ..cpu.native import Native
+from ..cpu.plans import Stepped
 from ..cpu.tensor import Tensor
 from . import cycles_code, targets
 from .cycles import Chip
@@ -145,7 +146,7 @@ class Estimator:
         self._codes: dict[Spec, cycles_code.Code] = {}
         self._known: dict[Any, Tally] = {}
 
-    def times(self, plan: Plan, chip: Chip, cores: int) -> list[StepTime]:
+    def times(self, plan: Stepped, chip: Chip, cores: int) -> list[StepTime]:
         """A time for each step of `plan` on `cores` cores."""
         resident, memory = _Resident(0.75 * chip.l2), _Memory()
         return [self._time(step, memory, chip, cores, resident) for step in plan.steps]

@@ -144,7 +144,7 @@ class SpaceMITExecutionProvider(ExecutionProvider):
             self.profile.types.update((node.label, node.op_type) for node in part.nodes)
             self.profile.types.update(
                 (step.node.label, "+".join(node.op_type for node in work.nodes))
-                for plan in native.plans.values() if plan is not None
+                for plan in native.lowered()
                 for step, work in zip(plan.steps, plan.works(native.part), strict=True))
         run: Callable[..., Any] = native
         if folder := self._set("DUMP_TENSORS"):

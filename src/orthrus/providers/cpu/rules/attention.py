@@ -16,7 +16,7 @@ from ....codegen.attention_few import append_rows
 from ....codegen.expr import Expr
 from ....ir import No, Node, Value
 from ..lower import Lowering, Out, lowers
-from ..tensor import Tensor, c_strides, of_constant
+from ..tensor import Tensor, c_strides, joint_shape, of_constant
 from .elementwise import store
 from .rows import FLOATS, attributes
 
@@ -265,7 +265,7 @@ def padding_bias(lo: Lowering, t: Tensor, batch: int, length: int, total: int, v
         tensors = [t.slice(2, total - length, length).slice(3, 0, total)]
     else:
         return No("a mask of another form")
-    shape = np.broadcast_shapes(*(x.shape for x in tensors))
+    shape = joint_shape(*(x.shape for x in tensors))
     return computed(lo, shape, Expr("where", (kept, Expr.const(0.0, F), Expr.const(value, F)), F), tensors)
 
 
@@ -273,7 +273,7 @@ def both_biases(lo: Lowering, first: Tensor | None, second: Tensor | None) -> Te
     """Two masks added, not below the lowest number."""
     if first is None or second is None:
         return first or second
-    shape = np.broadcast_shapes(first.shape, second.shape)
+    shape = joint_shape(first.shape, second.shape)
     total = Expr("add", (Expr.leaf(0, F), Expr.leaf(1, F)), F)
     tree = Expr("maximum", (total, Expr.const(float(np.finfo(np.float32).min), F)), F)
     return computed(lo, shape, tree, [first.expand(shape), second.expand(shape)])
@@ -388,7 +388,7 @@ def attend_grouped(lo: Lowering, node: Node) -> Any:
     batch, _, length, size = q.shape
     if 0 in q.shape:
         return No("an empty dimension")
-    total, ends = int(known.reshape(-1)[0]), lo.contiguous(lo.tensor(v_ends))
+    total, ends = known.reshape(-1).tolist()[0], lo.contiguous(lo.tensor(v_ends))
     old = [lo.new((batch, shared, 0, t.shape[3]), t.dtype) for t in (k, v)]
     if v_past_k is not None and v_past_v is not None:
         old = [lo.tensor(v_past_k), lo.tensor(v_past_v)]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from ....codegen import conv, depthwise, winograd
 from ....codegen.expr import Expr
+from ....codegen.sizes import memo
 from ....codegen.tile import Operand, widens
 from ....codegen.trace import trace
 from ....ir import No, Node, Value
@@ -207,7 +208,7 @@ def geometry(shape: tuple[int, ...], w: np.ndarray, attrs: dict[str, Any]) -> co
     return _geometry(tuple(shape), w.shape, attrs.get("group", 1), attrs.get("auto_pad", "NOTSET"), *lists)
 
 
-@lru_cache(1 << 10)
+@memo()
 def _geometry(shape: tuple[int, ...], w: tuple[int, ...], group: int, auto_pad: str,
               *lists: tuple[int, ...] | None) -> conv.Geometry | No:
     """`lists`: the size of the kernel, its steps, its spread and the margins."""

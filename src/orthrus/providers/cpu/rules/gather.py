@@ -246,7 +246,7 @@ def tile(lo: Lowering, node: Node) -> Pending | No:
     known = lo.known(vr)
     if known is None or len(node.inputs) > 2:
         return No("its repeats are not known")
-    t, repeats = lo.tensor(vx), [int(r) for r in known.reshape(-1)]
+    t, repeats = lo.tensor(vx), known.reshape(-1).tolist()
     if len(repeats) != t.rank or any(r < 0 for r in repeats):
         return No("its repeats do not fit")
     shape = tuple(d * r for d, r in zip(t.shape, repeats, strict=True))

@@ -17,9 +17,8 @@ from ....codegen import gemm
 from ....codegen.expr import Expr
 from ....codegen.tile import Operand
 from ....ir import No, Node, Value
-from ....ops.define import broadcast
 from ..lower import Lazy, Lowering, Out, Pending, Source, lowers
-from ..tensor import Tensor
+from ..tensor import Tensor, joint_shape
 from . import int8, matrix_unit
 
 FLOATS = ("float32", "float16", "bfloat16")
@@ -129,7 +128,7 @@ def product(lo: Lowering, a: Value, b: Value, flips_a: Flips = _PLAIN, flips_b: 
         return No("the factors do not fit")
     m, n = shape_a[:-1][-1:], shape_b[1:][-1:]
     try:
-        batch = broadcast(shape_a[:-2], shape_b[:-2])
+        batch = joint_shape(shape_a[:-2], shape_b[:-2])
     except ValueError:
         return No("the batches do not fit")
     first = _matrix(_flipped(lo.tensor(a), flips_a), 0)

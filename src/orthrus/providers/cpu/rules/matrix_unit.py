@@ -13,6 +13,7 @@ import numpy as np
 
 from ....codegen import amx
 from ....codegen.expr import Expr
+from ....codegen.sizes import choice
 from ..lower import Lowering, Out
 from ..tensor import Tensor
 
@@ -96,6 +97,7 @@ def product(lo: Lowering, a: Tensor, key: Hashable, weights: Callable[[], np.nda
               [t.strides[1] for t in operands], tree)
 
 
+@choice()
 def _apart(elements: int) -> int:
     """Distance of chunks: not a multiple of what one way of a cache holds."""
     return elements + amx.CHUNK * 17 if elements * 2 % 2048 == 0 else elements
@@ -112,8 +114,8 @@ def _multiply(lo: Lowering, planes: Tensor, plane: int, chunk_step: int, lines: 
     total = amx.sums(offsets, chunks, 2 * chunk_step, 4 if pairs > 2 else 24)
     (out, *of_out), *rest = places
     args = [planes, 2 * plane, 2 * chunk_step, 2 * amx.CHUNK, 2 * amx.CHUNK * line_step, length,
-            lo.constant(("segments", total.segments), lambda: total.tables()[0]),
-            lo.constant(("blocks", total.blocks), lambda: total.tables()[1]), len(total.blocks) - 1, packed,
+            lo.numbers([x for segment in total.segments for x in segment]), lo.numbers(total.blocks),
+            len(total.blocks) - 1, packed,
             total.chunks * 4096, pairs, per_line, panels, Out(out), n, width, valid, *of_out]
     for place in rest:
         args.extend(place)

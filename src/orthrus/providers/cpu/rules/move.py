@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numpy as np
-
 from ....codegen import loops, transpose
 from ....codegen.expr import Expr
 from ....ir import No, Node, Value
 from ....ops.define import normalized_axis
 from ..lower import Lowering, Out, lowers
-from ..tensor import Tensor, last_strides
+from ..tensor import Tensor, joint_shape, last_strides
 from .elementwise import store
 
 
@@ -50,7 +48,7 @@ def reshape(lo: Lowering, node: Node) -> Tensor | No:
     t, wanted = lo.tensor(node.inputs[0]), lo.known(node.inputs[1])
     if wanted is None:
         return No("its shape is not known")
-    shape = [int(d) for d in wanted]
+    shape = wanted.tolist()
     if not node.attrs.get("allowzero"):
         shape = [t.shape[i] if d == 0 else d for i, d in enumerate(shape)]
     if -1 in shape:
@@ -65,9 +63,8 @@ def reshape(lo: Lowering, node: Node) -> Tensor | No:
 def same_elements(lo: Lowering, node: Node) -> Tensor | No:
     """The shape that the definition gives an array without elements of its own."""
     t = lo.tensor(node.inputs[0])
-    stand_in = np.lib.stride_tricks.as_strided(np.zeros(1, np.int8), t.shape, (0,) * t.rank)
     rest = [None if v is None else lo.known(v) for v in node.inputs[1:]]
-    return reshaped(lo, t, node.op.bind(node.attrs)(stand_in, *rest).shape)
+    return reshaped(lo, t, lo.shape_by(node, t.shape, rest))
 
 
 @lowers("Expand")
@@ -76,7 +73,7 @@ def expand(lo: Lowering, node: Node) -> Tensor | No:
     t, wanted = lo.tensor(node.inputs[0]), lo.known(node.inputs[1])
     if wanted is None:
         return No("its shape is not known")
-    return t.expand(tuple(int(d) for d in np.broadcast_shapes(t.shape, tuple(wanted.tolist()))))
+    return t.expand(joint_shape(t.shape, tuple(wanted.tolist())))
 
 
 @lowers("Slice")
@@ -95,9 +92,17 @@ def slice_(lo: Lowering, node: Node) -> Tensor | No:
     axes = list(range(len(starts))) if axes is None else axes
     for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(starts), strict=True):
         axis = normalized_axis(axis, t.rank)
-        low, high, by = slice(start, end, step).indices(t.shape[axis])
-        t = t.slice(axis, low, len(range(low, high, by)), by)
+        low, count = _bounds(start, end, step, t.shape[axis])
+        t = t.slice(axis, low, count, step)
     return t
+
+
+def _bounds(start: int, end: int, step: int, size: int) -> tuple[int, int]:
+    """Where a slice of `size` elements begins, and how many it takes."""
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+    begin, behind = (min(max(x + size if x < 0 else x, low), high) for x in (start, end))
+    way = behind - begin if step > 0 else begin - behind
+    return begin, max(0, -(-way // abs(step)))
 
 
 @lowers("Split")

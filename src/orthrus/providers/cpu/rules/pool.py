@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -112,12 +111,11 @@ def windows(lo: Lowering, node: Node) -> Pending | No:
 def _tables(lo: Lowering, win: Window, kind: str, padded: bool) -> list[Tensor]:
     """First elements, then taps, then divisors, each per axis."""
     axes = list(zip(win.size, win.kernel, win.strides, win.dilations, win.begin, win.out, strict=True))
-    made = [lo.constant(("pool", i, axis), partial(_table, axis, i)) for i in (0, 1) for axis in axes]
+    made = [lo.table(_table, i, *axis) for i in (0, 1) for axis in axes]
     if kind == "average":
-        made += [lo.constant(("pool", padded, axis, win.end[i]), partial(pool.divisors, win, i, padded))
-                 for i, axis in enumerate(axes)]
+        made += [lo.table(pool.divisors, win, i, padded) for i in range(len(axes))]
     return made
 
 
-def _table(axis: tuple[int, ...], index: int) -> np.ndarray:
+def _table(index: int, *axis: int) -> np.ndarray:
     return pool.tables(*axis)[index]

@@ -167,7 +167,7 @@ def _work(dtype: str) -> str:
 
 def _count(lo: Lowering, what: Folded, dtype: str) -> Tensor:
     count = math.prod(what.shape[a] for a in what.axes)
-    return lo.constant(("count", count, dtype), lambda: np.full(1, count, dtype))
+    return lo.numbers([count], dtype)
 
 
 @lowers("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",

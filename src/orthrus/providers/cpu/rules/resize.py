@@ -33,14 +33,14 @@ def resized(lo: Lowering, node: Node) -> Pending | No:
         return No("kernels resize one to three spatial axes of moderate length")
     if dtype not in FLOATS and not nearest or dtype == "bool":
         return No(f"no generated kernel interpolates {dtype}")
-    wanted = _wanted(lo, node, attrs, len(shape))
+    wanted = _wanted(lo, node, attrs, shape)
     if isinstance(wanted, No):
         return wanted
     axes: list[tuple[np.ndarray, np.ndarray]] = []
     for axis, along in enumerate(wanted):
         if axis > 1:
-            axes.append(resize.table(along, shape[axis], nearest))
-        elif along(np.zeros((1, shape[axis]))).shape[1] != shape[axis]:
+            axes.append(resize.table(along or _kept, shape[axis], nearest))
+        elif along is not None:
             return No("it resizes images or channels")
     taps = tuple(places.shape[1] for places, _ in axes)
     if prod(taps) > resize.MOST:
@@ -63,9 +63,9 @@ def _constant(lo: Lowering, table: np.ndarray) -> Tensor:
 Along = Callable[[np.ndarray], np.ndarray]
 
 
-def _wanted(lo: Lowering, node: Node, attrs: dict[str, Any], rank: int) -> list[Along] | No:
-    """Per axis the operator's own definition on the second axis of a matrix."""
-    op = node.op
+def _wanted(lo: Lowering, node: Node, attrs: dict[str, Any], shape: Sequence[int]) -> list[Along | None] | No:
+    """Per axis the operator's own definition on the second axis of a matrix; None where it keeps the axis."""
+    op, rank = node.op, len(shape)
     assert op is not None
     if op.name == "Upsample" or op.since < 11:
         given = attrs.get("scales")
@@ -76,7 +76,7 @@ def _wanted(lo: Lowering, node: Node, attrs: dict[str, Any], rank: int) -> list[
         one = find("", "Upsample", 9)
         assert one is not None
         call = one.bind({"mode": attrs["mode"]})
-        return [partial(_scaled, call, float(s)) for s in np.ravel(given)]
+        return [partial(_scaled, call, s) if s != 1 else None for s in np.ravel(given).tolist()]
     if attrs["coordinate_transformation_mode"] == "tf_crop_and_resize":
         return No("it crops")
     if attrs["keep_aspect_ratio_policy"] != "stretch":
@@ -89,11 +89,15 @@ def _wanted(lo: Lowering, node: Node, attrs: dict[str, Any], rank: int) -> list[
     if by_scale == by_size or numbers is None or not numbers.size == len(chosen) == len(set(chosen)):
         return No("its scales or sizes are not known")
     call = op.bind({**attrs, "axes": [1]})
-    found: list[Along] = [lambda m: m] * rank
-    for i, axis in enumerate(chosen):
-        one_number = numbers[i:i + 1]
-        found[axis] = partial(_along, call, one_number, by_scale)
+    found: list[Along | None] = [None] * rank
+    for i, (axis, number) in enumerate(zip(chosen, numbers.tolist(), strict=True)):
+        if number != (1 if by_scale else shape[axis]):
+            found[axis] = partial(_along, call, numbers[i:i + 1], by_scale)
     return found
+
+
+def _kept(matrix: np.ndarray) -> np.ndarray:
+    return matrix
 
 
 def _along(call: Callable[..., Any], number: np.ndarray, is_scale: bool, matrix: np.ndarray) -> Any:

@@ -26,7 +26,7 @@ def top_k(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] | No:
     k = attrs.get("k")
     if len(node.inputs) > 1:
         known = lo.known(node.inputs[1])
-        k = None if known is None or known.size != 1 else int(known.reshape(()))
+        k = None if known is None or known.size != 1 else known.item()
     if k is None or not shape or 0 in shape:
         return No("its k is not known, or it is empty")
     axis = normalized_axis(attrs["axis"], len(shape))
@@ -57,7 +57,8 @@ def one_hot(lo: Lowering, node: Node) -> Lazy | No:
     if depth is None or values is None or values.shape != (2,) or depth.size != 1 or (
             values.dtype.name not in LLVM):
         return No("its depth or values are not known")
-    size, t = int(depth.reshape(())), lo.tensor(vi)
+    size, t = depth.item(), lo.tensor(vi)
+    size = int(size) if isinstance(size, float) else size
     axis = attributes(node)["axis"]
     axis = axis + t.rank + 1 if axis < 0 else axis
     if not 0 <= axis <= t.rank or size < 1 or t.dtype == "uint64":
@@ -97,7 +98,7 @@ def trilu(lo: Lowering, node: Node) -> Lazy | No:
     if len(shape) < 2 or 0 in shape or (known is not None and known.size != 1):
         return No("no matrix, or empty")
     rows, columns = shape[-2:]
-    k = 0 if known is None else max(-rows, min(columns, int(known.reshape(()))))
+    k = 0 if known is None else max(-rows, min(columns, known.item()))
     lazy = lo.lazy(x)
     count = len(lazy.operands)
     here = [_numbers(lo, rows, (rows, 1)),
