@@ -13,7 +13,9 @@ native = pytest.importorskip("native")
 
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
+from orthrus import InferenceSession  # noqa: E402
 from orthrus.codegen import build, norm, pool, resize, sample  # noqa: E402
 from orthrus.codegen.expr import Expr  # noqa: E402
 from orthrus.codegen.machine import AVX2, NEON, RVV256, SSE2, Machine, host  # noqa: E402
@@ -128,6 +130,21 @@ def test_resizes(shape: tuple[int, ...], oh: int, ow: int, mode: str, coordinate
     native.run(spec, *cells, x, *walked(x), *(t[0] for t in axes),
                *(t[1] for t in axes if t[0].shape[1] > 1), items=items, machine=machine, splits=(items // 2,))
     close(y, want, TOLERANCE[dtype] if mode != "nearest" else 0)
+
+
+@pytest.mark.parametrize("scales", ([1, 1, 2, 2], [1, 1.2, 1, 1], [1.4, 1, 1, 2]))
+def test_a_scale_that_keeps_a_size_counts(scales: list[float]) -> None:
+    """1.2 times three channels are three others."""
+    graph = helper.make_graph(
+        [helper.make_node("Resize", ["x", "", "scales"], ["y"], mode="linear")], "graph",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 3, "H", "W"])],
+        [helper.make_empty_tensor_value_info("y")],
+        [numpy_helper.from_array(np.array(scales, np.float32), "scales")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    x = np.random.default_rng(1).standard_normal((2, 3, 6, 5)).astype(np.float32)
+    (y,) = InferenceSession(model).run(None, {"x": x})
+    want = find("", "Resize", 19).bind({"mode": "linear"})(x, None, np.array(scales, np.float32))
+    np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("c", (3, 40, 96))

@@ -416,7 +416,10 @@ def _added(one: Form, other: Form, sign: int = 1) -> Form:
 
 
 def _summed(form: Any, values: Sequence[int]) -> int:
-    return sum(x * values[atom] for atom, x in form)
+    made = 0
+    for atom, x in form:
+        made += x * values[atom]
+    return made
 
 
 def _is(number: int, kind: int) -> bool:

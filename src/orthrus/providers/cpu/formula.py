@@ -60,6 +60,7 @@ class Open(Lowering):
 
     def __init__(self, *given: Any) -> None:
         self.followed: dict[Value, np.ndarray] = {}
+        self.tables: dict[Hashable, Buffer] = {}
         super().__init__(*given)
 
     def known(self, value: Value | None) -> np.ndarray | None:
@@ -77,7 +78,7 @@ class Open(Lowering):
         if value is None or found is None:
             return super().tensor(value)
         dtype = value.elem.numpy.name
-        return _read(Table(listed, (tuple(found.reshape(-1).tolist()), dtype)), dtype, found.shape)
+        return self._made(Table(listed, (tuple(found.reshape(-1).tolist()), dtype)), dtype, found.shape)
 
     def number(self, value: Value) -> Any:
         return None if value in self.followed else super().number(value)
@@ -92,12 +93,20 @@ class Open(Lowering):
         return super().constant(pinned(key), make)
 
     def table(self, make: Callable[..., np.ndarray], *given: Any) -> Tensor:
-        return _read(Table(make, given), "int64", (1,)) if has_size(given) else super().table(make, *given)
+        if not has_size(given):
+            return super().table(make, *given)
+        return self._made(Table(make, given), "int64", (1,))
+
+    def _made(self, table: Table, dtype: str, shape: Sequence[Any]) -> Tensor:
+        """A table as a tensor; the same one for the same table."""
+        key = table.make, formed(table.given)
+        buffer = self.tables.setdefault(key, Buffer("table", 0, table=table))
+        return Tensor(dtype, tuple(shape), c_strides(shape), buffer)
 
     def numbers(self, given: Sequence[int], dtype: str = "int64") -> Tensor:
         if not has_size(given):
             return super().numbers(given, dtype)
-        return _read(Table(listed, (tuple(given), dtype)), dtype, (len(given),))
+        return self._made(Table(listed, (tuple(given), dtype)), dtype, (len(given),))
 
     def shape_by(self, node: Node, shape: Sequence[int], rest: Sequence[np.ndarray | None]
                  ) -> tuple[int, ...]:
@@ -172,7 +181,7 @@ class Open(Lowering):
         count: Any = max(0, -(-(limit - start) // step))
         if isinstance(count, Size):
             dtype = value.elem.numpy.name
-            self.env[value] = _read(Table(_steps, (start, step, count, dtype)), dtype, (count,))
+            self.env[value] = self._made(Table(_steps, (start, step, count, dtype)), dtype, (count,))
         else:
             self._follow(value, np.array([start + i * step for i in range(count)], object))
         return True
@@ -189,10 +198,6 @@ def _counted(a: np.ndarray) -> np.ndarray:
     if not all(x >= 0 for x in a.reshape(-1).tolist()):
         raise LookupError("a number below 0 is divided")
     return a
-
-
-def _read(table: Table, dtype: str, shape: Sequence[Any]) -> Tensor:
-    return Tensor(dtype, tuple(shape), c_strides(shape), Buffer("table", 0, table=table))
 
 
 class _Numbers:
@@ -229,7 +234,7 @@ class Formula:
         values: list[Any] = []
         arena: list[Any] = []
         arrays: list[Any] = []
-        tables: list[tuple[int, Table, Any]] = []
+        tables: dict[int, tuple[Table, list[int], list[Any]]] = {}
         begins: list[int] = []
         self.kept: dict[int, np.ndarray] = {}
         for step in steps:
@@ -241,7 +246,9 @@ class Formula:
                 elif not isinstance(a, Tensor):
                     cell = bits(a)
                 elif a.buffer.kind == "table":
-                    tables.append((len(values), a.buffer.table, a.byte_offset))
+                    _, cells, offsets = tables.setdefault(id(a.buffer), (a.buffer.table, [], []))
+                    cells.append(len(values))
+                    offsets.append(a.byte_offset)
                 elif a.buffer.array is not None:
                     cell = laid(a.buffer, self.code.device, self.kept) + a.byte_offset
                 elif a.buffer.kind == "arena":
@@ -260,7 +267,8 @@ class Formula:
         made_of = [made.outputs[v] for v in outputs]
         self.types = [(len(t.shape), numpy_type(t.dtype)) for t in made_of]
         self.shapes = _Numbers([d for t in made_of for d in t.shape], rows)
-        self.tables = [(cell, table.make, formed((*table.given, offset))) for cell, table, offset in tables]
+        self.tables = [(table.make, formed(table.given), cells, _Numbers(offsets, rows))
+                       for table, cells, offsets in tables.values()]
         self.matrix = sizes.matrix(list(rows))
         self.served = False
         self.room: np.ndarray | None = None
@@ -275,11 +283,10 @@ class Formula:
         found = self.matrix @ atoms
         values, work, kept = self.values.of(found), self.work.of(found), []
         known = atoms.tolist() if self.tables else []
-        for cell, make, given in self.tables:
-            *args, offset = filled(given, known)
-            array = self.code.device.constant(make(*args))
+        for make, given, places, after in self.tables:
+            array = self.code.device.constant(make(*filled(given, known)))
             kept.append(array)
-            values[cell] = array.ctypes.data + offset
+            values[places] = array.ctypes.data + after.of(found)
         offsets, size = self._laid(self.bytes.of(found))
         cell, buffer, offset = self.arena.of(found).T
         arena = np.stack([cell, offsets[buffer] + offset], 1)
