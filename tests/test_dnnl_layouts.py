@@ -147,3 +147,67 @@ def test_strides_of_another_shape_are_numpy_s(data: Any) -> None:
     assert all(d == 1 or a == b for d, a, b in zip(new, found, want.strides, strict=True))
 
 
+
+
+@works
+@pytest.mark.parametrize("shape", [(3, 16), (2, 5, 16), (40, 1024)])
+def test_a_product_of_what_is_quantized_by_its_own_range(shape: tuple[int, ...]) -> None:
+    """One part, and the definition's codes."""
+    rows = shape[-1]
+    weights = {"w": np.random.default_rng(1).integers(-90, 90, (rows, 24)).astype(np.int8),
+               "ws": np.float32(0.01), "wz": np.int8(3), "b": real(24)}
+    nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"], name="range"),
+             helper.make_node("MatMulInteger", ["q", "w", "z", "wz"], ["i"], name="product"),
+             helper.make_node("Cast", ["i"], ["f"], to=1, name="cast"),
+             helper.make_node("Mul", ["s", "ws"], ["by"], name="scales"),
+             helper.make_node("Mul", ["f", "by"], ["m"], name="scaled"),
+             helper.make_node("Add", ["m", "b"], ["y"], name="bias")]
+    data = model(nodes, {"x": ("N", *shape[1:])}, weights, ("y", "q", "s", "z"))
+    made, reference = session(data), defined(data)
+    assert [p.provider for p in made.explain().parts] == [NAME]
+    for x in (real(*shape), np.zeros(shape, np.float32), 1e-3 * real(*shape) + 7):
+        got, want = made.run(None, {"x": x}), reference.run(None, {"x": x})
+        for a, b in zip(got[1:], want[1:], strict=True):
+            np.testing.assert_array_equal(a, b)
+        np.testing.assert_allclose(got[0], want[0], rtol=1e-5, atol=1e-5 * np.abs(want[0]).max())
+
+
+@works
+def test_a_computed_shape_chooses_the_plan() -> None:
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["a"], name="product"),
+             helper.make_node("Reshape", ["a", "shape"], ["b"], name="reshape"),
+             helper.make_node("Softmax", ["b"], ["y"], name="softmax")]
+    graph = helper.make_graph(
+        nodes, "g", [helper.make_tensor_value_info("x", 1, ("N", 8)),
+                     helper.make_tensor_value_info("shape", 7, (2,))],
+        [helper.make_tensor_value_info("y", 1, None)],
+        [helper.make_tensor("w", 1, (8, 12), real(8, 12).ravel())])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)],
+                             ir_version=11).SerializeToString()
+    made, reference = session(data), defined(data)
+    assert [p.provider for p in made.explain().parts] == [NAME]
+    for rows, shape in ((4, (4, 12)), (4, (12, 4)), (2, (-1, 3)), (4, (4, 12)), (6, (0, -1))):
+        feed = {"x": real(rows, 8), "shape": np.array(shape, np.int64)}
+        got, want = made.run(None, feed)[0], reference.run(None, feed)[0]
+        assert got.shape == want.shape
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+    [part] = made.explain().parts
+    assert len(part.plans) == 4
+    assert not part.numpy
+
+
+@works
+@pytest.mark.parametrize("turned", [0, 1])
+def test_a_row_times_a_matrix_reads_it_as_it_is(turned: int) -> None:
+    weights = {"w": real(*((40, 48) if turned else (48, 40))), "b": real(40)}
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["a"], name="product", transB=turned),
+             helper.make_node("Tanh", ["a"], ["y"], name="tanh")]
+    data = model(nodes, {"x": ("N", 48)}, weights)
+    made, reference = session(data), defined(data)
+    for rows, begins in ((1, "matmul gemm"), (5, "matmul")):
+        x = real(rows, 48)
+        np.testing.assert_allclose(made.run(None, {"x": x})[0], reference.run(None, {"x": x})[0], rtol=1e-4,
+                                   atol=1e-5)
+        [part] = made.explain().parts
+        assert part.plans[-1].steps[-1].kernel.startswith(begins)
+    assert part.plans[-1].steps[-1].nodes == ("product", "tanh")

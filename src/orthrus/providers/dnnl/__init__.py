@@ -61,6 +61,9 @@ class DnnlExecutionProvider(ExecutionProvider):
         "fpmath_mode": Option(
             _named("FPMATH"), "strict", "strict: products of float32 are float32's; bf16, tf32, any: their "
             "factors may be rounded to that type, or to any that is faster, where oneDNN has code for it"),
+        "winograd": Option(
+            flag, True, "1 computes 3x3 convolutions by Winograd's transform where that is estimated faster, "
+                        "with errors up to 5e-6 of the largest result, 0 computes all of them directly"),
         "verbose": Option(_at_most(2), -1, "1: oneDNN prints each primitive it runs, 2: each it makes as "
                                            "well, in the whole process; -1 leaves it as it is, at first 0"),
         "deterministic": Option(flag, False, "1 computes on one thread, so that sums have one order on every "
@@ -104,16 +107,19 @@ class DnnlExecutionProvider(ExecutionProvider):
     def compile(self, part: Part) -> Sequence[Kernel]:
         """One kernel for the part, made ready for the shapes its inputs are declared with. Where OpenMP's
         threads work, those of generated code leave the processors to them."""
-        from ...codegen import library
         from ...codegen.threads import pool
         from ..cpu import reference
+        from .generated import missing
         from .part import Fused
         from .report import contents
 
-        if self._threads() > 1 and library.available() is None:
+        generates = missing() is None
+        if self._threads() > 1 and generates:
             pool().share()
+        mode = self.settings["fpmath_mode"]
         fused = Fused(part, self.library, lambda node: reference(node).run, self._threads(),
-                      self.settings["use_arena"], self.settings["fpmath_mode"])
+                      self.settings["use_arena"], mode,
+                      generates and self.settings["winograd"] and mode == "strict")
         fused.prepare()
         return [Kernel(fused, f"oneDNN for {len(part.nodes)} nodes", stepwise=fused.stepwise,
                        describe=lambda: contents(fused))]

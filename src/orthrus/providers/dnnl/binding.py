@@ -121,6 +121,7 @@ _CALLS: dict[str, tuple[Any, ...]] = {
     "primitive_desc_query": (_V, c_int, c_int, _V),
     "primitive_execute": (_V, _V, c_int, _V),
     "stream_wait": (_V,),
+    "primitive_desc_next_impl": (_V,),
     "memory_set_data_handle": (_V, _V),
     "set_max_cpu_isa": (c_int,),
     "set_verbose": (c_int,),
@@ -219,6 +220,15 @@ class Library:
         text = c_char_p()
         self.call("primitive_desc_query", primitive_desc, IMPLEMENTATION, 0, byref(text))
         return (text.value or b"").decode()
+
+    def turn(self, primitive_desc: int, kind: str) -> bool:
+        """Let a primitive descriptor stand for the next of oneDNN's implementations whose name begins with
+        `kind`; whether there is one."""
+        step = self._calls["primitive_desc_next_impl"]
+        while not self.implementation(primitive_desc).startswith(kind):
+            if step(primitive_desc):
+                return False
+        return True
 
     @contextlib.contextmanager
     def multiplying(self, mode: str) -> Iterator[None]:

@@ -221,6 +221,20 @@ def _quantize(node: Node) -> No | None:
     return None if 0 < number < np.inf else No("a scale that is not positive")
 
 
+def _generated(node: Node) -> No | None:
+    from .generated import missing
+
+    return missing()
+
+
+def _reshape(node: Node) -> No | None:
+    """A computed shape is looked at in each run, where it comes from outside the part, as all int64 does."""
+    shape = node.inputs[1] if len(node.inputs) > 1 else None
+    if shape is not None and shape.const is None and shape.elem is not E.INT64:
+        return No("the type of its shape is not known")
+    return None
+
+
 def _cast(node: Node) -> No | None:
     x, to = node.inputs[0], ElementType(node.attrs["to"])
     known = x.elem if x is not None else None
@@ -277,8 +291,9 @@ CLAIMS: dict[str, tuple[tuple[ElementType, ...], Check]] = {
     "Concat": ((*REAL, *BYTES), _at_least_one),
     "Cast": ((*REAL, E.INT32), _cast),
     "QuantizeLinear": ((E.FLOAT,), _quantize),
+    "DynamicQuantizeLinear": ((E.FLOAT,), _generated),
     "DequantizeLinear": ((*BYTES, E.INT32), _dequantize),
-    "Reshape": ((*REAL, *BYTES), _constants(1)),
+    "Reshape": ((*REAL, *BYTES), _reshape),
     "Squeeze": ((*REAL, *BYTES), _constants(1)),
     "Unsqueeze": ((*REAL, *BYTES), _constants(1)),
     "Flatten": ((*REAL, *BYTES), _always),

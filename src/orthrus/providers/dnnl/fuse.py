@@ -22,21 +22,23 @@ def finish(lo: Lowering, node: Node, shape: Sequence[int], dtype: str,
            make: Callable[[Desc, Attr], Primitive], reads: Callable[[Primitive], Sequence[Argument]], *,
            inner: Sequence[int] | None = None, layout: Desc | None = None, fuse: bool = True,
            first: Sequence[tuple[PostOp, Tensor | None]] = (), scalings: Sequence[Scaling] = (),
-           integer: bool = False, linear_end: bool = False) -> None:
+           integer: bool = False, linear_end: bool = False, over: Tensor | None = None) -> None:
     """Make the primitive of `node` with as many of the nodes behind it as post-ops as oneDNN takes, write
     its step, and bind the last value.
 
     `make(desc, attr)`: the primitive for a destination that lies as `desc` says, `reads(primitive)`: its
     arguments but the destination. `inner`: the destination's shape as the primitive has it, where ONNX
     has another. `layout`: how the destination is to lie; oneDNN chooses where it is None. `first`:
-    post-ops that come before those of other nodes. `integer`: a QuantizeLinear may end the chain;
+    post-ops that come before those of other nodes. `over`: what the result is added to, in memory that
+    nobody else needs. `integer`: a QuantizeLinear may end the chain;
     `linear_end`: as a linear post-op, for a primitive that has no destination scale. Raises Refused.
     """
     shape, inside = tuple(shape), tuple(shape if inner is None else inner)
-    behind = _chain(lo, node, shape, inside, dtype, integer, layout) if fuse else Chain()
+    behind = chained(lo, node, shape, inside, dtype, integer, layout, over is not None) if fuse else Chain()
     for chain in [behind, Chain()] if behind else [behind]:
         try:
-            _finish(lo, node, chain, shape, inside, dtype, make, reads, layout, first, scalings, linear_end)
+            _finish(lo, node, chain, shape, inside, dtype, make, reads, layout, first, scalings, linear_end,
+                    over)
             return
         except Refused:
             if not chain:
@@ -46,12 +48,13 @@ def finish(lo: Lowering, node: Node, shape: Sequence[int], dtype: str,
 def _finish(lo: Lowering, node: Node, chain: Chain, shape: tuple[int, ...], inner: tuple[int, ...],
             dtype: str, make: Callable[[Desc, Attr], Primitive],
             reads: Callable[[Primitive], Sequence[Argument]], layout: Desc | None,
-            first: Sequence[tuple[PostOp, Tensor | None]], scalings: Sequence[Scaling], linear_end: bool
-            ) -> None:
+            first: Sequence[tuple[PostOp, Tensor | None]], scalings: Sequence[Scaling], linear_end: bool,
+            over: Tensor | None) -> None:
     lib, end = lo.lib, chain.quantizes
     dtype = chain.dtype or dtype
     operands: list[tuple[PostOp, Tensor | None]] = [
-        *first, *((link.post, link.operand) for link in chain if link.post is not None)]
+        *([] if over is None else [(Sum(), over)]), *first,
+        *((link.post, link.operand) for link in chain if link.post is not None)]
     scalings, args = list(scalings), list[Argument]()
     if end is not None and linear_end:
         operands.append((Eltwise("linear", 1 / end.scale, float(end.zero)), None))
@@ -72,7 +75,7 @@ def _finish(lo: Lowering, node: Node, chain: Chain, shape: tuple[int, ...], inne
     sum_of = next((t for post, t in operands if isinstance(post, Sum)), None)
     out: Tensor
     if sum_of is not None:
-        out = _summed(lo, sum_of, inner, desc)
+        out = _summed(lo, sum_of, inner, desc, sum_of is over)
     elif last in lo.finals and Tensor(inner, desc, Buffer("output", 0)).plain:
         out = lo.output(last, inner, dtype)
     else:
@@ -94,9 +97,10 @@ def _finish(lo: Lowering, node: Node, chain: Chain, shape: tuple[int, ...], inne
     lo.bind(last, result)
 
 
-def _summed(lo: Lowering, operand: Tensor, shape: tuple[int, ...], desc: Desc) -> Tensor:
-    """Where a result that is added to `operand` goes: onto it, where it lies alike."""
-    if _alone(lo, operand) and operand.desc == desc:
+def _summed(lo: Lowering, operand: Tensor, shape: tuple[int, ...], desc: Desc, free: bool) -> Tensor:
+    """Where a result that is added to `operand` goes: onto it, where that is `free` or nobody else needs it,
+    and lies alike."""
+    if (free or alone(lo, operand)) and operand.desc == desc:
         lo.copies.pop(id(operand.buffer), None)
         return Tensor(shape, desc, operand.buffer)
     out = lo.new(shape, desc)
@@ -104,18 +108,18 @@ def _summed(lo: Lowering, operand: Tensor, shape: tuple[int, ...], desc: Desc) -
     return out
 
 
-def _alone(lo: Lowering, t: Tensor) -> bool:
+def alone(lo: Lowering, t: Tensor) -> bool:
     """Whether the reader at hand is the last that needs the memory of `t`, which may be written then."""
     values = lo.sharing.get(id(t.buffer), [])
     return t.buffer.kind == "arena" and not t.offset and sum(lo.left.get(v, 0) for v in values) == 1 \
         and not any(v in lo.outputs for v in values)
 
 
-def _chain(lo: Lowering, node: Node, shape: tuple[int, ...], inner: tuple[int, ...], dtype: str,
-           integer: bool, layout: Desc | None) -> Chain:
+def chained(lo: Lowering, node: Node, shape: tuple[int, ...], inner: tuple[int, ...], dtype: str,
+            integer: bool, layout: Desc | None, added: bool = False) -> Chain:
     """The nodes behind `node`, one after another, that can be post-ops of its primitive, whose result is
-    of `shape` and has `inner` inside the primitive."""
-    found, value, added = Chain(), node.output, False
+    of `shape` and has `inner` inside the primitive. `added`: whether it is added to something already."""
+    found, value = Chain(), node.output
     while True:
         reader = lo.only_reader(value)
         rule = None if reader is None else LINKS.get((reader.domain, reader.op_type))
@@ -137,7 +141,7 @@ def _chain(lo: Lowering, node: Node, shape: tuple[int, ...], inner: tuple[int, .
                 return found
             post: PostOp = link.post
             assert isinstance(post, Binary)
-            if full and post.name == "add" and _alone(lo, fitted):
+            if full and post.name == "add" and alone(lo, fitted):
                 post, added = Sum(), True
             elif full:
                 open_ = open_layout if layout is None else strided

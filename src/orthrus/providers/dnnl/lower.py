@@ -8,7 +8,8 @@ oneDNN has no code for at these shapes becomes a step of its definition, and `wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import ctypes
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,25 +19,40 @@ from ...ir import ElementType, No, Node, TensorType, Value, in_memory
 from ...limits import bounded
 from ...ops.infer import infer_node
 from ..cpu.tensor import Buffer
-from .binding import DST, SCALES, SRC, ZERO_POINTS, Library, Refused
+from .binding import DST, MULTIPLE_SRC, SCALES, SRC, ZERO_POINTS, Library, Refused
 from .constants import Constants
-from .objects import Attr, Desc, PostOp, Primitive, Scaling, c_strides, last_strides, regrouped, strided
+from .generated import Code
+from .objects import (
+    Attr,
+    Desc,
+    PostOp,
+    Primitive,
+    Scaling,
+    c_strides,
+    last_strides,
+    open_layout,
+    regrouped,
+    strided,
+)
 from .step import RULES, Step
-from .tensor import Argument, Quantized, Tensor
+from .tensor import Argument, Joined, Quantized, Tensor
 
 Reference = Callable[[Node], Callable[..., Any]]
 
 
 class Lowering:
     """One walk over a part's nodes. `inputs`: the arrays' shapes and numpy type names, by input value.
-    `outputs`: where the part's outputs are at the end. `why`: per node left to its definition, why."""
+    `outputs`: where the part's outputs are at the end. `why`: per node left to its definition, why.
+    `winograd`: whether convolutions may be computed so. `looked`: elements of inputs, by value."""
 
     def __init__(self, lib: Library, nodes: Sequence[Node],
                  inputs: Sequence[tuple[Value, tuple[int, ...], str]], outputs: Sequence[Value],
-                 constants: Constants, reference: Reference) -> None:
+                 constants: Constants, reference: Reference, winograd: bool = False,
+                 looked: Mapping[Value, np.ndarray] | None = None) -> None:
         self.lib, self.constants, self.reference = lib, constants, reference
+        self.winograd, self.looked = winograd, looked or {}
         self.steps: list[Step] = []
-        self.env: dict[Value, Tensor | Quantized] = {}
+        self.env: dict[Value, Tensor | Quantized | Joined] = {}
         self.outputs: dict[Value, Tensor] = {}
         self.why: dict[Node, str] = {}
         self.finals = {v: i for i, v in enumerate(outputs)}
@@ -45,10 +61,12 @@ class Lowering:
         self.left: dict[Value, int] = dict.fromkeys(outputs, 1)
         self.sharing: dict[int, list[Value]] = {}
         self.copies: dict[int, list[tuple[Tensor, Tensor]]] = {}
+        self.rooms: dict[str, Buffer] = {}
         self.looked_at: list[tuple[Tensor, Tensor]] = []
         self.node: Node = nodes[0]
         for i, (value, shape, dtype) in enumerate(inputs):
-            self.bind(value, Tensor(shape, strided(lib, shape, dtype), Buffer("input", 0, i)))
+            if value not in self.looked:
+                self.bind(value, Tensor(shape, strided(lib, shape, dtype), Buffer("input", 0, i)))
         for node in nodes:
             for v in node.inputs:
                 if v is not None:
@@ -72,11 +90,13 @@ class Lowering:
         assert value is not None
         found = self.env.get(value)
         if found is None:
-            return tuple(value.const.shape)
+            return tuple(self.looked[value].shape if value in self.looked else value.const.shape)
         return found.tensor.shape if isinstance(found, Quantized) else found.shape
 
     def known(self, value: Value | None) -> np.ndarray | None:
-        """The elements of a constant, None for what is none."""
+        """The elements of a constant, or of an input that was looked at; None for what is neither."""
+        if value is not None and value in self.looked:
+            return self.looked[value]
         if value is None or value in self.env or value.const is None:
             return None
         return np.asarray(in_memory(value.const))
@@ -90,12 +110,20 @@ class Lowering:
         found = self.env.get(value) if value is not None else None
         return found if isinstance(found, Quantized) else None
 
+    def joined(self, value: Value | None) -> tuple[Tensor, ...]:
+        """The parts of a value that lies in several tensors, none for every other value."""
+        found = self.env.get(value) if value is not None else None
+        return found.parts if isinstance(found, Joined) else ()
+
     def tensor(self, value: Value | None) -> Tensor:
         """A value in memory, in whatever layout it has."""
         assert value is not None
         found = self.env.get(value)
         if isinstance(found, Quantized):
             found = self._dequantized(value, found)
+        elif isinstance(found, Joined):
+            found = self.concatenated(found.parts, 1)
+            self.bind(value, found)
         return self.constants.stored(value) if found is None else found
 
     def constant(self, key: Any, make: Callable[[], np.ndarray]) -> Tensor:
@@ -175,13 +203,24 @@ class Lowering:
         bounded((desc.size,), np.uint8)
         return Tensor(tuple(shape), desc, Buffer("arena", desc.size))
 
-    def bind(self, value: Value | None, found: Tensor | Quantized) -> None:
+    def workspace(self, name: str, size: int) -> Tensor:
+        """`size` float32s that all steps with the same `name` use, one after another, so that they stay in
+        the cache: what a rule leaves there is for steps it writes at once."""
+        desc = strided(self.lib, (size,), "float32")
+        bounded((desc.size,), np.uint8)
+        room = self.rooms.setdefault(name, Buffer("arena", 0))
+        room.size = max(room.size, desc.size)
+        return Tensor((size,), desc, room)
+
+    def bind(self, value: Value | None, found: Tensor | Quantized | Joined) -> None:
         """Let `value` be `found`."""
         if value is None:
             return
         self.env[value] = found
-        t = found.tensor if isinstance(found, Quantized) else found
-        self.sharing.setdefault(id(t.buffer), []).append(value)
+        parts = found.parts if isinstance(found, Joined) else (
+            found.tensor if isinstance(found, Quantized) else found,)
+        for t in parts:
+            self.sharing.setdefault(id(t.buffer), []).append(value)
 
     # steps
 
@@ -193,6 +232,12 @@ class Lowering:
                                list(outs), primitive,
                                scratch=None if pad is None else self.new((pad.size,), pad)))
 
+    def generate(self, name: str, code: Code, reads: Sequence[Tensor], outs: Sequence[Tensor],
+                 nodes: Sequence[Node] = ()) -> None:
+        """Append a kernel of generated code."""
+        self.steps.append(Step(self.node, tuple(nodes) or (self.node,), f"generated {name}", [], list(outs),
+                               reads=list(reads), code=code))
+
     def reorder(self, source: Tensor, target: Tensor, scalings: Sequence[Scaling] = (),
                 args: Sequence[Argument] = (), post_ops: Sequence[PostOp] = ()) -> None:
         """Append a copy from one layout or type to another."""
@@ -202,6 +247,26 @@ class Lowering:
         made = Primitive(self.lib, "reorder", source.desc, engine, target.desc, engine,
                          Attr(self.lib, post_ops, scalings))
         self.step(made, [(SRC, source), (DST, target), *args], [target])
+
+    def concatenated(self, parts: Sequence[Tensor], axis: int) -> Tensor:
+        """The tensors one after another along a dimension, with channels last where all of them lie so."""
+        parts = [p for p in parts if p.size]
+        if len(parts) == 1:
+            return parts[0]
+        shape = list(parts[0].shape)
+        shape[axis] = sum(p.shape[axis] for p in parts)
+        dtype = parts[0].dtype
+        open_ = any(p.desc.strides is None for p in parts)
+        last = len(shape) > 2 and all(p.desc.strides is not None and p.desc.strides[1] == 1 for p in parts)
+        target = strided(self.lib, shape, dtype, last_strides(shape)) if last else \
+            (open_layout if open_ else strided)(self.lib, shape, dtype)
+        handles = (ctypes.c_void_p * len(parts))(*[p.desc.handle for p in parts])
+        made = Primitive(self.lib, "concat", self.lib.engine, target, len(parts), axis, handles,
+                         Attr(self.lib))
+        desc = made.desc(DST, shape, dtype) if open_ else target
+        out = self.new(shape, desc)
+        self.step(made, [*((MULTIPLE_SRC + i, p) for i, p in enumerate(parts)), (DST, out)], [out])
+        return out
 
     def only_reader(self, value: Value) -> Node | None:
         """The one node of this part that reads `value`, once, where nobody else does."""

@@ -148,12 +148,16 @@ class Attr:
 
 class Primitive:
     """Compiled code for one operation on fixed layouts. `made_by`: the function that makes its descriptor;
-    the rest are its arguments, with objects in the place of handles."""
+    the rest are its arguments, with objects in the place of handles; `rather`: the beginning of the name of
+    an implementation that is taken before oneDNN's first, if it is there."""
 
-    def __init__(self, lib: Library, made_by: str, *arguments: Any) -> None:
+    def __init__(self, lib: Library, made_by: str, *arguments: Any, rather: str = "") -> None:
         self.lib = lib
         given = [getattr(a, "handle", a) for a in arguments]
         self._desc = lib.make(f"{made_by}_primitive_desc_create", *given)
+        if rather and not lib.turn(self._desc, rather):
+            lib.free["primitive_desc"](self._desc)
+            self._desc = lib.make(f"{made_by}_primitive_desc_create", *given)
         try:
             self.handle = lib.make("primitive_create", self._desc)
         except BaseException:

@@ -16,16 +16,17 @@ from ...ir import No
 
 NAME = "libgomp.so.1"
 
-SPIN = 4_000
-"""Turns an idle worker looks for the next region before it sleeps, some 50 µs: longer than the pause between
-two primitives of a part, shorter than one between two runs."""
+SPIN = 20_000
+"""Turns an idle worker looks for the next region before it sleeps, some 250 µs: longer than the pause between
+two primitives or two parts, and between runs that follow each other at once."""
 
 _SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 _PAUSE_HARD = 2
 
 
 class OpenMP:
-    """libgomp, loaded once. `locks`: held while the process forks, lest the child finds them taken."""
+    """libgomp, loaded once. `lock`: held while the process forks, lest the child finds it taken. `number`,
+    `count`: addresses of the functions that tell a thread of a region its place, and how many there are."""
 
     def __init__(self) -> None:
         lib = _loaded()
@@ -33,6 +34,11 @@ class OpenMP:
         self._set: Any = lib.omp_set_num_threads
         self._set.argtypes, self._set.restype = [ctypes.c_int], None
         self._pause: Any = getattr(lib, "omp_pause_resource_all", None)
+        self._region: Any = lib.GOMP_parallel
+        self._region.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+        self._region.restype = None
+        self.number, self.count = (ctypes.cast(function, ctypes.c_void_p).value or 0 for function in (
+            lib.omp_get_thread_num, lib.omp_get_num_threads))
         self.lock = threading.Lock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=self._before_fork, after_in_parent=self.lock.release,
@@ -47,6 +53,10 @@ class OpenMP:
         but one, would wait for the team for ever."""
         if self._pause is not None:
             self._pause(_PAUSE_HARD)
+
+    def region(self, function: int, job: int) -> None:
+        """Let every thread of the calling thread's team call the function at an address with `job`."""
+        self._region(function, job, 0, 0)
 
     def threads(self, count: int) -> Threads:
         """`with openmp.threads(n):` regions that this thread enters use `n` threads."""

@@ -25,10 +25,11 @@ from ..interpret import Note, Watch, interpret
 from . import rules as _rules  # noqa: F401
 from .binding import SCRATCHPAD, Argument, Library, failure
 from .constants import Constants
+from .generated import Code, Runner
 from .lower import Lowering, Reference
 from .objects import Memory
 from .step import Step, Unfit
-from .tensor import Tensor
+from .tensor import Joined, Tensor
 
 log = logging.getLogger("orthrus")
 
@@ -53,10 +54,12 @@ class _Touch:
 
 
 class Plan:
-    """A lowered part; `instance()` makes the memory of one run."""
+    """A lowered part; `take()` gives the memory of one run."""
 
-    def __init__(self, lowering: Lowering, outputs: Sequence[Value]) -> None:
+    def __init__(self, lowering: Lowering, outputs: Sequence[Value], threads: int) -> None:
         self.lib, self.steps = lowering.lib, lowering.steps
+        self.runner = Runner(lowering.lib.openmp, threads)
+        self.runner.bring([step.code for step in self.steps if step.code is not None])
         touched: Any = [_Touch(s) for s in self.steps]
         self.size = memory.plan(touched, [])
         self.outputs = [(lowering.outputs[v].shape, _dtype(lowering.outputs[v].dtype)) for v in outputs]
@@ -65,6 +68,8 @@ class Plan:
         made = {id(t.buffer): i for i, step in enumerate(self.steps) for t in step.outs}
         self.after: list[list[tuple[Value, Tensor]]] = [[] for _ in range(len(self.steps) + 1)]
         for value, found in lowering.env.items():
+            if isinstance(found, Joined):
+                continue
             t = found if isinstance(found, Tensor) else found.tensor
             if isinstance(found, Tensor):
                 self.kinds[value] = TensorType(element_of(_dtype(t.dtype) if value.elem is None
@@ -95,47 +100,59 @@ class Plan:
 
 
 class Instance:
-    """The memory of one run, the memory objects over it, and each primitive's arguments."""
+    """The memory of one run, the memory objects over it, each primitive's arguments, and a function for each
+    step of generated code."""
 
     def __init__(self, plan: Plan) -> None:
-        lib = plan.lib
+        self.lib = plan.lib
         bounded((plan.size,), np.uint8)
         self.block = take(plan.size)
         self.base = self.block.ctypes.data
         self.moving: list[tuple[str, int, int, int]] = []
-        self.kept: list[Any] = []
-        known: dict[tuple[int, int, int], Memory] = {}
+        self.patched: list[tuple[str, np.ndarray, int, int, int]] = []
+        self.known: dict[tuple[int, int, int], Memory] = {}
         self.calls: list[tuple[Any, int, Any]] = []
-
-        def object_of(t: Tensor) -> Memory:
-            key = id(t.buffer), t.offset, id(t.desc)
-            if key not in known:
-                b = t.buffer
-                if b.kind == "const":
-                    assert b.array is not None
-                    address = b.array.ctypes.data + t.offset
-                else:
-                    address = self.base + b.offset + t.offset if b.kind == "arena" else 0
-                made = known[key] = Memory(t.desc, address)
-                self.kept.append(made)
-                if b.kind in ("input", "output"):
-                    self.moving.append((b.kind, made.handle, b.index, t.offset))
-            return known[key]
-
         for step in plan.steps:
+            if step.code is not None:
+                self.calls.append((None, 0, self._bound(plan.runner, step.code)))
+                continue
             if step.primitive is None:
                 self.calls.append((None, 0, None))
                 continue
             args = step.args if step.scratch is None else [*step.args, (SCRATCHPAD, step.scratch)]
-            cells = (Argument * len(args))(*[Argument(arg, object_of(t).handle) for arg, t in args])
+            cells = (Argument * len(args))(*[Argument(arg, self._object(t).handle) for arg, t in args])
             self.calls.append((step.primitive.handle, len(args), cells))
-        self.lib = lib
+
+    def _address(self, t: Tensor) -> int:
+        """Where a tensor is; 0 for one whose place each run decides."""
+        b = t.buffer
+        if b.kind == "const":
+            assert b.array is not None
+            return b.array.ctypes.data + t.offset
+        return self.base + b.offset + t.offset if b.kind == "arena" else 0
+
+    def _object(self, t: Tensor) -> Memory:
+        key = id(t.buffer), t.offset, id(t.desc)
+        if key not in self.known:
+            made = self.known[key] = Memory(t.desc, self._address(t))
+            if t.buffer.kind in ("input", "output"):
+                self.moving.append((t.buffer.kind, made.handle, t.buffer.index, t.offset))
+        return self.known[key]
+
+    def _bound(self, runner: Runner, code: Code) -> Callable[[], None]:
+        cells = np.array([c if isinstance(c, int) else self._address(c) for c in code.cells], np.int64)
+        for at, c in enumerate(code.cells):
+            if not isinstance(c, int) and c.buffer.kind in ("input", "output"):
+                self.patched.append((c.buffer.kind, cells, at, c.buffer.index, c.offset))
+        return runner.bound(code, cells)
 
     def aim(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        """Let the memory objects of inputs and outputs point at these arrays."""
+        """Let whatever reads inputs and writes outputs use these arrays."""
         at = {"input": [a.ctypes.data for a in inputs], "output": [a.ctypes.data for a in outputs]}
         for kind, handle, index, offset in self.moving:
             self.lib.set_handle(handle, at[kind][index] + offset)
+        for kind, cells, place, index, offset in self.patched:
+            cells[place] = at[kind][index] + offset
 
     def view(self, t: Tensor, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> np.ndarray:
         """A strided tensor as a numpy array."""
@@ -151,19 +168,22 @@ class Instance:
 
 
 class Fused:
-    """The kernel of a fused part: called with arrays it gives arrays. What does not lower runs by the nodes'
+    """The kernel of a fused part: called with arrays it gives arrays. `deciding`: inputs whose elements are
+    shapes: they choose the plan as the arrays' shapes do. What does not lower runs by the nodes'
     definitions, with a line in the log and in the report."""
 
     def __init__(self, part: Part, lib: Library, reference: Reference, threads: int, arena: bool,
-                 fpmath: str = "strict") -> None:
+                 fpmath: str = "strict", winograd: bool = False) -> None:
         self.part, self.lib, self.reference, self.threads, self.arena = part, lib, reference, threads, arena
-        self.fpmath = fpmath
+        self.fpmath, self.winograd = fpmath, winograd
         self.constants = Constants(lib)
         self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
         self.refused: dict[tuple[Any, ...], str] = {}
         self.guessed: set[tuple[Any, ...]] = set()
         self.whys: dict[tuple[Any, ...], dict[str, str]] = {}
         self.single = len(part.outputs) == 1
+        shapes = {n.inputs[1] for n in part.nodes if n.op_type == "Reshape" and len(n.inputs) > 1}
+        self.deciding = [i for i, v in enumerate(part.inputs) if v in shapes]
 
     def __call__(self, *arrays: Any) -> Any:
         return self._entered(arrays, self._run)
@@ -195,6 +215,8 @@ class Fused:
                  interpret: Callable[[Sequence[Any]], Any] | None = None) -> Any:
         interpret = interpret or self.interpret
         key = tuple([a.shape for a in arrays])
+        if self.deciding:
+            key = (*key, *[tuple(arrays[i].ravel().tolist()) for i in self.deciding])
         with self.lib.openmp.threads(self.threads):
             try:
                 plan = self.plans[key]
@@ -227,7 +249,9 @@ class Fused:
              outputs: Sequence[np.ndarray]) -> None:
         """Run one step. Raises EPFail with its node where oneDNN answers with a failure."""
         step, (primitive, count, cells) = plan.steps[index], instance.calls[index]
-        if primitive is None:
+        if step.code is not None:
+            cells()
+        elif primitive is None:
             self._host(step, instance, inputs, outputs)
         elif status := self.lib.execute(primitive, self.lib.stream, count, cells):
             error: Any = failure(f"dnnl_primitive_execute of {step.kernel}", status)
@@ -265,9 +289,10 @@ class Fused:
                     {v: k for v, k in types.items() if k is not None}, turns.index(step) + 1, len(turns))
 
     def prepare(self) -> None:
-        """Lower ahead of the first run, with a guess in the place of each open dimension."""
+        """Lower ahead of the first run, with a guess in the place of each open dimension; not where computed
+        shapes decide."""
         kinds = [(v.shape, v.elem.numpy.name) for v in self.part.inputs]
-        if any(shape is None for shape, _ in kinds):
+        if self.deciding or any(shape is None for shape, _ in kinds):
             return
         cached = any("past" in v.name for v in self.part.inputs)
         key = tuple(likely_shapes([shape for shape, _ in kinds], cached))
@@ -287,10 +312,12 @@ class Fused:
             made: Plan | None = None
             try:
                 inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
+                looked = {part.inputs[i]: np.array(values, np.int64)
+                          for i, values in zip(self.deciding, key[len(inputs):], strict=True)}
                 with self.lib.multiplying(self.fpmath):
                     lowering = Lowering(self.lib, part.nodes, inputs, part.outputs, self.constants,
-                                        self.reference)
-                made = Plan(lowering, part.outputs)
+                                        self.reference, self.winograd, looked)
+                made = Plan(lowering, part.outputs, self.threads)
                 made.seconds = time.perf_counter() - start
                 self.whys[key] = {node.label: why for node, why in lowering.why.items()}
                 for node, why in self.whys[key].items():

@@ -25,7 +25,7 @@ def contents(fused: Fused) -> Contents:
 
 def _plan(fused: Fused, key: tuple[Any, ...], plan: Plan | None, reason: str) -> PlanReport:
     inputs = tuple((v.name, shape_text(TensorType(v.elem, tuple(shape))))
-                   for v, shape in zip(fused.part.inputs, key, strict=True))
+                   for v, shape in zip(fused.part.inputs, key, strict=False))
     if plan is None:
         return PlanReport(inputs, key in fused.guessed, interpreted=reason)
     steps = tuple(StepReport(s.kernel, s.node.label, tuple(n.label for n in s.nodes), 1,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...ir import Node, Value
+from .generated import Code
 from .objects import PostOp, Primitive
 from .tensor import Argument, Tensor
 
@@ -22,8 +23,9 @@ class Unfit(Exception):
 
 @dataclass(eq=False)
 class Step:
-    """One primitive's execution, or with `host` a call of a definition on numpy arrays, which reads `reads`.
-    `nodes`: all whose work it does, `node` among them; `reason`: why it is a definition."""
+    """One primitive's execution; with `code` a generated kernel's; or with `host` a call of a definition on
+    numpy arrays. The latter two read `reads`. `nodes`: all whose work it does, `node` among them; `reason`:
+    why it is a definition."""
 
     node: Node
     nodes: tuple[Node, ...]
@@ -35,6 +37,7 @@ class Step:
     reads: list[Tensor | None] = field(default_factory=list)
     reason: str = ""
     scratch: Tensor | None = None
+    code: Code | None = None
 
     def tensors(self) -> list[Tensor]:
         """Every tensor it touches."""

@@ -41,6 +41,19 @@ class Tensor:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
+class Joined:
+    """Tensors one after another along the channels, not yet copied together: a convolution adds up what it
+    makes of each."""
+
+    parts: tuple[Tensor, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        first = self.parts[0].shape
+        return (first[0], sum(p.shape[1] for p in self.parts), *first[2:])
+
+
+@dataclass(frozen=True, eq=False, slots=True)
 class Quantized:
     """A real value that is kept as integers: (tensor - zero) * scale, with one scale and zero point in all or
     one for each index of `axis`. Nothing has been computed for it yet."""

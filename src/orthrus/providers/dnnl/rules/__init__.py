@@ -2,6 +2,7 @@
 
 from . import attention as attention
 from . import conv as conv
+from . import dynamic as dynamic
 from . import elementwise as elementwise
 from . import matmul as matmul
 from . import move as move

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
@@ -12,10 +13,11 @@ from ....ops.geometry import per_axis, window
 from ..binding import BIAS, CONVOLUTION, DECONVOLUTION, DST, INFERENCE, SCALES, SRC, WEIGHTS, dims
 from ..fuse import finish
 from ..lower import Lowering
-from ..objects import Attr, Desc, Primitive, Scaling, last_strides, open_layout, strided
+from ..objects import Attr, Desc, Primitive, Scaling, Sum, last_strides, open_layout, strided
 from ..step import LINKS, lowers
 from ..tensor import Argument, Quantized, Tensor
 from .elementwise import attributes
+from .winograd import transformed
 
 
 @lowers("Conv")
@@ -28,8 +30,13 @@ def convolution(lo: Lowering, node: Node) -> None:
         scalings, args = scaled(lo, qx, qw, 1 if attributes(node)["group"] == 1 else 3)
         _convolve(lo, node, qx.tensor, qw.tensor, b, "float32", scalings, args, integer=True)
     else:
-        x = lo.tensor(node.inputs[0])
-        _convolve(lo, node, x, lo.tensor(node.inputs[1]), b, x.dtype)
+        if lo.winograd and transformed(lo, node, b):
+            return
+        *before, (x, w) = _pieces(lo, node)
+        over = None
+        for piece in before:
+            over = _added(lo, node, *piece, over)
+        _convolve(lo, node, x, w, b, x.dtype, over=over)
 
 
 @lowers("QLinearConv")
@@ -86,31 +93,67 @@ def scales_of(lo: Lowering, found: Quantized) -> Tensor:
     return lo.constant(("scales", id(found.node)), lambda: found.scale.astype(np.float32).reshape(-1))
 
 
+def _pieces(lo: Lowering, node: Node) -> list[tuple[Tensor, Tensor]]:
+    """The image and weights of a convolution; or of each part of an image that lies in several tensors, whose
+    convolutions add up to it."""
+    parts, weights = lo.joined(node.inputs[0]), lo.known(node.inputs[1])
+    if not parts or weights is None:
+        return [(lo.tensor(node.inputs[0]), lo.tensor(node.inputs[1]))]
+    found, at = [], 0
+    for part in parts:
+        mine = weights[:, at:at + part.shape[1]]
+        found.append((part, lo.constant(("weights", id(node), at), partial(np.ascontiguousarray, mine))))
+        at += part.shape[1]
+    return found
+
+
+class _Made:
+    """Makes the primitives of a convolution."""
+
+    def __init__(self, lo: Lowering, node: Node, x: Tensor, w: Tensor, bias: Tensor | None) -> None:
+        self.lo, self.bias, attrs = lo, bias, attributes(node)
+        self.win = window(x.shape[2:], attrs["kernel_shape"] or w.shape[2:], attrs["strides"],
+                          attrs["dilations"], attrs["pads"], attrs["auto_pad"])
+        self.group, self.out = attrs["group"], (x.shape[0], w.shape[0], *self.win.out)
+        if self.group > 1:
+            w = lo.reshaped(w, (self.group, w.shape[0] // self.group, *w.shape[1:]))
+        self.x, self.w = x, w
+        self.source, self.weights = (open_layout(lo.lib, t.shape, t.dtype) for t in (x, w))
+
+    def make(self, desc: Desc, attr: Attr) -> Primitive:
+        win = self.win
+        return Primitive(self.lo.lib, "convolution_forward", self.lo.lib.engine, INFERENCE, CONVOLUTION,
+                         self.source, self.weights, None if self.bias is None else self.bias.desc, desc,
+                         dims(win.strides), dims([d - 1 for d in win.dilations]), dims(win.begin),
+                         dims(win.end), attr)
+
+    def reads(self, p: Primitive) -> list[Argument]:
+        x, w = self.x, self.w
+        args = [(SRC, self.lo.laid(x, p.desc(SRC, x.shape, x.dtype))),
+                (WEIGHTS, self.lo.laid(w, p.desc(WEIGHTS, w.shape, w.dtype)))]
+        return args if self.bias is None else [*args, (BIAS, self.bias)]
+
+
+def _added(lo: Lowering, node: Node, x: Tensor, w: Tensor, over: Tensor | None) -> Tensor:
+    """The convolution of a piece, added to what is in `over`."""
+    it = _Made(lo, node, x, w, None)
+    made = it.make(open_layout(lo.lib, it.out, x.dtype) if over is None else over.desc,
+                   Attr(lo.lib, [] if over is None else [Sum()]))
+    out = lo.new(it.out, made.desc(DST, it.out, x.dtype)) if over is None else over
+    lo.step(made, [*it.reads(made), (DST, out)], [out])
+    return out
+
+
 def _convolve(lo: Lowering, node: Node, x: Tensor, w: Tensor, bias: Tensor | None, dtype: str,
               scalings: Sequence[Scaling] = (), more: Sequence[Argument] = (), integer: bool = False,
-              fuse: bool = True) -> None:
+              fuse: bool = True, over: Tensor | None = None) -> None:
     """Write the step of a convolution."""
-    lib, attrs = lo.lib, attributes(node)
-    win = window(x.shape[2:], attrs["kernel_shape"] or w.shape[2:], attrs["strides"], attrs["dilations"],
-                 attrs["pads"], attrs["auto_pad"])
-    group, out = attrs["group"], (x.shape[0], w.shape[0], *win.out)
-    if group > 1:
-        w = lo.reshaped(w, (group, w.shape[0] // group, *w.shape[1:]))
-    source, weights = open_layout(lib, x.shape, x.dtype), open_layout(lib, w.shape, w.dtype)
-
-    def make(desc: Desc, attr: Attr) -> Primitive:
-        return Primitive(lib, "convolution_forward", lib.engine, INFERENCE, CONVOLUTION, source, weights,
-                         None if bias is None else bias.desc, desc, dims(win.strides),
-                         dims([d - 1 for d in win.dilations]), dims(win.begin), dims(win.end), attr)
-
-    def reads(p: Primitive) -> list[Argument]:
-        args = [(SRC, lo.laid(x, p.desc(SRC, x.shape, x.dtype))),
-                (WEIGHTS, lo.laid(w, p.desc(WEIGHTS, w.shape, w.dtype))), *more]
-        return args if bias is None else [*args, (BIAS, bias)]
+    it = _Made(lo, node, x, w, bias)
     layout = None
     if x.shape[1] < 4 and dtype == "float32" and _feeds_convolutions(lo, node):
-        layout = strided(lib, out, dtype, last_strides(out))
-    finish(lo, node, out, dtype, make, reads, layout=layout, scalings=scalings, integer=integer, fuse=fuse)
+        layout = strided(lo.lib, it.out, dtype, last_strides(it.out))
+    finish(lo, node, it.out, dtype, it.make, lambda p: [*it.reads(p), *more], layout=layout,
+           scalings=scalings, integer=integer, fuse=fuse, over=over)
 
 
 def _feeds_convolutions(lo: Lowering, node: Node) -> bool:

@@ -52,7 +52,8 @@ def product(lo: Lowering, node: Node, a: Tensor, b: Tensor, *, dtype: str = "flo
             first: Sequence[tuple[PostOp, Tensor | None]] = (), bias: Tensor | None = None,
             scalings: Sequence[Scaling] = (), more: Sequence[Argument] = (), integer: bool = False,
             fuse: bool = True) -> None:
-    """Write the step of a @ b with `first` as post-ops and `bias` [1, N] added."""
+    """Write the step of a @ b with `first` as post-ops and `bias` [1, N] added. A row times a constant matrix
+    is as fast as that comes from memory: by oneDNN's older code, which reads it as it is."""
     rows = () if len(a.shape) == 1 else (a.shape[-2],)
     columns = () if len(b.shape) == 1 else (b.shape[-1],)
     if len(a.shape) == 1:
@@ -74,11 +75,15 @@ def product(lo: Lowering, node: Node, a: Tensor, b: Tensor, *, dtype: str = "flo
     if not constant:
         b = lo.strided(b)
         b = lo.plain(b) if _awkward(b) else b
-    weights = open_layout(lo.lib, b.shape, b.dtype) if constant else b.desc
+    row = constant and len(a.shape) == 2 and a.shape[0] == 1 and a.dtype == b.dtype == "float32" and (
+        b.plain or lo.permuted(b, (1, 0)).plain)
+    if row:
+        b = lo.constants.near(b)
+    weights = open_layout(lo.lib, b.shape, b.dtype) if constant and not row else b.desc
 
     def make(desc: Desc, attr: Attr) -> Primitive:
         return Primitive(lo.lib, "matmul", lo.lib.engine, a.desc, weights,
-                         None if bias is None else bias.desc, desc, attr)
+                         None if bias is None else bias.desc, desc, attr, rather="gemm" if row else "")
 
     def reads(p: Primitive) -> list[Argument]:
         args = [(SRC, a), (WEIGHTS, lo.laid(b, p.desc(WEIGHTS, b.shape, b.dtype)) if constant else b), *more]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import math
 from collections.abc import Callable, Sequence
@@ -10,11 +9,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ....ir import ElementType, No, Node, Value
-from ..binding import DST, MULTIPLE_SRC, Refused
+from ..binding import Refused
 from ..lower import Lowering
-from ..objects import Attr, Desc, Primitive, inner, last_strides, open_layout, strided
+from ..objects import inner, last_strides, strided
 from ..step import Link, links, lowers
-from ..tensor import Argument, Quantized, Tensor
+from ..tensor import Joined, Quantized, Tensor
 from .elementwise import attributes
 
 VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Dropout", "Slice",
@@ -135,35 +134,35 @@ def split(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
 
 
 @lowers("Concat")
-def concatenation(lo: Lowering, node: Node) -> Tensor | Quantized:
+def concatenation(lo: Lowering, node: Node) -> Tensor | Quantized | Joined:
     """Tensors one after another along a dimension."""
     axis = attributes(node)["axis"] % len(lo.shape(node.inputs[0]))
     found = [lo.quantized(v) for v in node.inputs]
     head = found[0]
     if head is not None and all(head.like(q) for q in found):
-        t = _joined(lo, [q.tensor for q in found if q is not None], axis)
+        t = lo.concatenated([q.tensor for q in found if q is not None], axis)
         return Quantized(t, head.scale, head.zero, head.axis, head.node)
-    return _joined(lo, [lo.tensor(v) for v in node.inputs], axis)
+    parts = [lo.tensor(v) for v in node.inputs]
+    if axis == 1 and apart(lo, node, parts):
+        return Joined(tuple(parts))
+    return lo.concatenated(parts, axis)
 
 
-def _joined(lo: Lowering, parts: list[Tensor], axis: int) -> Tensor:
-    parts = [p for p in parts if p.size]
-    if len(parts) == 1:
-        return parts[0]
-    shape = list(parts[0].shape)
-    shape[axis] = sum(p.shape[axis] for p in parts)
-    dtype = parts[0].dtype
-    open_ = any(p.desc.strides is None for p in parts)
-    last = len(shape) > 2 and all(p.desc.strides is not None and p.desc.strides[1] == 1 for p in parts)
-    target = strided(lo.lib, shape, dtype, last_strides(shape)) if last else \
-        (open_layout if open_ else strided)(lo.lib, shape, dtype)
-    handles = (ctypes.c_void_p * len(parts))(*[p.desc.handle for p in parts])
-    made = Primitive(lo.lib, "concat", lo.lib.engine, target, len(parts), axis, handles, Attr(lo.lib))
-    desc: Desc = made.desc(DST, shape, dtype) if open_ else target
-    out = lo.new(shape, desc)
-    args: list[Argument] = [(MULTIPLE_SRC + i, p) for i, p in enumerate(parts)]
-    lo.step(made, [*args, (DST, out)], [out])
-    return out
+_WIDE = 32
+"""Channels that a part of an image has at least for a convolution to take it by itself."""
+
+
+def apart(lo: Lowering, node: Node, parts: Sequence[Tensor]) -> bool:
+    """Whether the parts of an image are read by a 1x1 convolution alone, which adds up what it makes of each:
+    that reads and writes less than a copy of all of them, and sums in shorter chains."""
+    reader = lo.only_reader(node.output)
+    if reader is None or reader.op_type != "Conv" or reader.inputs[0] is not node.output:
+        return False
+    weights = lo.known(reader.inputs[1])
+    return (weights is not None and weights.dtype == np.float32 and attributes(reader)["group"] == 1
+            and math.prod(weights.shape[2:]) == 1
+            and all(p.dtype == "float32" and p.shape[1] >= _WIDE and p.desc.strides == last_strides(p.shape)
+                    and len(p.shape) == 4 for p in parts))
 
 
 @lowers("Cast")
