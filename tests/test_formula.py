@@ -269,6 +269,19 @@ def test_a_fork_waits_for_what_is_learnt(monkeypatch: pytest.MonkeyPatch) -> Non
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+def test_without_a_thread_it_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+    monkeypatch.setattr(knobs.SHAPES, "value", 1)
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    model, feeds = transformer()
+    session = ort.InferenceSession(model)
+    for past in (20, 21, 22):
+        assert agree(session, feeds(1, 1, past)) == [False]
+    (native,) = natives(session)
+    assert set(native.unlearnt) == {"can't start new thread"} and not native.learning
+
+
 def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(knobs.SHAPES, "value", 0)
     model, feeds = rows()

@@ -282,7 +282,11 @@ class Native:
         thread = threading.Thread(target=self._learnt, args=(key, kinds, current()),
                                   name="orthrus formula")
         _learners.add(thread)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self.unlearnt.append(str(error))
+            self.learning = 0
 
     def _learnt(self, key: tuple[Any, ...], kinds: Kinds, limits: Limits) -> None:
         try:
