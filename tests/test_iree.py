@@ -23,6 +23,7 @@ from onnx import TensorProto, helper
 import orthrus as ort
 from graphs import info, model
 from orthrus import knobs, providers
+from orthrus.codegen import machine
 from orthrus.errors import EPFail, Fail, InvalidArgument
 from orthrus.ir import ElementType, No
 from orthrus.providers.iree import IREEExecutionProvider, claims, compiler, settings
@@ -317,6 +318,30 @@ def test_refusals_have_reasons() -> None:
     assert told.startswith(f"{NAME}: ") and "IREE 3.13" in told
 
 
+def one(operator: str, *shapes: list[int], constants: dict[str, Any] | None = None) -> onnx.ModelProto:
+    """One node of float inputs of these shapes, and of constants."""
+    given = {k: np.array(v) for k, v in (constants or {}).items()}
+    names = [f"x{i}" for i in range(len(shapes))]
+    fed = [info(name, shape=shape) for name, shape in zip(names, shapes, strict=True)]
+    return model([helper.make_node(operator, [*names, *given], ["y"])], fed, [info("y", shape=None)], given,
+                 opset=17)
+
+
+@pytest.mark.parametrize(("proto", "told"), [
+    (one("MatMul", [4], [2, 4, 3]), "a vector times matrices"),
+    (one("Pad", [4, 5], constants={"p": [0, -1, 0, 1]}), "pads that cut"),
+    (one("Slice", [4, 5], constants={"s": [3], "e": [0], "a": [0], "t": [-1]}), "steps back")])
+def test_refusals_by_content(proto: onnx.ModelProto, told: str) -> None:
+    assert told in reasons(session(proto))
+
+
+def test_what_is_like_them_is_taken() -> None:
+    x = RNG.standard_normal((4, 5)).astype(np.float32)
+    check(one("MatMul", [4], [4, 5]), {"x0": x[:, 0].copy(), "x1": x})
+    check(one("Pad", [4, 5], constants={"p": [0, 0, 0, 1]}), {"x0": x})
+    check(one("Slice", [4, 5], constants={"s": [0], "e": [3], "a": [0], "t": [2]}), {"x0": x})
+
+
 @pytest.mark.parametrize(("option", "value"), [
     ("device", "abacus"), ("opt_level", "O9"), ("data_tiling", "perhaps"), ("compile_timeout", "-1"),
     ("no_such_option", "1")])
@@ -325,16 +350,21 @@ def test_wrong_options(option: str, value: str) -> None:
         providers.create(NAME, {option: value})
 
 
-def test_flags_follow_from_options_and_operators() -> None:
+def test_flags_follow_from_options_and_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     def flags(nodes: Any = (), **given: str) -> list[str]:
         made = IREEExecutionProvider(given)
-        return [" ".join(each) for each in settings.flag_sets(made.settings, made.device, nodes)]
+        return [" ".join(each) for _, each in settings.trials(made.settings, made.device, nodes)]
 
     assert "stack-allocation-limit" in flags()[0] and "im2col" not in flags()[0]
+    monkeypatch.setattr(machine, "host", lambda: machine.AVX2)
     conv = [type("N", (), {"op_type": "Conv", "inputs": (), "outputs": ()})()]
     first, second, third = flags(conv)
     assert "im2col" in first and "im2col" not in second
     assert "data-tiling" in second and "data-tiling" not in third
+    monkeypatch.setattr(machine, "host", lambda: machine.AVX512)
+    assert "conv_nchwc" in flags(conv)[0] and len(flags(conv)) == 4
+    assert len(flags(conv, convolutions="im2col", data_tiling="1")) == 1
+    assert not any("conv_nchwc" in each for each in flags(conv, target_triple="aarch64-linux-gnu"))
     assert "riscv64" in flags(target_triple="riscv64-unknown-linux-gnu")[0]
     assert "--iree-cuda-target=sm_80" in flags(device="cuda")[0]
     assert flags(compiler_flags="--a --b=c")[0].endswith("--a --b=c")
@@ -397,8 +427,8 @@ def test_a_full_disk(fresh: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler can write no file of more than a hundred bytes. Once it can, the part is tried again."""
     real = compiler._Worker._running
 
-    def limited(self: Any) -> Any:
-        process = real(self)
+    def limited(self: Any, flags: list[str]) -> Any:
+        process = real(self, flags)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100, 100))
         return process
 

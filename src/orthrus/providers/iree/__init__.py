@@ -134,6 +134,7 @@ class IREEExecutionProvider(ExecutionProvider):
 
     def module(self, part: Part) -> Path | No:
         """The compiled module's file, from the cache where it is there."""
+        from .convolutions import spelled
         from .model import model_bytes
 
         if (why := _border(part.nodes)) is not None:
@@ -142,15 +143,18 @@ class IREEExecutionProvider(ExecutionProvider):
         if isinstance(model, No):
             return model
         given, found = self.settings, list[No]()
-        for flags in settings.flag_sets(given, self.device, part.nodes):
-            made = build(Job(str(part), model, flags, given["compile_timeout"], given["cache_folder"],
+        for way, flags in settings.trials(given, self.device, part.nodes):
+            written = model if way == settings.PLAIN else spelled(model, way == settings.BLOCKS)
+            if written is None:
+                continue
+            made = build(Job(str(part), written, flags, given["compile_timeout"], given["cache_folder"],
                              given["save_temps"]))
             if not isinstance(made, No):
                 return made
             found.append(made)
             if "compile failed" not in made.reason:
                 break
-        return found[0]
+        return found[0] if found else No("a convolution of a kind that is not computed on blocks of channels")
 
     def _kernel(self, part: Part, module: Path) -> Kernel:
         kinds = [_elem(v) for v in part.inputs]

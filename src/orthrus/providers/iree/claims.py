@@ -10,7 +10,7 @@ computed right, and those, alone or in pairs, to which a failure is put down.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ TABLE = Path(__file__).with_name("operators.json")
 _SEEN = {("Mod", ""): "a remainder of zero loses its sign",
          ("QLinearMatMul", ""): "products of more than two dimensions have other values",
          ("Expand", "input 1 computed"): "a shape of fewer dimensions than the input has does not compile",
+         ("Pad", "input 1 computed"): "computed pads that cut end the process",
          ("ReduceLogSum", "input 1 computed"): "computed axes do not compile",
          ("ReduceLogSumExp", "input 1 computed"): "computed axes do not compile",
          ("ReverseSequence", ""): "it does not compile with its attributes left out",
@@ -130,9 +131,8 @@ def judged(node: Node, sized: bool = False) -> No | None:
         return No(f"IREE {known['iree']} cannot run with every computed shape; fix the dimensions")
     found = [each for each in features(node) if not (sized and each[0] == "shape")]
     texts = {text for _, text in found}
-    for (kind, feature), reason in _SEEN.items():
-        if node.kind == kind and (not feature or feature in texts):
-            return No(f"IREE {known['iree']}: {reason}")
+    if why := seen(node.kind, texts) or _by_content(node):
+        return No(f"IREE {known['iree']}: {why}")
     for first, second, reason in entry["together"]:
         if first in texts and second in texts:
             return No(f"IREE {known['iree']} fails with {first} and {second}: {reason}")
@@ -144,6 +144,26 @@ def judged(node: Node, sized: bool = False) -> No | None:
         if kind == "outputs" and not any(_covers(each, text) for each in works[kind]):
             return No(f"{node.kind} with these outputs was not tried with IREE {known['iree']}")
     return None
+
+
+def seen(operator: str, texts: Container[str]) -> str:
+    """What was seen of an operator with these features, "" where nothing was."""
+    return next((reason for (kind, feature), reason in _SEEN.items()
+                 if operator == kind and (not feature or feature in texts)), "")
+
+
+def _by_content(node: Node) -> str:
+    """Why a node does not compile where features do not tell: by its constants' values, by two ranks."""
+    if node.op_type == "MatMul":
+        ranks = sorted(len(v.shape) for v in node.inputs if v is not None and v.shape is not None)
+        batch = ranks[0] == 1 and ranks[-1] > 2
+        return "a vector times matrices of a batch does not compile" if batch else ""
+    place = {"Pad": 1, "Slice": 4}.get(node.op_type, len(node.inputs))
+    value = node.inputs[place] if place < len(node.inputs) else None
+    known = in_memory(value.const) if value is not None and value.const is not None else None
+    if known is None or not (known < 0).any():
+        return ""
+    return "constant pads that cut do not compile" if place == 1 else "constant steps back do not compile"
 
 
 _BATCHED = ("MatMul", "MatMulInteger", "Where", "PRelu", "Gemm", "Expand")

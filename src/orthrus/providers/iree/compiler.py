@@ -99,9 +99,9 @@ def _built(job: Job, work: Path, kept: Path) -> Path | No:
     if installed(COMPILER) is None:
         return No(f"the package {COMPILER} is not installed, and the part was not compiled before")
     start = time.perf_counter()
-    asked = {"model": str(source), "flags": flags, "output": str(made),
+    asked = {"model": str(source), "output": str(made),
              "mlir": str(text) if job.save_temps or knobs.REPRODUCE else None}
-    reply, said = _worker.compile(asked, job.timeout)
+    reply, said = _worker.compile(asked, flags, job.timeout)
     if reply.get("ok"):
         log.debug("IREE compiled %s in %.1f s", job.name, time.perf_counter() - start)
         shutil.move(made, kept)
@@ -206,18 +206,20 @@ def _sound(path: Path) -> bool:
 
 
 class _Worker:
-    """The compiling process of this process: started with the first job, again where it ended."""
+    """The compiling process of this process: started with the first job, again where it ended and where the
+    next job has other flags."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.flags: list[str] = []
         self.process: subprocess.Popen[bytes] | None = None
         self.log: Any = None
 
-    def compile(self, job: dict[str, Any], timeout: float) -> tuple[dict[str, Any], str]:
+    def compile(self, job: dict[str, Any], flags: list[str], timeout: float) -> tuple[dict[str, Any], str]:
         """The worker's reply, and what the compiler wrote."""
         with self.lock:
             try:
-                process = self._running()
+                process = self._running(flags)
                 self.log.seek(0)
                 self.log.truncate()
                 assert process.stdin is not None
@@ -235,12 +237,13 @@ class _Worker:
                 return reply, self._said()
             return {"stage": "compile", "message": self._ended(process, timeout)}, self._said()
 
-    def _running(self) -> subprocess.Popen[bytes]:
-        if self.process is None or self.process.poll() is not None:
+    def _running(self, flags: list[str]) -> subprocess.Popen[bytes]:
+        if self.process is None or self.process.poll() is not None or flags != self.flags:
             self._end()
+            self.flags = flags
             self.log = self.log or tempfile.TemporaryFile()  # noqa: SIM115
             self.process = subprocess.Popen(
-                [sys.executable, "-m", f"{__package__}.worker"], stdin=subprocess.PIPE,
+                [sys.executable, "-m", f"{__package__}.worker", *flags], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=self.log, env=_environment())
         return self.process
 

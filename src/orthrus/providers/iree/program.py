@@ -23,6 +23,8 @@ _ALIGNMENT = 64
 _SMALL = 1 << 16
 """Bytes up to which a result is copied: it costs less than to keep the device's objects alive with it."""
 _ENTRY = "main"
+_WORKER_STACK = 1 << 20
+"""Bytes of stack that each thread of local-task has: several times what the compiler lets a kernel take."""
 
 _HAL_TYPES = {
     ElementType.FLOAT: "FLOAT_32", ElementType.DOUBLE: "FLOAT_64", ElementType.FLOAT16: "FLOAT_16",
@@ -166,8 +168,9 @@ def opened(name: str, threads: int) -> Any:
     with _opening:
         if name not in _devices:
             try:
-                if name == "local-task" and threads > 0:
-                    rt.flags.parse_flags(f"--task_topology_group_count={threads}")
+                if name == "local-task":
+                    rt.flags.parse_flags(f"--task_worker_stack_size={_WORKER_STACK}")
+                    rt.flags.parse_flags(*[f"--task_topology_group_count={threads}"] * (threads > 0))
                 _devices[name] = rt.get_device(name, cache=False)
             except (ValueError, RuntimeError) as error:
                 raise EPFail(f"IREE has no device {name} here: {str(error).strip()}",

@@ -27,6 +27,17 @@ _STACK = 262144
 """Bytes of stack a kernel may take: LayerNormalization of transformers needs more than the compiler's own
 limit of 32768."""
 
+_CONVOLUTIONS = ("Conv", "ConvInteger", "QLinearConv")
+PLAIN, IM2COL, BLOCKS = WAYS = ("plain", "im2col", "blocks")
+"""Ways to compute convolutions."""
+_TILED = "--iree-dispatch-creation-experimental-set-data-tiling-ops"
+_WAYS = {
+    PLAIN: [],
+    IM2COL: ["--iree-global-opt-use-im2col-for-convs", "--iree-llvmcpu-fail-on-large-vector=false"],
+    BLOCKS: [f"{_TILED}=convolution", f"{_TILED}=matmul", "--iree-llvmcpu-enable-ukernels=conv_nchwc",
+             "--iree-llvmcpu-fail-on-large-vector=false"]}
+"""Their flags. What is spelled out of convolutions makes larger vectors than the compiler thinks good."""
+
 
 def _one_of(*known: str) -> Callable[[str], str]:
     def read(text: str) -> str:
@@ -71,9 +82,11 @@ OPTIONS: dict[str, Option] = {
     "data_tiling": Option(
         _auto, "auto", "1 packs matrices into tiles; 0 does not; auto: for x86-64 and AArch64, where the "
                        "part compiles that way"),
-    "im2col": Option(
-        _auto, "auto", "1 computes convolutions as products of matrices; 0 does not; auto: where the part "
-                       "has convolutions and compiles that way"),
+    "convolutions": Option(
+        _one_of("auto", *WAYS), "auto",
+        "blocks: on blocks of 16 channels; im2col: as products of matrices; with both, kernels of one point "
+        "or one channel are spelled out; plain: as the compiler likes; auto: the first that a part compiles "
+        "with, blocks on processors with AVX-512 only"),
     "compiler_flags": Option(_words, "", "further flags of iree-compile, separated by spaces"),
     "compile_timeout": Option(_seconds, 600.0, "seconds that compiling one part may take"),
     "cache_folder": Option(
@@ -131,25 +144,33 @@ def _host() -> str:
     return f"host-{hashlib.blake2b(repr(machine.host()).encode(), digest_size=4).hexdigest()}"
 
 
-def flag_sets(settings: Mapping[str, Any], device: str, nodes: Sequence[Node]) -> list[tuple[str, ...]]:
-    """The flags to compile a part of these nodes with, in the order to try: what is `auto` is left out, one
-    thing after the other, where the compiler cannot do it."""
-    convolves = any(node.op_type in ("Conv", "ConvInteger", "QLinearConv") for node in nodes)
-    triple = settings["target_triple"]
+def trials(settings: Mapping[str, Any], device: str, nodes: Sequence[Node]
+           ) -> list[tuple[str, tuple[str, ...]]]:
+    """The ways to compute the convolutions of a part of these nodes, each with the flags to compile it, in
+    the order to try: what is `auto` is left out, one after the other, where the compiler cannot do it."""
+    triple, chosen = settings["target_triple"], settings["convolutions"]
     tiled = not triple or triple.startswith(("x86_64", "aarch64"))
-    tiling, im2col = (auto if settings[key] == "auto" else settings[key]
-                      for key, auto in (("data_tiling", tiled), ("im2col", convolves)))
-    choices = [(tiling, im2col)]
-    if settings["im2col"] == "auto":
-        choices.append((tiling, False))
+    tiling = tiled if settings["data_tiling"] == "auto" else settings["data_tiling"]
+    ways = [PLAIN]
+    if DEVICES[device] == "llvm-cpu" and any(n.op_type in _CONVOLUTIONS for n in nodes):
+        ways = [*[BLOCKS] * (tiling and _wide(settings)), IM2COL, PLAIN] if chosen == "auto" else [chosen]
+    found = [(way, tiling) for way in ways]
     if settings["data_tiling"] == "auto":
-        choices.append((False, choices[-1][1]))
-    return [_flags(settings, device, nodes, *choice) for choice in dict.fromkeys(choices)]
+        found.append((ways[-1], False))
+    return [(way, _flags(settings, device, nodes, way, tiles)) for way, tiles in dict.fromkeys(found)]
 
 
-def _flags(settings: Mapping[str, Any], device: str, nodes: Sequence[Node], tiling: bool,
-           im2col: bool) -> tuple[str, ...]:
-    """Every flag of one compilation."""
+def _wide(settings: Mapping[str, Any]) -> bool:
+    """Whether the processor that is compiled for is known to have AVX-512."""
+    if foreign(settings) or settings["target_features"]:
+        return "+avx512f" in settings["target_features"].split(",")
+    host = machine.host()
+    return host is not None and "avx512f" in host.features
+
+
+def _flags(settings: Mapping[str, Any], device: str, nodes: Sequence[Node], way: str, tiling: bool
+           ) -> tuple[str, ...]:
+    """Every flag of one compilation. A Transpose that moves into a product keeps it from being tiled."""
     flags = ["--iree-input-type=onnx", f"--iree-opt-level={settings['opt_level']}"]
     if any(v is not None and v.elem is ElementType.DOUBLE for n in nodes for v in (*n.inputs, *n.outputs)):
         flags.append("--iree-input-demote-f64-to-f32=false")
@@ -161,8 +182,8 @@ def _flags(settings: Mapping[str, Any], device: str, nodes: Sequence[Node], tili
         flags += [f"--iree-llvmcpu-target-triple={triple}"] * bool(triple)
         flags += [f"--iree-llvmcpu-target-cpu-features={features}"] * bool(features)
         flags += ["--iree-llvmcpu-target-abi=lp64d"] * triple.startswith("riscv64")
-        flags += ["--iree-opt-data-tiling"] * tiling
-        flags += ["--iree-global-opt-use-im2col-for-convs"] * im2col
+        flags += ["--iree-opt-data-tiling", "--iree-global-opt-propagate-transposes=false"] * tiling
+        flags += _WAYS[way]
     else:
         flags.append(f"--iree-hal-target-device={device}")
         if chip := cpu or _DEFAULT_CHIP.get(device, ""):

@@ -1,10 +1,11 @@
 """The process that compiles: a crash of the compiler ends it, and not the session's process.
 
-In: a job per line of standard input, as JSON: `model`, the path of an ONNX file; `flags`; `output`, where the
-compiled module goes; `mlir`, where the imported module goes, or null. Out: a line of JSON each: {"ok": true}
-with the seconds of both steps, or {"ok": false} with the `stage` that failed, its `message`, and whether it
-would fail again (`lasting`). What the compiler writes goes to standard error. Standard input's end ends the
-process, and so does much memory held.
+In: the compiler's flags as arguments, of which some are read once in a process only; a job per line of
+standard input, as JSON: `model`, the path of an ONNX file; `output`, where the compiled module goes; `mlir`,
+where the imported module goes, or null. Out: a line of JSON each: {"ok": true} with the seconds of both
+steps, or {"ok": false} with the `stage` that failed, its `message`, and whether it would fail again
+(`lasting`). What the compiler writes goes to standard error. Standard input's end ends the process, and so
+does much memory held.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import os
 import resource
 import sys
 import time
+from functools import cache
 from typing import Any
 
 _FULL = 3 << 20
@@ -38,7 +40,7 @@ def _served(job: dict[str, Any]) -> dict[str, Any]:
     try:
         module = imported(job["model"], job["mlir"])
         stage, between = "compile", time.perf_counter()
-        _compile(module, job["flags"], job["output"])
+        _compile(module, job["output"])
     except Exception as error:
         return {"ok": False, "stage": stage, "message": f"{type(error).__name__}: {error}",
                 "lasting": not isinstance(error, OSError | MemoryError)}
@@ -62,21 +64,28 @@ def imported(path: str, keep: str | None) -> bytes:
     return stream.getvalue()
 
 
-def _compile(module: bytes, flags: list[str], output: str) -> None:
+@cache
+def _started() -> None:
+    """Hand the compiler its flags. A wrong one ends the process."""
     from iree.compiler import api
 
-    with api.Session() as session:
-        session.set_flags(*flags)
-        with session.invocation() as invocation:
-            invocation.enable_console_diagnostics()
-            if not invocation.parse_source(api.Source.wrap_buffer(session, module)):
-                raise ValueError("the imported module does not verify")
-            if not invocation.execute():
-                raise ValueError("the compiler refuses the module")
-            with api.Output.open_membuffer() as made:
-                invocation.output_vm_bytecode(made)
-                with open(output, "wb") as file:
-                    file.write(made.map_memory())
+    api._initializeGlobalCL("iree-compile", *sys.argv[1:])
+
+
+def _compile(module: bytes, output: str) -> None:
+    from iree.compiler import api
+
+    _started()
+    with api.Session() as session, session.invocation() as invocation:
+        invocation.enable_console_diagnostics()
+        if not invocation.parse_source(api.Source.wrap_buffer(session, module)):
+            raise ValueError("the imported module does not verify")
+        if not invocation.execute():
+            raise ValueError("the compiler refuses the module")
+        with api.Output.open_membuffer() as made:
+            invocation.output_vm_bytecode(made)
+            with open(output, "wb") as file:
+                file.write(made.map_memory())
 
 
 if __name__ == "__main__":
