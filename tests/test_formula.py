@@ -240,6 +240,36 @@ def test_limits_of_a_session_hold() -> None:
         session.run(None, feeds(20_000, 40, 0))
 
 
+def test_one_name_of_two_sizes_is_no_formulas() -> None:
+    """A size of 0 says as much of its name as any other."""
+    nodes = [helper.make_node("Concat", ["a", "b"], ["y"], axis=0)]
+    model = model_of(nodes, {"a": (FLOAT, ["n", 4]), "b": (FLOAT, ["n", 4])}, ["y"])
+    session = ort.InferenceSession(model)
+    (native,) = natives(session)
+    for count in (20, 30):
+        native(drawn(count, 4), drawn(count, 4))
+    formula = native.formulas[0]
+    assert formula.plan([(50, 4), (50, 4)]) is not None
+    for first, second in ((50, 40), (0, 40), (40, 0)):
+        assert formula.plan([(first, 4), (second, 4)]) is None
+        (y,) = np.asarray(native(drawn(first, 4), drawn(second, 4)))[None]
+        np.testing.assert_array_equal(y, np.concatenate([drawn(first, 4), drawn(second, 4)]))
+
+
+def test_the_most_of_several_sizes() -> None:
+    """What follows from shapes by functions of more than two things."""
+    node = helper.make_node
+    nodes = [node("Shape", ["x"], ["shape"]), node("Max", ["shape", "few", "least"], ["wide"]),
+             node("Min", ["wide", "most", "more"], ["size"]), node("Expand", ["one", "size"], ["y"])]
+    weights = {"few": np.array([3, 2]), "least": np.array([1, 5]), "most": np.array([900, 900]),
+               "more": np.array([800, 1000]), "one": np.ones((1, 1), np.float32)}
+    session = ort.InferenceSession(model_of(nodes, {"x": (FLOAT, ["n", "m"])}, ["y"], weights))
+    for n, m in ((20, 7), (30, 8), (50, 9), (2, 2), (850, 3), (40, 950), (60, 30)):
+        agree(session, {"x": drawn(n, m)})
+        (y,) = session.run(None, {"x": drawn(n, m)})
+        assert y.shape == (min(max(n, 3), 800), min(max(m, 5), 900))
+
+
 def test_learning_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(knobs.SHAPES, "value", 1)
     model, feeds = transformer()

@@ -224,7 +224,7 @@ class Sizes:
         number = self._known[key]
         at = iter(range(len(self.made)))
         shape = self.calls[number][2]
-        return _put_back(shape, lambda: self._size({self._known["answer", number, next(at)]: 1}))
+        return _put_back(shape, lambda _: self._size({self._known["answer", number, next(at)]: 1}))
 
 
 class Size:
@@ -497,7 +497,8 @@ def _polynomial(value: Any) -> Any:
     return _Number(_key(value.form)) if isinstance(value, Size) else value
 
 
-def _put_back(shape: Any, number: Callable[[], Any]) -> Any:
+def _put_back(shape: Any, number: Callable[[_Number], Any]) -> Any:
+    """A structure with `number` of each thing that stands for one."""
     if isinstance(shape, _Object):
         kind, parts = shape
         made = object.__new__(kind)
@@ -506,23 +507,12 @@ def _put_back(shape: Any, number: Callable[[], Any]) -> Any:
         return made
     if isinstance(shape, tuple | list):
         return type(shape)([_put_back(part, number) for part in shape])
-    return number() if isinstance(shape, _Number) else shape
+    return number(shape) if isinstance(shape, _Number) else shape
 
 
 def filled(given: Any, values: Sequence[int]) -> Any:
     """Arguments as they were, with integers in the place of polynomials over atoms of these `values`."""
-    if isinstance(given, _Object):
-        kind, parts = given
-        made = object.__new__(kind)
-        for each, part in zip(fields(kind), parts, strict=True):
-            object.__setattr__(made, each.name, filled(part, values))
-        return made
-    if isinstance(given, tuple | list):
-        return type(given)([filled(part, values) for part in given])
-    if isinstance(given, _Number):
-        assert given.key is not None
-        return _summed(given.key, values)
-    return given
+    return _put_back(given, lambda number: _summed(number.key, values))
 
 
 def memo(size: int = 1 << 10) -> Callable[[Callable[P, R]], Callable[P, R]]:
@@ -548,10 +538,10 @@ def choice(size: int = 1 << 10) -> Callable[[Callable[P, R]], Callable[P, R]]:
             if not _thread.tracing:
                 return cached(*args, **kwargs)
             everything = *args, *kwargs.values()
-            size = next(_sizes(everything), None)
-            if size is None:
+            found = next(_sizes(everything), None)
+            if found is None:
                 return cached(*args, **kwargs)
-            return size.of.asked(_Call(cached, tuple(kwargs)), everything)
+            return found.of.asked(_Call(cached, tuple(kwargs)), everything)
         return chosen
     return around
 

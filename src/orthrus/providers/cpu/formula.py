@@ -7,6 +7,7 @@ that a lowering of those shapes makes, but for where in the arena things lie.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -34,7 +35,9 @@ _PLAIN = frozenset({"Gather", "Concat", "Unsqueeze", "Squeeze", "Reshape", "Slic
 """Operators whose definition moves elements and never looks at them."""
 
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
-    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Max": np.maximum, "Min": np.minimum,
+    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply,
+    "Max": lambda *all_of: functools.reduce(np.maximum, all_of),
+    "Min": lambda *all_of: functools.reduce(np.minimum, all_of),
     "Equal": np.equal, "Less": np.less, "Greater": np.greater, "LessOrEqual": np.less_equal,
     "GreaterOrEqual": np.greater_equal, "Where": np.where, "Neg": np.negative,
     "Div": lambda a, b: np.floor_divide(_counted(a), _counted(b)),
@@ -297,12 +300,12 @@ class Formula:
         return Plan(self.code, cells, work, outputs, size, scratch, int(offsets[self.status]))
 
     def _dimensions(self, shapes: Sequence[Sequence[int]]) -> list[int] | None:
-        made = [0] * self.sizes.dimensions
+        made = [-1] * self.sizes.dimensions
         for shape, dims in zip(shapes, self.dims, strict=True):
             if len(shape) != len(dims):
                 return None
             for d, known in zip(shape, dims, strict=True):
-                if known < 0 and not made[-known - 1]:
+                if known < 0 and made[-known - 1] < 0:
                     made[-known - 1] = d
                 elif d != (known if known >= 0 else made[-known - 1]):
                     return None
