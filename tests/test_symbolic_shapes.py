@@ -45,7 +45,7 @@ from orthrus.tools.shape_inference.expression import (
 )
 from orthrus.tools.shape_inference.parsing import parse
 from orthrus.tools.symbolic_shape_infer import Incomplete, SymbolicShapeInference
-from property_cases import FAMILIES, cases
+from fuzz.cases import FAMILIES, cases
 from symbolic_cases import contradictions, exposed, floats, longs, made, shape_of, shapes, tensor
 
 ROOT = pathlib.Path(__file__).parents[1]

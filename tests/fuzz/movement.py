@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from oracle import Case
-from property_draw import (
+from fuzz.draw import (
     ANY,
     BF16,
     F32,

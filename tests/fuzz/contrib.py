@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from oracle import Case
-from property_draw import F32, Draw
+from fuzz.draw import F32, Draw
 
 MS = "com.microsoft"
 
