@@ -12,8 +12,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from fuzz import graphs as random_graphs
 import orthrus as ort
+from fuzz import graphs as random_graphs
 from orthrus import errors, knobs
 from orthrus.codegen.library import available
 from orthrus.providers.cpu.native import Native

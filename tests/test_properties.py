@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fusion_variants
-from fuzz import graphs as random_graphs
 import orthrus
+from fuzz import graphs as random_graphs
+from fuzz.cases import FAMILIES, Draw, cases
 from oracle import Case, check, session
 from orthrus import knobs
-from fuzz.cases import FAMILIES, Draw, cases
 
 ALWAYS = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 FEW, MANY = settings(ALWAYS, max_examples=60), settings(ALWAYS, max_examples=300)

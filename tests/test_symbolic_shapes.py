@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import orthrus as ort
+from fuzz.cases import FAMILIES, cases
 from oracle import Case
 from orthrus.demo import MODEL
 from orthrus.ir import TensorType
@@ -45,7 +46,6 @@ from orthrus.tools.shape_inference.expression import (
 )
 from orthrus.tools.shape_inference.parsing import parse
 from orthrus.tools.symbolic_shape_infer import Incomplete, SymbolicShapeInference
-from fuzz.cases import FAMILIES, cases
 from symbolic_cases import contradictions, exposed, floats, longs, made, shape_of, shapes, tensor
 
 ROOT = pathlib.Path(__file__).parents[1]

@@ -7,12 +7,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from fuzz import contrib
-from fuzz import elements
-from fuzz import layers
-from fuzz import movement
-from oracle import Case
+from fuzz import contrib, elements, layers, movement
 from fuzz.draw import Draw
+from oracle import Case
 
 FAMILIES: dict[str, Callable[[Draw], Case]] = {
     f.__name__.rstrip("_"): f

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from oracle import Case
 from fuzz.draw import F32, Draw
+from oracle import Case
 
 MS = "com.microsoft"
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from oracle import Case
 from fuzz.draw import (
     ANY,
     F16,
@@ -18,6 +17,7 @@ from fuzz.draw import (
     Draw,
     ints,
 )
+from oracle import Case
 
 # elementwise
 

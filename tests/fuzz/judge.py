@@ -1,5 +1,5 @@
-"""What is wrong with the results of a subject: they are compared with onnxruntime's and, where these differ or
-are missing, with those of the operators' definitions, run by numpy without any optimization.
+"""What is wrong with the results of a subject: they are compared with onnxruntime's and, where these differ
+or are missing, with those of the operators' definitions, run by numpy without any optimization.
 
 Rounding is told from error by the subject itself: the definitions run again on feeds and constants that are
 changed by a rounding each, and what that moves is not held against a result.
@@ -32,11 +32,15 @@ _EPSILON = 2.0**-22
 @dataclasses.dataclass(frozen=True)
 class Finding:
     """`kind`: "wrong" and "refused" say that generated code or a rewrite differs from the definitions,
-    "untyped" that an error is of no documented class, "crash" and "hang" how a process ended; "differs" that
-    only onnxruntime gives something else."""
+    "edge" that they do for infinities and NaN; "untyped" that an error is of no documented class, "crash" and
+    "hang" how a process ended; "differs" that only onnxruntime gives something else."""
 
     kind: str
     text: str
+
+
+def asks(elsewhere: bool) -> None:
+    """Called before and after onnxruntime runs: should the process end, this tells whose fault it is."""
 
 
 class Oracle:
@@ -59,7 +63,11 @@ class Oracle:
     def onnxruntime(self, feeds: Feeds) -> list[Any] | Exception:
         if self.peer is None:
             return RuntimeError("onnxruntime is not installed")
-        return _tried(lambda: self._theirs.run(None, feeds))
+        copies = {k: a.copy() for k, a in feeds.items()}  # in training, onnxruntime writes to some
+        asks(True)
+        found = _tried(lambda: self._theirs.run(None, copies))
+        asks(False)
+        return found
 
     def reference(self, feeds: Feeds) -> list[Any] | Exception:
         from onnx.reference import ReferenceEvaluator
@@ -76,10 +84,14 @@ class Oracle:
             moved.CopyFrom(self.model)
             for i, t in enumerate(moved.graph.initializer):
                 moved.graph.initializer[i].CopyFrom(
-                    numpy_helper.from_array(_nudged(numpy_helper.to_array(t), rng), t.name))
+                    numpy_helper.from_array(_nudged(numpy_helper.to_array(t), rng), t.name)
+                )
             fed = {k: _nudged(a, rng) for k, a in feeds.items()}
-            got = _tried(lambda m=moved, f=fed: session(  # type: ignore[misc]
-                orthrus, m.SerializeToString(), "ORT_DISABLE_ALL", 1, NUMPY).run(None, f))
+            got = _tried(
+                lambda m=moved, f=fed: session(  # type: ignore[misc]
+                    orthrus, m.SerializeToString(), "ORT_DISABLE_ALL", 1, NUMPY
+                ).run(None, f)
+            )
             if isinstance(got, Exception):
                 return None
             for k, (a, b) in enumerate(zip(got, expected, strict=True)):
@@ -127,18 +139,24 @@ def examine(subject: Subject, peer: Any) -> Finding | None:
         kept: list[tuple[list[Any], list[Any]]] = []
         results = []
         for feeds in subject.feeds:
+            before = {k: a.copy() for k, a in feeds.items()}
             got = _tried(lambda f=feeds: opened.run(None, f))  # type: ignore[misc]
             results.append(got)
+            if found := _bits(list(feeds.values()), list(before.values())):
+                return Finding("wrong", f"a feed was written to: {found}")
             if isinstance(got, list):
                 kept.append((got, [_copied(a) for a in got]))
         if guard is not None:
             guard.byte ^= 0x80
             again = _tried(lambda: opened.run(None, subject.feeds[-1]))
-            if isinstance(again, list) and isinstance(results[-1], list) and (
-                    found := _bits(again, results[-1])):
+            if (
+                isinstance(again, list)
+                and isinstance(results[-1], list)
+                and (found := _bits(again, results[-1]))
+            ):
                 return Finding("wrong", f"depends on what memory held before: {found}")
-    for got, before in kept:
-        if found := _bits(got, before):
+    for got, copies in kept:
+        if found := _bits(got, copies):
             return Finding("wrong", f"a later run overwrites earlier results: {found}")
     for feeds, got, kind in zip(subject.feeds, results, subject.kinds, strict=True):
         found = _judged(subject, oracle, feeds, got, kind)
@@ -165,7 +183,11 @@ def _copied(a: Any) -> Any:
 def _bits(got: Sequence[Any], kept: Sequence[Any]) -> str | None:
     """The first output that is not the same in every bit."""
     for k, (a, b) in enumerate(zip(got, kept, strict=True)):
-        if isinstance(a, np.ndarray) and a.dtype != object and (a.shape != b.shape or a.tobytes() != b.tobytes()):
+        if (
+            isinstance(a, np.ndarray)
+            and a.dtype != object
+            and (a.shape != b.shape or a.tobytes() != b.tobytes())
+        ):
             return f"output {k}: {difference(a, b, 0, 0) or 'in the bits of NaN or 0'}"
     return None
 
@@ -202,38 +224,63 @@ def _judged(subject: Subject, oracle: Oracle, feeds: Feeds, got: Any, kind: str)
     wrong = apart(got, plain, subject)
     if wrong is not None and (spread := oracle.spread(feeds, plain)) is not None:
         wrong = apart(got, plain, subject, spread)
-    if wrong is not None and kind == "special" and _either(got, plain, oracle.onnxruntime(feeds), subject):
-        return None
     if wrong is not None:
-        return Finding("wrong", f"{kind} feed: {wrong}" + (
-            "; onnxruntime as expected" if isinstance(theirs, list) and apart(plain, theirs, subject) is None
-            else "; onnxruntime is not asked or differs too"))
+        theirs = oracle.onnxruntime(feeds)
+        name = "wrong" if _finite(feeds, subject.model) else _edge(got, plain, theirs, subject)
+        backed = isinstance(theirs, list) and apart(plain, theirs, subject) is None
+        beside = "onnxruntime as expected" if backed else "onnxruntime is not asked or differs too"
+        return Finding(name, f"{kind} feed: {wrong}; {beside}") if name else None
     if not isinstance(theirs, list):
         return None
     spread = oracle.spread(feeds, plain)
     if (wrong := apart(got, theirs, subject, spread)) is None:
         return None
     voted = oracle.reference(feeds)
-    vote = ("the reference does not run it" if isinstance(voted, Exception) else
-            "the reference is with Orthrus" if apart(got, voted, subject, spread) is None else
-            "the reference is with onnxruntime" if apart(voted, theirs, subject, spread) is None else
-            "the reference differs from both")
+    vote = (
+        "the reference does not run it"
+        if isinstance(voted, Exception)
+        else "the reference is with Orthrus"
+        if apart(got, voted, subject, spread) is None
+        else "the reference is with onnxruntime"
+        if apart(voted, theirs, subject, spread) is None
+        else "the reference differs from both"
+    )
     return Finding("differs", f"{kind} feed, onnxruntime: {wrong}; {vote}")
 
 
-def _either(got: Sequence[Any], plain: Sequence[Any], theirs: Any, subject: Subject) -> bool:
-    """Whether each element is as one of the two says. Where a formula overflows on the way, or meets NaN, it
-    may be either: what the formula is, is nobody's promise."""
-    if not isinstance(theirs, list):
-        return False
-    for a, b, c in zip(got, plain, theirs, strict=True):
-        if not isinstance(a, np.ndarray) or a.dtype.kind not in "fV" or a.shape != c.shape or a.dtype != c.dtype:
-            return False
-        (far, bound), (other, room) = _distance(a, b, subject), _distance(a, c, subject)
-        close = (far <= bound) | (other <= room) | (a == b) | (a == c)
-        if not np.all(close | ((a != a) & ((b != b) | (c != c)))):
-            return False
-    return True
+def _edge(got: Sequence[Any], plain: Sequence[Any], theirs: Any, subject: Subject) -> str | None:
+    """The kind of finding where infinities and NaN were fed: none where the two oracles do not agree on what
+    becomes of them, "edge" where they do, "wrong" where finite numbers differ."""
+    found = None
+    for k, (a, b) in enumerate(zip(got, plain, strict=True)):
+        if (
+            not isinstance(a, np.ndarray)
+            or a.dtype.kind not in "fV"
+            or a.shape != b.shape
+            or a.dtype != b.dtype
+        ):
+            return "wrong"
+        odd = ~(np.isfinite(a.astype(np.float64)) & np.isfinite(b.astype(np.float64)))
+        asked = isinstance(theirs, list) and theirs[k].shape == a.shape and theirs[k].dtype == a.dtype
+        fine = _close(a, b, subject)
+        fine |= _close(a, theirs[k], subject) | (odd & ~_close(b, theirs[k], subject)) if asked else odd
+        if np.any(~fine & ~odd):
+            return "wrong"
+        if not np.all(fine):
+            found = "edge"
+    return found
+
+
+def _close(a: np.ndarray, b: np.ndarray, subject: Subject) -> np.ndarray:
+    far, bound = _distance(a, b, subject)
+    return np.asarray((far <= bound) | (a == b) | ((a != a) & (b != b)))
+
+
+def _finite(feeds: Feeds, model: onnx.ModelProto) -> bool:
+    arrays = [*feeds.values(), *(numpy_helper.to_array(t) for t in model.graph.initializer)]
+    return all(
+        np.all(np.isfinite(a.astype(np.float64))) for a in arrays if a.dtype.kind == "f" or a.dtype in HALF
+    )
 
 
 def apart(got: Sequence[Any], expected: Sequence[Any], subject: Subject, spread: Any = None) -> str | None:
@@ -255,9 +302,8 @@ def _apart(a: np.ndarray, b: np.ndarray, subject: Subject, spread: Any) -> str |
         wrong = np.asarray(a != b)
         far = None
     else:
-        far, bound = _distance(a, b, subject)
-        wrong = ~(far <= bound)
-        wrong &= ~np.asarray((a == b) | ((a != a) & (b != b)))
+        far, _ = _distance(a, b, subject)
+        wrong = ~_close(a, b, subject)
     if spread is not None and np.any(wrong):
         moved = np.asarray(spread)
         wrong = wrong & ~(moved > 0) if far is None else wrong & ~((far <= 32 * moved) | (moved == np.inf))

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from oracle import Case
 from fuzz.draw import (
     F32,
     F64,
@@ -14,6 +13,7 @@ from fuzz.draw import (
     ints,
     positive,
 )
+from oracle import Case
 
 # contractions
 

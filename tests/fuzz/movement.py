@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from oracle import Case
 from fuzz.draw import (
     ANY,
     BF16,
@@ -17,6 +16,7 @@ from fuzz.draw import (
     ints,
     positive,
 )
+from oracle import Case
 
 # movement
 

@@ -30,6 +30,7 @@ from fuzz.applications import special
 from fuzz.graphs import build
 from fuzz.judge import Finding, documented
 from orthrus import knobs, limits
+from orthrus.errors import ALL
 from orthrus.ir import TensorType, parse_type
 
 _ROOM = 1 << 16
@@ -61,7 +62,10 @@ def compiled(raw: bytes) -> bytes | None:
         options.add_session_config_entry("ep.context_enable", "1")
         options.add_session_config_entry("ep.context_embed_mode", "1")
         options.add_session_config_entry("ep.context_file_path", f"{folder}/compiled.onnx")
-        orthrus.InferenceSession(raw, options, providers=["CPUExecutionProvider"])
+        try:
+            orthrus.InferenceSession(raw, options, providers=["CPUExecutionProvider"])
+        except ALL:
+            return None
         made = Path(folder, "compiled.onnx")
         return made.read_bytes() if made.exists() else None
 
@@ -99,24 +103,72 @@ def _bytes(r: random.Random, raw: bytes, other: bytes) -> bytes:
         elif kind == 1:
             out[at] = r.choice((0, 1, 0x7F, 0x80, 0xFF, r.randrange(256)))
         elif kind == 2:
-            out[at:at + length] = b""
+            out[at : at + length] = b""
         elif kind == 3:
             out[at:at] = r.randbytes(length)
         elif kind == 4:
-            out[at:at] = out[at:at + length]
+            out[at:at] = out[at : at + length]
         elif kind == 5:
             start = r.randrange(len(other))
-            out[at:at + length] = other[start:start + length]
+            out[at : at + length] = other[start : start + length]
         elif r.random() < 0.3:
             del out[at:]
     return bytes(out)
 
 
-_INTS = (0, 1, -1, 2, 3, 4, 5, 7, 8, 16, 64, 127, 128, 255, 256, 1000, 65536, 1 << 20, 1 << 31, (1 << 31) - 1,
-         -(1 << 31), 1 << 32, 1 << 40, (1 << 62), (1 << 63) - 1, -(1 << 63))
+_INTS = (
+    0,
+    1,
+    -1,
+    2,
+    3,
+    4,
+    5,
+    7,
+    8,
+    16,
+    64,
+    127,
+    128,
+    255,
+    256,
+    1000,
+    65536,
+    1 << 20,
+    1 << 31,
+    (1 << 31) - 1,
+    -(1 << 31),
+    1 << 32,
+    1 << 40,
+    (1 << 62),
+    (1 << 63) - 1,
+    -(1 << 63),
+)
 _REALS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-45, 1e38, -1e38, float("inf"), float("-inf"), float("nan"), 3.0)
-_TEXTS = ("", "x", "\0", "../w", "ü漢", "%s%n", "A" * 300, "NOTSET", "SAME_UPPER", "linear", "cubic", "mean", "add",
-          "i,i->", "ai.onnx", "com.microsoft", "ai.onnx.ml", "offset", "location", "Shape", "Loop", "EPContext")
+_TEXTS = (
+    "",
+    "x",
+    "\0",
+    "../w",
+    "ü漢",
+    "%s%n",
+    "A" * 300,
+    "NOTSET",
+    "SAME_UPPER",
+    "linear",
+    "cubic",
+    "mean",
+    "add",
+    "i,i->",
+    "ai.onnx",
+    "com.microsoft",
+    "ai.onnx.ml",
+    "offset",
+    "location",
+    "Shape",
+    "Loop",
+    "EPContext",
+)
 
 
 def _messages(message: Any, depth: int = 0) -> list[Any]:
@@ -220,8 +272,12 @@ def _text(r: random.Random, field: Any, found: list[Any]) -> str:
     if r.random() < 0.75:
         nodes = [m for m in found if isinstance(m, onnx.NodeProto)]
         names = [n for node in nodes for n in (*node.input, *node.output)]
-        names += [v.name for m in found if isinstance(m, onnx.GraphProto)
-                  for v in (*m.input, *m.output, *m.initializer)]
+        names += [
+            v.name
+            for m in found
+            if isinstance(m, onnx.GraphProto)
+            for v in (*m.input, *m.output, *m.initializer)
+        ]
         if names:
             return r.choice(names)
     return r.choice(_TEXTS)
@@ -246,8 +302,11 @@ def _tried(raw: bytes, r: random.Random) -> Finding | None:
     options.log_severity_level = 4
     options.intra_op_num_threads = r.choice((1, 1, 2))
     options.graph_optimization_level = getattr(orthrus.GraphOptimizationLevel, r.choice(small.LEVELS))
-    with warnings.catch_warnings(), np.errstate(all="ignore"), knobs.setting(
-            SHAPES=r.choice((0, 1, 2)), CACHE_SESSIONS=0, CODEGEN=int(r.random() < 0.9)):
+    with (
+        warnings.catch_warnings(),
+        np.errstate(all="ignore"),
+        knobs.setting(SHAPES=r.choice((0, 1, 2)), CACHE_SESSIONS=0, CODEGEN=int(r.random() < 0.9)),
+    ):
         warnings.simplefilter("ignore")
         try:
             session = orthrus.InferenceSession(raw, options, providers=["CPUExecutionProvider"])
@@ -291,7 +350,9 @@ def _fed(r: random.Random, declared: Any, turn: int) -> Any:
     if not isinstance(kind, TensorType):
         return []
     dtype = np.dtype(kind.elem.numpy) if kind.elem is not None else np.dtype(np.float32)
-    shape = [d if isinstance(d, int) and 0 <= d <= 64 else r.choice((1, 2, 3, 5)) for d in declared.shape or ()]
+    shape = [
+        d if isinstance(d, int) and 0 <= d <= 64 else r.choice((1, 2, 3, 5)) for d in declared.shape or ()
+    ]
     if r.random() < 0.1:
         shape = [*shape[:-1], *[r.choice((0, 1, 2, 3, 5))] * r.randint(0, 2)]
     if r.random() < 0.03:
@@ -299,7 +360,7 @@ def _fed(r: random.Random, declared: Any, turn: int) -> Any:
     while np.prod(shape, dtype=np.float64) * max(1, dtype.itemsize) > _ROOM // 2:
         shape = [max(1, n // 2) for n in shape]
     rng = np.random.default_rng(r.getrandbits(32))
-    if dtype == object:
+    if dtype.kind == "O":
         return np.asarray(rng.choice(np.array(["", "a", "bc"], object), shape), object)
     values = rng.integers(0, 5, shape) if dtype.kind in "iu" else rng.normal(size=shape) * 2
     with np.errstate(all="ignore"):
@@ -336,8 +397,12 @@ def _region(which: int) -> tuple[mmap.mmap, int]:
 @functools.cache
 def confine() -> None:
     """Limits for this process: sessions that may not hold much, an address space that ends."""
-    for name, value in (("max_tensor_bytes", _MOST), ("max_total_bytes", 4 * _MOST), ("run_timeout", 2.0),
-                        ("max_loop_trips", 10_000)):
+    for name, value in (
+        ("max_tensor_bytes", _MOST),
+        ("max_total_bytes", 4 * _MOST),
+        ("run_timeout", 2.0),
+        ("max_loop_trips", 10_000),
+    ):
         object.__setattr__(limits.DEFAULT, name, value)
     size = int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
     resource.setrlimit(resource.RLIMIT_AS, (size + (6 << 30), size + (6 << 30)))

@@ -34,7 +34,8 @@ _EACH = 3
 """Findings of one signature that are written; the others are counted."""
 _RESIDENT = 3 << 20
 """Kilobytes of a worker at which another takes its place: generated code is never unmapped."""
-_BOARD = struct.Struct("<QQ")
+_BOARD = struct.Struct("<QQQ")
+"""The seed, how many were tried, and whether onnxruntime is running."""
 
 
 @dataclasses.dataclass
@@ -80,11 +81,13 @@ def main(argument: str) -> None:
     with open(board, "r+b") as file:
         shared = mmap.mmap(file.fileno(), _BOARD.size)
     run = trier(plan)
+    judge = importlib.import_module("fuzz.judge")
+    judge.asks = lambda elsewhere: shared.__setitem__(slice(16, 17), bytes([elsewhere]))
     count = 0
     for seed in itertools.count(first, plan.step):
         if time.time() > plan.until or seed > plan.most or (count % 64 == 63 and _large()):
             break
-        shared[:] = _BOARD.pack(seed, count)
+        shared[:] = _BOARD.pack(seed, count, 0)
         found = run(seed)
         count += 1
         if found is not None:
@@ -102,8 +105,10 @@ def quickly() -> None:
     @functools.lru_cache(8)
     def target(machine: Any) -> Any:
         found = build._llvm().Target.from_triple(machine.triple)
-        return found.create_target_machine(cpu=machine.cpu, features=machine.feature_text, opt=0, reloc="pic",
-                                           codemodel="small")
+        return found.create_target_machine(
+            cpu=machine.cpu, features=machine.feature_text, opt=0, reloc="pic", codemodel="small"
+        )
+
     build._target_machine = target
 
 
@@ -208,8 +213,9 @@ def mutated(plan: Plan, seed: int, raw: bytes, kind: str, text: str) -> dict[str
     if _seen[signature] <= _EACH:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "model.onnx").write_bytes(raw)
-        (folder / "README").write_text(f"{kind}: {text}\n\npython -m tests.fuzz --replay {folder}\n"
-                                       f"seed {seed} of mutations\n")
+        (folder / "README").write_text(
+            f"{kind}: {text}\n\npython -m tests.fuzz --replay {folder}\nseed {seed} of mutations\n"
+        )
         (folder / "seed").write_text(str(seed))
     return {"kind": kind, "signature": signature, "text": text, "folder": str(folder)}
 
@@ -221,21 +227,23 @@ class Worker:
     """A process that tries seeds from `first` on, and the board on which it writes where it is."""
 
     def __init__(self, plan: Plan, first: int) -> None:
-        self.plan, self.errors = plan, tempfile.TemporaryFile()
+        self.plan, self.errors = plan, tempfile.TemporaryFile()  # noqa: SIM115
         handle, self.path = tempfile.mkstemp()
-        os.write(handle, _BOARD.pack(first, 0))
+        os.write(handle, _BOARD.pack(first, 0, 0))
         os.close(handle)
         given = json.dumps({"plan": dataclasses.asdict(plan), "first": first, "board": self.path})
         self.process = subprocess.Popen(
-            [sys.executable, "-W", "ignore", "-m", "tests.fuzz", "--worker", given], stdout=subprocess.PIPE,
-            stderr=self.errors, cwd=Path(__file__).parents[2],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
-        self.state, self.since = (first, 0), time.monotonic() + STILL
+            [sys.executable, "-W", "ignore", "-m", "tests.fuzz", "--worker", given],
+            stdout=subprocess.PIPE,
+            stderr=self.errors,
+            cwd=Path(__file__).parents[2],
+            env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        )
+        self.state, self.since = (first, 0, 0), time.monotonic() + STILL
         self.ended: dict[str, Any] | None = None
 
-    def at(self) -> tuple[int, int]:
-        seed, count = _BOARD.unpack(Path(self.path).read_bytes())
-        return seed, count
+    def at(self) -> tuple[int, ...]:
+        return _BOARD.unpack(Path(self.path).read_bytes())
 
     def still(self) -> bool:
         """Whether it has not gone on for too long."""
@@ -291,7 +299,7 @@ def _read(ready: Any, worker: Worker, tally: Tally, say: Callable[[str], None]) 
         return
     ready.unregister(worker.process.stdout)
     code = worker.process.wait()
-    at, count = worker.at()
+    at, count, elsewhere = worker.at()
     errors = worker.close()
     plan, ended = worker.plan, worker.ended
     if ended is not None and "count" in ended:
@@ -301,7 +309,16 @@ def _read(ready: Any, worker: Worker, tally: Tally, say: Callable[[str], None]) 
         return
     tally.tried[plan.what] += count + 1
     kind = "hang" if ended is not None else "crash"
-    _note(plan, {"seed": at, **_lost(plan, at, kind, f"exit status {code}; {errors}")}, tally, say)
+    if elsewhere:
+        found = {
+            "kind": "differs",
+            "signature": "differs onnxruntime",
+            "text": f"a {kind} of its own",
+            "folder": "",
+        }
+    else:
+        found = _lost(plan, at, kind, f"exit status {code}; {errors}")
+    _note(plan, {"seed": at, **found}, tally, say)
     if time.time() < plan.until and at + plan.step <= plan.most:
         _start(ready, Worker(plan, at + plan.step))
 
@@ -337,6 +354,7 @@ def replay(folder: Path) -> str | None:
 def prepared(folder: Path) -> str:
     """ONNX's test data, as applications of operators and as models, in a file that workers share."""
     from benchmarks.cases import cases
+
     from fuzz import applications
 
     path = folder / f"onnx-{onnx.__version__}.pickle"

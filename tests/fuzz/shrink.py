@@ -7,6 +7,7 @@ plainer setting. Each change stays where the same kind of finding remains.
 from __future__ import annotations
 
 import dataclasses
+import faulthandler
 import json
 import os
 import select
@@ -54,11 +55,18 @@ def _kind(test: Test, subject: Subject) -> str | None:
 def _size(s: Subject) -> tuple[float, ...]:
     g = s.model.graph
     elements = [a for f in s.feeds for a in f.values()] + [numpy_helper.to_array(t) for t in g.initializer]
-    odd = sum(len(np.unique(a.astype(str))) + np.sum([len(x) for x in a.ravel().astype(str)]) / 100
-              for a in elements)
+    odd = sum(
+        len(np.unique(a.astype(str))) + np.sum([len(x) for x in a.ravel().astype(str)]) / 100
+        for a in elements
+    )
     ends = (len(s.feeds), len(g.output), len(g.node), sum(len(n.attribute) + len(n.input) for n in g.node))
     plain = sum(getattr(s.setting, f.name) != getattr(_PLAIN, f.name) for f in dataclasses.fields(Setting))
-    return (sum(ends) + 0.1 * len(g.initializer) + 0.2 * len(g.input), plain, sum(a.size for a in elements), odd)
+    return (
+        sum(ends) + 0.1 * len(g.initializer) + 0.2 * len(g.input),
+        plain,
+        sum(a.size for a in elements),
+        odd,
+    )
 
 
 _PLAIN = Setting("ORT_DISABLE_ALL", 1, 0, None)
@@ -68,7 +76,9 @@ def _candidates(s: Subject) -> Iterator[Subject]:
     for i in range(len(s.feeds)):
         yield dataclasses.replace(s, feeds=[s.feeds[i]], kinds=[s.kinds[i]])
     for i in range(len(s.feeds)) if len(s.feeds) > 2 else ():
-        yield dataclasses.replace(s, feeds=s.feeds[:i] + s.feeds[i + 1:], kinds=s.kinds[:i] + s.kinds[i + 1:])
+        yield dataclasses.replace(
+            s, feeds=s.feeds[:i] + s.feeds[i + 1 :], kinds=s.kinds[:i] + s.kinds[i + 1 :]
+        )
     graph = s.model.graph
     for i in range(len(graph.output)) if len(graph.output) > 1 else ():
         yield _with(s, lambda g, i=i: _keep(g.output, [g.output[i]]))  # type: ignore[misc]
@@ -114,7 +124,9 @@ def _with(s: Subject, change: Callable[[onnx.GraphProto], Any]) -> Subject:
     _keep(graph.input, [v for v in graph.input if v.name in read])
     _keep(graph.initializer, [t for t in graph.initializer if t.name in read])
     given = {v.name for v in graph.input}
-    return dataclasses.replace(s, model=model, feeds=[{k: a for k, a in f.items() if k in given} for f in s.feeds])
+    return dataclasses.replace(
+        s, model=model, feeds=[{k: a for k, a in f.items() if k in given} for f in s.feeds]
+    )
 
 
 def _read(node: onnx.NodeProto) -> Iterator[str]:
@@ -137,8 +149,10 @@ def _fewer_nodes(s: Subject) -> Iterator[Subject]:
                 yield _with(s, lambda g, n=name: _end_at(g, n))  # type: ignore[misc]
     for node in reversed(graph.node):
         if len(graph.node) > 1 and (known := _values(s, list(node.output))) is not None:
-            feeds = [{**f, **{k: v for k, v in extra.items() if v is not None}}
-                     for f, extra in zip(s.feeds, known, strict=True)]
+            feeds = [
+                {**f, **{k: v for k, v in extra.items() if v is not None}}
+                for f, extra in zip(s.feeds, known, strict=True)
+            ]
             yield _with(dataclasses.replace(s, feeds=feeds), lambda g, n=node, e=known[0]: _feed(g, n, e))
     for node in graph.node:
         for name in node.input:
@@ -190,7 +204,9 @@ def _smaller(s: Subject) -> Iterator[Subject]:
     for n in sorted({d for a in arrays for d in a.shape if d > 1}, reverse=True):
         for small in sorted({1, 2, n - 1}):
             if small < n:
-                yield _mapped(s, lambda _, a, n=n, m=small: fitted(a, tuple(m if d == n else d for d in a.shape)))
+                yield _mapped(
+                    s, lambda _, a, n=n, m=small: fitted(a, tuple(m if d == n else d for d in a.shape))
+                )
     for name in sorted({k for f in s.feeds for k in f} | {t.name for t in s.model.graph.initializer}):
         for axis in range(4):
             yield _mapped(s, lambda k, a, name=name, i=axis: _cut(a, i) if k == name else a)
@@ -228,9 +244,11 @@ def _mapped(s: Subject, change: Callable[[str, np.ndarray], np.ndarray]) -> Subj
     model = onnx.ModelProto()
     model.CopyFrom(s.model)
     for t in model.graph.initializer:
-        t.CopyFrom(numpy_helper.from_array(np.ascontiguousarray(change(t.name, numpy_helper.to_array(t))), t.name))
+        t.CopyFrom(
+            numpy_helper.from_array(np.ascontiguousarray(change(t.name, numpy_helper.to_array(t))), t.name)
+        )
     feeds = [{k: change(k, a) for k, a in f.items()} for f in s.feeds]
-    shapes = {k: a for k, a in feeds[0].items()} if feeds else {}
+    shapes = feeds[0] if feeds else {}
     for v in model.graph.input:
         dims = v.type.tensor_type.shape.dim
         for d, n in zip(dims, shapes[v.name].shape if v.name in shapes else (), strict=False):
@@ -246,6 +264,7 @@ def forked(run: Callable[[], str | None], seconds: float = 20) -> str | None:
     if not child:
         try:
             os.close(read)
+            faulthandler.disable()
             os.write(write, (run() or "").encode()[:4000])
         finally:
             os._exit(0)
@@ -265,15 +284,28 @@ def stored(subject: Subject, folder: Path, text: str, seed: str = "") -> None:
     """Write a subject to a folder, with what is wrong with it and how to run it."""
     folder.mkdir(parents=True, exist_ok=True)
     onnx.save(subject.model, str(folder / "model.onnx"))
-    packed = {f"{i}/{k}": a if a.dtype.kind in "fiubcO" else a.astype(np.float32)
-              for i, f in enumerate(subject.feeds) for k, a in f.items()}
+    packed = {
+        f"{i}/{k}": a if a.dtype.kind in "fiubcO" else a.astype(np.float32)
+        for i, f in enumerate(subject.feeds)
+        for k, a in f.items()
+    }
     types = {f"{i}/{k}": a.dtype.name for i, f in enumerate(subject.feeds) for k, a in f.items()}
     np.savez(folder / "feeds.npz", **packed)  # type: ignore[arg-type]
-    (folder / "subject.json").write_text(json.dumps({
-        "name": subject.name, "kinds": subject.kinds, "rtol": subject.rtol, "atol": subject.atol,
-        "types": types, "setting": dataclasses.asdict(subject.setting)}))
-    (folder / "README").write_text(f"{text}\n\npython -m tests.fuzz --replay {folder}\n{seed}\n\n"
-                                   f"{onnx.printer.to_text(subject.model)}\n")
+    (folder / "subject.json").write_text(
+        json.dumps(
+            {
+                "name": subject.name,
+                "kinds": subject.kinds,
+                "rtol": subject.rtol,
+                "atol": subject.atol,
+                "types": types,
+                "setting": dataclasses.asdict(subject.setting),
+            }
+        )
+    )
+    (folder / "README").write_text(
+        f"{text}\n\npython -m tests.fuzz --replay {folder}\n{seed}\n\n{onnx.printer.to_text(subject.model)}\n"
+    )
 
 
 def loaded(folder: Path) -> Subject:
@@ -287,5 +319,12 @@ def loaded(folder: Path) -> Subject:
             i, name = key.split("/", 1)
             dtype = meta["types"][key]
             feeds[int(i)][name] = packed[key].astype(getattr(ml_dtypes, dtype, dtype))
-    return Subject(meta["name"], onnx.load(str(folder / "model.onnx")), feeds, Setting(**meta["setting"]),
-                   meta["rtol"], meta["atol"], meta["kinds"])
+    return Subject(
+        meta["name"],
+        onnx.load(str(folder / "model.onnx")),
+        feeds,
+        Setting(**meta["setting"]),
+        meta["rtol"],
+        meta["atol"],
+        meta["kinds"],
+    )

@@ -1,8 +1,8 @@
 """Small graphs around one application of any operator: operands that are fed, constant, constants that may be
 fed, or computed; behind it a few steps with operands of every shape that broadcasts.
 
-In: a seed. Out: a `Subject`: a model, feeds of several sizes and values, how to run it, and a few results that
-are known. Sizes are small and odd on purpose, and a seed always gives the same subject.
+In: a seed. Out: a `Subject`: a model, feeds of several sizes and values, how to run it. Sizes are small and
+odd on purpose, and a seed always gives the same subject.
 """
 
 from __future__ import annotations
@@ -51,8 +51,12 @@ class Subject:
 
 
 def setting(r: random.Random) -> Setting:
-    return Setting(r.choice(LEVELS + LEVELS[-1:] * 3), r.choice((1, 1, 2)), r.choice((0, 1, 2, 2)),
-                   r.choice((None, None, None, 0xFF, 0x7F)))
+    return Setting(
+        r.choice(LEVELS + LEVELS[-1:] * 3),
+        r.choice((1, 1, 2)),
+        r.choice((0, 1, 2, 2)),
+        r.choice((None, None, None, 0xFF, 0x7F)),
+    )
 
 
 def operator(seed: int, data: bool = True) -> Subject:
@@ -138,8 +142,15 @@ class Grown:
         given = [None if a is None else self.fed(np.asarray(a), 0.25) for a in case.inputs]
         names = [g.name() for _ in range(case.outputs)]
         try:
-            g.nodes.append(helper.make_node(case.op, ["" if v is None else v.name for v in given], names,
-                                            domain=case.domain, **case.attrs))
+            g.nodes.append(
+                helper.make_node(
+                    case.op,
+                    ["" if v is None else v.name for v in given],
+                    names,
+                    domain=case.domain,
+                    **case.attrs,
+                )
+            )
         except (TypeError, ValueError):
             return False
         self.outputs = [helper.make_empty_tensor_value_info(name) for name in names]
@@ -178,7 +189,7 @@ class Grown:
             own = [n if i == axis % len(shape) else 1 for i, n in enumerate(shape)]
         if widen and r.random() < 0.15:
             own = [r.choice((2, 3, 5)) if n == 1 and r.random() < 0.5 else n for n in own]
-        own = own[r.randrange(len(own) + 1) if r.random() < 0.5 else 0:]
+        own = own[r.randrange(len(own) + 1) if r.random() < 0.5 else 0 :]
         if widen and r.random() < 0.1 and len(own) == len(shape) < 5:
             own = [r.choice((1, 2, 3)), *own]
         if r.random() < 0.1:
@@ -189,11 +200,11 @@ class Grown:
 
     def values(self, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
         rng, dtype = self.maker.rng, np.dtype(dtype)
-        if dtype == bool:
+        if dtype.kind == "b":
             return np.asarray(rng.random(shape) < 0.5)
         if dtype.kind in "iu":
             return np.asarray(rng.integers(1 if dtype.kind == "u" else -3, 7, shape)).astype(dtype)
-        if dtype == object:
+        if dtype.kind == "O":
             return np.asarray(rng.choice(np.array(["", "a", "bc"], object), shape), object)
         return np.asarray(np.asarray(rng.normal(size=shape) * 2).round(2)).astype(dtype)
 
@@ -202,16 +213,23 @@ class Grown:
         named = r.random() < 0.6
         sizes = sorted({n for a in self.feeds.values() for n in a.shape})
         letters = {n: f"n{n}" for n in sizes if r.random() < 0.8} if named else {}
-        inputs = [info(n, a.dtype, [letters.get(d, d) for d in a.shape] if r.random() < 0.9 or not a.ndim
-                       else [None] * a.ndim) for n, a in self.feeds.items()]
+        inputs = [
+            info(
+                n,
+                a.dtype,
+                [letters.get(d, d) for d in a.shape] if r.random() < 0.9 or not a.ndim else [None] * a.ndim,
+            )
+            for n, a in self.feeds.items()
+        ]
         inputs += [info(v.name, v.array.dtype, v.shape) for v in g.inits if v.name in self.open]
         graph = helper.make_graph(g.nodes, "fuzz", inputs, self._ends(), [stored(v) for v in g.inits])
         domains = {n.domain for n in g.nodes}
         model = helper.make_model(graph, opset_imports=imports(g.opset, domains))
         model.ir_version = 10 if g.opset < 24 else 13
         feeds, kinds = self._runs(letters, wild)
-        return Subject(name, model, feeds, setting(r), max(1e-4, self.case.rtol), max(1e-5, self.case.atol),
-                       kinds)
+        return Subject(
+            name, model, feeds, setting(r), max(1e-4, self.case.rtol), max(1e-5, self.case.atol), kinds
+        )
 
     def _ends(self) -> list[onnx.ValueInfoProto]:
         if not self.maker.vars:
@@ -224,14 +242,18 @@ class Grown:
         feeds, kinds = [self.feeds], ["first"]
         r = self.r
         if self.open and r.random() < 0.7:
-            given = {v.name: self.values(v.shape, v.array.dtype) for v in self.maker.inits
-                     if v.name in self.open and v.array.dtype.kind == "f"}
+            given = {
+                v.name: self.values(v.shape, v.array.dtype)
+                for v in self.maker.inits
+                if v.name in self.open and v.array.dtype.kind == "f"
+            }
             feeds.append({**self.feeds, **given})
             kinds.append("fed")
         if letters:
             other = {n: r.choice([s for s in (1, 2, 3, 4, 5, 7) if s != n]) for n in letters}
-            feeds.append({k: fitted(a, tuple(other.get(d, d) for d in a.shape))
-                          for k, a in self.feeds.items()})
+            feeds.append(
+                {k: fitted(a, tuple(other.get(d, d) for d in a.shape)) for k, a in self.feeds.items()}
+            )
             kinds.append("sizes")
         if r.random() < 0.15:
             rng = np.random.default_rng(r.getrandbits(32))
@@ -253,13 +275,75 @@ def _storable(a: np.ndarray) -> bool:
 
 # steps behind a result
 
-_ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Add", "Mul", "Pow", "Mod", "PRelu", "Equal",
-               "Greater", "Less", "LessOrEqual", "And", "Or", "Xor", "BitwiseAnd", "BitShift", "Sum", "Mean")
-_UNARY = ("Relu", "Sigmoid", "Tanh", "Abs", "Neg", "Exp", "Erf", "Softplus", "LeakyRelu", "HardSigmoid", "Floor",
-          "Ceil", "Sign", "Sqrt", "Elu", "Gelu", "HardSwish", "Sin", "Cos", "Round", "Reciprocal", "Softsign",
-          "Log", "Identity", "Not", "Mish", "Selu", "Celu", "ThresholdedRelu", "IsNaN", "IsInf", "BitwiseNot")
-_FOLDS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceL1", "ReduceProd",
-          "ReduceSumSquare", "ReduceLogSumExp")
+_ARITHMETIC = (
+    "Add",
+    "Sub",
+    "Mul",
+    "Div",
+    "Max",
+    "Min",
+    "Add",
+    "Mul",
+    "Pow",
+    "Mod",
+    "PRelu",
+    "Equal",
+    "Greater",
+    "Less",
+    "LessOrEqual",
+    "And",
+    "Or",
+    "Xor",
+    "BitwiseAnd",
+    "BitShift",
+    "Sum",
+    "Mean",
+)
+_UNARY = (
+    "Relu",
+    "Sigmoid",
+    "Tanh",
+    "Abs",
+    "Neg",
+    "Exp",
+    "Erf",
+    "Softplus",
+    "LeakyRelu",
+    "HardSigmoid",
+    "Floor",
+    "Ceil",
+    "Sign",
+    "Sqrt",
+    "Elu",
+    "Gelu",
+    "HardSwish",
+    "Sin",
+    "Cos",
+    "Round",
+    "Reciprocal",
+    "Softsign",
+    "Log",
+    "Identity",
+    "Not",
+    "Mish",
+    "Selu",
+    "Celu",
+    "ThresholdedRelu",
+    "IsNaN",
+    "IsInf",
+    "BitwiseNot",
+)
+_FOLDS = (
+    "ReduceMean",
+    "ReduceSum",
+    "ReduceMax",
+    "ReduceMin",
+    "ReduceL2",
+    "ReduceL1",
+    "ReduceProd",
+    "ReduceSumSquare",
+    "ReduceLogSumExp",
+)
 _TYPES = (1, 2, 3, 6, 7, 9, 10, 11, 16)
 
 
@@ -286,8 +370,12 @@ def _where(g: Grown, x: Var) -> None:
 
 
 def _clip(g: Grown, x: Var) -> None:
-    low, high = (g.operand(np.asarray(n).astype(x.array.dtype)) if g.r.random() < 0.7
-                 and x.array.dtype.kind in "fiu" else None for n in (0, 4))
+    low, high = (
+        g.operand(np.asarray(n).astype(x.array.dtype))
+        if g.r.random() < 0.7 and x.array.dtype.kind in "fiu"
+        else None
+        for n in (0, 4)
+    )
     g.maker.emit("Clip", x, low, high)
 
 
@@ -341,8 +429,9 @@ def _along(g: Grown, x: Var) -> None:
 
 def _moved(g: Grown, x: Var) -> None:
     rank, r, m = x.array.ndim, g.r, g.maker
-    op = r.choice(("Transpose", "Reshape", "Concat", "Slice", "Pad", "Unsqueeze", "Expand", "Flatten", "Tile",
-                   "Gather"))
+    op = r.choice(
+        ("Transpose", "Reshape", "Concat", "Slice", "Pad", "Unsqueeze", "Expand", "Flatten", "Tile", "Gather")
+    )
     if op == "Transpose":
         m.emit(op, x, perm=r.sample(range(rank), rank))
     elif op == "Reshape":
@@ -362,18 +451,34 @@ def _moved(g: Grown, x: Var) -> None:
             m.emit(op, *(pair if r.random() < 0.5 else pair[::-1]), axis=axis)
         elif op == "Slice":
             start, step = r.choice(((0, 1), (1, 1), (-1, -1), (0, 2)))
-            m.emit(op, x, m.ints(start), m.ints(1 << 40 if step > 0 else -(1 << 40)), m.ints(axis), m.ints(step))
+            m.emit(
+                op, x, m.ints(start), m.ints(1 << 40 if step > 0 else -(1 << 40)), m.ints(axis), m.ints(step)
+            )
         elif op == "Pad":
-            m.emit(op, x, m.ints(*(r.choice((0, 0, 1, 2)) for _ in range(2 * rank))),
-                   mode=r.choice(("constant", "edge", "reflect")))
+            m.emit(
+                op,
+                x,
+                m.ints(*(r.choice((0, 0, 1, 2)) for _ in range(2 * rank))),
+                mode=r.choice(("constant", "edge", "reflect")),
+            )
         elif op == "Tile":
             m.emit(op, x, m.ints(*(r.choice((1, 1, 2)) for _ in range(rank))))
         elif x.shape[axis]:
-            index = np.asarray(m.rng.integers(-x.shape[axis], x.shape[axis], r.choice(((), (1,), (3,), (2, 2)))))
+            index = np.asarray(
+                m.rng.integers(-x.shape[axis], x.shape[axis], r.choice(((), (1,), (3,), (2, 2))))
+            )
             m.emit(op, x, g.operand(index.astype(np.int64)), axis=axis)
 
 
-_TAILS: tuple[Any, ...] = (*(_arithmetic,) * 8, *(_unary,) * 3, *(_channels,) * 3, _where, _clip, _cast, _fold,
-                           _along, _moved, _moved)
-
-
+_TAILS: tuple[Any, ...] = (
+    *(_arithmetic,) * 8,
+    *(_unary,) * 3,
+    *(_channels,) * 3,
+    _where,
+    _clip,
+    _cast,
+    _fold,
+    _along,
+    _moved,
+    _moved,
+)

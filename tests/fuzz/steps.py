@@ -114,7 +114,7 @@ class Maker:
         **attrs: Any,
     ) -> Any:
         """A node, unless its result is unfit; its first output or all of them, else None."""
-        if any(v is None for v in inputs[:1]):
+        if any(v is None for v in inputs[:1]) or (op == "Dropout" and self.opset < 7):
             return None
         attrs = {k: v for k, v in attrs.items() if v is not None and not (isinstance(v, list) and not v)}
         usual = ("axes", 18) if op.startswith("Reduce") else ("", 0)
