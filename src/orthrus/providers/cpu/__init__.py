@@ -111,7 +111,8 @@ class CPUExecutionProvider(ExecutionProvider):
 
             native = self._native(part)
             return [Kernel(native, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
-                           quick=native.quick, into=native.into, describe=lambda: contents(native))]
+                           quick=native.quick, into=native.into, describe=lambda: contents(native),
+                           close=native.close)]
         kernels: list[Kernel | No] = []
         for node in part.nodes:
             entry = self.lookup(node)
@@ -128,7 +129,7 @@ class CPUExecutionProvider(ExecutionProvider):
         target = self._machine()
         assert not isinstance(target, No)
         native = Native(part, Device(target), lambda node: reference(node).run, self.threads,
-                        self._matrix_unit(target))
+                        self._matrix_unit(target), self.strict)
         native.prepare()
         return native
 

@@ -59,9 +59,10 @@ def _steps(start: int, step: int, count: int, dtype: str) -> np.ndarray:
 class Open(Lowering):
     """A lowering some of whose dimensions are `Size`s; `followed`: small integer values that follow from
     them, element by element, as arrays of objects. Raises what a lowering raises, and LookupError for a node
-    that only numpy computes."""
+    that only numpy computes, or once `ended` says so."""
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, ended: Callable[[], bool], *given: Any) -> None:
+        self.ended = ended
         self.followed: dict[Value, np.ndarray] = {}
         self.tables: dict[Hashable, Buffer] = {}
         super().__init__(*given)
@@ -128,6 +129,8 @@ class Open(Lowering):
         return tuple(sizes.get(d, d) for d in super().shape_by(node, plain, rest))
 
     def _on_host(self, node: Node) -> bool:
+        if self.ended():
+            raise LookupError("nobody needs it any more")
         if node.op_type in ("Shape", "Size") and not node.domain:
             shape = self.shape(node.inputs[0])
             if not has_size(shape):

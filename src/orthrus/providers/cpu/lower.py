@@ -159,6 +159,13 @@ class Lowering:
                     self.left[v] = self.left.get(v, 0) + 1
         for v in outputs:
             self.left[v] = self.left.get(v, 0) + 1
+        try:
+            self._walk(nodes, outputs)
+        except BaseException:
+            self.let_go()
+            raise
+
+    def _walk(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> None:
         for node in nodes:
             self.node = node
             self._lower(node)
@@ -174,6 +181,11 @@ class Lowering:
             target.buffer.index = i
             self.into(v, target)
             self.outputs[v] = target
+
+    def let_go(self) -> None:
+        """Forget what values are, once their steps are known: kernels that were not written yet refer to this
+        walk, and would keep it and its weights until the garbage collector comes by."""
+        self.env.clear()
 
     # what a rule asks
 

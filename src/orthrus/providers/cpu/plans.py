@@ -145,7 +145,7 @@ class Lowered(Stepped):
         self.placed = places(lowering)
         trail, folded = Trail(lowering), frozenset(lowering.host)
         self._works: list[Work] | None = None
-        lowering.env.clear()
+        lowering.let_go()
         super().__init__(steps, n_inputs, made, size, scratch, lowering.status.buffer.offset, device, threads)
         self.trail, self.folded = trail, folded
 

@@ -148,7 +148,8 @@ def product(lo: Lowering, a: Tensor, factor: Factor, zero: int = 0, bias: Bias |
         *outer, (m, steps) = dims or [(1, [0] * (2 + len(operands)))]
         if len(outer) > 1:
             whole = lo.new(shape, out.dtype)
-            emit(lo, whole, tree, [lo.contiguous(lo.copied(t, t.strides)) for t in operands])
+            dense = [lo.contiguous(lo.copied(t, t.strides)) for t in operands]
+            product(lo, a, factor, zero, bias).emit(lo, whole, tree, dense)
             lo.copy(whole, out)
             return
         count, apart = outer[0] if outer else (1, [0] * (2 + len(operands)))
