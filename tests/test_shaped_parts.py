@@ -19,7 +19,7 @@ from graphs import info, model
 from orthrus import knobs
 from orthrus.codegen import library
 from orthrus.errors import EPFail
-from orthrus.providers.cpu import formula, lower, native
+from orthrus.providers.cpu import formula, lower, native, rules  # noqa: F401
 
 if library.available() is not None:
     pytest.skip("no code is generated here", allow_module_level=True)

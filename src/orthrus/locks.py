@@ -21,7 +21,7 @@ def lock() -> threading.Lock:
     return made
 
 
-def rlock() -> threading.RLock:  # type: ignore[valid-type]
+def rlock() -> threading.RLock:
     """A lock that its holder may take again, free in a forked process."""
     made = threading.RLock()
     _made.add(made)

@@ -454,9 +454,7 @@ class Engine:
         Values and the nodes that read them refer to each other; without this, weights would stay until the
         garbage collector comes by. Whoever else holds the graph keeps it whole.
         """
-        for step in self.program.steps:
-            if step.kernel.close is not None:
-                step.kernel.close()
+        self.program.close()
         graph = self.graph
         self.graph = empty = Graph(info=graph.info)
         self.placement = Placement(empty, [])

@@ -380,7 +380,8 @@ class Native:
     def close(self) -> None:
         """There will be no more runs: what looks for a formula ends, and lets go of the part."""
         self.closed = True
-        if (thread := self.learner) is not None and thread is not threading.current_thread():
+        thread = self.learner
+        if thread is not None and thread.ident is not None and thread is not threading.current_thread():
             thread.join(_PATIENCE)
 
 
