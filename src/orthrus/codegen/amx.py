@@ -185,12 +185,8 @@ def tiles(f: Body, a: V, plane: V, chunk_step: V, step: V, line_step: V, length:
                 for i, (inner, dtype) in enumerate(kinds)]
     config = f.table(I8, [1] + [0] * 15 + [64, 0] * 8 + [0] * 16 + [16] * 8 + [0] * 8)
     for name, types in (("ldtilecfg", "ptr"), ("tilezero", "i8 immarg"), ("tilerelease", ""),
-                        ("tileloadd64", "i8 immarg, ptr, i64"), ("tilestored64", "i8 immarg, ptr, i64"),
                         ("tdpbf16ps", "i8 immarg, i8 immarg, i8 immarg")):
         f.module.declared["x86." + name] = f"declare void @llvm.x86.{name}({types})"
-
-    def load(tile: int, at: V, stride: V) -> None:
-        f.line(f"call void @llvm.x86.tileloadd64(i8 {tile}, {at}, {stride})")
 
     def multiply(first: int, second: int) -> None:
         for row in range(2):
@@ -224,7 +220,7 @@ def tiles(f: Body, a: V, plane: V, chunk_step: V, step: V, line_step: V, length:
 
                 def again() -> None:
                     for t in range(4):
-                        load(t, f.gep(results, t * _TILE, I8), row)
+                        f.load_tile(t, f.gep(results, t * _TILE, I8), row)
                 f.when(k.eq(0), clear, again)
 
                 def segment(s: V, w: V) -> V:
@@ -237,25 +233,25 @@ def tiles(f: Body, a: V, plane: V, chunk_step: V, step: V, line_step: V, length:
                         coming = f.gep(w, (p & (share - 1)) * (4 * _TILE // share) + _AHEAD, I8)
                         for at in range(0, 4 * _TILE // share, 64):
                             f.prefetch(coming, at, level=2)
-                        load(4, high, step)
-                        load(6, b0, row)
-                        load(7, b1, row)
-                        load(5, below, step)
+                        f.load_tile(4, high, step)
+                        f.load_tile(6, b0, row)
+                        f.load_tile(7, b1, row)
+                        f.load_tile(5, below, step)
                         multiply(4, 6)
-                        load(6, b2, row)
-                        load(7, b3, row)
+                        f.load_tile(6, b2, row)
+                        f.load_tile(7, b3, row)
                         multiply(4, 6)
-                        load(4, low, step)
-                        load(6, b0, row)
-                        load(7, b1, row)
-                        load(5, f.gep(low, half, I8), step)
+                        f.load_tile(4, low, step)
+                        f.load_tile(6, b0, row)
+                        f.load_tile(7, b1, row)
+                        f.load_tile(5, f.gep(low, half, I8), step)
                         multiply(4, 6)
                         return [f.gep(high, chunk_step, I8), f.gep(w, 4 * _TILE, I8)]
                     return f.loop(0, chunks, 1, [f.gep(here, offset, I8), w], chunk)[1]
                 (w,) = f.loop(begin, end, 1, [at_weights], segment)
                 for t in range(4):
                     to = f.gep(results, t * _TILE, I8)
-                    f.line(f"call void @llvm.x86.tilestored64(i8 {t}, {to}, {row})")
+                    f.store_tile(t, to, row)
                 return w
             return f.loop(0, count, 1, [at_weights], pair)[0]
         f.loop(0, n_blocks, 1, [weights], block)

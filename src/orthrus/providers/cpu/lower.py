@@ -152,7 +152,8 @@ class Lowering:
         self.node: Node = nodes[0]
         self.status = Tensor("int64", (1,), (1,), Buffer("arena", 64))
         for i, (value, shape, dtype) in enumerate(inputs):
-            self.env[value] = Tensor(dtype, shape, c_strides(shape), Buffer("input", 0, i))
+            size = math.prod(shape) * BYTES[dtype]
+            self.env[value] = Tensor(dtype, shape, c_strides(shape), Buffer("input", size, i))
         for node in nodes:
             for v in node.inputs:
                 if v is not None:

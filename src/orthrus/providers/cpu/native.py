@@ -180,10 +180,12 @@ class Native:
                 else np.empty(shape, dtype)
                 for i, (t, (shape, dtype)) in enumerate(zip(targets, plan.outputs, strict=True))]
         instance = plan.take()
-        instance.status[0] = 0
+        instance.status[:] = 0
         try:
             run(instance, arrays, outputs)
             failed = instance.status[0]
+            if self.machine.checked:
+                instance.look(plan)
         finally:
             plan.give(instance)
         if failed:
