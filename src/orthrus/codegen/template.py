@@ -98,6 +98,11 @@ class Spec:
         return f"{self.template}({', '.join(f'{k}={v}' for k, v in self.params)})"
 
     @property
+    def operands(self) -> int:
+        """How many tensors its closing tree reads besides the kernel's own value."""
+        return next((len(given) for name, given in self.params if name == "operands"), 0)
+
+    @property
     def origin(self) -> str:
         """The file that holds the template."""
         return _templates[self.template].write.__code__.co_filename

@@ -12,8 +12,9 @@ from ....codegen.norm import norm_rows
 from ....codegen.template import Spec
 from ....ir import No, Node, Value
 from ....ops.define import normalized_axis
-from ..lower import Lowering, Out, Pending, lowers, order_like
+from ..lower import Lowering, Out, Pending, lowers
 from ..tensor import Tensor
+from ..walk import Walked, order_like
 
 FLOATS = ("float32", "float16", "bfloat16")
 F = "float32"
@@ -95,8 +96,8 @@ def finished(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, ker
                              closing if tree is None else _closed(closing, tree, len(operands)), reads)
         written = len(tensors) - 1 - len(extra)
         scratch = walk.scratch if exponentials or not rows.plain(reads.tree) else 0
-        marked = [t if i < written else Out(t) for i, t in enumerate(tensors)]
-        lo.step(spec, [*walk.cells(marked), *cells], walk.items, walk.grain, scratch)
+        met = [Walked(t, *walk.loops(i), i >= written) for i, t in enumerate(tensors)]
+        lo.step(spec, [*walk.cells(met), *cells], walk.items, walk.grain, scratch)
         return True
 
     if planned(walked(Tensor(dtype, own, wanted, reads.tensors[0].buffer), [])) is None:
