@@ -89,7 +89,7 @@ class Part:
     in, and those that others read.
 
     `inputs` holds no constants; a node's constant inputs have their array in `Value.const`. `info`: of the
-    model that the nodes are from.
+    model that the nodes are from; `origin`: the graph, where that is known.
     """
 
     provider: str
@@ -98,6 +98,7 @@ class Part:
     outputs: list[Value]
     name: str = ""
     info: ModelInfo = field(default_factory=ModelInfo)
+    origin: Graph | None = None
 
     @property
     def fused(self) -> bool:

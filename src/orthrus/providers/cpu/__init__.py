@@ -47,10 +47,11 @@ class CPUExecutionProvider(ExecutionProvider):
         "use_arena": Option(flag, True, "1 plans intermediate results into one arena per shape, "
                                         "0 allocates each"),
         "float32_precision": Option(
-            _precision, "auto",
-            "fast: products of float32 may be summed from bfloat16 halves where the processor has a matrix "
-            "unit, with an error of 5e-6 of the largest result; exact: by float32 multiply-adds only; auto: "
-            "fast where a trial shows that the outputs stay within 2e-5"),
+            _precision, "exact",
+            "exact: products of float32 are summed by float32 multiply-adds; fast: from bfloat16 halves "
+            "where the processor has a matrix unit, with an error of about 5e-6 of the largest result, and "
+            "without float32's range; auto: fast for shapes for which trials show that outputs stay within "
+            "2e-5 and decisions the same"),
         "use_codegen": Option(flag, True, "1 runs generated kernels where there are some, 0 numpy alone"),
     }
 
