@@ -1,6 +1,7 @@
-"""docs/security.md: every promise, which is a bullet, ends with the tests that hold it, and these are there.
+"""docs/security.md: every promise, which is a bullet, ends with the tests that hold it, and they exist.
 
-    * What is promised. <!-- held by: test_file.py::test_name, test_hostile_inputs.py::test_hostile[a case] -->
+    * What is promised.
+      <!-- held by: test_file.py::test_name, test_hostile_inputs.py::test_hostile[name of a case] -->
 """
 
 from __future__ import annotations

@@ -133,6 +133,7 @@ class ModelCompiler:
         """The graph with its compiled parts, and the files beside it by name: none where the data is embedded
         or goes to the user's function. `path`: where the model is going, None for bytes."""
         from ..providers import CPUExecutionProvider
+        from ..providers.trust import Signer
         from ..run.context import placed_and_compiled, with_contexts
         from .core import CoreSession
 
@@ -141,7 +142,7 @@ class ModelCompiler:
         providers = [p for p in asked if p.name != CPUExecutionProvider.name]
         placement, compiled = placed_and_compiled(
             self._source, [*providers, CPUExecutionProvider()], int(self._level),
-            free_dims=self._options._dims_by_name)
+            free_dims=self._options._dims_by_name, signer=Signer.asked(self._options._entries))
         if self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED and not compiled.stored:
             raise Fail("Unable to compile any nodes. Check that the session EPs support compilation and can "
                        "execute at least one subgraph in the model.", found="; ".join(

@@ -65,6 +65,11 @@ class Spec:
         return f"{self.template}({', '.join(f'{k}={v}' for k, v in self.params)})"
 
     @property
+    def brought(self) -> bytes | None:
+        """The object code of a kernel that came compiled, None for one that is written here."""
+        return None
+
+    @property
     def origin(self) -> str:
         """The file that holds the template."""
         return _templates[self.template].write.__code__.co_filename

@@ -199,7 +199,18 @@ def _compiled(flags: Flags, settings: Settings) -> Settings:
     start = time.perf_counter()
     compiler.compile_to_file(flags.context_path)
     typer.echo(f"compiled to {flags.context_path} in {time.perf_counter() - start:g} s", err=True)
-    return replace(settings, model=flags.context_path)
+    return replace(settings, model=flags.context_path, entries=_trusting(settings))
+
+
+def _trusting(settings: Settings) -> dict[str, str]:
+    """The entries of a session that runs what was compiled here just now, and nothing that the model had come
+    with."""
+    from ..load import load
+    from ..providers.context import is_context
+    from ..providers.trust import KEY
+
+    came = any(is_context(node) for node in load(settings.model).walk())
+    return settings.entries if came else {KEY: "1", **settings.entries}
 
 
 @contextlib.contextmanager
