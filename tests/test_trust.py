@@ -50,6 +50,7 @@ def expected() -> np.ndarray:
 
 def compiled(**entries: str) -> bytes:
     options = ort.SessionOptions()
+    options.add_provider("CPUExecutionProvider", {})
     for key, value in entries.items():
         options.add_session_config_entry(f"ep.context_{key}", value)
     made: bytes = ort.ModelCompiler(options, network()).compile_to_bytes()
@@ -296,6 +297,7 @@ def signing(folder: Path, name: str = "key.pem") -> tuple[ort.SessionOptions, st
 
     new_key(folder / name)
     options = ort.SessionOptions()
+    options.add_provider("CPUExecutionProvider", {})
     options.add_session_config_entry("ep.context_sign", str(folder / name))
     return options, Signer(folder / name).public
 

@@ -194,6 +194,8 @@ def _compiled(flags: Flags, settings: Settings) -> Settings:
     options = ort.SessionOptions()
     for key, value in settings.entries.items():
         options.add_session_config_entry(key, value)
+    for name, given in settings.providers:
+        options.add_provider(name, given)
     compiler = ort.ModelCompiler(options, settings.model, flags.context_embed,
                                  graph_optimization_level=ort.GraphOptimizationLevel(settings.level))
     start = time.perf_counter()
