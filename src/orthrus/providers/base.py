@@ -126,12 +126,13 @@ class Part:
 class Stored:
     """A compiled part as a file keeps it: bytes that mean something to its provider only. `version`: of the
     engine that made it, `target`: of the machine it is for, both in the provider's words; `notes`: for
-    people."""
+    people; `signature`: see `trust`, empty where nobody signed."""
 
     data: bytes
     version: str = ""
     target: str = ""
     notes: str = ""
+    signature: str = ""
 
 
 INTERPRETED = "named in ORTHRUS_INTERPRET"

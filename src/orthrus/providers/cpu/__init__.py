@@ -156,6 +156,7 @@ class CPUExecutionProvider(ExecutionProvider):
                   otherwise: Callable[..., Any] | None = None) -> Kernel | No:
         """The kernel of an opened package; see `Package.kernel`. Raises ValueError for a damaged one."""
         from .device import Device
+        from .package import beside
 
         target = self._host(library.runnable())
         if isinstance(target, No):
@@ -163,7 +164,7 @@ class CPUExecutionProvider(ExecutionProvider):
         if not target.runs(package.machine) or (package.machine.has("amx-tile") and not amx.permitted()):
             return No(f"it is made for {package.machine.label} and {', '.join(package.machine.features)}, "
                       f"some of which {target.label} here lacks")
-        package.provide(target)
+        package.provide([(target, unit) for unit in beside()])
         native = package.kernel(part, Device(target), self.threads, otherwise)
         return Kernel(native, f"compiled ahead, {notes}", stepwise=native.stepwise, quick=native.quick,
                       into=native.into)
