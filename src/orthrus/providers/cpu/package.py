@@ -21,6 +21,7 @@ from ...codegen.machine import Machine
 from ...codegen.template import Spec
 from ...errors import Fail, InvalidArgument
 from ...ir import No, Node, in_memory
+from ...kernels import Gate
 from ...memory import LINE, take
 from ..base import Part
 from .device import Device
@@ -241,6 +242,7 @@ class _Ahead(Native):
         self.expected = [(tuple(shape), name) for shape, name in kinds]
         if len(kinds) != len(part.inputs) or len(package.about["outputs"]) != len(part.outputs):
             raise ValueError("a package of another part: the numbers of inputs or outputs differ")
+        self.gate = Gate(part.inputs, [numpy_type(name) for _, name in self.expected])
         about = package.about
         self.plans[tuple(shape for shape, _ in self.expected)] = Stepped(
             list(_steps(about, package.constants)), len(kinds),
