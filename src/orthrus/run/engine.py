@@ -224,7 +224,7 @@ class Engine:
             slots[slot] = value
         room = limits.max_total_bytes if block is None else limits.max_total_bytes - block.nbytes
         context = Context(room, limits.run_timeout, deadline, record)
-        before = swap(limits)
+        before = swap(limits, context)
         try:
             for provider in self._hooks:
                 provider.on_run_start()
@@ -234,7 +234,7 @@ class Engine:
                 else:
                     execute(steps, slots, context)
         finally:
-            swap(before)
+            swap(*before)
             for provider in self._hooks:
                 provider.on_run_end()
         made = results(fetch.take(slots), fed.values(), self._constants, block)
@@ -296,7 +296,7 @@ class Engine:
         except Exception as error:
             raise failure(step, error, given) from error
         finally:
-            swap(before)
+            swap(*before)
         for slot, value in zip(step.writes, made if isinstance(made, tuple) else (made,), strict=True):
             slots[slot] = value
         return [slots[slot] if slots[slot] is target else results([slots[slot]], fed.values(),
