@@ -22,6 +22,7 @@ from ..errors import Fail, InvalidArgument
 from ..ir import Graph, Value
 from ..kernels import KernelRegistry, KernelRegistryManager
 from ..limits import DEFAULT, Deadline, Limits, swap, using
+from ..modelfile import ModelFile
 from ..partition import Placement, partition
 from ..plan import Code, Program, Step, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
@@ -93,6 +94,8 @@ class Engine:
         from ..optimize import optimize
 
         config = self.config
+        if isinstance(source, str):
+            source = ModelFile(source)
         graph = self._timed("load", lambda: loading.load(
             source, limits=config.limits, external_root=config.external_root,
             initializers={**config.initializers, **config.external_initializers},
@@ -120,6 +123,11 @@ class Engine:
             log.warning("ORTHRUS_OVERRIDE: no kernel of this process is called %s", ", ".join(edits))
         self._source = source
         self._finish()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What loading noticed."""
+        return self.info.warnings
 
     def _take(self, graph: Graph) -> None:
         """Let `graph` be what runs; its inputs and outputs are described as they are now."""
