@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Fail
+from ..errors import ALL, Fail, unforeseen
 from ..ir import Graph
 from ..limits import DEFAULT, Limits, using
 from ..modelfile import ModelFile
@@ -53,10 +53,12 @@ def load(
                 write_out_gradients(graph)
                 expand.functions(graph, builder)
                 graph.info.external = builder.external.used
-            except BaseException:
+            except BaseException as error:
                 if builder.graph is not None:
                     builder.graph.release()
-                raise
+                if isinstance(error, (*ALL, MemoryError, RecursionError)) or not isinstance(error, Exception):
+                    raise
+                raise unforeseen(error, "load") from error
         except MemoryError:
             raise Fail("there is not enough memory to load the model") from None
         except RecursionError:

@@ -18,6 +18,7 @@ from ..errors import Fail, InvalidArgument, InvalidProtobuf
 from ..limits import Limits
 from ..memory import passing
 from ..modelfile import ModelFile, unreadable
+from .text import readable
 
 _LIFT_ABOVE = 1 << 12
 
@@ -57,7 +58,7 @@ def open_source(source: Any, limits: Limits, external_root: str | None) -> Sourc
     import onnx
 
     if isinstance(source, onnx.ModelProto):
-        return Source(source, None, root)
+        return Source(readable(source, False), None, root)
     raise TypeError(f"Unable to load from type '{type(source)}'")
 
 
@@ -69,7 +70,7 @@ def _parse(data: _Bytes | ModelFile, source: Source, limits: Limits) -> Source:
         raise Fail("the model is larger than the limit", found=f"{data.size} bytes",
                    expected=f"at most {limits.max_model_bytes} bytes", cure="raise Limits.max_model_bytes")
     try:
-        source.model = onnx.ModelProto.FromString(_lift(data, source))
+        source.model = readable(onnx.ModelProto.FromString(_lift(data, source)), True)
     except (DecodeError, _Malformed):
         text = "Failed to load model because protobuf parsing failed."
         if source.path is not None:

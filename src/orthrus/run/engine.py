@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import knobs
-from ..errors import Fail, InvalidArgument
+from ..errors import ALL, Fail, InvalidArgument, unforeseen
 from ..ir import Graph, Value
 from ..kernels import KernelRegistry, KernelRegistryManager
 from ..limits import DEFAULT, Deadline, Limits, swap, using
@@ -108,16 +108,16 @@ class Engine:
         self.kinds = {(node.domain, node.op_type) for node in graph.walk()}
         self._take(graph)
         self.level = min([config.level, *(p.level for p in config.providers)])
-        self.journal = self._timed("optimize", lambda: optimize(graph, self.level, config.skip,
+        self.journal = self._stage("optimize", lambda: optimize(graph, self.level, config.skip,
                                                                 limits=config.limits))
         self.kinds.update((node.domain, node.op_type) for node in graph.walk())
         self._appoint()
-        self.placement = self._timed("partition", lambda: partition(graph, self.providers))
+        self.placement = self._stage("partition", lambda: partition(graph, self.providers))
         if self._dump is not None:
             self._dump.parts(self.placement)
         if config.optimized_model_path:
             loading.save(graph, config.optimized_model_path)
-        self.program: Program = self._timed("compile", lambda: build(self.placement, self.providers))
+        self.program: Program = self._stage("compile", lambda: build(self.placement, self.providers))
         self._check_fallback([p.name for p in config.providers])
         if edits := edit.unused():
             log.warning("ORTHRUS_OVERRIDE: no kernel of this process is called %s", ", ".join(edits))
@@ -178,6 +178,15 @@ class Engine:
         self._seen: tuple[Any, ...] | None = None
         self._arena = config.memory_pattern and config.memory_reuse and not config.parallel and all(
             p.settings.get("use_arena", True) for p in self.providers)
+
+    def _stage(self, name: str, stage: Callable[[], Any]) -> Any:
+        """`_timed`, with a typed error where nobody foresaw one."""
+        try:
+            return self._timed(name, stage)
+        except ALL:
+            raise
+        except Exception as error:
+            raise unforeseen(error, name) from error
 
     def _timed(self, name: str, stage: Any) -> Any:
         start = time.perf_counter()
