@@ -13,14 +13,14 @@ from onnx import TensorProto, helper
 
 import orthrus as ort
 from graphs import info, model
-from orthrus.codegen import amx, library
+from orthrus.codegen import amx
 from orthrus.codegen.machine import host
 from orthrus.providers.cpu import precision
 from orthrus.providers.cpu.native import Native
+from skips import needs
 
 MACHINE = host()
-needs_unit = pytest.mark.skipif(MACHINE is None or library.available() is not None or not amx.usable(MACHINE),
-                                reason="no matrix unit here")
+needs_unit = needs("matrix unit")
 ERROR = 3e-5
 
 
