@@ -127,6 +127,14 @@ def test_commands_exist(page: Path) -> None:
             assert any(path.is_file() for path in where), words
 
 
+def test_the_first_commands_are_those_that_ci_runs_as_a_user() -> None:
+    first = next(block for block in blocks(ROOT / "README.md") if block.language == "sh")
+    promised = [line.split("#")[0].strip() for line in first.text.splitlines()]
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    run = [words[1] for words in map(shlex.split, re.findall(r"^as_a_user .*$", script, re.M))]
+    assert promised == run and all(line.startswith("pip install") for line in run)
+
+
 @pytest.mark.parametrize("page", LINKING, ids=named)
 def test_links_lead_somewhere(page: Path) -> None:
     for target, _ in LINK.findall(page.read_text(encoding="utf-8")):

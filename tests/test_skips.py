@@ -35,8 +35,9 @@ def test_numpy_warns():
 
 def pytest_on(tests: Path, *arguments: str) -> str:
     """What pytest says of a file of tests, with this repository's settings and hooks."""
-    program = ("import skips; skips.NEEDS['nothing'] = skips.Need(lambda: False, 'nothing here', extra=True); "
-               "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))")
+    program = ("import sys, pytest, skips; "
+               "skips.NEEDS['nothing'] = skips.Need(lambda: False, 'nothing here', extra=True); "
+               "sys.exit(pytest.main(sys.argv[1:]))")
     done = subprocess.run(
         [sys.executable, "-c", program, "-p", "conftest", "-p", "no:cacheprovider", "-c",
          str(ROOT / "pyproject.toml"), "--rootdir", str(tests.parent), *arguments, str(tests)],
