@@ -55,7 +55,7 @@ def _matrix_unit() -> bool:
 
 
 NEEDS = {
-    "generated code": Need(lambda: library.available() is None, "no machine code is generated here"),
+    "generated code": Need(lambda: library.available() is None, "no code is generated here"),
     "door": Need(lambda: library.available() is None and quick.available(),
                  "this interpreter has no door to generated code"),
     "matrix unit": Need(_matrix_unit, "the processor here has no matrix unit"),
