@@ -34,7 +34,7 @@ class Kernel:
     there is none. `describe`: what a kernel of several nodes holds by now, as plain data. `start`: begins
     what `run` does and gives a function that waits for the end of it and gives the results. `into`: as `run`,
     `into(inputs, targets)` with an array or None for each output: a result is its target, filled, where that
-    can take it.
+    can take it. `close`: ends what goes on beside runs, once there will be no more.
     """
 
     run: Callable[..., Any]
@@ -46,6 +46,7 @@ class Kernel:
     describe: Callable[[], Contents] | None = None
     start: Callable[..., Callable[[], Any]] | None = None
     into: Callable[[Sequence[Any], Sequence[Any]], Any] | None = None
+    close: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

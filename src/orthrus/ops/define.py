@@ -22,7 +22,6 @@ import importlib
 import inspect
 import os
 import pkgutil
-import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -31,6 +30,7 @@ import numpy as np
 
 from ..ir import HALF, ElementType, TensorType, Type, Value
 from ..limits import HARMLESS, bounded
+from ..locks import rlock
 from . import functions
 
 FLOATS = ("float", "double", "float16", "bfloat16")
@@ -43,7 +43,7 @@ REQUIRED = object()
 _RUNTIME = ("n_outputs", "rng")
 _registry: dict[tuple[str, str], list[Op]] = {}
 _NOT_FAMILIES = {"define", "functions", "schema", "infer"}
-_complete, _reads, _reading = False, list[str](), threading.RLock()
+_complete, _reads, _reading = False, list[str](), rlock()
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 Samples: TypeAlias = "Iterator[tuple[list[Any], dict[str, Any]]]"

@@ -90,6 +90,14 @@ class Program:
         self.steps = freed(steps, {*self.outputs, *self.fixed})
         self.code = code(self.steps)
 
+    def close(self) -> None:
+        """There will be no more runs: end what its kernels, and those of bodies, do beside them."""
+        for step in self.steps:
+            if step.kernel.close is not None:
+                step.kernel.close()
+            for body in step.control:
+                body.close()
+
     def pruned(self, outputs: Sequence[int]) -> list[Step]:
         """The steps that `outputs` need."""
         needed, kept = set(outputs), list[Step]()

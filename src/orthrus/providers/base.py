@@ -159,7 +159,8 @@ class ExecutionProvider:
     this level of optimization are left out of its sessions, as they make operators that it does not know.
     `target_option`: the option that names the machine to compile for, which `orthrus compile --target` sets.
     `listed`: whether it is named among the available providers; one that is not works where it is asked for.
-    `threads`: how many a run may use, 0 for as many as there are cores; the session sets it.
+    `threads`: how many a run may use, 0 for as many as there are cores; `strict`: whether what runs by
+    definitions for a fault of a rule is an error. The session sets both.
     """
 
     name: ClassVar[str]
@@ -171,6 +172,7 @@ class ExecutionProvider:
     listed: ClassVar[bool] = True
     kernels: ClassVar[KernelRegistry]
     threads: int = 0
+    strict: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

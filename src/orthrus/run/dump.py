@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -29,6 +28,7 @@ from .. import knobs
 from ..errors import InvalidArgument
 from ..ir import Value, shape_text, type_of
 from ..load import save
+from ..locks import lock
 from ..partition import Placement
 from ..plan import TRASH, Code, Step
 from ..providers.base import Part
@@ -49,7 +49,7 @@ _EMBEDDED = 1 << 28
 """Bytes of constants up to which a part holds them in its own file."""
 
 _sessions: Counter[str] = Counter()
-_lock = threading.Lock()
+_lock = lock()
 
 
 class Dump:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -22,6 +21,7 @@ from ..errors import Fail, InvalidArgument
 from ..ir import Graph, Value
 from ..kernels import KernelRegistry, KernelRegistryManager
 from ..limits import DEFAULT, Deadline, Limits, swap, using
+from ..locks import lock
 from ..partition import Placement, partition
 from ..plan import Code, Program, Step, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
@@ -143,6 +143,7 @@ class Engine:
             registries.register(provider.name, provider.kernels)
             provider.registries = registries
             provider.threads = config.intra_op_threads
+            provider.strict = config.fallback == "error"
 
     def _finish(self) -> None:
         """What runs need beside the program."""
@@ -157,7 +158,7 @@ class Engine:
         self._literal: Engine | None = None
         self._fetches: dict[tuple[str, ...] | None, Fetch] = {
             None: Fetch(self.program, self.program.outputs, config.limits)}
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._parallel = ParallelExecutor(config.inter_op_threads, config.limits) if config.parallel else None
         self._special = self._parallel is not None or (self._dump is not None and self._dump.watches_runs)
         self._constants = constants_of(self.program)
@@ -457,6 +458,7 @@ class Engine:
         Values and the nodes that read them refer to each other; without this, weights would stay until the
         garbage collector comes by. Whoever else holds the graph keeps it whole.
         """
+        self.program.close()
         graph = self.graph
         self.graph = empty = Graph(info=graph.info)
         self.placement = Placement(empty, [])

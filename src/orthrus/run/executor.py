@@ -7,7 +7,6 @@ dead, count the bytes they hold, and stop between two steps when told to.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
@@ -20,6 +19,7 @@ from .. import errors
 from ..ir import Value, type_of
 from ..kernels import Work, failed
 from ..limits import Deadline, Limits, using
+from ..locks import lock
 from ..plan import TRASH, Code, Step
 
 _ndarray = np.ndarray
@@ -205,13 +205,12 @@ class ParallelExecutor:
         self.threads, self.limits = threads or max(2, cores), limits
         self._pool: ThreadPoolExecutor | None = None
         self._pid, self._closed = os.getpid(), False
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def pool(self) -> ThreadPoolExecutor:
         """The pool; a forked child gets one of its own. Raises Fail after `close`."""
         if self._pid != os.getpid():
-            # the lock may be held by a thread that the child does not have
-            self._lock, self._pool, self._pid = threading.Lock(), None, os.getpid()
+            self._pool, self._pid = None, os.getpid()
         with self._lock:
             if self._closed:
                 raise _closed()

@@ -27,6 +27,7 @@ from .. import knobs
 from ..codegen import cache
 from ..errors import Fail
 from ..ir import ElementType, Graph, ModelInfo, No, Node, TensorType, Value
+from ..locks import lock
 from ..plan.program import whole
 from ..providers import CPUExecutionProvider
 from ..providers.base import Part
@@ -200,7 +201,7 @@ class Kept:
 
     def __init__(self, name: str, package: Package, source: Any, config: Config) -> None:
         self._name, self._source, self._config = name, Unchanged(source), config
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._whole: Engine | None = None
         me = weakref.ref(self)
 

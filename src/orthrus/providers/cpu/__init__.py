@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ... import seeds
-from ...codegen import amx, edit, library, machine
+from ...codegen import amx, bounds, edit, library, machine
 from ...codegen.machine import Machine
 from ...errors import NotImplemented as NotImplementedFail
 from ...ir import HALF, No, Node
@@ -95,7 +95,8 @@ class CPUExecutionProvider(ExecutionProvider):
             return No("use_codegen=0: no code is generated")
         if why_not is not None:
             return No(f"no code is generated: {why_not.reason}")
-        return machine.host() or No("no code is generated for this machine")
+        here = machine.host()
+        return bounds.checking(here) if here else No("no code is generated for this machine")
 
     def _matrix_unit(self, target: Machine) -> bool | None:
         """Whether products of float32 may use a matrix unit; None where that is to be tried. The system is
@@ -111,7 +112,8 @@ class CPUExecutionProvider(ExecutionProvider):
 
             native = self._native(part)
             return [Kernel(native, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
-                           quick=native.quick, into=native.into, describe=lambda: contents(native))]
+                           quick=native.quick, into=native.into, describe=lambda: contents(native),
+                           close=native.close)]
         kernels: list[Kernel | No] = []
         for node in part.nodes:
             entry = self.lookup(node)
@@ -128,7 +130,7 @@ class CPUExecutionProvider(ExecutionProvider):
         target = self._machine()
         assert not isinstance(target, No)
         native = Native(part, Device(target), lambda node: reference(node).run, self.threads,
-                        self._matrix_unit(target))
+                        self._matrix_unit(target), self.strict)
         native.prepare()
         return native
 

@@ -22,6 +22,7 @@ from ...memory import take
 from ..base import Part
 from ..cpu import memory
 from ..interpret import Note, Watch, interpret
+from ..refused import Refused
 from . import rules as _rules  # noqa: F401
 from .binding import SCRATCHPAD, Argument, Library, failure
 from .constants import Constants
@@ -173,12 +174,12 @@ class Fused:
     definitions, with a line in the log and in the report."""
 
     def __init__(self, part: Part, lib: Library, reference: Reference, threads: int, arena: bool,
-                 fpmath: str = "strict", winograd: bool = False) -> None:
+                 fpmath: str = "strict", winograd: bool = False, strict: bool = False) -> None:
         self.part, self.lib, self.reference, self.threads, self.arena = part, lib, reference, threads, arena
         self.fpmath, self.winograd = fpmath, winograd
         self.constants = Constants(lib)
         self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
-        self.refused: dict[tuple[Any, ...], str] = {}
+        self.refused = Refused(part, strict)
         self.guessed: set[tuple[Any, ...]] = set()
         self.whys: dict[tuple[Any, ...], dict[str, str]] = {}
         self.single = len(part.outputs) == 1
@@ -220,10 +221,13 @@ class Fused:
         with self.lib.openmp.threads(self.threads):
             try:
                 plan = self.plans[key]
+                self.plans.move_to_end(key)
             except KeyError:
                 plan = self._made(key, [(a.shape, a.dtype.name) for a in arrays])
             if plan is None:
-                return interpret(arrays)
+                made = interpret(arrays)
+                self.refused.answered(key)
+                return made
             given = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
             outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
             instance = plan.take()
@@ -307,6 +311,7 @@ class Fused:
     def _made(self, key: tuple[Any, ...], kinds: Sequence[tuple[tuple[int, ...], str]]) -> Plan | None:
         with self.lib.openmp.lock:
             if key in self.plans:
+                self.plans.move_to_end(key)
                 return self.plans[key]
             start, part = time.perf_counter(), self.part
             made: Plan | None = None
@@ -327,10 +332,10 @@ class Fused:
             except Exception as error:
                 log.info("%s runs by its nodes' definitions for %s: %s: %s", part, key, type(error).__name__,
                          error)
-                self.refused[key] = f"{type(error).__name__}: {error}"
+                self.refused.note(key, error)
             self.plans[key] = made
             while len(self.plans) > PLANS:
-                self.refused.pop(self.plans.popitem(last=False)[0], None)
+                self.refused.forget(self.plans.popitem(last=False)[0])
             return made
 
     def interpret(self, arrays: Sequence[np.ndarray], note: Note | None = None, watch: Watch | None = None,
