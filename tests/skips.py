@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from orthrus.codegen import amx, library, quick
-from orthrus.codegen.machine import host
+from matrix_unit_double import why_none
+from orthrus.codegen import library, quick
 from orthrus.ir import No
 from orthrus.providers import known
 from orthrus.providers.iree.compiler import COMPILER, installed
@@ -49,16 +49,11 @@ def _probed(provider: str) -> bool:
     return known((name,))[name].probe() is None
 
 
-def _matrix_unit() -> bool:
-    machine = host()
-    return machine is not None and library.available() is None and amx.usable(machine)
-
-
 NEEDS = {
     "generated code": Need(lambda: library.available() is None, "no code is generated here"),
     "door": Need(lambda: library.available() is None and quick.available(),
                  "this interpreter has no door to generated code"),
-    "matrix unit": Need(_matrix_unit, "the processor here has no matrix unit"),
+    "matrix unit": Need(lambda: not why_none(), "the processor here has no matrix unit, nor a double of one"),
     "no board": Need(lambda: platform.machine() != "riscv64", "the processor here is a board's"),
     "long double": Need(lambda: np.finfo(np.longdouble).nmant >= 60, "nothing wider than float64 here"),
     "POSIX": Need(lambda: os.name == "posix", "no fork, no pipes, or open files that cannot be deleted here"),
@@ -86,10 +81,11 @@ OTHERWISE = {
     "onnxruntime's own tool is wrong": "symbolic shapes of two trained models, see test_symbolic_shapes.py",
     "this trained model was not fetched": "its archive could not be had, see fetch.py beside the models",
     "the processor here has no ": "instructions of a machine that code is generated for",
+    "this file system has no such file": "devices, pipes and links that hostile models name",
     "there was nothing to look at": "a check of the kit for authors of providers, on few operators",
     "qemu 7 ends itself": "where two conversions to integers round to zero; later ones do not",
     **{f"could not import '{name}": "not everywhere is there a wheel of what '.[test]' asks for"
-       for name in ("matplotlib", "onnxruntime", "PIL", "selenium", "sklearn", "sympy")},
+       for name in ("cryptography", "matplotlib", "onnxruntime", "PIL", "selenium", "sklearn", "sympy")},
 }
 
 

@@ -15,6 +15,7 @@ from ..partition import Placement, hand_back
 from ..providers import CPUExecutionProvider
 from ..providers.base import ExecutionProvider, Part
 from ..providers.context import is_context, stored_of
+from ..providers.trust import Trust
 
 log = logging.getLogger("orthrus")
 
@@ -156,10 +157,11 @@ class _Slots:
         return self.of[value]
 
 
-def build(placement: Placement, providers: Sequence[ExecutionProvider]) -> Program:
+def build(placement: Placement, providers: Sequence[ExecutionProvider], trust: Trust) -> Program:
     """Compile every part and number every value. A part that its provider gives back goes to the providers
-    behind it, and `placement` says so. Raises EPFail where a provider gives the wrong number of kernels."""
-    compiled = _compile_all(placement, providers)
+    behind it, and `placement` says so. Raises EPFail where a provider gives the wrong number of kernels, Fail
+    for a part that came compiled and that `trust` does not let pass."""
+    compiled = _compile_all(placement, providers, trust)
     graph, slot = placement.graph, _Slots()
     captured = graph.captures() if graph.outer is not None else []
     for value in (*graph.inputs, *captured):
@@ -173,7 +175,7 @@ def build(placement: Placement, providers: Sequence[ExecutionProvider]) -> Progr
         for node, made in zip(part.nodes, kernels, strict=True):
             alone = part if len(part.nodes) == 1 else Part(part.provider, [node], [], [])
             if node.has_bodies:
-                steps.append(_control_step(alone, node, placement, providers, slot))
+                steps.append(_control_step(alone, node, placement, providers, trust, slot))
             else:
                 steps.append(_step(alone, made, node.inputs, node.outputs, slot))
     for value in graph.outputs:
@@ -195,13 +197,14 @@ def whole(graph: Graph, part: Part, kernel: Kernel) -> Program:
     return program
 
 
-def _compile_all(placement: Placement, providers: Sequence[ExecutionProvider]) -> dict[Part, list[Kernel]]:
+def _compile_all(placement: Placement, providers: Sequence[ExecutionProvider], trust: Trust
+                 ) -> dict[Part, list[Kernel]]:
     """The kernels of every part; parts that cannot be compiled are handed back first."""
     by_name = {provider.name: provider for provider in providers}
     done: dict[Part, list[Kernel]] = {}
     while waiting := [part for part in placement.parts if part not in done]:
         for part in waiting:
-            made = _compiled(by_name[part.provider], part)
+            made = _compiled(by_name[part.provider], part, trust)
             if isinstance(made, No):
                 log.warning("%s hands %s back, %d nodes: %s", part.provider, part, len(part.nodes),
                             made.reason.partition("\n")[0])
@@ -211,12 +214,12 @@ def _compile_all(placement: Placement, providers: Sequence[ExecutionProvider]) -
     return {part: done[part] for part in placement.parts}
 
 
-def _compiled(provider: ExecutionProvider, part: Part) -> list[Kernel] | No:
+def _compiled(provider: ExecutionProvider, part: Part, trust: Trust) -> list[Kernel] | No:
     """The kernels of one part, or why its nodes go to another provider."""
     kernels: Sequence[Kernel | No]
     first = part.nodes[0]
     if loads := is_context(first):
-        kernels = [provider.load(part, stored_of(first, part.info.path))]
+        kernels = [provider.load(part, stored_of(first, part.info.path, trust))]
     else:
         kernels = list(provider.compile(part))
     expected = 1 if part.fused else len(part.nodes)
@@ -248,7 +251,7 @@ def _targets(writes: Sequence[Value | None], slot: _Slots) -> tuple[int, ...]:
 
 
 def _control_step(part: Part, node: Node, placement: Placement, providers: Sequence[ExecutionProvider],
-                  slot: _Slots) -> Step:
+                  trust: Trust, slot: _Slots) -> Step:
     plans: list[tuple[str, int | None, Program, int]] = []
     reads = [slot(v) for v in node.inputs]
     plain: dict[str, Any] = {}
@@ -259,7 +262,7 @@ def _control_step(part: Part, node: Node, placement: Placement, providers: Seque
             continue
         for i, body in enumerate(graphs):
             outer = body.captures()
-            inner = build(placement.bodies[body], providers)
+            inner = build(placement.bodies[body], providers, trust)
             plans.append((key, i if graphs is attr else None, inner, len(outer)))
             reads += [slot(v) for v in outer]
     run = _control_run(node, plain, plans)

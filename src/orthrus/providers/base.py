@@ -89,7 +89,7 @@ class Part:
     in, and those that others read.
 
     `inputs` holds no constants; a node's constant inputs have their array in `Value.const`. `info`: of the
-    model that the nodes are from.
+    model that the nodes are from; `origin`: the graph, where that is known.
     """
 
     provider: str
@@ -98,6 +98,7 @@ class Part:
     outputs: list[Value]
     name: str = ""
     info: ModelInfo = field(default_factory=ModelInfo)
+    origin: Graph | None = None
 
     @property
     def fused(self) -> bool:
@@ -125,12 +126,13 @@ class Part:
 class Stored:
     """A compiled part as a file keeps it: bytes that mean something to its provider only. `version`: of the
     engine that made it, `target`: of the machine it is for, both in the provider's words; `notes`: for
-    people."""
+    people; `signature`: see `trust`, empty where nobody signed."""
 
     data: bytes
     version: str = ""
     target: str = ""
     notes: str = ""
+    signature: str = ""
 
 
 INTERPRETED = "named in ORTHRUS_INTERPRET"

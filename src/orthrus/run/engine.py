@@ -25,6 +25,7 @@ from ..locks import lock
 from ..partition import Placement, partition
 from ..plan import Code, Program, Step, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
+from ..providers.trust import Trust
 from .dimensions import agree, fix_dimensions, name_apart, shared_names
 from .executor import LONG, Context, ParallelExecutor, execute, execute_traced, failure
 from .feeds import entry
@@ -117,7 +118,8 @@ class Engine:
             self._dump.parts(self.placement)
         if config.optimized_model_path:
             loading.save(graph, config.optimized_model_path)
-        self.program: Program = self._timed("compile", lambda: build(self.placement, self.providers))
+        self.program: Program = self._timed("compile", lambda: build(
+            self.placement, self.providers, Trust.asked(config.entries)))
         self._check_fallback([p.name for p in config.providers])
         if edits := edit.unused():
             log.warning("ORTHRUS_OVERRIDE: no kernel of this process is called %s", ", ".join(edits))

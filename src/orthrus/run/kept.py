@@ -71,7 +71,7 @@ def _marker(name: str) -> str:
 def _keepable(engine: Engine) -> bool:
     """Whether the engine is one part of generated code between its inputs and outputs, and nothing more."""
     return (engine.can_serve and not engine.overridable and not engine.info.external
-            and foreign().isdisjoint(engine.kinds)
+            and foreign().isdisjoint(engine.kinds) and (DOMAIN, OP_TYPE) not in engine.kinds
             and all(_plain(v) for v in (*engine.inputs, *engine.outputs)))
 
 
@@ -144,7 +144,7 @@ def _restored(name: str, source: Any, config: Config) -> Kept | None:
     if data is None:
         return None
     try:
-        package = Package(data, whole=True)
+        package = Package(data, kept=True)
         if not foreign().isdisjoint(map(tuple, package.about["about"]["kinds"])):
             return None
         return Kept(name, package, source, config)

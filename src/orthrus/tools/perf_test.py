@@ -194,12 +194,25 @@ def _compiled(flags: Flags, settings: Settings) -> Settings:
     options = ort.SessionOptions()
     for key, value in settings.entries.items():
         options.add_session_config_entry(key, value)
+    for name, given in settings.providers:
+        options.add_provider(name, given)
     compiler = ort.ModelCompiler(options, settings.model, flags.context_embed,
                                  graph_optimization_level=ort.GraphOptimizationLevel(settings.level))
     start = time.perf_counter()
     compiler.compile_to_file(flags.context_path)
     typer.echo(f"compiled to {flags.context_path} in {time.perf_counter() - start:g} s", err=True)
-    return replace(settings, model=flags.context_path)
+    return replace(settings, model=flags.context_path, entries=_trusting(settings))
+
+
+def _trusting(settings: Settings) -> dict[str, str]:
+    """The entries of a session that runs what was compiled here just now, and nothing that the model had come
+    with."""
+    from ..load import load
+    from ..providers.context import is_context
+    from ..providers.trust import KEY
+
+    came = any(is_context(node) for node in load(settings.model).walk())
+    return settings.entries if came else {KEY: "1", **settings.entries}
 
 
 @contextlib.contextmanager

@@ -47,10 +47,11 @@ class CPUExecutionProvider(ExecutionProvider):
         "use_arena": Option(flag, True, "1 plans intermediate results into one arena per shape, "
                                         "0 allocates each"),
         "float32_precision": Option(
-            _precision, "auto",
-            "fast: products of float32 may be summed from bfloat16 halves where the processor has a matrix "
-            "unit, with an error of 5e-6 of the largest result; exact: by float32 multiply-adds only; auto: "
-            "fast where a trial shows that the outputs stay within 2e-5"),
+            _precision, "exact",
+            "exact: products of float32 are summed by float32 multiply-adds; fast: from bfloat16 halves "
+            "where the processor has a matrix unit, with an error of about 5e-6 of the largest result, and "
+            "without float32's range; auto: fast for shapes for which trials show that outputs stay within "
+            "2e-5 and decisions the same"),
         "use_codegen": Option(flag, True, "1 runs generated kernels where there are some, 0 numpy alone"),
     }
 
@@ -155,6 +156,7 @@ class CPUExecutionProvider(ExecutionProvider):
                   otherwise: Callable[..., Any] | None = None) -> Kernel | No:
         """The kernel of an opened package; see `Package.kernel`. Raises ValueError for a damaged one."""
         from .device import Device
+        from .package import beside
 
         target = self._host(library.runnable())
         if isinstance(target, No):
@@ -162,7 +164,7 @@ class CPUExecutionProvider(ExecutionProvider):
         if not target.runs(package.machine) or (package.machine.has("amx-tile") and not amx.permitted()):
             return No(f"it is made for {package.machine.label} and {', '.join(package.machine.features)}, "
                       f"some of which {target.label} here lacks")
-        package.provide(target)
+        package.provide([(target, unit) for unit in beside()])
         native = package.kernel(part, Device(target), self.threads, otherwise)
         return Kernel(native, f"compiled ahead, {notes}", stepwise=native.stepwise, quick=native.quick,
                       into=native.into)

@@ -18,6 +18,7 @@ import numpy as np
 from ... import knobs
 from ...codegen.quick import Program
 from ...codegen.sizes import Sizes
+from ...codegen.winograd import OUTSIDE
 from ...errors import Fail
 from ...ir import likely_shapes
 from ...kernels import failed
@@ -30,8 +31,9 @@ from .device import Device
 from .formula import Formula, Open, opened
 from .lower import Lowering, Step
 from .plans import Code, Instance, Lowered, Plan, Stepped
-from .precision import Kinds, fast_enough, verdict
+from .precision import Kinds, Trial
 from .report import finished
+from .rules.matrix_unit import PACKED
 from .tensor import Tensor
 
 log = logging.getLogger("orthrus")
@@ -68,10 +70,14 @@ if hasattr(os, "register_at_fork"):
 class Native:
     """The kernel of a fused part. Called with arrays it gives arrays; what it cannot lower it interprets.
 
-    `matrix_unit`: whether float32 products may be computed by one; None to find out, see `precision`.
-    `half_epilogue`: whether what sums of bytes stand for may be rounded to float16."""
+    `matrix_unit`: whether float32 products may be computed by one; None to find out, see `precision`;
+    `tried`: what was found out, by the inputs' shapes. `half_epilogue`: whether what sums of bytes stand for
+    may be rounded to float16; `transforms`: whether convolutions may go by way of transforms; `direct`: the
+    same part without these, once it was needed."""
 
     half_epilogue = False
+    transforms = True
+    direct: Native | None = None
 
     def __init__(self, part: Part, device: Device, reference: Reference, threads: int,
                  matrix_unit: bool | None = False, strict: bool = False) -> None:
@@ -87,7 +93,8 @@ class Native:
         self.learning = self.missed = 0
         self.learner: threading.Thread | None = None
         self.open = any(v.shape is None or any(not isinstance(d, int) for d in v.shape) for v in part.inputs)
-        self.decided = matrix_unit is not None
+        self.trial = Trial(part, self.machine) if matrix_unit is None else None
+        self.tried: dict[tuple[Any, ...], bool] = {}
         self.lock = lock()
         self.closed = False
         self.single = len(part.outputs) == 1
@@ -183,14 +190,25 @@ class Native:
         instance.status[:] = 0
         try:
             run(instance, arrays, outputs)
-            failed = instance.status[0]
+            status = instance.status[0]
             if self.machine.checked:
                 instance.look(plan)
         finally:
             plan.give(instance)
-        if failed:
-            return self.interpret(arrays)
-        return outputs[0] if self.single else tuple(outputs)
+        made = outputs[0] if self.single else tuple(outputs)
+        if not status:
+            return made
+        return self.without_transforms(arrays, made) if status == OUTSIDE else self.interpret(arrays)
+
+    def without_transforms(self, arrays: Sequence[np.ndarray], made: Any) -> Any:
+        """The results where convolutions by way of transforms, which gave `made`, met numbers that are not
+        for these."""
+        with self.lock:
+            if self.direct is None:
+                self.direct = Native(self.part, self.device, self.reference, self.threads, False,
+                                     self.refused.strict)
+                self.direct.half_epilogue, self.direct.transforms = self.half_epilogue, False
+        return self.direct(*arrays)
 
     def _run(self, instance: Instance, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         for call, step in instance.parts:
@@ -307,10 +325,11 @@ class Native:
                 inputs = [(v, shape, dtype) for v, shape, (_, dtype) in zip(
                     self.part.inputs, shapes, kinds, strict=True)]
                 lowering = Open(lambda: self.closed, self.part.nodes, inputs, self.part.outputs, self.machine,
-                                self.constants, self.reference, self.matrix_unit is not False,
-                                self.half_epilogue)
-                if self.matrix_unit is None and _on_matrix_unit(lowering.steps):
-                    raise LookupError("its products on the matrix unit are not tried yet")
+                                self.constants, self.reference,
+                                self.tried.get(key, self.matrix_unit is not False), self.half_epilogue,
+                                self.transforms)
+                if self.trial is not None and _products(lowering.steps):
+                    raise LookupError("its products on the matrix unit are tried for each shape")
                 made = Formula(lowering, sizes, dims, self.part.outputs, lambda steps: Code.of(
                     steps, len(inputs), self.device, self.threads))
                 lowering.let_go()
@@ -342,34 +361,44 @@ class Native:
 
     def lower(self, kinds: Kinds) -> Stepped:
         """The plan for inputs of these shapes and types. Raises what a rule raises."""
-        if not self.decided:
-            self.matrix_unit = verdict(self.part, self.machine)
-            self.decided = True
-        if self.matrix_unit is None:
-            fast = self._lowered(kinds, True)
-            if not _on_matrix_unit(fast.steps):
-                return fast
-            tried = functools.partial(self._tried, fast)
-            self.matrix_unit = fast_enough(self.part, self.machine, kinds, tried)
-            if self.matrix_unit:
-                return fast
-            self.constants.clear()
-        return self._lowered(kinds, self.matrix_unit)
+        if self.matrix_unit is not None:
+            return self._lowered(kinds, self.matrix_unit)
+        fast = self._lowered(kinds, True)
+        if not (products := _products(fast.steps)):
+            return fast
+        key = tuple([shape for shape, _ in kinds])
+        if key not in self.tried:
+            self.tried[key] = self._fast_enough(kinds, products)
+        if self.tried[key]:
+            return fast
+        for packed in [key for key in self.constants if isinstance(key, tuple) and key[0] == PACKED]:
+            del self.constants[packed]
+        return self._lowered(kinds, False)
 
     def _lowered(self, kinds: Kinds, matrix_unit: bool) -> Stepped:
         part = self.part
         inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
         lowering = Lowering(part.nodes, inputs, part.outputs, self.machine, self.constants,
-                            self.reference, matrix_unit, self.half_epilogue)
+                            self.reference, matrix_unit, self.half_epilogue, self.transforms)
         return Lowered(lowering, len(inputs), part.outputs, self.device, self.threads)
 
-    def _tried(self, plan: Plan, fast: bool, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """The outputs, by `plan` or without the matrix unit, whose packed weights go again."""
-        other = Native(self.part, self.device, self.reference, self.threads, False)
-        if fast:
-            other.plans[tuple([a.shape for a in inputs])] = plan
-        made = other(*inputs)
-        return (made,) if self.single else made
+    def _fast_enough(self, kinds: Kinds, products: int) -> bool:
+        """Whether the plan for these inputs, with so many products on the matrix unit, is as good."""
+        def prepared(part: Part, fast: bool) -> Native | None:
+            other = Native(part, self.device, self.reference, self.threads, fast)
+            if fast:
+                other.constants = self.constants
+            plan = other.lower(kinds)
+            other.plans[tuple([shape for shape, _ in kinds])] = plan
+            return other if _products(plan.steps) == (products if fast else 0) else None
+        assert self.trial is not None
+        try:
+            return self.trial(kinds, prepared)
+        except MemoryError:
+            raise
+        except Exception as error:
+            log.debug("%s is exact, the trial failed: %s: %s", self.part, type(error).__name__, error)
+            return False
 
     def interpret(self, arrays: Sequence[np.ndarray], note: Note | None = None, watch: Watch | None = None,
                   check: Callable[[], None] | None = None) -> Any:
@@ -382,13 +411,16 @@ class Native:
     def close(self) -> None:
         """There will be no more runs: what looks for a formula ends, and lets go of the part."""
         self.closed = True
+        if self.direct is not None:
+            self.direct.close()
         thread = self.learner
         if thread is not None and thread.ident is not None and thread is not threading.current_thread():
             thread.join(_PATIENCE)
 
 
-def _on_matrix_unit(steps: Sequence[Step]) -> bool:
-    return any(s.spec is not None and s.spec.template == "tiles" for s in steps)
+def _products(steps: Sequence[Step]) -> int:
+    """How many steps compute products on the matrix unit."""
+    return sum(s.spec is not None and s.spec.template == "tiles" for s in steps)
 
 
 def _takes(target: np.ndarray, shape: tuple[int, ...], dtype: np.dtype,

@@ -27,6 +27,9 @@ from .rows import attributes
 FEW = 4
 """Input channels up to which an image is copied with its margins, each channel a plane."""
 
+_SAMPLE = 256
+"""Weights that mostly tell by themselves what all of them are like."""
+
 _F32, _F16 = "float32", "float16"
 _VALUE = Expr.leaf(0, _F32)
 _OPERATORS: dict[str, tuple[tuple[str, float], ...]] = {
@@ -113,7 +116,10 @@ class Convolution:
         self.stem = (g.groups == 1 and g.cin <= FEW and g.size[0] == g.kernel[0] == g.out[0] == 1
                      and g.pads[0] == 0 and g.kernel[2] > 1 and g.dilations[2] == 1
                      and min(g.pads) >= 0)
-        self.side = 0 if self.stem or depthwise.fits(g) else winograd.choose(g, lo.machine)
+        self.side = 0 if self.stem or depthwise.fits(g) or not lo.transforms else winograd.choose(
+            g, lo.machine)
+        if self.side and _few_bits(weights()):
+            self.side = 0
         if x.dtype != _F32 and (self.side or not widens(lo.machine, x.dtype, x.dtype)):
             wide = lo.new(x.shape, _F32, None if self.stem else last_strides(
                 x.shape, conv.preferred_pitch(x.shape[1])))
@@ -192,8 +198,16 @@ class Convolution:
             rooms = Out(v) if i == 0 else v, Out(m) if i == 1 else m
             size = self.g.out
             args = [self.x, packed, _met(out, size, True) if last else out, *rooms,
-                    *plan.cells(_walk(self.x), _walk(out)), *(_cells_of(operands, size) if last else ())]
+                    Out(lo.status) if last else lo.status, *plan.cells(_walk(self.x), _walk(out)),
+                    *(_cells_of(operands, size) if last else ())]
             lo.step(spec, args, items, 1, scratch)
+
+
+def _few_bits(w: np.ndarray) -> bool:
+    """Whether all weights are multiples of 1/256, as those of filters that count or blur: their products with
+    integers sum exactly, but not by way of a transform."""
+    flat = w.reshape(-1)
+    return all(bool((part * 256 % 1 == 0).all()) for part in (flat[:_SAMPLE], flat))
 
 
 def _image(t: Tensor) -> Tensor:
