@@ -34,9 +34,10 @@ from guards import (
 )
 from orthrus.codegen import library, machine
 from orthrus.providers.cpu import device, native, plans
+from skips import needs
 
 HOST = machine.host() if library.available() is None else None
-GENERATES = pytest.mark.skipif(HOST is None, reason="no code can be generated for this machine")
+GENERATES = needs("generated code")
 LIMIT = 5e-5
 """Difference from numpy, in parts of the largest value, that the matrix unit may make."""
 
@@ -97,13 +98,12 @@ def test_random_graphs(target: str) -> None:
 
 
 @slow
+@needs("models")
 @pytest.mark.parametrize("target", KERNELS)
 def test_trained_models(target: str) -> None:
     """The trained models that are there, with all their cases: each on this processor, and on one of the
     others."""
     found = trained()
-    if not found:
-        pytest.skip("no trained models, see test_models.py")
     check(found if target == "host" else found[target == "sse2"::2], target)
 
 

@@ -26,7 +26,7 @@ FEW, MANY = settings(ALWAYS, max_examples=60), settings(ALWAYS, max_examples=300
 
 @pytest.fixture(scope="module")
 def peer() -> Any:
-    it = pytest.importorskip("onnxruntime", reason="onnxruntime is the oracle here")
+    it = pytest.importorskip("onnxruntime")
     it.set_default_logger_severity(4)
     return it
 
