@@ -109,7 +109,7 @@ def _nudged(a: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return a
     unit = max(_EPSILON if a.dtype != np.float64 else 1e-12, 0.0 if a.dtype not in HALF else 2.0**-9)
     with np.errstate(all="ignore"):
-        return np.asarray(a * (1 + unit * rng.choice([-1.0, 0.0, 1.0], a.shape))).astype(a.dtype)
+        return np.asarray(a * (1 + unit * rng.choice([-1.0, 1.0], a.shape))).astype(a.dtype)
 
 
 def _tried(run: Any) -> Any:
