@@ -92,7 +92,8 @@ def main(argument: str) -> None:
         try:
             found = run(seed)
         except Exception:  # of the search itself
-            found = {"kind": "search", "signature": "search", "text": traceback.format_exc()[-800:], "folder": ""}
+            text = traceback.format_exc()[-800:]
+            found = {"kind": "search", "signature": "search", "text": text, "folder": ""}
         count += 1
         if found is not None:
             print(json.dumps({"seed": seed, **found}), file=say)
