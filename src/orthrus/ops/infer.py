@@ -393,11 +393,12 @@ def _of_slice(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | N
     if node.version < 10:
         starts, ends = node.attrs["starts"], node.attrs["ends"]
         return None if data is None else data[starts[0]:ends[0]]
-    rest = [elements(v) for v in inputs[1:]]
-    if data is None or rest[0] is None or rest[1] is None:
+    steps = inputs[4] if len(inputs) > 4 else None
+    start, end, step = ((elements(v) or (None,))[0] for v in (inputs[1], inputs[2], steps))
+    step = 1 if steps is None else step
+    if data is None or not all(isinstance(n, int) for n in (start, end, step)):
         return None
-    step = 1 if len(rest) < 4 or inputs[4] is None else (rest[3] or (None,))[0]
-    return data[rest[0][0]:rest[1][0]:step]
+    return data[start:end:step]
 
 
 def _same(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
