@@ -26,9 +26,6 @@ from .rows import attributes
 FEW = 4
 """Input channels up to which an image is copied with its margins, each channel a plane."""
 
-_SAMPLE = 256
-"""Weights that mostly tell by themselves what all of them are like."""
-
 _F32, _F16 = "float32", "float16"
 _VALUE = Expr.leaf(0, _F32)
 _OPERATORS: dict[str, tuple[tuple[str, float], ...]] = {
@@ -105,7 +102,7 @@ class Convolution:
                      and min(g.pads) >= 0)
         self.side = 0 if self.stem or depthwise.fits(g) or not lo.transforms else winograd.choose(
             g, lo.machine)
-        if self.side and _few_bits(weights()):
+        if self.side and winograd.few_bits(weights()):
             self.side = 0
         if x.dtype != _F32 and (self.side or not widens(lo.machine, x.dtype, x.dtype)):
             wide = lo.new(x.shape, _F32, None if self.stem else last_strides(
@@ -184,13 +181,6 @@ class Convolution:
             args = [self.x, packed, Out(out) if last else out, *rooms, Out(lo.status) if last else lo.status,
                     *plan.cells(_walk(self.x), _walk(out)), *(_cells_of(operands) if last else ())]
             lo.step(spec, args, items, 1, scratch)
-
-
-def _few_bits(w: np.ndarray) -> bool:
-    """Whether all weights are multiples of 1/256, as those of filters that count or blur: their products with
-    integers sum exactly, but not by way of a transform."""
-    flat = w.reshape(-1)
-    return all(bool((part * 256 % 1 == 0).all()) for part in (flat[:_SAMPLE], flat))
 
 
 def _image(t: Tensor) -> Tensor:
