@@ -233,7 +233,7 @@ def main() -> None:
             found = measure(engines, str(path), feed, count, args.rounds, args.seconds)
             report[f"{name}@{count}"] = found
             for engine, figures in found.items():
-                print(f"{name:18}{count}t  {engine:14}{figures}", flush=True)
+                print(f"{name:18}{count}t  {engine:14} {figures}", flush=True)
             if args.json:
                 plain = {key: {e: f.plain() for e, f in row.items()} for key, row in report.items()}
                 args.json.write_text(json.dumps(plain, indent=1))
