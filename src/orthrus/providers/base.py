@@ -127,12 +127,13 @@ class Part:
 class Stored:
     """A compiled part as a file keeps it: bytes that mean something to its provider only. `version`: of the
     engine that made it, `target`: of the machine it is for, both in the provider's words; `notes`: for
-    people."""
+    people; `signature`: see `trust`, empty where nobody signed."""
 
     data: bytes
     version: str = ""
     target: str = ""
     notes: str = ""
+    signature: str = ""
 
 
 INTERPRETED = "named in ORTHRUS_INTERPRET"
@@ -161,7 +162,8 @@ class ExecutionProvider:
     this level of optimization are left out of its sessions, as they make operators that it does not know.
     `target_option`: the option that names the machine to compile for, which `orthrus compile --target` sets.
     `listed`: whether it is named among the available providers; one that is not works where it is asked for.
-    `threads`: how many a run may use, 0 for as many as there are cores; the session sets it.
+    `threads`: how many a run may use, 0 for as many as there are cores; `strict`: whether what runs by
+    definitions for a fault of a rule is an error. The session sets both.
     """
 
     name: ClassVar[str]
@@ -173,6 +175,7 @@ class ExecutionProvider:
     listed: ClassVar[bool] = True
     kernels: ClassVar[KernelRegistry]
     threads: int = 0
+    strict: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

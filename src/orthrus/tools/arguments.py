@@ -11,6 +11,7 @@ import importlib
 import json
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 import typer.core
+
+from ..shown import shown_in_json, tell
 
 Item = TypeVar("Item")
 
@@ -38,6 +41,10 @@ SettingOption = Annotated[Texts, option_of(
 ImportOption = Annotated[Texts, option_of(
     "--import", metavar="MODULE",
     help="Import a Python module first: one that registers operators or providers.")]
+TrustOption = Annotated[str, option_of(
+    "--trust", metavar="1|KEY",
+    help="Run compiled parts that the model holds, which are machine code: 1 for any, a public key for those "
+         "it has signed. None by default.")]
 LevelOption = Annotated[str, option_of(
     "--level", metavar="LEVEL",
     help="Graph optimization: disable, basic, extended, layout, all (the default).")]
@@ -67,7 +74,8 @@ LEVELS = {"disable": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended":
 
 
 class Told(typer.core.TyperGroup):
-    """Ends a command that fails with its error's text and exit code 1."""
+    """Ends a command that fails with its error's text, or where that is a mistake of this package its
+    traceback, and exit code 1."""
 
     def invoke(self, ctx: Any) -> Any:
         from ..errors import ALL
@@ -78,11 +86,14 @@ class Told(typer.core.TyperGroup):
         except Exception as error:
             if isinstance(error, BrokenPipeError):
                 raise typer.Exit(0) from None
-            if not isinstance(error, kinds) or type(error).__module__.startswith(("click", "typer")):
+            if type(error).__module__.startswith(("click", "typer")):
                 raise
             from .display import error_text
 
-            console(stderr=True).print(error_text(error))
+            if isinstance(error, kinds):
+                console(stderr=True).print(error_text(error))
+            else:
+                tell(traceback.format_exc(), err=True)
             raise typer.Exit(1) from None
 
 
@@ -95,7 +106,8 @@ def alone(command: Callable[..., None], name: str) -> None:
 
 
 def session_of(model: Path, provider: Sequence[str] | None, option: Sequence[str] | None,
-               modules: Sequence[str] | None, level: str, seed: int, threads: int = 0) -> Any:
+               modules: Sequence[str] | None, level: str, seed: int, threads: int = 0, trust: str = ""
+               ) -> Any:
     """A session for a model's file, as the options of a command say; `threads` of a run, 0 for all cores."""
     import_modules(modules)
     import orthrus as ort
@@ -108,7 +120,8 @@ def session_of(model: Path, provider: Sequence[str] | None, option: Sequence[str
     options.intra_op_num_threads = threads
     with waiting(f"loading {model}"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Specified provider '.*' is not in available")
-        return ort.InferenceSession(model, options, providers=providers_of(provider, option))
+        return ort.InferenceSession(model, options, providers=providers_of(provider, option),
+                                    trust=trust or None)
 
 
 def import_modules(modules: Sequence[str] | None) -> None:
@@ -192,17 +205,17 @@ def waiting(text: str) -> Iterator[None]:
 
 def console(stderr: bool = False) -> Any:
     """Where tables are printed."""
-    from rich.console import Console
+    from .display import Harmless
 
-    return Console(stderr=stderr, soft_wrap=stderr)
+    return Harmless(stderr=stderr, soft_wrap=stderr)
 
 
 def say(note: str) -> None:
     """A remark on stderr; nothing where it is empty."""
     if note:
-        typer.echo(note, err=True)
+        tell(note, err=True)
 
 
 def print_json(data: Any) -> None:
     """Plain data on stdout."""
-    typer.echo(json.dumps(data, indent=1, ensure_ascii=False, default=str))
+    tell(shown_in_json(json.dumps(data, indent=1, ensure_ascii=False, default=str)))

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ... import seeds
-from ...codegen import amx, edit, library, machine
+from ...codegen import amx, bounds, edit, library, machine
 from ...codegen.machine import Machine
 from ...errors import NotImplemented as NotImplementedFail
 from ...ir import HALF, No, Node
-from ...kernels import Kernel, OpKernelInfo, create_kernel
+from ...kernels import Kernel, OpKernelInfo, create_kernel, vetted
 from ...limits import HARMLESS, bounded
 from ..base import (
     INTERPRETED,
@@ -96,7 +96,8 @@ class CPUExecutionProvider(ExecutionProvider):
             return No("use_codegen=0: no code is generated")
         if why_not is not None:
             return No(f"no code is generated: {why_not.reason}")
-        return machine.host() or No("no code is generated for this machine")
+        here = machine.host()
+        return bounds.checking(here) if here else No("no code is generated for this machine")
 
     def _matrix_unit(self, target: Machine) -> bool | None:
         """Whether products of float32 may use a matrix unit; None where that is to be tried. The system is
@@ -112,7 +113,8 @@ class CPUExecutionProvider(ExecutionProvider):
 
             native = self._native(part)
             return [Kernel(native, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
-                           quick=native.quick, into=native.into, describe=lambda: contents(native))]
+                           quick=native.quick, into=native.into, describe=lambda: contents(native),
+                           close=native.close)]
         kernels: list[Kernel | No] = []
         for node in part.nodes:
             entry = self.lookup(node)
@@ -129,7 +131,7 @@ class CPUExecutionProvider(ExecutionProvider):
         target = self._machine()
         assert not isinstance(target, No)
         native = Native(part, Device(target), lambda node: reference(node).run, self.threads,
-                        self._matrix_unit(target))
+                        self._matrix_unit(target), self.strict)
         native.prepare()
         return native
 
@@ -154,6 +156,7 @@ class CPUExecutionProvider(ExecutionProvider):
                   otherwise: Callable[..., Any] | None = None) -> Kernel | No:
         """The kernel of an opened package; see `Package.kernel`. Raises ValueError for a damaged one."""
         from .device import Device
+        from .package import beside
 
         target = self._host(library.runnable())
         if isinstance(target, No):
@@ -161,7 +164,7 @@ class CPUExecutionProvider(ExecutionProvider):
         if not target.runs(package.machine) or (package.machine.has("amx-tile") and not amx.permitted()):
             return No(f"it is made for {package.machine.label} and {', '.join(package.machine.features)}, "
                       f"some of which {target.label} here lacks")
-        package.provide(target)
+        package.provide([(target, unit) for unit in beside()])
         native = package.kernel(part, Device(target), self.threads, otherwise)
         return Kernel(native, f"compiled ahead, {notes}", stepwise=native.stepwise, quick=native.quick,
                       into=native.into)
@@ -192,13 +195,14 @@ def reference(node: Node) -> Kernel:
         run = _broadcasting(op.ufunc) if elementwise and op.ufunc.nin == 2 else op.ufunc
         return Kernel(run, f"numpy.{op.ufunc.__name__}", takes_out=True, in_place=elementwise)
     rng = seeds.generator(node.attrs.get("seed"), node.index) if "rng" in op.runtime else None
-    return Kernel(op.bind(node.attrs, len(node.outputs), rng, dtypes), f"reference {op.name}")
+    run = op.bind(node.attrs, len(node.outputs), rng, dtypes)
+    return Kernel(run if op.own else vetted(run, node), f"reference {op.name}")
 
 
 def _broadcasting(function: np.ufunc) -> Callable[..., Any]:
     """`function`, once a result larger than both operands is known to be within limits."""
     def run(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> Any:
-        if a.size * b.size > HARMLESS and a.shape != b.shape:
+        if a.nbytes * b.size > HARMLESS and a.shape != b.shape:
             bounded(np.broadcast_shapes(a.shape, b.shape), a.dtype)
         return function(a, b, out)
     return run

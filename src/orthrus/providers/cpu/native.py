@@ -22,10 +22,12 @@ from ...codegen.sizes import Sizes
 from ...codegen.template import OUTSIDE
 from ...errors import Fail
 from ...ir import likely_shapes
-from ...kernels import failed
-from ...limits import Limits, current, using
+from ...kernels import Gate, failed, readable
+from ...limits import HARMLESS, Limits, current, reserve, using
+from ...locks import lock
 from ..base import Part
 from ..interpret import Note, Reference, Watch, interpret
+from ..refused import Refused
 from .device import Device
 from .formula import Formula, Open, opened
 from .lower import Lowering, Step
@@ -41,6 +43,9 @@ FORMULAS = 16
 
 _ENOUGH, _SELDOM = 8, 16
 """Formulas that served nothing yet, or could not be found, with which a part looks for more seldom."""
+
+_PATIENCE = 2.0
+"""Seconds that closing waits for what looks for a formula to notice, between two of the part's nodes."""
 
 _learners: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
@@ -75,27 +80,32 @@ class Native:
     direct: Native | None = None
 
     def __init__(self, part: Part, device: Device, reference: Reference, threads: int,
-                 matrix_unit: bool | None = False) -> None:
+                 matrix_unit: bool | None = False, strict: bool = False) -> None:
         self.part, self.device, self.machine = part, device, device.machine
         self.reference, self.matrix_unit = reference, matrix_unit
         self.threads = min(threads or device.capacity, device.capacity)
         self.constants: dict[Hashable, Tensor] = {}
         self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
-        self.refused: dict[tuple[Any, ...], str] = {}
+        self.refused = Refused(part, strict)
         self.guessed: set[tuple[Any, ...]] = set()
         self.formulas: list[Formula] = []
         self.unlearnt: list[str] = []
         self.learning = self.missed = 0
+        self.learner: threading.Thread | None = None
         self.open = any(v.shape is None or any(not isinstance(d, int) for d in v.shape) for v in part.inputs)
         self.trial = Trial(part, self.machine) if matrix_unit is None else None
         self.tried: dict[tuple[Any, ...], bool] = {}
-        self.lock = threading.Lock()
+        self.lock = lock()
+        self.closed = False
         self.single = len(part.outputs) == 1
+        self.gate = Gate(part.inputs)
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *given: Any) -> Any:
+        arrays = self.gate(given)
         key = tuple([a.shape for a in arrays])
         try:
             plan = self.plans[key]
+            self.plans.move_to_end(key)
         except KeyError:
             plan = self._made(key, [(a.shape, a.dtype.name) for a in arrays])
         if plan is None:
@@ -105,6 +115,7 @@ class Native:
     def into(self, arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray | None]) -> Any:
         """As a call; a result is its target, where that is of its shape and type, in C order, and in memory
         of its own, or in that of the cache it is."""
+        arrays = self.gate(arrays)
         plan = self._made(tuple([a.shape for a in arrays]), [(a.shape, a.dtype.name) for a in arrays])
         return self.interpret(arrays) if plan is None else self._entered(plan, arrays, self._run, targets)
 
@@ -127,6 +138,7 @@ class Native:
         view that holds until it returns."""
         clock = time.perf_counter_ns
         began = clock()
+        arrays = self.gate(arrays)
         plan = self.exact(tuple([a.shape for a in arrays]))
         if plan is None:
             if note is not None:
@@ -167,11 +179,13 @@ class Native:
 
     def _entered(self, plan: Plan, arrays: Sequence[np.ndarray], run: Callable[..., None],
                  targets: Sequence[np.ndarray | None] = ()) -> Any:
+        if plan.bytes > HARMLESS:
+            reserve(plan.bytes, str(self.part))
         if self.device.apart:
             arrays = [self.device.constant(a) for a in arrays]
             outputs = [self.device.empty(shape, dtype) for shape, dtype in plan.outputs]
         else:
-            arrays = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+            arrays = readable(arrays)
             outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs] if not targets else [
                 t if t is not None and _takes(t, shape, dtype, (
                     *(a for j, a in enumerate(arrays) if (j, i) not in plan.code.appends or not _same(a, t)),
@@ -179,10 +193,12 @@ class Native:
                 else np.empty(shape, dtype)
                 for i, (t, (shape, dtype)) in enumerate(zip(targets, plan.outputs, strict=True))]
         instance = plan.take()
-        instance.status[0] = 0
+        instance.status[:] = 0
         try:
             run(instance, arrays, outputs)
             status = instance.status[0]
+            if self.machine.checked:
+                instance.look(plan)
         finally:
             plan.give(instance)
         made = outputs[0] if self.single else tuple(outputs)
@@ -195,7 +211,8 @@ class Native:
         for these."""
         with self.lock:
             if self.direct is None:
-                self.direct = Native(self.part, self.device, self.reference, self.threads, False)
+                self.direct = Native(self.part, self.device, self.reference, self.threads, False,
+                                     self.refused.strict)
                 self.direct.half_epilogue, self.direct.transforms = self.half_epilogue, False
         return self.direct(*arrays)
 
@@ -243,11 +260,12 @@ class Native:
     def _made(self, key: tuple[Any, ...], kinds: Kinds) -> Plan | None:
         with self.lock:
             if key in self.plans:
+                self.plans.move_to_end(key)
                 return self.plans[key]
             made = self._computed(key) or self._lowered_for(key, kinds)
             self.plans[key] = made
             while len(self.plans) > PLANS:
-                self.refused.pop(self.plans.popitem(last=False)[0], None)
+                self.refused.forget(self.plans.popitem(last=False)[0])
             kept = 0
             for other in list(reversed(self.plans.values()))[1:]:
                 if other is not None:
@@ -266,7 +284,7 @@ class Native:
             for packed in set(self.constants) - before:
                 del self.constants[packed]
             log.debug("%s is interpreted for %s: %s: %s", self.part, key, type(error).__name__, error)
-            self.refused[key] = f"{type(error).__name__}: {error}"
+            self.refused.note(key, error)
             return None
         made.seconds = time.perf_counter() - start
         if self.open and self.plans and knobs.SHAPES:
@@ -289,15 +307,15 @@ class Native:
         """Find the formula of these shapes' plan: soon, on a thread of its own, or at once."""
         self.missed += 1
         idle = sum(not formula.served for formula in self.formulas) + len(self.unlearnt)
-        if self.learning == os.getpid() or (idle >= _ENOUGH and self.missed % _SELDOM):
+        if self.closed or self.learning == os.getpid() or (idle >= _ENOUGH and self.missed % _SELDOM):
             return
         del self.formulas[FORMULAS - 1:]
         self.learning = os.getpid()
         if knobs.SHAPES >= 2 or self.device.apart:
             self._learnt(key, kinds, current())
             return
-        thread = threading.Thread(target=self._learnt, args=(key, kinds, current()),
-                                  name="orthrus formula")
+        self.learner = thread = threading.Thread(target=self._learnt, args=(key, kinds, current()),
+                                                 name="orthrus formula")
         _learners.add(thread)
         try:
             thread.start()
@@ -307,25 +325,27 @@ class Native:
 
     def _learnt(self, key: tuple[Any, ...], kinds: Kinds, limits: Limits) -> None:
         try:
-            with using(limits), Sizes() as sizes:
+            with using(limits), np.errstate(all="ignore"), Sizes() as sizes:
                 declared = [v.shape for v in self.part.inputs]
                 shapes, dims = opened(list(zip(declared, key, strict=True)), sizes)
                 inputs = [(v, shape, dtype) for v, shape, (_, dtype) in zip(
                     self.part.inputs, shapes, kinds, strict=True)]
-                lowering = Open(self.part.nodes, inputs, self.part.outputs, self.machine, self.constants,
-                                self.reference, self.tried.get(key, self.matrix_unit is not False),
-                                self.half_epilogue, self.transforms)
+                lowering = Open(lambda: self.closed, self.part.nodes, inputs, self.part.outputs, self.machine,
+                                self.constants, self.reference,
+                                self.tried.get(key, self.matrix_unit is not False), self.half_epilogue,
+                                self.transforms)
                 if self.trial is not None and _products(lowering.steps):
                     raise LookupError("its products on the matrix unit are tried for each shape")
                 made = Formula(lowering, sizes, dims, self.part.outputs, lambda steps: Code.of(
                     steps, len(inputs), self.device, self.threads))
+                lowering.let_go()
             self.formulas.insert(0, made)
             log.debug("%s: a formula for shapes like %s, %d facts", self.part, key, len(sizes.facts))
         except Exception as error:
             self.unlearnt.append(f"{type(error).__name__}: {error}")
             log.debug("%s: no formula for shapes like %s: %s", self.part, key, self.unlearnt[-1])
         finally:
-            self.learning = 0
+            self.learning, self.learner = 0, None
 
     def prepare(self) -> None:
         """Lower ahead of the first run, so that the session's creation pays for compiling and packing: for
@@ -390,7 +410,18 @@ class Native:
                   check: Callable[[], None] | None = None) -> Any:
         """The part by its definitions, node by node: for shapes that do not lower, and to find which node
         fails."""
-        return interpret(self.part, self.reference, arrays, note, watch, check)
+        made = interpret(self.part, self.reference, arrays, note, watch, check)
+        self.refused.answered(tuple([a.shape for a in arrays]))
+        return made
+
+    def close(self) -> None:
+        """There will be no more runs: what looks for a formula ends, and lets go of the part."""
+        self.closed = True
+        if self.direct is not None:
+            self.direct.close()
+        thread = self.learner
+        if thread is not None and thread.ident is not None and thread is not threading.current_thread():
+            thread.join(_PATIENCE)
 
 
 def _products(steps: Sequence[Step]) -> int:
