@@ -18,9 +18,10 @@ from onnx import helper
 
 import orthrus as ort
 from graphs import info, model
-from matrix_unit_double import matrix_unit, why_none
+from matrix_unit_double import matrix_unit
 from orthrus.ops import find
 from orthrus.providers.cpu.package import Package, pack
+from skips import needs
 
 F = np.float32
 MOST, LEAST, EPS = float(np.finfo(F).max), 2.0 ** -149, 2.0 ** -24
@@ -147,7 +148,7 @@ def test_matmul(m: int, k: int, n: int, constant: bool, kind: Any, options: dict
     check(got, *sums(matmul, a, b), k, kind in (whole, looked_up))
 
 
-@pytest.mark.skipif(bool(why_none()), reason=why_none())
+@needs("matrix unit")
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 @pytest.mark.parametrize("kind", KINDS)
 def test_matmul_beside_a_matrix_unit(kind: Any, options: dict[str, str]) -> None:
@@ -221,6 +222,7 @@ def test_convolutions(name: str, kind: Any, options: dict[str, str]) -> None:
     check(got, exact, total, int(np.prod(kernel[1:])), exactly)
 
 
+@needs("generated code")
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms_are_used(name: str) -> None:
     shape, kernel, attrs = CONVOLUTIONS[name]
@@ -284,6 +286,7 @@ def test_recurrent_networks(op: str, gates: int, kind: Any, options: dict[str, s
     assert np.isnan(got[no_number]).all()
 
 
+@needs("generated code")
 def test_compiled_code_says_what_its_transform_is_not_for(caplog: pytest.LogCaptureFixture) -> None:
     """It holds no other kernel for the convolution."""
     shape, kernel, attrs = CONVOLUTIONS["tiles of 4"]
