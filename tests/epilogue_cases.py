@@ -396,9 +396,10 @@ def follow_channels(b: Branches, value: str, shape: Shape, op: str, axis: int) -
 
 def build(seed: int, name: str, dtype: str = "float32", most: int = 64, size: Shape | None = None,
           constant: bool = True) -> Branches:
-    """A model with the kernel `name` in each branch for an image of `size`, drawn where None, an operand of
-    another shape behind each, `most` at most. Some operands are constant, unless not `constant`: then models
-    of one seed for sizes that the weights do not depend on are the same."""
+    """A model with the kernel `name` in each branch for an image of `size`, drawn where None: behind each an
+    operand of another shape, `most` at most, and results that are parts of larger ones. Some operands are
+    constant, unless not `constant`: then models of one seed for sizes that the weights do not depend on are
+    the same."""
     b = Branches(seed, dtype)
     if size is None:
         size = tuple(int(d) for d in b.choose.choice(SIZES, 4))
@@ -419,11 +420,16 @@ def build(seed: int, name: str, dtype: str = "float32", most: int = 64, size: Sh
             value = follow(b, value, other, "Add", not held, False)
             said += f" behind Add {other}{'' if held else ' computed'}"
         b.end(follow(b, value, own, op, computed, left), said)
+    axes = [int(axis) for axis in b.choose.permutation(len(shape))[:most]]
+    for axis in axes:
+        own = shapes[b.choose.integers(len(shapes))]
+        parts = once(), follow(b, once(), own, "Add", True, False)
+        b.end(b.node("Concat", *parts, axis=axis), f"{name} {shape} Concat {axis} with Add {own}")
     if b.dtype == np.float32 and constant:
         if len(shape) > 1:
             b.end(follow_channels(b, once(), shape, "BatchNormalization", 1),
                   f"{name} {shape} BatchNormalization")
-        for axis in range(len(shape)):
+        for axis in axes:
             b.end(follow_channels(b, once(), shape, "QuantizeLinear", axis),
                   f"{name} {shape} QuantizeLinear {axis}")
     return b

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,20 +10,26 @@ import pytest
 
 import epilogue_cases
 import window_cases
-from epilogue_cases import KERNELS, TYPES, faults, resized, shape_faults
+from epilogue_cases import KERNELS, TYPES, Branches, faults, operand_shapes, resized, shape_faults
 from orthrus.codegen.library import available
+from orthrus.codegen.machine import AVX2, AVX512, NEON, RVV128, SPACEMIT_K1, SPACEMIT_K3, SSE2, Machine, host
+from orthrus.load import load
+from orthrus.providers.cpu import reference
+from orthrus.providers.cpu.lower import Lowering, Step
 from orthrus.providers.cpu.tensor import Buffer, Tensor
 from orthrus.providers.cpu.walk import Walked, readable, within
 
 pytestmark = pytest.mark.skipif(available() is not None, reason="no machine code is generated here")
 
 SIZE = (2, 3, 2, 5)
+AMX = replace(AVX512, features=tuple(sorted((*AVX512.features, "amx-bf16", "amx-int8", "amx-tile"))))
+MACHINES = (AVX512, AVX2, SSE2, NEON, RVV128, SPACEMIT_K1, SPACEMIT_K3, AMX)
 OTHERS = ((3, 3, 2, 5), (1, 3, 2, 5), (2, 3, 5, 3), (2, 3, 1, 5), (5, 2, 3, 2), (1, 1, 1, 1))
 
 
 @pytest.mark.parametrize("name", KERNELS)
 def test_operands_of_every_shape(name: str) -> None:
-    assert not faults(epilogue_cases.build(len(name), name, most=4, size=SIZE))
+    assert not faults(epilogue_cases.build(len(name), name, most=2, size=SIZE))
 
 
 @pytest.mark.slow
@@ -43,7 +50,7 @@ def _shapes(name: str, shapes: int, most: int) -> list[str]:
 @pytest.mark.parametrize("name", ("MaxPool", "Resize linear", "Conv 1x1", "Conv stem", "MatMul", "Softmax 1",
                                   "ReduceMean 23 kept", "ConvInteger", "Gather", "Concat"))
 def test_operands_whose_shapes_change(name: str) -> None:
-    assert not _shapes(name, 2, 3)
+    assert not _shapes(name, 2, 2)
 
 
 @pytest.mark.slow
@@ -64,7 +71,7 @@ def _windows(kind: str, dtype: str, seeds: range) -> list[str]:
 
 @pytest.mark.parametrize("kind", window_cases.KINDS)
 def test_windows(kind: str) -> None:
-    assert not _windows(kind, "float32", range(12))
+    assert not _windows(kind, "float32", range(8))
 
 
 @pytest.mark.slow
@@ -72,6 +79,40 @@ def test_windows(kind: str) -> None:
 @pytest.mark.parametrize("kind", window_cases.KINDS)
 def test_windows_of_every_kind(kind: str, dtype: str) -> None:
     assert not _windows(kind, dtype, range(100, 300))
+
+
+def _lowered(b: Branches, machine: Machine, matrix_unit: bool = False) -> list[Step]:
+    """The steps for a machine; what they walk is checked as they are written."""
+    graph = load(b.model().SerializeToString())
+    inputs = [(v, v.shape, v.elem.numpy.name) for v in graph.inputs]
+    return Lowering(graph.nodes, inputs, graph.outputs, machine, {}, reference, matrix_unit).steps
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_walks_on_registers_of_many_lanes(name: str) -> None:
+    assert _lowered(epilogue_cases.build(1, name, most=3, size=(2, 3, 9, 17)), SPACEMIT_K3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: machine.label)
+@pytest.mark.parametrize("name", KERNELS)
+def test_walks_on_every_machine(name: str, machine: Machine) -> None:
+    for size in (SIZE, (3, 2, 9, 17), (2, 5, 40, 36)):
+        assert _lowered(epilogue_cases.build(1, name, most=12, size=size), machine)
+
+
+@pytest.mark.parametrize("kernel", (1, 3))
+def test_walks_on_a_matrix_unit(kernel: int) -> None:
+    machine = host()
+    if machine is None or not machine.has("avx512f"):
+        pytest.skip("weights for it are packed with AVX-512")
+    b, shape = Branches(0), (2, 64, 24, 24)
+    x, w = b.given(b.values(shape)), b.held(b.values((64, 64, kernel, kernel)))
+    for own in operand_shapes(shape):
+        made = b.node("Conv", x, w, pads=[kernel // 2] * 4)
+        b.end(epilogue_cases.follow(b, made, own, "Add", True, False), str(own))
+    found = [step.spec.template for step in _lowered(b, machine, True) if step.spec is not None]
+    assert found.count("tiles") == len(b.outputs)
 
 
 def _tensor(shape: tuple[int, ...], strides: tuple[int, ...], size: int = 1000) -> Tensor:
