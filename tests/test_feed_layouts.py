@@ -25,6 +25,8 @@ def strided(a: np.ndarray) -> np.ndarray:
 
 
 def backwards(a: np.ndarray) -> np.ndarray:
+    if not a.ndim:
+        return a
     turned = (slice(None, None, -1),) * a.ndim
     return a[turned].copy()[turned]
 

@@ -1,5 +1,5 @@
-"""Every rule's graphs in float64: what a rewrite makes of them agrees to float64's accuracy, with constants in
-full and with constants that were rounded to float32 and so are not the numbers a fusion stands for."""
+"""Every rule's graphs in float64: what a rewrite makes of them agrees to float64's accuracy, with constants
+in full and with constants that were rounded to float32 and so are not the numbers a fusion stands for."""
 
 from __future__ import annotations
 
