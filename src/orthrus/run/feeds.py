@@ -1,5 +1,5 @@
-"""The door of a run: every fed value is checked against its declared input, and
-brought into the form kernels take."""
+"""The door of a run: every fed value is checked against its declared input, and brought into the form kernels
+take. Arrays leave it in C order and aligned, so that no result depends on how a caller's array lies."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _tensor_entry(name: str, kind: TensorType) -> Callable[[Any], Any]:
             for i, d in fixed:
                 if shape[i] != d:
                     raise _wrong_dims(name, shape, kind)
-            return given
+            return laid(given)
         return admit(name, given, kind)
     return check
 
@@ -65,7 +65,7 @@ def taken(given: Any) -> Any:
     copied, and so are arrays that are read elsewhere than where they lie. The memory of other arrays stays
     the caller's."""
     if isinstance(given, np.ndarray):
-        return given if given.flags.c_contiguous and given.dtype != object else given.copy()
+        return given.copy() if given.dtype == object else laid(given)
     if isinstance(given, list | tuple):
         return [taken(v) for v in given]
     return {k: taken(v) for k, v in given.items()} if isinstance(given, dict) else given
@@ -193,7 +193,13 @@ def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
             raise _wrong_dims(name, given.shape, kind)
     if kind.elem is ElementType.STRING:
         return _strings(name, given)
-    return given if given.dtype is dtype else given.view(dtype) if given.dtype == dtype else given
+    return laid(given if given.dtype is dtype else given.view(dtype))
+
+
+def laid(given: np.ndarray) -> np.ndarray:
+    """`given` itself in C order and aligned, else a copy that is."""
+    flags = given.flags
+    return given if flags.c_contiguous and flags.aligned else given.copy()
 
 
 def _array(given: Sequence[Any], elem: ElementType) -> np.ndarray:
