@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import EPFail
+from ..locks import lock
 from .binding import IOBinding
 from .core import CoreSession, path_of
 from .devices import OrtDevice, OrtEpDevice, OrtMemoryInfo
@@ -116,7 +116,7 @@ class Session:
         self._enable_fallback = enable_fallback
         self._fallback_providers = [_CPU]
         self._collecting: tuple[Collecting, ...] = ()
-        self._doors = threading.Lock()
+        self._doors = lock()
 
     def _create_inference_session(self, providers: Any, provider_options: Any,
                                   disabled_optimizers: Any = None) -> None:

@@ -19,6 +19,7 @@ from typing import Protocol
 from .. import knobs
 from ..errors import Fail
 from ..ir import No
+from ..locks import rlock
 from . import cache, edit
 from .machine import Machine, host
 from .template import ENTRY, Spec
@@ -29,7 +30,7 @@ _given: dict[tuple[Machine, str], bytes] = {}
 """Objects of this package's own kernels that are at hand without a look at the disk."""
 _lent: dict[tuple[Machine, str], bytes] = {}
 """Objects for where none can be made."""
-_lock = threading.RLock()
+_lock = rlock()
 
 _PACE = 3.3e-7
 """Seconds to compile one character of assembly: what deciding about further processes goes by."""
@@ -234,7 +235,3 @@ def _help(texts: list[str], machine: Machine) -> list[bytes]:
     except (OSError, subprocess.SubprocessError, pickle.UnpicklingError, EOFError) as error:
         _log.debug("no help with compiling: %s", error)
         return []
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -18,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import knobs
-from ..errors import Fail, InvalidArgument
+from ..errors import ALL, Fail, InvalidArgument, unforeseen
 from ..ir import Graph, Value
 from ..kernels import KernelRegistry, KernelRegistryManager
 from ..limits import DEFAULT, Deadline, Limits, swap, using
+from ..locks import lock
+from ..modelfile import ModelFile
 from ..partition import Placement, partition
 from ..plan import Code, Program, Step, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
@@ -74,8 +75,11 @@ class Config:
 
 
 class Engine:
-    """A model, ready to run. Raises what loading, placing and compiling raise; see `errors`."""
+    """A model, ready to run. Raises what loading, placing and compiling raise; see `errors`.
 
+    Making it and running it, numpy says nothing of infinities, NaN and overflows: they are results."""
+
+    @np.errstate(all="ignore")
     def __init__(self, source: Any, config: Config) -> None:
         self.config = config
         self.timings: dict[str, float] = {}
@@ -94,6 +98,8 @@ class Engine:
         from ..optimize import optimize
 
         config = self.config
+        if isinstance(source, str):
+            source = ModelFile(source)
         graph = self._timed("load", lambda: loading.load(
             source, limits=config.limits, external_root=config.external_root,
             initializers={**config.initializers, **config.external_initializers},
@@ -106,22 +112,27 @@ class Engine:
         self.kinds = {(node.domain, node.op_type) for node in graph.walk()}
         self._take(graph)
         self.level = min([config.level, *(p.level for p in config.providers)])
-        self.journal = self._timed("optimize", lambda: optimize(graph, self.level, config.skip,
+        self.journal = self._stage("optimize", lambda: optimize(graph, self.level, config.skip,
                                                                 limits=config.limits))
         self.kinds.update((node.domain, node.op_type) for node in graph.walk())
         self._appoint()
-        self.placement = self._timed("partition", lambda: partition(graph, self.providers))
+        self.placement = self._stage("partition", lambda: partition(graph, self.providers))
         if self._dump is not None:
             self._dump.parts(self.placement)
         if config.optimized_model_path:
             loading.save(graph, config.optimized_model_path)
-        self.program: Program = self._timed("compile", lambda: build(
+        self.program: Program = self._stage("compile", lambda: build(
             self.placement, self.providers, Trust.asked(config.entries)))
         self._check_fallback([p.name for p in config.providers])
         if edits := edit.unused():
             log.warning("ORTHRUS_OVERRIDE: no kernel of this process is called %s", ", ".join(edits))
         self._source = source
         self._finish()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What loading noticed."""
+        return self.info.warnings
 
     def _take(self, graph: Graph) -> None:
         """Let `graph` be what runs; its inputs and outputs are described as they are now."""
@@ -142,6 +153,7 @@ class Engine:
             registries.register(provider.name, provider.kernels)
             provider.registries = registries
             provider.threads = config.intra_op_threads
+            provider.strict = config.fallback == "error"
 
     def _finish(self) -> None:
         """What runs need beside the program."""
@@ -156,7 +168,7 @@ class Engine:
         self._literal: Engine | None = None
         self._fetches: dict[tuple[str, ...] | None, Fetch] = {
             None: Fetch(self.program, self.program.outputs, config.limits)}
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._parallel = ParallelExecutor(config.inter_op_threads, config.limits) if config.parallel else None
         self._special = self._parallel is not None or (self._dump is not None and self._dump.watches_runs)
         self._constants = constants_of(self.program)
@@ -172,6 +184,15 @@ class Engine:
         self._seen: tuple[Any, ...] | None = None
         self._arena = config.memory_pattern and config.memory_reuse and not config.parallel and all(
             p.settings.get("use_arena", True) for p in self.providers)
+
+    def _stage(self, name: str, stage: Callable[[], Any]) -> Any:
+        """`_timed`, with a typed error where nobody foresaw one."""
+        try:
+            return self._timed(name, stage)
+        except ALL:
+            raise
+        except Exception as error:
+            raise unforeseen(error, name) from error
 
     def _timed(self, name: str, stage: Any) -> Any:
         start = time.perf_counter()
@@ -223,7 +244,7 @@ class Engine:
             slots[slot] = value
         room = limits.max_total_bytes if block is None else limits.max_total_bytes - block.nbytes
         context = Context(room, limits.run_timeout, deadline, record)
-        before = swap(limits)
+        before = swap(limits, context)
         try:
             for provider in self._hooks:
                 provider.on_run_start()
@@ -233,7 +254,7 @@ class Engine:
                 else:
                     execute(steps, slots, context)
         finally:
-            swap(before)
+            swap(*before)
             for provider in self._hooks:
                 provider.on_run_end()
         made = results(fetch.take(slots), fed.values(), self._constants, block)
@@ -269,7 +290,8 @@ class Engine:
             return None
         fed, slots, given = self._given(fetch, step, feeds)
         try:
-            wait = step.kernel.start(*given)
+            with np.errstate(all="ignore"):
+                wait = step.kernel.start(*given)
         except Exception as error:
             raise failure(step, error, given) from error
 
@@ -295,7 +317,7 @@ class Engine:
         except Exception as error:
             raise failure(step, error, given) from error
         finally:
-            swap(before)
+            swap(*before)
         for slot, value in zip(step.writes, made if isinstance(made, tuple) else (made,), strict=True):
             slots[slot] = value
         return [slots[slot] if slots[slot] is target else results([slots[slot]], fed.values(),
@@ -455,6 +477,7 @@ class Engine:
         Values and the nodes that read them refer to each other; without this, weights would stay until the
         garbage collector comes by. Whoever else holds the graph keeps it whole.
         """
+        self.program.close()
         graph = self.graph
         self.graph = empty = Graph(info=graph.info)
         self.placement = Placement(empty, [])

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -22,6 +23,7 @@ from ...codegen.machine import Machine
 from ...codegen.template import Spec
 from ...errors import Fail, InvalidArgument
 from ...ir import No, Node, in_memory
+from ...kernels import Gate
 from ...memory import LINE, take
 from ..base import Part
 from .device import Device
@@ -29,6 +31,8 @@ from .lower import Step
 from .native import Native
 from .plans import Plan, Stepped, numpy_type
 from .tensor import Buffer, Tensor
+
+log = logging.getLogger("orthrus")
 
 FORMAT = 2
 _MAGIC = b"orthrus\2"
@@ -265,6 +269,7 @@ class _Ahead(Native):
                                     strict=True):
             if value.elem is None or value.elem.numpy.name != name:
                 raise ValueError(f"a package of another part: {value.name} is {value.type}, not {name}")
+        self.gate = Gate(part.inputs, [numpy_type(name) for _, name in self.expected])
         about = package.about
         self.plans[tuple(shape for shape, _ in self.expected)] = Stepped(
             list(_steps(package)), len(kinds),
@@ -279,6 +284,13 @@ class _Ahead(Native):
             found=", ".join(str(tuple(shape)) for shape, _ in kinds),
             expected=", ".join(str(shape) for shape, _ in self.expected),
             cure="feed these shapes, or compile the model for those")
+
+    def without_transforms(self, arrays: Sequence[np.ndarray], made: Any) -> Any:
+        if self.otherwise is not None:
+            return self.otherwise(*arrays)
+        log.warning("%s: a convolution met numbers that are not finite, or beyond 2**40; compiled code has "
+                    "no other way to compute it, so that results near these may be NaN or inexact", self.part)
+        return made
 
     def interpret(self, arrays: Sequence[np.ndarray], *given: Any) -> Any:
         return super().interpret(arrays, *given) if self.otherwise is None else self.otherwise(*arrays)
