@@ -5,6 +5,7 @@ Windows are folded axis by axis, so that a window of k×k costs 2k passes; paddi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,7 +27,7 @@ def _pooling(x: np.ndarray, kernel: Sequence[int], strides: Any, dilations: Any,
         if max(b, e) > (k - 1) * d:
             raise ValueError(f"pads {[*win.begin, *win.end]} should be smaller than the kernel "
                              f"{list(win.kernel)}")
-    limits.bounded((*x.shape[:2], *win.out), np.dtype(np.int64))
+    limits.reserve(4 * 8 * math.prod(limits.bounded((*x.shape[:2], *win.out), np.dtype(np.int64))))
     return win
 
 

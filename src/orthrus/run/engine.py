@@ -161,7 +161,7 @@ class Engine:
         self._names = [v.name for v in self.outputs]
         self._slot_of = dict(zip(self._names, self.program.outputs, strict=True))
         self._required = [v.name for v in self.inputs]
-        self._entries = {v.name: (slot, entry(v))
+        self._entries = {v.name: (slot, entry(v, config.limits.max_tensor_bytes))
                          for v, slot in zip(graph.inputs, self.program.inputs, strict=True)}
         self._shared = [] if config.names_apart else shared_names(self.inputs)
         self._source = self._source if self._shared else None
@@ -253,11 +253,11 @@ class Engine:
                     self._execute(steps, slots, context)
                 else:
                     execute(steps, slots, context)
+            made = results(fetch.take(slots), fed.values(), self._constants, block)
         finally:
             swap(*before)
             for provider in self._hooks:
                 provider.on_run_end()
-        made = results(fetch.take(slots), fed.values(), self._constants, block)
         if plan is not None:
             plan.give(instance)
         if self._door is not None:

@@ -28,19 +28,20 @@ from ..ir import (
 CONFIG_CURE = "feed an array as session.get_inputs() describes it"
 
 
-def entry(value: Value) -> Callable[[Any], Any]:
-    """The check for one input: a function from what was fed to what the kernels get.
+def entry(value: Value, most: int) -> Callable[[Any], Any]:
+    """The check for one input: a function from what was fed to what the kernels get. `most`: bytes that a
+    tensor may have.
 
     An input declared as a scalar takes any shape, as in onnxruntime, which cannot
     tell it from one of unknown rank.
     """
     kind = value.type
     if isinstance(kind, TensorType) and kind.elem is not None:
-        return _tensor_entry(value.name, kind)
+        return _tensor_entry(value.name, kind, most)
     return lambda given: admit(value.name, given, kind)
 
 
-def _tensor_entry(name: str, kind: TensorType) -> Callable[[Any], Any]:
+def _tensor_entry(name: str, kind: TensorType, most: int) -> Callable[[Any], Any]:
     assert kind.elem is not None
     dtype = kind.elem.numpy
     rank = len(kind.shape) if kind.shape else None
@@ -50,12 +51,16 @@ def _tensor_entry(name: str, kind: TensorType) -> Callable[[Any], Any]:
     def check(given: Any) -> Any:
         # an unpickled array has a dtype object of its own
         if (type(given) is ndarray and (given.dtype is dtype or given.dtype == dtype) and not is_text
-                and (rank is None or given.ndim == rank)):
+                and (rank is None or given.ndim == rank) and given.nbytes <= most):
             shape = given.shape
             for i, d in fixed:
                 if shape[i] != d:
                     raise _wrong_dims(name, shape, kind)
             return laid(given)
+        if isinstance(given, ndarray) and given.nbytes > most:
+            raise InvalidArgument(
+                f"The tensor fed as input {name} is over the limit", found=f"{given.nbytes} bytes",
+                expected=f"at most {most} bytes per tensor", cure="raise Limits.max_tensor_bytes")
         return admit(name, given, kind)
     return check
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -29,6 +30,9 @@ FEW = 4
 
 _F32, _F16 = "float32", "float16"
 _VALUE = Expr.leaf(0, _F32)
+
+_PHASES = 1 << 12
+"""Phases of a transposed convolution up to which there is a kernel for each."""
 _OPERATORS: dict[str, tuple[tuple[str, float], ...]] = {
     "Relu": (), "Sigmoid": (), "Tanh": (), "HardSwish": (), "Softplus": (), "Softsign": (), "Gelu": (),
     "LeakyRelu": (("alpha", 0.01),), "Elu": (("alpha", 1.0),), "HardSigmoid": (("alpha", 0.2), ("beta", 0.5))}
@@ -340,6 +344,8 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     if tuple(attrs.get("kernel_shape") or w.shape[2:]) != w.shape[2:]:
         return No("its kernel_shape is not that of its weights")
     strides, dilations = (tuple(attrs.get(key) or (1,) * rank) for key in ("strides", "dilations"))
+    if math.prod(strides) > _PHASES:
+        return No(f"a kernel for each of more than {_PHASES} phases is too much to compile")
     try:
         begin, size = transposed(shape[2:], w.shape[2:], strides, dilations, attrs.get("auto_pad", "NOTSET"),
                                  attrs.get("output_padding"), attrs.get("output_shape"), attrs.get("pads"))
