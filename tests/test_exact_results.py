@@ -13,7 +13,7 @@ import pytest
 from onnx import helper
 
 import orthrus as ort
-from fuzz_graphs import LEVELS
+from fuzz.graphs import LEVELS
 from graphs import info, model
 from oracle import Case, check, session
 from orthrus.ir import Graph, TensorType, element_of

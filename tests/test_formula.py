@@ -12,8 +12,8 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-import fuzz_graphs
 import orthrus as ort
+from fuzz import graphs as random_graphs
 from orthrus import errors, knobs
 from orthrus.providers.cpu.native import Native
 from orthrus.providers.cpu.plans import Stepped
@@ -207,7 +207,7 @@ def fuzzed(seeds: range) -> int:
     """Random graphs at several shapes; how many plans were computed by formula."""
     count = 0
     for seed in seeds:
-        model, _ = fuzz_graphs.build(seed)
+        model, _ = random_graphs.build(seed)
         session, rng = ort.InferenceSession(model), np.random.default_rng(seed)
         for n, s in ((2, 3), (5, 6), (7, 4), (3, 9), (40, 33), (6, 5)):
             feeds = open_feeds(model, {"N": n, "S": s, "T": 1, "C": 4}, rng)

@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import orthrus as ort
-from fuzz_graphs import apart
+from fuzz.graphs import apart
 from graphs import info, model
 from guards import (
     MACHINES,
@@ -93,7 +93,7 @@ def test_samples_of_operators(target: str) -> None:
 @slow
 @pytest.mark.parametrize("target", [*KERNELS, "numpy"])
 def test_random_graphs(target: str) -> None:
-    """Sixty graphs of `fuzz_graphs.py`, divided over the targets."""
+    """Sixty graphs of `fuzz/graphs.py`, divided over the targets."""
     check(share(graphs(), target), target)
 
 

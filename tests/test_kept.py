@@ -1,6 +1,7 @@
 """Sessions that are kept: the third is made of what the first two left, and answers as they did."""
 
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -16,8 +17,8 @@ from onnx import helper
 import orthrus as ort
 from graphs import info, model
 from orthrus import knobs
+from orthrus.codegen import cache
 from orthrus.errors import Fail, InvalidArgument
-from orthrus.run import identity
 from orthrus.run.engine import Engine
 from orthrus.run.kept import Kept
 from skips import needs
@@ -29,9 +30,8 @@ W = np.arange(20, dtype=np.float32).reshape(4, 5) / 7
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A cache of its own, in which files count as soon as they are written."""
-    monkeypatch.setattr(identity, "_SETTLED", -1e9)
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """A cache of its own."""
     with knobs.setting(CACHE=1, CACHE_DIR=str(tmp_path / "cache"), CACHE_SESSIONS=64):
         yield tmp_path / "cache" / "sessions"
 
@@ -245,7 +245,6 @@ def test_operators_with_a_meaning_of_the_users_own_are_not_kept(monkeypatch: pyt
         assert type(made._sess._engine) is Engine
         np.testing.assert_allclose(made.run(None, FEEDS)[1], (X @ W - 1) * BY, rtol=1e-5)
     monkeypatch.undo()
-    monkeypatch.setattr(identity, "_SETTLED", -1e9)
     assert type(ort.InferenceSession(network())._sess._engine) is Kept
 
 
@@ -293,6 +292,23 @@ def test_a_folder_that_others_may_write_to_is_not_believed(folder: Path) -> None
     assert type(ort.InferenceSession(network())._sess._engine) is Kept
 
 
+@pytest.mark.skipif(not hasattr(os, "chown"), reason="files have no owners there")
+@pytest.mark.parametrize("what", ["owner", "group may write", "others may write"])
+def test_a_file_of_the_cache_that_is_not_this_users_alone_is_not_believed(what: str, folder: Path) -> None:
+    prepared(network())
+    for each in (*folder.iterdir(), *(f for f in folder.parent.iterdir() if f.is_file())):
+        there = cache.load([each.name]) or cache.read_whole(each.name, folder.name) is not None
+        assert there or not each.stat().st_size
+        if what != "owner":
+            each.chmod(0o620 if what == "group may write" else 0o602)
+        elif os.geteuid() == 0:
+            os.chown(each, 12345, -1)
+        else:
+            pytest.skip("only root can give files away")
+        assert not cache.load([each.name]) and cache.read_whole(each.name, folder.name) is None
+    assert type(ort.InferenceSession(network())._sess._engine) is Engine
+
+
 def test_a_folder_that_cannot_be_written_costs_nothing(folder: Path) -> None:
     folder.parent.mkdir()
     folder.write_text("in the way")
@@ -318,6 +334,55 @@ def test_old_sessions_make_room_for_new_ones(folder: Path) -> None:
             assert type(session(large(7), feeds)._sess._engine) is Engine
 
 
+def large(path: Path, size: int) -> tuple[Path, int]:
+    """A product with ones, and where one of them lies in its file, away from what a look at it samples."""
+    source = model([helper.make_node("MatMul", ["x", "w"], ["an_output"])], [info("x", shape=["n", size])],
+                   [info("an_output", shape=["n", size])], {"w": np.ones((size, size), np.float32)})
+    path.write_bytes(source.SerializeToString())
+    first = path.read_bytes().index(np.ones(8, np.float32).tobytes())
+    row = next(row for row in range(size // 3, size)
+               if all(abs(first + 4 * (row * size + 7) - i * path.stat().st_size // 8) > 8192
+                      for i in range(9)))
+    return path, first + 4 * (row * size + 7)
+
+
+def mapped(path: Path, place: int) -> Callable[[], None]:
+    pages = np.memmap(path, np.uint8, "r+")
+    pages[place] = pages[place]
+    before = path.stat()
+
+    def change() -> None:
+        pages[place:place + 4] = np.frombuffer(np.float32(1000).tobytes(), np.uint8)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return change
+
+
+def in_place(path: Path, place: int) -> Callable[[], None]:
+    before = path.stat()
+
+    def change() -> None:
+        with path.open("r+b") as file:
+            file.seek(place)
+            file.write(np.float32(1000).tobytes())
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    return change
+
+
+def renamed(path: Path, place: int) -> Callable[[], None]:
+    before, data = path.stat(), bytearray(path.read_bytes())
+    data[place:place + 4] = np.float32(1000).tobytes()
+
+    def change() -> None:
+        other = path.with_name("other")
+        other.write_bytes(data)
+        os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+        other.replace(path)
+    return change
+
+
+CHANGES = {"mapped": mapped, "in place": in_place, "renamed": renamed}
+
+
 class TestFiles:
     @pytest.fixture
     def path(self, tmp_path: Path) -> Path:
@@ -325,8 +390,10 @@ class TestFiles:
         made.write_bytes(network())
         return made
 
-    def test_a_file_is_told_by_place_size_and_times(self, path: Path) -> None:
+    def test_a_file_is_told_by_place_and_content(self, path: Path) -> None:
         prepared(str(path))
+        os.utime(path, ns=(1, 1))
+        assert type(ort.InferenceSession(str(path))._sess._engine) is Kept
         moved = path.with_name("moved.onnx")
         moved.write_bytes(path.read_bytes())
         assert type(ort.InferenceSession(str(moved))._sess._engine) is Engine
@@ -346,12 +413,65 @@ class TestFiles:
         changed = ort.InferenceSession(str(path))
         np.testing.assert_allclose(changed.run(None, FEEDS)[1], 3 * expected()[1], rtol=1e-5)
 
-    def test_a_file_written_just_now_is_not_believed(self, path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                     folder: Path) -> None:
-        monkeypatch.setattr(identity, "_SETTLED", 1e9)
+    @pytest.mark.parametrize("size", [300, 1000])
+    @pytest.mark.parametrize("when", ["before", "created", "run"])
+    @pytest.mark.parametrize("how", CHANGES)
+    def test_a_weight_changed_without_moving_the_times(self, how: str, when: str, size: int,
+                                                       tmp_path: Path) -> None:
+        """The answer is that of the weights as they were when the session was made, or as they are now, or an
+        error; never some of both, and a session made afterwards has what is there."""
+        path, place = large(tmp_path / "large.onnx", size)
+        feeds = {"x": np.ones((1, size), np.float32)}
+        old = np.full((1, size), size, np.float32)
+        new = old.copy()
+        new[0, 7] += 999
+        for _ in range(2):
+            session(str(path), feeds)
+        change = CHANGES[how](path, place)
+        if when == "before":
+            change()
+        third = ort.InferenceSession(str(path))
+        assert type(third._sess._engine) is Kept
+        if when == "created":
+            change()
+        elif when == "run":
+            np.testing.assert_array_equal(third.run(None, feeds)[0], old)
+            change()
+        allowed = {"before": [new], "created": [old, new], "run": [old]}[when]
+        seen = []
+        for rows in (1, 1, 2, 1, 3, 2):
+            try:
+                (made,) = third.run(None, {"x": np.ones((rows, size), np.float32)})
+            except Fail as error:
+                assert when != "before" and "has been written to" in str(error)
+                continue
+            seen.append(made[:1].tobytes())
+            assert (made == made[0]).all()
+        assert set(seen) <= {each.tobytes() for each in allowed} and len(set(seen)) <= 1
+        assert when == "created" or seen
+        np.testing.assert_array_equal(session(str(path), feeds).run(None, feeds)[0], new)
+
+    def test_what_was_kept_of_another_content_describes_nothing(self, tmp_path: Path) -> None:
+        path, _ = large(tmp_path / "large.onnx", 1000)
+        feeds = {"x": np.ones((1, 1000), np.float32)}
+        for _ in range(2):
+            session(str(path), feeds)
+        data = path.read_bytes()
+        assert data.count(b"an_output") == 2
+        path.write_bytes(data.replace(b"an_output", b"an_outpot"))
+        third = ort.InferenceSession(str(path))
+        assert [v.name for v in third.get_outputs()] == ["an_outpot"]
+        third.run(["an_outpot"], feeds)
+
+    def test_a_changed_model_is_kept_again(self, tmp_path: Path) -> None:
+        path, place = large(tmp_path / "large.onnx", 1000)
+        feeds = {"x": np.ones((1, 1000), np.float32)}
+        for _ in range(2):
+            session(str(path), feeds)
+        CHANGES["mapped"](path, place)()
         for _ in range(3):
-            assert type(session(str(path))._sess._engine) is Engine
-        assert not folder.exists()
+            last = session(str(path), feeds)
+        assert type(last._sess._engine) is Kept and not whole(last)
 
     @pytest.mark.parametrize("end", ["removed", "replaced"])
     def test_the_whole_engine_is_that_of_the_model_as_it_was(self, path: Path, end: str) -> None:
@@ -364,6 +484,7 @@ class TestFiles:
 
     def test_a_file_written_to_meanwhile_is_an_error(self, path: Path) -> None:
         third = prepared(str(path))
+        third.run(None, FEEDS)
         with path.open("r+b") as file:
             file.write(network(scale=3.0))
         os.utime(path, ns=(1, 1))
@@ -499,6 +620,26 @@ def test_a_model_compiled_for_another_machine_is_refused(tmp_path: Path,
     monkeypatch.setattr(machine, "host", lambda: machine.SSE2)
     with pytest.raises(EPFail, match="some of which x86_64 with vectors of 128 bits here lacks"):
         ort.InferenceSession(str(tmp_path / "c.onnx"), trust=True)
+
+
+def test_each_byte_of_the_package_counts(tmp_path: Path) -> None:
+    """Sizes and times are not looked at: images are built with the times of another version."""
+    source = Path(ort.__file__).parent
+    copy = tmp_path / "package"
+    shutil.copytree(source, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    first, files = cache._stamp(str(copy)), sorted(copy.rglob("*.py"))
+    assert first == cache._stamp(str(source)) == cache.stamp() != ""
+    rng = np.random.default_rng(0)
+    for file in (files[int(i)] for i in rng.integers(len(files), size=12)):
+        before, status = file.read_bytes(), file.stat()
+        at = int(rng.integers(len(before) or 1))
+        file.write_bytes(before[:at] + b"~" + before[at + 1:])
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+        assert cache._stamp(str(copy)) != first
+        file.write_bytes(before)
+    assert cache._stamp(str(copy)) == first
+    files[0].rename(files[0].with_name("renamed.py"))
+    assert cache._stamp(str(copy)) != first
 
 
 @pytest.mark.slow

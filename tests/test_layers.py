@@ -12,9 +12,9 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "orthrus"
 ORDER = (
-    ("errors",), ("limits",), ("knobs",), ("seeds",), ("locks",), ("memory",), ("ir",), ("ops",), ("load",),
-    ("optimize",), ("kernels",), ("codegen",), ("providers",), ("partition",), ("plan",), ("run",),
-    ("profiling",), ("api", "capi"), ("testing",), ("demo",), ("tools",),
+    ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",), ("memory",), ("modelfile",),
+    ("ir",), ("ops",), ("load",), ("optimize",), ("kernels",), ("codegen",), ("providers",), ("partition",),
+    ("plan",), ("run",), ("profiling",), ("api", "capi"), ("testing",), ("demo",), ("tools",),
 )
 """Stages in the order the data meets them; names in one tuple may import each other."""
 PACKAGES = frozenset({"quantization", "transformers", "backend", "datasets"})

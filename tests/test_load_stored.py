@@ -18,6 +18,7 @@ from orthrus import memory
 from orthrus.capi.onnxruntime_pybind11_state import Fail
 from orthrus.ir import Stored, in_memory
 from orthrus.load import load
+from orthrus.modelfile import ModelFile
 from skips import needs
 
 WEIGHT = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
@@ -124,6 +125,72 @@ def test_a_file_written_to_is_told_and_not_believed(how: str, tmp_path: Path) ->
     with pytest.raises(Fail, match="has been written to since it was loaded") as told:
         it.array()
     assert str(path) in str(told.value)
+
+
+def test_bytes_read_once_are_never_others_later(tmp_path: Path) -> None:
+    """Whoever changes a byte that was read, with times and size as before, gets an error; a look at others
+    goes on."""
+    rng = np.random.default_rng(0)
+    for _ in range(40):
+        path = product(tmp_path / "m.onnx")
+        data = path.read_bytes()
+        file, status = ModelFile(str(path)), path.stat()
+        start, end = sorted(int(i) for i in rng.integers(len(data), size=2))
+        assert file.read(start, end).tobytes() == data[start:end]
+        at = int(rng.integers(len(data)))
+        with open(path, "r+b") as changed:
+            changed.seek(at)
+            changed.write(bytes([data[at] ^ 1 << int(rng.integers(8))]))
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        if start <= at < end:
+            with pytest.raises(Fail, match="has been written to"):
+                file.read(at, at + 1)
+            with pytest.raises(Fail, match="has been written to"):
+                file.digest()
+        elif at // 4096 not in range(start // 4096, -(-end // 4096)):
+            assert file.read(start, end).tobytes() == data[start:end]
+
+
+def test_a_session_does_not_mix_weights_of_before_and_after(tmp_path: Path) -> None:
+    path = product(tmp_path / "m.onnx")
+    session, x = ort.InferenceSession(str(path)), np.ones((40, 256), np.float32)
+    first = session.run(None, {"x": x[:1]})[0]
+    status, place = path.stat(), path.read_bytes().index(WEIGHT.tobytes())
+    with open(path, "r+b") as file:
+        file.seek(place + 4 * 999)
+        file.write(np.float32(1000).tobytes())
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    for rows in (1, 2, 7, 40):
+        try:
+            (made,) = session.run(None, {"x": x[:rows]})
+        except Fail as error:
+            assert "has been written to" in str(error)
+        else:
+            np.testing.assert_allclose(made, np.repeat(first, rows, 0), rtol=1e-4, atol=1e-4)
+
+
+def changes(data: bytes) -> dict[str, bytes]:
+    """What a simple sum would not tell from `data`."""
+    words = np.frombuffer(data[:len(data) // 8 * 8], np.uint64)
+    swapped, signs, blocks = words.copy(), words.copy(), words.reshape(-1, 512).copy()
+    swapped[[3, 900]] = swapped[[900, 3]]
+    signs[[5, 6]] ^= np.uint64(1 << 63)
+    blocks[[1, 2]] = blocks[[2, 1]]
+    return {"swapped": swapped.tobytes(), "signs": signs.tobytes(), "blocks": blocks.tobytes(),
+            "negated": (words ^ np.uint64((1 << 63) | (1 << 31))).tobytes(), "cut": data[:-1],
+            "longer": data + b"\0", "zeros": bytes(len(data))}
+
+
+def test_a_digest_tells_contents_apart(tmp_path: Path) -> None:
+    data = np.random.default_rng(0).standard_normal(512 * 40).tobytes()
+    path, found = tmp_path / "m", set()
+    for content in (data, *changes(data).values()):
+        path.write_bytes(content)
+        found.add(ModelFile(str(path), b"key").digest())
+        assert ModelFile(str(path), b"key").digest() in found
+    assert len(found) == 1 + len(changes(data))
+    path.write_bytes(data)
+    assert ModelFile(str(path), b"another").digest() not in found
 
 
 @needs("Linux")

@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import orthrus as ort
+from fuzz.cases import FAMILIES, cases
 from oracle import Case
 from orthrus.demo import MODEL
 from orthrus.ir import TensorType
@@ -44,7 +45,6 @@ from orthrus.tools.shape_inference.expression import (
 )
 from orthrus.tools.shape_inference.parsing import parse
 from orthrus.tools.symbolic_shape_infer import Incomplete, SymbolicShapeInference
-from property_cases import FAMILIES, cases
 from skips import MODELS, needs
 from symbolic_cases import contradictions, exposed, floats, longs, made, shape_of, shapes, tensor
 

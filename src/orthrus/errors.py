@@ -118,6 +118,27 @@ class DeviceReset(Exception):
     __init__, __reduce__ = _init, _reduce
 
 
+def unforeseen(error: Exception, stage: str) -> Exception:
+    """What an exception that nobody meant becomes where it ends the making of a session: Fail. `stage`: which
+    one it ended. The node is the one that was being looked at, where there was one."""
+    if isinstance(error, MemoryError):
+        return Fail("there is not enough memory to make the session", node=_looked_at(error))
+    text = str(error) or type(error).__name__
+    return Fail(f"Exception during initialization: {text}", node=_looked_at(error),
+                found=f"{type(error).__name__} in the stage {stage!r}",
+                cure="correct what the message names; where nothing is wrong with it, report the model")
+
+
+def _looked_at(error: Exception) -> object:
+    """The node in the innermost frame of the error's traceback that has one."""
+    found, trace = None, error.__traceback__
+    while trace is not None:
+        node = trace.tb_frame.f_locals.get("node")
+        found = node if hasattr(node, "op_type") and hasattr(node, "label") else found
+        trace = trace.tb_next
+    return found
+
+
 ALL: tuple[type[Exception], ...] = (
     Fail, InvalidArgument, NoSuchFile, NoModel, EngineError,
     RuntimeException, InvalidProtobuf, ModelLoaded, NotImplemented, InvalidGraph,

@@ -177,7 +177,7 @@ class CoreSession:
 
     def _report(self, engine: Any) -> None:
         """What loading noticed, and at verbose level the placement in onnxruntime's words, into the log."""
-        for warning in engine.info.warnings:
+        for warning in engine.warnings:
             log.warning("%s", warning)
         if not log.isEnabledFor(logging.DEBUG):
             return

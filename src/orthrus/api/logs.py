@@ -15,6 +15,7 @@ from collections.abc import Iterator
 
 from .. import knobs
 from ..locks import lock
+from ..shown import shown
 from .arguments import mismatch
 
 LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL)
@@ -38,7 +39,7 @@ class _Format(logging.Formatter):
         letter = _LETTERS.get(record.levelno, "I")
         name = getattr(_here, "name", "") or "Default"
         text = (f"{stamp}.{fraction:09d} [{letter}:orthrus:{name}, {record.filename}:{record.lineno} "
-                f"{record.funcName}] {record.getMessage()}")
+                f"{record.funcName}] {shown(record.getMessage())}")
         if letter in _COLOURS and sys.stderr.isatty():
             return f"{_COLOURS[letter]}{text}\x1b[m"
         return text

@@ -27,6 +27,8 @@ from ..memory import take
 from .machine import Machine
 
 MAGIC = b"orthrus1"
+SECRET = "secret"
+"""The file that holds what contents are told with."""
 LIMIT = 256 << 20
 """Bytes of a folder's files beyond which the oldest are removed."""
 
@@ -68,20 +70,34 @@ def _sources() -> str:
 
 @functools.cache
 def stamp() -> str:
-    """A digest of the whole package by its sources' sizes and times; empty where they are no files."""
-    digest, found = hashlib.sha256(), False
+    """A digest of the whole package's sources; empty where they are no files."""
+    return _stamp(os.path.dirname(os.path.dirname(__file__)))
+
+
+def _stamp(package: str) -> str:
+    digest, paths = hashlib.sha256(), list[str]()
     try:
-        for folder, folders, files in os.walk(os.path.dirname(os.path.dirname(__file__))):
-            folders[:] = sorted(name for name in folders if name != "__pycache__")
-            for file in sorted(files):
-                if file.endswith(".py"):
-                    path = os.path.join(folder, file)
-                    status, found = os.stat(path), True
-                    digest.update(repr((path, status.st_size, status.st_mtime_ns)).encode(
-                        "utf-8", "surrogateescape"))
+        _list_sources(package, paths)
+        for path in sorted(paths):
+            file = os.open(path, os.O_RDONLY)
+            try:
+                content = os.read(file, os.fstat(file).st_size)
+            finally:
+                os.close(file)
+            digest.update(f"{path[len(package):]} {len(content)} ".encode("utf-8", "surrogateescape"))
+            digest.update(content)
     except OSError:
         return ""
-    return digest.hexdigest() if found else ""
+    return digest.hexdigest() if paths else ""
+
+
+def _list_sources(folder: str, into: list[str]) -> None:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                into.append(entry.path)
+            elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
+                _list_sources(entry.path, into)
 
 
 @functools.lru_cache(256)
@@ -116,6 +132,16 @@ def store(objects: Mapping[str, bytes]) -> None:
             _sweep_sometimes(folder)
         except OSError as error:
             _log.debug("generated code is not kept: %s", error)
+
+
+def secret() -> bytes | None:
+    """Bytes that only who may read the folder knows, the same each time; None where it cannot be written."""
+    for _ in range(2):
+        found = load([SECRET]).get(SECRET)
+        if found is not None:
+            return found
+        store({SECRET: os.urandom(32)})
+    return load([SECRET]).get(SECRET)
 
 
 def read_whole(each: str, inside: str) -> np.ndarray | None:
@@ -222,8 +248,7 @@ def _folder(create: bool, inside: str = "") -> Iterator[int | None]:
         yield None
         return
     try:
-        status = os.fstat(folder)
-        mine = status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+        mine = _mine(os.fstat(folder))
         if not mine:
             _log.debug("no cache of generated code: %s is not this user's alone", path)
         yield folder if mine else None
@@ -244,15 +269,22 @@ def place() -> str | None:
 
 
 def _opened(each: str, folder: int) -> int | None:
-    """A descriptor of a regular file, None where there is none."""
+    """A descriptor of a regular file of this user's alone, None where there is none."""
     try:
         file = os.open(each, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
         return None
-    if stat.S_ISREG(os.fstat(file).st_mode):
+    status = os.fstat(file)
+    if stat.S_ISREG(status.st_mode) and _mine(status):
         return file
+    _log.debug("not this user's alone: %s in the cache", each)
     os.close(file)
     return None
+
+
+def _mine(status: os.stat_result) -> bool:
+    """Whether a file or folder is this user's, and nobody else may write to it."""
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _read(each: str, folder: int) -> bytes | None:

@@ -7,12 +7,13 @@ from `OpKernel`; `KernelRegistry.kernel` registers either where it is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..ir import No, Node, Type, Value, in_memory
+from .gate import vetted
 from .registry import KernelEntry
 from .report import Contents
 
@@ -145,13 +146,15 @@ class OpKernel:
 
 
 def create_kernel(entry: KernelEntry, info: OpKernelInfo) -> Kernel | No:
-    """Make the kernel of `entry` for one node, or pass its refusal on."""
+    """Make the kernel of `entry` for one node, or pass its refusal on. What somebody else's kernel gives is
+    held to the node's types."""
     made = entry.create(info)
-    if isinstance(made, No | Kernel):
+    if isinstance(made, No):
         return made
-    if isinstance(made, OpKernel):
-        return Kernel(_entered(made, len(info.node.outputs)), entry.name)
-    return Kernel(made, entry.name)
+    if not isinstance(made, Kernel):
+        run = _entered(made, len(info.node.outputs)) if isinstance(made, OpKernel) else made
+        made = Kernel(run, entry.name)
+    return made if entry.own else replace(made, run=vetted(made.run, info.node))
 
 
 def _entered(instance: OpKernel, count: int) -> Callable[..., Any]:

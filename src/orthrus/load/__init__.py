@@ -13,9 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import Fail
+from ..errors import ALL, Fail, unforeseen
 from ..ir import Graph
 from ..limits import DEFAULT, Limits, using
+from ..modelfile import ModelFile
 from . import build, check, expand
 from .gradient import write_out_gradients
 from .source import open_source
@@ -25,7 +26,7 @@ __all__ = ["load", "save", "to_model_proto"]
 
 
 def load(
-    source: str | os.PathLike[str] | bytes | Any,
+    source: str | os.PathLike[str] | ModelFile | bytes | Any,
     *,
     limits: Limits = DEFAULT,
     external_root: str | None = None,
@@ -33,7 +34,7 @@ def load(
     strict: bool = False,
     released_only: bool = False,
 ) -> Graph:
-    """The graph of a model given as a path, as bytes or as an onnx ModelProto.
+    """The graph of a model given as a path, as an open file, as bytes or as an onnx ModelProto.
 
     `external_root`: the folder of the tensor data outside the model; by default the model file's own.
     `initializers`: arrays that replace or define initializers by name. `strict`: what else is a warning
@@ -52,10 +53,12 @@ def load(
                 write_out_gradients(graph)
                 expand.functions(graph, builder)
                 graph.info.external = builder.external.used
-            except BaseException:
+            except BaseException as error:
                 if builder.graph is not None:
                     builder.graph.release()
-                raise
+                if isinstance(error, (*ALL, MemoryError, RecursionError)) or not isinstance(error, Exception):
+                    raise
+                raise unforeseen(error, "load") from error
         except MemoryError:
             raise Fail("there is not enough memory to load the model") from None
         except RecursionError:

@@ -1,5 +1,5 @@
-"""What was handed over (a path, bytes, a ModelProto) becomes a parsed ModelProto and the folder its data
-may live in.
+"""What was handed over (a path, an open file, bytes, a ModelProto) becomes a parsed ModelProto and the folder
+its data may live in.
 
 A file is read, not mapped. The payload of large tensors is not given to the protobuf parser: a token in
 `raw_data` says which it is (`Source.payload`), and its bytes are fetched when somebody looks at them, from
@@ -9,19 +9,18 @@ the file as it was opened, whatever its name stands for by then.
 from __future__ import annotations
 
 import os
-import stat
-import weakref
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from ..errors import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
+from ..errors import Fail, InvalidArgument, InvalidProtobuf
 from ..limits import Limits
 from ..memory import passing
+from ..modelfile import ModelFile, unreadable
+from .text import readable
 
 _LIFT_ABOVE = 1 << 12
-_WINDOW = 1 << 18
 
 
 @dataclass
@@ -48,55 +47,22 @@ def open_source(source: Any, limits: Limits, external_root: str | None) -> Sourc
     if isinstance(source, bytes):
         return _parse(_Bytes(source), Source(None, None, root), limits)
     if isinstance(source, str | os.PathLike):
-        path = os.fsdecode(source)
-        file = _File(_open(path, limits), path)
+        source = ModelFile(os.fsdecode(source))
+    if isinstance(source, ModelFile):
+        path = source.path
         try:
             opened = Source(None, path, root or os.path.dirname(os.path.abspath(path)))
-            return _parse(file, opened, limits)
+            return _parse(source, opened, limits)
         except OSError as error:
-            raise _unreadable(path, error) from None
+            raise unreadable(path, error) from None
     import onnx
 
     if isinstance(source, onnx.ModelProto):
-        return Source(source, None, root)
+        return Source(readable(source, False), None, root)
     raise TypeError(f"Unable to load from type '{type(source)}'")
 
 
-def _open(path: str, limits: Limits) -> int:
-    """A handle of a regular file. Devices, pipes and folders are refused before a byte is read."""
-    flags = os.O_RDONLY
-    for name in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOCTTY"):
-        flags |= getattr(os, name, 0)
-    try:
-        handle = os.open(path, flags)
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        raise NoSuchFile(f"Load model from {path} failed:Load model {path} failed. File doesn't exist",
-                         cure="check the path; it is relative to the working directory") from None
-    except OSError as error:
-        if os.path.isdir(path):
-            raise _no_file(path, "a directory") from None
-        raise _unreadable(path, error) from None
-    try:
-        info = os.fstat(handle)
-        if not stat.S_ISREG(info.st_mode):
-            raise _no_file(path, "a directory" if stat.S_ISDIR(info.st_mode) else "no regular file")
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
-
-
-def _unreadable(path: str, error: OSError) -> Fail:
-    return Fail(f"Load model from {path} failed:system error number {error.errno}", found=error.strerror,
-                cure="check the file's permissions")
-
-
-def _no_file(path: str, found: str) -> InvalidProtobuf:
-    return InvalidProtobuf(f"Load model from {path} failed:Protobuf parsing failed.", found=found,
-                           expected="a regular file with an ONNX ModelProto")
-
-
-def _parse(data: _Bytes | _File, source: Source, limits: Limits) -> Source:
+def _parse(data: _Bytes | ModelFile, source: Source, limits: Limits) -> Source:
     import onnx
     from google.protobuf.message import DecodeError
 
@@ -104,7 +70,7 @@ def _parse(data: _Bytes | _File, source: Source, limits: Limits) -> Source:
         raise Fail("the model is larger than the limit", found=f"{data.size} bytes",
                    expected=f"at most {limits.max_model_bytes} bytes", cure="raise Limits.max_model_bytes")
     try:
-        source.model = onnx.ModelProto.FromString(_lift(data, source))
+        source.model = readable(onnx.ModelProto.FromString(_lift(data, source)), True)
     except (DecodeError, _Malformed):
         text = "Failed to load model because protobuf parsing failed."
         if source.path is not None:
@@ -147,64 +113,11 @@ class _Bytes:
         return out
 
 
-class _File:
-    """A model in an open file, which is closed with the last tensor that may have to be read."""
-
-    def __init__(self, handle: int, path: str) -> None:
-        weakref.finalize(self, os.close, handle).atexit = False
-        self.handle, self.path = handle, path
-        self.size, self.changed = self._state()
-        self.window, self.begin = b"", 0
-
-    def _state(self) -> tuple[int, int]:
-        info = os.fstat(self.handle)
-        return info.st_size, info.st_mtime_ns
-
-    def __getitem__(self, at: int) -> int:
-        index = at - self.begin
-        if not 0 <= index < len(self.window):
-            os.lseek(self.handle, at, os.SEEK_SET)
-            self.window, self.begin, index = os.read(self.handle, _WINDOW), at, 0
-            if not self.window:
-                raise _Malformed
-        return self.window[index]
-
-    def piece(self, start: int, end: int) -> Any:
-        index = start - self.begin
-        if index >= 0 and end - self.begin <= len(self.window):
-            return memoryview(self.window)[index:end - self.begin]
-        return self.read(start, end).data
-
-    def read(self, start: int, end: int) -> np.ndarray:
-        """The bytes from `start` to `end` in memory of their own, aligned. Raises Fail where the file has
-        been written to since it was opened."""
-        out, done = passing(end - start), 0
-        while done < len(out):
-            count = _read_into(self.handle, out.data[done:], start + done)
-            if not count:
-                break
-            done += count
-        if done < len(out) or self._state() != (self.size, self.changed):
-            raise Fail(f"The model's file {self.path} has been written to since it was loaded.",
-                       found=f"{self._state()[0]} bytes, written later",
-                       expected=f"{self.size} bytes as before",
-                       cure="write a new model beside the old one and rename it: sessions keep the old one")
-        return out
-
-
-def _read_into(handle: int, buffer: memoryview, at: int) -> int:
-    if hasattr(os, "preadv"):
-        return os.preadv(handle, [buffer], at)
-    os.lseek(handle, at, os.SEEK_SET)
-    with os.fdopen(os.dup(handle), "rb", buffering=0) as file:
-        return file.readinto(buffer) or 0
-
-
 @dataclass(frozen=True)
 class Payload:
     """The bytes of one tensor, where the model has them."""
 
-    data: _Bytes | _File
+    data: _Bytes | ModelFile
     start: int
     end: int
 
@@ -226,7 +139,7 @@ _PATHS: dict[str, dict[int, str]] = {
 _RAW_DATA = 9
 
 
-def _lift(data: _Bytes | _File, source: Source) -> bytes:
+def _lift(data: _Bytes | ModelFile, source: Source) -> bytes:
     """The model without the payload of large tensors of the main graph, which `source` then holds.
 
     Wire format: a message is a row of (tag, content); content of kind 2 is a length and that many bytes.
@@ -238,7 +151,7 @@ def _lift(data: _Bytes | _File, source: Source) -> bytes:
     return b"".join(_walk(data, 0, data.size, "model", source))
 
 
-def _walk(data: _Bytes | _File, start: int, end: int, kind: str, source: Source) -> list[Any]:
+def _walk(data: _Bytes | ModelFile, start: int, end: int, kind: str, source: Source) -> list[Any]:
     out: list[Any] = []
     inner = _PATHS[kind]
     at = copied = start
@@ -279,7 +192,7 @@ def _walk(data: _Bytes | _File, start: int, end: int, kind: str, source: Source)
     return out
 
 
-def _varint(data: _Bytes | _File, at: int, end: int) -> tuple[int, int]:
+def _varint(data: _Bytes | ModelFile, at: int, end: int) -> tuple[int, int]:
     value = shift = 0
     while at < end and shift <= 63:
         byte = data[at]

@@ -126,11 +126,11 @@ def _transpose(node: Node) -> Value | None:
 def _slice(node: Node) -> Value | None:
     x = node.inputs[0]
     starts, ends = _const(node, 1), _const(node, 2)
-    if node.version < 10 or x is None or starts is None or ends is None:
+    if node.version < 10 or x is None or starts is None or ends is None or starts.ndim != 1 or ends.ndim != 1:
         return None
     axes = _const(node, 3) if len(node.inputs) > 3 and node.inputs[3] is not None else np.arange(starts.size)
     steps = _const(node, 4) if len(node.inputs) > 4 and node.inputs[4] is not None else np.ones(starts.size)
-    if axes is None or steps is None or np.any(steps != 1) or np.any(starts != 0):
+    if axes is None or steps is None or axes.ndim != 1 or np.any(steps != 1) or np.any(starts != 0):
         return None
     for axis, end in zip(axes.tolist(), ends.tolist(), strict=False):
         dim = x.shape[axis] if x.shape is not None and -len(x.shape) <= axis < len(x.shape) else None

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import EPFail
 from ..ir import Graph, No, Node, Type, Value, in_memory
-from ..kernels import Kernel
+from ..kernels import Gate, Kernel, vetted
 from ..partition import Placement, hand_back
 from ..providers import CPUExecutionProvider
 from ..providers.base import ExecutionProvider, Part
@@ -70,6 +70,7 @@ class Program:
         self.graph, self.template, self.slots = graph, template, slots
         self.inputs = [slots[v] for v in graph.inputs]
         self.outputs = [slots[v] for v in graph.outputs]
+        self.gate = Gate(graph.inputs)
         self.captures: list[int] = []
         self.steps: list[Step] = []
         self.code: Code = []
@@ -111,7 +112,8 @@ class Program:
 
 class Body:
     """A body of control flow bound to its captures for the length of one step:
-    `body(*inputs)` gives its outputs."""
+    `body(*inputs)` gives its outputs. Raises InvalidArgument for an input of another type than the body
+    declares."""
 
     __slots__ = ("program", "captured", "context")
 
@@ -135,7 +137,7 @@ class Body:
         slots = program.template.copy()
         for i, value in zip(program.captures, self.captured, strict=True):
             slots[i] = value
-        for i, value in zip(program.inputs, inputs, strict=False):
+        for i, value in zip(program.inputs, program.gate(inputs), strict=False):
             slots[i] = value
         self.context.execute(program.code, slots)
         return [slots[i] for i in program.outputs]
@@ -243,7 +245,13 @@ def _step(part: Part, made: Kernel, reads: Sequence[Value | None], writes: Seque
     sources = tuple(slot(v) for v in reads)
     while sources and sources[-1] == ABSENT:
         sources = sources[:-1]
-    return Step(made.run, sources, _targets(writes, slot), (), part, made)
+    run = vetted(made.run, part.nodes[0]) if not part.fused and _believed(part.nodes[0]) else made.run
+    return Step(run, sources, _targets(writes, slot), (), part, made)
+
+
+def _believed(node: Node) -> bool:
+    """Whether nothing but the model's word says what a result's type is: that of an input is not known."""
+    return any(v is not None and v.const is None and "?" in str(v.type or "?") for v in node.inputs)
 
 
 def _targets(writes: Sequence[Value | None], slot: _Slots) -> tuple[int, ...]:
@@ -290,7 +298,7 @@ def _control_run(node: Node, plain: dict[str, Any], plans: Sequence[tuple[str, i
             else:
                 bodies.setdefault(key, []).append(body)
         return op.body(*values[:count], **fixed, **bodies)
-    return run
+    return vetted(run, node)
 
 
 def freed(steps: Sequence[Step], kept: set[int]) -> list[Step]:

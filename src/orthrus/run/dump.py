@@ -27,6 +27,7 @@ import numpy as np
 from .. import knobs
 from ..errors import InvalidArgument
 from ..ir import Value, shape_text, type_of
+from ..limits import held
 from ..load import save
 from ..locks import lock
 from ..partition import Placement
@@ -214,7 +215,7 @@ class _Watching(Context):
     __slots__ = ("outer", "writer")
 
     def __init__(self, outer: Context, writer: _Tensors) -> None:
-        super().__init__(outer.limit, LONG)
+        super().__init__(outer.room, LONG)
         self.end, self.room, self.outer, self.writer = outer.end, outer.room, outer, writer
 
     def execute(self, code: Code, slots: list[Any]) -> None:
@@ -236,6 +237,7 @@ class _Watching(Context):
                     if value is not None and not value.dead and value not in seen:
                         self.writer.absent(value, step)
             for i in frees:
+                self.room += held(slots[i])
                 slots[i] = None
         self.room = room
 

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import knobs
-from ..errors import Fail, InvalidArgument
+from ..errors import ALL, Fail, InvalidArgument, unforeseen
 from ..ir import Graph, Value
 from ..kernels import KernelRegistry, KernelRegistryManager
 from ..limits import DEFAULT, Deadline, Limits, swap, using
 from ..locks import lock
+from ..modelfile import ModelFile
 from ..partition import Placement, partition
 from ..plan import Code, Program, Step, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
@@ -97,6 +98,8 @@ class Engine:
         from ..optimize import optimize
 
         config = self.config
+        if isinstance(source, str):
+            source = ModelFile(source)
         graph = self._timed("load", lambda: loading.load(
             source, limits=config.limits, external_root=config.external_root,
             initializers={**config.initializers, **config.external_initializers},
@@ -109,22 +112,27 @@ class Engine:
         self.kinds = {(node.domain, node.op_type) for node in graph.walk()}
         self._take(graph)
         self.level = min([config.level, *(p.level for p in config.providers)])
-        self.journal = self._timed("optimize", lambda: optimize(graph, self.level, config.skip,
+        self.journal = self._stage("optimize", lambda: optimize(graph, self.level, config.skip,
                                                                 limits=config.limits))
         self.kinds.update((node.domain, node.op_type) for node in graph.walk())
         self._appoint()
-        self.placement = self._timed("partition", lambda: partition(graph, self.providers))
+        self.placement = self._stage("partition", lambda: partition(graph, self.providers))
         if self._dump is not None:
             self._dump.parts(self.placement)
         if config.optimized_model_path:
             loading.save(graph, config.optimized_model_path)
-        self.program: Program = self._timed("compile", lambda: build(
+        self.program: Program = self._stage("compile", lambda: build(
             self.placement, self.providers, Trust.asked(config.entries)))
         self._check_fallback([p.name for p in config.providers])
         if edits := edit.unused():
             log.warning("ORTHRUS_OVERRIDE: no kernel of this process is called %s", ", ".join(edits))
         self._source = source
         self._finish()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What loading noticed."""
+        return self.info.warnings
 
     def _take(self, graph: Graph) -> None:
         """Let `graph` be what runs; its inputs and outputs are described as they are now."""
@@ -177,6 +185,15 @@ class Engine:
         self._arena = config.memory_pattern and config.memory_reuse and not config.parallel and all(
             p.settings.get("use_arena", True) for p in self.providers)
 
+    def _stage(self, name: str, stage: Callable[[], Any]) -> Any:
+        """`_timed`, with a typed error where nobody foresaw one."""
+        try:
+            return self._timed(name, stage)
+        except ALL:
+            raise
+        except Exception as error:
+            raise unforeseen(error, name) from error
+
     def _timed(self, name: str, stage: Any) -> Any:
         start = time.perf_counter()
         made = stage()
@@ -227,7 +244,7 @@ class Engine:
             slots[slot] = value
         room = limits.max_total_bytes if block is None else limits.max_total_bytes - block.nbytes
         context = Context(room, limits.run_timeout, deadline, record)
-        before = swap(limits)
+        before = swap(limits, context)
         try:
             for provider in self._hooks:
                 provider.on_run_start()
@@ -237,7 +254,7 @@ class Engine:
                 else:
                     execute(steps, slots, context)
         finally:
-            swap(before)
+            swap(*before)
             for provider in self._hooks:
                 provider.on_run_end()
         made = results(fetch.take(slots), fed.values(), self._constants, block)
@@ -300,7 +317,7 @@ class Engine:
         except Exception as error:
             raise failure(step, error, given) from error
         finally:
-            swap(before)
+            swap(*before)
         for slot, value in zip(step.writes, made if isinstance(made, tuple) else (made,), strict=True):
             slots[slot] = value
         return [slots[slot] if slots[slot] is target else results([slots[slot]], fed.values(),

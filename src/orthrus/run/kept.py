@@ -4,6 +4,8 @@ In: a model's file or bytes, and how its engine is to be made. Out: an engine. W
 part of generated code and is always run with the same shapes, that part's package is kept, and the next
 engine is made of it alone: nothing is loaded, optimized, placed, or packed. What the package has no answer to
 (other shapes, an explanation, a profile) comes from the whole engine, which is then made of the model.
+Nothing is answered before all of the model has been found to be what the package was made of; where it is
+not, the whole engine answers.
 
 A session is kept when its model has come a second time and was run with the shapes of the first. One that
 came with other shapes is not kept again.
@@ -28,12 +30,13 @@ from ..codegen import cache
 from ..errors import Fail
 from ..ir import ElementType, Graph, ModelInfo, No, Node, TensorType, Value
 from ..locks import lock
+from ..modelfile import ModelFile
 from ..plan.program import whole
 from ..providers import CPUExecutionProvider
 from ..providers.base import Part
 from ..providers.context import DOMAIN, OP_TYPE
 from .engine import Config, Engine
-from .identity import Unchanged, foreign, name_of
+from .identity import Proof, foreign, name_of
 
 if TYPE_CHECKING:
     from ..limits import Deadline
@@ -50,7 +53,7 @@ Shapes = tuple[tuple[int, ...], ...]
 
 def engine_for(source: Any, config: Config) -> Any:
     """The engine of a model, from what was kept of it where there is something. Raises what `Engine` does."""
-    name = name_of(source, config)
+    source, name = name_of(source, config)
     if name is None:
         return Engine(source, config)
     seen = cache.load([_marker(name)]).get(_marker(name))
@@ -60,7 +63,7 @@ def engine_for(source: Any, config: Config) -> Any:
             return made
     engine = Engine(source, config)
     if seen != _VARIED and _keepable(engine):
-        engine.when_served = _Watch(name, seen, engine)
+        engine.when_served = _Watch(name, seen, engine, source)
     return engine
 
 
@@ -82,8 +85,8 @@ def _plain(value: Value) -> bool:
 class _Watch:
     """Sees with which shapes an engine is run, and keeps its session when they come again."""
 
-    def __init__(self, name: str, seen: bytes | None, engine: Engine) -> None:
-        self.name, self.seen = name, seen
+    def __init__(self, name: str, seen: bytes | None, engine: Engine, source: Any) -> None:
+        self.name, self.seen, self.source = name, seen, source
         program, (step,) = engine.program, engine.program.steps
         self.about = {"reads": [program.inputs.index(slot) for slot in step.reads],
                       "writes": [program.outputs.index(slot) for slot in step.writes],
@@ -116,11 +119,15 @@ class _Watch:
         limit = knobs.CACHE_SESSIONS.value << 20
         try:
             further = [(native.machine, unit) for unit in beside()]
-            pieces = packed(native, shapes, further, self.about)
+            pieces = packed(native, shapes, further, {**self.about, "content": self._content()})
             if not isinstance(pieces, No) and sum(map(len, pieces)) <= limit // 2:
                 cache.write_whole(self.name, pieces, FOLDER, limit)
         except (Fail, OSError, MemoryError, TypeError, ValueError, RuntimeError) as error:
             log.debug("the session of %s is not kept: %s", self.about["graph"], error)
+
+    def _content(self) -> str:
+        """What tells the model's content. Raises Fail where it is no longer what was read of it."""
+        return self.source.digest() if isinstance(self.source, ModelFile) else ""
 
 
 def _give_up(name: str) -> None:
@@ -200,7 +207,9 @@ class Kept:
     else asks the whole engine, which is made then and answers everything from there on."""
 
     def __init__(self, name: str, package: Package, source: Any, config: Config) -> None:
-        self._name, self._source, self._config = name, Unchanged(source), config
+        about = package.about["about"]
+        self._name, self._source, self._config = name, source, config
+        self._proof = Proof(source, about["content"]) if isinstance(source, ModelFile) else None
         self._lock = lock()
         self._whole: Engine | None = None
         me = weakref.ref(self)
@@ -212,16 +221,54 @@ class Kept:
         small = _Small(package, source, config, otherwise)
         self._small: _Small | None = small
         self._shapes = [tuple(shape) for shape, _ in package.about["inputs"]]
-        self._reads, self._writes = package.about["about"]["reads"], package.about["about"]["writes"]
+        self._reads, self._writes = about["reads"], about["writes"]
         self.config, self.providers, self.timings = config, small.providers, small.timings
-        self.inputs, self.outputs, self.overridable = small.inputs, small.outputs, small.overridable
-        self.name, self.info, self.quick = small.name, small.info, small.quick
+        self.quick, self.warnings = small.quick, small.warnings
+
+    def _sound(self) -> _Small | Engine:
+        """What answers: what was kept where it is of this very model, else the whole engine."""
+        small = self._small
+        if small is None:
+            return self.whole()
+        proof = self._proof
+        if proof is not None:
+            if not proof.holds():
+                log.info("the session of %s was kept of another content", small.name)
+                cache.remove(self._name, FOLDER)
+                return self.whole()
+            self._proof = None
+        return small
+
+    @property
+    def inputs(self) -> list[Value]:
+        """See `Engine`."""
+        return self._sound().inputs
+
+    @property
+    def outputs(self) -> list[Value]:
+        """See `Engine`."""
+        return self._sound().outputs
+
+    @property
+    def overridable(self) -> list[Value]:
+        """See `Engine`."""
+        return self._sound().overridable
+
+    @property
+    def name(self) -> str:
+        """See `Engine`."""
+        return self._sound().name
+
+    @property
+    def info(self) -> ModelInfo:
+        """See `Engine`."""
+        return self._sound().info
 
     def run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None = None,
             record: list[Any] | None = None) -> list[Any]:
         """See `Engine.run`."""
-        small, plain = self._small, record is None and not knobs.DEBUG and not knobs.CHECK
-        if small is not None and plain:
+        plain = record is None and not knobs.DEBUG and not knobs.CHECK
+        if plain and isinstance(small := self._sound(), _Small):
             return small.run(output_names, feeds, deadline)
         engine = self.whole()
         if plain and deadline is None and engine.quick is not None:
@@ -233,12 +280,12 @@ class Kept:
     def begin(self, output_names: Sequence[str] | None, feeds: dict[str, Any]
               ) -> Callable[[], list[Any]] | None:
         """See `Engine.begin`."""
-        return (self._small or self.whole()).begin(output_names, feeds)
+        return self._sound().begin(output_names, feeds)
 
     def run_into(self, names: Sequence[str], feeds: dict[str, Any], targets: Sequence[np.ndarray | None]
                  ) -> list[Any] | None:
         """See `Engine.run_into`."""
-        return (self._small or self.whole()).run_into(names, feeds, targets)
+        return self._sound().run_into(names, feeds, targets)
 
     def _otherwise(self, arrays: Sequence[np.ndarray]) -> Any:
         """What the kept kernel was not made for."""
@@ -252,8 +299,8 @@ class Kept:
         """The engine of the model itself. Raises Fail where the model's file is not what it was."""
         with self._lock:
             if self._whole is None:
-                log.info("the session of %s was kept; now its model is needed", self.name)
-                self._whole = Engine(self._source(), self._config)
+                log.info("a session was kept; now its model is needed")
+                self._whole = Engine(self._source, self._config)
                 if self._small is not None:
                     self._small.retire()
                 self._small = None

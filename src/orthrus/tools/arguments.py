@@ -11,6 +11,7 @@ import importlib
 import json
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 import typer.core
+
+from ..shown import shown_in_json, tell
 
 Item = TypeVar("Item")
 
@@ -71,7 +74,8 @@ LEVELS = {"disable": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended":
 
 
 class Told(typer.core.TyperGroup):
-    """Ends a command that fails with its error's text and exit code 1."""
+    """Ends a command that fails with its error's text, or where that is a mistake of this package its
+    traceback, and exit code 1."""
 
     def invoke(self, ctx: Any) -> Any:
         from ..errors import ALL
@@ -82,11 +86,14 @@ class Told(typer.core.TyperGroup):
         except Exception as error:
             if isinstance(error, BrokenPipeError):
                 raise typer.Exit(0) from None
-            if not isinstance(error, kinds) or type(error).__module__.startswith(("click", "typer")):
+            if type(error).__module__.startswith(("click", "typer")):
                 raise
             from .display import error_text
 
-            console(stderr=True).print(error_text(error))
+            if isinstance(error, kinds):
+                console(stderr=True).print(error_text(error))
+            else:
+                tell(traceback.format_exc(), err=True)
             raise typer.Exit(1) from None
 
 
@@ -198,17 +205,17 @@ def waiting(text: str) -> Iterator[None]:
 
 def console(stderr: bool = False) -> Any:
     """Where tables are printed."""
-    from rich.console import Console
+    from .display import Harmless
 
-    return Console(stderr=stderr, soft_wrap=stderr)
+    return Harmless(stderr=stderr, soft_wrap=stderr)
 
 
 def say(note: str) -> None:
     """A remark on stderr; nothing where it is empty."""
     if note:
-        typer.echo(note, err=True)
+        tell(note, err=True)
 
 
 def print_json(data: Any) -> None:
     """Plain data on stdout."""
-    typer.echo(json.dumps(data, indent=1, ensure_ascii=False, default=str))
+    tell(shown_in_json(json.dumps(data, indent=1, ensure_ascii=False, default=str)))

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from ..shown import tell
 from . import (
     bisect,
     check_provider,
@@ -47,7 +48,7 @@ def _root(version: VersionOption = False) -> None:
     if version:
         import orthrus
 
-        typer.echo(f"orthrus {orthrus.orthrus_version}")
+        tell(f"orthrus {orthrus.orthrus_version}")
         raise typer.Exit()
 
 

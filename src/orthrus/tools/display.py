@@ -1,7 +1,7 @@
 """How results look in a terminal: tables, the placement of a session, and a sign of life for what takes long.
 
-In: plain data and a rich console. Out: printed text. Names from a model are printed as they are, never as
-markup.
+In: plain data and a rich console. Out: printed text. Names from a model are never markup, and nothing in them
+reaches the terminal that it would obey.
 """
 
 from __future__ import annotations
@@ -10,20 +10,30 @@ import contextlib
 import re
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from ..run.explain import Explanation
+from ..shown import shown
 
 PATIENCE = 1.0
 """Seconds before a waiting person is told what is going on."""
 REASONS = 12
 ERROR_LINES = 20
 _CODE = re.compile(r"^\[ONNXRuntimeError\] : \d+ : \w+ : ")
+
+
+class Harmless(Console):
+    """A console whose text a terminal prints and does not obey; colours and the like are its own."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=shown(segment.text))
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]],
@@ -34,7 +44,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]],
     for i, column in enumerate(columns):
         made.add_column(column, justify="right" if i in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
+        made.add_row(*(cell if isinstance(cell, Text) else Text(shown(str(cell))) for cell in row))
     return made
 
 
@@ -62,7 +72,7 @@ def error_text(error: BaseException) -> Text:
     if len(lines) > ERROR_LINES:
         lines = [*lines[:ERROR_LINES], f"... {len(lines) - ERROR_LINES} more lines"]
     lines = [line if len(line) <= 400 else line[:397] + "..." for line in lines]
-    return Text("\n".join(lines), style="red")
+    return Text(shown("\n".join(lines)), style="red")
 
 
 @contextlib.contextmanager
@@ -71,7 +81,7 @@ def patience(console: Console, text: str) -> Iterator[None]:
     if not console.is_terminal:
         yield
         return
-    status = console.status(Text(text))
+    status = console.status(Text(shown(text)))
     timer = threading.Timer(PATIENCE, status.start)
     timer.daemon = True
     timer.start()

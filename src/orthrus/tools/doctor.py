@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import typer
 
+from ..shown import tell
 from .arguments import ImportOption, JsonOption, alone, console, import_modules, print_json, waiting
 
 
@@ -22,7 +23,7 @@ def command(modules: ImportOption = None, as_json: JsonOption = False) -> None:
     if as_json:
         print_json(found.plain())
     else:
-        typer.echo(found.markdown(), nl=False)
+        tell(found.markdown(), end="")
     if found.broken:
         lines = [f"{check.name}: {check.found}. To cure it: {check.cure}" for check in found.broken]
         console(stderr=True).print("\n".join(lines), style="red", markup=False, highlight=False)

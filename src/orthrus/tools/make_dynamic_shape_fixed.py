@@ -11,6 +11,8 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+from ..shown import tell
+
 
 def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
@@ -50,7 +52,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         fix_output_shapes(model)
         onnx.save(model, str(given.output_model.resolve()))
     except (OSError, ValueError) as error:
-        print(f"{given.input_model}: {error}", file=sys.stderr)
+        tell(f"{given.input_model}: {error}", err=True)
         return 1
     return 0
 

@@ -12,8 +12,10 @@ import json
 import pathlib
 import sys
 from collections.abc import Sequence
-from pprint import pprint
+from pprint import pformat
 from typing import Any, TypeAlias
+
+from ..shown import tell
 
 TuningResults: TypeAlias = "dict[str, Any]"
 _KEY = "tuning_results"
@@ -85,8 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         _do(given)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        print(error if not isinstance(error, KeyError) else f"a tuning result has no {error}",
-              file=sys.stderr)
+        tell(error if not isinstance(error, KeyError) else f"a tuning result has no {error}", err=True)
         return 1
     return 0
 
@@ -97,7 +98,7 @@ def _do(given: argparse.Namespace) -> None:
     if given.cmd == "extract":
         pathlib.Path(given.output_json).write_text(json.dumps(_of_model(given.input_onnx)), "utf-8")
     elif given.cmd == "pprint":
-        pprint(_of_any(given.json_or_onnx))
+        tell(pformat(_of_any(given.json_or_onnx)))
     else:
         merger = Merger()
         for file in given.input_json:

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from ..shown import tell
+
 SIZE_THRESHOLD = 10
 
 
@@ -65,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                         all_tensors_to_one_file=given.all_tensors_to_one_file,
                         location=f"{target.name}.data" if beside and given.all_tensors_to_one_file else None)
     except (OSError, ValueError) as error:
-        print(f"{source}: {error}", file=sys.stderr)
+        tell(f"{source}: {error}", err=True)
         return 1
     return 0
 

@@ -17,6 +17,8 @@ from typing import Any
 
 import numpy as np
 
+from ..shown import tell
+
 float_dict = {"tensor(float16)": "float16", "tensor(float)": "float32", "tensor(double)": "float64"}
 integer_dict = {f"tensor({name})": name for name in
                 ("int32", "int8", "uint8", "int16", "uint16", "int64", "uint64")}
@@ -52,7 +54,7 @@ def run_model(model_path: str | os.PathLike[str], num_iters: int = 1, debug: boo
     import orthrus as ort
 
     if debug:
-        print(f"Attach a debugger to process {os.getpid()} and press a key.")
+        tell(f"Attach a debugger to process {os.getpid()} and press a key.")
         sys.stdin.read(1)
     options = ort.SessionOptions()
     if profile:
@@ -68,12 +70,12 @@ def run_model(model_path: str | os.PathLike[str], num_iters: int = 1, debug: boo
     for _ in range(num_iters):
         outputs = session.run([], feeds)
     spent = time.perf_counter() - start
-    print(f"model: {meta.graph_name}")
-    print(f"version: {meta.version}")
-    print(f"iterations: {num_iters}")
-    print(f"avg latency: {1e3 * spent / max(num_iters, 1)} ms")
+    tell(f"model: {meta.graph_name}")
+    tell(f"version: {meta.version}")
+    tell(f"iterations: {num_iters}")
+    tell(f"avg latency: {1e3 * spent / max(num_iters, 1)} ms")
     if profile:
-        print(f"trace file written to: {session.end_profiling()}")
+        tell(f"trace file written to: {session.end_profiling()}")
     return 0, feeds, outputs
 
 
@@ -99,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return run_model(given.model_path, given.num_iters, given.debug, given.profile,
                          given.symbolic_dims)[0]
     except faults as error:
-        print(f"{given.model_path}: {error}", file=sys.stderr)
+        tell(f"{given.model_path}: {error}", err=True)
         return 1
 
 

@@ -10,6 +10,8 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+from ..shown import tell
+
 _LOG = {"debug": 0, "info": 1, "warning": 2, "error": 3}
 
 
@@ -33,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         optimize_model(given.input_model, given.output_model, get_optimization_level(given.opt_level),
                        _LOG[given.log_level])
     except faults as error:
-        print(f"{given.input_model}: {error}", file=sys.stderr)
+        tell(f"{given.input_model}: {error}", err=True)
         return 1
     return 0
 

@@ -16,6 +16,8 @@ from typing import Annotated, Any, get_type_hints
 import typer
 import typer.core
 
+from ..shown import tell
+
 FAULT = 255
 """The exit code of everything that goes wrong, as onnxruntime_perf_test's."""
 RUN, MODEL, INPUTS, REPORT = "What is run", "The session", "Inputs", "What is told"
@@ -232,12 +234,12 @@ class Parser(typer.core.TyperCommand):
             from .display import error_text
 
             text = str(error) if isinstance(error, ALL) else error_text(error).plain
-            typer.echo(f"Run failed:{text}", err=True)
+            tell(f"Run failed:{text}", err=True)
             raise typer.Exit(FAULT) from None
 
 
 def _refused(ctx: Any, text: str) -> typer.Exit:
-    typer.echo(f"{text}\nSee '{ctx.command_path} --help'.", err=True)
+    tell(f"{text}\nSee '{ctx.command_path} --help'.", err=True)
     return typer.Exit(FAULT)
 
 

@@ -7,7 +7,6 @@ names, units and order are fixed, numbers have six significant digits.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ..shown import tell
 from .display import size_text
 from .latency import Latency, Paired, summarize
 from .perf_run import Block
@@ -122,7 +122,7 @@ def append(path: Path, result: Result, with_statistics: bool) -> bool:
             if with_statistics:
                 file.write("\n" + "".join(f"{line}\n" for line in statistics(result)))
     except OSError:
-        print(f"failed to open result file '{path}'. will dump stats to output.", file=sys.stderr)
+        tell(f"failed to open result file '{path}'. will dump stats to output.", err=True)
         return False
     return True
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from ..shown import tell
 from .perf_flags import Flags, Parser, takes_flags
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def command(flags: Flags) -> None:
 
     settings = settings_of(flags)
     for note in notes(flags):
-        typer.echo(note, err=True)
+        tell(note, err=True)
     if flags.plot:
         from .plot import check
 
@@ -56,7 +57,7 @@ def command(flags: Flags) -> None:
     if result is not None:
         _tell(flags, result, say)
         if result.block.interrupted:
-            typer.echo(f"interrupted after {len(result.block.times)} runs", err=True)
+            tell(f"interrupted after {len(result.block.times)} runs", err=True)
             raise typer.Exit(INTERRUPTED)
 
 
@@ -98,7 +99,7 @@ def _measured(flags: Flags, settings: Settings, say: Callable[[str], None]) -> R
         raise KeyboardInterrupt
     profile = bench.session.end_profiling() if settings.profile else ""
     if profile:
-        typer.echo(f"profile written to {profile}", err=True)
+        tell(f"profile written to {profile}", err=True)
     return perf_report.Result(settings, bench.creation, first, block, peak_bytes(), bench.labels, placement,
                               profile=profile)
 
@@ -151,7 +152,7 @@ def _tell(flags: Flags, result: Result, say: Callable[[str], None]) -> None:
         from .plot import plot
 
         plot(Path(flags.plot), times, Path(result.settings.model).name)
-        typer.echo(f"plot written to {flags.plot}", err=True)
+        tell(f"plot written to {flags.plot}", err=True)
     if flags.as_json:
         print_json(perf_report.plain(result))
 
@@ -159,12 +160,12 @@ def _tell(flags: Flags, result: Result, say: Callable[[str], None]) -> None:
 def _place(settings: Settings, placement: dict[str, int]) -> None:
     """Say where nodes run, where a provider other than the CPU's was asked for."""
     if any(name != "CPUExecutionProvider" for name, _ in settings.providers) and placement:
-        typer.echo("nodes: " + ", ".join(f"{count} on {name}" for name, count in placement.items()), err=True)
+        tell("nodes: " + ", ".join(f"{count} on {name}" for name, count in placement.items()), err=True)
 
 
 def _remark(remarks: list[str]) -> None:
     for remark in remarks:
-        typer.echo(remark, err=True)
+        tell(remark, err=True)
 
 
 def _list_devices(as_json: bool) -> None:
@@ -181,10 +182,10 @@ def _list_devices(as_json: bool) -> None:
         print_json(found)
         return
     for each in found:
-        typer.echo(f"===== device id {each['index']} ======")
-        typer.echo(f"name: {each['name']}\nvendor: {each['vendor']}")
-        typer.echo("device: " + ", ".join(filter(None, (each["device"], each["device_vendor"]))))
-        typer.echo("metadata:" + "".join(f"\n  {k}: {v}" for k, v in each["metadata"].items()) + "\n")
+        tell(f"===== device id {each['index']} ======")
+        tell(f"name: {each['name']}\nvendor: {each['vendor']}")
+        tell("device: " + ", ".join(filter(None, (each["device"], each["device_vendor"]))))
+        tell("metadata:" + "".join(f"\n  {k}: {v}" for k, v in each["metadata"].items()) + "\n")
 
 
 def _compiled(flags: Flags, settings: Settings) -> Settings:
@@ -200,7 +201,7 @@ def _compiled(flags: Flags, settings: Settings) -> Settings:
                                  graph_optimization_level=ort.GraphOptimizationLevel(settings.level))
     start = time.perf_counter()
     compiler.compile_to_file(flags.context_path)
-    typer.echo(f"compiled to {flags.context_path} in {time.perf_counter() - start:g} s", err=True)
+    tell(f"compiled to {flags.context_path} in {time.perf_counter() - start:g} s", err=True)
     return replace(settings, model=flags.context_path, entries=_trusting(settings))
 
 

@@ -11,6 +11,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ..shown import tell
+
 _IR_WITH_CONSTANTS = 4
 
 
@@ -18,8 +20,8 @@ def remove_initializer_from_input(model: Any) -> bool:
     """Take inputs that are initializers out of a ModelProto; whether there were any. A model of an IR version
     below 4 has to list them, and is left alone."""
     if model.ir_version < _IR_WITH_CONSTANTS:
-        print(f"The model has IR version {model.ir_version}: below {_IR_WITH_CONSTANTS}, initializers have "
-              "to be graph inputs", file=sys.stderr)
+        tell(f"The model has IR version {model.ir_version}: below {_IR_WITH_CONSTANTS}, initializers have "
+              "to be graph inputs", err=True)
         return False
     weights = {t.name for t in model.graph.initializer} | {
         t.values.name for t in model.graph.sparse_initializer}
@@ -43,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         remove_initializer_from_input(model)
         onnx.save(model, given.output)
     except (OSError, ValueError) as error:
-        print(f"{given.input}: {error}", file=sys.stderr)
+        tell(f"{given.input}: {error}", err=True)
         return 1
     return 0
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from ..shown import tell
 from .shape_inference import Incomplete, infer_shapes
 
 __all__ = ["Incomplete", "SymbolicShapeInference", "main"]
@@ -83,9 +84,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         elif given.output:
             onnx.save_model(out, given.output)
     except (Incomplete, OSError, ValueError) as error:
-        print(f"{given.input}: {error}", file=sys.stderr)
+        tell(f"{given.input}: {error}", err=True)
         return 1
-    print(summary(out) + (f"; wrote {given.output}" if given.output else ""))
+    tell(summary(out) + (f"; wrote {given.output}" if given.output else ""))
     return 0
 
 

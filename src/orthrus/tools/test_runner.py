@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..shown import tell
 from .arguments import (
     ImportOption,
     JsonOption,
@@ -94,17 +95,17 @@ def command(
     from .test_running import Settings, run_tests
 
     if usage:
-        typer.echo(context.get_help())
+        tell(context.get_help())
         raise typer.Exit(FAILED)
     if not folders:
-        typer.echo("please specify a test data dir", err=True)
+        tell("please specify a test data dir", err=True)
         raise typer.Exit(FAILED)
     if level not in LEVELS:
         raise typer.BadParameter(f"{level} is none of {', '.join(map(str, LEVELS))}", param_hint="-o")
     import_modules(modules)
     for flag, given in (("-f", ep_context), ("-b", no_embed), ("-z", denormals)):
         if given:
-            typer.echo(f"{flag} is taken, and changes nothing here", err=True)
+            tell(f"{flag} is taken, and changes nothing here", err=True)
     full = full_name(provider, list(known()))
     tolerance = asked(full, absolute, relative)
     settings = Settings(
@@ -114,11 +115,11 @@ def command(
         models or at_once, runs or at_once, repeats, at_once, inference)
     cases = find_cases(folders, name)
     for case in cases if not as_json else []:
-        typer.echo(f"Skip test case:: {case.name} {case.skip}" if case.skip
+        tell(f"Skip test case:: {case.name} {case.skip}" if case.skip
                    else f"Load Test Case: {case.name} in {case.model.parent}")
     loaded = sum(not case.skip for case in cases)
     if loaded < at_least:
-        typer.echo(f"{loaded} tests were found and -m asks for at least {at_least}", err=True)
+        tell(f"{loaded} tests were found and -m asks for at least {at_least}", err=True)
         raise typer.Exit(FAILED)
     if pause:
         _pause()
@@ -128,13 +129,13 @@ def command(
     if as_json:
         print_json(report.plain())
     else:
-        typer.echo(summary(report))
+        tell(summary(report))
     if junit is not None:
         junit.write_bytes(junit_xml(report))
     for failed in report.failed_names():
-        typer.echo(f"test {failed} failed, please fix it", err=True)
+        tell(f"test {failed} failed, please fix it", err=True)
     if not cases:
-        typer.echo(f"no model was found in {', '.join(map(str, folders))}", err=True)
+        tell(f"no model was found in {', '.join(map(str, folders))}", err=True)
     if report.failed:
         raise typer.Exit(FAILED)
     if strict and (report.skipped or report.not_implemented or not report.results):
@@ -146,7 +147,7 @@ def _provider_options(provider: Any, options: str, device: int | None) -> dict[s
     if device is not None and "device_id" in provider.options:
         given["device_id"] = str(device)
     elif device:
-        typer.echo(f"-d {device}: {provider.name} has no option device_id", err=True)
+        tell(f"-d {device}: {provider.name} has no option device_id", err=True)
     return given
 
 
@@ -181,7 +182,7 @@ def _session_options(entries: str, level: int, no_arena: bool, no_pattern: bool,
 
 
 def _pause() -> None:
-    typer.echo(f"process {os.getpid()} waits; press Enter to go on", err=True)
+    tell(f"process {os.getpid()} waits; press Enter to go on", err=True)
     sys.stdin.readline()
 
 

@@ -11,6 +11,8 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
+from ..shown import tell
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line. Returns the exit code: 1 where the model or a file is at fault."""
@@ -25,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         update_onnx_opset(given.input_model, given.opset, given.output_model)
     except (OSError, ValueError, RuntimeError) as error:
-        print(f"{given.input_model}: {error}", file=sys.stderr)
+        tell(f"{given.input_model}: {error}", err=True)
         return 1
     return 0
 

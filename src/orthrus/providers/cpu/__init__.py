@@ -13,7 +13,7 @@ from ...codegen import amx, bounds, edit, library, machine
 from ...codegen.machine import Machine
 from ...errors import NotImplemented as NotImplementedFail
 from ...ir import HALF, No, Node
-from ...kernels import Kernel, OpKernelInfo, create_kernel
+from ...kernels import Kernel, OpKernelInfo, create_kernel, vetted
 from ...limits import HARMLESS, bounded
 from ..base import (
     INTERPRETED,
@@ -195,13 +195,14 @@ def reference(node: Node) -> Kernel:
         run = _broadcasting(op.ufunc) if elementwise and op.ufunc.nin == 2 else op.ufunc
         return Kernel(run, f"numpy.{op.ufunc.__name__}", takes_out=True, in_place=elementwise)
     rng = seeds.generator(node.attrs.get("seed"), node.index) if "rng" in op.runtime else None
-    return Kernel(op.bind(node.attrs, len(node.outputs), rng, dtypes), f"reference {op.name}")
+    run = op.bind(node.attrs, len(node.outputs), rng, dtypes)
+    return Kernel(run if op.own else vetted(run, node), f"reference {op.name}")
 
 
 def _broadcasting(function: np.ufunc) -> Callable[..., Any]:
     """`function`, once a result larger than both operands is known to be within limits."""
     def run(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> Any:
-        if a.size * b.size > HARMLESS and a.shape != b.shape:
+        if a.nbytes * b.size > HARMLESS and a.shape != b.shape:
             bounded(np.broadcast_shapes(a.shape, b.shape), a.dtype)
         return function(a, b, out)
     return run

@@ -19,6 +19,7 @@ from ...codegen.bounds import front
 from ...codegen.expr import Expr
 from ...codegen.sizes import Key, Size, Sizes, filled, formed, has_size, pinned
 from ...ir import Node, Value
+from ...limits import current
 from .lower import Lazy, Lowering, listed
 from .memory import ALIGN, Lives
 from .plans import Cells, Code, Plan, bits, laid, numpy_type, step_args
@@ -286,25 +287,30 @@ class Formula:
         self.layout: tuple[np.ndarray, int] = np.zeros(0, np.int64), 0
 
     def plan(self, shapes: Sequence[Sequence[int]]) -> Plan | None:
-        """The plan for inputs of these shapes; None where their lowering would go another way."""
+        """The plan for inputs of these shapes; None where their lowering would go another way, or what it
+        makes is over the limits."""
         dimensions = self._dimensions(shapes)
         atoms = self.sizes.at(dimensions) if dimensions is not None else None
         if atoms is None:
             return None
         found = self.matrix @ atoms
+        left = iter(self.shapes.of(found).tolist())
+        outputs = [(tuple(next(left) for _ in range(rank)), dtype) for rank, dtype in self.types]
+        sizes = self.bytes.of(found)
+        largest = [math.prod(shape) * dtype.itemsize for shape, dtype in outputs]
+        if max([int(sizes.max(initial=0)), *largest]) > current().max_tensor_bytes:
+            return None
         values, work, kept = self.values.of(found), self.work.of(found), []
         known = atoms.tolist() if self.tables else []
         for make, given, places, after in self.tables:
             array = self.code.device.constant(make(*filled(given, known)))
             kept.append(array)
             values[places] = array.ctypes.data + after.of(found)
-        offsets, size = self._laid(self.bytes.of(found))
+        offsets, size = self._laid(sizes)
         cell, buffer, offset = self.arena.of(found).T
         arena = np.stack([cell, offsets[buffer] + offset], 1)
         cells = Cells(values, arena, self.arrays.of(found), self.begins, (self.kept, kept))
         scratch = -(-int(self.scratch.of(found).max(initial=0)) // ALIGN) * ALIGN
-        left = iter(self.shapes.of(found).tolist())
-        outputs = [(tuple(next(left) for _ in range(rank)), dtype) for rank, dtype in self.types]
         return Plan(self.code, cells, work, outputs, size, scratch, int(offsets[self.status]))
 
     def _dimensions(self, shapes: Sequence[Sequence[int]]) -> list[int] | None:

@@ -269,9 +269,10 @@ class Lowering:
         else:
             lying = tuple(strides)
             size = extent(shape, lying)
+        size *= BYTES[dtype]
         if not 0 <= size <= self.most:
             bounded((size,), np.uint8)
-        return Tensor(dtype, shape, lying, Buffer("arena", size * BYTES[dtype]))
+        return Tensor(dtype, shape, lying, Buffer("arena", size))
 
     def output(self, dtype: str, shape: Sequence[int]) -> Tensor:
         """Memory of the caller's, in C order: for one of `finals`, to be noted in `outputs` and written."""
@@ -358,8 +359,8 @@ class Lowering:
         if isinstance(tree, No):
             return tree
         shape = joint_shape(*[lazy.shape for lazy in lazies])
-        if not 0 <= math.prod(shape) <= self.most:
-            bounded(shape, np.uint8)
+        if not 0 <= math.prod(shape) * BYTES[tree.dtype] <= self.most:
+            bounded((*shape, BYTES[tree.dtype]), np.uint8)
         sources: list[tuple[Source, int]] = []
         for i, (v, lazy) in enumerate(zip(inputs, lazies, strict=True)):
             source = lazy.source

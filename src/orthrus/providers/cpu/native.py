@@ -21,8 +21,8 @@ from ...codegen.sizes import Sizes
 from ...codegen.winograd import OUTSIDE
 from ...errors import Fail
 from ...ir import likely_shapes
-from ...kernels import failed
-from ...limits import Limits, current, using
+from ...kernels import Gate, failed, readable
+from ...limits import HARMLESS, Limits, current, reserve, using
 from ...locks import lock
 from ..base import Part
 from ..interpret import Note, Reference, Watch, interpret
@@ -98,8 +98,10 @@ class Native:
         self.lock = lock()
         self.closed = False
         self.single = len(part.outputs) == 1
+        self.gate = Gate(part.inputs)
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *given: Any) -> Any:
+        arrays = self.gate(given)
         key = tuple([a.shape for a in arrays])
         try:
             plan = self.plans[key]
@@ -113,6 +115,7 @@ class Native:
     def into(self, arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray | None]) -> Any:
         """As a call; a result is its target, where that is of its shape and type, in C order, and in memory
         of its own, or in that of the cache it is."""
+        arrays = self.gate(arrays)
         plan = self._made(tuple([a.shape for a in arrays]), [(a.shape, a.dtype.name) for a in arrays])
         return self.interpret(arrays) if plan is None else self._entered(plan, arrays, self._run, targets)
 
@@ -135,6 +138,7 @@ class Native:
         view that holds until it returns."""
         clock = time.perf_counter_ns
         began = clock()
+        arrays = self.gate(arrays)
         plan = self.exact(tuple([a.shape for a in arrays]))
         if plan is None:
             if note is not None:
@@ -175,11 +179,13 @@ class Native:
 
     def _entered(self, plan: Plan, arrays: Sequence[np.ndarray], run: Callable[..., None],
                  targets: Sequence[np.ndarray | None] = ()) -> Any:
+        if plan.bytes > HARMLESS:
+            reserve(plan.bytes, str(self.part))
         if self.device.apart:
             arrays = [self.device.constant(a) for a in arrays]
             outputs = [self.device.empty(shape, dtype) for shape, dtype in plan.outputs]
         else:
-            arrays = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+            arrays = readable(arrays)
             outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs] if not targets else [
                 t if t is not None and _takes(t, shape, dtype, (
                     *(a for j, a in enumerate(arrays) if (j, i) not in plan.code.appends or not _same(a, t)),

@@ -23,6 +23,7 @@ from ...codegen.machine import Machine
 from ...codegen.template import Spec
 from ...errors import Fail, InvalidArgument
 from ...ir import No, Node, in_memory
+from ...kernels import Gate
 from ...memory import LINE, take
 from ..base import Part
 from .device import Device
@@ -268,6 +269,7 @@ class _Ahead(Native):
                                     strict=True):
             if value.elem is None or value.elem.numpy != numpy_type(name):
                 raise ValueError(f"a package of another part: {value.name} is {value.type}, not {name}")
+        self.gate = Gate(part.inputs, [numpy_type(name) for _, name in self.expected])
         about = package.about
         self.plans[tuple(shape for shape, _ in self.expected)] = Stepped(
             list(_steps(package)), len(kinds),

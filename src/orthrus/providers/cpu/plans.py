@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,7 +22,6 @@ from ...codegen.bounds import NOTED, front, refuse
 from ...codegen.bounds import cells as guarded
 from ...ir import ElementType, TensorType, Type, Value, element_of, in_memory, type_of
 from ...kernels import Work
-from ...limits import bounded
 from ..base import Part
 from .device import Device
 from .lower import Lowering, Step
@@ -44,8 +44,9 @@ def numpy_type(name: str) -> np.dtype[Any]:
 class Plan:
     """What an instance needs to know of a part for one tuple of input shapes: kernels, their arguments, where
     in the arena things lie. `take()` gives the memory of one run. `work`: items and grain of each kernel's
-    step; `size`, `scratch`: bytes of the arena, and for each thread behind it; `status`: where in the arena a
-    kernel says that it gave up. `hosts`: steps of numpy, each with the number of kernels before it."""
+    step; `size`, `scratch`: bytes of the arena, and for each thread behind it; `bytes`: of all that a run
+    takes, with its outputs; `status`: where in the arena a kernel says that it gave up. `hosts`:
+    steps of numpy, each with the number of kernels before it."""
 
     hosts: Sequence[tuple[int, Step]] = ()
     seconds = 0.0
@@ -55,6 +56,8 @@ class Plan:
                  ) -> None:
         self.code, self.cells, self.work, self.outputs = code, cells, work, outputs
         self.size, self.scratch, self.status = size, scratch, status
+        self.bytes = size + scratch * code.threads + sum(
+            math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
         self.small = len(work) < 4 and bool((work[:, 0] <= work[:, 1]).all())
         self.idle: list[Instance] = []
 
@@ -236,7 +239,6 @@ class Instance:
     def __init__(self, made: Plan) -> None:
         code, given = made.code, made.cells
         device, threads = code.device, code.threads
-        bounded((made.size + made.scratch * threads,), np.uint8)
         self.arena = device.arena(made.size + made.scratch * threads)
         self.base = self.arena.base
         self._start = self.base - self.arena.room.ctypes.data

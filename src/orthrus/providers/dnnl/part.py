@@ -7,6 +7,7 @@ of OpenMP threads is set for the calling thread around what runs here, for primi
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -16,8 +17,8 @@ import numpy as np
 
 from ...errors import EPFail, Fail
 from ...ir import ElementType, TensorType, Type, Value, element_of, in_memory, likely_shapes
-from ...kernels import Work, failed
-from ...limits import bounded
+from ...kernels import Gate, Work, failed, readable
+from ...limits import HARMLESS, reserve
 from ...memory import take
 from ..base import Part
 from ..cpu import memory
@@ -64,6 +65,7 @@ class Plan:
         touched: Any = [_Touch(s) for s in self.steps]
         self.size = memory.plan(touched, [])
         self.outputs = [(lowering.outputs[v].shape, _dtype(lowering.outputs[v].dtype)) for v in outputs]
+        self.bytes = self.size + sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.outputs)
         self.kinds: dict[Value, Type] = {}
         self.held: dict[Value, Tensor] = {}
         made = {id(t.buffer): i for i, step in enumerate(self.steps) for t in step.outs}
@@ -106,7 +108,6 @@ class Instance:
 
     def __init__(self, plan: Plan) -> None:
         self.lib = plan.lib
-        bounded((plan.size,), np.uint8)
         self.block = take(plan.size)
         self.base = self.block.ctypes.data
         self.moving: list[tuple[str, int, int, int]] = []
@@ -183,6 +184,7 @@ class Fused:
         self.guessed: set[tuple[Any, ...]] = set()
         self.whys: dict[tuple[Any, ...], dict[str, str]] = {}
         self.single = len(part.outputs) == 1
+        self.gate = Gate(part.inputs)
         shapes = {n.inputs[1] for n in part.nodes if n.op_type == "Reshape" and len(n.inputs) > 1}
         self.deciding = [i for i, v in enumerate(part.inputs) if v in shapes]
 
@@ -215,6 +217,7 @@ class Fused:
     def _entered(self, arrays: Sequence[Any], run: Callable[..., None],
                  interpret: Callable[[Sequence[Any]], Any] | None = None) -> Any:
         interpret = interpret or self.interpret
+        arrays = self.gate(arrays)
         key = tuple([a.shape for a in arrays])
         if self.deciding:
             key = (*key, *[tuple(arrays[i].ravel().tolist()) for i in self.deciding])
@@ -228,7 +231,9 @@ class Fused:
                 made = interpret(arrays)
                 self.refused.answered(key)
                 return made
-            given = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+            if plan.bytes > HARMLESS:
+                reserve(plan.bytes, str(self.part))
+            given = readable(arrays)
             outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
             instance = plan.take()
             instance.aim(given, outputs)

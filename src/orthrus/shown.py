@@ -1,0 +1,28 @@
+"""Text that comes from a model, or quotes one, as it may be shown.
+
+In: any text. Out: the same without what a terminal would obey instead of print: control characters other than
+the end of a line and the tab, characters that turn the direction of writing, and halves of characters, each
+in Python's notation.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def shown(text: str) -> str:
+    """`text`, harmless on a terminal."""
+    return _OBEYED.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def shown_in_json(text: str) -> str:
+    """JSON `text`, which stays the same data."""
+    return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def tell(text: object, err: bool = False, end: str = "\n") -> None:
+    """Text on stdout or stderr, with nothing in it that a terminal would obey."""
+    print(shown(str(text)), file=sys.stderr if err else sys.stdout, end=end, flush=True)
