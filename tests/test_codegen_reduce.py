@@ -3,6 +3,7 @@ definitions."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 from unittest import mock
 
@@ -215,3 +216,22 @@ def test_means_of_integers_are_divided_after_every_lane_is_in(dtype: str, n: int
     made = model(nodes, [info("x", kind, x.shape)], [info("y", kind, (6,))], {"axes": np.array([1])}, 18)
     (y,) = orthrus.InferenceSession(made.SerializeToString()).run(None, {"x": x})
     np.testing.assert_array_equal(y, x.sum(1) // n)
+
+
+FOLLOWS = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Div": np.floor_divide, "Max": np.maximum,
+           "Min": np.minimum, "Less": np.less}
+
+
+@pytest.mark.parametrize("follow", FOLLOWS)
+@pytest.mark.parametrize("dtype", ("uint32", "int32", "uint64", "int64"))
+def test_what_follows_a_row_of_integers_has_every_lane(dtype: str, follow: str) -> None:
+    """Whatever is computed in the same kernel, of rows that differ from lane to lane."""
+    folds = {"ReduceSum": np.sum, "ReduceProd": np.prod, "ReduceMax": np.max, "ReduceMin": np.min}
+    for n, (name, fold) in itertools.product((1, 7, 8, 9), folds.items()):
+        x = np.random.default_rng(n).integers(1, 3 if name == "ReduceProd" else 6, n).astype(dtype)
+        other = np.array([4], dtype)
+        nodes = [helper.make_node(name, ["x"], ["s"]), helper.make_node(follow, ["s", "b"], ["y"])]
+        (y,) = session(nodes, {"x": x, "b": other}, {}, ["y"]).run(None, {"x": x, "b": other})
+        with np.errstate(over="ignore"):
+            want = FOLLOWS[follow](fold(x).astype(dtype), other)
+        np.testing.assert_array_equal(y, want, f"{name} of {n}, {follow}, {dtype}")

@@ -6,6 +6,7 @@ In: a seeded `random.Random`. Out: an `oracle.Case`, which need not be valid onc
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import random
@@ -204,7 +205,7 @@ def _retype(case: Case, r: random.Random) -> None:
             return
         for i, a in enumerate(case.inputs):
             if a is not None and a.dtype == old:
-                with np.errstate(all="ignore"):
+                with np.errstate(all="ignore"), contextlib.suppress(TypeError):
                     case.inputs[i] = a.astype(new)  # type: ignore[index]
 
 

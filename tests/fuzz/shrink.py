@@ -55,10 +55,8 @@ def _kind(test: Test, subject: Subject) -> str | None:
 def _size(s: Subject) -> tuple[float, ...]:
     g = s.model.graph
     elements = [a for f in s.feeds for a in f.values()] + [numpy_helper.to_array(t) for t in g.initializer]
-    odd = sum(
-        len(np.unique(a.astype(str))) + np.sum([len(x) for x in a.ravel().astype(str)]) / 100
-        for a in elements
-    )
+    texts = [[str(x) for x in a.ravel()] for a in elements]
+    odd = sum(len(set(each)) + sum(map(len, each)) / 100 for each in texts)
     ends = (len(s.feeds), len(g.output), len(g.node), sum(len(n.attribute) + len(n.input) for n in g.node))
     plain = sum(getattr(s.setting, f.name) != getattr(_PLAIN, f.name) for f in dataclasses.fields(Setting))
     return (

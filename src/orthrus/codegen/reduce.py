@@ -312,8 +312,7 @@ def reduce_axes(f: Body, *, form: Form, kind: str, reads: tuple[Read, ...], tree
             return convert(f, closed(f, after, x, own, read), after.dtype, out)
         results = split(total, len(fold.total))
         if not across:
-            # taken out of its vector: LLVM 22 loses the last shuffle before an integer division of one lane
-            whole = f.splat(f.extract(fold.result(_folded(f, fold, results[0], lanes)), 0), lanes)
+            whole = f.splat(fold.result(_folded(f, fold, results[0], lanes)), lanes)
             f.store(f.extract(stored(whole, 0), 0), bases[-1])
             return
         for w, one in enumerate(results):
@@ -327,14 +326,15 @@ def reduce_axes(f: Body, *, form: Form, kind: str, reads: tuple[Read, ...], tree
 
 
 def _folded(f: Body, fold: Fold, total: Sequence[V], lanes: int) -> list[V]:
-    """The lanes joined, halves first; the result is in lane 0."""
-    now = list(total[:len(fold.start)])
-    while lanes > 1:
-        half = lanes // 2
-        width = now[0].lanes
-        order = [i + half if i < half else i for i in range(width)]
-        now = fold.join(now, [f.shuffle(v, None, order) for v in now])
-        lanes = half
-    return now
+    """The lanes joined, halves first, as numbers."""
+    now = total[:len(fold.start)]
+    while lanes > 2:
+        # halves are vectors of their own: of shuffles within a whole one, LLVM 22 loses the last before
+        # arithmetic on integers of one lane
+        lanes //= 2
+        low, high = ([f.shuffle(v, None, range(at, at + lanes)) for v in now] for at in (0, lanes))
+        now = fold.join(low, high)
+    ends = [[f.extract(v, i) for v in now] for i in range(lanes)]
+    return fold.join(*ends) if lanes == 2 else ends[0]
 
 
