@@ -95,7 +95,7 @@ class ModelFile:
     def _fill(self, data: np.ndarray, at: int) -> None:
         done = 0
         while done < len(data):
-            count = _read_into(self.handle, data.data[done:], at + done)
+            count = read_into(self.handle, data.data[done:], at + done)
             if not count:
                 raise self._written()
             done += count
@@ -168,7 +168,8 @@ def _no_file(path: str, found: str) -> InvalidProtobuf:
                            expected="a regular file with an ONNX ModelProto")
 
 
-def _read_into(handle: int, buffer: memoryview, at: int) -> int:
+def read_into(handle: int, buffer: memoryview, at: int) -> int:
+    """Read from an open file at an offset; how many bytes there were, 0 at its end."""
     if hasattr(os, "preadv"):
         return os.preadv(handle, [buffer], at)
     os.lseek(handle, at, os.SEEK_SET)

@@ -3,8 +3,8 @@
 A location is a relative path below the folder. It is resolved once, the result must lie inside the folder,
 and it is then opened component by component without following links, so that nothing can change in between.
 Only regular files with one name are read. Large data is mapped privately and read-only: as with any
-mapping, whoever truncates the file while a session lives makes the operating system end the process; do not
-shrink a model's files in use.
+mapping, whoever truncates the file while a session lives makes the operating system end the process. Where
+that has to be ruled out, data is read into memory instead (`mapped`, ORTHRUS_MAP).
 """
 
 from __future__ import annotations
@@ -12,10 +12,16 @@ from __future__ import annotations
 import mmap
 import os
 import stat
+import weakref
 from typing import Any
 
+import numpy as np
+
+from .. import knobs
 from ..errors import Fail
 from ..ir import ElementType
+from ..memory import passing
+from ..modelfile import read_into
 from .tensors import packed_bytes
 
 _KEYS = frozenset({"location", "offset", "length", "checksum", "basepath"})
@@ -26,10 +32,10 @@ _INT64_MAX = (1 << 63) - 1
 class ExternalData:
     """The data files of one model. `root` is the folder they may lie in, None where the model came without
     one; `path` is the model's own file: where that is a link, as in Hugging Face's cache, data files may be
-    links to its target's folder too."""
+    links to its target's folder too. `mapped`: whether large files are mapped rather than read."""
 
-    def __init__(self, root: str | None, path: str | None = None) -> None:
-        self.root = root
+    def __init__(self, root: str | None, path: str | None = None, mapped: bool = True) -> None:
+        self.root, self.mapped = root, mapped and bool(knobs.MAP)
         self.roots: list[str] = []
         if root is not None:
             self.roots.append(os.path.realpath(root))
@@ -72,7 +78,10 @@ class ExternalData:
         if offset > size or length > size - offset:
             raise self._refusal(name, f"External data ends before offset {offset} + length {length}",
                                 found=f"{size} bytes in {location!r}")
-        return data[offset:offset + length] if length else b""
+        try:
+            return data[offset:offset + length] if length else b""
+        except OSError as error:
+            raise self._refusal(name, f"External data {location!r} cannot be read", found=error) from None
 
     def _number(self, name: str, entries: dict[str, str], key: str, default: int) -> int:
         text = entries.get(key)
@@ -116,7 +125,9 @@ class ExternalData:
                                     found=f"{info.st_nlink} links", expected="a file with one name",
                                     cure="copy the file, so that it belongs to the model's folder alone")
             data: Any
-            if info.st_size > _MAP_ABOVE:
+            if not self.mapped:
+                data = _Unmapped(handle, info.st_size)
+            elif info.st_size > _MAP_ABOVE:
                 data = memoryview(_mapped(handle, info.st_size))
             else:
                 with os.fdopen(os.dup(handle), "rb") as file:
@@ -184,6 +195,27 @@ class ExternalData:
 
     def _refusal(self, name: str, text: str, **rows: Any) -> Fail:
         return Fail(f"External data path validation failed for initializer: {name}. Error: {text}", **rows)
+
+
+class _Unmapped:
+    """A file whose pieces are in memory of their own."""
+
+    def __init__(self, handle: int, size: int) -> None:
+        self._handle, self._size = os.dup(handle), size
+        weakref.finalize(self, os.close, self._handle).atexit = False
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, piece: slice) -> np.ndarray:
+        out, done = passing(piece.stop - piece.start), 0
+        while done < len(out):
+            count = read_into(self._handle, out.data[done:], piece.start + done)
+            if not count:
+                raise OSError("the file ends early")
+            done += count
+        out.flags.writeable = False
+        return out
 
 
 def _mapped(handle: int, size: int) -> mmap.mmap:
