@@ -49,6 +49,7 @@ MOBILENET = [(32, 112, 3, 1), (96, 112, 3, 2), (144, 56, 3, 1), (144, 56, 3, 2),
 MACHINE = host()
 assert MACHINE is not None
 LANES = MACHINE.lanes(4)
+STATUS = np.zeros(1, np.int64)
 SUM = Expr("add", (Expr.leaf(0, "float32"), Expr.leaf(1, "float32")), "float32")
 ZERO = Expr.const(0.0, "float32")
 RELU = Expr("where", (Expr("lt", (SUM, ZERO), "bool"), ZERO, SUM), "float32")
@@ -201,7 +202,7 @@ def by_tiles(side: int, block: int | None = None) -> Make:
                           (0, 1, 1), (1, out, out))
         p = winograd.plan(g, MACHINE, side, block)
         v, m = (_shared(name, n if p.whole else 1) for name, n in (("v", p.v_size), ("m", p.m_size)))
-        args = (pixels_last(x, pitch), aligned(p.pack(w)), y, v, m,
+        args = (pixels_last(x, pitch), aligned(p.pack(w)), y, v, m, STATUS,
                 *p.cells((0, 0, size * pitch, pitch), (0, 0, out * y.shape[3], y.shape[3])), b, 0, 0, 0, 0)
         runs = [bound(spec, *args, items=items, scratch=scratch)
                 for spec, items, scratch in p.steps(RELU, BIAS)]

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
+import random
+import struct
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,7 @@ from onnx import TensorProto, helper
 import api_models
 import orthrus as ort
 from graphs import info, model
+from orthrus.api import adapter as adapters
 from orthrus.capi import onnxruntime_pybind11_state as state
 
 CPU = ort.OrtDevice.make("cpu", 0)
@@ -499,6 +503,50 @@ def test_broken_adapters(tmp_path: Path) -> None:
             ort.AdapterFormat.read_adapter(broken)
         except RuntimeError as error:
             assert "is no adapter" in str(error)
+
+
+def test_altered_adapters(tmp_path: Path) -> None:
+    """Bytes, offsets and lengths at random: an adapter, or the error that says it is none."""
+    whole = Path(adapter(tmp_path / "a", w=np.arange(3, dtype=np.float32), v=np.zeros((2, 0), np.int64),
+                         c=np.array(3, np.uint8))).read_bytes()
+    rng = random.Random(0)
+    odd = (0, 1, 4, 7, 8, 16, 20, len(whole), 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+    for _ in range(4000):
+        altered = bytearray(whole)
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(whole) - 4)
+            if rng.random() < 0.5:
+                altered[at] = rng.randrange(256)
+            else:
+                struct.pack_into("<I", altered, at & ~3, rng.choice(odd))
+        with contextlib.suppress(RuntimeError):
+            adapters._read(bytes(altered))
+
+
+@pytest.mark.parametrize("names", [["w", "w"], [f"w{i}" for i in range(50)]])
+def test_parameters_of_an_adapter_share_no_bytes(names: list[str]) -> None:
+    """Else a small file would take any amount of memory."""
+    out = adapters._Writer()
+    vtable = len(out.data)
+    out.data += adapters._VTABLE
+    out.align(4)
+    struct.pack_into("<I", out.data, 0, len(out.data))
+    first = out.table(vtable, 1, 1, 1, 0)
+    out.vector(first + 12, len(names), bytes(4 * len(names)), 4)
+    slots = len(out.data) - 4 * len(names)
+    payloads = []
+    for i, name in enumerate(names):
+        out.align(4)
+        out.point(slots + 4 * i)
+        field = out.table(vtable, 0, 0, 2, 0)
+        out.vector(field, len(name), name.encode(), 1)
+        out.vector(field + 4, 1, struct.pack("<q", 4096), 8)
+        payloads.append(field + 12)
+    for payload in payloads:
+        out.point(payload)
+    out.data += struct.pack("<I", 4096) + bytes(4096)
+    with pytest.raises(RuntimeError, match="is there twice, or shares its bytes"):
+        adapters._read(bytes(out.data))
 
 
 def test_running_with_an_adapter(tmp_path: Path) -> None:

@@ -117,13 +117,20 @@ class Case:
         self.check()
 
     def winograd(self, machine: Machine | None, side: int, block: int | None) -> None:
+        assert not self.transformed(machine, side, block)
+        self.check(2e-6 if side == 2 else 6e-6)
+
+    def transformed(self, machine: Machine | None, side: int, block: int | None) -> int:
+        """The status of the kernels, which put their results into `y`."""
         plan = winograd.plan(self.g, machine or host(), side, block)
         v, m = (native.guarded(np.full(n if plan.whole else 1, np.nan, np.float32))
                 for n in (plan.v_size, plan.m_size))
+        status = np.zeros(1, np.int64)
         for spec, items, scratch in plan.steps(self.tree, self.operands):
-            native.run(spec, self.x, plan.pack(self.w), self.y, v, m, *plan.cells(walk(self.x), walk(self.y)),
+            native.run(spec, self.x, plan.pack(self.w), self.y, v, m, status,
+                       *plan.cells(walk(self.x), walk(self.y)),
                        *self.cells, items=items, scratch=scratch, machine=machine, splits=(items // 2,))
-        self.check(2e-6 if side == 2 else 6e-6)
+        return int(status[0])
 
 
 def spatial(draw: st.DrawFn, rank: int, low: int, high: int) -> tuple[int, ...]:
@@ -224,9 +231,21 @@ def test_winograd_error(side: int, tolerance: float) -> None:
     plan = winograd.plan(case.g, host(), side)
     v, m = (np.zeros(n if plan.whole else 1, np.float32) for n in (plan.v_size, plan.m_size))
     for spec, items, scratch in plan.steps(None, ()):
-        native.run(spec, case.x, plan.pack(case.w), case.y, v, m, *plan.cells(walk(case.x), walk(case.y)),
-                   items=items, scratch=scratch)
+        native.run(spec, case.x, plan.pack(case.w), case.y, v, m, np.zeros(1, np.int64),
+                   *plan.cells(walk(case.x), walk(case.y)), items=items, scratch=scratch)
     assert np.abs(case.y - case.total).max() < tolerance * np.abs(case.total).max()
+
+
+@pytest.mark.parametrize("machine", MACHINES)
+@pytest.mark.parametrize("block", [3, None])
+@pytest.mark.parametrize("side", [2, 4])
+@pytest.mark.parametrize(("value", "told"), [(1e9, False), (1e30, True), (-1e38, True), (np.inf, True),
+                                             (np.nan, True)])
+def test_winograd_tells_of_numbers_it_is_not_for(value: float, told: bool, side: int, block: int | None,
+                                                 machine: Machine | None) -> None:
+    case = Case(5, 2, 1, 20, 24, (9, 11), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1))
+    case.x[1, 19, 0, 8, 10] = value
+    assert bool(case.transformed(machine, side, block)) == told
 
 
 @pytest.mark.parametrize("machine", MACHINES)

@@ -349,10 +349,13 @@ def test_what_was_decided_for_the_whole_holds_for_its_parts(monkeypatch: pytest.
     def decided(*what: Any) -> Any:
         return sides.settled(sides.side(*what), Model(planted.network()), FEEDS).providers[0][1]
     monkeypatch.setattr(sides, "kernels_of", lambda *_: [("gemm1", "split + tiles")])
-    assert decided("cpu", {"use_arena": 1}) == (("use_arena", "1"), ("float32_precision", "fast"))
-    assert decided("cpu", {"float32_precision": "exact"}) == (("float32_precision", "exact"),)
-    monkeypatch.setattr(sides, "kernels_of", lambda *_: [("gemm1", "gemm")])
+    auto = {"use_arena": 1, "float32_precision": "auto"}
+    assert decided("cpu", auto) == (("use_arena", "1"), ("float32_precision", "fast"))
+    for told in ("exact", "fast"):
+        assert decided("cpu", {"float32_precision": told}) == (("float32_precision", told),)
     assert decided("cpu") == ()
+    monkeypatch.setattr(sides, "kernels_of", lambda *_: [("gemm1", "gemm")])
+    assert decided("cpu", auto) == (("use_arena", "1"), ("float32_precision", "exact"))
 
 
 def test_onnxruntime_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "orthrus"
 ORDER = (
-    ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("memory",), ("modelfile",), ("ir",),
-    ("ops",), ("load",), ("optimize",), ("kernels",), ("codegen",), ("providers",), ("partition",),
+    ("errors",), ("limits",), ("knobs",), ("seeds",), ("locks",), ("shown",), ("memory",), ("modelfile",),
+    ("ir",), ("ops",), ("load",), ("optimize",), ("kernels",), ("codegen",), ("providers",), ("partition",),
     ("plan",), ("run",), ("profiling",), ("api", "capi"), ("testing",), ("demo",), ("tools",),
 )
 """Stages in the order the data meets them; names in one tuple may import each other."""
@@ -24,6 +24,29 @@ NETWORK = frozenset({"socket", "urllib", "http", "requests", "ftplib", "smtplib"
 VAGUE = frozenset({"utils", "helpers", "common", "util", "misc"})
 FILES = sorted(SOURCE.rglob("*.py"))
 LONGEST = 800
+
+
+BUILTIN = frozenset({"eval", "exec", "compile", "__import__"})
+MAKES_CODE = frozenset({"import_module", "run_path", "run_module", "load_module", "exec_module", "CDLL",
+                        "PyDLL", "LoadLibrary", "loads", "Unpickler"})
+"""Names of functions that make code of text, bytes or a file; `loads` but of json."""
+CODE = {
+    "__init__.py": "import_module: this package's modules, when a name of theirs is first used",
+    "ops/define.py": "import_module: the modules with definitions",
+    "providers/__init__.py": "import_module: this package's providers",
+    "providers/cpu/rules/__init__.py": "import_module: the modules with rules",
+    "codegen/library.py": "loads: objects from a process that was started for them",
+    "codegen/amx.py": "CDLL: the C library", "codegen/link.py": "CDLL: the C library, libgcc",
+    "codegen/threads.py": "CDLL: the C library", "providers/spacemit/shared.py": "CDLL: the C library",
+    "providers/dnnl/binding.py": "CDLL: the installed package's library",
+    "providers/dnnl/openmp.py": "CDLL: the OpenMP library",
+    "testing/failures.py": "loads: a session it pickled itself",
+    "tools/arguments.py": "import_module: --import",
+    "tools/check_provider.py": "import_module: the module that the command line names",
+    "tools/perf_run.py": "import_module: the runtime to measure, this one or onnxruntime",
+    "tools/pytorch_export_helpers.py": "import_module: torch",
+}
+"""Files that do such a thing, and what with: nothing that was read from a model or from data."""
 
 
 def named(path: Path) -> str:
@@ -82,6 +105,28 @@ def test_files_are_named_and_short(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_nothing_reaches_the_network(path: Path) -> None:
     assert not {module.split(".")[0] for module, _ in imports(path)} & NETWORK
+
+
+def calls(path: Path) -> Iterator[tuple[str, str, ast.Call]]:
+    """The calls of functions that have a name in a file: what stands before the name's last dot, what behind
+    it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            where, _, name = ast.unparse(node.func).rpartition(".")
+            yield where, name, node
+
+
+def test_nothing_that_is_read_becomes_code() -> None:
+    doing = {named(path) for path in FILES for where, name, _ in calls(path)
+             if (name in MAKES_CODE and where != "json") or (name in BUILTIN and not where)}
+    assert doing == set(CODE), f"not in the table: {doing - set(CODE)}; gone: {set(CODE) - doing}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_arrays_are_read_without_pickles(path: Path) -> None:
+    for where, name, call in calls(path):
+        if name == "load" and where in ("np", "numpy"):
+            assert any(k.arg == "allow_pickle" and ast.unparse(k.value) == "False" for k in call.keywords)
 
 
 @pytest.mark.parametrize("path", FILES, ids=named)

@@ -18,7 +18,6 @@ from graphs import info, model
 from orthrus import memory
 from orthrus.capi.onnxruntime_pybind11_state import Fail
 from orthrus.ir import Stored, in_memory
-from orthrus.ir.stored import sampled
 from orthrus.load import load
 from orthrus.modelfile import ModelFile
 
@@ -78,14 +77,6 @@ def test_what_is_computed_from_stored_arrays_is_computed_when_looked_at() -> Non
     np.testing.assert_array_equal(double, WEIGHT * 2)
     at_once = Stored.computed(lambda: WEIGHT * 2, WEIGHT, WEIGHT)
     assert type(at_once) is np.ndarray
-
-
-def test_a_sample_reads_little_and_is_the_same_for_both_kinds_of_array() -> None:
-    reads: list[tuple[int, int]] = []
-    it = counted(WEIGHT, reads)
-    assert sampled(it, 64) == sampled(WEIGHT, 64)
-    assert sum(end - start for start, end in reads) == 64 * 4
-    assert sampled(it, 64) != sampled(WEIGHT + 1, 64)
 
 
 def test_large_tensors_of_a_file_are_stored_small_ones_are_arrays(tmp_path: Path) -> None:

@@ -48,7 +48,8 @@ class Knob(Generic[T]):
 
 
 DEBUG = Knob("DEBUG", 0, "1 what was placed where, 2 time of each step, 3 refusals, 5 graph after each pass")
-CHECK = Knob("CHECK", 0, "1 verify the graph after each pass, 2 compare every step with its definition")
+CHECK = Knob("CHECK", 0, "1 verify the graph after each pass, 2 compare every step with its definition, "
+                          "3 check where every kernel reads and writes")
 SKIP = Knob("SKIP", "", "comma-separated names of passes to leave out")
 STOP = Knob("STOP", -1, "apply only the first N rewrites; bisect a wrong result with it")
 DUMP = Knob("DUMP", "", "folder that receives what DUMP_WHAT names")

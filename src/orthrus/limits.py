@@ -1,13 +1,16 @@
 """Budgets: how much memory, how many nodes, how many turns and how long a model may take.
 
-`Limits` belongs to a session; while one loads or runs, its limits are `current()` on that
-thread, and whoever is about to make something large asks `bounded` first. The defaults are
-finite and follow the machine's memory.
+`Limits` belongs to a session; while one loads or runs, its limits are `current()` on that thread. Whoever
+is about to make something large asks before it does: `bounded` for a tensor, `reserve` for any other memory.
+Both look also at what is left of `max_total_bytes`, which the account of the run on this thread knows. All
+sizes are bytes. The defaults are finite and follow the machine's memory.
 """
 
 from __future__ import annotations
 
+import math
 import os
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -52,50 +55,92 @@ def current() -> Limits:
     return getattr(_state, "limits", DEFAULT)
 
 
-def swap(limits: Limits) -> Limits:
-    """Put `limits` in force on this thread; answers those that were before."""
-    before: Limits = getattr(_state, "limits", DEFAULT)
-    _state.limits = limits
+def swap(limits: Limits, account: Any = None) -> tuple[Limits, Any]:
+    """Put `limits` and the account of a run in force on this thread; answers those that were before. An
+    account has `room`: the bytes that the run may still take."""
+    before = current(), getattr(_state, "account", None)
+    _state.limits, _state.account = limits, account
     return before
 
 
 class using:
-    """`with using(limits):` puts `limits` in force on this thread."""
+    """`with using(limits, account):` puts both in force on this thread."""
 
-    __slots__ = ("limits", "before")
+    __slots__ = ("given", "before")
 
-    def __init__(self, limits: Limits) -> None:
-        self.limits = limits
+    def __init__(self, limits: Limits, account: Any = None) -> None:
+        self.given = limits, account
 
     def __enter__(self) -> Limits:
-        self.before = swap(self.limits)
-        return self.limits
+        self.before = swap(*self.given)
+        return self.given[0]
 
     def __exit__(self, *_: Any) -> None:
-        swap(self.before)
+        swap(*self.before)
 
 
-HARMLESS = 1 << 24
-"""Elements that need no look at the limits before they are made."""
+HARMLESS = 1 << 20
+"""Bytes that need no look at the limits before they are made, where that look costs more than they do."""
 
 
 def bounded(shape: Any, dtype: Any, what: str = "output") -> tuple[int, ...]:
-    """`shape` as a tuple of ints, once it is known to be a shape and to fit `max_tensor_bytes`.
+    """`shape` as a tuple of ints, once it is known to be a shape, to fit `max_tensor_bytes`, and what is left
+    of `max_total_bytes`.
 
     Raises InvalidArgument for a negative dimension and Fail for a tensor over the budget.
     """
     dims = tuple(int(d) for d in shape)
-    size = np.dtype(dtype).itemsize
-    for d in dims:
-        if d < 0:
-            raise InvalidArgument(f"negative dimension in the shape of the {what}", found=list(dims),
-                                  expected=">= 0")
-        size *= d
-    if size > current().max_tensor_bytes:
+    if any(d < 0 for d in dims):
+        raise InvalidArgument(f"negative dimension in the shape of the {what}", found=list(dims),
+                              expected=">= 0")
+    size = math.prod(dims) * np.dtype(dtype).itemsize
+    most = current().max_tensor_bytes
+    if size > most:
         raise Fail(f"the {what} would take {size} bytes", found=f"shape {list(dims)} of {dtype}",
-                   expected=f"at most {current().max_tensor_bytes} bytes per tensor",
+                   expected=f"at most {most} bytes per tensor",
                    cure="raise Limits.max_tensor_bytes if this size is meant")
+    reserve(size, f"shape {list(dims)} of {dtype}")
     return dims
+
+
+def reserve(size: int, found: str = "") -> None:
+    """Raise Fail where `size` bytes more are over what is left of `max_total_bytes`."""
+    account = getattr(_state, "account", None)
+    if size > (current().max_total_bytes if account is None else account.room):
+        raise over(f"{size} bytes more" + (f", {found}" if found else ""))
+
+
+def charge(size: int) -> None:
+    """Take `size` bytes, fewer than 0 to give some back, from what the run has left, until the step that
+    holds them ends. Raises Fail where it has less."""
+    account = getattr(_state, "account", None)
+    if account is not None:
+        account.room -= size
+        if account.room < 0:
+            raise over()
+
+
+def over(found: str = "") -> Fail:
+    """The error of a run that would hold more than it may."""
+    most = current().max_total_bytes
+    return Fail("the run would hold more memory than it may", found=found or f"over {most} bytes in all",
+                expected=f"at most {most} bytes in all",
+                cure="raise Limits.max_total_bytes, or feed less at once")
+
+
+def held(value: Any) -> int:
+    """The bytes of memory that `value` owns: an array, text with its letters, a sequence with its elements.
+    """
+    if isinstance(value, np.ndarray):
+        if value.base is not None:
+            return 0
+        if not value.dtype.hasobject:
+            return value.nbytes
+        return value.nbytes + sum(map(sys.getsizeof, {id(item): item for item in value.flat}.values()))
+    if isinstance(value, list):
+        known = getattr(value, "held", None)
+        return sum(map(held, value)) if known is None else int(known)
+    return 0
 
 
 class Deadline:

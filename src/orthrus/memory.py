@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import mmap
-import threading
 import weakref
 
 import numpy as np
+
+from .locks import lock
 
 LINE = 64
 """Bytes of a cache line; every piece begins at a multiple."""
@@ -79,4 +80,4 @@ def _discard(pages: mmap.mmap, begin: int, end: int) -> None:
 
 
 _block = Reserve(0)
-_lock = threading.Lock()
+_lock = lock()

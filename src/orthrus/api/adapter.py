@@ -215,6 +215,7 @@ def _read(data: bytes) -> CoreAdapter:
             raise ValueError(f"its format version is {adapter.format_version}, expected {_FORMAT}")
         adapter.adapter_version, adapter.model_version = reader.integer(root, 1), reader.integer(root, 2)
         start, count = reader.vector(root, 3, 4)
+        left = len(data)
         for i in range(count):
             table = start + 4 * i + reader.number("<I", start + 4 * i)
             at, length = reader.vector(table, 0, 1)
@@ -226,6 +227,9 @@ def _read(data: bytes) -> CoreAdapter:
             elements = int(np.prod(shape, dtype=object))
             if any(d < 0 for d in shape) or elements * kind.numpy.itemsize != size or kind.numpy.hasobject:
                 raise ValueError(f"parameter {name!r} of {kind.text}{list(shape)} has {size} bytes")
+            left -= size
+            if left < 0 or name in adapter.parameters:
+                raise ValueError(f"parameter {name!r} is there twice, or shares its bytes with others")
             adapter.parameters[name] = CoreValue._make(np.frombuffer(data, kind.numpy, elements,
                                                                      at).reshape(shape).copy())
     except (ValueError, struct.error) as error:

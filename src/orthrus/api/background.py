@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable
 from typing import Any
 
-_lock = threading.Lock()
+from ..locks import lock
+
+_lock = lock()
 _pool: Any = None
 
 
@@ -46,8 +47,8 @@ def _work(work: Callable[[], list[Any]], callback: Callable[[Any, Any, str], Non
 
 
 def _in_child() -> None:
-    global _pool, _lock
-    _pool, _lock = None, threading.Lock()
+    global _pool
+    _pool = None
 
 
 if hasattr(os, "register_at_fork"):

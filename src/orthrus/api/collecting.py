@@ -6,12 +6,12 @@ then, as fast as the engine can.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from ..locks import lock
 from ..profiling import Profile
 from ..profiling.collect import timed_plainly
 
@@ -25,7 +25,7 @@ class Collecting:
     def __init__(self, profile: Profile) -> None:
         self.profile = profile
         self._asked: dict[Any, tuple[Any, dict[str, Any], int]] = {}
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def add(self, record: Sequence[Any], start: int, end: int, names: Any, feeds: dict[str, Any]) -> None:
         """Take a run from `start` to `end`, in ns of `time.perf_counter_ns`."""

@@ -1,7 +1,7 @@
 """`ModelCompiler`: a model in, the same model with its compiled parts inside out.
 
-Parts are compiled by those providers of the session options that can store them; where there is none, what
-is made is, as in onnxruntime, the model itself at the asked optimization level.
+Parts are compiled by those providers that the session options name and that can store them; where there is
+none, what is made is, as in onnxruntime, the model itself at the asked optimization level.
 """
 
 from __future__ import annotations
@@ -133,15 +133,16 @@ class ModelCompiler:
         """The graph with its compiled parts, and the files beside it by name: none where the data is embedded
         or goes to the user's function. `path`: where the model is going, None for bytes."""
         from ..providers import CPUExecutionProvider
+        from ..providers.trust import Signer
         from ..run.context import placed_and_compiled, with_contexts
         from .core import CoreSession
 
         session = CoreSession(self._options, self._source, self._path is not None, False)
-        asked = session._create_providers(session._providers_of_options())
-        providers = [p for p in asked if p.name != CPUExecutionProvider.name]
+        asked = {p.name: p for p in session._create_providers(session._providers_of_options())}
+        last = asked.pop(CPUExecutionProvider.name, None) or CPUExecutionProvider({"use_codegen": "0"})
         placement, compiled = placed_and_compiled(
-            self._source, [*providers, CPUExecutionProvider()], int(self._level),
-            free_dims=self._options._dims_by_name)
+            self._source, [*asked.values(), last], int(self._level),
+            free_dims=self._options._dims_by_name, signer=Signer.asked(self._options._entries))
         if self._flags & OrtCompileApiFlags.ERROR_IF_NO_NODES_COMPILED and not compiled.stored:
             raise Fail("Unable to compile any nodes. Check that the session EPs support compilation and can "
                        "execute at least one subgraph in the model.", found="; ".join(

@@ -46,6 +46,9 @@ KEYS: dict[str, str] = {"session.load_model_format": "ONNX or unset; ORT fails, 
                         "ep.context_node_name_prefix": "what the names of their nodes begin with",
                         "ep.context_model_external_initializers_file_name": "data file for the tensors "
                         "that are left, beside that model",
+                        "ep.context_sign": "a file with the private key that signs compiled parts",
+                        "ep.context_trust": "which compiled parts of the model may run, as they are machine "
+                        "code: none where unset, 1 for all, or the public keys that have to have signed them",
                         "session.intra_op_num_threads": "as SessionOptions.intra_op_num_threads",
                         "session.inter_op_num_threads": "as SessionOptions.inter_op_num_threads",
                         "session.enable_cpu_mem_arena": "as SessionOptions.enable_cpu_mem_arena",

@@ -311,19 +311,24 @@ class CoreSession:
                   callback: Callable[[Sequence[Any], Any, str], None], user_data: Any,
                   run_options: RunOptions | None = None) -> None:
         """Run on another thread, then call `callback(results, user_data, error)` there; `error` is "" where
-        all went well. Where a provider can work on its own, the run begins here and only its end is awaited
-        there, so that any number of runs may be under way."""
+        all went well. What is asked and fed is what it is now: later changes of names, of dicts and lists and
+        of options do not reach the run, but those of an array's memory and `RunOptions.terminate` do. Where a
+        provider can work on its own, the run begins here and only its end is awaited there, so that any
+        number of runs may be under way."""
+        from ..run.feeds import taken
         from .background import submit
 
         names = _checked_names(self, output_names, feeds, run_options)
+        values = {name: taken(_fed(value)) for name, value in feeds.items()}
+        options = None if run_options is None else run_options._taken()
         begun: Callable[[], list[Any]] | None = None
-        if run_options is None and self._profile is None and not self._collecting:
-            values = {name: _fed(value) for name, value in feeds.items()}
+        if options is None and self._profile is None and not self._collecting:
             try:
                 begun = self._engine.begin(names, values)
             except Exception as error:
                 begun = partial(_failed, error)
-        submit(begun or (lambda: self._run(output_names, feeds, run_options)), callback, user_data)
+        submit(begun or (lambda: [_handed_out(v) for v in self._execute(names, values, options)]), callback,
+               user_data)
 
     def run_with_ort_values(self, feeds: Mapping[str, CoreValue], output_names: Sequence[str],
                             run_options: RunOptions | None = None) -> list[CoreValue]:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 
 from .. import knobs
+from ..locks import lock
 from ..shown import shown
 from .arguments import mismatch
 
@@ -23,7 +24,7 @@ _COLOURS = {"W": "\x1b[0;93m", "E": "\x1b[1;31m", "F": "\x1b[1;37;41m"}
 
 logger = logging.getLogger("orthrus")
 _here = threading.local()
-_lock = threading.Lock()
+_lock = lock()
 _default = 2
 _talkative: list[int] = []
 

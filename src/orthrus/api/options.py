@@ -283,7 +283,7 @@ class SessionOptions(_Options):
 class RunOptions(_Options):
     """How one run is done, and the way to stop it from another thread."""
 
-    __slots__ = ("_terminate", "_timeout", "_adapters")
+    __slots__ = ("_terminate", "_timeout", "_adapters", "_of")
 
     log_severity_level = Setting(_INT, as_int, -1,
                                  "0 verbose, 1 info, 2 warning, 3 error, 4 fatal; -1: the session's.")
@@ -297,11 +297,12 @@ class RunOptions(_Options):
         self._terminate = False
         self._timeout: float | None = None
         self._adapters: list[Any] = []
+        self._of: RunOptions | None = None
 
     @property
     def terminate(self) -> bool:
         """Set to True, every run with these options stops before its next step, with Fail."""
-        return self._terminate
+        return self._terminate or self._of is not None and self._of.terminate
 
     @terminate.setter
     def terminate(self, value: bool) -> None:
@@ -329,6 +330,13 @@ class RunOptions(_Options):
     def get_run_config_entry(self, key: str) -> str:
         """The value of a key. Raises RuntimeError for a key that was not set."""
         return self._get_entry("get_run_config_entry", key)
+
+    def _taken(self) -> RunOptions:
+        """What they are now, for a run that comes later; both are stopped by the `terminate` of these."""
+        made = RunOptions()
+        made._values, made._entries = dict(self._values), dict(self._entries)
+        made._timeout, made._adapters, made._of = self._timeout, list(self._adapters), self
+        return made
 
     def add_active_adapter(self, adapter: Any) -> None:
         """Feed the parameters of a loaded LoraAdapter beside the run's own feeds."""

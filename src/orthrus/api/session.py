@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import EPFail
+from ..locks import lock
 from .binding import IOBinding
 from .core import CoreSession, path_of
 from .devices import OrtDevice, OrtEpDevice, OrtMemoryInfo
@@ -37,10 +37,10 @@ _BOTH = ("Specified 'providers'/'provider_options' when creating InferenceSessio
 
 _OWN = frozenset({"_sess", "_engine_run", "_quick", "_direct", "_enable_fallback", "_fallback_providers",
                   "_model_path", "_model_bytes", "_read_config_from_model", "_sess_options_initial",
-                  "_sess_options", "_disabled", "_limits", "_fallback", "_kernels", "_inputs_meta",
-                  "_outputs_meta", "_overridable_initializers", "_input_meminfos", "_output_meminfos",
-                  "_input_epdevices", "_model_meta", "_providers", "_provider_options",
-                  "_profiling_start_time_ns", "_collecting", "_doors", "_plain"})
+                  "_sess_options", "_disabled", "_limits", "_fallback", "_kernels", "_trust",
+                  "_inputs_meta", "_outputs_meta", "_overridable_initializers", "_input_meminfos",
+                  "_output_meminfos", "_input_epdevices", "_model_meta", "_providers",
+                  "_provider_options", "_profiling_start_time_ns", "_collecting", "_doors", "_plain"})
 """Attributes a session makes itself; a pickle carries every other."""
 
 
@@ -116,7 +116,7 @@ class Session:
         self._enable_fallback = enable_fallback
         self._fallback_providers = [_CPU]
         self._collecting: tuple[Collecting, ...] = ()
-        self._doors = threading.Lock()
+        self._doors = lock()
 
     def _create_inference_session(self, providers: Any, provider_options: Any,
                                   disabled_optimizers: Any = None) -> None:
@@ -356,6 +356,17 @@ class Session:
         self.close()
 
 
+def _trusting(options: SessionOptions, trust: bool | str | None) -> SessionOptions:
+    """`options` with what the keyword `trust` says. Raises TypeError for what it cannot be."""
+    if trust is None or not isinstance(options, SessionOptions):
+        return options
+    if not isinstance(trust, bool | str):
+        raise TypeError(f"trust is {trust!r}; expected True, False or a public key as text")
+    given = options.__copy__()
+    given.add_session_config_entry("ep.context_trust", trust if isinstance(trust, str) else str(int(trust)))
+    return given
+
+
 class InferenceSession(Session):
     """A model, ready to run."""
 
@@ -371,7 +382,8 @@ class InferenceSession(Session):
         fail; `read_config_from_model`, whether the model's `ort_config` entry acts; `limits`, the
         `orthrus.Limits` of this session; `fallback`, what it is when nodes another provider was asked for
         fall to the CPU provider: "allow", "warn" or "error"; `kernels`, KernelRegistry objects whose kernels
-        come before the providers' own.
+        come before the providers' own; `trust`, whether compiled parts of the model may run, which are
+        machine code: True, or the public key of who has to have signed them.
 
         Raises TypeError for anything that is no model, NoSuchFile, InvalidProtobuf, InvalidGraph,
         NotImplemented and the other errors of `orthrus.errors` for one that cannot be used.
@@ -390,6 +402,7 @@ class InferenceSession(Session):
         self._disabled = (disabled,) if isinstance(disabled, str) else tuple(disabled)
         self._limits, self._fallback = kwargs.get("limits"), kwargs.get("fallback", "allow")
         self._kernels = kwargs.get("kernels") or ()
+        self._trust = kwargs.get("trust")
         try:
             self._create_inference_session(providers, provider_options, self._disabled)
         except (ValueError, RuntimeError) as error:
@@ -419,7 +432,7 @@ class InferenceSession(Session):
         if "CUDAExecutionProvider" in available and any("Tensor" in str(p) for p in flat):
             self._fallback_providers = ["CUDAExecutionProvider", _CPU]
         names, options = check_and_normalize_provider_args(providers, provider_options, available)
-        given = self._sess_options_initial or SessionOptions()
+        given = _trusting(self._sess_options_initial or SessionOptions(), self._trust)
         if names and isinstance(given, SessionOptions) and given.has_providers():
             warnings.warn(_BOTH, stacklevel=3)
         source = self._model_path if self._model_path is not None else self._model_bytes
@@ -458,7 +471,7 @@ class InferenceSession(Session):
                              "enable_fallback": int(self._enable_fallback),
                              "read_config_from_model": int(self._read_config_from_model),
                              "limits": self._limits, "fallback": self._fallback,
-                             "kernels": self._kernels},
+                             "kernels": self._kernels, "trust": self._trust},
                 "attributes": {k: v for k, v in self.__dict__.items() if k not in _OWN}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -23,7 +23,7 @@ import numpy as np
 
 from . import once
 from .emit import BF16, F32, I8, I64, PTR, V, vec
-from .expr import Expr, emit
+from .expr import BYTES, LLVM, Expr, emit
 from .machine import Machine
 from .sizes import choice
 from .template import Body, template
@@ -33,6 +33,8 @@ CHUNK = 32
 PANEL = 32
 """Columns of the result that are computed together, and rows too: two tiles of 16 each way."""
 _TILE = 1024
+_LEAST, _MOST = 2.0 ** -100, (2 - 2.0 ** -7) * 2.0 ** 127
+"""Numbers that are 0 or between these are good as halves."""
 _AHEAD = 16 * 4 * _TILE
 """Bytes by which the second factor is fetched ahead into the second cache."""
 
@@ -61,6 +63,13 @@ def pack(b: np.ndarray, machine: Machine) -> np.ndarray:
     once.run(machine, pack_tiles(contiguous=steps[2] == 1 or n == 1),
              [b, out, segments, k, n, *steps, chunks], panels * segments * chunks)
     return out
+
+
+def holds(factor: np.ndarray) -> bool:
+    """Whether halves stand for these numbers: all are finite, as halves too, and none is so small that its
+    second half, or a product with it, may be a denormal number, which the unit takes for 0."""
+    size = np.abs(factor)
+    return bool(((size == 0) | ((size >= _LEAST) & (size <= _MOST))).all())
 
 
 def _halves(f: Body, x: V) -> tuple[V, V]:
@@ -167,30 +176,27 @@ def split(f: Body, x: V, out: V, rows: V, cols: V, count: V, image_step: V, row_
           "out_line:i64 out_row:i64 out_col:i64")
 def tiles(f: Body, a: V, plane: V, chunk_step: V, step: V, line_step: V, length: V, segments: V, blocks: V,
           n_blocks: V, b: V, panel: V, pairs: V, per_line: V, panels: V, out: V, n: V, width: V, valid: V,
-          out_line: V, out_row: V, out_col: V, *, tree: Expr | None, kinds: tuple[tuple[int, str], ...] = (),
-          masked: bool = True, share: int = 4) -> None:
+          out_line: V, out_row: V, out_col: V, *, tree: Expr | None,
+          operands: tuple[tuple[int, str], ...] = (), masked: bool = True, share: int = 4) -> None:
     """An item is `pairs` pairs of row tiles of one line against one panel of columns; neighbouring items
     share their rows. Bytes: `plane`, `chunk_step`, `step`, `line_step`, `panel`; elements: `out_line`,
     `out_row`, `out_col`.
 
     `share`: over how many pairs of rows fetching ahead is spread, a power of two.
     `segments`: rows of (byte offset in the planes, chunks); `blocks`: `n_blocks` + 1 borders in them. Operand
-    i of the tree takes four more cells: address, and elements between lines, rows and columns; `kinds`: its
-    stride along the result's columns (0 or 1) and its type. Scratch: `scratch(pairs)` bytes."""
+    i of the tree takes four more cells: address, and elements between lines, rows and columns; `operands`:
+    its stride along the result's columns (0 or 1) and its type. Scratch: `scratch(pairs)` bytes."""
     lanes = 16
     vf = vec(F32, lanes)
+    size_of_result = BYTES[tree.dtype if tree is not None else "float32"]
     base = 21
-    operands = [(f.arg(base + 4 * i, PTR), f.arg(base + 4 * i + 1, I64), f.arg(base + 4 * i + 2, I64),
+    sides = [(f.arg(base + 4 * i, PTR), f.arg(base + 4 * i + 1, I64), f.arg(base + 4 * i + 2, I64),
                  f.arg(base + 4 * i + 3, I64), inner, dtype)
-                for i, (inner, dtype) in enumerate(kinds)]
+                for i, (inner, dtype) in enumerate(operands)]
     config = f.table(I8, [1] + [0] * 15 + [64, 0] * 8 + [0] * 16 + [16] * 8 + [0] * 8)
     for name, types in (("ldtilecfg", "ptr"), ("tilezero", "i8 immarg"), ("tilerelease", ""),
-                        ("tileloadd64", "i8 immarg, ptr, i64"), ("tilestored64", "i8 immarg, ptr, i64"),
                         ("tdpbf16ps", "i8 immarg, i8 immarg, i8 immarg")):
         f.module.declared["x86." + name] = f"declare void @llvm.x86.{name}({types})"
-
-    def load(tile: int, at: V, stride: V) -> None:
-        f.line(f"call void @llvm.x86.tileloadd64(i8 {tile}, {at}, {stride})")
 
     def multiply(first: int, second: int) -> None:
         for row in range(2):
@@ -224,7 +230,7 @@ def tiles(f: Body, a: V, plane: V, chunk_step: V, step: V, line_step: V, length:
 
                 def again() -> None:
                     for t in range(4):
-                        load(t, f.gep(results, t * _TILE, I8), row)
+                        f.load_tile(t, f.gep(results, t * _TILE, I8), row)
                 f.when(k.eq(0), clear, again)
 
                 def segment(s: V, w: V) -> V:
@@ -237,25 +243,25 @@ def tiles(f: Body, a: V, plane: V, chunk_step: V, step: V, line_step: V, length:
                         coming = f.gep(w, (p & (share - 1)) * (4 * _TILE // share) + _AHEAD, I8)
                         for at in range(0, 4 * _TILE // share, 64):
                             f.prefetch(coming, at, level=2)
-                        load(4, high, step)
-                        load(6, b0, row)
-                        load(7, b1, row)
-                        load(5, below, step)
+                        f.load_tile(4, high, step)
+                        f.load_tile(6, b0, row)
+                        f.load_tile(7, b1, row)
+                        f.load_tile(5, below, step)
                         multiply(4, 6)
-                        load(6, b2, row)
-                        load(7, b3, row)
+                        f.load_tile(6, b2, row)
+                        f.load_tile(7, b3, row)
                         multiply(4, 6)
-                        load(4, low, step)
-                        load(6, b0, row)
-                        load(7, b1, row)
-                        load(5, f.gep(low, half, I8), step)
+                        f.load_tile(4, low, step)
+                        f.load_tile(6, b0, row)
+                        f.load_tile(7, b1, row)
+                        f.load_tile(5, f.gep(low, half, I8), step)
                         multiply(4, 6)
                         return [f.gep(high, chunk_step, I8), f.gep(w, 4 * _TILE, I8)]
                     return f.loop(0, chunks, 1, [f.gep(here, offset, I8), w], chunk)[1]
                 (w,) = f.loop(begin, end, 1, [at_weights], segment)
                 for t in range(4):
                     to = f.gep(results, t * _TILE, I8)
-                    f.line(f"call void @llvm.x86.tilestored64(i8 {t}, {to}, {row})")
+                    f.store_tile(t, to, row)
                 return w
             return f.loop(0, count, 1, [at_weights], pair)[0]
         f.loop(0, n_blocks, 1, [weights], block)
@@ -264,28 +270,29 @@ def tiles(f: Body, a: V, plane: V, chunk_step: V, step: V, line_step: V, length:
     def keep(line: V, first: V, count: V, column: V) -> None:
         """Store the finished rows: the tree on each, the dropped positions left out."""
         ends = [f.mask(lanes, n - column), f.mask(lanes, n - column - lanes)]
-        target = f.gep(out, line * out_line + column, F32)
-        bases = [f.gep(p, line * by_line + (column if inner else 0), _elem(dtype))
-                 for p, by_line, _, _, inner, dtype in operands]
+        target = f.gep(out, (line * out_line + column) * size_of_result, I8)
+        bases = [f.gep(p, line * by_line + (column if inner else 0), LLVM[dtype])
+                 for p, by_line, _, _, inner, dtype in sides]
 
         def run_of(r: V, y: V, x: V, size: V) -> None:
             source = f.gep(f.scratch, f.emit(I64, f"lshr {r}, 4") * 512 + (r & 15) * 16, F32)
-            starts = [f.gep(target, y * out_row + x * out_col, F32), *(
-                f.gep(at, y * by_row + x * by_col, _elem(dtype))
-                for at, (_, _, by_row, by_col, _, dtype) in zip(bases, operands, strict=True))]
+            starts = [f.gep(target, (y * out_row + x * out_col) * size_of_result, I8), *(
+                f.gep(at, y * by_row + x * by_col, LLVM[dtype])
+                for at, (_, _, by_row, by_col, _, dtype) in zip(bases, sides, strict=True))]
 
             def each(_: V, source: V, to: V, *at: V) -> list[V]:
                 for c in range(2):
                     value = f.load(vf, source, c * 256)
                     if tree is not None:
                         value = emit(f, tree, [value, *(operand(a, c, inner, dtype) for a, (*_, inner, dtype)
-                                                        in zip(at, operands, strict=True))])
+                                                        in zip(at, sides, strict=True))])
+                    at_column = f.gep(to, c * lanes * size_of_result, I8)
                     if masked:
-                        f.store_masked(value, to, c * lanes, ends[c])
+                        f.store_masked(value, at_column, 0, ends[c])
                     else:
-                        f.store(value, to, c * lanes)
-                return [f.gep(source, 16, F32), f.gep(to, out_col, F32), *(
-                    f.gep(a, o[3], _elem(o[5])) for a, o in zip(at, operands, strict=True))]
+                        f.store(value, at_column)
+                return [f.gep(source, 16, F32), f.gep(to, out_col * size_of_result, I8), *(
+                    f.gep(a, o[3], LLVM[o[5]]) for a, o in zip(at, sides, strict=True))]
             f.loop(0, size, 1, [source, *starts], each)
 
         def stretch(r: V, y: V, x: V) -> tuple[V, list[V]]:
@@ -297,19 +304,13 @@ def tiles(f: Body, a: V, plane: V, chunk_step: V, step: V, line_step: V, length:
             return following < count, [following, f.select(wrap, y + 1, y), f.select(wrap, 0, after)]
 
         def operand(at: V, c: int, inner: int, dtype: str) -> V:
-            ty = vec(_elem(dtype), lanes)
+            ty = vec(LLVM[dtype], lanes)
             if not inner:
-                return f.splat(f.load(_elem(dtype), at), lanes)
+                return f.splat(f.load(LLVM[dtype], at), lanes)
             return f.load_masked(ty, at, c * lanes, ends[c]) if masked else f.load(ty, at, c * lanes)
         f.repeat([f.i64(0), first // width, first % width], stretch)
     f.loop(f.lo, f.hi, 1, [], item)
     f.line("call void @llvm.x86.tilerelease()")
-
-
-def _elem(dtype: str) -> str:
-    from .expr import LLVM
-
-    return LLVM[dtype]
 
 
 def scratch(pairs: int) -> int:

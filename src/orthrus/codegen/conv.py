@@ -573,12 +573,12 @@ def merged(g: Geometry, machine: Machine) -> int:
 
 
 @choice()
-def plan(g: Geometry, machine: Machine, flat: bool = False, rolled: tuple[int, int] = (0, 0), ahead: int
-         | None = None,
-         share: int | None = None, block: int | None = None, cols: int | None = None,
-         dtype: str = "float32") -> Plan:
+def plan(g: Geometry, machine: Machine, flat: bool = False, rolled: tuple[int, int] = (0, 0),
+         ahead: int | None = None, share: int | None = None, block: int | None = None,
+         cols: int | None = None, dtype: str = "float32") -> Plan:
     """A plan for `g` with images and weights of `dtype`. `flat`: the pixels of input and output lie evenly in
-    a plane, so that a 1x1 kernel of stride 1 may count them as one row. The rest overrides what is chosen."""
+    a plane, so that a 1x1 kernel of stride 1 that crops none may count them as one row. The rest
+    overrides what is chosen."""
     lanes = machine.lanes(4)
     merge = merged(g, machine)
     if merge > 1:
@@ -588,7 +588,8 @@ def plan(g: Geometry, machine: Machine, flat: bool = False, rolled: tuple[int, i
     cols = cols or tile_cols(machine, g.cout)
     pixels = g.out[1] * g.out[2]
     taps = prod(g.kernel)
-    width = pixels if flat and taps == 1 and not edges else g.out[2]
+    alike = g.out[1] == 1 or g.out[2] == g.size[2]
+    width = pixels if flat and taps == 1 and alike and not edges else g.out[2]
     most = shapes(machine)[cols]
     heights, per_row, full = split(width, most)
     trims = edges and _misses(g) != (0, 0)

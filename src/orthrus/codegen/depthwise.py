@@ -103,7 +103,7 @@ def depthwise_rows(f: Body, x: V, w: V, y: V, rows: V, width: V, channels: V, hi
 def fits(g: Geometry) -> bool:
     """Whether `depthwise_rows` does this convolution."""
     return (g.cin == 1 and g.cout == 1 and g.size[0] == g.kernel[0] == g.out[0] == 1 and g.pads[0] == 0
-            and g.kernel[2] <= 16)
+            and g.kernel[1] > 0 and 0 < g.kernel[2] <= 16)
 
 
 def lanes_of(g: Geometry, machine: Machine) -> int:

@@ -13,7 +13,7 @@ import hashlib
 import os
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 from .. import knobs
 from ..errors import Fail
@@ -56,14 +56,20 @@ def replaced(units: Sequence[Unit]) -> list[Unit]:
     folder = knobs.OVERRIDE.value
     if not folder:
         return list(units)
-    return [(_edit(os.path.join(folder, file_name(unit) + ".ll"), folder) if isinstance(unit, Spec) else None)
+    return [(_edit(os.path.join(folder, file_name(unit) + ".ll"), folder) if _written_here(unit) else None)
             or unit for unit in units]
+
+
+def _written_here(unit: Unit) -> TypeGuard[Spec]:
+    """Whether a unit is a kernel, and no object code that came with a model."""
+    return isinstance(unit, Spec) and unit.brought is None
 
 
 def edited(spec: Spec) -> bool:
     """Whether an edited file takes the place of a kernel."""
     folder = knobs.OVERRIDE.value
-    return bool(folder) and os.path.isfile(os.path.join(folder, file_name(spec) + ".ll"))
+    return bool(folder) and _written_here(spec) and os.path.isfile(
+        os.path.join(folder, file_name(spec) + ".ll"))
 
 
 def _edit(path: str, folder: str) -> Edited | None:
@@ -141,7 +147,7 @@ def dump(units: Sequence[Unit], machine: Machine) -> None:
     os.makedirs(folder, exist_ok=True)
     mine = bool(knobs.OVERRIDE) and os.path.realpath(folder) == os.path.realpath(knobs.OVERRIDE.value)
     for unit in units:
-        if not isinstance(unit, Spec):
+        if not _written_here(unit):
             continue
         path = os.path.join(folder, file_name(unit))
         if mine and os.path.exists(path + ".ll"):

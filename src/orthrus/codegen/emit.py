@@ -18,6 +18,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from .origin import Origin, joint
+
 I1, I8, I16, I32, I64 = "i1", "i8", "i16", "i32", "i64"
 F16, BF16, F32, F64 = "half", "bfloat", "float", "double"
 PTR, VOID = "ptr", "void"
@@ -58,12 +60,13 @@ def _literal(elem: str, x: Any) -> str:
 
 
 class V:
-    """One SSA value: `ty` its type, `ref` how the text names it."""
+    """One SSA value: `ty` its type, `ref` how the text names it, `origin` what it leads into where it is an
+    address."""
 
-    __slots__ = ("f", "ty", "ref")
+    __slots__ = ("f", "ty", "ref", "origin")
 
-    def __init__(self, f: Function, ty: str, ref: str) -> None:
-        self.f, self.ty, self.ref = f, ty, ref
+    def __init__(self, f: Function, ty: str, ref: str, origin: Origin | None = None) -> None:
+        self.f, self.ty, self.ref, self.origin = f, ty, ref, origin
 
     def __repr__(self) -> str:
         return f"{self.ty} {self.ref}"
@@ -203,11 +206,12 @@ class Function:
         self._count += 1
         return f"%v{self._count}"
 
-    def emit(self, ty: str, text: str) -> V:
-        """Write `text` as an instruction with a result of type `ty`."""
+    def emit(self, ty: str, text: str, *made_of: V) -> V:
+        """Write `text` as an instruction with a result of type `ty`. `made_of`: addresses that it follows
+        from."""
         ref = self.fresh()
         self.lines.append(f"  {ref} = {text}")
-        return V(self, ty, ref)
+        return V(self, ty, ref, joint(*[x.origin for x in made_of]) if made_of else None)
 
     def line(self, text: str) -> None:
         """Write an instruction without a result."""
@@ -241,13 +245,13 @@ class Function:
         if x.ty in self.as_integers:
             return self.bitcast(self.splat(self.bitcast(x, I16), lanes), vec(x.ty, lanes))
         ty = vec(x.ty, lanes)
-        first = self.emit(ty, f"insertelement {ty} poison, {x}, i64 0")
-        return self.emit(ty, f"shufflevector {first}, {ty} poison, <{lanes} x i32> zeroinitializer")
+        first = self.emit(ty, f"insertelement {ty} poison, {x}, i64 0", x)
+        return self.emit(ty, f"shufflevector {first}, {ty} poison, <{lanes} x i32> zeroinitializer", first)
 
     def binary(self, op: str, a: V, b: Any) -> V:
         b = self.like(b, a)
         a = self.like(a, b)
-        return self.emit(a.ty, f"{op} {a}, {b.ref}")
+        return self.emit(a.ty, f"{op} {a}, {b.ref}", a, b)
 
     def compare(self, how: str, a: V, b: Any, unsigned: bool = False) -> V:
         """An i1 per lane. Floats compare ordered, but `ne` is true for NaN."""
@@ -266,7 +270,7 @@ class Function:
             pattern = V(self, vec(pattern.ty, c.lanes), "")
         a, b = self.like(a, pattern), self.like(b, pattern)
         a, b = self.like(a, b), self.like(b, a)
-        return self.emit(a.ty, f"select {c}, {a}, {b}")
+        return self.emit(a.ty, f"select {c}, {a}, {b}", a, b)
 
     def cast(self, x: V, elem: str, unsigned: bool = False) -> V:
         """`x` converted to `elem`, lane by lane; floats to integers round to zero and must be in range."""
@@ -289,7 +293,7 @@ class Function:
             op = "trunc"
         else:
             op = "zext" if unsigned or old == I1 else "sext"
-        return self.emit(ty, f"{op} {x} to {ty}")
+        return self.emit(ty, f"{op} {x} to {ty}", x)
 
     def bitcast(self, x: V, ty: str) -> V:
         return x if x.ty == ty else self.emit(ty, f"bitcast {x} to {ty}")
@@ -308,13 +312,13 @@ class Function:
     def extract(self, x: V, lane: int | V) -> V:
         if x.elem in self.as_integers:
             return self.bitcast(self.extract(self.bitcast(x, vec(I16, x.lanes)), lane), x.elem)
-        return self.emit(x.elem, f"extractelement {x}, {self.i64(lane)}")
+        return self.emit(x.elem, f"extractelement {x}, {self.i64(lane)}", x)
 
     def insert(self, x: V, value: V, lane: int | V) -> V:
         if x.elem in HALVES:
             bits = self.insert(self.bitcast(x, vec(I16, x.lanes)), self.bitcast(value, I16), lane)
             return self.bitcast(bits, x.ty)
-        return self.emit(x.ty, f"insertelement {x}, {value}, {self.i64(lane)}")
+        return self.emit(x.ty, f"insertelement {x}, {value}, {self.i64(lane)}", x, value)
 
     def intrinsic(self, name: str, returns: str, *args: V) -> V:
         """Call `llvm.<name>`, declaring it; the full name has its type suffix."""
@@ -386,7 +390,7 @@ class Function:
         """The address `index` elements of type `elem` behind `base`."""
         if isinstance(index, int) and index == 0:
             return base
-        return self.emit(PTR, f"getelementptr {elem}, {base}, {self.i64(index)}")
+        return self.emit(PTR, f"getelementptr {elem}, {base}, {self.i64(index)}", base)
 
     def load(self, ty: str, base: V, index: int | V = 0, align: int = 0) -> V:
         """A `ty` from `index` elements behind `base`; aligned as one element unless told otherwise."""
@@ -422,7 +426,7 @@ class Function:
             filler = self.bitcast(other if isinstance(other, V) else self.const(ty, other), bits)
             return self.bitcast(self.load_masked(bits, base, index, mask, filler), ty)
         at = self.gep(base, index, elem)
-        name = f"masked.load.v{lanes}{_suffix(elem)}.p0"
+        name = f"masked.load.v{lanes}{suffix(elem)}.p0"
         self.module.declared[name] = f"declare {ty} @llvm.{name}(ptr, {mask.ty}, {ty})"
         filler = other if isinstance(other, V) else self.const(ty, other)
         return self.emit(ty, f"call {ty} @llvm.{name}(ptr align {BYTES[elem]} {at.ref}, {mask}, {filler})")
@@ -433,7 +437,7 @@ class Function:
         if x.elem in HALVES:
             x = self.bitcast(x, vec(I16, x.lanes))
         at = self.gep(base, index, x.elem)
-        name = f"masked.store.v{x.lanes}{_suffix(x.elem)}.p0"
+        name = f"masked.store.v{x.lanes}{suffix(x.elem)}.p0"
         self.module.declared[name] = f"declare void @llvm.{name}({x.ty}, ptr, {mask.ty})"
         self.line(f"call void @llvm.{name}({x}, ptr align {BYTES[x.elem]} {at.ref}, {mask})")
 
@@ -481,6 +485,10 @@ class Function:
     def branch(self, cond: V, yes: str, no: str) -> None:
         self.line(f"br {cond}, label %{yes}, label %{no}")
 
+    def _carried(self, x: V) -> V:
+        """What a loop that begins with `x` carries."""
+        return V(self, x.ty, self.fresh(), Origin(others=[x.origin]) if x.ty in (PTR, I64) else None)
+
     def loop(self, begin: int | V, end: int | V, step: int | V, carried: Sequence[V],
              body: Callable[..., Any]) -> list[V]:
         """`for i in range(begin, end, step): carried = body(i, *carried)`; gives what is carried at the end.
@@ -495,13 +503,14 @@ class Function:
         self.open(head)
         at = len(self.lines)
         i = V(self, I64, self.fresh())
-        phis = [V(self, c.ty, self.fresh()) for c in carried]
+        phis = [self._carried(c) for c in carried]
         self.branch(self.compare("lt", i, last), inside, after)
         self.open(inside)
         following = body(i, *phis)
         given = [] if following is None else [following] if isinstance(following, V) else list(following)
         if len(given) != len(phis):
             raise ValueError(f"the body carries {len(given)} values, the loop {len(phis)}")
+        _followed(phis, given)
         advanced = i + by
         tail = self._block
         self.jump(head)
@@ -519,8 +528,9 @@ class Function:
         self.jump(head)
         self.open(head)
         at = len(self.lines)
-        phis = [V(self, c.ty, self.fresh()) for c in carried]
+        phis = [self._carried(c) for c in carried]
         go_on, given = body(*phis)
+        _followed(phis, given)
         tail = self._block
         self.branch(go_on, head, after)
         self.lines[at:at] = [f"  {p.ref} = phi {p.ty} [ {a.ref}, %{before} ], [ {b.ref}, %{tail} ]"
@@ -541,7 +551,7 @@ class Function:
             self.jump(after)
         self.open(after)
         (b0, r0), (b1, r1) = ends
-        return [self.emit(x.ty, f"phi {x.ty} [ {x.ref}, %{b0} ], [ {y.ref}, %{b1} ]")
+        return [self.emit(x.ty, f"phi {x.ty} [ {x.ref}, %{b0} ], [ {y.ref}, %{b1} ]", x, y)
                 for x, y in zip(r0, r1, strict=True)]
 
     def call(self, callee: Function | V, args: Sequence[V], returns: str = VOID) -> V:
@@ -560,5 +570,12 @@ class Function:
         self.line("ret void" if value is None else f"ret {value}")
 
 
-def _suffix(elem: str) -> str:
+def _followed(phis: Sequence[V], given: Sequence[V]) -> None:
+    """What a loop carries may come of its body."""
+    for phi, x in zip(phis, given, strict=True):
+        if phi.origin is not None and x.origin is not phi.origin:
+            phi.origin.others.append(x.origin)
+
+
+def suffix(elem: str) -> str:
     return {F16: "f16", BF16: "bf16", F32: "f32", F64: "f64"}.get(elem, elem)

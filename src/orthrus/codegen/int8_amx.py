@@ -41,7 +41,6 @@ def int8_matrix(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V
                       tail)
     name = "tdpbssd" if signed else "tdpbusd"
     for known, types in (("ldtilecfg", "ptr"), ("tilerelease", ""),
-                         ("tileloadd64", "i8 immarg, ptr, i64"), ("tilestored64", "i8 immarg, ptr, i64"),
                          (name, "i8 immarg, i8 immarg, i8 immarg")):
         f.module.declared["x86." + known] = f"declare void @llvm.x86.{known}({types})"
     whole = f.table(I8, [1] + [0] * 15 + [64, 0] * 8 + [0] * 16 + [16] * 8 + [0] * 8)
@@ -57,9 +56,6 @@ def int8_matrix(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V
     def configure(at: V) -> None:
         f.line(f"call void @llvm.x86.ldtilecfg({at})")
 
-    def load(tile: int, at: V, stride: V) -> None:
-        f.line(f"call void @llvm.x86.tileloadd64(i8 {tile}, {at}, {stride})")
-
     for i in range(0, 64, 8):
         f.store(f.load(I64, whole, i // 8), partial, i // 8)
     left = length - (tiles - 1) * ROWS
@@ -67,25 +63,27 @@ def int8_matrix(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V
     for i, rows in enumerate((upper, upper, lower, lower, upper, lower)):
         f.store(f.cast(rows, I8), partial, 48 + i)
     below = f.select(left > 16, step * 16, still)
+    halves: list[int | V] = [upper, upper, lower, lower, upper, lower, 16, 16]
     configure(whole)
 
     def block(line: V, t: V, column: V, b_at: V, masks: Masks, down: V, rows: V | int,
               ahead: V) -> None:
         """One tile of results: `down` bytes between its upper and its lower half's rows of A, `ahead`
         to what it fetches."""
+        tall: list[int | V] = [16] * 8 if rows is ROWS else halves
         first = t * ROWS
         base = f.gep(a, line * line_step + first * step, I8)
         for i in range(4):
-            load(i, f.gep(start, (column + i % 2 * 16) * 4, I8), still)
+            f.load_tile(i, f.gep(start, (column + i % 2 * 16) * 4, I8), still, tall[i])
 
         def tap(i: V, b: V) -> V:
             def chunk(_: V, at: V, b: V) -> list[V]:
                 for i in range(fetch):
                     f.prefetch(f.gep(b, ahead, I8), 64 * i, level=2)
-                load(4, at, step)
-                load(6, b, row)
-                load(7, f.gep(b, 64, I8), row)
-                load(5, f.gep(at, down, I8), step)
+                f.load_tile(4, at, step, tall[4])
+                f.load_tile(6, b, row, tall[6])
+                f.load_tile(7, f.gep(b, 64, I8), row, tall[7])
+                f.load_tile(5, f.gep(at, down, I8), step, tall[5])
                 for r in range(2):
                     for c in range(2):
                         f.line(f"call void @llvm.x86.{name}(i8 {2 * r + c}, i8 {4 + r}, i8 {6 + c})")
@@ -94,7 +92,7 @@ def int8_matrix(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V
         f.loop(0, count, 1, [b_at], tap)
         for i in range(4):
             to = f.gep(room, i // 2 * 16 * 128 + i % 2 * 64, I8)
-            f.line(f"call void @llvm.x86.tilestored64(i8 {i}, {to}, {row})")
+            f.store_tile(i, to, row, tall[i])
         results.keep(line, first, rows, column, masks, room)
 
     def item(i: V) -> None:

@@ -19,6 +19,7 @@ from typing import Protocol
 from .. import knobs
 from ..errors import Fail
 from ..ir import No
+from ..locks import rlock
 from . import cache, edit
 from .machine import Machine, host
 from .template import ENTRY, Spec
@@ -26,8 +27,10 @@ from .template import ENTRY, Spec
 _log = logging.getLogger("orthrus")
 _known: dict[Machine, dict[str, dict[str, int]]] = {}
 _given: dict[tuple[Machine, str], bytes] = {}
-"""Objects that were brought along."""
-_lock = threading.RLock()
+"""Objects of this package's own kernels that are at hand without a look at the disk."""
+_lent: dict[tuple[Machine, str], bytes] = {}
+"""Objects for where none can be made."""
+_lock = rlock()
 
 _PACE = 3.3e-7
 """Seconds to compile one character of assembly: what deciding about further processes goes by."""
@@ -120,24 +123,43 @@ def _bring(units: list[Unit], machine: Machine) -> list[dict[str, int]]:
 
 
 def objects(units: Sequence[Unit], machine: Machine, anew: bool = False) -> list[bytes]:
-    """The object of each unit, from disk unless it is to be compiled `anew`. Raises RuntimeError for one that
-    LLVM refuses, Fail where no code can be generated."""
-    made = [_given.get((machine, repr(unit))) for unit in units]
+    """The object of each unit: what it brought, else from disk unless it is to be compiled `anew`. Raises
+    RuntimeError for one that LLVM refuses, Fail where no code can be generated."""
+    made = [brought(unit) or _given.get((machine, repr(unit))) for unit in units]
     names = {i: cache.name(repr(unit), machine, unit.origin) for i, unit in enumerate(units) if not made[i]}
     found = {} if anew else cache.load(name for name in names.values() if name)
     missing = [i for i, name in names.items() if name not in found]
+    new: dict[int, bytes] = {}
     if missing and find_spec("llvmlite") is None:
-        raise Fail("no machine code can be generated here", found="llvmlite is not installed",
-                   cure="pip install llvmlite, or load a model that was compiled ahead (orthrus compile)")
-    compiled = compile_all([units[i].text(machine) for i in missing], machine)
-    cache.store({name: data for i, data in zip(missing, compiled, strict=True) if (name := names[i])})
-    new = dict(zip(missing, compiled, strict=True))
+        new = {i: _borrowed(units[i], machine) for i in missing}
+    elif missing:
+        compiled = compile_all([units[i].text(machine) for i in missing], machine)
+        cache.store({name: data for i, data in zip(missing, compiled, strict=True) if (name := names[i])})
+        new = dict(zip(missing, compiled, strict=True))
     return [data or new.get(i) or found[names[i] or ""] for i, data in enumerate(made)]
 
 
-def provide(name: str, data: bytes, machine: Machine) -> None:
-    """Let `data` be the object of the unit that goes by `name`, in this process."""
-    _given[machine, name] = data
+def brought(unit: Unit) -> bytes | None:
+    """The object that a unit came with. Nothing else ever gets it: not from disk, and not by a name."""
+    return unit.brought if isinstance(unit, Spec) else None
+
+
+def provide(unit: Unit, data: bytes, machine: Machine) -> None:
+    """Let `data`, which this package made of `unit` earlier, be its object in this process."""
+    _given[machine, repr(unit)] = data
+
+
+def lend(unit: Unit, data: bytes, machine: Machine) -> None:
+    """Let `data`, which came with a compiled model, be the object of `unit` where none can be made: in a
+    process without a compiler, and without a file of it. Nothing of it gets to the disk."""
+    _lent.setdefault((machine, repr(unit)), data)
+
+
+def _borrowed(unit: Unit, machine: Machine) -> bytes:
+    if (machine, repr(unit)) in _lent:
+        return _lent[machine, repr(unit)]
+    raise Fail("no machine code can be generated here", found="llvmlite is not installed",
+               cure="pip install llvmlite, or load a model that was compiled ahead (orthrus compile)")
 
 
 def compile_all(texts: Sequence[str], machine: Machine, helpers: int | None = None) -> list[bytes]:
@@ -213,7 +235,3 @@ def _help(texts: list[str], machine: Machine) -> list[bytes]:
     except (OSError, subprocess.SubprocessError, pickle.UnpicklingError, EOFError) as error:
         _log.debug("no help with compiling: %s", error)
         return []
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)

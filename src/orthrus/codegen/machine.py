@@ -18,7 +18,8 @@ class Machine:
     """One kind of processor. `vector`: bytes of a vector register, `registers`: how many there are;
     `l1`, `l2`: bytes of cache per core; `features`: LLVM's, sorted. `group`: how many neighbouring registers
     one instruction can work on, in as much time as one for each takes. `matrix`: (M, N, K) of an instruction
-    that adds A (M, K) times B (N, K) transposed, 8-bit integers, to C (M, N) of 32 bits; None without one."""
+    that adds A (M, K) times B (N, K) transposed, 8-bit integers, to C (M, N) of 32 bits; None without one.
+    `checked`: its kernels look where they read and write (`bounds`)."""
 
     sizeless: ClassVar[bool] = True
 
@@ -32,13 +33,14 @@ class Machine:
     l2: int = 1 << 20
     group: int = 1
     matrix: tuple[int, int, int] | None = None
+    checked: bool = False
 
     def __hash__(self) -> int:
         return self._hashed
 
     @functools.cached_property
     def _hashed(self) -> int:
-        return hash((self.triple, self.cpu, self.features, self.vector, self.registers))
+        return hash((self.triple, self.cpu, self.features, self.vector, self.registers, self.checked))
 
     def lanes(self, elem_bytes: int = 4) -> int:
         """Elements of that size in a vector register."""
@@ -51,7 +53,7 @@ class Machine:
         """Whether code made for the machine `code` runs on this one."""
         needed = {feature for feature in code.features if not feature.startswith("zvl")}
         return (code.arch == self.arch and code.vector <= self.vector and needed <= set(self.features)
-                and code.matrix in (None, self.matrix))
+                and code.matrix in (None, self.matrix) and code.checked == self.checked)
 
     @property
     def feature_text(self) -> str:

@@ -44,14 +44,23 @@ class Form:
 class Walk:
     """A `Form` with its sizes. `steps`: per tensor its strides over the outer dimensions, then of what is
     read those over the inner ones, and where across the innermost; `units`: per tensor its stride between
-    lanes."""
+    lanes. `outer`, `inner`: the sizes that `steps` go with."""
 
     form: Form
     sizes: tuple[int, ...]
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
     steps: tuple[tuple[int, ...], ...]
     units: tuple[int, ...]
     items: int
     grain: int
+
+    def loops(self, tensor: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """By which sizes and strides the elements of a tensor are met."""
+        strides = self.steps[tensor]
+        sizes = (*self.outer, *self.inner)[:len(strides)]
+        lanes = self.sizes[1] if self.form.across else self.sizes[0] if self.units[tensor] else 1
+        return (*sizes, lanes), (*strides, self.units[tensor])
 
     def cells(self, tensors: Sequence[Any]) -> list[Any]:
         """A kernel's arguments."""
@@ -94,7 +103,8 @@ def plan(machine: Machine, shape: Sequence[int], axes: Sequence[int], strides: S
                    *((*(s[t] for _, s in folded), *((last[t],) if across else ())) if t < reads else ()))
                   for t in range(len(steps)))
     items = math.prod(rows) * (-(-columns // (lanes * width)) if across else 1)
-    return Walk(form, sizes, found, units, items,
+    inner = (*(d for d, _ in folded), *((length,) if across else ()))
+    return Walk(form, sizes, tuple(rows), inner, found, units, items,
                 max(1, GRAIN * math.prod(rows) // max(1, math.prod(shape))) if not across else
                 max(1, GRAIN // (length * math.prod(d for d, _ in folded) * min(columns, lanes * width))))
 

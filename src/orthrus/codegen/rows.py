@@ -67,6 +67,14 @@ class Walk:
     grain: int
     scratch: int
 
+    def loops(self, tensor: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """By which sizes and strides the elements of a tensor are met."""
+        sizes = *self.outer, *([self.segments] if self.form.segments else []), self.length
+        strides = self.strides[tensor]
+        if self.form.across:
+            return (*sizes, self.columns), (*strides, self.lanes[tensor])
+        return sizes, (*strides, self.lanes[tensor])
+
     def cells(self, tensors: Sequence[Any]) -> list[Any]:
         """A kernel's arguments up to the last tensor."""
         form = self.form

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, ClassVar
 
-from .emit import F32, HALVES, I32, I64, PTR, Function, Module, V
+from .emit import BYTES, F32, HALVES, I1, I32, I64, PTR, Function, Module, V, suffix, vec
 from .expr import Expr
 from .machine import Machine
 from .sizes import pinned, tracing
@@ -46,6 +46,39 @@ class Body(Function):
             raise ValueError(f"an argument is no {ty}")
         return self.load(ty, self.gep(self.args, index, I64), 0, 8)
 
+    def gather(self, elem: str, base: V, index: V, step: str = "", mask: V | None = None) -> V:
+        """The elements of type `elem` at `base` + index, counted in elements of type `step`; 0 where not in
+        `mask`."""
+        at = self.emit(vec(PTR, index.lanes), f"getelementptr {step or elem}, {base}, {index}", base)
+        return self.gathered(elem, at, mask if mask is not None else self.const(vec(I1, index.lanes), True))
+
+    def gathered(self, elem: str, at: V, mask: V) -> V:
+        """The elements at the addresses `at`; 0 where not in `mask`."""
+        ty, name = vec(elem, at.lanes), f"masked.gather.v{at.lanes}{suffix(elem)}.v{at.lanes}p0"
+        self.module.declared[name] = f"declare {ty} @llvm.{name}({at.ty}, {mask.ty}, {ty})"
+        return self.emit(ty, f"call {ty} @llvm.{name}({at.ty} align {BYTES[elem]} {at.ref}, {mask}, "
+                             f"{self.zero(ty)})")
+
+    def scatter(self, x: V, base: V, index: V, mask: V) -> None:
+        """Store the lanes of `x` that are in `mask` at `base` + index, counted in its elements."""
+        at = self.emit(vec(PTR, x.lanes), f"getelementptr {x.elem}, {base}, {index}", base)
+        self.scattered(x, at, mask)
+
+    def scattered(self, x: V, at: V, mask: V) -> None:
+        name = f"masked.scatter.v{x.lanes}{suffix(x.elem)}.v{x.lanes}p0"
+        self.module.declared[name] = f"declare void @llvm.{name}({x.ty}, {at.ty}, {mask.ty})"
+        self.line(f"call void @llvm.{name}({x}, {at.ty} align {BYTES[x.elem]} {at.ref}, {mask})")
+
+    def load_tile(self, tile: int, at: V, stride: V, rows: int | V = 16) -> None:
+        """A register of the matrix unit: `rows` rows of 64 bytes, as many as it is configured for, `stride`
+        bytes apart."""
+        self.module.declared["x86.tileloadd64"] = "declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)"
+        self.line(f"call void @llvm.x86.tileloadd64(i8 {tile}, {at}, {stride})")
+
+    def store_tile(self, tile: int, at: V, stride: V, rows: int | V = 16) -> None:
+        self.module.declared["x86.tilestored64"] = "declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)"
+        self.line(f"call void @llvm.x86.tilestored64(i8 {tile}, {at}, {stride})")
+
     def fence(self) -> None:
         """None on RISC-V: nothing is moved there anyway, and behind one LLVM sets the vector length anew."""
         if self.machine.arch != "riscv64":
@@ -65,6 +98,16 @@ class Spec:
         return f"{self.template}({', '.join(f'{k}={v}' for k, v in self.params)})"
 
     @property
+    def operands(self) -> int:
+        """How many tensors its closing tree reads besides the kernel's own value."""
+        return next((len(given) for name, given in self.params if name == "operands"), 0)
+
+    @property
+    def brought(self) -> bytes | None:
+        """The object code of a kernel that came compiled, None for one that is written here."""
+        return None
+
+    @property
     def origin(self) -> str:
         """The file that holds the template."""
         return _templates[self.template].write.__code__.co_filename
@@ -73,11 +116,19 @@ class Spec:
         """The kernel as LLVM assembly."""
         made = _templates[self.template]
         module = Module(machine.triple)
-        body = Body(module, machine)
+        body = _body(machine)(module, machine)
         given = {name: body.arg(i, ty) for i, (name, ty) in enumerate(made.cells)}
         made.write(body, **given, **dict(self.params))
         body.ret()
         return str(module)
+
+
+def _body(machine: Machine) -> type[Body]:
+    if not machine.checked:
+        return Body
+    from .bounds import Checked
+
+    return Checked
 
 
 class Template:

@@ -52,7 +52,7 @@ def widens(machine: Machine, a_type: str, b_type: str) -> bool:
 
 def opaque(f: Body, x: V) -> V:
     """`x`, its origin hidden, so that addresses stay as they are written."""
-    return f.emit(x.ty, f'call {x.ty} asm "", "=r,0"({x})')
+    return f.emit(x.ty, f'call {x.ty} asm "", "=r,0"({x})', x)
 
 
 class Rows:

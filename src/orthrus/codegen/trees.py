@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import vmath
-from .emit import F32, I32, I64, PTR, V, vec
+from .emit import F32, I32, I64, V, vec
 from .expr import LLVM
 from .machine import Machine
 from .template import Body, Spec, template
@@ -373,16 +373,6 @@ class _Grower:
         self.last = self.final[(~node).clip(0)]
 
 
-def _gather(f: Body, elem: str, base: V, index: V, step: str = "", mask: V | None = None) -> V:
-    """The elements of type `elem` at `base` + index, counted in elements of type `step`."""
-    lanes, ty = index.lanes, vec(elem, index.lanes)
-    name = f"masked.gather.v{lanes}{ {F32: 'f32', 'double': 'f64'}.get(elem, elem)}.v{lanes}p0"
-    f.module.declared[name] = f"declare {ty} @llvm.{name}({vec(PTR, lanes)}, {vec('i1', lanes)}, {ty})"
-    at = f.emit(vec(PTR, lanes), f"getelementptr {step or elem}, {base}, {index}")
-    on = mask if mask is not None else f.const(vec("i1", lanes), True)
-    return f.emit(ty, f"call {ty} @llvm.{name}({vec(PTR, lanes)} align 4 {at.ref}, {on}, {f.zero(ty)})")
-
-
 class _Walk:
     """One row's way: its ranks, in `held` vectors or at an address."""
 
@@ -399,7 +389,7 @@ class _Walk:
     def rank(self, word: V) -> V:
         f, h = self.f, self.held
         if not h:
-            return _gather(f, I32, self.at, word & ((1 << self.bits) - 1))
+            return f.gather(I32, self.at, word & ((1 << self.bits) - 1))
         if len(h) == 1:
             return f.intrinsic("x86.avx512.permvar.si.512", self.ty, h[0], word)
         pairs = [f.intrinsic("x86.avx512.vpermi2var.d.512", self.ty, h[i], word, h[i + 1])
@@ -449,12 +439,12 @@ def forest_rows(f: Body, x: V, x_row: V, rows: V, block: V, y: V, columns: V, fe
             to_right = f.load(ints, nan_right, column).ne(0)
             record = f.gep(searches, c * 2, I64)
             table, depth = f.gep(search, f.load(I64, record), F32), f.load(I64, record, 1)
-            value = [f.cast(_gather(f, LLVM[dtype], a, feature), F32) for a in at]
+            value = [f.cast(f.gather(LLVM[dtype], a, feature), F32) for a in at]
             root = f.load(floats, table)
             places = [_down(f, lane, root < v) for v in value]
 
             def level(i: V, now: V, *p: V) -> list[V]:
-                here = [_down(f, q, _gather(f, F32, now, q) < v) for q, v in zip(p, value, strict=True)]
+                here = [_down(f, q, f.gather(F32, now, q) < v) for q, v in zip(p, value, strict=True)]
                 return [f.gep(now, f.i64(lanes) << i, F32), *here]
             ends = f.loop(1, depth, 1, [f.gep(table, lanes, F32), *places], level)[1:]
             base = lane << f.splat(f.cast(depth, I32), lanes)
@@ -472,7 +462,7 @@ def forest_rows(f: Body, x: V, x_row: V, rows: V, block: V, y: V, columns: V, fe
         to = f.gep(sums, row * width * lanes, F32)
 
         def one(k: V) -> None:
-            weight = _gather(f, F32, f.gep(weights, k, F32), leaf)
+            weight = f.gather(F32, f.gep(weights, k, F32), leaf)
             f.store(joined(weight, f.load(floats, to, k * lanes, 64)), to, k * lanes, 64)
         f.loop(0, width, 1, [], one)
 
@@ -481,12 +471,12 @@ def forest_rows(f: Body, x: V, x_row: V, rows: V, block: V, y: V, columns: V, fe
         """What the leaves hold for each row and the table it walks; one table may serve all."""
         def level(i: V, now: V, *p: V) -> list[V]:
             bases = [f.gep(t, now, I32) for t in tables]
-            words = [_gather(f, I32, bases[w % len(bases)], q) for w, q in enumerate(p)]
+            words = [f.gather(I32, bases[w % len(bases)], q) for w, q in enumerate(p)]
             return [now + (f.i64(lanes) << i), *(_down(f, q, w.fails(word))
                                                  for q, w, word in zip(p, way, words, strict=True))]
         places = [_start(f, w, top[i % len(top)], lane) for i, w in enumerate(way)]
         now, *places = f.loop(TOP, depth, 1, [f.i64(lanes * ((1 << TOP) - 1)), *places], level)
-        leaves = [_gather(f, I32, f.gep(tables[i % len(tables)], now, I32), p) for i, p in enumerate(places)]
+        leaves = [f.gather(I32, f.gep(tables[i % len(tables)], now, I32), p) for i, p in enumerate(places)]
         return _chain(f, way, links, last, leaves) if linked else leaves
 
     def row_at(r: V) -> _Walk:
@@ -561,12 +551,12 @@ def _chain(f: Body, way: Sequence[_Walk], links: V, last: V, places: Sequence[V]
     def step(*p: V) -> tuple[V, list[V]]:
         new, moved = [], f.zero(vec("i1", lanes))
         for q, w in zip(p, way, strict=True):
-            right = w.fails(_gather(f, I32, links, q, I64))
-            child = _gather(f, I32, f.gep(links, 1, I32), q, I64)
+            right = w.fails(f.gather(I32, links, q, I64))
+            child = f.gather(I32, f.gep(links, 1, I32), q, I64)
             new.append(f.select(right, child + 1, child))
             moved = moved | new[-1].ne(q)
         return f.compare("ne", f.bitcast(moved, f"i{lanes}"), 0), new
-    return [_gather(f, I32, last, p) for p in f.repeat(list(places), step)]
+    return [f.gather(I32, last, p) for p in f.repeat(list(places), step)]
 
 
 @template("y:ptr rows:i64 classes:i64 labels:ptr names:ptr first:float second:float")
@@ -585,16 +575,13 @@ def tree_scores(f: Body, y: V, rows: V, classes: V, labels: V, names: V, first: 
         at = f.const(ints, list(range(lanes))) * f.cast(classes, I32)
 
         def score(k: V | int) -> V:
-            return _gather(f, F32, f.gep(base, k, F32), at, mask=mask)
+            return f.gather(F32, f.gep(base, k, F32), at, mask=mask)
 
         def put(k: V | int, x: V) -> None:
-            name = f"masked.scatter.v{lanes}f32.v{lanes}p0"
-            pointers = f.emit(vec(PTR, lanes), f"getelementptr float, {f.gep(base, k, F32)}, {at}")
-            f.module.declared[name] = f"declare void @llvm.{name}({floats}, {pointers.ty}, {mask.ty})"
-            f.line(f"call void @llvm.{name}({x}, {vec(PTR, lanes)} align 4 {pointers.ref}, {mask})")
+            f.scatter(x, f.gep(base, k, F32), at, mask)
 
         def label(which: V) -> None:
-            found = _gather(f, I64, names, which)
+            found = f.gather(I64, names, which)
             f.store_masked(found, labels, row, mask)
         if pair is not None:
             scores, above = pair.scores(f, score(0), score(1), first, second, transform)

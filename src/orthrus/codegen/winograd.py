@@ -5,7 +5,9 @@ of float32 whose channels are adjacent; weights packed by `Plan.pack`; an elemen
 with its operands. Out: an image of the same kind. Three phases: V = B'dB per tile and channel, one product M
 = V·U per position of a tile, and y = A'MA. Where U stays near, one kernel does them block by block of tiles;
 where it has to be streamed, each phase is a kernel over the whole image, so that U is read once. The result
-differs from the exact one by less than 1e-6 (m = 2) or 5e-6 (m = 4) of the largest output. """
+differs from the exact one by less than 1e-6 (m = 2) or 5e-6 (m = 4) of the largest output nearby. Where an
+output of a tile is not finite, or beyond 2 ** 40, the cell `status` becomes `OUTSIDE`: what a pixel of the
+tile holds may then show in outputs that do not depend on it, and the image is to be convolved directly. """
 
 from __future__ import annotations
 
@@ -23,6 +25,7 @@ from .once import aligned
 from .sizes import choice
 from .template import Body, Spec, template
 from .tile import Operand, joined, load, shapes, tile
+from .vmath import any_lane
 
 _A, _B = 0.75, 1.5
 """Points of F(4x4) beside 0 and infinity, each with both signs: exact, and a quarter of the error of 1 and
@@ -46,7 +49,13 @@ _MOST = 32 << 20
 _GAP = 64
 """Elements between planes, so that positions of a tile do not fall on the same cache sets."""
 
-CELLS = ("x:ptr u:ptr y:ptr v:ptr m:ptr tiles:i64 block:i64 across:i64 down:i64 cin:i64 cout:i64 "
+OUTSIDE = 2
+"""In `status`: numbers were outside the range in which transforms are good."""
+
+_SQUARES = 2.0 ** 80
+"""Sum of a tile's squared outputs from which on they are."""
+
+CELLS = ("x:ptr u:ptr y:ptr v:ptr m:ptr status:ptr tiles:i64 block:i64 across:i64 down:i64 cin:i64 cout:i64 "
          "high:i64 wide:i64 ph:i64 pw:i64 oh:i64 ow:i64 xn:i64 xh:i64 xw:i64 yn:i64 yh:i64 yw:i64 "
          "chunk:i64")
 
@@ -190,14 +199,18 @@ class _Phases:
             def stored(r: V) -> None:
                 assert self.room is not None
                 put(f.load(self.ty, self.room, r * lanes, lanes * 4), r // side, r % side)
+            squares = f.zero(self.ty)
             for dy in range(side):
                 for dx, value in enumerate(_out_of(f, side, [half[x][dy] for x in range(n)])):
+                    squares = f.fma(value, value, squares)
                     if self.room is None:
                         put(value, dy, dx)
                     else:
                         f.store(value, self.room, (dy * side + dx) * lanes, lanes * 4)
             if self.room is not None:
                 f.loop(0, side * side, 1, [], stored)
+            f.when(any_lane(f, ~f.compare("lt", squares, _SQUARES)),
+                   lambda: f.store(f.i64(OUTSIDE), c["status"]))
         f.loop(0, c["cout"], lanes, [], vector)
 
 
@@ -340,7 +353,7 @@ class Plan:
                 (winograd_give(**last), self.tiles, 0)]
 
     def cells(self, x_strides: Sequence[int], y_strides: Sequence[int]) -> list[int]:
-        """The cells behind x, u, y, v and m. Strides in elements: (image, depth, row, pixel)."""
+        """The cells behind x, u, y, v, m and status. Strides in elements: (image, depth, row, pixel)."""
         g, (xn, _, xh, xw), (yn, _, yh, yw) = self.geometry, x_strides, y_strides
         return [self.tiles, self.block, self.across, self.down, g.cin, g.cout, g.size[1], g.size[2],
                 g.pads[1], g.pads[2], g.out[1], g.out[2], xn, xh, xw, yn, yh, yw, self.chunk]

@@ -20,14 +20,12 @@ cannot."""
 
 
 class Stored(np.lib.mixins.NDArrayOperatorsMixin):
-    """A tensor of `dtype` and `shape`, whose content `read` fetches. It passes for a numpy array. `sources`:
-    the arrays it is computed from, where it is."""
+    """A tensor of `dtype` and `shape`, whose content `read` fetches. It passes for a numpy array."""
 
-    __slots__ = ("dtype", "shape", "sources", "_read", "_last", "__weakref__")
+    __slots__ = ("dtype", "shape", "_read", "_last", "__weakref__")
 
-    def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...], read: Read,
-                 sources: tuple[np.ndarray, ...] = ()) -> None:
-        self.dtype, self.shape, self.sources = dtype, shape, sources
+    def __init__(self, dtype: np.dtype[Any], shape: tuple[int, ...], read: Read) -> None:
+        self.dtype, self.shape = dtype, shape
         self._read = read
         self._last: Callable[[], np.ndarray | None] = _nothing
 
@@ -40,7 +38,7 @@ class Stored(np.lib.mixins.NDArrayOperatorsMixin):
 
         def read(start: int, end: int) -> np.ndarray:
             return np.ascontiguousarray(make()).reshape(-1).view(np.uint8)[start:end]
-        return cls(like.dtype, like.shape, read, sources)
+        return cls(like.dtype, like.shape, read)
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -71,11 +69,6 @@ class Stored(np.lib.mixins.NDArrayOperatorsMixin):
             found.flags.writeable = False
             self._last = weakref.ref(found)
         return found
-
-    def elements(self, start: int, end: int) -> np.ndarray:
-        """The elements from `start` to `end` in C order, without reading the others."""
-        wide = self.dtype.itemsize
-        return self._read(start * wide, end * wide).view(self.dtype)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         found = self.array()
@@ -124,20 +117,6 @@ def in_memory(value: Any) -> Any:
 
 def _stays(value: Any) -> bool:
     return type(value) is Stored
-
-
-def sampled(array: np.ndarray, count: int) -> bytes:
-    """About `count` elements from all over `array`, as bytes."""
-    stored: Any = array
-    if type(stored) is Stored and stored.sources:
-        return b"".join(sampled(source, count) for source in stored.sources)
-    runs, each = 8, max(1, count // 8)
-    size = array.size
-    starts = sorted({min(r * size // runs, max(size - each, 0)) for r in range(runs)})
-    if type(stored) is Stored:
-        return b"".join(stored.elements(s, min(s + each, size)).tobytes() for s in starts)
-    flat = array.reshape(-1)
-    return b"".join(flat[s:s + each].tobytes() for s in starts)
 
 
 def _nothing() -> None:

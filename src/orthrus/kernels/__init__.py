@@ -1,10 +1,11 @@
 """Kernels: what computes a node on a provider, how it is registered and how it is found."""
 
 from .failure import failed
+from .gate import Gate, plain, readable, vetted
 from .kernel import Kernel, OpKernel, OpKernelContext, OpKernelInfo, Work, create_kernel
 from .registry import KernelDef, KernelEntry, KernelRegistry, KernelRegistryManager
 from .report import Contents, KernelUse, Packed, Place, PlanReport, StepReport
 
-__all__ = ["Contents", "Kernel", "KernelDef", "KernelEntry", "KernelRegistry", "KernelRegistryManager",
-           "KernelUse", "OpKernel", "OpKernelContext", "OpKernelInfo", "Packed", "Place", "PlanReport",
-           "StepReport", "Work", "create_kernel", "failed"]
+__all__ = ["Contents", "Gate", "Kernel", "KernelDef", "KernelEntry", "KernelRegistry",
+           "KernelRegistryManager", "KernelUse", "OpKernel", "OpKernelContext", "OpKernelInfo", "Packed",
+           "Place", "PlanReport", "StepReport", "Work", "create_kernel", "failed", "plain", "readable", "vetted"]

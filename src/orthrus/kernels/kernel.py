@@ -7,12 +7,13 @@ from `OpKernel`; `KernelRegistry.kernel` registers either where it is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..ir import No, Node, Type, Value, in_memory
+from .gate import vetted
 from .registry import KernelEntry
 from .report import Contents
 
@@ -34,7 +35,7 @@ class Kernel:
     there is none. `describe`: what a kernel of several nodes holds by now, as plain data. `start`: begins
     what `run` does and gives a function that waits for the end of it and gives the results. `into`: as `run`,
     `into(inputs, targets)` with an array or None for each output: a result is its target, filled, where that
-    can take it.
+    can take it. `close`: ends what goes on beside runs, once there will be no more.
     """
 
     run: Callable[..., Any]
@@ -46,6 +47,7 @@ class Kernel:
     describe: Callable[[], Contents] | None = None
     start: Callable[..., Callable[[], Any]] | None = None
     into: Callable[[Sequence[Any], Sequence[Any]], Any] | None = None
+    close: Callable[[], None] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
@@ -144,13 +146,15 @@ class OpKernel:
 
 
 def create_kernel(entry: KernelEntry, info: OpKernelInfo) -> Kernel | No:
-    """Make the kernel of `entry` for one node, or pass its refusal on."""
+    """Make the kernel of `entry` for one node, or pass its refusal on. What somebody else's kernel gives is
+    held to the node's types."""
     made = entry.create(info)
-    if isinstance(made, No | Kernel):
+    if isinstance(made, No):
         return made
-    if isinstance(made, OpKernel):
-        return Kernel(_entered(made, len(info.node.outputs)), entry.name)
-    return Kernel(made, entry.name)
+    if not isinstance(made, Kernel):
+        run = _entered(made, len(info.node.outputs)) if isinstance(made, OpKernel) else made
+        made = Kernel(run, entry.name)
+    return made if entry.own else replace(made, run=vetted(made.run, info.node))
 
 
 def _entered(instance: OpKernel, count: int) -> Callable[..., Any]:

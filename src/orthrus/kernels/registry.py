@@ -66,6 +66,11 @@ class KernelEntry:
     def name(self) -> str:
         return self.create.__name__
 
+    @property
+    def own(self) -> bool:
+        """Whether this package registered it, and not its user."""
+        return self.create.__module__.startswith(__name__.partition(".")[0] + ".")
+
 
 class KernelRegistry:
     """Kernels by operator, domain and provider: those of one provider, or those a session brings along."""

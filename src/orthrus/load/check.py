@@ -7,7 +7,7 @@ flow (`types`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -118,43 +118,53 @@ def types(graph: Graph, declared: dict[Value, Type], strict: bool = False) -> No
     infer.infer_graph(graph, report)
     for node in graph.walk():
         _check_node(node)
-        if node.op_type == "Loop" and not node.domain:
-            _check_loop(node)
+        if node.op_type in _CARRIED and not node.domain:
+            _check_body(node)
     for value, kind in declared.items():
         _check_declared(graph, value, kind, strict)
 
 
-def _check_loop(node: Node) -> None:
-    """A loop's body takes and gives what its node does, its condition is a bool, and what it carries keeps
-    its type."""
-    def bad(text: str, **rows: Any) -> Fail:
-        return Fail(f"Node ({node.name}) Op (Loop) [TypeInferenceError] {text}", node=node.label, **rows)
+_CARRIED: dict[str, Callable[[Node], int]] = {
+    "Loop": lambda node: max(len(node.inputs) - 2, 0),
+    "Scan": lambda node: len(node.inputs) - (node.version < 9) - int(node.attrs["num_scan_inputs"]),
+    "SequenceMap": lambda node: 0,
+}
+"""How many values a body is given back by its turn before."""
 
-    body = node.attrs["body"]
-    carried = max(len(node.inputs) - 2, 0)
-    if len(body.inputs) != 2 + carried:
-        raise bad(
-            "The body does not take what the loop carries",
-            found=f"{len(body.inputs)} inputs",
-            expected=2 + carried,
-        )
-    if len(body.outputs) < 1 + carried or len(body.outputs) - 1 < len(node.outputs):
-        raise bad(
-            "The body does not give what the loop carries and returns",
-            found=f"{len(body.outputs)} outputs",
-            expected=f"at least {1 + max(carried, len(node.outputs))}",
-        )
-    if body.outputs[0].elem not in (None, ElementType.BOOL):
+
+def _check_body(node: Node) -> None:
+    """A body that runs again and again takes and gives what its node does, in the same types; the condition
+    of a Loop's is a bool, and what is carried from turn to turn keeps its type."""
+    def bad(text: str, **rows: Any) -> Fail:
+        return Fail(f"Node ({node.name}) Op ({node.op_type}) [TypeInferenceError] {text}", node=node.label,
+                    **rows)
+
+    body, given, carried = node.attrs["body"], infer.body_inputs(node), _CARRIED[node.op_type](node)
+    first = 2 if node.op_type == "Loop" else 0
+    conditions = first // 2
+    if len(body.inputs) != len(given) or carried < 0:
+        raise bad(f"The body does not take what the {node.op_type} carries",
+                  found=f"{len(body.inputs)} inputs", expected=len(given))
+    if len(body.outputs) - conditions < max(carried, len(node.outputs)):
+        raise bad(f"The body does not give what the {node.op_type} carries and returns",
+                  found=f"{len(body.outputs)} outputs",
+                  expected=f"at least {conditions + max(carried, len(node.outputs))}")
+    if conditions and body.outputs[0].elem not in (None, ElementType.BOOL):
         raise bad("The body's condition is no bool", found=body.outputs[0].type)
-    for before, after in zip(body.inputs[2:], body.outputs[1:], strict=False):
-        holds = before.type.elem if isinstance(before.type, OptionalType) else before.type
-        allowed = (str(before.type), str(holds))
-        if _known(before.type) and _known(after.type) and str(after.type) not in allowed:
-            raise bad(
-                f"A value the loop carries changes its type: {before.name} to {after.name}",
-                found=after.type,
-                expected=before.type,
-            )
+    for taken, kind in zip(body.inputs, given, strict=True):
+        if not _holds(taken.type, kind):
+            raise bad(f"The body's input {taken.name} is given another type than it declares", found=kind,
+                      expected=taken.type, cure="declare what is given, or insert a Cast")
+    for before, after in zip(body.inputs[first:first + carried], body.outputs[conditions:], strict=False):
+        if not _holds(before.type, after.type):
+            raise bad(f"A value that is carried changes its type: {before.name} to {after.name}",
+                      found=after.type, expected=before.type)
+
+
+def _holds(declared: Type | None, given: Type | None) -> bool:
+    """Whether a value of type `given` may stand where `declared` says so, as far as both are known."""
+    held = declared.elem if isinstance(declared, OptionalType) else declared
+    return not (_known(declared) and _known(given)) or str(given) in (str(declared), str(held))
 
 
 def _inference_text(text: str) -> str:

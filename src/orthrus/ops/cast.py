@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from ..ir import ElementType, TensorType, Type, Value, element_of
+from ..limits import bounded
 from .define import Samples, define, random_array
 from .functions import to_integer, wrapped
 
@@ -22,6 +23,8 @@ FLOAT8 = frozenset({E.FLOAT8E4M3FN, E.FLOAT8E4M3FNUZ, E.FLOAT8E5M2, E.FLOAT8E5M2
 _SATURATING = frozenset({E.FLOAT4E2M1, E.FLOAT6E2M3, E.FLOAT6E3M2})
 _INTEGER = re.compile(r"\s*([+-]?[0-9]+)(?:\.[0-9]*)?\s*")
 _NATIVE = frozenset({E.FLOAT16, E.FLOAT, E.DOUBLE})
+_TEXT = 72
+"""Bytes of a number as text, an object of its own."""
 _DIGITS = {E.DOUBLE: 17, E.FLOAT: 9}
 
 
@@ -33,9 +36,11 @@ def converted(x: np.ndarray, to: ElementType, saturate: bool = True, round_mode:
     source = element_of(x.dtype)
     if source is to:
         return x
+    bounded(x.shape, to.numpy)
     if source is E.STRING:
         return _parsed(x, to, saturate, round_mode)
     if to is E.STRING:
+        bounded((*x.shape, _TEXT), np.uint8)
         return _spelled(x, source)
     if to is E.BOOL:
         return (x.astype(np.float32) if source.bits < 16 else x) != 0

@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import Fail, InvalidArgument
 from ..ir import TensorType
-from ..limits import bounded, current
+from ..limits import bounded, charge, current, held
 from .define import op
 from .movement import axis_of, scalar, zero_of
 
@@ -28,7 +28,7 @@ class _Scanned:
     array."""
 
     def __init__(self, kind: Any) -> None:
-        self.kind, self.count = kind, 0
+        self.kind, self.count, self.size = kind, 0, 0
         self.items: list[np.ndarray] = []
         self.runs: list[np.ndarray] = []
         self.room = 0
@@ -39,7 +39,7 @@ class _Scanned:
         if not isinstance(value, np.ndarray):
             raise TypeError(f"a scan output must be a tensor, found {type(value).__name__}")
         if self.count == 0:
-            self.shape, self.dtype = value.shape, value.dtype
+            self.shape, self.dtype, self.size = value.shape, value.dtype, value.nbytes
             self.room = current().max_tensor_bytes // max(value.nbytes, 1)
         elif value.shape != self.shape or value.dtype != self.dtype:
             raise ValueError("Mismatch in shapes or types of a scan output: "
@@ -55,6 +55,11 @@ class _Scanned:
         if self.items:
             self.runs.append(np.stack(self.items))
             self.items = []
+
+    @property
+    def bytes(self) -> int:
+        """What it holds by now."""
+        return self.count * self.size
 
     def done(self, length: int | None = None) -> np.ndarray:
         """All of it; with `length`, zeros follow up to that many."""
@@ -76,6 +81,20 @@ def _zeros(dims: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
 def _scan_outputs(body: Body, before: int, count: int) -> list[_Scanned]:
     kinds = list(getattr(body, "output_types", None) or ())[before:]
     return [_Scanned(kinds[i] if i < len(kinds) else None) for i in range(count)]
+
+
+class _Account:
+    """What a loop holds between two turns, which no step of its body counts."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def holds(self, carried: Sequence[Any], outputs: Sequence[_Scanned]) -> None:
+        """These values and scan outputs from now on, and nothing else. Raises Fail where that is more than
+        the run may hold."""
+        size = sum(map(held, carried)) + sum(out.bytes for out in outputs)
+        charge(size - self.bytes)
+        self.bytes = size
 
 
 def _results(values: Sequence[Any], count: int) -> Sequence[Any]:
@@ -122,7 +141,7 @@ def Loop(M=None, cond=None, *v_initial, body: Body, n_outputs: int):
     kinds = list(getattr(body, "input_types", None) or ())
     number_shape, cond_shape = ((1,) if len(getattr(k, "shape", None) or ()) == 1 else () for k in
                                 (*kinds[:2], None, None)[:2])
-    trip, most = 0, current().max_loop_trips
+    trip, most, account = 0, current().max_loop_trips, _Account()
     while going and (end is None or trip < end):
         if trip >= most:
             raise _too_many(trip)
@@ -131,9 +150,11 @@ def Loop(M=None, cond=None, *v_initial, body: Body, n_outputs: int):
         carried = list(results[1:1 + n])
         for out, value in zip(scanned, results[1 + n:], strict=True):
             out.add(value)
+        account.holds(carried, scanned)
         if heeded:
             going = _truth(results[0])
         trip += 1
+    account.holds((), ())
     return (*carried, *(s.done() for s in scanned))
 
 
@@ -160,7 +181,7 @@ def _element(x: np.ndarray, i: int) -> np.ndarray:
 def _scan(states: list[Any], inputs: list[np.ndarray], body: Body, outputs: list[_Scanned], trips: int
           ) -> list[Any]:
     """Call `body` with the states and the t-th slice of each input, for each t; returns the last states."""
-    n = len(states)
+    n, account = len(states), _Account()
     for t in range(trips):
         if t >= current().max_loop_trips:
             raise _too_many(t)
@@ -168,6 +189,8 @@ def _scan(states: list[Any], inputs: list[np.ndarray], body: Body, outputs: list
         states = list(results[:n])
         for out, value in zip(outputs, results[n:], strict=True):
             out.add(value)
+        account.holds(states, outputs)
+    account.holds((), ())
     return states
 
 

@@ -22,7 +22,6 @@ import importlib
 import inspect
 import os
 import pkgutil
-import threading
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
@@ -31,6 +30,7 @@ import numpy as np
 
 from ..ir import HALF, ElementType, TensorType, Type, Value
 from ..limits import HARMLESS, bounded
+from ..locks import rlock
 from . import functions
 
 FLOATS = ("float", "double", "float16", "bfloat16")
@@ -43,7 +43,7 @@ REQUIRED = object()
 _RUNTIME = ("n_outputs", "rng")
 _registry: dict[tuple[str, str], list[Op]] = {}
 _NOT_FAMILIES = {"define", "functions", "schema", "infer"}
-_complete, _reads, _reading = False, list[str](), threading.RLock()
+_complete, _reads, _reading = False, list[str](), rlock()
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
 Samples: TypeAlias = "Iterator[tuple[list[Any], dict[str, Any]]]"
@@ -148,6 +148,11 @@ class Op:
         return samples
 
     @property
+    def own(self) -> bool:
+        """Whether this package defines it, and not its user."""
+        return self.body.__module__.startswith(__name__.rpartition(".")[0])
+
+    @property
     def inferable(self) -> bool:
         """Whether the definition has its own type rule; else ONNX's schema gives it."""
         return self._infer is not None
@@ -202,12 +207,13 @@ class Op:
 def _bounded(call: Callable[..., Any]) -> Callable[..., Any]:
     """What broadcasting makes of the inputs is within limits before it is computed."""
     def run(*arrays: Any) -> Any:
-        most = 1
+        most, widest = 1, arrays[0]
         for a in arrays:
             if a is not None:
                 most *= a.size
-        if most > HARMLESS:
-            bounded(np.broadcast_shapes(*(a.shape for a in arrays if a is not None)), arrays[0].dtype)
+                widest = a if a.itemsize > widest.itemsize else widest
+        if most * widest.itemsize > HARMLESS:
+            bounded(np.broadcast_shapes(*(a.shape for a in arrays if a is not None)), widest.dtype)
         return call(*arrays)
     return run
 
@@ -256,17 +262,13 @@ def families() -> None:
             _complete = True
 
 
-def _ours(op: Op) -> bool:
-    return op.body.__module__.startswith(__name__.rpartition(".")[0])
-
-
 def foreign() -> set[tuple[str, str]]:
     """The operators, by domain and name, that somebody else has defined."""
-    return {key for key, family in _registry.items() if not all(map(_ours, family))}
+    return {key for key, family in _registry.items() if not all(op.own for op in family)}
 
 
 def _register(op: Op) -> Op:
-    if not _ours(op):
+    if not op.own:
         families()
     family = _registry.setdefault((op.domain, op.name), [])
     if any(o.since == op.since for o in family):

@@ -138,7 +138,8 @@ def EyeLike(x, *, dtype: int | None = None, k: int = 0):
     if x.ndim != 2:
         raise ValueError(f"EyeLike takes a matrix, found shape {x.shape}")
     rows, columns = x.shape
-    y = np.zeros(x.shape, _type_like(x, dtype))
+    element = _type_like(x, dtype)
+    y = np.zeros(bounded(x.shape, element), element)
     i = np.arange(max(-k, 0), min(rows, columns - k))
     y[i, i + k] = 1
     return y

@@ -242,18 +242,30 @@ def attribute_proto(name: str, value: Any) -> Any:
 
 def _enter(node: Node, body: Graph) -> None:
     """Type a body's inputs from the node that runs it."""
-    given: list[Type | None] = []
-    if node.op_type == "Loop" and not node.domain:
-        carried = [_loose(v.type) if v is not None else None for v in node.inputs[2:]]
-        given = [TensorType(ElementType.INT64, ()), TensorType(ElementType.BOOL, ()), *carried]
-    elif node.op_type == "Scan" and not node.domain and node.version >= 9:
-        scanned = int(node.attrs.get("num_scan_inputs", 0))
-        states = len(node.inputs) - scanned
-        axes = node.attrs.get("scan_input_axes") or [0] * scanned
-        given = [_loose(v.type) if v is not None else None for v in node.inputs[:states]]
-        given += [_without_axis(v, a) for v, a in zip(node.inputs[states:], axes, strict=False)]
-    for value, kind in zip(body.inputs, given, strict=False):
+    for value, kind in zip(body.inputs, body_inputs(node), strict=False):
         value.type = merged(value.type, kind)
+
+
+def body_inputs(node: Node) -> list[Type | None]:
+    """What a node that runs one body again and again gives to it, as far as that is known."""
+    if node.domain:
+        return []
+    if node.op_type == "Loop":
+        carried = [_loose(v.type) if v is not None else None for v in node.inputs[2:]]
+        return [TensorType(ElementType.INT64, ()), TensorType(ElementType.BOOL, ()), *carried]
+    if node.op_type == "SequenceMap":
+        kinds = [v.type if v is not None else None for v in node.inputs]
+        return [kind.elem if isinstance(kind, SequenceType) else kind for kind in kinds]
+    if node.op_type != "Scan":
+        return []
+    inputs = node.inputs[1:] if node.version < 9 else node.inputs
+    scanned = int(node.attrs.get("num_scan_inputs", 0))
+    states = len(inputs) - scanned
+    given = [_loose(v.type) if v is not None else None for v in inputs[:states]]
+    if node.version < 9:
+        return given + [_loose(v.type) if v is not None else None for v in inputs[states:]]
+    axes = node.attrs.get("scan_input_axes") or [0] * scanned
+    return given + [_without_axis(v, a) for v, a in zip(inputs[states:], axes, strict=False)]
 
 
 def _loose(kind: Type | None) -> Type | None:

@@ -1,21 +1,22 @@
 """Resize and Upsample: a tensor and a scale or size per axis in, the resampled tensor out.
 
 Every mode is separable: each axis is resampled on its own by a few taps per output element, so nearest is one
-gather and linear two. Coordinates are float32 where they follow from float32 scales, and float64
-where they follow from sizes.
+gather and linear two. Coordinates are float32 where they follow from float32 scales or a box, and float64
+where they follow from sizes. Type rule and definition ask `scaled` and `_by_size` for lengths.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .. import limits
-from ..ir import HALF
+from ..ir import HALF, TensorType, Type, Value
 from .define import normalized_axis, op
+from .infer import elements
 
 _F = np.float32
 _DENSE = 1 << 24
@@ -26,7 +27,8 @@ _DENSE = 1 << 24
 class _Axis:
     """One resized axis: `length` elements become `out`, or, before rounding, `target` for each `source`.
 
-    Coordinates have the type of those two; `start`..`end` is the box to crop.
+    Coordinates have the type of those two; `start`..`end` is the box to crop. `whole`: corners are aligned by
+    the length after rounding.
     """
 
     index: int
@@ -36,6 +38,7 @@ class _Axis:
     source: Any
     start: float = 0.0
     end: float = 1.0
+    whole: bool = False
 
     @property
     def scale(self) -> float:
@@ -52,7 +55,8 @@ def _coordinates(a: _Axis, mode: str) -> np.ndarray:
     if mode == "asymmetric":
         return x * a.source / a.target
     if mode == "align_corners":
-        return x * 0 if width == 1 or a.out == 1 else x * (length - 1) / (width - 1)
+        last = kind(a.out if a.whole else width) - 1
+        return x * 0 if last == 0 or a.out == 1 else x * (length - 1) / last
     if mode == "pytorch_half_pixel":
         return (x + half) * a.source / a.target - half if a.out > 1 else x * 0
     if mode == "half_pixel_symmetric":
@@ -60,10 +64,10 @@ def _coordinates(a: _Axis, mode: str) -> np.ndarray:
     if mode == "tf_half_pixel_for_nn":
         return (x + half) * a.source / a.target
     if mode == "tf_crop_and_resize":
-        start, end, last = kind(a.start), kind(a.end), length - 1
+        x, start, end, last = x.astype(_F), _F(a.start), _F(a.end), _F(a.length - 1)
         if a.out > 1:
-            return start * last + x * (end - start) * last / kind(a.out - 1)
-        return np.full(a.out, half * (start + end) * last, kind)
+            return start * last + x * (end - start) * last / _F(a.out - 1)
+        return np.full(a.out, _F(0.5) * (start + end) * last)
     raise ValueError(f"coordinate_transformation_mode {mode!r} is unknown")
 
 
@@ -204,42 +208,52 @@ def _checked_scales(scales: Any, rank: int) -> list[np.float32]:
     return values
 
 
-def _scaled(length: int, scale: np.float32) -> int:
+def scaled(length: int, scale: np.float32) -> int:
+    """The length of an axis of `length` elements times `scale`: the product in float32, cut down."""
     return int(np.floor(_F(length) * scale)) if float(length) * float(scale) < 1 << 60 else 1 << 60
 
 
-@op(since=11)
-def Resize(X, roi=None, scales=None, sizes=None, *, antialias: int = 0, axes: list[int] | None = None,
-           coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75,
-           exclude_outside: int = 0, extrapolation_value: float = 0.0,
-           keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
-           nearest_mode: str = "round_prefer_floor"):
-    """Resamples `axes` of X (all where absent) by `scales` or to `sizes`; exactly one of the two is given."""
-    chosen = [normalized_axis(a, X.ndim) for a in axes] if axes else list(range(X.ndim))
+def _resized(whole: bool) -> Callable[..., np.ndarray]:
+    """Resize since 11. `whole`: aligned corners go by the whole number of output elements, as the text of all
+    versions says; the standard's test data, which are those of version 19, go by the scaled length."""
+    def Resize(X, roi=None, scales=None, sizes=None, *, antialias: int = 0, axes: list[int] | None = None,
+               coordinate_transformation_mode: str = "half_pixel", cubic_coeff_a: float = -0.75,
+               exclude_outside: int = 0, extrapolation_value: float = 0.0,
+               keep_aspect_ratio_policy: str = "stretch", mode: str = "nearest",
+               nearest_mode: str = "round_prefer_floor"):
+        """Resamples `axes` of X (all where absent) by `scales` or to `sizes`, one of which is given."""
+        chosen = _chosen(axes, X.ndim)
+        by_scale, by_size = scales is not None and scales.size > 0, sizes is not None and sizes.size > 0
+        if X.ndim and by_scale == by_size:
+            raise ValueError("exactly one of scales and sizes must be given")
+        count, box = len(chosen), [0.0] * len(chosen) + [1.0] * len(chosen)
+        if coordinate_transformation_mode == "tf_crop_and_resize":
+            if roi is None or roi.size != 2 * count:
+                raise ValueError(f"roi has {0 if roi is None else roi.size} values, expected {2 * count}")
+            box = np.ravel(roi).astype(np.float64).tolist()
+        lengths = [X.shape[c] for c in chosen]
+        if by_size:
+            factors, outs = _by_size(sizes.tolist(), lengths, keep_aspect_ratio_policy)
+        else:
+            given = _checked_scales(scales if by_scale else (), count)
+            factors = [(f, _F(1)) for f in given]
+            outs = [scaled(n, f) for n, f in zip(lengths, given, strict=True)]
+        resized = [_Axis(c, n, o, *f, box[i], box[count + i], whole)
+                   for i, (c, n, o, f) in enumerate(zip(chosen, lengths, outs, factors, strict=True))]
+        return _resize(X, resized, mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a,
+                       bool(antialias), bool(exclude_outside), extrapolation_value)
+    return Resize
+
+
+Resize = op(_resized(whole=False), since=19)
+Resize_11 = op(_resized(whole=True), since=11)
+
+
+def _chosen(axes: list[int] | None, rank: int) -> list[int]:
+    chosen = [normalized_axis(a, rank) for a in axes] if axes else list(range(rank))
     if len(set(chosen)) != len(chosen):
         raise ValueError(f"axes {axes} name an axis twice")
-    by_scale, by_size = scales is not None and scales.size > 0, sizes is not None and sizes.size > 0
-    if X.ndim and by_scale == by_size:
-        raise ValueError("exactly one of scales and sizes must be given")
-    crop = coordinate_transformation_mode == "tf_crop_and_resize"
-    box = [0.0] * len(chosen) + [1.0] * len(chosen)
-    if crop:
-        if roi is None or roi.size != 2 * len(chosen):
-            raise ValueError(f"roi has {0 if roi is None else roi.size} values, expected {2 * len(chosen)}")
-        box = np.ravel(roi).astype(np.float64).tolist()
-    lengths = [X.shape[c] for c in chosen]
-    if by_size:
-        factors, outs = _by_size(sizes.tolist(), lengths, keep_aspect_ratio_policy)
-    else:
-        given = _checked_scales(scales if by_scale else (), len(chosen))
-        factors = [(f, _F(1)) for f in given]
-        spans = [_F(box[len(chosen) + i]) - _F(box[i]) if crop else _F(1) for i in range(len(chosen))]
-        outs = [max(_scaled(n, f * s), 0) if np.isfinite(s) else -1
-                for n, f, s in zip(lengths, given, spans, strict=True)]
-    resized = [_Axis(c, n, o, *f, box[i], box[len(chosen) + i])
-               for i, (c, n, o, f) in enumerate(zip(chosen, lengths, outs, factors, strict=True))]
-    return _resize(X, resized, mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a,
-                   bool(antialias), bool(exclude_outside), extrapolation_value)
+    return chosen
 
 
 def _by_size(sizes: list[int], lengths: list[int], policy: str
@@ -265,7 +279,7 @@ def Resize_10(X, scales, *, mode: str = "nearest"):
 
 def _by_scales(x: np.ndarray, scales: Any, mode: str) -> np.ndarray:
     factors = _checked_scales(scales, x.ndim)
-    axes = [_Axis(i, n, _scaled(n, f), f, _F(1))
+    axes = [_Axis(i, n, scaled(n, f), f, _F(1))
             for i, (n, f) in enumerate(zip(x.shape, factors, strict=True))]
     return _resize(x, axes, mode, "asymmetric")
 
@@ -288,3 +302,60 @@ def Upsample_1(X, *, height_scale: float, width_scale: float, mode: str = "neare
     if X.ndim != 4:
         raise ValueError(f"X has shape {list(X.shape)}, expected [N, C, H, W]")
     return _by_scales(X, [1.0, 1.0, height_scale, width_scale], mode)
+
+
+@Resize.infer_with
+@Resize_11.infer_with
+def resize_type(x: Value, roi: Value | None = None, scales: Value | None = None, sizes: Value | None = None,
+                *, axes: list[int] | None = None, keep_aspect_ratio_policy: str = "stretch", **_: Any
+                ) -> list[Type]:
+    """The input's type with `axes` resized; the lengths are unknown where scales or sizes are."""
+    if x.shape is None:
+        return [TensorType(x.elem, None)]
+    out, chosen, told = list(x.shape), _chosen(axes, len(x.shape)), elements(sizes)
+    lengths, given = [out[c] for c in chosen], _known_scales(scales, len(chosen))
+    made: Sequence[Any] = [None] * len(chosen)
+    if given is not None:
+        made = _scaled_lengths(lengths, given)
+    elif told and all(isinstance(n, int) for n in (*told, *lengths)):
+        made = _by_size(list(told), lengths, keep_aspect_ratio_policy)[1]
+    elif told and keep_aspect_ratio_policy == "stretch":
+        made = told
+    for c, n in zip(chosen, made, strict=True):
+        out[c] = n
+    return [TensorType(x.elem, tuple(out))]
+
+
+def _known_scales(scales: Value | None, rank: int) -> list[np.float32] | None:
+    array = scales.const if scales is not None else None
+    return _checked_scales(array, rank) if isinstance(array, np.ndarray) and array.size else None
+
+
+def _scaled_lengths(lengths: Sequence[Any], scales: Sequence[np.float32]) -> list[Any]:
+    return [scaled(n, f) if isinstance(n, int) else n if f == 1 else None
+            for n, f in zip(lengths, scales, strict=True)]
+
+
+@Resize_10.infer_with
+@Upsample.infer_with
+def scaled_type(x: Value, scales: Value, **_: Any) -> list[Type]:
+    """The input's type times the scales, where they are known."""
+    if x.shape is None:
+        return [TensorType(x.elem, None)]
+    given = _known_scales(scales, len(x.shape))
+    made = [None] * len(x.shape) if given is None else _scaled_lengths(x.shape, given)
+    return [TensorType(x.elem, tuple(made))]
+
+
+@Upsample_7.infer_with
+def upsample_type(x: Value, *, scales: list[float], **_: Any) -> list[Type]:
+    """The input's type times the scales."""
+    if x.shape is None:
+        return [TensorType(x.elem, None)]
+    return [TensorType(x.elem, tuple(_scaled_lengths(x.shape, _checked_scales(scales, len(x.shape)))))]
+
+
+@Upsample_1.infer_with
+def upsample_image_type(x: Value, *, height_scale: float, width_scale: float, **_: Any) -> list[Type]:
+    """The input's type times the two scales."""
+    return upsample_type(x, scales=[1.0, 1.0, height_scale, width_scale])

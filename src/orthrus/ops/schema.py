@@ -127,7 +127,8 @@ EP_CONTEXT = Schema(
     (Formal("outputs", frozenset(), "outputs", False, True, False),),
     {"main_context": ("INT", False), "embed_mode": ("INT", False), "max_size": ("INT", False),
      **dict.fromkeys(("ep_cache_context", "ep_sdk_version", "onnx_model_filename", "hardware_architecture",
-                      "partition_name", "source", "notes"), ("STRING", False))}, 0, 1 << 30, 0, 1 << 30)
+                      "partition_name", "source", "notes", "signature"), ("STRING", False))},
+    0, 1 << 30, 0, 1 << 30)
 """A part that a provider compiled earlier: only that provider knows what it computes."""
 
 _own_schemas: dict[Op, Schema] = {}

@@ -69,6 +69,7 @@ def NonZero(x):
     there = x != zero_of(x.dtype)
     if not x.ndim:
         return np.empty((0, int(there)), np.int64)
+    bounded((2 * x.ndim, np.count_nonzero(there)), np.int64)
     return np.stack(np.nonzero(there)).astype(np.int64, copy=False)
 
 

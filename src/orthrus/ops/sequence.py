@@ -5,15 +5,25 @@ Bodies never change a list they are given: each returns a new one that shares th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from ..errors import InvalidArgument
-from ..limits import bounded
+from ..limits import bounded, charge, held
 from .define import op
 from .movement import axis_of, ints, joined, pieces, scalar
+
+
+class Items(list[Any]):
+    """A sequence that knows the bytes its elements own, so that one that grows is not counted again."""
+
+    __slots__ = ("held",)
+
+    def __init__(self, items: Iterable[Any], size: int | None = None) -> None:
+        super().__init__(items)
+        self.held = sum(map(held, self)) if size is None else size
 
 
 def _place(position: Any, size: int, end: int) -> int:
@@ -40,7 +50,7 @@ def _one_type(items: list[Any]) -> list[Any]:
 @op
 def SequenceConstruct(*inputs):
     """The inputs as a sequence"""
-    return _one_type(list(inputs))
+    return Items(_one_type(list(inputs)))
 
 
 @op
@@ -59,7 +69,7 @@ def SequenceAt(input_sequence, position):
 @op
 def SequenceInsert(input_sequence, tensor, position=None):
     """The sequence with `tensor` put in before `position`, by default at the end"""
-    items = list(_sequence(input_sequence))
+    items = Items(_sequence(input_sequence), held(input_sequence) + held(tensor))
     if items:
         _one_type([items[0], tensor])
     items.insert(len(items) if position is None else _place(position, len(items), len(items) + 1), tensor)
@@ -69,10 +79,9 @@ def SequenceInsert(input_sequence, tensor, position=None):
 @op
 def SequenceErase(input_sequence, position=None):
     """The sequence without the element at `position`, by default the last"""
-    items = list(_sequence(input_sequence))
-    if position is None:
-        position = -1
-    del items[_place(position, len(items), len(items))]
+    items = Items(_sequence(input_sequence), held(input_sequence))
+    gone = items.pop(_place(-1 if position is None else position, len(items), len(items)))
+    items.held -= held(gone)
     return items
 
 
@@ -145,8 +154,13 @@ def SequenceMap(input_sequence, *additional_inputs, body: Callable[..., list[Any
         if isinstance(x, list) and len(x) != len(items):
             raise ValueError(f"sequences of {len(items)} and {len(x)} elements cannot be mapped together")
     outputs: list[list[Any]] = [[] for _ in range(n_outputs)]
+    kept = 0
     for i, item in enumerate(items):
         results = body(item, *(x[i] if isinstance(x, list) else x for x in additional_inputs))
         for made, value in zip(outputs, results, strict=True):
             made.append(value)
+        size = sum(map(held, results))
+        charge(size)
+        kept += size
+    charge(-kept)
     return tuple(outputs)

@@ -72,6 +72,10 @@ def _parts(text: str, delimiter: str, maxsplit: int) -> list[str]:
 def StringSplit(x, *, delimiter: str | None = None, maxsplit: int | None = None):
     """Each string's parts along a new last axis, filled up with empty strings, and how many it has"""
     most = -1 if maxsplit is None else maxsplit
+    cuts = [s.count(delimiter) if delimiter else len(s) // 2 for s in x.flat]
+    if most >= 0:
+        cuts = [min(count, most) for count in cuts]
+    bounded((sum(cuts) + len(cuts), 64), np.dtype(np.int8), "parts of the strings")
     rows = [_parts(s, delimiter or "", most) for s in x.flat]
     counts = np.array([len(r) for r in rows], np.int64)
     width = int(counts.max(initial=0))

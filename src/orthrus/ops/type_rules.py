@@ -3,7 +3,8 @@
 Some hold a graph and are no control flow; some have none beside their function body. That of others does not
 survive hostile attributes in onnx 1.23: Einsum's does not end for some equations, GatherND's and
 LayerNormalization's read out of bounds, and Expand's counts to whatever length its shape input is declared
-with. ConvTranspose's adds the output padding to what auto_pad has fixed already.
+with. ConvTranspose's adds the output padding to what auto_pad has fixed already, and STFT's takes an absent
+`onesided` for 0.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .linalg import Einsum, parsed_equation
 from .movement import Expand
 from .norm import GroupNormalization, GroupNormalization_18, LayerNormalization, MeanVarianceNormalization
 from .sequence import SequenceMap
+from .signal import STFT
 
 _RANK_LIMIT = 1024
 _WIDE = 1 << 40
@@ -154,3 +156,25 @@ def conv_transpose(x: Value, w: Value, *_: Value | None, auto_pad: str = "NOTSET
     fixed = bool(output_shape)
     return [TensorType(x.elem, (x.shape[0], channels, *(n if ok or fixed else None
                                                         for n, ok in zip(out, known, strict=True))))]
+
+
+@STFT.infer_with
+def stft(signal: Value, step: Value, window: Value | None = None, length: Value | None = None, *,
+         onesided: int = 1) -> list[Type]:
+    """[batch, frames, bins, 2], each unknown where it follows from what is not known."""
+    if signal.shape is None:
+        return [TensorType(signal.elem, (None, None, None, 2))]
+    batch, total = signal.shape[:2]
+    size, stride = _number(length), _number(step)
+    if size is None and length is None:
+        size = total if window is None else window.shape[0] if window.shape else None
+    if not isinstance(size, int):
+        return [TensorType(signal.elem, (batch, None, None, 2))]
+    whole = stride is not None and stride > 0 and isinstance(total, int)
+    frames = (total - size) // stride + 1 if whole else None
+    return [TensorType(signal.elem, (batch, frames, size // 2 + 1 if onesided else size, 2))]
+
+
+def _number(value: Value | None) -> Any:
+    known = elements(value)
+    return known[0] if known and isinstance(known[0], int) else None

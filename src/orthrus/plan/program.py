@@ -10,11 +10,12 @@ from typing import Any
 
 from ..errors import EPFail
 from ..ir import Graph, No, Node, Type, Value, in_memory
-from ..kernels import Kernel
+from ..kernels import Gate, Kernel, vetted
 from ..partition import Placement, hand_back
 from ..providers import CPUExecutionProvider
 from ..providers.base import ExecutionProvider, Part
 from ..providers.context import is_context, stored_of
+from ..providers.trust import Trust
 
 log = logging.getLogger("orthrus")
 
@@ -69,6 +70,7 @@ class Program:
         self.graph, self.template, self.slots = graph, template, slots
         self.inputs = [slots[v] for v in graph.inputs]
         self.outputs = [slots[v] for v in graph.outputs]
+        self.gate = Gate(graph.inputs)
         self.captures: list[int] = []
         self.steps: list[Step] = []
         self.code: Code = []
@@ -90,6 +92,14 @@ class Program:
         self.steps = freed(steps, {*self.outputs, *self.fixed})
         self.code = code(self.steps)
 
+    def close(self) -> None:
+        """There will be no more runs: end what its kernels, and those of bodies, do beside them."""
+        for step in self.steps:
+            if step.kernel.close is not None:
+                step.kernel.close()
+            for body in step.control:
+                body.close()
+
     def pruned(self, outputs: Sequence[int]) -> list[Step]:
         """The steps that `outputs` need."""
         needed, kept = set(outputs), list[Step]()
@@ -102,7 +112,8 @@ class Program:
 
 class Body:
     """A body of control flow bound to its captures for the length of one step:
-    `body(*inputs)` gives its outputs."""
+    `body(*inputs)` gives its outputs. Raises InvalidArgument for an input of another type than the body
+    declares."""
 
     __slots__ = ("program", "captured", "context")
 
@@ -126,7 +137,7 @@ class Body:
         slots = program.template.copy()
         for i, value in zip(program.captures, self.captured, strict=True):
             slots[i] = value
-        for i, value in zip(program.inputs, inputs, strict=False):
+        for i, value in zip(program.inputs, program.gate(inputs), strict=False):
             slots[i] = value
         self.context.execute(program.code, slots)
         return [slots[i] for i in program.outputs]
@@ -148,10 +159,11 @@ class _Slots:
         return self.of[value]
 
 
-def build(placement: Placement, providers: Sequence[ExecutionProvider]) -> Program:
+def build(placement: Placement, providers: Sequence[ExecutionProvider], trust: Trust) -> Program:
     """Compile every part and number every value. A part that its provider gives back goes to the providers
-    behind it, and `placement` says so. Raises EPFail where a provider gives the wrong number of kernels."""
-    compiled = _compile_all(placement, providers)
+    behind it, and `placement` says so. Raises EPFail where a provider gives the wrong number of kernels, Fail
+    for a part that came compiled and that `trust` does not let pass."""
+    compiled = _compile_all(placement, providers, trust)
     graph, slot = placement.graph, _Slots()
     captured = graph.captures() if graph.outer is not None else []
     for value in (*graph.inputs, *captured):
@@ -165,7 +177,7 @@ def build(placement: Placement, providers: Sequence[ExecutionProvider]) -> Progr
         for node, made in zip(part.nodes, kernels, strict=True):
             alone = part if len(part.nodes) == 1 else Part(part.provider, [node], [], [])
             if node.has_bodies:
-                steps.append(_control_step(alone, node, placement, providers, slot))
+                steps.append(_control_step(alone, node, placement, providers, trust, slot))
             else:
                 steps.append(_step(alone, made, node.inputs, node.outputs, slot))
     for value in graph.outputs:
@@ -187,13 +199,14 @@ def whole(graph: Graph, part: Part, kernel: Kernel) -> Program:
     return program
 
 
-def _compile_all(placement: Placement, providers: Sequence[ExecutionProvider]) -> dict[Part, list[Kernel]]:
+def _compile_all(placement: Placement, providers: Sequence[ExecutionProvider], trust: Trust
+                 ) -> dict[Part, list[Kernel]]:
     """The kernels of every part; parts that cannot be compiled are handed back first."""
     by_name = {provider.name: provider for provider in providers}
     done: dict[Part, list[Kernel]] = {}
     while waiting := [part for part in placement.parts if part not in done]:
         for part in waiting:
-            made = _compiled(by_name[part.provider], part)
+            made = _compiled(by_name[part.provider], part, trust)
             if isinstance(made, No):
                 log.warning("%s hands %s back, %d nodes: %s", part.provider, part, len(part.nodes),
                             made.reason.partition("\n")[0])
@@ -203,12 +216,12 @@ def _compile_all(placement: Placement, providers: Sequence[ExecutionProvider]) -
     return {part: done[part] for part in placement.parts}
 
 
-def _compiled(provider: ExecutionProvider, part: Part) -> list[Kernel] | No:
+def _compiled(provider: ExecutionProvider, part: Part, trust: Trust) -> list[Kernel] | No:
     """The kernels of one part, or why its nodes go to another provider."""
     kernels: Sequence[Kernel | No]
     first = part.nodes[0]
     if loads := is_context(first):
-        kernels = [provider.load(part, stored_of(first, part.info.path))]
+        kernels = [provider.load(part, stored_of(first, part.info.path, trust))]
     else:
         kernels = list(provider.compile(part))
     expected = 1 if part.fused else len(part.nodes)
@@ -232,7 +245,13 @@ def _step(part: Part, made: Kernel, reads: Sequence[Value | None], writes: Seque
     sources = tuple(slot(v) for v in reads)
     while sources and sources[-1] == ABSENT:
         sources = sources[:-1]
-    return Step(made.run, sources, _targets(writes, slot), (), part, made)
+    run = vetted(made.run, part.nodes[0]) if not part.fused and _believed(part.nodes[0]) else made.run
+    return Step(run, sources, _targets(writes, slot), (), part, made)
+
+
+def _believed(node: Node) -> bool:
+    """Whether nothing but the model's word says what a result's type is: that of an input is not known."""
+    return any(v is not None and v.const is None and "?" in str(v.type or "?") for v in node.inputs)
 
 
 def _targets(writes: Sequence[Value | None], slot: _Slots) -> tuple[int, ...]:
@@ -240,7 +259,7 @@ def _targets(writes: Sequence[Value | None], slot: _Slots) -> tuple[int, ...]:
 
 
 def _control_step(part: Part, node: Node, placement: Placement, providers: Sequence[ExecutionProvider],
-                  slot: _Slots) -> Step:
+                  trust: Trust, slot: _Slots) -> Step:
     plans: list[tuple[str, int | None, Program, int]] = []
     reads = [slot(v) for v in node.inputs]
     plain: dict[str, Any] = {}
@@ -251,7 +270,7 @@ def _control_step(part: Part, node: Node, placement: Placement, providers: Seque
             continue
         for i, body in enumerate(graphs):
             outer = body.captures()
-            inner = build(placement.bodies[body], providers)
+            inner = build(placement.bodies[body], providers, trust)
             plans.append((key, i if graphs is attr else None, inner, len(outer)))
             reads += [slot(v) for v in outer]
     run = _control_run(node, plain, plans)
@@ -279,7 +298,7 @@ def _control_run(node: Node, plain: dict[str, Any], plans: Sequence[tuple[str, i
             else:
                 bodies.setdefault(key, []).append(body)
         return op.body(*values[:count], **fixed, **bodies)
-    return run
+    return vetted(run, node)
 
 
 def freed(steps: Sequence[Step], kept: set[int]) -> list[Step]:

@@ -6,7 +6,6 @@ nodes under the one that computes most; with what lies between the nodes they ad
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 from ..ir import Node, shape_text
 from ..kernels import Work
+from ..locks import lock
 from ..run.executor import Event
 from .cost import Cost, cost_of_work, head_of
 from .peak import Peak, peak_of
@@ -98,7 +98,7 @@ class Profile:
         self._works: dict[Hashable, _Kept] = {}
         self._traced = 0
         self._trace = Trace()
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def add(self, record: Sequence[Event], start: int, end: int) -> None:
         """Take in a run that lasted from `start` to `end`, in ns of `time.perf_counter_ns`."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from ..ir import Node, Type, Value
 from ..kernels import Work
+from ..locks import lock
 from ..run.executor import Event
 from .cost import head_of, size
 from .flops import Unknown
@@ -32,7 +33,7 @@ class Trace:
         self._events: list[dict[str, Any]] = []
         self._order: dict[Node, int] = {}
         self._closed = False
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def event(self, name: str, start_ns: int, category: str = "Session", args: dict[str, Any] | None = None,
               end_ns: int | None = None, thread: int | None = None) -> None:

@@ -89,7 +89,7 @@ class Part:
     in, and those that others read.
 
     `inputs` holds no constants; a node's constant inputs have their array in `Value.const`. `info`: of the
-    model that the nodes are from.
+    model that the nodes are from; `origin`: the graph, where that is known.
     """
 
     provider: str
@@ -98,6 +98,7 @@ class Part:
     outputs: list[Value]
     name: str = ""
     info: ModelInfo = field(default_factory=ModelInfo)
+    origin: Graph | None = None
 
     @property
     def fused(self) -> bool:
@@ -125,12 +126,13 @@ class Part:
 class Stored:
     """A compiled part as a file keeps it: bytes that mean something to its provider only. `version`: of the
     engine that made it, `target`: of the machine it is for, both in the provider's words; `notes`: for
-    people."""
+    people; `signature`: see `trust`, empty where nobody signed."""
 
     data: bytes
     version: str = ""
     target: str = ""
     notes: str = ""
+    signature: str = ""
 
 
 INTERPRETED = "named in ORTHRUS_INTERPRET"
@@ -159,7 +161,8 @@ class ExecutionProvider:
     this level of optimization are left out of its sessions, as they make operators that it does not know.
     `target_option`: the option that names the machine to compile for, which `orthrus compile --target` sets.
     `listed`: whether it is named among the available providers; one that is not works where it is asked for.
-    `threads`: how many a run may use, 0 for as many as there are cores; the session sets it.
+    `threads`: how many a run may use, 0 for as many as there are cores; `strict`: whether what runs by
+    definitions for a fault of a rule is an error. The session sets both.
     """
 
     name: ClassVar[str]
@@ -171,6 +174,7 @@ class ExecutionProvider:
     listed: ClassVar[bool] = True
     kernels: ClassVar[KernelRegistry]
     threads: int = 0
+    strict: bool = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

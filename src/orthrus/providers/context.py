@@ -1,16 +1,20 @@
 """Compiled parts inside a model: the EPContext nodes of onnxruntime's context cache.
 
 In: a part and the bytes its provider made of it. Out: a node that stands for the part, and the bytes again.
-The bytes are in the node, or in a file beside the model whose name cannot leave the model's folder.
+The bytes are in the node, or in a file of the model's folder; they are machine code, which nobody gets to
+see without the program's trust.
 """
 
 from __future__ import annotations
 
 import os
+from functools import partial
 
 from ..errors import EPFail, InvalidGraph
 from ..ir import Node
+from ..limits import current
 from .base import Part, Stored
+from .trust import Trust
 
 OP_TYPE, DOMAIN = "EPContext", "com.microsoft"
 NO_FOLDER = "the model came as bytes, which have no folder"
@@ -29,12 +33,13 @@ def maker(node: Node) -> str:
 def context_node(part: Part, stored: Stored, file: str | None, prefix: str = "") -> Node:
     """The node that stands for `part`; its bytes lie in `file` beside the model, in the node itself where
     that is None. It reads and makes the part's values without being noted there: good for being written."""
+    signature = {"signature": stored.signature} if stored.signature else {}
     node = Node(OP_TYPE, DOMAIN, 1, None, (), {
         "main_context": 1, "embed_mode": int(file is None), "source": part.provider,
         "ep_cache_context": stored.data.decode("utf-8", "surrogateescape") if file is None else file,
         "ep_sdk_version": stored.version, "hardware_architecture": stored.target, "notes": stored.notes,
-        "partition_name": part.name, "onnx_model_filename": os.path.basename(part.info.path or "")},
-        prefix + part.name)
+        "partition_name": part.name, "onnx_model_filename": os.path.basename(part.info.path or ""),
+        **signature}, prefix + part.name)
     node.inputs, node.outputs = list(part.inputs), list(part.outputs)
     return node
 
@@ -46,9 +51,10 @@ def part_of(node: Node, info: object) -> Part:
                 [v for v in node.outputs if v is not None], name, info)  # type: ignore[arg-type]
 
 
-def stored_of(node: Node, model_path: str | None) -> Stored:
-    """The bytes behind a context node. Raises InvalidGraph for a node that has none or whose file lies
-    elsewhere than beside the model, EPFail for a file that cannot be read."""
+def stored_of(node: Node, model_path: str | None, trust: Trust) -> Stored:
+    """The bytes behind a context node, which `trust` lets pass. Raises Fail for a part that is not trusted,
+    InvalidGraph for a node that has none, EPFail for a file that cannot be had."""
+    trust.ask(node, maker(node))
     content = node.attrs.get("ep_cache_context")
     if not isinstance(content, str) or not content:
         raise InvalidGraph("an EPContext node holds nothing", node=node, expected="ep_cache_context")
@@ -56,21 +62,17 @@ def stored_of(node: Node, model_path: str | None) -> Stored:
         data = content.encode("utf-8", "surrogateescape")
     else:
         data = _read(node, content, model_path)
-    return Stored(data, *(str(node.attrs.get(key, "")) for key in (
-        "ep_sdk_version", "hardware_architecture", "notes")))
+    stored = Stored(data, *(str(node.attrs.get(key, "")) for key in (
+        "ep_sdk_version", "hardware_architecture", "notes", "signature")))
+    trust.check(node, maker(node), stored)
+    return stored
 
 
 def _read(node: Node, file: str, model_path: str | None) -> bytes:
-    if file in (".", "..") or set(file) & set("/\\:\0"):
-        raise InvalidGraph("an EPContext node names a file outside of the model's folder", node=node,
-                           found=file, expected="a bare file name")
+    from ..load.folder import Folder
+
     if model_path is None:
         raise EPFail(f"the compiled part is in a file beside the model, and {NO_FOLDER}", node=node,
                      found=file, cure="create the session from the model's path, or embed compiled parts")
-    path = os.path.join(os.path.dirname(os.path.abspath(model_path)), file)
-    try:
-        with open(path, "rb") as stream:
-            return stream.read()
-    except OSError as error:
-        raise EPFail(f"the compiled part cannot be read: {error}", node=node, found=path,
-                     cure="keep the file that was written with the model beside it") from None
+    folder = Folder(os.path.dirname(os.path.abspath(model_path)), model_path, "A compiled part's")
+    return folder.read(file, current().max_tensor_bytes, partial(EPFail, node=node))

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import EPFail
 from ..ir import HALF, Value
+from ..limits import held
 from ..plan import TRASH, Code, Step
 from .executor import Context, execute
 
@@ -29,6 +30,7 @@ def execute_checked(code: Code, slots: list[Any], context: Context) -> None:
                 if i > TRASH:
                     _compare(step, name, slots[i], expected)
         for i in frees:
+            context.room += held(slots[i])
             slots[i] = None
 
 

@@ -21,6 +21,7 @@ from ..partition import Placement, partition
 from ..providers import ExecutionProvider
 from ..providers.base import Part, Stored
 from ..providers.context import context_node, is_context
+from ..providers.trust import Signer
 from .dimensions import fix_dimensions
 
 ENABLE, PATH, EMBED = "ep.context_enable", "ep.context_file_path", "ep.context_embed_mode"
@@ -37,8 +38,10 @@ class Compiled:
     refused: dict[Part, str] = field(default_factory=dict)
 
 
-def compile_parts(placement: Placement, providers: Sequence[ExecutionProvider]) -> Compiled:
-    """Ask each fused part's provider to store it; bodies of control flow stay as they are."""
+def compile_parts(placement: Placement, providers: Sequence[ExecutionProvider], signer: Signer | None
+                  ) -> Compiled:
+    """Ask each fused part's provider to store it, and sign what it gives; bodies of control flow stay as they
+    are."""
     by_name, made = {p.name: p for p in providers}, Compiled()
     for part in placement.parts:
         if not part.fused or is_context(part.nodes[0]):
@@ -47,13 +50,13 @@ def compile_parts(placement: Placement, providers: Sequence[ExecutionProvider]) 
         if isinstance(found, No):
             made.refused[part] = found.reason
         else:
-            made.stored[part] = found
+            made.stored[part] = found if signer is None else signer.signed(part.provider, found)
     return made
 
 
 def placed_and_compiled(source: Any, providers: Sequence[ExecutionProvider], level: int,
-                        skip: frozenset[str] = frozenset(), free_dims: Mapping[str, int] | None = None
-                        ) -> tuple[Placement, Compiled]:
+                        skip: frozenset[str] = frozenset(), free_dims: Mapping[str, int] | None = None,
+                        signer: Signer | None = None) -> tuple[Placement, Compiled]:
     """Load, optimize and place a model, and store its parts; the CPU provider is the last of `providers`.
     Nothing is made ready to run. Raises what loading and placing raise."""
     graph = load(source)
@@ -65,7 +68,7 @@ def placed_and_compiled(source: Any, providers: Sequence[ExecutionProvider], lev
         registries.register(provider.name, provider.kernels)
         provider.registries = registries
     placement = partition(graph, providers)
-    return placement, compile_parts(placement, providers)
+    return placement, compile_parts(placement, providers, signer)
 
 
 def with_contexts(placement: Placement, stored: Mapping[Part, Stored], file_stem: str | None,
@@ -123,7 +126,7 @@ def write_as_asked(placement: Placement, providers: Sequence[ExecutionProvider],
     if os.path.exists(path):
         raise Fail(f"Failed to generate EP context model since the file '{path}' exists already. Please "
                    "remove the EP context model if you want to re-generate it.")
-    compiled = compile_parts(placement, providers)
+    compiled = compile_parts(placement, providers, Signer.asked(entries))
     if compiled.stored:
         write(placement, compiled, path, entries.get(EMBED) == "1", entries.get(PREFIX, ""),
               entries.get(EXTERNAL))

@@ -15,7 +15,6 @@ import json
 import logging
 import os
 import shutil
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -28,7 +27,9 @@ import numpy as np
 from .. import knobs
 from ..errors import InvalidArgument
 from ..ir import Value, shape_text, type_of
+from ..limits import held
 from ..load import save
+from ..locks import lock
 from ..partition import Placement
 from ..plan import TRASH, Code, Step
 from ..providers.base import Part
@@ -49,7 +50,7 @@ _EMBEDDED = 1 << 28
 """Bytes of constants up to which a part holds them in its own file."""
 
 _sessions: Counter[str] = Counter()
-_lock = threading.Lock()
+_lock = lock()
 
 
 class Dump:
@@ -214,7 +215,7 @@ class _Watching(Context):
     __slots__ = ("outer", "writer")
 
     def __init__(self, outer: Context, writer: _Tensors) -> None:
-        super().__init__(outer.limit, LONG)
+        super().__init__(outer.room, LONG)
         self.end, self.room, self.outer, self.writer = outer.end, outer.room, outer, writer
 
     def execute(self, code: Code, slots: list[Any]) -> None:
@@ -236,6 +237,7 @@ class _Watching(Context):
                     if value is not None and not value.dead and value not in seen:
                         self.writer.absent(value, step)
             for i in frees:
+                self.room += held(slots[i])
                 slots[i] = None
         self.room = room
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -22,10 +21,12 @@ from ..errors import ALL, Fail, InvalidArgument, unforeseen
 from ..ir import Graph, Value
 from ..kernels import KernelRegistry, KernelRegistryManager
 from ..limits import DEFAULT, Deadline, Limits, swap, using
+from ..locks import lock
 from ..modelfile import ModelFile
 from ..partition import Placement, partition
 from ..plan import Code, Program, Step, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
+from ..providers.trust import Trust
 from .dimensions import agree, fix_dimensions, name_apart, shared_names
 from .executor import LONG, Context, ParallelExecutor, execute, execute_traced, failure
 from .feeds import entry
@@ -118,7 +119,8 @@ class Engine:
             self._dump.parts(self.placement)
         if config.optimized_model_path:
             loading.save(graph, config.optimized_model_path)
-        self.program: Program = self._stage("compile", lambda: build(self.placement, self.providers))
+        self.program: Program = self._stage("compile", lambda: build(
+            self.placement, self.providers, Trust.asked(config.entries)))
         self._check_fallback([p.name for p in config.providers])
         if edits := edit.unused():
             log.warning("ORTHRUS_OVERRIDE: no kernel of this process is called %s", ", ".join(edits))
@@ -149,6 +151,7 @@ class Engine:
             registries.register(provider.name, provider.kernels)
             provider.registries = registries
             provider.threads = config.intra_op_threads
+            provider.strict = config.fallback == "error"
 
     def _finish(self) -> None:
         """What runs need beside the program."""
@@ -163,7 +166,7 @@ class Engine:
         self._literal: Engine | None = None
         self._fetches: dict[tuple[str, ...] | None, Fetch] = {
             None: Fetch(self.program, self.program.outputs, config.limits)}
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._parallel = ParallelExecutor(config.inter_op_threads, config.limits) if config.parallel else None
         self._special = self._parallel is not None or (self._dump is not None and self._dump.watches_runs)
         self._constants = constants_of(self.program)
@@ -239,7 +242,7 @@ class Engine:
             slots[slot] = value
         room = limits.max_total_bytes if block is None else limits.max_total_bytes - block.nbytes
         context = Context(room, limits.run_timeout, deadline, record)
-        before = swap(limits)
+        before = swap(limits, context)
         try:
             for provider in self._hooks:
                 provider.on_run_start()
@@ -249,7 +252,7 @@ class Engine:
                 else:
                     execute(steps, slots, context)
         finally:
-            swap(before)
+            swap(*before)
             for provider in self._hooks:
                 provider.on_run_end()
         made = results(fetch.take(slots), fed.values(), self._constants, block)
@@ -311,7 +314,7 @@ class Engine:
         except Exception as error:
             raise failure(step, error, given) from error
         finally:
-            swap(before)
+            swap(*before)
         for slot, value in zip(step.writes, made if isinstance(made, tuple) else (made,), strict=True):
             slots[slot] = value
         return [slots[slot] if slots[slot] is target else results([slots[slot]], fed.values(),
@@ -471,6 +474,7 @@ class Engine:
         Values and the nodes that read them refer to each other; without this, weights would stay until the
         garbage collector comes by. Whoever else holds the graph keeps it whole.
         """
+        self.program.close()
         graph = self.graph
         self.graph = empty = Graph(info=graph.info)
         self.placement = Placement(empty, [])

@@ -7,7 +7,6 @@ dead, count the bytes they hold, and stop between two steps when told to.
 from __future__ import annotations
 
 import os
-import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
@@ -18,11 +17,12 @@ import numpy as np
 
 from .. import errors
 from ..ir import Value, type_of
-from ..kernels import Work, failed
-from ..limits import Deadline, Limits, using
+from ..kernels import Work, failed, plain
+from ..limits import Deadline, Limits, held, over, using
+from ..locks import lock
 from ..plan import TRASH, Code, Step
 
-_ndarray = np.ndarray
+_ndarray, _text = np.ndarray, np.dtype(object)
 LONG = 3600.0
 """Seconds from which on a timeout is looked at between parts only."""
 
@@ -32,15 +32,15 @@ class Context(Deadline):
 
     It stops when `deadline` says so, else after `seconds`."""
 
-    __slots__ = ("room", "limit", "record")
+    __slots__ = ("room", "record")
 
-    def __init__(self, limit: int, seconds: float, deadline: Deadline | None = None,
+    def __init__(self, room: int, seconds: float, deadline: Deadline | None = None,
                  record: list[Any] | None = None) -> None:
         if deadline is None:
             self.seconds, self.end, self.cancelled = seconds, monotonic() + seconds, None
         else:
             self.seconds, self.end, self.cancelled = deadline.seconds, deadline.end, deadline.cancelled
-        self.limit, self.room, self.record = limit, limit, record
+        self.room, self.record = room, record
 
     @property
     def watched(self) -> bool:
@@ -64,22 +64,26 @@ def execute(code: Code, slots: list[Any], context: Context) -> None:
                 context.check()
             if watched and step.kernel.stepwise is not None:
                 run = partial(_watched, step, context)
+            context.room = room
             if write > 0:
                 y = run(*take(slots))
                 if type(y) is not _ndarray:
                     y = _single(y)
                 slots[write] = y
-                if type(y) is _ndarray and y.base is None:
-                    room -= y.nbytes
+                if type(y) is not _ndarray:
+                    room -= held(y)
+                elif y.base is None:
+                    room -= y.nbytes if y.dtype is not _text else held(y)
             else:
-                context.room = room
                 given = (context, *take(slots)) if step.control else take(slots)
                 room -= _spread(run(*given), step.writes, slots)
             if room < 0:
-                raise _over(step, context)
+                raise over()
             for i in frees:
-                if type(dead := slots[i]) is _ndarray and dead.base is None:
-                    room += dead.nbytes
+                if type(dead := slots[i]) is not _ndarray:
+                    room += held(dead)
+                elif dead.base is None:
+                    room += dead.nbytes if dead.dtype is not _text else held(dead)
                 slots[i] = None
     except Exception as error:
         if step is None:
@@ -133,6 +137,7 @@ def execute_traced(code: Code, slots: list[Any], context: Context) -> None:
             record.append(Event(step, start, end, _work(step, given, [_described(slots[i])
                                                                       for i in step.writes])))
         for i in frees:
+            context.room += held(slots[i])
             slots[i] = None
 
 
@@ -162,7 +167,7 @@ def _single(value: Any) -> Any:
     """The one output of a step, from what its kernel gave."""
     if type(value) is tuple:
         value = value[0]
-    return np.asarray(value) if isinstance(value, np.generic | int | float | bool) else value
+    return plain(value)
 
 
 def _spread(values: Any, writes: tuple[int, ...], slots: list[Any]) -> int:
@@ -171,24 +176,12 @@ def _spread(values: Any, writes: tuple[int, ...], slots: list[Any]) -> int:
         values = tuple(values) if isinstance(values, list) and len(writes) > 1 else (values,)
     if len(values) < len(writes):
         raise ValueError(f"the kernel gave {len(values)} outputs, the node has {len(writes)}")
-    held = 0
+    room = 0
     for i, value in zip(writes, values, strict=False):
-        slots[i] = value = np.asarray(value) if isinstance(value, np.generic | int | float | bool) else value
-        if type(value) is _ndarray and value.base is None and i > TRASH:
-            held += value.nbytes
-    return held
-
-
-def _held(value: Any) -> int:
-    """The bytes of memory that `value` owns."""
-    return value.nbytes if type(value) is _ndarray and value.base is None else 0
-
-
-def _over(step: Step, context: Context) -> Exception:
-    return errors.Fail("the run would hold more memory than it may", node=step.node,
-                       found=f"over {context.limit} bytes of intermediate results",
-                       expected=f"at most {context.limit} bytes",
-                       cure="raise Limits.max_total_bytes, or feed less at once")
+        slots[i] = value = value if type(value) is _ndarray else plain(value)
+        if i > TRASH:
+            room += held(value)
+    return room
 
 
 def failure(step: Step, error: Exception, inputs: list[Any]) -> Exception:
@@ -205,13 +198,12 @@ class ParallelExecutor:
         self.threads, self.limits = threads or max(2, cores), limits
         self._pool: ThreadPoolExecutor | None = None
         self._pid, self._closed = os.getpid(), False
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def pool(self) -> ThreadPoolExecutor:
         """The pool; a forked child gets one of its own. Raises Fail after `close`."""
         if self._pid != os.getpid():
-            # the lock may be held by a thread that the child does not have
-            self._lock, self._pool, self._pid = threading.Lock(), None, os.getpid()
+            self._pool, self._pid = None, os.getpid()
         with self._lock:
             if self._closed:
                 raise _closed()
@@ -252,7 +244,8 @@ class ParallelExecutor:
             while ready and error is None:
                 i = ready.pop()
                 try:
-                    running[pool.submit(self._step, code[i], slots, context)] = i
+                    account = Context(room, 0.0, context)
+                    running[pool.submit(self._step, code[i], slots, account)] = i
                 except RuntimeError:
                     error = _closed()
             if not running:
@@ -264,13 +257,13 @@ class ParallelExecutor:
                     error = error or failed
                     continue
                 step = code[i][4]
-                room -= sum(_held(slots[s]) for s in step.writes if s > TRASH)
+                room -= sum(held(slots[s]) for s in step.writes if s > TRASH)
                 if room < 0:
-                    error = error or _over(step, context)
+                    error = error or failure(step, over(), [])
                 for s in set(step.reads):
                     readers_left[s] -= 1
                     if not readers_left[s] and s in freeable:
-                        room += _held(slots[s])
+                        room += held(slots[s])
                         slots[s] = None
                 for reader in readers[i]:
                     waits[reader] -= 1
@@ -281,8 +274,8 @@ class ParallelExecutor:
         return error
 
     def _step(self, entry: Any, slots: list[Any], context: Context) -> None:
-        with using(self.limits), np.errstate(all="ignore"):
-            execute([(*entry[:3], (), entry[4])], slots, Context(context.limit, 0.0, context))
+        with using(self.limits, context), np.errstate(all="ignore"):
+            execute([(*entry[:3], (), entry[4])], slots, context)
 
 
 def _closed() -> Exception:

@@ -3,6 +3,8 @@ brought into the form kernels take."""
 
 from __future__ import annotations
 
+import contextlib
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -58,38 +60,91 @@ def _tensor_entry(name: str, kind: TensorType) -> Callable[[Any], Any]:
     return check
 
 
+def taken(given: Any) -> Any:
+    """What a run that comes later has of `given`, whatever becomes of the caller's lists and dicts: these are
+    copied, and so are arrays that are read elsewhere than where they lie. The memory of other arrays stays
+    the caller's."""
+    if isinstance(given, np.ndarray):
+        return given if given.flags.c_contiguous and given.dtype != object else given.copy()
+    if isinstance(given, list | tuple):
+        return [taken(v) for v in given]
+    return {k: taken(v) for k, v in given.items()} if isinstance(given, dict) else given
+
+
 def admit(name: str, given: Any, kind: Type | None) -> Any:
     """`given` as a run-time value of type `kind`. Raises InvalidArgument where it is none,
     RuntimeError for a foreign object."""
-    if given is None or kind is None:
+    if kind is None:
         return given
+    if isinstance(kind, OptionalType):
+        return None if given is None else admit(name, given, kind.elem)
+    if given is None:
+        raise _unexpected(name, given, kind, "feed a value; only an optional may be None")
     if isinstance(kind, TensorType):
         return _admit_tensor(name, given, kind)
-    if isinstance(kind, OptionalType):
-        return admit(name, given, kind.elem)
     if isinstance(kind, SequenceType):
         if not isinstance(given, list | tuple):
-            raise InvalidArgument(
-                f"Unexpected input data type. Actual: ({_actual(given)}) , expected: ({kind})",
-                node=f"input {name}", cure="feed a list with one entry per element of the sequence")
+            raise _unexpected(name, given, kind, "feed a list with one entry per element of the sequence")
         return [admit(f"{name}[{i}]", v, kind.elem) for i, v in enumerate(given)]
     if isinstance(kind, MapType):
-        if not isinstance(given, dict):
-            raise InvalidArgument(
-                f"Unexpected input data type. Actual: ({_actual(given)}) , expected: ({kind})",
-                node=f"input {name}", cure="feed a dict")
-        return given
-    if isinstance(kind, SparseTensorType) and not isinstance(given, SparseArray):
-        raise InvalidArgument(f"Unexpected input data type. Actual: ({_actual(given)}) , expected: ({kind})",
-                              node=f"input {name}", cure="feed an orthrus.SparseTensor")
+        return _admit_map(name, given, kind)
+    if not isinstance(given, SparseArray):
+        raise _unexpected(name, given, kind, "feed an orthrus.SparseTensor")
+    return _admit_sparse(name, given, kind)
+
+
+def _unexpected(name: str, given: Any, kind: Type, cure: str, found: str | None = None) -> InvalidArgument:
+    return InvalidArgument(f"Unexpected input data type. Actual: ({_actual(given)}) , expected: ({kind})",
+                           node=f"input {name}", found=found, expected=str(kind), cure=cure)
+
+
+def _admit_map(name: str, given: Any, kind: MapType) -> dict[Any, Any]:
+    """Keys as int or str, numbers as numpy scalars of the declared type."""
+    if not isinstance(given, dict):
+        raise _unexpected(name, given, kind, "feed a dict")
+    if not given:
+        raise InvalidArgument(
+            f"Size of dictionary is empty, unable to run the prediction for input '{name}'.",
+            expected=str(kind), cure="feed one key at least")
+    elem = kind.value.elem if isinstance(kind.value, TensorType) else None
+    made = {}
+    for key, value in given.items():
+        try:
+            made[_scalar(key, kind.key)] = (_scalar(value, elem) if elem is not None else
+                                            admit(f"{name}[{key!r}]", value, kind.value))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise _unexpected(name, given, kind, "feed keys and values of the declared types",
+                              f"{value!r} for the key {key!r}: {error}") from error
+    return made
+
+
+def _scalar(given: Any, elem: ElementType) -> Any:
+    """A key or a value of a map. Raises TypeError, ValueError or OverflowError where it is none."""
+    if elem is ElementType.STRING:
+        if not isinstance(given, str):
+            raise TypeError(f"{type(given).__name__} is no str")
+        return str(given)
+    if isinstance(given, str | bytes | complex | np.complexfloating) or not elem.floating and isinstance(
+            given, float | np.floating):
+        raise TypeError(f"{type(given).__name__} is no {elem.text}")
+    with np.errstate(over="ignore"):
+        return elem.numpy.type(float(given) if elem.floating else operator.index(given))
+
+
+def _admit_sparse(name: str, given: SparseArray, kind: SparseTensorType) -> SparseArray:
+    fits = element_of(given.values.dtype) is kind.elem and (kind.shape is None or (
+        len(kind.shape) == len(given.shape) and all(
+            d == n for d, n in zip(kind.shape, given.shape, strict=True) if isinstance(d, int))))
+    if not fits:
+        raise _unexpected(name, given, kind, "feed the declared type and shape")
     return given
 
 
 def _actual(given: Any) -> str:
-    try:
-        return str(type_of(given))
-    except TypeError:
-        return type(given).__name__
+    if isinstance(given, np.ndarray | np.generic | list | dict | SparseArray):
+        with contextlib.suppress(TypeError, ValueError):
+            return str(type_of(given))
+    return type(given).__name__
 
 
 def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
@@ -100,7 +155,7 @@ def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
                            f"'{name}'.")
     if isinstance(given, list | tuple):
         try:
-            given = np.asarray(given, dtype)
+            given = _array(given, kind.elem)
         except (TypeError, ValueError, OverflowError) as error:
             raise InvalidArgument(f"the list fed as input {name} is no array of {kind}: {error}",
                                   cure=CONFIG_CURE) from error
@@ -139,6 +194,16 @@ def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
     if kind.elem is ElementType.STRING:
         return _strings(name, given)
     return given if given.dtype is dtype else given.view(dtype) if given.dtype == dtype else given
+
+
+def _array(given: Sequence[Any], elem: ElementType) -> np.ndarray:
+    """A list as an array. Raises TypeError, ValueError or OverflowError for elements of another kind."""
+    made = np.asarray(given, elem.numpy)
+    if elem.bits < 8 and not elem.floating:
+        wide = np.asarray(given)
+        if wide.dtype.kind in "iu" and not np.array_equal(made.astype(np.int64), wide):
+            raise OverflowError(f"an integer is out of bounds for {elem.text}")
+    return made
 
 
 def _strings(name: str, given: np.ndarray) -> np.ndarray:

@@ -6,7 +6,6 @@ for those of the shapes that came last.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -15,6 +14,7 @@ import numpy as np
 
 from ..ir import TensorType, Type, Value
 from ..limits import Limits
+from ..locks import lock
 from ..plan import Arena, Code, Program, Step, code, plan_arena, taker
 
 PLANS = 16
@@ -59,7 +59,7 @@ class Fetch:
         self.code: Code = program.code if whole else code(program.pruned(outputs))
         self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
         self.seen: tuple[Any, ...] | None = None
-        self.lock = threading.Lock()
+        self.lock = lock()
 
     @property
     def steps(self) -> list[Step]:

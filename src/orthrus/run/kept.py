@@ -29,6 +29,7 @@ from .. import knobs
 from ..codegen import cache
 from ..errors import Fail
 from ..ir import ElementType, Graph, ModelInfo, No, Node, TensorType, Value
+from ..locks import lock
 from ..modelfile import ModelFile
 from ..plan.program import whole
 from ..providers import CPUExecutionProvider
@@ -73,7 +74,7 @@ def _marker(name: str) -> str:
 def _keepable(engine: Engine) -> bool:
     """Whether the engine is one part of generated code between its inputs and outputs, and nothing more."""
     return (engine.can_serve and not engine.overridable and not engine.info.external
-            and foreign().isdisjoint(engine.kinds)
+            and foreign().isdisjoint(engine.kinds) and (DOMAIN, OP_TYPE) not in engine.kinds
             and all(_plain(v) for v in (*engine.inputs, *engine.outputs)))
 
 
@@ -150,7 +151,7 @@ def _restored(name: str, source: Any, config: Config) -> Kept | None:
     if data is None:
         return None
     try:
-        package = Package(data, whole=True)
+        package = Package(data, kept=True)
         if not foreign().isdisjoint(map(tuple, package.about["about"]["kinds"])):
             return None
         return Kept(name, package, source, config)
@@ -209,7 +210,7 @@ class Kept:
         about = package.about["about"]
         self._name, self._source, self._config = name, source, config
         self._proof = Proof(source, about["content"]) if isinstance(source, ModelFile) else None
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._whole: Engine | None = None
         me = weakref.ref(self)
 

@@ -41,6 +41,10 @@ SettingOption = Annotated[Texts, option_of(
 ImportOption = Annotated[Texts, option_of(
     "--import", metavar="MODULE",
     help="Import a Python module first: one that registers operators or providers.")]
+TrustOption = Annotated[str, option_of(
+    "--trust", metavar="1|KEY",
+    help="Run compiled parts that the model holds, which are machine code: 1 for any, a public key for those "
+         "it has signed. None by default.")]
 LevelOption = Annotated[str, option_of(
     "--level", metavar="LEVEL",
     help="Graph optimization: disable, basic, extended, layout, all (the default).")]
@@ -102,7 +106,8 @@ def alone(command: Callable[..., None], name: str) -> None:
 
 
 def session_of(model: Path, provider: Sequence[str] | None, option: Sequence[str] | None,
-               modules: Sequence[str] | None, level: str, seed: int, threads: int = 0) -> Any:
+               modules: Sequence[str] | None, level: str, seed: int, threads: int = 0, trust: str = ""
+               ) -> Any:
     """A session for a model's file, as the options of a command say; `threads` of a run, 0 for all cores."""
     import_modules(modules)
     import orthrus as ort
@@ -115,7 +120,8 @@ def session_of(model: Path, provider: Sequence[str] | None, option: Sequence[str
     options.intra_op_num_threads = threads
     with waiting(f"loading {model}"), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Specified provider '.*' is not in available")
-        return ort.InferenceSession(model, options, providers=providers_of(provider, option))
+        return ort.InferenceSession(model, options, providers=providers_of(provider, option),
+                                    trust=trust or None)
 
 
 def import_modules(modules: Sequence[str] | None) -> None:

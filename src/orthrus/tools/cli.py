@@ -21,6 +21,7 @@ from . import (
     estimate,
     explain,
     info,
+    key,
     perf_test,
     profile,
     providers,
@@ -56,8 +57,8 @@ def _flowing(text: str) -> str:
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
-for _module in (run, info, explain, providers, profile, estimate, compare, compile, bisect, perf_test,
-                test_runner, doctor, check_provider, demo, view):
+for _module in (run, info, explain, providers, profile, estimate, compare, compile, key, bisect,
+                perf_test, test_runner, doctor, check_provider, demo, view):
     _name = _module.__name__.rpartition(".")[2].replace("_", "-")
     _help = _flowing(_module.command.__doc__ or "")
     app.command(_name, cls=getattr(_module, "PARSER", None), help=_help,

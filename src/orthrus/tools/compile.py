@@ -2,7 +2,7 @@
 
 In: a model and a provider that stores what it compiles. Out: an ONNX file in which each compiled part is an
 EPContext node, with the compiled code inside it or in files beside the model. Nothing runs, so that the
-target may be another machine; what is made is run like any model, by a session that names the provider.
+target may be another machine; what is made is run by a session that trusts it and names the provider.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from .arguments import (
 if TYPE_CHECKING:
     from ..partition import Placement
     from ..providers import ExecutionProvider
+    from ..providers.trust import Signer
     from ..run.context import Compiled
 
 SettingOption = Annotated[Texts, option_of(
@@ -46,6 +47,9 @@ EmbedOption = Annotated[bool, option_of(
     "--embed/--beside", help="Compiled code inside the model, the default, or in files beside it.")]
 DimOption = Annotated[Texts, option_of(
     "--dim", metavar="NAME=SIZE", help="Fix a symbolic dimension before compiling; repeat for several.")]
+SignOption = Annotated[Path | None, option_of(
+    "--sign", metavar="FILE",
+    help="Sign compiled parts with the private key in FILE; orthrus key makes one.")]
 ForceOption = Annotated[bool, option_of("--force", help="Write over a file that is there.")]
 
 
@@ -53,26 +57,30 @@ def command(
     model: ModelArgument, out: OutOption = None, provider: ProviderOption = None,
     option: SettingOption = None, target: TargetOption = None, dim: DimOption = None,
     embed: EmbedOption = True, modules: ImportOption = None, level: LevelOption = "all",
-    force: ForceOption = False, as_json: JsonOption = False,
+    sign: SignOption = None, force: ForceOption = False, as_json: JsonOption = False,
 ) -> None:
     """Compile a model ahead of time."""
     from ..errors import Fail
+    from ..providers.trust import Signer
     from ..run.context import SUFFIX, write
 
     import_modules(modules)
     path = out if out is not None else model.with_name(model.stem + SUFFIX)
     if path.exists() and not force:
         raise Fail(f"{path} exists already", cure="--force writes over it, --out names another file")
+    signer = None if sign is None else Signer(sign)
     start = time.perf_counter()
     with waiting(f"compiling {model}"):
         providers = _providers(provider, option, target)
-        placement, compiled = _compiled(model, providers, level, _sizes(dim))
+        placement, compiled = _compiled(model, providers, level, _sizes(dim), signer)
     seconds = time.perf_counter() - start
     if not compiled.stored:
         raise Fail("no part of the model was compiled", found=_why_none(placement, compiled),
                    cure="choose a provider that stores compiled parts, as iree does")
     files = write(placement, compiled, os.fspath(path), embed)
     rows = _rows(compiled, len(placement.graph.nodes))
+    if signer is not None:
+        rows["signed_by"] = signer.public
     if as_json:
         print_json({**rows, "seconds": seconds, "files": files})
         return
@@ -115,7 +123,7 @@ def _sizes(given: Sequence[str] | None) -> dict[str, int]:
 
 
 def _compiled(model: Path, providers: list[ExecutionProvider], level: str,
-              sizes: Mapping[str, int]) -> tuple[Placement, Compiled]:
+              sizes: Mapping[str, int], signer: Signer | None) -> tuple[Placement, Compiled]:
     """The placed graph, and what became of its parts."""
     from ..api.enums import GraphOptimizationLevel
     from ..run.context import placed_and_compiled
@@ -123,7 +131,7 @@ def _compiled(model: Path, providers: list[ExecutionProvider], level: str,
     if level not in LEVELS:
         raise ValueError(f"--level {level}: expected one of {', '.join(LEVELS)}")
     chosen = getattr(GraphOptimizationLevel, LEVELS[level])
-    return placed_and_compiled(os.fspath(model), providers, int(chosen), free_dims=sizes)
+    return placed_and_compiled(os.fspath(model), providers, int(chosen), free_dims=sizes, signer=signer)
 
 
 def _rows(compiled: Compiled, nodes: int) -> dict[str, Any]:
@@ -149,5 +157,7 @@ def _show(made: Mapping[str, Any], seconds: float, files: Sequence[str]) -> None
                   highlight=False)
     out.print(f"\n{made['compiled_nodes']} of {made['nodes']} nodes compiled in {seconds:.1f} s",
               highlight=False)
+    if "signed_by" in made:
+        out.print(f"signed by {made['signed_by']}", markup=False, highlight=False)
     for file in files:
         out.print(f"wrote {file}", markup=False, highlight=False)

@@ -21,6 +21,7 @@ from .arguments import (
     NodesOption,
     ProviderOption,
     SettingOption,
+    TrustOption,
     console,
     option_of,
     print_json,
@@ -60,7 +61,8 @@ WIDE = 160
 
 def command(
     model: ModelArgument, provider: ProviderOption = None, option: SettingOption = None,
-    modules: ImportOption = None, level: LevelOption = "all", shape: RunShapeOption = None,
+    modules: ImportOption = None, level: LevelOption = "all",
+    trust: TrustOption = "", shape: RunShapeOption = None,
     nodes: NodesOption = False, parts: PartsOption = False, memory: MemoryOption = False,
     passes: PassesOption = False, strict: StrictOption = False, strict_generated: GeneratedOption = False,
     as_json: JsonOption = False,
@@ -69,7 +71,7 @@ def command(
     each stage took."""
     from .display import placement
 
-    session = session_of(model, provider, option, modules, level, 0)
+    session = session_of(model, provider, option, modules, level, 0, trust=trust)
     if shape:
         _run_once(session, model, shape)
     report = session.explain()

@@ -52,7 +52,7 @@ def command(flags: Flags) -> None:
         settings = _compiled(flags, settings)
         if flags.context_only:
             return
-    say: Callable[[str], None] = (lambda text: None) if flags.as_json else typer.echo
+    say: Callable[[str], None] = (lambda text: None) if flags.as_json else tell
     result = _compared(flags, settings, say) if flags.versus else _measured(flags, settings, say)
     if result is not None:
         _tell(flags, result, say)
@@ -195,12 +195,25 @@ def _compiled(flags: Flags, settings: Settings) -> Settings:
     options = ort.SessionOptions()
     for key, value in settings.entries.items():
         options.add_session_config_entry(key, value)
+    for name, given in settings.providers:
+        options.add_provider(name, given)
     compiler = ort.ModelCompiler(options, settings.model, flags.context_embed,
                                  graph_optimization_level=ort.GraphOptimizationLevel(settings.level))
     start = time.perf_counter()
     compiler.compile_to_file(flags.context_path)
     tell(f"compiled to {flags.context_path} in {time.perf_counter() - start:g} s", err=True)
-    return replace(settings, model=flags.context_path)
+    return replace(settings, model=flags.context_path, entries=_trusting(settings))
+
+
+def _trusting(settings: Settings) -> dict[str, str]:
+    """The entries of a session that runs what was compiled here just now, and nothing that the model had come
+    with."""
+    from ..load import load
+    from ..providers.context import is_context
+    from ..providers.trust import KEY
+
+    came = any(is_context(node) for node in load(settings.model).walk())
+    return settings.entries if came else {KEY: "1", **settings.entries}
 
 
 @contextlib.contextmanager

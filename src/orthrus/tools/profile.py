@@ -16,6 +16,7 @@ from .arguments import (
     SeedOption,
     SettingOption,
     ShapeOption,
+    TrustOption,
     console,
     option_of,
     print_json,
@@ -43,6 +44,7 @@ def command(
     output: OutputOption = None, repeat: RunsOption = 10, threads: ThreadsOption = 0, most: MostOption = 30,
     html: HtmlOption = None, trace: TraceOption = None, provider: ProviderOption = None,
     option: SettingOption = None, modules: ImportOption = None, level: LevelOption = "all",
+    trust: TrustOption = "",
     as_json: JsonOption = False,
 ) -> None:
     """Run a model node by node and show where its time goes, and what share of the machine's peak each node
@@ -50,7 +52,7 @@ def command(
     from ..profiling.table import WIDTH, rendered
     from . import feeds
 
-    session = session_of(model, provider, option, modules, level, seed, threads)
+    session = session_of(model, provider, option, modules, level, seed, threads, trust)
     names = output or [arg.name for arg in session.get_outputs()]
     with waiting("preparing"):
         fed, _ = feeds.fed(model, session.get_inputs(), input or [], shape or [], seed,

@@ -19,6 +19,7 @@ from .arguments import (
     SeedOption,
     SettingOption,
     ShapeOption,
+    TrustOption,
     console,
     print_json,
     say,
@@ -34,14 +35,15 @@ def command(
     model: ModelArgument, input: InputOption = None, shape: ShapeOption = None, seed: SeedOption = 0,
     save: SaveOption = None, output_dir: FolderOption = None, output: OutputOption = None,
     repeat: RepeatOption = 0, provider: ProviderOption = None, option: SettingOption = None,
-    modules: ImportOption = None, level: LevelOption = "all", strict: StrictOption = False,
+    modules: ImportOption = None, level: LevelOption = "all",
+    trust: TrustOption = "", strict: StrictOption = False,
     strict_generated: GeneratedOption = False, as_json: JsonOption = False,
 ) -> None:
     """Run a model once and show its outputs."""
     from . import feeds, results
     from .display import shape_text, table
 
-    session = session_of(model, provider, option, modules, level, seed)
+    session = session_of(model, provider, option, modules, level, seed, trust=trust)
     check(session, session.explain(), provider, strict, False)
     inputs = session.get_inputs()
     names = output or [arg.name for arg in session.get_outputs()]

@@ -150,14 +150,15 @@ def kernels_of(it: Side, model: Any, folder: str | None, feeds: Mapping[str, Any
 
 def settled(it: Side, model: Model, feeds: Mapping[str, Any]) -> Side:
     """`it` with what it decides by a trial of the whole model decided: parts of the model would be tried
-    anew. The CPU provider tries whether products of float32 may be computed by a matrix unit."""
+    anew. The CPU provider, told `auto`, tries whether products of float32 may be computed by a matrix unit.
+    """
     name, given = it.providers[0]
-    if it.peer or name != _PROVIDER or any(key in (_PRECISION, "use_codegen") for key, _ in given):
+    if it.peer or name != _PROVIDER or (_PRECISION, "auto") not in given:
         return it
     kernels = {kernel for _, kernel in kernels_of(it, model.source, model.folder, feeds)}
-    if not any("tiles" in kernel for kernel in kernels):
-        return it
-    return replace(it, providers=((name, (*given, (_PRECISION, "fast"))), *it.providers[1:]))
+    found = "fast" if any("tiles" in kernel for kernel in kernels) else "exact"
+    told = tuple((key, found if key == _PRECISION else value) for key, value in given)
+    return replace(it, providers=((name, told), *it.providers[1:]))
 
 
 def titled(a: Side, b: Side) -> tuple[Side, Side]:

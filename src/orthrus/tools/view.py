@@ -26,6 +26,7 @@ from .arguments import (
     SeedOption,
     ShapeOption,
     Texts,
+    TrustOption,
     alone,
     console,
     option_of,
@@ -60,7 +61,7 @@ def command(
     model: ModelArgument, output: FileOption = None, input: InputOption = None, shape: ShapeOption = None,
     seed: SeedOption = 0, run: RunOption = True, repeat: RepeatOption = 5, check: CheckOption = False,
     provider: ProviderOption = None, option: SettingOption = None, modules: ImportOption = None,
-    level: LevelOption = "all",
+    level: LevelOption = "all", trust: TrustOption = "",
 ) -> None:
     """Write one HTML file that shows the optimized graph: where each node runs and why, what it costs, and
     how the run uses time and memory."""
@@ -69,7 +70,7 @@ def command(
 
     if check and not run:
         raise ValueError("--check needs a run: leave --no-run out")
-    session = session_of(model, provider, option, modules, level, seed)
+    session = session_of(model, provider, option, modules, level, seed, trust=trust)
     profile = found = None
     if run:
         with waiting("running"):

@@ -119,28 +119,35 @@ def _topk(node: Node) -> Form | None:
 _ASYMMETRIC = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 
 
-def _upsample(node: Node) -> Form | None:
+def _upsample(node: Node) -> Form | No | None:
     mode = node.attrs.get("mode", "nearest")
     if isinstance(mode, bytes):
         mode = mode.decode()
     if mode not in ("nearest", "linear", "bilinear"):
         return None
-    attrs = {"mode": "nearest" if mode == "nearest" else "linear", **_ASYMMETRIC}
+    scales: Any
     if node.version >= 9:
-        return [node.inputs[0], None, node.inputs[1]], attrs
-    if node.version >= 7:
-        return [node.inputs[0], None, np.array(node.attrs["scales"], np.float32)], attrs
-    scales = [1, 1, node.attrs["height_scale"], node.attrs["width_scale"]]
-    return [node.inputs[0], None, np.array(scales, np.float32)], attrs
+        scales = node.inputs[1]
+    elif node.version >= 7:
+        scales = np.array(node.attrs["scales"], np.float32)
+    else:
+        scales = np.array([1, 1, node.attrs["height_scale"], node.attrs["width_scale"]], np.float32)
+    return _by_scales(node.inputs[0], scales, "nearest" if mode == "nearest" else "linear")
 
 
-def _resize(node: Node) -> Form | None:
+def _resize(node: Node) -> Form | No | None:
     mode = node.attrs.get("mode", "nearest")
-    return (
-        ([node.inputs[0], None, node.inputs[1]], {"mode": mode, **_ASYMMETRIC})
-        if node.version == 10
-        else None
-    )
+    return _by_scales(node.inputs[0], node.inputs[1], mode) if node.version == 10 else None
+
+
+def _by_scales(x: Value | None, scales: Any, mode: str) -> Form | No:
+    known = scales.const if isinstance(scales, Value) else scales
+    if mode == "nearest":
+        if not isinstance(known, np.ndarray):
+            return No("the scales are not known")
+        if np.any((known < 1) & (np.frexp(known)[0] != 0.5)):
+            return No("where an axis shrinks, the next element counts and no longer the one before")
+    return [x, None, scales], {"mode": mode, **_ASYMMETRIC}
 
 
 def _softmax(node: Node) -> Form | No:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ... import seeds
-from ...codegen import amx, edit, library, machine
+from ...codegen import amx, bounds, edit, library, machine
 from ...codegen.machine import Machine
 from ...errors import NotImplemented as NotImplementedFail
 from ...ir import HALF, No, Node
-from ...kernels import Kernel, OpKernelInfo, create_kernel
+from ...kernels import Kernel, OpKernelInfo, create_kernel, vetted
 from ...limits import HARMLESS, bounded
 from ..base import (
     INTERPRETED,
@@ -47,10 +47,11 @@ class CPUExecutionProvider(ExecutionProvider):
         "use_arena": Option(flag, True, "1 plans intermediate results into one arena per shape, "
                                         "0 allocates each"),
         "float32_precision": Option(
-            _precision, "auto",
-            "fast: products of float32 may be summed from bfloat16 halves where the processor has a matrix "
-            "unit, with an error of 5e-6 of the largest result; exact: by float32 multiply-adds only; auto: "
-            "fast where a trial shows that the outputs stay within 2e-5"),
+            _precision, "exact",
+            "exact: products of float32 are summed by float32 multiply-adds; fast: from bfloat16 halves "
+            "where the processor has a matrix unit, with an error of about 5e-6 of the largest result, and "
+            "without float32's range; auto: fast for shapes for which trials show that outputs stay within "
+            "2e-5 and decisions the same"),
         "use_codegen": Option(flag, True, "1 runs generated kernels where there are some, 0 numpy alone"),
     }
 
@@ -95,7 +96,8 @@ class CPUExecutionProvider(ExecutionProvider):
             return No("use_codegen=0: no code is generated")
         if why_not is not None:
             return No(f"no code is generated: {why_not.reason}")
-        return machine.host() or No("no code is generated for this machine")
+        here = machine.host()
+        return bounds.checking(here) if here else No("no code is generated for this machine")
 
     def _matrix_unit(self, target: Machine) -> bool | None:
         """Whether products of float32 may use a matrix unit; None where that is to be tried. The system is
@@ -111,7 +113,8 @@ class CPUExecutionProvider(ExecutionProvider):
 
             native = self._native(part)
             return [Kernel(native, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
-                           quick=native.quick, into=native.into, describe=lambda: contents(native))]
+                           quick=native.quick, into=native.into, describe=lambda: contents(native),
+                           close=native.close)]
         kernels: list[Kernel | No] = []
         for node in part.nodes:
             entry = self.lookup(node)
@@ -128,7 +131,7 @@ class CPUExecutionProvider(ExecutionProvider):
         target = self._machine()
         assert not isinstance(target, No)
         native = Native(part, Device(target), lambda node: reference(node).run, self.threads,
-                        self._matrix_unit(target))
+                        self._matrix_unit(target), self.strict)
         native.prepare()
         return native
 
@@ -153,6 +156,7 @@ class CPUExecutionProvider(ExecutionProvider):
                   otherwise: Callable[..., Any] | None = None) -> Kernel | No:
         """The kernel of an opened package; see `Package.kernel`. Raises ValueError for a damaged one."""
         from .device import Device
+        from .package import beside
 
         target = self._host(library.runnable())
         if isinstance(target, No):
@@ -160,7 +164,7 @@ class CPUExecutionProvider(ExecutionProvider):
         if not target.runs(package.machine) or (package.machine.has("amx-tile") and not amx.permitted()):
             return No(f"it is made for {package.machine.label} and {', '.join(package.machine.features)}, "
                       f"some of which {target.label} here lacks")
-        package.provide(target)
+        package.provide([(target, unit) for unit in beside()])
         native = package.kernel(part, Device(target), self.threads, otherwise)
         return Kernel(native, f"compiled ahead, {notes}", stepwise=native.stepwise, quick=native.quick,
                       into=native.into)
@@ -191,13 +195,14 @@ def reference(node: Node) -> Kernel:
         run = _broadcasting(op.ufunc) if elementwise and op.ufunc.nin == 2 else op.ufunc
         return Kernel(run, f"numpy.{op.ufunc.__name__}", takes_out=True, in_place=elementwise)
     rng = seeds.generator(node.attrs.get("seed"), node.index) if "rng" in op.runtime else None
-    return Kernel(op.bind(node.attrs, len(node.outputs), rng, dtypes), f"reference {op.name}")
+    run = op.bind(node.attrs, len(node.outputs), rng, dtypes)
+    return Kernel(run if op.own else vetted(run, node), f"reference {op.name}")
 
 
 def _broadcasting(function: np.ufunc) -> Callable[..., Any]:
     """`function`, once a result larger than both operands is known to be within limits."""
     def run(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> Any:
-        if a.size * b.size > HARMLESS and a.shape != b.shape:
+        if a.nbytes * b.size > HARMLESS and a.shape != b.shape:
             bounded(np.broadcast_shapes(a.shape, b.shape), a.dtype)
         return function(a, b, out)
     return run

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import math
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from ...codegen import entry, library
 from ...codegen.machine import Machine
 from ...codegen.template import Spec
 from ...codegen.threads import pool
+from ...locks import lock
 from .memory import ALIGN
 
 
@@ -28,7 +28,7 @@ class Arena:
         self.room = room
         self.base = room.ctypes.data + -room.ctypes.data % ALIGN
         self.size = room.nbytes - ALIGN
-        self.lock = threading.Lock()
+        self.lock = lock()
 
 
 class Device:
@@ -39,7 +39,7 @@ class Device:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self._arenas: list[weakref.ref[Arena]] = []
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     @property
     def capacity(self) -> int:

@@ -15,16 +15,21 @@ from typing import Any
 
 import numpy as np
 
+from ...codegen.bounds import front
 from ...codegen.expr import Expr
 from ...codegen.sizes import Key, Size, Sizes, filled, formed, has_size, pinned
 from ...ir import Node, Value
+from ...limits import current
 from .lower import Lazy, Lowering, listed
 from .memory import ALIGN, Lives
-from .plans import Cells, Code, Plan, bits, laid, numpy_type
+from .plans import Cells, Code, Plan, bits, laid, numpy_type, step_args
 from .tensor import Buffer, Tensor, c_strides
 
 _ELEMENTS = 64
 """Elements up to which a table's are followed one by one."""
+
+_UNBOUNDED = 1 << 40
+"""Bytes of a table, which are not known before there is one."""
 
 _SLACK = 8
 """Places in the arena are for buffers longer by up to one part in so many, so that shapes a little larger
@@ -59,9 +64,10 @@ def _steps(start: int, step: int, count: int, dtype: str) -> np.ndarray:
 class Open(Lowering):
     """A lowering some of whose dimensions are `Size`s; `followed`: small integer values that follow from
     them, element by element, as arrays of objects. Raises what a lowering raises, and LookupError for a node
-    that only numpy computes."""
+    that only numpy computes, or once `ended` says so."""
 
-    def __init__(self, *given: Any) -> None:
+    def __init__(self, ended: Callable[[], bool], *given: Any) -> None:
+        self.ended = ended
         self.followed: dict[Value, np.ndarray] = {}
         self.tables: dict[Hashable, Buffer] = {}
         super().__init__(*given)
@@ -103,7 +109,7 @@ class Open(Lowering):
     def _made(self, table: Table, dtype: str, shape: Sequence[Any]) -> Tensor:
         """A table as a tensor; the same one for the same table."""
         key = table.make, formed(table.given)
-        buffer = self.tables.setdefault(key, Buffer("table", 0, table=table))
+        buffer = self.tables.setdefault(key, Buffer("table", _UNBOUNDED, table=table))
         return Tensor(dtype, tuple(shape), c_strides(shape), buffer)
 
     def numbers(self, given: Sequence[int], dtype: str = "int64") -> Tensor:
@@ -128,6 +134,8 @@ class Open(Lowering):
         return tuple(sizes.get(d, d) for d in super().shape_by(node, plain, rest))
 
     def _on_host(self, node: Node) -> bool:
+        if self.ended():
+            raise LookupError("nobody needs it any more")
         if node.op_type in ("Shape", "Size") and not node.domain:
             shape = self.shape(node.inputs[0])
             if not has_size(shape):
@@ -231,6 +239,7 @@ class Formula:
         self.sizes, self.dims = sizes, [tuple(each) for each in dims]
         steps = made.steps
         self.code = code(steps)
+        checked = self.code.device.machine.checked
         self.lives = Lives.of(steps, [made.status.buffer])
         self.status = self.lives.buffers.index(made.status.buffer)
         buffers = {id(b): i for i, b in enumerate(self.lives.buffers)}
@@ -241,8 +250,8 @@ class Formula:
         begins: list[int] = []
         self.kept: dict[int, np.ndarray] = {}
         for step in steps:
-            begins.append(len(values))
-            for a in step.args:
+            begins.append(len(values) + (front(len(step.args)) if checked else 0))
+            for a in step_args(step, made.status.buffer) if checked else step.args:
                 cell: Any = 0
                 if isinstance(a, Size):
                     cell = a
@@ -278,25 +287,30 @@ class Formula:
         self.layout: tuple[np.ndarray, int] = np.zeros(0, np.int64), 0
 
     def plan(self, shapes: Sequence[Sequence[int]]) -> Plan | None:
-        """The plan for inputs of these shapes; None where their lowering would go another way."""
+        """The plan for inputs of these shapes; None where their lowering would go another way, or what it
+        makes is over the limits."""
         dimensions = self._dimensions(shapes)
         atoms = self.sizes.at(dimensions) if dimensions is not None else None
         if atoms is None:
             return None
         found = self.matrix @ atoms
+        left = iter(self.shapes.of(found).tolist())
+        outputs = [(tuple(next(left) for _ in range(rank)), dtype) for rank, dtype in self.types]
+        sizes = self.bytes.of(found)
+        largest = [math.prod(shape) * dtype.itemsize for shape, dtype in outputs]
+        if max([int(sizes.max(initial=0)), *largest]) > current().max_tensor_bytes:
+            return None
         values, work, kept = self.values.of(found), self.work.of(found), []
         known = atoms.tolist() if self.tables else []
         for make, given, places, after in self.tables:
             array = self.code.device.constant(make(*filled(given, known)))
             kept.append(array)
             values[places] = array.ctypes.data + after.of(found)
-        offsets, size = self._laid(self.bytes.of(found))
+        offsets, size = self._laid(sizes)
         cell, buffer, offset = self.arena.of(found).T
         arena = np.stack([cell, offsets[buffer] + offset], 1)
         cells = Cells(values, arena, self.arrays.of(found), self.begins, (self.kept, kept))
         scratch = -(-int(self.scratch.of(found).max(initial=0)) // ALIGN) * ALIGN
-        left = iter(self.shapes.of(found).tolist())
-        outputs = [(tuple(next(left) for _ in range(rank)), dtype) for rank, dtype in self.types]
         return Plan(self.code, cells, work, outputs, size, scratch, int(offsets[self.status]))
 
     def _dimensions(self, shapes: Sequence[Sequence[int]]) -> list[int] | None:

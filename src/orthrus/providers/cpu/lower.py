@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from ...ir import No, Node, TensorType, Value
 from ...limits import bounded, current
 from ...ops.infer import infer_node
 from .tensor import Buffer, Tensor, at_line, c_strides, extent, joint_shape, last_strides, of_constant
+from .walk import Walked, order_like, readable, unit, within
 
 Emit = Callable[["Lowering", Tensor, Expr | None, list[Tensor]], None]
 Rule = Callable[["Lowering", Node], Any]
@@ -67,6 +68,7 @@ class Out:
     """Marks an argument of a step as written."""
 
     tensor: Tensor
+    written: ClassVar[bool] = True
 
 
 @dataclass(eq=False, slots=True)
@@ -128,17 +130,18 @@ class Step:
 class Lowering:
     """One walk over a part's nodes. `inputs` are the arrays' shapes and numpy type names, by input value;
     `constants` outlives the walk: packed weights by key. `matrix_unit`: whether products of float32 may be
-    computed by one; `half_epilogue`: whether what sums of bytes stand for may be rounded to float16. `finals`
-    are the part's outputs; those that have got their memory are in `outputs`. `why`: per node left to numpy,
-    why; `later`: weights not yet dequantized; `codes`:
-    quantized tensors that values which no DequantizeLinear made stand for."""
+    computed by one; `half_epilogue`: whether what sums of bytes stand for may be rounded to float16;
+    `transforms`: whether convolutions may go by way of transforms of their images. `finals` are the part's
+    outputs; those that have got their memory are in `outputs`. `why`: per node left to numpy, why; `later`:
+    weights not yet dequantized; `codes`: quantized tensors that values which no DequantizeLinear made stand
+    for."""
 
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[tuple[Value, tuple[int, ...], str]],
                  outputs: Sequence[Value], machine: Machine,
                  constants: dict[Hashable, Tensor], reference: Callable[[Node], Callable[..., Any]],
-                 matrix_unit: bool = False, half_epilogue: bool = False) -> None:
+                 matrix_unit: bool = False, half_epilogue: bool = False, transforms: bool = True) -> None:
         self.machine, self.constants, self.reference = machine, constants, reference
-        self.matrix_unit, self.half_epilogue = matrix_unit, half_epilogue
+        self.matrix_unit, self.half_epilogue, self.transforms = matrix_unit, half_epilogue, transforms
         self.steps: list[Step] = []
         self.env: dict[Value, Tensor | Lazy] = {}
         self.host: dict[Value, np.ndarray] = {}
@@ -152,13 +155,21 @@ class Lowering:
         self.node: Node = nodes[0]
         self.status = Tensor("int64", (1,), (1,), Buffer("arena", 64))
         for i, (value, shape, dtype) in enumerate(inputs):
-            self.env[value] = Tensor(dtype, shape, c_strides(shape), Buffer("input", 0, i))
+            size = math.prod(shape) * BYTES.get(dtype, 0)
+            self.env[value] = Tensor(dtype, shape, c_strides(shape), Buffer("input", size, i))
         for node in nodes:
             for v in node.inputs:
                 if v is not None:
                     self.left[v] = self.left.get(v, 0) + 1
         for v in outputs:
             self.left[v] = self.left.get(v, 0) + 1
+        try:
+            self._walk(nodes, outputs)
+        except BaseException:
+            self.let_go()
+            raise
+
+    def _walk(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> None:
         for node in nodes:
             self.node = node
             self._lower(node)
@@ -174,6 +185,11 @@ class Lowering:
             target.buffer.index = i
             self.into(v, target)
             self.outputs[v] = target
+
+    def let_go(self) -> None:
+        """Forget what values are, once their steps are known: kernels that were not written yet refer to this
+        walk, and would keep it and its weights until the garbage collector comes by."""
+        self.env.clear()
 
     # what a rule asks
 
@@ -253,9 +269,10 @@ class Lowering:
         else:
             lying = tuple(strides)
             size = extent(shape, lying)
+        size *= BYTES[dtype]
         if not 0 <= size <= self.most:
             bounded((size,), np.uint8)
-        return Tensor(dtype, shape, lying, Buffer("arena", size * BYTES[dtype]))
+        return Tensor(dtype, shape, lying, Buffer("arena", size))
 
     def output(self, dtype: str, shape: Sequence[int]) -> Tensor:
         """Memory of the caller's, in C order: for one of `finals`, to be noted in `outputs` and written."""
@@ -280,16 +297,22 @@ class Lowering:
 
     def step(self, spec: Spec, args: Sequence[Any], items: int, grain: int = 1, scratch: int = 0) -> None:
         """Append a kernel call over `items` work items, `grain` of them at least to a thread, with `scratch`
-        bytes for each thread. `args`: Tensor (read), Out(tensor) (written), int or float, in the kernel's
-        order."""
+        bytes for each thread. `args`, in the kernel's order: Tensor (read), Out(tensor) (written), Walked (a
+        tensor whose elements an epilogue meets one by one), int or float."""
         if items <= 0:
             return
         outs: list[Tensor] = []
         plain = list(args)
+        walked = 0
         for i, a in enumerate(args):
-            if type(a) is Out:
+            if type(a) is Out or type(a) is Walked:
                 plain[i] = a.tensor
-                outs.append(a.tensor)
+                walked += type(a) is Walked
+                if a.written:
+                    outs.append(a.tensor)
+            if type(plain[i]) is Tensor:
+                within(plain[i])
+        assert not spec.operands or walked > spec.operands, f"{spec.template} is to get its operands Walked"
         self.steps.append(Step(spec, plain, items, max(grain, 1), scratch, self.node, outs))
 
     def shape_by(self, node: Node, shape: Sequence[int], rest: Sequence[np.ndarray | None]
@@ -336,8 +359,8 @@ class Lowering:
         if isinstance(tree, No):
             return tree
         shape = joint_shape(*[lazy.shape for lazy in lazies])
-        if not 0 <= math.prod(shape) <= self.most:
-            bounded(shape, np.uint8)
+        if not 0 <= math.prod(shape) * BYTES[tree.dtype] <= self.most:
+            bounded((*shape, BYTES[tree.dtype]), np.uint8)
         sources: list[tuple[Source, int]] = []
         for i, (v, lazy) in enumerate(zip(inputs, lazies, strict=True)):
             source = lazy.source
@@ -399,11 +422,11 @@ class Lowering:
         """Whether the kernel under `lazy` can write to `out` as it lies."""
         lazy = self._resolved(lazy)
         source = lazy.source
-        if source is None:
+        if source is None or source.pending.shape != out.shape:
             return True
-        wanted = source.pending.strides or c_strides(source.pending.shape)
-        return all(d == 1 or (a == 1) == (b == 1)
-                   for d, a, b in zip(out.shape, wanted, out.strides, strict=True))
+        wanted, accepts = source.pending.strides or c_strides(out.shape), source.pending.accepts
+        return (accepts is None or accepts(out)) and all(
+            d == 1 or (a == 1) == (b == 1) for d, a, b in zip(out.shape, wanted, out.strides, strict=True))
 
     def _emit(self, value: Value, lazy: Lazy, out: Tensor) -> None:
         asking, self.node = self.node, value.node or self.node
@@ -431,15 +454,15 @@ class Lowering:
             return
         place: dict[int, int] = {}
         operands: list[Tensor] = []
-        accepts = source.pending.accepts or (lambda t: _unit(t, out))
+        accepts = source.pending.accepts or (lambda t: unit(t, out))
         for i, operand in enumerate(lazy.operands):
             if isinstance(operand, Source):
                 place[i] = 0
                 continue
-            spread = operand.expand(lazy.shape)
-            if not accepts(spread):
-                spread = self.copied(operand, order_like(operand, out)).expand(lazy.shape)
-            operands.append(spread)
+            lying = readable(operand, out, accepts)
+            if lying is not None:
+                operand = self.copied(*lying)
+            operands.append(operand.expand(lazy.shape))
             place[i] = len(operands)
         tree = None if lazy.tree.op == "leaf" else lazy.tree.substitute(
             lambda leaf: Expr.leaf(place[leaf.value], leaf.dtype))
@@ -574,19 +597,3 @@ def _place(operands: list[Tensor | Source], operand: Tensor | Source) -> int:
             return i
     operands.append(operand)
     return len(operands) - 1
-
-
-def _unit(t: Tensor, out: Tensor) -> bool:
-    """Whether `t` has stride 0 or 1 where `out` has stride 1."""
-    return all(d == 1 or o != 1 or s in (0, 1)
-               for d, s, o in zip(out.shape, t.strides, out.strides, strict=True))
-
-
-def order_like(t: Tensor, out: Tensor) -> tuple[int, ...]:
-    """Dense strides for `t`'s shape in the order of `out`'s strides."""
-    strides = out.strides[out.rank - t.rank:]
-    dense, at = [0] * t.rank, 1
-    for a in sorted(range(t.rank), key=lambda a: (strides[a], -a)):
-        dense[a] = at
-        at *= t.shape[a]
-    return tuple(dense)

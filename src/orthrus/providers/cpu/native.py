@@ -18,18 +18,22 @@ import numpy as np
 from ... import knobs
 from ...codegen.quick import Program
 from ...codegen.sizes import Sizes
+from ...codegen.winograd import OUTSIDE
 from ...errors import Fail
 from ...ir import likely_shapes
-from ...kernels import failed
-from ...limits import Limits, current, using
+from ...kernels import Gate, failed, readable
+from ...limits import HARMLESS, Limits, current, reserve, using
+from ...locks import lock
 from ..base import Part
 from ..interpret import Note, Reference, Watch, interpret
+from ..refused import Refused
 from .device import Device
 from .formula import Formula, Open, opened
 from .lower import Lowering, Step
 from .plans import Code, Instance, Lowered, Plan, Stepped
-from .precision import Kinds, fast_enough, verdict
+from .precision import Kinds, Trial
 from .report import finished
+from .rules.matrix_unit import PACKED
 from .tensor import Tensor
 
 log = logging.getLogger("orthrus")
@@ -39,6 +43,9 @@ FORMULAS = 16
 
 _ENOUGH, _SELDOM = 8, 16
 """Formulas that served nothing yet, or could not be found, with which a part looks for more seldom."""
+
+_PATIENCE = 2.0
+"""Seconds that closing waits for what looks for a formula to notice, between two of the part's nodes."""
 
 _learners: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
 
@@ -63,32 +70,42 @@ if hasattr(os, "register_at_fork"):
 class Native:
     """The kernel of a fused part. Called with arrays it gives arrays; what it cannot lower it interprets.
 
-    `matrix_unit`: whether float32 products may be computed by one; None to find out, see `precision`.
-    `half_epilogue`: whether what sums of bytes stand for may be rounded to float16."""
+    `matrix_unit`: whether float32 products may be computed by one; None to find out, see `precision`;
+    `tried`: what was found out, by the inputs' shapes. `half_epilogue`: whether what sums of bytes stand for
+    may be rounded to float16; `transforms`: whether convolutions may go by way of transforms; `direct`: the
+    same part without these, once it was needed."""
 
     half_epilogue = False
+    transforms = True
+    direct: Native | None = None
 
     def __init__(self, part: Part, device: Device, reference: Reference, threads: int,
-                 matrix_unit: bool | None = False) -> None:
+                 matrix_unit: bool | None = False, strict: bool = False) -> None:
         self.part, self.device, self.machine = part, device, device.machine
         self.reference, self.matrix_unit = reference, matrix_unit
         self.threads = min(threads or device.capacity, device.capacity)
         self.constants: dict[Hashable, Tensor] = {}
         self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
-        self.refused: dict[tuple[Any, ...], str] = {}
+        self.refused = Refused(part, strict)
         self.guessed: set[tuple[Any, ...]] = set()
         self.formulas: list[Formula] = []
         self.unlearnt: list[str] = []
         self.learning = self.missed = 0
+        self.learner: threading.Thread | None = None
         self.open = any(v.shape is None or any(not isinstance(d, int) for d in v.shape) for v in part.inputs)
-        self.decided = matrix_unit is not None
-        self.lock = threading.Lock()
+        self.trial = Trial(part, self.machine) if matrix_unit is None else None
+        self.tried: dict[tuple[Any, ...], bool] = {}
+        self.lock = lock()
+        self.closed = False
         self.single = len(part.outputs) == 1
+        self.gate = Gate(part.inputs)
 
-    def __call__(self, *arrays: Any) -> Any:
+    def __call__(self, *given: Any) -> Any:
+        arrays = self.gate(given)
         key = tuple([a.shape for a in arrays])
         try:
             plan = self.plans[key]
+            self.plans.move_to_end(key)
         except KeyError:
             plan = self._made(key, [(a.shape, a.dtype.name) for a in arrays])
         if plan is None:
@@ -98,6 +115,7 @@ class Native:
     def into(self, arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray | None]) -> Any:
         """As a call; a result is its target, where that is of its shape and type, in C order, and in memory
         of its own, or in that of the cache it is."""
+        arrays = self.gate(arrays)
         plan = self._made(tuple([a.shape for a in arrays]), [(a.shape, a.dtype.name) for a in arrays])
         return self.interpret(arrays) if plan is None else self._entered(plan, arrays, self._run, targets)
 
@@ -120,6 +138,7 @@ class Native:
         view that holds until it returns."""
         clock = time.perf_counter_ns
         began = clock()
+        arrays = self.gate(arrays)
         plan = self.exact(tuple([a.shape for a in arrays]))
         if plan is None:
             if note is not None:
@@ -160,11 +179,13 @@ class Native:
 
     def _entered(self, plan: Plan, arrays: Sequence[np.ndarray], run: Callable[..., None],
                  targets: Sequence[np.ndarray | None] = ()) -> Any:
+        if plan.bytes > HARMLESS:
+            reserve(plan.bytes, str(self.part))
         if self.device.apart:
             arrays = [self.device.constant(a) for a in arrays]
             outputs = [self.device.empty(shape, dtype) for shape, dtype in plan.outputs]
         else:
-            arrays = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+            arrays = readable(arrays)
             outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs] if not targets else [
                 t if t is not None and _takes(t, shape, dtype, (
                     *(a for j, a in enumerate(arrays) if (j, i) not in plan.code.appends or not _same(a, t)),
@@ -172,15 +193,28 @@ class Native:
                 else np.empty(shape, dtype)
                 for i, (t, (shape, dtype)) in enumerate(zip(targets, plan.outputs, strict=True))]
         instance = plan.take()
-        instance.status[0] = 0
+        instance.status[:] = 0
         try:
             run(instance, arrays, outputs)
-            failed = instance.status[0]
+            status = instance.status[0]
+            if self.machine.checked:
+                instance.look(plan)
         finally:
             plan.give(instance)
-        if failed:
-            return self.interpret(arrays)
-        return outputs[0] if self.single else tuple(outputs)
+        made = outputs[0] if self.single else tuple(outputs)
+        if not status:
+            return made
+        return self.without_transforms(arrays, made) if status == OUTSIDE else self.interpret(arrays)
+
+    def without_transforms(self, arrays: Sequence[np.ndarray], made: Any) -> Any:
+        """The results where convolutions by way of transforms, which gave `made`, met numbers that are not
+        for these."""
+        with self.lock:
+            if self.direct is None:
+                self.direct = Native(self.part, self.device, self.reference, self.threads, False,
+                                     self.refused.strict)
+                self.direct.half_epilogue, self.direct.transforms = self.half_epilogue, False
+        return self.direct(*arrays)
 
     def _run(self, instance: Instance, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         for call, step in instance.parts:
@@ -226,11 +260,12 @@ class Native:
     def _made(self, key: tuple[Any, ...], kinds: Kinds) -> Plan | None:
         with self.lock:
             if key in self.plans:
+                self.plans.move_to_end(key)
                 return self.plans[key]
             made = self._computed(key) or self._lowered_for(key, kinds)
             self.plans[key] = made
             while len(self.plans) > PLANS:
-                self.refused.pop(self.plans.popitem(last=False)[0], None)
+                self.refused.forget(self.plans.popitem(last=False)[0])
             kept = 0
             for other in list(reversed(self.plans.values()))[1:]:
                 if other is not None:
@@ -249,7 +284,7 @@ class Native:
             for packed in set(self.constants) - before:
                 del self.constants[packed]
             log.debug("%s is interpreted for %s: %s: %s", self.part, key, type(error).__name__, error)
-            self.refused[key] = f"{type(error).__name__}: {error}"
+            self.refused.note(key, error)
             return None
         made.seconds = time.perf_counter() - start
         if self.open and self.plans and knobs.SHAPES:
@@ -272,15 +307,15 @@ class Native:
         """Find the formula of these shapes' plan: soon, on a thread of its own, or at once."""
         self.missed += 1
         idle = sum(not formula.served for formula in self.formulas) + len(self.unlearnt)
-        if self.learning == os.getpid() or (idle >= _ENOUGH and self.missed % _SELDOM):
+        if self.closed or self.learning == os.getpid() or (idle >= _ENOUGH and self.missed % _SELDOM):
             return
         del self.formulas[FORMULAS - 1:]
         self.learning = os.getpid()
         if knobs.SHAPES >= 2 or self.device.apart:
             self._learnt(key, kinds, current())
             return
-        thread = threading.Thread(target=self._learnt, args=(key, kinds, current()),
-                                  name="orthrus formula")
+        self.learner = thread = threading.Thread(target=self._learnt, args=(key, kinds, current()),
+                                                 name="orthrus formula")
         _learners.add(thread)
         try:
             thread.start()
@@ -295,19 +330,22 @@ class Native:
                 shapes, dims = opened(list(zip(declared, key, strict=True)), sizes)
                 inputs = [(v, shape, dtype) for v, shape, (_, dtype) in zip(
                     self.part.inputs, shapes, kinds, strict=True)]
-                lowering = Open(self.part.nodes, inputs, self.part.outputs, self.machine, self.constants,
-                                self.reference, self.matrix_unit is not False, self.half_epilogue)
-                if self.matrix_unit is None and _on_matrix_unit(lowering.steps):
-                    raise LookupError("its products on the matrix unit are not tried yet")
+                lowering = Open(lambda: self.closed, self.part.nodes, inputs, self.part.outputs, self.machine,
+                                self.constants, self.reference,
+                                self.tried.get(key, self.matrix_unit is not False), self.half_epilogue,
+                                self.transforms)
+                if self.trial is not None and _products(lowering.steps):
+                    raise LookupError("its products on the matrix unit are tried for each shape")
                 made = Formula(lowering, sizes, dims, self.part.outputs, lambda steps: Code.of(
                     steps, len(inputs), self.device, self.threads))
+                lowering.let_go()
             self.formulas.insert(0, made)
             log.debug("%s: a formula for shapes like %s, %d facts", self.part, key, len(sizes.facts))
         except Exception as error:
             self.unlearnt.append(f"{type(error).__name__}: {error}")
             log.debug("%s: no formula for shapes like %s: %s", self.part, key, self.unlearnt[-1])
         finally:
-            self.learning = 0
+            self.learning, self.learner = 0, None
 
     def prepare(self) -> None:
         """Lower ahead of the first run, so that the session's creation pays for compiling and packing: for
@@ -329,44 +367,66 @@ class Native:
 
     def lower(self, kinds: Kinds) -> Stepped:
         """The plan for inputs of these shapes and types. Raises what a rule raises."""
-        if not self.decided:
-            self.matrix_unit = verdict(self.part, self.machine)
-            self.decided = True
-        if self.matrix_unit is None:
-            fast = self._lowered(kinds, True)
-            if not _on_matrix_unit(fast.steps):
-                return fast
-            tried = functools.partial(self._tried, fast)
-            self.matrix_unit = fast_enough(self.part, self.machine, kinds, tried)
-            if self.matrix_unit:
-                return fast
-            self.constants.clear()
-        return self._lowered(kinds, self.matrix_unit)
+        if self.matrix_unit is not None:
+            return self._lowered(kinds, self.matrix_unit)
+        fast = self._lowered(kinds, True)
+        if not (products := _products(fast.steps)):
+            return fast
+        key = tuple([shape for shape, _ in kinds])
+        if key not in self.tried:
+            self.tried[key] = self._fast_enough(kinds, products)
+        if self.tried[key]:
+            return fast
+        for packed in [key for key in self.constants if isinstance(key, tuple) and key[0] == PACKED]:
+            del self.constants[packed]
+        return self._lowered(kinds, False)
 
     def _lowered(self, kinds: Kinds, matrix_unit: bool) -> Stepped:
         part = self.part
         inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
         lowering = Lowering(part.nodes, inputs, part.outputs, self.machine, self.constants,
-                            self.reference, matrix_unit, self.half_epilogue)
+                            self.reference, matrix_unit, self.half_epilogue, self.transforms)
         return Lowered(lowering, len(inputs), part.outputs, self.device, self.threads)
 
-    def _tried(self, plan: Plan, fast: bool, inputs: list[np.ndarray]) -> tuple[np.ndarray, ...]:
-        """The outputs, by `plan` or without the matrix unit, whose packed weights go again."""
-        other = Native(self.part, self.device, self.reference, self.threads, False)
-        if fast:
-            other.plans[tuple([a.shape for a in inputs])] = plan
-        made = other(*inputs)
-        return (made,) if self.single else made
+    def _fast_enough(self, kinds: Kinds, products: int) -> bool:
+        """Whether the plan for these inputs, with so many products on the matrix unit, is as good."""
+        def prepared(part: Part, fast: bool) -> Native | None:
+            other = Native(part, self.device, self.reference, self.threads, fast)
+            if fast:
+                other.constants = self.constants
+            plan = other.lower(kinds)
+            other.plans[tuple([shape for shape, _ in kinds])] = plan
+            return other if _products(plan.steps) == (products if fast else 0) else None
+        assert self.trial is not None
+        try:
+            return self.trial(kinds, prepared)
+        except MemoryError:
+            raise
+        except Exception as error:
+            log.debug("%s is exact, the trial failed: %s: %s", self.part, type(error).__name__, error)
+            return False
 
     def interpret(self, arrays: Sequence[np.ndarray], note: Note | None = None, watch: Watch | None = None,
                   check: Callable[[], None] | None = None) -> Any:
         """The part by its definitions, node by node: for shapes that do not lower, and to find which node
         fails."""
-        return interpret(self.part, self.reference, arrays, note, watch, check)
+        made = interpret(self.part, self.reference, arrays, note, watch, check)
+        self.refused.answered(tuple([a.shape for a in arrays]))
+        return made
+
+    def close(self) -> None:
+        """There will be no more runs: what looks for a formula ends, and lets go of the part."""
+        self.closed = True
+        if self.direct is not None:
+            self.direct.close()
+        thread = self.learner
+        if thread is not None and thread.ident is not None and thread is not threading.current_thread():
+            thread.join(_PATIENCE)
 
 
-def _on_matrix_unit(steps: Sequence[Step]) -> bool:
-    return any(s.spec is not None and s.spec.template == "tiles" for s in steps)
+def _products(steps: Sequence[Step]) -> int:
+    """How many steps compute products on the matrix unit."""
+    return sum(s.spec is not None and s.spec.template == "tiles" for s in steps)
 
 
 def _takes(target: np.ndarray, shape: tuple[int, ...], dtype: np.dtype,

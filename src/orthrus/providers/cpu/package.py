@@ -2,16 +2,18 @@
 
 In: a plan, which serves one tuple of input shapes. Out: bytes that hold a description in JSON, the object
 code of each kernel, and the packed constants, each at a cache line; and from those bytes a kernel again. What
-numpy would have to compute is not packed. The bytes may be damaged or hostile: what does not hold is a
-ValueError, and their code is as trusted as a shared library is.
+numpy would have to compute is not packed. The bytes may be damaged: what does not hold is a ValueError. Their
+code goes by the package's own digest, so that it answers for no kernel but the package's, and whoever opens
+one trusts it as a shared library.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from ...codegen.machine import Machine
 from ...codegen.template import Spec
 from ...errors import Fail, InvalidArgument
 from ...ir import No, Node, in_memory
+from ...kernels import Gate
 from ...memory import LINE, take
 from ..base import Part
 from .device import Device
@@ -28,6 +31,8 @@ from .lower import Step
 from .native import Native
 from .plans import Plan, Stepped, numpy_type
 from .tensor import Buffer, Tensor
+
+log = logging.getLogger("orthrus")
 
 FORMAT = 2
 _MAGIC = b"orthrus\2"
@@ -39,12 +44,18 @@ length."""
 
 @dataclass(frozen=True, repr=False)
 class Packed(Spec):
-    """A kernel whose object code comes from a package; `key`: what it went by where it was made."""
+    """A kernel whose object code comes from a package; `key`: which package, by its digest, and which of its
+    kernels."""
 
     key: str = ""
+    code: bytes = field(default=b"", compare=False)
 
     def __repr__(self) -> str:
         return self.key
+
+    @property
+    def brought(self) -> bytes | None:
+        return self.code
 
     def text(self, machine: Machine) -> str:
         """Raises Fail: the package does not hold it."""
@@ -75,6 +86,8 @@ def packed(native: Native, shapes: tuple[tuple[int, ...], ...],
            further: Sequence[tuple[Machine, library.Unit]] = (), about: Mapping[str, Any] | None = None
            ) -> list[Any] | No:
     """The plan for inputs of these `shapes` as a package, in pieces. `about`: more to be told, as JSON."""
+    if isinstance(native, _Ahead):
+        return No("it came compiled")
     plan = native.exact(shapes) if shapes in native.plans else None
     if plan is None:
         return No(native.refused.get(shapes, "there is no plan for these shapes"))
@@ -155,16 +168,18 @@ class Compiling(Device):
 
 class Package:
     """What `pack` made, opened. Raises ValueError for anything else. `data` is kept where it begins at a
-    cache line, and copied where it does not; `whole`: whether it is known to be undamaged."""
+    cache line, and copied where it does not; `kept`: whether it is this user's own, from the cache, and so
+    undamaged and made by this package."""
 
-    def __init__(self, data: bytes | np.ndarray, whole: bool = False) -> None:
-        self.bytes = _at_line(data)
+    def __init__(self, data: bytes | np.ndarray, kept: bool = False) -> None:
+        self.bytes, self.kept = _at_line(data), kept
         try:
             head, size = self.bytes[:_HEAD].tobytes(), len(_MAGIC)
             if head[:size] != _MAGIC:
                 raise ValueError(f"no package of a compiled part, or not of format {FORMAT}")
             begin = _HEAD + int.from_bytes(head[-_SIZE:], "little")
-            if not whole and hashlib.sha256(self.bytes[_HEAD:].data).digest() != head[size:-_SIZE]:
+            self.digest = head[size:-_SIZE].hex()
+            if not kept and hashlib.sha256(self.bytes[_HEAD:].data).hexdigest() != self.digest:
                 raise ValueError("a damaged package")
             self.about: dict[str, Any] = json.loads(self.bytes[_HEAD:begin].tobytes())
             self.blobs = self.bytes[begin:]
@@ -180,13 +195,13 @@ class Package:
             raise ValueError(f"a damaged package: {begin} + {size} of {len(self.blobs)} bytes")
         return self.blobs[begin:begin + size]
 
-    def provide(self, here: Machine | None = None) -> None:
-        """Let the library know the package's code, what is made for the machine of the part also for `here`,
-        the description of the same machine that this process goes by."""
-        for unit, data in zip(self.about["units"], self.objects, strict=True):
-            library.provide(unit["key"], data, machine_of(unit["machine"]))
-            if here is not None:
-                library.provide(unit["key"], data, here)
+    def provide(self, units: Sequence[tuple[Machine, library.Unit]]) -> None:
+        """Let the library know the package's code of `units`, which are there beside kernels to run them:
+        what was kept is as good as made here, what came with a model is for where none can be made."""
+        there = {unit["key"]: data for unit, data in zip(self.about["units"], self.objects, strict=True)}
+        for machine, unit in units:
+            if (data := there.get(repr(unit))) is not None:
+                (library.provide if self.kept else library.lend)(unit, data, machine)
 
     def kernel(self, part: Part, device: Device, threads: int = 0,
                otherwise: Callable[..., Any] | None = None) -> Native:
@@ -205,7 +220,8 @@ def machine_of(plain: Mapping[str, Any]) -> Machine:
     return Machine(**fields)
 
 
-def _steps(about: Mapping[str, Any], constants: Sequence[np.ndarray]) -> Iterator[Step]:
+def _steps(package: Package) -> Iterator[Step]:
+    about, constants = package.about, package.constants
     buffers: dict[tuple[str, int], Buffer] = {}
     limits = {"arena": about["arena"] + 1, "input": len(about["inputs"]), "output": len(about["outputs"]),
               "const": len(constants)}
@@ -225,9 +241,17 @@ def _steps(about: Mapping[str, Any], constants: Sequence[np.ndarray]) -> Iterato
         return Tensor("uint8", (1,), (1,), buffers[kind, which], offset)
 
     for row in about["steps"]:
-        spec = Packed(row["name"], (), about["units"][row["kernel"]]["key"])
+        which = int(row["kernel"])
+        spec = Packed(_word(row["name"]), (), f"package {package.digest}, unit {which}",
+                      package.objects[which])
         node = Node(row["op_type"], "", 1, None, (), {}, row["node"])
         yield Step(spec, [argument(a) for a in row["args"]], row["items"], row["grain"], 0, node, [])
+
+
+def _word(name: Any) -> str:
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"a damaged package: no kernel is called {name!r}")
+    return name
 
 
 class _Ahead(Native):
@@ -241,9 +265,14 @@ class _Ahead(Native):
         self.expected = [(tuple(shape), name) for shape, name in kinds]
         if len(kinds) != len(part.inputs) or len(package.about["outputs"]) != len(part.outputs):
             raise ValueError("a package of another part: the numbers of inputs or outputs differ")
+        for value, (_, name) in zip((*part.inputs, *part.outputs), (*kinds, *package.about["outputs"]),
+                                    strict=True):
+            if value.elem is None or value.elem.numpy != numpy_type(name):
+                raise ValueError(f"a package of another part: {value.name} is {value.type}, not {name}")
+        self.gate = Gate(part.inputs, [numpy_type(name) for _, name in self.expected])
         about = package.about
         self.plans[tuple(shape for shape, _ in self.expected)] = Stepped(
-            list(_steps(about, package.constants)), len(kinds),
+            list(_steps(package)), len(kinds),
             [(tuple(shape), numpy_type(name)) for shape, name in about["outputs"]], about["arena"],
             about["scratch"], about["status"], device, self.threads)
 
@@ -255,6 +284,13 @@ class _Ahead(Native):
             found=", ".join(str(tuple(shape)) for shape, _ in kinds),
             expected=", ".join(str(shape) for shape, _ in self.expected),
             cure="feed these shapes, or compile the model for those")
+
+    def without_transforms(self, arrays: Sequence[np.ndarray], made: Any) -> Any:
+        if self.otherwise is not None:
+            return self.otherwise(*arrays)
+        log.warning("%s: a convolution met numbers that are not finite, or beyond 2**40; compiled code has "
+                    "no other way to compute it, so that results near these may be NaN or inexact", self.part)
+        return made
 
     def interpret(self, arrays: Sequence[np.ndarray], *given: Any) -> Any:
         return super().interpret(arrays, *given) if self.otherwise is None else self.otherwise(*arrays)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,9 +18,10 @@ from typing import Any
 import numpy as np
 
 from ...codegen import drive
+from ...codegen.bounds import NOTED, front, refuse
+from ...codegen.bounds import cells as guarded
 from ...ir import ElementType, TensorType, Type, Value, element_of, in_memory, type_of
 from ...kernels import Work
-from ...limits import bounded
 from ..base import Part
 from .device import Device
 from .lower import Lowering, Step
@@ -42,8 +44,9 @@ def numpy_type(name: str) -> np.dtype[Any]:
 class Plan:
     """What an instance needs to know of a part for one tuple of input shapes: kernels, their arguments, where
     in the arena things lie. `take()` gives the memory of one run. `work`: items and grain of each kernel's
-    step; `size`, `scratch`: bytes of the arena, and for each thread behind it; `status`: where in the arena a
-    kernel says that it gave up. `hosts`: steps of numpy, each with the number of kernels before it."""
+    step; `size`, `scratch`: bytes of the arena, and for each thread behind it; `bytes`: of all that a run
+    takes, with its outputs; `status`: where in the arena a kernel says that it gave up. `hosts`:
+    steps of numpy, each with the number of kernels before it."""
 
     hosts: Sequence[tuple[int, Step]] = ()
     seconds = 0.0
@@ -53,6 +56,8 @@ class Plan:
                  ) -> None:
         self.code, self.cells, self.work, self.outputs = code, cells, work, outputs
         self.size, self.scratch, self.status = size, scratch, status
+        self.bytes = size + scratch * code.threads + sum(
+            math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
         self.small = len(work) < 4 and bool((work[:, 0] <= work[:, 1]).all())
         self.idle: list[Instance] = []
 
@@ -119,7 +124,7 @@ class Stepped(Plan):
         native = [s for s in steps if s.spec is not None]
         work = np.array([(s.items, s.grain) for s in native], np.int64).reshape(-1, 2)
         code = Code.of(steps, inputs, device, threads)
-        super().__init__(code, Cells.of(steps, inputs, device), work, outputs, size, scratch, status)
+        super().__init__(code, Cells.of(steps, inputs, device, status), work, outputs, size, scratch, status)
         if len(native) < len(steps):
             self.hosts = [(i - at, step) for at, (i, step) in enumerate(
                 (i, step) for i, step in enumerate(steps) if step.spec is None)]
@@ -145,7 +150,7 @@ class Lowered(Stepped):
         self.placed = places(lowering)
         trail, folded = Trail(lowering), frozenset(lowering.host)
         self._works: list[Work] | None = None
-        lowering.env.clear()
+        lowering.let_go()
         super().__init__(steps, n_inputs, made, size, scratch, lowering.status.buffer.offset, device, threads)
         self.trail, self.folded = trail, folded
 
@@ -172,7 +177,8 @@ class Cells:
     kept: Any
 
     @staticmethod
-    def of(steps: Sequence[Step], inputs: int, device: Device) -> Cells:
+    def of(steps: Sequence[Step], inputs: int, device: Device, status: int) -> Cells:
+        checked, report = device.machine.checked, Buffer("arena", 64, offset=status)
         values: list[int] = []
         arena: list[tuple[int, int]] = []
         arrays: list[tuple[int, int, int]] = []
@@ -184,8 +190,8 @@ class Cells:
                     if isinstance(a, Tensor) and a.buffer.array is not None:
                         laid(a.buffer, device, kept)
                 continue
-            begins.append(len(values))
-            for a in step.args:
+            begins.append(len(values) + (front(len(step.args)) if checked else 0))
+            for a in step_args(step, report) if checked else step.args:
                 if type(a) is int:
                     cell = a
                 elif not isinstance(a, Tensor):
@@ -202,6 +208,14 @@ class Cells:
                 values.append(cell)
         return Cells(np.array(values, np.int64), np.array(arena, np.int64).reshape(-1, 2),
                      np.array(arrays, np.int64).reshape(-1, 3), np.array(begins, np.int64), kept)
+
+
+def step_args(step: Step, report: Buffer) -> list[Any]:
+    """The arguments of a step whose kernel looks where it reads and writes, and what stands in front of them.
+    `report`: that of the status, whose cells behind the first are for a note."""
+    edges = [(Tensor("int8", (), (), a.buffer), Tensor("int8", (), (), a.buffer, a.buffer.size))
+             if isinstance(a, Tensor) else (0, 0) for a in step.args]
+    return guarded(step.args, edges, step.scratch, Tensor("int64", (), (), report, 1))
 
 
 def bits(number: float) -> int:
@@ -225,17 +239,16 @@ class Instance:
     def __init__(self, made: Plan) -> None:
         code, given = made.code, made.cells
         device, threads = code.device, code.threads
-        bounded((made.size + made.scratch * threads,), np.uint8)
         self.arena = device.arena(made.size + made.scratch * threads)
         self.base = self.arena.base
         self._start = self.base - self.arena.room.ctypes.data
-        self.status = np.ndarray(1, np.int64, self.arena.room.data, self._start + made.status)
+        self.status = np.ndarray(1 + NOTED, np.int64, self.arena.room.data, self._start + made.status)
         cells = device.room(8 * len(given.values) + 8).view(np.int64)
         cells[:-1] = given.values
         cells[given.arena[:, 0]] = given.arena[:, 1] + self.base
         self.table = np.empty((len(made.work), drive.STEP), np.int64)
         self.table[:, 0] = code.kernels
-        self.table[:, 1] = given.begins * 8 + cells.ctypes.data
+        self.begins = self.table[:, 1] = given.begins * 8 + cells.ctypes.data
         self.table[:, 2:4] = made.work
         patches = given.arrays * (1, 8, 1)
         patches[:, 1] += cells.ctypes.data
@@ -250,6 +263,16 @@ class Instance:
         for row, step in (*made.hosts, (len(self.table), None)):
             self.parts.append((self.program(first, row) if row > first else None, step))
             first = row
+
+    def look(self, made: Plan) -> None:
+        """Raise EPFail where a kernel that looks where it reads and writes has noted something."""
+        note = self.status[1:]
+        if note[0]:
+            row = int(np.searchsorted(self.begins, note[-1]))
+            step = [s for s in made.steps if s.spec][row] if isinstance(made, Stepped) else None
+            args = [f"{a.dtype}{list(a.shape)} of the {a.buffer.kind}" if isinstance(a, Tensor) else a
+                    for a in (step.args if step else ())]
+            refuse(note, str(step.spec) if step else "by a formula", self.names[row], args)
 
     def program(self, first: int, last: int) -> Callable[..., None]:
         """A function that runs these rows of the table."""

@@ -124,6 +124,20 @@ class Tensor:
                 left.pop()
         return Tensor(self.dtype, shape, tuple(reversed(strides)), self.buffer, self.offset)
 
+    def joined(self, first: int, end: int) -> int | None:
+        """The stride of the axes from `first` up to `end` walked as one; None where there is none."""
+        found, size = 0, 1
+        for axis in reversed(range(first, end)):
+            d, s = self.shape[axis], self.strides[axis]
+            if d == 1:
+                continue
+            if size == 1:
+                found = s
+            elif s != size * found:
+                return None
+            size *= d
+        return found
+
 
 def joint_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape that all of these broadcast to. Raises ValueError where there is none."""

@@ -119,7 +119,7 @@ class DnnlExecutionProvider(ExecutionProvider):
         mode = self.settings["fpmath_mode"]
         fused = Fused(part, self.library, lambda node: reference(node).run, self._threads(),
                       self.settings["use_arena"], mode,
-                      generates and self.settings["winograd"] and mode == "strict")
+                      generates and self.settings["winograd"] and mode == "strict", self.strict)
         fused.prepare()
         return [Kernel(fused, f"oneDNN for {len(part.nodes)} nodes", stepwise=fused.stepwise,
                        describe=lambda: contents(fused))]

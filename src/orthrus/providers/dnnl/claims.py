@@ -110,6 +110,8 @@ def _softmax(node: Node) -> No | None:
 
 
 def _resize(node: Node) -> No | None:
+    if node.version < 11:
+        return No("where it shrinks, it takes the next element")
     attrs = attributes(node)
     if attrs["mode"] not in ("nearest", "linear"):
         return No(f"mode {attrs['mode']}")

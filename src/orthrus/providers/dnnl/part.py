@@ -7,6 +7,7 @@ of OpenMP threads is set for the calling thread around what runs here, for primi
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -16,12 +17,13 @@ import numpy as np
 
 from ...errors import EPFail, Fail
 from ...ir import ElementType, TensorType, Type, Value, element_of, in_memory, likely_shapes
-from ...kernels import Work, failed
-from ...limits import bounded
+from ...kernels import Gate, Work, failed, readable
+from ...limits import HARMLESS, reserve
 from ...memory import take
 from ..base import Part
 from ..cpu import memory
 from ..interpret import Note, Watch, interpret
+from ..refused import Refused
 from . import rules as _rules  # noqa: F401
 from .binding import SCRATCHPAD, Argument, Library, failure
 from .constants import Constants
@@ -63,6 +65,7 @@ class Plan:
         touched: Any = [_Touch(s) for s in self.steps]
         self.size = memory.plan(touched, [])
         self.outputs = [(lowering.outputs[v].shape, _dtype(lowering.outputs[v].dtype)) for v in outputs]
+        self.bytes = self.size + sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.outputs)
         self.kinds: dict[Value, Type] = {}
         self.held: dict[Value, Tensor] = {}
         made = {id(t.buffer): i for i, step in enumerate(self.steps) for t in step.outs}
@@ -105,7 +108,6 @@ class Instance:
 
     def __init__(self, plan: Plan) -> None:
         self.lib = plan.lib
-        bounded((plan.size,), np.uint8)
         self.block = take(plan.size)
         self.base = self.block.ctypes.data
         self.moving: list[tuple[str, int, int, int]] = []
@@ -173,15 +175,16 @@ class Fused:
     definitions, with a line in the log and in the report."""
 
     def __init__(self, part: Part, lib: Library, reference: Reference, threads: int, arena: bool,
-                 fpmath: str = "strict", winograd: bool = False) -> None:
+                 fpmath: str = "strict", winograd: bool = False, strict: bool = False) -> None:
         self.part, self.lib, self.reference, self.threads, self.arena = part, lib, reference, threads, arena
         self.fpmath, self.winograd = fpmath, winograd
         self.constants = Constants(lib)
         self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
-        self.refused: dict[tuple[Any, ...], str] = {}
+        self.refused = Refused(part, strict)
         self.guessed: set[tuple[Any, ...]] = set()
         self.whys: dict[tuple[Any, ...], dict[str, str]] = {}
         self.single = len(part.outputs) == 1
+        self.gate = Gate(part.inputs)
         shapes = {n.inputs[1] for n in part.nodes if n.op_type == "Reshape" and len(n.inputs) > 1}
         self.deciding = [i for i, v in enumerate(part.inputs) if v in shapes]
 
@@ -214,17 +217,23 @@ class Fused:
     def _entered(self, arrays: Sequence[Any], run: Callable[..., None],
                  interpret: Callable[[Sequence[Any]], Any] | None = None) -> Any:
         interpret = interpret or self.interpret
+        arrays = self.gate(arrays)
         key = tuple([a.shape for a in arrays])
         if self.deciding:
             key = (*key, *[tuple(arrays[i].ravel().tolist()) for i in self.deciding])
         with self.lib.openmp.threads(self.threads):
             try:
                 plan = self.plans[key]
+                self.plans.move_to_end(key)
             except KeyError:
                 plan = self._made(key, [(a.shape, a.dtype.name) for a in arrays])
             if plan is None:
-                return interpret(arrays)
-            given = [a if a.flags.c_contiguous else np.ascontiguousarray(a) for a in arrays]
+                made = interpret(arrays)
+                self.refused.answered(key)
+                return made
+            if plan.bytes > HARMLESS:
+                reserve(plan.bytes, str(self.part))
+            given = readable(arrays)
             outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
             instance = plan.take()
             instance.aim(given, outputs)
@@ -307,6 +316,7 @@ class Fused:
     def _made(self, key: tuple[Any, ...], kinds: Sequence[tuple[tuple[int, ...], str]]) -> Plan | None:
         with self.lib.openmp.lock:
             if key in self.plans:
+                self.plans.move_to_end(key)
                 return self.plans[key]
             start, part = time.perf_counter(), self.part
             made: Plan | None = None
@@ -327,10 +337,10 @@ class Fused:
             except Exception as error:
                 log.info("%s runs by its nodes' definitions for %s: %s: %s", part, key, type(error).__name__,
                          error)
-                self.refused[key] = f"{type(error).__name__}: {error}"
+                self.refused.note(key, error)
             self.plans[key] = made
             while len(self.plans) > PLANS:
-                self.refused.pop(self.plans.popitem(last=False)[0], None)
+                self.refused.forget(self.plans.popitem(last=False)[0])
             return made
 
     def interpret(self, arrays: Sequence[np.ndarray], note: Note | None = None, watch: Watch | None = None,

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import EPFail, InvalidArgument
 from ...ir import No, Node, TensorType, Value
-from ...kernels import Kernel
+from ...kernels import Gate, Kernel
 from ..base import Capability, ExecutionProvider, GraphView, Option, Part, Stored
 from ..context import is_context
 from . import claims, settings
@@ -160,9 +160,10 @@ class IREEExecutionProvider(ExecutionProvider):
         kinds = [_elem(v) for v in part.inputs]
         program = Program(module, self.device, [_elem(v) for v in part.outputs], self.threads,
                           any(node.op_type in _UPDATES or is_context(node) for node in part.nodes))
-        shapes = Shapes(part)
+        shapes, gate = Shapes(part), Gate(part.inputs, ranked=True)
 
-        def start(*arrays: np.ndarray) -> Callable[[], Any]:
+        def start(*given: np.ndarray) -> Callable[[], Any]:
+            arrays = gate(given)
             expected = shapes.expected(arrays)
             wait = program.start(arrays, kinds)
 

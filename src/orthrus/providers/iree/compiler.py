@@ -20,7 +20,6 @@ import stat
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -32,6 +31,7 @@ from ... import knobs
 from ...codegen import cache as code_cache
 from ...codegen import machine
 from ...ir import No
+from ...locks import lock
 
 log = logging.getLogger("orthrus")
 
@@ -210,7 +210,7 @@ class _Worker:
     next job has other flags."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
+        self.lock = lock()
         self.flags: list[str] = []
         self.process: subprocess.Popen[bytes] | None = None
         self.log: Any = None

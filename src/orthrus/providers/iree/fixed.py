@@ -7,7 +7,6 @@ sizes is several times faster than code for any size, and nothing is left for it
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from ...errors import EPFail, Fail
 from ...ir import No
 from ...kernels import Kernel
 from ...load import load
+from ...locks import lock
 from ..base import Part
 from .model import model_bytes
 
@@ -39,7 +39,7 @@ class FixedShapes:
     def __init__(self, part: Part, make: Callable[[Part], Kernel | No]) -> None:
         self.part, self.make = part, make
         self.kernels: OrderedDict[tuple[Shape, ...], Kernel] = OrderedDict()
-        self.lock = threading.Lock()
+        self.lock = lock()
 
     def kernel(self, arrays: Sequence[np.ndarray]) -> Kernel:
         """The kernel for arrays of these shapes. Raises EPFail where they do not compile, Fail where a node

@@ -8,7 +8,6 @@ under way; a result's shape is never trusted, but compared with what the caller 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
@@ -18,6 +17,7 @@ import numpy as np
 
 from ...errors import EPFail
 from ...ir import ElementType
+from ...locks import lock
 
 _ALIGNMENT = 64
 _SMALL = 1 << 16
@@ -63,7 +63,7 @@ class Program:
             raise EPFail("the compiled part has no entry point", node=module.name, expected=_ENTRY)
         self.dtypes = [np.dtype(np.int8 if e is ElementType.BOOL else e.numpy) for e in outputs]
         self.bools = [e is ElementType.BOOL for e in outputs]
-        self.lock = threading.Lock()
+        self.lock = lock()
 
     def start(self, arrays: Sequence[np.ndarray], kinds: Sequence[ElementType]) -> Callable[[], list[Any]]:
         """Begin a run; the function that is answered waits and gives the results. Raises EPFail."""
@@ -157,7 +157,7 @@ def _instance() -> Any:
 
 
 _devices: dict[str, Any] = {}
-_opening = threading.Lock()
+_opening = lock()
 
 
 def opened(name: str, threads: int) -> Any:

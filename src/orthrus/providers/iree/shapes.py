@@ -7,7 +7,6 @@ the model contradicts itself; its results are never handed on unseen.
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from ...errors import EPFail, Fail
 from ...ir import Node, TensorType, Value
+from ...locks import lock
 from ...ops.infer import InferenceError, content, infer_node, merged
 from ..base import Part
 
@@ -30,7 +30,7 @@ class Shapes:
         self.part = part
         self.compiled = all(_inferable(node) for node in part.nodes)
         self.known: OrderedDict[tuple[Shape, ...], list[Shape | None]] = OrderedDict()
-        self.lock = threading.Lock()
+        self.lock = lock()
 
     def expected(self, arrays: Sequence[np.ndarray]) -> list[Shape | None]:
         """A shape per output; None, and None for a dimension, where it depends on more than shapes. Raises
@@ -38,6 +38,8 @@ class Shapes:
         given = tuple(a.shape for a in arrays)
         with self.lock:
             found = self.known.get(given)
+            if found is not None:
+                self.known.move_to_end(given)
         if found is None:
             found = self._inferred(given) if self.compiled else self._declared(given)
             with self.lock:

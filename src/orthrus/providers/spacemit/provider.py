@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ... import knobs
-from ...codegen import machine
+from ...codegen import library, machine
 from ...codegen.drive import Runtime
 from ...codegen.entry import Entry
 from ...codegen.machine import Machine
@@ -40,7 +40,6 @@ _THREADS = 4
 """Threads where nobody says how many, if there are that many processors."""
 
 _FURTHER = (Runtime(), Entry(object.__basicsize__), gather_workers(), note_time())
-"""Code beside a part's own that runs it, on a board and under emulation."""
 
 
 def on_board() -> bool:
@@ -172,10 +171,15 @@ class SpaceMITExecutionProvider(ExecutionProvider):
         from ..cpu.package import FORMAT, Compiling, pack
 
         native = self._native(part, Compiling(self.machine))
-        packed = pack(native, [*((self.machine, unit) for unit in _FURTHER), (worker.MACHINE, Program.now())])
+        packed = pack(native, self._beside(self.machine))
         if isinstance(packed, No):
             return packed
         return Stored(packed, f"package {FORMAT}", targets.label(self.machine), f"{len(part.nodes)} nodes")
+
+    @staticmethod
+    def _beside(target: Machine) -> list[tuple[Machine, library.Unit]]:
+        """The code beside a part's own that runs it, on a board and under emulation."""
+        return [*((target, unit) for unit in _FURTHER), (worker.MACHINE, Program.now())]
 
     def load(self, part: Part, stored: Stored) -> Kernel | No:
         from ..cpu.package import Package
@@ -189,7 +193,7 @@ class SpaceMITExecutionProvider(ExecutionProvider):
                 self.machine = package.machine
             if here is None and package.machine != self.machine:
                 return No(f"it is made for {stored.target}; the option target says {self.settings['target']}")
-            package.provide(here)
+            package.provide(self._beside(here or self.machine))
             native = package.kernel(part, self.device)
         except ValueError as error:
             return No(str(error))

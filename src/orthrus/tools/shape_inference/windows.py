@@ -9,8 +9,14 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
+
+from ...ops.resize import scaled
 from .expression import Expr, ceil_div, expr, floor, floor_div, least, product
 from .facts import Facts, Shapes
+
+_EXACT = 1 << 8
+"""Numerators of scales whose product with a length of up to 2**16 float32 holds."""
 
 
 def _window(size: Expr, k: Any, stride: int, dilation: int, begin: int, end: int, auto: str,
@@ -97,15 +103,19 @@ def resize(f: Facts) -> Shapes:
         scales: list[Any] = [expr(Fraction(s)) for s in f.attribute("scales")]
     else:
         scales = f.vector(2 if modern and f.node.op_type == "Resize" else 1)
-    cropped = f.attribute("coordinate_transformation_mode") == "tf_crop_and_resize"
-    roi = f.vector(1) if cropped else []
-    for i, (axis, scale) in enumerate(zip(axes, scales, strict=True)):
-        size: Expr | None = x[axis]
-        if cropped:
-            a, b = roi[i], roi[len(axes) + i]
-            size = None if a is None or b is None else x[axis] * (b - a)
-        out[axis] = None if scale is None or size is None else floor(size * scale)
+    for axis, scale in zip(axes, scales, strict=True):
+        out[axis] = _scaled(x[axis], scale)
     return [out]
+
+
+def _scaled(size: Expr, scale: Expr | None) -> Expr | None:
+    """The length of a resized axis. A name's is told where no product of it is rounded in float32."""
+    if scale is None or scale.number is None:
+        return None
+    if size.integer is not None:
+        return expr(scaled(size.integer, np.float32(scale.number)))
+    over, under = scale.number.as_integer_ratio()
+    return floor(size * scale) if over < _EXACT and under & (under - 1) == 0 else None
 
 
 def space_to_depth(f: Facts) -> Shapes:

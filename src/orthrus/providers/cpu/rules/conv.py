@@ -19,12 +19,16 @@ from ....ops.define import find
 from ....ops.geometry import window
 from ..lower import Emit, Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor, last_strides
+from ..walk import Walked
 from . import int8, matrix_unit
 from .elementwise import store
 from .rows import attributes
 
 FEW = 4
 """Input channels up to which an image is copied with its margins, each channel a plane."""
+
+_SAMPLE = 256
+"""Weights that mostly tell by themselves what all of them are like."""
 
 _F32, _F16 = "float32", "float16"
 _VALUE = Expr.leaf(0, _F32)
@@ -84,8 +88,20 @@ def _with_bias(tree: Expr | None, operands: list[Tensor], bias: Tensor | None,
     return (total if tree is None else tree.substitute(lambda leaf: leaf if leaf.value else total)), operands
 
 
-def _cells_of(operands: Sequence[Tensor]) -> list[Any]:
-    return [cell for t in operands for cell in (t, *_walk(t))]
+def _met(t: Tensor, size: Sequence[int], written: bool = False) -> Walked:
+    """`t`, an output or an operand, as a kernel that counts `size` (depth, rows, pixels) meets it."""
+    image, *plane = _walk(t)
+    return Walked(t, (t.shape[0], *size, t.shape[1]), (image, *plane, t.strides[1]), written)
+
+
+def _counted(plan: conv.Plan) -> tuple[int, int, int]:
+    """Depth, rows and pixels of a row of the output, as the kernel counts them."""
+    deep, high, wide = plan.geometry.out
+    return deep, high * wide // plan.width, plan.width
+
+
+def _cells_of(operands: Sequence[Tensor], size: Sequence[int]) -> list[Any]:
+    return [cell for t in operands for cell in (_met(t, size), *_walk(t))]
 
 
 class Convolution:
@@ -100,7 +116,10 @@ class Convolution:
         self.stem = (g.groups == 1 and g.cin <= FEW and g.size[0] == g.kernel[0] == g.out[0] == 1
                      and g.pads[0] == 0 and g.kernel[2] > 1 and g.dilations[2] == 1
                      and min(g.pads) >= 0)
-        self.side = 0 if self.stem or depthwise.fits(g) else winograd.choose(g, lo.machine)
+        self.side = 0 if self.stem or depthwise.fits(g) or not lo.transforms else winograd.choose(
+            g, lo.machine)
+        if self.side and _few_bits(weights()):
+            self.side = 0
         if x.dtype != _F32 and (self.side or not widens(lo.machine, x.dtype, x.dtype)):
             wide = lo.new(x.shape, _F32, None if self.stem else last_strides(
                 x.shape, conv.preferred_pitch(x.shape[1])))
@@ -123,7 +142,8 @@ class Convolution:
                 self.weights(), lanes, dtype))
             cells = depthwise.cells(g, _walk(self.x), _walk(out))
             lo.step(depthwise.spec(g, machine, tree, given, dtype=dtype),
-                    [self.x, packed, Out(out), *cells, *_cells_of(operands)], depthwise.items(g))
+                    [self.x, packed, _met(out, g.out, True), *cells, *_cells_of(operands, g.out)],
+                    depthwise.items(g))
             return
         if self.stem:
             self._write_stem(lo, out, tree, operands, given)
@@ -136,9 +156,9 @@ class Convolution:
         flat = all(map(_even, (self.x, out, *(t for t, o in zip(operands, given, strict=True) if o.row))))
         plan = conv.plan(g, machine, flat and g.strides[1:] == (1, 1), dtype=dtype)
         packed = lo.constant((*self.key, plan.merge, plan.cols), lambda: plan.pack(self.weights()))
-        lo.step(plan.spec(tree, given),
-                [self.x, packed, Out(out), *plan.cells(_walk(self.x), _walk(out)), *_cells_of(operands)],
-                plan.items, 1, plan.scratch)
+        lo.step(plan.spec(tree, given), [
+            self.x, packed, _met(out, _counted(plan), True), *plan.cells(_walk(self.x), _walk(out)),
+            *_cells_of(operands, _counted(plan))], plan.items, 1, plan.scratch)
 
     def _on_matrix_unit(self, lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> bool:
         """Write the convolution there where that is faster."""
@@ -162,9 +182,10 @@ class Convolution:
         lo.step(conv.pad_rows(dtype=x.dtype), [x, Out(copy), *stem.copy_cells(plane, row)],
                 stem.planes * stem.rows, 16)
         packed = lo.constant((*self.key, "stem", stem.plan.cols), lambda: stem.pack(self.weights()))
-        lo.step(stem.plan.spec(tree, given),
-                [copy, packed, Out(out), *stem.plan.cells(stem.strides, _walk(out)), *_cells_of(operands)],
-                stem.plan.items, 1, stem.plan.scratch)
+        size = _counted(stem.plan)
+        lo.step(stem.plan.spec(tree, given), [
+            copy, packed, _met(out, size, True), *stem.plan.cells(stem.strides, _walk(out)),
+            *_cells_of(operands, size)], stem.plan.items, 1, stem.plan.scratch)
 
     def _write_winograd(self, lo: Lowering, plan: winograd.Plan, out: Tensor, tree: Expr | None,
                         operands: list[Tensor], given: list[Operand]) -> None:
@@ -175,9 +196,18 @@ class Convolution:
         for i, (spec, items, scratch) in enumerate(steps):
             last = i == len(steps) - 1
             rooms = Out(v) if i == 0 else v, Out(m) if i == 1 else m
-            args = [self.x, packed, Out(out) if last else out, *rooms, *plan.cells(_walk(self.x), _walk(out)),
-                    *(_cells_of(operands) if last else ())]
+            size = self.g.out
+            args = [self.x, packed, _met(out, size, True) if last else out, *rooms,
+                    Out(lo.status) if last else lo.status, *plan.cells(_walk(self.x), _walk(out)),
+                    *(_cells_of(operands, size) if last else ())]
             lo.step(spec, args, items, 1, scratch)
+
+
+def _few_bits(w: np.ndarray) -> bool:
+    """Whether all weights are multiples of 1/256, as those of filters that count or blur: their products with
+    integers sum exactly, but not by way of a transform."""
+    flat = w.reshape(-1)
+    return all(bool((part * 256 % 1 == 0).all()) for part in (flat[:_SAMPLE], flat))
 
 
 def _image(t: Tensor) -> Tensor:

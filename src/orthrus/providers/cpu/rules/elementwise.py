@@ -8,8 +8,9 @@ from ....codegen import loops
 from ....codegen.expr import Expr
 from ....codegen.trace import cast
 from ....ir import ElementType, No, Node
-from ..lower import Lazy, Lowering, Out, lowers, order_like
+from ..lower import Lazy, Lowering, lowers
 from ..tensor import Tensor
+from ..walk import Walked, order_like
 
 _SMALL = 1024
 """Elements below which an operand that lies across the result is read where it is."""
@@ -71,4 +72,6 @@ def store(lo: Lowering, out: Tensor, tree: Expr, operands: list[Tensor]) -> None
                       for t, far in zip(spread, across, strict=True)]
             made = loops.nest(out.shape, [out.strides, *(t.strides for t in spread)])
     spec, cells, items, grain = loops.elementwise(made, tree, [t.dtype for t in operands])
-    lo.step(spec, [Out(out), *spread, *cells], items, grain)
+    walked = [Walked(t, made.sizes, strides, t is out)
+              for t, strides in zip((out, *spread), made.strides, strict=True)]
+    lo.step(spec, [*walked, *cells], items, grain)

@@ -43,17 +43,11 @@ def _dense(out: Tensor) -> bool:
     return lying(out) == out.strides
 
 
-def _merged(t: Tensor, first: int, end: int) -> int | None:
-    """The stride of the axes from `first` up to `end` as one; None where they are several."""
-    part = t.view(t.shape[first:end], t.strides[first:end]).reshape((math.prod(t.shape[first:end]),))
-    return None if part is None else part.strides[0]
-
-
 def gathered(lo: Lowering, x: Tensor, indices: Tensor, out: Tensor, before: int, tuples: int, parts: int,
               batch: bool) -> None:
     """out[b..., j..., r...] = x[b..., *indices[(b...), j...], r...]: `before` axes b, `tuples` axes j,
     `parts` axes of x that a tuple indexes; with `batch` the indices have the axes b too."""
-    step = _merged(out, before, before + tuples)
+    step = out.joined(before, before + tuples)
     if step is None:
         plain = lo.new(out.shape, out.dtype)
         gathered(lo, x, indices, plain, before, tuples, parts, batch)

@@ -20,6 +20,7 @@ from ....ir import No, Node, Value
 from ....ops.define import normalized_axis
 from ..lower import Lazy, Lowering, Out, Pending, Source
 from ..tensor import Tensor, last_strides
+from ..walk import Walked
 from .rows import attributes
 
 INT, F = "int32", "float32"
@@ -106,14 +107,17 @@ def lines(lo: Lowering, a: Tensor, factor: Factor, how: int8.Packing, offsets: S
     taps = tuple(offsets) * parts
     start = lo.constant(("start", *factor.key, how, made.offset, zero, None if bias is None else bias.key),
                         lambda: made.start(sums, None if bias is None else bias.values, zero))
-    (out, *of_out), *rest = places
+    size = count, -(-length // width[0]), min(width[1], length), n
+    result, *rest = (Walked(t, size, (*strides, int(col)), t is places[0][0])
+                     for (t, *strides), col in zip(places, (True, *across), strict=True))
     args: list[Any] = [
-        a, packed, start, Out(out), lo.constant(("taps", taps), lambda: np.array(taps, np.int64)), len(taps),
-        run, step, line_step, length, n, *width, *of_out, *made.cells()]
+        a, packed, start, result, lo.constant(("taps", taps), lambda: np.array(taps, np.int64)), len(taps),
+        run, step, line_step, length, n, *width, *result.strides[:3], *made.cells()]
     kinds = []
-    for (t, *strides), col in zip(rest, across, strict=True):
-        args += [t, *strides]
-        kinds.append(Operand(t.dtype, any(strides), col))
+    for each, col in zip(rest, across, strict=True):
+        *strides, _ = each.strides
+        args += [each, *strides]
+        kinds.append(Operand(each.tensor.dtype, any(strides), col))
     lo.step(made.spec(tree, kinds), args, made.items, made.grain, made.scratch)
 
 
@@ -148,7 +152,8 @@ def product(lo: Lowering, a: Tensor, factor: Factor, zero: int = 0, bias: Bias |
         *outer, (m, steps) = dims or [(1, [0] * (2 + len(operands)))]
         if len(outer) > 1:
             whole = lo.new(shape, out.dtype)
-            emit(lo, whole, tree, [lo.contiguous(lo.copied(t, t.strides)) for t in operands])
+            dense = [lo.contiguous(t) for t in operands]
+            product(lo, a, factor, zero, bias).emit(lo, whole, tree, dense)
             lo.copy(whole, out)
             return
         count, apart = outer[0] if outer else (1, [0] * (2 + len(operands)))
@@ -290,12 +295,15 @@ def _by_channel(lo: Lowering, x: Tensor, g: conv.Geometry, key: tuple[Any, ...],
         if bias is not None:
             made[:c] += bias.values
         return np.asarray(made, np.int32)
-    args: list[Any] = [source, packed, lo.constant((*key, "start", zero), start), Out(out), c, oh, ow,
-                       high * wide * c, sh * wide * c, sw * c, dh * wide * c, dw * c]
-    for t in (out, *operands):
-        args += [*([] if t is out else [t]), t.strides[0], t.strides[2], t.strides[3]]
     kinds = tuple(Operand(t.dtype, any(t.strides[i] for i in (0, 2, 3)), t.strides[1] == 1 and c > 1)
                   for t in operands)
+    result, *rest = (
+        Walked(t, (images, oh, ow, c), (t.strides[0], t.strides[2], t.strides[3], int(col)), t is out)
+        for t, col in zip((out, *operands), (True, *(kind.col for kind in kinds)), strict=True))
+    args: list[Any] = [source, packed, lo.constant((*key, "start", zero), start), result, c, oh, ow,
+                       high * wide * c, sh * wide * c, sw * c, dh * wide * c, dw * c, *result.strides[:3]]
+    for each in rest:
+        args += [each, *each.strides[:3]]
     spec = int8_depthwise.int8_depthwise(signed=x.dtype == "int8", kernel=(kh, kw), tree=tree, operands=kinds,
                                          tail=c % int8_depthwise.lanes_of(lo.machine) != 0)
     lo.step(spec, args, images * oh, max(1, _COPY_GRAIN // (ow * c * kh * kw)))

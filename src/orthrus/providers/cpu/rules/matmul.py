@@ -17,8 +17,9 @@ from ....codegen import gemm
 from ....codegen.expr import Expr
 from ....codegen.tile import Operand
 from ....ir import No, Node, Value
-from ..lower import Lazy, Lowering, Out, Pending, Source, lowers
+from ..lower import Lazy, Lowering, Pending, Source, lowers
 from ..tensor import Tensor, joint_shape
+from ..walk import Walked
 from . import int8, matrix_unit
 
 FLOATS = ("float32", "float16", "bfloat16")
@@ -209,8 +210,10 @@ def write(lo: Lowering, a: Tensor, b: Tensor, weights: Weights | None, out: Tens
     for place in indices(*(range(d) for d, _ in lead_dims)):
         at = [sum(i * strides[j] for i, (_, strides) in zip(place, lead_dims, strict=True))
               for j in range(len(row))]
-        views = [t.view((1,), (0,), x) for t, x in zip((a, b, out, *operands), at, strict=True)]
-        _step(lo, views, rows, n, k, row, b_row, source, (outer, inner), outs, ins, tree,
+        factors = [t.view((1,), (0,), x) for t, x in zip((a, b), at, strict=False)]
+        parts = [t.view((outer, inner, rows, n), (*(s[j] for s in (outs, ins, row)), t.strides[-1]), at[j])
+                 for j, t in enumerate((out, *operands), 2)]
+        _step(lo, [*factors, *parts], rows, n, k, row, b_row, source, (outer, inner), outs, ins, tree,
               [n > 1 and t.strides[-1] == 1 for t in operands], b.strides[-2] == 1)
 
 
@@ -222,7 +225,9 @@ def _step(lo: Lowering, views: Sequence[Tensor], rows: int, n: int, k: int, row:
     a, b, c, *operands = views
     lanes, count = lo.machine.lanes(), batch[0] * batch[1]
     between = [x for pair in zip(outs, ins, strict=True) for x in pair]
-    sides = [x for j, t in enumerate(operands, 3) for x in (t, row[j], outs[j], ins[j])]
+    result, *rest = (Walked(t, (*batch, rows, n), (outs[j], ins[j], row[j], int(col)), t is c)
+                     for j, (t, col) in enumerate(zip((c, *operands), (True, *cols), strict=True), 2))
+    sides = [x for j, t in enumerate(rest, 3) for x in (t, row[j], outs[j], ins[j])]
     kinds = tuple(Operand(t.dtype, r != 0, col) for t, r, col in zip(operands, row[3:], cols, strict=True))
     turned = n == 1 and rows >= lanes and upright and row[2] == 1 and all(r in (0, 1) for r in row[3:])
     if turned:
@@ -233,11 +238,11 @@ def _step(lo: Lowering, views: Sequence[Tensor], rows: int, n: int, k: int, row:
     if turned or (source == "transposed" and rows <= gemm.FEW and n >= lanes):
         blocks = -(-n // lanes)
         spec = gemm.dots(a_type=a.dtype, b_type=b.dtype, tree=tree, operands=kinds)
-        lo.step(spec, [a, b, Out(c), rows, n, k, row[0], b_row, row[2], batch[1], *between[:6], blocks,
+        lo.step(spec, [a, b, result, rows, n, k, row[0], b_row, row[2], batch[1], *between[:6], blocks,
                        *sides], count * blocks, gemm.grain(rows * n * k * count, count * blocks))
         return
     made = gemm.plan(lo.machine, rows, n, k, count, source, row[0], b_row, a.dtype, b.dtype)
-    lo.step(made.spec(tree, kinds), [a, b, Out(c), n, k, row[0], b_row, row[2], batch[1], *between[:6],
+    lo.step(made.spec(tree, kinds), [a, b, result, n, k, row[0], b_row, row[2], batch[1], *between[:6],
                                      *made.cells(), *sides], made.items, made.grain, made.scratch)
 
 

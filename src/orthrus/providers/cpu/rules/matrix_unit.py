@@ -16,6 +16,10 @@ from ....codegen.expr import Expr
 from ....codegen.sizes import choice
 from ..lower import Lowering, Out
 from ..tensor import Tensor
+from ..walk import Walked
+
+PACKED = "matrix unit"
+"""First of the keys of packed second factors among a lowering's constants."""
 
 _ENOUGH = 2_000_000
 """Multiply-adds from which on splitting the first factor pays."""
@@ -61,19 +65,20 @@ def conv(lo: Lowering, x: Tensor, key: Hashable, weights: Callable[[], np.ndarra
         first, left_out = (row - top) % sh, (col - left) % sw
         rows, cols = -(-(x.shape[2] - first) // sh), -(-(x.shape[3] - left_out) // sw)
         above, before = (top + first - row) // sh, (left + left_out - col) // sw
+        rows, cols = max(0, min(rows, high - above)), max(0, min(cols, wide - before))
         s = x.strides
-        seen = x.view(x.shape, s, first * s[2] + left_out * s[3])
-        lo.step(amx.split(), [seen, Out(planes.view((1,), (1,), at * phase)), max(0, min(rows, high - above)),
-                              max(0, min(cols, wide - before)), c, s[0], s[2] * sh, s[3] * sw, above, before,
-                              high, wide, chunks, chunk_step, plane],
+        seen = x.view((images, c, rows, cols), (s[0], s[1], s[2] * sh, s[3] * sw),
+                      first * s[2] + left_out * s[3] if rows and cols else 0)
+        lo.step(amx.split(), [seen, Out(planes.view((1,), (1,), at * phase)), rows, cols, c, s[0], s[2] * sh,
+                              s[3] * sw, above, before, high, wide, chunks, chunk_step, plane],
                 images * high, max(1, _SPLIT_GRAIN // (wide * c)))
     offsets = tuple([2 * (phases[i * dh % sh, j * dw % sw] * phase
                           + amx.CHUNK * (i * dh // sh * wide + j * dw // sw))
                      for i in range(kh) for j in range(kw)])
-    packed = lo.constant(("matrix unit", key), lambda: amx.pack(
+    packed = lo.constant((PACKED, key), lambda: amx.pack(
         weights().reshape(n, c, kh * kw).transpose(2, 1, 0), lo.machine))
     length, width, valid = (oh - 1) * wide + ow, wide, ow
-    if wide == ow and all(t.strides[2] in (0, ow * t.strides[3]) for t in (out, *operands)):
+    if wide == ow and all(t.joined(2, 4) is not None for t in (out, *operands)):
         width = valid = length
     _multiply(lo, planes, plane, chunk_step, images, length, high * wide, offsets, chunks, packed, n, width,
               valid, [(t, t.strides[0], t.strides[2], t.strides[3]) for t in (out, *operands)],
@@ -91,7 +96,7 @@ def product(lo: Lowering, a: Tensor, key: Hashable, weights: Callable[[], np.nda
     planes = lo.new((2 * plane,), "bfloat16")
     lo.step(amx.split(), [a, Out(planes), m, 1, k, 0, a.strides[0], 0, 0, 0, m, 1, chunks, chunk_step, plane],
             m, max(1, _SPLIT_GRAIN // k))
-    packed = lo.constant(("matrix unit", key), lambda: amx.pack(weights()[None], lo.machine))
+    packed = lo.constant((PACKED, key), lambda: amx.pack(weights()[None], lo.machine))
     places = [(t, 0, 0, t.strides[0]) for t in (out, *operands)]
     _multiply(lo, planes, plane, chunk_step, 1, m, 0, (0,), chunks, packed, n, m, m, places,
               [t.strides[1] for t in operands], tree)
@@ -112,16 +117,19 @@ def _multiply(lo: Lowering, planes: Tensor, plane: int, chunk_step: int, lines: 
     panels = -(-n // amx.PANEL)
     pairs, per_line = amx.pairs(lines, length, panels, len(offsets) * chunks)
     total = amx.sums(offsets, chunks, 2 * chunk_step, 4 if pairs > 2 else 24)
-    (out, *of_out), *rest = places
+    size = lines, -(-length // width), valid, n
+    result, *rest = (Walked(t, size, (*strides, across), t is places[0][0])
+                     for (t, *strides), across in zip(places, (1, *inner), strict=True))
     args = [planes, 2 * plane, 2 * chunk_step, 2 * amx.CHUNK, 2 * amx.CHUNK * line_step, length,
             lo.numbers([x for segment in total.segments for x in segment]), lo.numbers(total.blocks),
             len(total.blocks) - 1, packed,
-            total.chunks * 4096, pairs, per_line, panels, Out(out), n, width, valid, *of_out]
-    for place in rest:
-        args.extend(place)
-    kinds = tuple([(1 if s == 1 and n > 1 else 0, t.dtype) for s, (t, *_) in zip(inner, rest, strict=True)])
+            total.chunks * 4096, pairs, per_line, panels, result, n, width, valid, *result.strides[:3]]
+    for each in rest:
+        args += [each, *each.strides[:3]]
+    operands = tuple([(1 if s == 1 and n > 1 else 0, t.tensor.dtype)
+                      for s, t in zip(inner, rest, strict=True)])
     work = lines * length * n * total.chunks * amx.CHUNK
     items = lines * per_line * panels
     share = 1 if pairs == 1 else 2 if pairs < 4 else 4
-    lo.step(amx.tiles(tree=tree, kinds=kinds, masked=n % amx.PANEL != 0, share=share), args, items,
+    lo.step(amx.tiles(tree=tree, operands=operands, masked=n % amx.PANEL != 0, share=share), args, items,
             max(1, items if work < _ENOUGH else 1), amx.scratch(pairs))

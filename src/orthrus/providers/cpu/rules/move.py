@@ -9,8 +9,9 @@ from ....codegen import loops, transpose
 from ....codegen.expr import Expr
 from ....ir import No, Node, Value
 from ....ops.define import normalized_axis
-from ..lower import Lowering, Out, lowers
+from ..lower import Lowering, lowers
 from ..tensor import Tensor, joint_shape, last_strides
+from ..walk import Walked
 from .elementwise import store
 
 
@@ -24,7 +25,9 @@ def copy(lo: Lowering, source: Tensor, target: Tensor) -> None:
         store(lo, target, Expr.leaf(0, source.dtype), [source])
         return
     spec, cells, items, grain = made
-    lo.step(spec, [Out(target), source, *cells], items, grain)
+    to, what = (Walked(t, lying.sizes, strides, t is target)
+                for t, strides in zip((target, source), lying.strides, strict=True))
+    lo.step(spec, [to, what, *cells], items, grain)
 
 
 @lowers("Transpose")

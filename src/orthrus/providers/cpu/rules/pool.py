@@ -13,8 +13,9 @@ from ....codegen.expr import Expr
 from ....codegen.sample import frame_cells, lanes_for
 from ....ir import No, Node
 from ....ops.geometry import Window, window
-from ..lower import Lowering, Out, Pending, lowers
+from ..lower import Lowering, Pending, lowers
 from ..tensor import Tensor, last_strides
+from ..walk import Walked
 from .rows import alive, attributes
 
 FEW = 4
@@ -33,7 +34,9 @@ class Framed:
 
     def walked(self, t: Tensor) -> list[int]:
         """Strides along images and spatial axes."""
-        return [t.strides[1] if self.planar else t.strides[0], *t.strides[2:]]
+        images = t.joined(0, 2) if self.planar else t.strides[0]
+        assert images is not None
+        return [images, *t.strides[2:]]
 
 
 def framed(lo: Lowering, x: Tensor, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> Framed:
@@ -42,9 +45,11 @@ def framed(lo: Lowering, x: Tensor, out: Tensor, tree: Expr | None, operands: Se
     lanes = 1 if planar else lanes_for(lo.machine, x.dtype)
     made = Framed({}, [], 0, 0, planar)
     images, channels = (x.shape[0] * x.shape[1], 1) if planar else x.shape[:2]
-    tensors = [out, *operands]
+    size = (images, *out.shape[2:])
+    tensors = [Walked(t, (*size, channels), (*made.walked(t), t.strides[1]), t is out)
+               for t in (out, *operands)]
     made.cells, made.items, made.grain = frame_cells(
-        (images, *out.shape[2:]), channels, lanes, [Out(out), *operands], [made.walked(t) for t in tensors])
+        size, channels, lanes, tensors, [t.strides[:-1] for t in tensors])
     made.params = {"rank": out.rank - 2, "lanes": lanes, "dtype": x.dtype, "out": out.dtype, "after": tree,
                    "operands": tuple((t.dtype, int(not planar and t.strides[1] == 1)) for t in operands)}
     return made
@@ -57,7 +62,7 @@ def _last(t: Tensor) -> bool:
 def image(lo: Lowering, t: Tensor) -> Tensor:
     """`t` as kernels over pixels read it: channels-last, or with few channels as it is where images and
     channels are one axis."""
-    if not _last(t) and t.shape[1] < FEW and t.strides[0] == t.shape[1] * t.strides[1]:
+    if not _last(t) and t.shape[1] < FEW and t.joined(0, 2) is not None:
         return t
     return lo.channels_last(t)
 
@@ -68,9 +73,7 @@ def pixels(shape: tuple[int, ...], dtype: str, x: Tensor,
     if _last(x):
         return Pending(shape, dtype, emit, last_strides(shape, shape[1]))
 
-    def planar(t: Tensor) -> bool:
-        return t.shape[0] == 1 or t.strides[0] == t.shape[1] * t.strides[1]
-    return Pending(shape, dtype, emit, None, planar)
+    return Pending(shape, dtype, emit, None, lambda t: t.joined(0, 2) is not None)
 
 
 @lowers("MaxPool", "AveragePool", "LpPool", "GlobalMaxPool", types=pool.DTYPES)

@@ -143,25 +143,28 @@ def divided(lo: Lowering, lazy: Lazy, by: np.float32, floor: bool) -> Lazy | Non
             places[leaf.value] = len(operands) - 1
         return Expr.leaf(places[leaf.value], _F32)
 
-    def over(it: Expr) -> Expr | None:
-        if it.op == "leaf":
-            return less(it)
-        if it.op == "mul" and _whole(it.args[0]) and it.args[1].op == "leaf":
-            scale = less(it.args[1])
-            return scale and Expr("mul", (it.args[0], scale), _F32)
-        if it.op == "add":
-            a, b = map(over, it.args)
-            return Expr("add", (a, b), _F32) if a is not None and b is not None else None
-        if it.op == "maximum" and it.args[1] == Expr.const(0.0, _F32):
-            inner = over(it.args[0])
-            return inner and Expr("maximum", (inner, it.args[1]), _F32)
-        return None
-    tree = over(lazy.tree) if lazy.tree.dtype == _F32 and lazy.tree.op != "leaf" else None
+    tree = _over(lazy.tree, less) if lazy.tree.dtype == _F32 and lazy.tree.op != "leaf" else None
     if tree is None:
         return None
     if floor and tree.op == "maximum":
         tree = tree.args[0]
     return Lazy(lazy.shape, tree, operands)
+
+
+def _over(it: Expr, less: Callable[[Expr], Expr | None]) -> Expr | None:
+    """A tree with its leaves made `less`; None where that is not the same."""
+    if it.op == "leaf":
+        return less(it)
+    if it.op == "mul" and _whole(it.args[0]) and it.args[1].op == "leaf":
+        scale = less(it.args[1])
+        return scale and Expr("mul", (it.args[0], scale), _F32)
+    if it.op == "add":
+        a, b = (_over(arg, less) for arg in it.args)
+        return Expr("add", (a, b), _F32) if a is not None and b is not None else None
+    if it.op == "maximum" and it.args[1] == Expr.const(0.0, _F32):
+        inner = _over(it.args[0], less)
+        return inner and Expr("maximum", (inner, it.args[1]), _F32)
+    return None
 
 
 def _whole(it: Expr) -> bool:

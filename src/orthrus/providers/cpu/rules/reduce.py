@@ -13,8 +13,9 @@ from ....codegen import reduce
 from ....codegen.expr import BYTES, LLVM, Expr
 from ....ir import No, Node, Value
 from ....ops.define import normalized
-from ..lower import Lazy, Lowering, Out, Pending, lowers
+from ..lower import Lazy, Lowering, Pending, lowers
 from ..tensor import Tensor
+from ..walk import Walked
 from .elementwise import store
 from .rows import FLOATS, Reads, attributes, lying, reading
 
@@ -80,7 +81,8 @@ def fold(lo: Lowering, what: Folded, out: Tensor, after: Expr | None, operands: 
     reads = len(what.tensors)
     spec = reduce.reduce_axes(form=walk.form, kind=what.kind, reads=tuple(kinds[:reads]), tree=what.tree,
                               operands=tuple(kinds[reads:-1]), out=out.dtype, after=after)
-    lo.step(spec, walk.cells([*tensors[:-1], Out(out)]), walk.items, walk.grain)
+    met = [Walked(t, *walk.loops(i), t is out) for i, t in enumerate(tensors)]
+    lo.step(spec, walk.cells(met), walk.items, walk.grain)
 
 
 def _lying_like(what: Folded, out: Tensor) -> Tensor:

@@ -14,6 +14,7 @@ from ....codegen.tile import Operand
 from ....ir import No, Node, Value
 from ..lower import Lowering, Out, lowers
 from ..tensor import Tensor
+from ..walk import Walked
 from . import matrix_unit
 
 F = "float32"
@@ -143,7 +144,9 @@ def _projected(lo: Lowering, x: Tensor, own: tuple[Any, ...], plan: rnn.Plan, we
     else:
         panels = lo.constant((*own, "panels"), lambda: gemm.pack(lo.machine, matrix()))
         made = gemm.plan(lo.machine, rows, n, k, 1, "panels", flat.strides[0])
+        result = Walked(out, (rows, n), (n, 1), True)
+        shift = Walked(added.expand((rows, n)), (rows, n), (0, 1))
         lo.step(made.spec(tree, [Operand(F, False, True)]),
-                [flat, panels, Out(out), n, k, flat.strides[0], 0, n, 1, *[0] * 6, *made.cells(), added, 0, 0,
+                [flat, panels, result, n, k, flat.strides[0], 0, n, 1, *[0] * 6, *made.cells(), shift, 0, 0,
                  0], made.items, made.grain, made.scratch)
     return out.view((*x.shape[:2], n), (x.shape[1] * n, n, 1))

@@ -12,8 +12,9 @@ from ....codegen.norm import norm_rows
 from ....codegen.template import Spec
 from ....ir import No, Node, Value
 from ....ops.define import normalized_axis
-from ..lower import Lowering, Out, Pending, lowers, order_like
+from ..lower import Lowering, Out, Pending, lowers
 from ..tensor import Tensor
+from ..walk import Walked, order_like
 
 FLOATS = ("float32", "float16", "bfloat16")
 F = "float32"
@@ -62,6 +63,7 @@ def finished(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, ker
     shape what the kernel walks; `operands` and `kept`, to which the kernel writes what it read, are walked as
     they are."""
     own, wanted = reads.tensors[0].shape, lying(reads.tensors[0])
+    machine = lo.machine
     if 0 in own:
         return No("empty")
     extra = [] if kept is None else [kept]
@@ -71,27 +73,32 @@ def finished(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, ker
         return [*map(view, reads.tensors), *operands, *map(view, more), *extra, view(out)]
 
     def planned(tensors: Sequence[Tensor]) -> rows.Walk | None:
-        return rows.plan(lo.machine, tensors[0].shape, reduced, [_steps(t) for t in tensors])
+        return rows.plan(machine, tensors[0].shape, reduced, [_steps(t) for t in tensors])
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, more: list[Tensor]) -> None:
+        if write(lo, out, tree, more):
+            return
+        plain = lo.new(own, dtype, wanted)
+        write(lo, plain, None, [])
+        if tree is None:
+            lo.copy(plain, out)
+        else:
+            from .elementwise import store
+
+            store(lo, out, tree, [plain, *more])
+
+    def write(lo: Lowering, out: Tensor, tree: Expr | None, more: Sequence[Tensor]) -> bool:
         tensors = walked(out, more)
         walk = planned(tensors)
         if walk is None:
-            plain = lo.new(own, dtype, wanted)
-            emit(lo, plain, None, [])
-            if tree is None:
-                lo.copy(plain, out)
-            else:
-                from .elementwise import store
-
-                store(lo, out, tree, [plain, *more])
-            return
+            return False
         spec, cells = kernel(walk.form, rows.tensors_of([t.dtype for t in tensors], walk),
                              closing if tree is None else _closed(closing, tree, len(operands)), reads)
         written = len(tensors) - 1 - len(extra)
         scratch = walk.scratch if exponentials or not rows.plain(reads.tree) else 0
-        marked = [t if i < written else Out(t) for i, t in enumerate(tensors)]
-        lo.step(spec, [*walk.cells(marked), *cells], walk.items, walk.grain, scratch)
+        met = [Walked(t, *walk.loops(i), i >= written) for i, t in enumerate(tensors)]
+        lo.step(spec, [*walk.cells(met), *cells], walk.items, walk.grain, scratch)
+        return True
 
     if planned(walked(Tensor(dtype, own, wanted, reads.tensors[0].buffer), [])) is None:
         return No("its rows lie in too many pieces")
