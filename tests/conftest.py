@@ -1,5 +1,56 @@
-"""Tests change what sessions are made of, which a kept one would not show: it is left to those that ask."""
+"""What holds for every test: sessions are made anew, and skips follow the table in `skips.py`."""
+
+from __future__ import annotations
 
 import os
+from collections import Counter
+from collections.abc import Generator
+from typing import Any
 
+import pytest
+
+# Tests change what sessions are made of, which a kept one would not show: it is left to those that ask.
 os.environ.setdefault("ORTHRUS_CACHE_SESSIONS", "0")
+
+from skips import NEEDS, known_reason, lacking
+
+Reports = Generator[None, Any, Any]
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    for name in [name for mark in item.iter_markers("needs") for name in mark.args]:
+        if NEEDS[name].extra:
+            item.add_marker("extra")
+        if reason := lacking(name):
+            item.add_marker(pytest.mark.skip(reason=reason), append=False)
+
+
+def _reason(report: Any) -> str:
+    """Why a test or a module was skipped."""
+    return str(report.longrepr[2]).removeprefix("Skipped: ")
+
+
+def _judged(report: Any) -> Any:
+    """The report, failed where it is a skip for a reason that the table does not have."""
+    if report.skipped and known_reason(_reason(report)) is None:
+        report.longrepr = f"skipped for a reason that tests/skips.py does not have: {_reason(report)}"
+        report.outcome = "failed"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Reports:
+    return _judged((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Reports:
+    return _judged((yield))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    counts = Counter(known_reason(_reason(report)) for report in terminalreporter.stats.get("skipped", ()))
+    if counts:
+        terminalreporter.section("skipped, by reason")
+    for reason, count in counts.most_common():
+        terminalreporter.write_line(f"{count:5}  {reason}")

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 import orthrus
-from fuzz_graphs import _session
+from fuzz.graphs import _session
 from orthrus import knobs
 from orthrus.ir import Value
 from orthrus.load import save

@@ -26,7 +26,7 @@ import onnx
 from benchmarks.cases import KINDS, Case, cases, compare
 
 import orthrus as ort
-from fuzz_graphs import apart, build
+from fuzz.graphs import apart, build
 from oracle import difference, differences
 from orthrus import knobs
 from orthrus.codegen import library

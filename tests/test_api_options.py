@@ -21,6 +21,7 @@ import orthrus as ort
 from orthrus.api import config
 from orthrus.capi import onnxruntime_pybind11_state as state
 from orthrus.codegen import threads
+from skips import needs
 
 DEFAULTS = {"enable_cpu_mem_arena": True, "enable_mem_pattern": True, "enable_mem_reuse": True,
             "enable_profiling": False, "execution_mode": ort.ExecutionMode.ORT_SEQUENTIAL,
@@ -201,7 +202,7 @@ def test_affinities() -> None:
             ort.InferenceSession(api_models.add(), options, enable_fallback=0)
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system does not pin threads")
+@needs("Linux")
 def test_threads_are_pinned_to_the_processors_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """In a pool of its own: the process's is for every test."""
     mine = threads.Pool(3)

@@ -20,6 +20,7 @@ import orthrus as ort
 from graphs import info, model
 from orthrus.api import adapter as adapters
 from orthrus.capi import onnxruntime_pybind11_state as state
+from skips import needs
 
 CPU = ort.OrtDevice.make("cpu", 0)
 NO_DEVICE = "Can't allocate memory on the"
@@ -257,13 +258,10 @@ def test_binding_and_running(session: ort.InferenceSession) -> None:
     session.run_with_iobinding(binding)
 
 
+@needs("generated code")
 def test_results_are_written_where_they_are_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Generated code writes to the memory bound; where that is an input's too, results are copied."""
     from orthrus.api.binding import SessionIOBinding
-    from orthrus.codegen import library
-
-    if library.available() is not None:
-        pytest.skip("no code is generated here")
     nodes = [helper.make_node("Add", ["a", "b"], ["c"]), helper.make_node("Mul", ["c", "b"], ["d"])]
     session = ort.InferenceSession(model(
         nodes, [info("a", shape=["n", 3]), info("b", shape=["n", 3])],
@@ -300,13 +298,10 @@ def test_results_are_written_where_they_are_bound(monkeypatch: pytest.MonkeyPatc
         session.run_with_iobinding(binding)
 
 
+@needs("generated code")
 @pytest.mark.parametrize("read_twice", [False, True])
 def test_a_cache_bound_as_input_and_output_grows_in_place(read_twice: bool) -> None:
     """Keys and values are appended to the memory they are in; where something else reads it, it is copied."""
-    from orthrus.codegen import library
-
-    if library.available() is not None:
-        pytest.skip("no code is generated here")
     caches = [info(name, shape=[1, 2, 32, 8]) for name in ("keys", "values")]
     nodes = [helper.make_node("Shape", ["seen"], ["length"]),
              helper.make_node("Cast", ["length"], ["total"], to=TensorProto.INT32),

@@ -17,15 +17,15 @@ import graphs
 import orthrus as ort
 import planted
 from orthrus import knobs
-from orthrus.codegen import library
 from orthrus.demo import MODEL
 from orthrus.optimize import PASSES, Pass
 from orthrus.optimize.rewrite import Work
 from orthrus.tools.bisect import bisect
 from orthrus.tools.narrow import least
+from skips import needs
 
 FEEDS = planted.FEEDS
-needs_code = pytest.mark.skipif(library.available() is not None, reason="no code is generated here")
+needs_code = needs("generated code")
 
 
 def outputs(model: onnx.ModelProto, **switches: Any) -> np.ndarray:
@@ -137,7 +137,7 @@ def test_nodes_with_the_same_fault_come_together(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_definition_that_differs_from_onnxruntime_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("onnxruntime", reason="onnxruntime is what is trusted here")
+    pytest.importorskip("onnxruntime")
     assert bisect(planted.network(), FEEDS, against="onnxruntime").verdict == "agree"
     from orthrus.ops import find
 

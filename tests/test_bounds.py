@@ -27,7 +27,8 @@ from orthrus.providers.cpu import lower, rules  # noqa: F401
 from orthrus.providers.cpu.lower import Out
 
 HOST = machine.host()
-pytestmark = pytest.mark.skipif(HOST is None or HOST.arch != "x86_64", reason="no code is generated here")
+pytestmark = pytest.mark.skipif(HOST is None or HOST.arch != "x86_64",
+                                reason="the processor here has no x86 instructions")
 AMX = pytest.mark.skipif(HOST is None or not HOST.has("amx-tile"), reason="the processor here has no amx")
 
 

@@ -19,9 +19,10 @@ from orthrus.codegen import amx
 from orthrus.codegen.machine import host
 from orthrus.ir import element_of
 from orthrus.providers.cpu.native import Native
+from skips import needs
 
 MACHINE = host()
-needs_unit = pytest.mark.skipif(bool(why_none()), reason=why_none())
+needs_unit = needs("matrix unit")
 ERROR = 3e-5
 
 

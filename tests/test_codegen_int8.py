@@ -11,6 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from skips import needs
+
 native = pytest.importorskip("native")
 
 import graphs  # noqa: E402
@@ -20,9 +22,7 @@ from orthrus.codegen.build import assemble  # noqa: E402
 from orthrus.codegen.expr import Expr  # noqa: E402
 from orthrus.codegen.machine import AVX2, AVX512, NEON, SPACEMIT, SSE2, Machine, host  # noqa: E402
 from orthrus.codegen.tile import Operand  # noqa: E402
-from orthrus.ir import No  # noqa: E402
 from orthrus.ops.define import find  # noqa: E402
-from orthrus.providers.spacemit import emulator  # noqa: E402
 
 HERE = host()
 VNNI = replace(AVX512, features=tuple(sorted((*AVX512.features, "avx512vnni"))))
@@ -153,12 +153,11 @@ def test_dynamic_sessions() -> None:
 
 
 @pytest.mark.slow
+@needs("emulator")
 @pytest.mark.parametrize("name", ["spacemit_k1", "spacemit_k3"])
 def test_on_matrix_instructions(name: str) -> None:
     """The same on emulated cores with SpacemiT's instruction."""
     board = pytest.importorskip("board")
-    if isinstance(found := emulator.find(), No):
-        pytest.skip(found.reason)
     target, before = SPACEMIT[name], len(board.ran)
     products = test_products.hypothesis.inner_test  # type: ignore[attr-defined]
     with board.on(target):

@@ -31,10 +31,12 @@ from orthrus.codegen.emit import F32, I64, V
 from orthrus.codegen.link import Block, link
 from orthrus.codegen.machine import AVX2, NEON, RVV256, SSE2, host
 from orthrus.codegen.template import Body, Spec, template
+from skips import lacking, needs
 
 HOST = host()
-if HOST is None:
-    pytest.skip("no code can be generated for this machine", allow_module_level=True)
+if why := lacking("generated code"):
+    pytest.skip(why, allow_module_level=True)
+assert HOST is not None
 
 
 @template("x:ptr y:ptr")
@@ -374,7 +376,7 @@ def test_the_interpreter_exits(how: str) -> None:
     python(how)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@needs("POSIX")
 def test_a_forked_child_has_its_own_pool() -> None:
     assert python("""
         block, flags = meeting(pool, 2, 5, -1)

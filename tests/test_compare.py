@@ -19,7 +19,6 @@ import graphs
 import orthrus as ort
 import planted
 from orthrus import knobs
-from orthrus.codegen import library
 from orthrus.demo import MODEL
 from orthrus.errors import Fail, InvalidArgument, NoSuchFile
 from orthrus.tools import sides
@@ -28,11 +27,12 @@ from orthrus.tools.comparison import batches, feeds_of
 from orthrus.tools.divergence import Tolerance, measure
 from orthrus.tools.extract import Model
 from orthrus.tools.siblings import compare_models, matches
+from skips import needs
 from test_models import MODELS, NAMES
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 FEEDS = planted.FEEDS
-needs_code = pytest.mark.skipif(library.available() is not None, reason="no code is generated here")
+needs_code = needs("generated code")
 
 
 def spread(array: Any) -> np.ndarray:
@@ -534,7 +534,7 @@ LONG = ("ppocrv4_rec", "brainmaze_spindle_unet", "ppocrv4_det")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=() if n in QUICK else pytest.mark.thorough)
                                   for n in cases()])
 def test_no_false_alarm_on_benchmark_models(name: str, tmp_path: Path) -> None:
-    pytest.importorskip("onnxruntime", reason="onnxruntime is the oracle here")
+    pytest.importorskip("onnxruntime")
     path = tmp_path / f"{name}.onnx"
     onnx.save(build(name), path)
     found = compare(path, "cpu", "onnxruntime", feeds(name), isolated=True)
@@ -547,10 +547,10 @@ def test_no_false_alarm_on_benchmark_models(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.thorough if n in LONG else ())
                                   for n in NAMES])
 def test_no_false_alarm_on_trained_models(name: str) -> None:
-    pytest.importorskip("onnxruntime", reason="onnxruntime is the oracle here")
+    pytest.importorskip("onnxruntime")
     folder = MODELS / name
     if not (folder / "model.onnx").exists():
-        pytest.skip(f"{folder} holds no model")
+        pytest.skip("this trained model was not fetched")
     arrays = np.load(folder / "io.npz")
     given = {k[3:]: arrays[k] for k in arrays.files if k.startswith("in:")}
     found = compare(folder / "model.onnx", "cpu", "onnxruntime", given, isolated=True)

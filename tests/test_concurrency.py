@@ -2,7 +2,6 @@
 
 import gc
 import multiprocessing
-import os
 import queue
 import signal
 import subprocess
@@ -24,6 +23,7 @@ from graphs import info, model
 from orthrus import limits
 from orthrus.errors import Fail
 from orthrus.ops import define
+from skips import needs
 
 X = np.ones((3, 512), np.float32)
 
@@ -98,7 +98,7 @@ def child(session: Any, results: Any) -> None:
     results.put([float(session.run(None, {"x": x})[0].sum()) for x, _ in varied(6)])
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@needs("POSIX")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 @pytest.mark.parametrize("parallel", [False, True])
 def test_a_forked_child_runs_what_its_parent_ran(parallel: bool) -> None:

@@ -19,11 +19,11 @@ import orthrus as ort
 from orthrus.errors import EPFail, InvalidArgument
 from orthrus.providers.dnnl import DnnlExecutionProvider, binding, openmp
 from orthrus.testing import check_provider
+from skips import needs
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-WHY = DnnlExecutionProvider.probe()
-works = pytest.mark.skipif(WHY is not None, reason="" if WHY is None else WHY.reason)
+works = needs("oneDNN")
 NAME = "DnnlExecutionProvider"
 RNG = np.random.default_rng(7)
 
@@ -59,13 +59,11 @@ def steps(made: Any) -> list[tuple[str, tuple[str, ...]]]:
 
 
 @works
+@needs("generated code")
 def test_the_other_pool_leaves_it_the_processors() -> None:
-    from orthrus.codegen import library
     from orthrus.codegen.drive import PoolCell
     from orthrus.codegen.threads import Pool, pool
 
-    if library.available() is not None:
-        pytest.skip("no code is generated here")
     usual = Pool(2).cells[PoolCell.SPIN]
     session(residual_block(), {"num_of_threads": "2"})
     assert pool().cells[PoolCell.SPIN] < usual / 4
@@ -257,7 +255,7 @@ def test_runs_on_several_threads_agree() -> None:
 
 
 @works
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@needs("POSIX")
 def test_a_forked_child_runs_with_two_threads() -> None:
     made, x = session(residual_block(), {"num_of_threads": "2"}), real(1, 16, 8, 8)
     wanted = made.run(None, {"x": x})[0]
@@ -284,7 +282,7 @@ DnnlExecutionProvider().library
 
 
 @works
-@pytest.mark.skipif(not os.path.exists("/proc/self/maps"), reason="no /proc here")
+@needs("Linux")
 def test_the_instruction_set_is_settled_once() -> None:
     done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

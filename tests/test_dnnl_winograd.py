@@ -11,13 +11,11 @@ import pytest
 from onnx import helper, numpy_helper
 
 import orthrus as ort
-from orthrus.codegen import library
 from orthrus.codegen.conv import Geometry
-from orthrus.providers.dnnl import DnnlExecutionProvider
 from orthrus.providers.dnnl.rules.winograd import chosen
+from skips import needs
 
-WHY = DnnlExecutionProvider.probe() or library.available()
-pytestmark = pytest.mark.skipif(WHY is not None, reason="" if WHY is None else WHY.reason)
+pytestmark = needs("oneDNN", "generated code")
 NAME = "DnnlExecutionProvider"
 RNG = np.random.default_rng(11)
 
@@ -104,7 +102,7 @@ def test_a_residual_that_is_needed_again_is_kept() -> None:
     agree(made.run(None, {"x": x})[0], exact(data, {"x": x}))
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@needs("POSIX")
 def test_a_forked_child_runs_generated_code_on_two_threads() -> None:
     data = model([conv("x", "w", "y")], {"x": (1, 64, 28, 28)}, {"w": real(64, 64, 3, 3) / 20})
     made, x = session(data, num_of_threads="2"), real(1, 64, 28, 28)

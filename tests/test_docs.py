@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from skips import needs
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 LINKING = [*PAGES, ROOT / "benchmarks" / "RESULTS.md"]
@@ -23,8 +25,9 @@ LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
 INSTALLERS = ("pip", "pytest")
 SWITCH = re.compile(r"ORTHRUS_\w+=")
 PROVIDER_LINES = 50
-ABOUT = {"dnnl.md": "Dnnl", "iree.md": "IREE", "spacemit.md": "SpaceMIT", "spacemit_estimate.md": "SpaceMIT"}
-"""Pages about a provider that needs a package which may be missing."""
+ABOUT = {"dnnl.md": needs("oneDNN"), "iree.md": needs("IREE"), "spacemit.md": needs("SpaceMIT"),
+         "spacemit_estimate.md": needs("SpaceMIT")}
+"""Pages about a provider, which may be missing."""
 
 DRIVER = """
 import linecache, sys
@@ -91,23 +94,20 @@ def executed(line: int, words: list[str]) -> tuple[int, str, object] | None:
     return (line, "module", words[2:]) if words[1:2] == ["-m"] and words[2].startswith("orthrus.") else None
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
-def test_page_runs(page: Path, tmp_path: Path) -> None:
-    steps: list[tuple[int, str, object]] = []
+def steps(page: Path) -> Iterator[tuple[int, str, object]]:
+    """What the driver runs of a page."""
     for block in blocks(page):
         if block.language == "python":
-            steps.append((block.line, "python", block.text))
+            yield block.line, "python", block.text
         elif block.language == "sh":
-            steps += [step for words in commands(block) if (step := executed(block.line, words))]
-    if not steps:
-        pytest.skip("nothing to run")
-    if page.name in ABOUT:
-        from orthrus.providers import known
+            yield from (step for words in commands(block) if (step := executed(block.line, words)))
 
-        name = f"{ABOUT[page.name]}ExecutionProvider"
-        if (why := known((name,))[name].probe()) is not None:
-            pytest.skip(why.reason)
-    done = subprocess.run([sys.executable, "-c", DRIVER, page.name], input=json.dumps(steps), text=True,
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name, marks=ABOUT.get(page.name, ()))
+                                  for page in PAGES if any(steps(page))])
+def test_page_runs(page: Path, tmp_path: Path) -> None:
+    work = json.dumps(list(steps(page)))
+    done = subprocess.run([sys.executable, "-c", DRIVER, page.name], input=work, text=True,
                           capture_output=True, cwd=tmp_path, timeout=300,
                           env={**os.environ, "PYTHONIOENCODING": "utf-8"})
     assert done.returncode == 0, done.stderr[-4000:]
@@ -125,6 +125,14 @@ def test_commands_exist(page: Path) -> None:
                 modules = [root / words[2].replace(".", "/") for root in (ROOT, ROOT / "src")]
                 where = [path for m in modules for path in (m.with_suffix(".py"), m / "__main__.py")]
             assert any(path.is_file() for path in where), words
+
+
+def test_the_first_commands_are_those_that_ci_runs_as_a_user() -> None:
+    first = next(block for block in blocks(ROOT / "README.md") if block.language == "sh")
+    promised = [line.split("#")[0].strip() for line in first.text.splitlines()]
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    run = [words[1] for words in map(shlex.split, re.findall(r"^as_a_user .*$", script, re.M))]
+    assert promised == run and all(line.startswith("pip install") for line in run)
 
 
 @pytest.mark.parametrize("page", LINKING, ids=named)

@@ -11,11 +11,12 @@ import pytest
 from typer.testing import CliRunner
 
 from orthrus import knobs
-from orthrus.codegen import cache, library
+from orthrus.codegen import cache
 from orthrus.tools import checkup
 from orthrus.tools.cli import app
+from skips import needs
 
-generates = pytest.mark.skipif(library.available() is not None, reason="no code is generated here")
+generates = needs("generated code")
 
 
 @pytest.fixture(autouse=True)

@@ -21,8 +21,9 @@ from orthrus.codegen.machine import host
 from orthrus.demo import MODEL, samples
 from orthrus.errors import Fail, InvalidArgument
 from orthrus.knobs import file_name
+from skips import needs
 
-generates = pytest.mark.skipif(library.available() is not None, reason="no code is generated here")
+generates = needs("generated code")
 CODE = re.compile(r"[a-z_]+_[0-9a-f]{10}")
 
 

@@ -25,18 +25,17 @@ from orthrus.codegen.emit import F32, I8, I32, V, vec
 from orthrus.codegen.listing import Instruction
 from orthrus.codegen.template import Body, Spec, template
 from orthrus.errors import InvalidArgument
-from orthrus.ir import No
 from orthrus.providers.cpu.plans import Stepped
 from orthrus.providers.cpu.tensor import Tensor
-from orthrus.providers.spacemit import cycles, cycles_code, cycles_timing, cycles_walk, emulator, estimate
+from orthrus.providers.spacemit import cycles, cycles_code, cycles_timing, cycles_walk, estimate
 from orthrus.providers.spacemit.emulator import Call, Calls, Worker
 from orthrus.providers.spacemit.shared import CODE, Shared
 from orthrus.tools.estimate import Planned
 from orthrus.tools.estimate import estimate as estimated
 from planted import commands
+from skips import needs
 
-FOUND = emulator.find()
-emulated = pytest.mark.skipif(isinstance(FOUND, No), reason=FOUND.reason if isinstance(FOUND, No) else "")
+emulated = needs("emulator")
 TARGETS = ("spacemit-k1", "spacemit-k3")
 ARRAY = 1 << 42
 

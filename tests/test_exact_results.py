@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from onnx import helper
 
 import orthrus as ort
-from fuzz_graphs import LEVELS
+from fuzz.graphs import LEVELS
 from graphs import info, model
 from oracle import Case, check, session
 from orthrus.ir import Graph, TensorType, element_of
@@ -118,15 +119,13 @@ def qkv(dtype: Any = F, size: float = 1) -> dict[str, np.ndarray]:
     return {name: (rng.normal(size=shape) * size).astype(dtype) for name, shape in shapes.items()}
 
 
-@pytest.mark.parametrize(
-    "declared", [("N", 1, "S", "M"), (None,) * 4, ("N", 1, "S", "K"), ("A", "B", "C", "D")]
-)
-@pytest.mark.parametrize("shape", [(2, 1, 3, 5), (2, 1, 3, 1), (1, 1, 1, 5), (1, 1, 1, 1)])
-def test_masks_whose_last_dimension_is_not_known(declared: Any, shape: Any, tmp_path: Path) -> None:
-    feeds = {**qkv(), "mask": array(*shape)}
-    if declared[-1] == "K" and shape[-1] != 5 or declared[0] == "N" and shape[0] != 2:
-        pytest.skip("contradicts the declaration")
-    agree(attention(declared).graph, feeds, tmp_path)
+@pytest.mark.parametrize("shape, declared", [
+    *itertools.product([(2, 1, 3, 5), (2, 1, 3, 1), (1, 1, 1, 5), (1, 1, 1, 1)],
+                       [(None,) * 4, ("A", "B", "C", "D")]),
+    *itertools.product([(2, 1, 3, 5), (2, 1, 3, 1)], [("N", 1, "S", "M")]),
+    ((2, 1, 3, 5), ("N", 1, "S", "K"))])
+def test_masks_whose_last_dimension_is_not_known(shape: Any, declared: Any, tmp_path: Path) -> None:
+    agree(attention(declared).graph, {**qkv(), "mask": array(*shape)}, tmp_path)
 
 
 def test_a_mask_that_widens_the_scores(tmp_path: Path) -> None:

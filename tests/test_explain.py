@@ -13,22 +13,22 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from benchmarks.zoo import build, cases
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
 import orthrus as ort
 from orthrus import knobs
-from orthrus.codegen import library
 from orthrus.demo import MODEL, samples
 from orthrus.ir import No
 from orthrus.providers.cpu import lower
 from orthrus.run.explain import Explanation
 from orthrus.tools.cli import app
 from orthrus.tools.explain import joined
+from skips import needs
 
-generates = pytest.mark.skipif(library.available() is not None, reason="no code is generated here")
+generates = needs("generated code")
 F = TensorProto.FLOAT
-ZOO = Path("/tmp/zoo")
 
 
 def model(nodes: list[Any], inputs: dict[str, Any], outputs: dict[str, Any], **constants: Any) -> Any:
@@ -287,11 +287,9 @@ def test_strict_says_what_fell_and_why(orthrus: Command) -> None:
 
 @pytest.mark.slow
 @generates
-@pytest.mark.parametrize("name", [p.name for p in sorted(ZOO.glob("*.onnx"))] or ["none"])
+@pytest.mark.parametrize("name", cases())
 def test_models_explain_themselves(name: str) -> None:
-    if name == "none":
-        pytest.skip("the benchmark models are not here")
-    report = ort.InferenceSession(str(ZOO / name)).explain()
+    report = ort.InferenceSession(build(name).SerializeToString()).explain()
     assert json.dumps(report.plain()) and str(report)
     for part in report.parts:
         for plan in part.plans:

@@ -18,7 +18,7 @@ from orthrus.load import load, save
 from orthrus.providers import ExecutionProvider, Part
 from orthrus.providers.dnnl import DnnlExecutionProvider
 from orthrus.providers.iree import IREEExecutionProvider
-from orthrus.providers.iree.compiler import COMPILER, installed
+from skips import needs
 
 RNG = np.random.default_rng(5)
 CPU = "CPUExecutionProvider"
@@ -68,15 +68,11 @@ def kept_matrix(info: OpKernelInfo) -> Any:
     return (lambda a, b: a @ b) if matrix is None else (lambda a, b: a @ matrix)
 
 
-IREE_WHY = IREEExecutionProvider.probe() or (None if installed(COMPILER) else No("no compiler"))
-DNNL_WHY = DnnlExecutionProvider.probe()
 PROVIDERS = [
     pytest.param(CPU, id="cpu"), pytest.param(Packing.name, id="packing"),
     pytest.param(Registered.name, id="registered"),
-    pytest.param(DnnlExecutionProvider.name, id="dnnl",
-                 marks=pytest.mark.skipif(DNNL_WHY is not None, reason=str(DNNL_WHY))),
-    pytest.param(IREEExecutionProvider.name, id="iree",
-                 marks=pytest.mark.skipif(IREE_WHY is not None, reason=str(IREE_WHY)))]
+    pytest.param(DnnlExecutionProvider.name, id="dnnl", marks=needs("oneDNN")),
+    pytest.param(IREEExecutionProvider.name, id="iree", marks=needs("IREE"))]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -126,7 +122,7 @@ def test_an_open_value_is_an_input_of_the_part_and_a_needed_constant_refuses() -
     assert report.provider == CPU and "its matrix is no constant" in str(report.refusals[0])
 
 
-@pytest.mark.skipif(DNNL_WHY is not None, reason=str(DNNL_WHY))
+@needs("oneDNN")
 def test_onednn_takes_open_weights_and_leaves_open_scales() -> None:
     made = session(dense(["w", "b"]), DnnlExecutionProvider.name, plain=True)
     assert made.explain()["product"].provider == DnnlExecutionProvider.name

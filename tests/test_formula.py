@@ -12,14 +12,14 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-import fuzz_graphs
 import orthrus as ort
+from fuzz import graphs as random_graphs
 from orthrus import errors, knobs
-from orthrus.codegen.library import available
 from orthrus.providers.cpu.native import Native
 from orthrus.providers.cpu.plans import Stepped
+from skips import needs
 
-pytestmark = pytest.mark.skipif(available() is not None, reason="no machine code is generated here")
+pytestmark = needs("generated code")
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 Feeds = dict[str, np.ndarray]
@@ -180,7 +180,7 @@ def test_a_decoder_is_lowered_twice() -> None:
 
 
 def test_results_are_those_of_onnxruntime() -> None:
-    peer = pytest.importorskip("onnxruntime", reason="onnxruntime is the oracle here")
+    peer = pytest.importorskip("onnxruntime")
     model, feeds = images()
     ours, theirs = (it.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
                     for it in (ort, peer))
@@ -207,7 +207,7 @@ def fuzzed(seeds: range) -> int:
     """Random graphs at several shapes; how many plans were computed by formula."""
     count = 0
     for seed in seeds:
-        model, _ = fuzz_graphs.build(seed)
+        model, _ = random_graphs.build(seed)
         session, rng = ort.InferenceSession(model), np.random.default_rng(seed)
         for n, s in ((2, 3), (5, 6), (7, 4), (3, 9), (40, 33), (6, 5)):
             feeds = open_feeds(model, {"N": n, "S": s, "T": 1, "C": 4}, rng)

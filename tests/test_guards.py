@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import orthrus as ort
-from fuzz_graphs import apart
+from fuzz.graphs import apart
 from graphs import info, model
 from guards import (
     MACHINES,
@@ -34,9 +34,10 @@ from guards import (
 )
 from orthrus.codegen import library, machine
 from orthrus.providers.cpu import device, native, plans
+from skips import needs
 
 HOST = machine.host() if library.available() is None else None
-GENERATES = pytest.mark.skipif(HOST is None, reason="no code can be generated for this machine")
+GENERATES = needs("generated code")
 LIMIT = 5e-5
 """Difference from numpy, in parts of the largest value, that the matrix unit may make."""
 
@@ -92,18 +93,17 @@ def test_samples_of_operators(target: str) -> None:
 @slow
 @pytest.mark.parametrize("target", [*KERNELS, "numpy"])
 def test_random_graphs(target: str) -> None:
-    """Sixty graphs of `fuzz_graphs.py`, divided over the targets."""
+    """Sixty graphs of `fuzz/graphs.py`, divided over the targets."""
     check(share(graphs(), target), target)
 
 
 @slow
+@needs("models")
 @pytest.mark.parametrize("target", KERNELS)
 def test_trained_models(target: str) -> None:
     """The trained models that are there, with all their cases: each on this processor, and on one of the
     others."""
     found = trained()
-    if not found:
-        pytest.skip("no trained models, see test_models.py")
     check(found if target == "host" else found[target == "sse2"::2], target)
 
 

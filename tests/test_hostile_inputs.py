@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-import orthrus
+from skips import lacking
 
-if not hasattr(orthrus, "InferenceSession"):
-    pytest.skip("needs InferenceSession", allow_module_level=True)
-if not hasattr(os, "fork") or not os.path.exists("/proc/self/statm"):
-    pytest.skip("needs fork and /proc", allow_module_level=True)
+if why := lacking("Linux"):
+    pytest.skip(why, allow_module_level=True)
 
 from hostile_cases import CASES
 

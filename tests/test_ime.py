@@ -9,6 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from skips import needs
+
 board = pytest.importorskip("board")
 
 from hypothesis import given, settings  # noqa: E402
@@ -20,13 +22,10 @@ from orthrus.codegen.emit import I8, I32, V, vec  # noqa: E402
 from orthrus.codegen.machine import RVV256, SPACEMIT_K1, SPACEMIT_K3, SPACEMIT_K3_X100, Machine  # noqa: E402
 from orthrus.codegen.template import Body, template  # noqa: E402
 from orthrus.errors import Fail  # noqa: E402
-from orthrus.ir import No  # noqa: E402
-from orthrus.providers.spacemit import emulator  # noqa: E402
 from orthrus.providers.spacemit.emulator import Call, Calls, Worker  # noqa: E402
 from orthrus.providers.spacemit.shared import Shared  # noqa: E402
 
-FOUND = emulator.find()
-emulated = pytest.mark.skipif(isinstance(FOUND, No), reason=FOUND.reason if isinstance(FOUND, No) else "")
+emulated = needs("emulator")
 MACHINES = (SPACEMIT_K1, SPACEMIT_K3)
 SIGNS = [(a, b) for a in (False, True) for b in (False, True)]
 BITS = {(False, False): 0, (False, True): 1, (True, False): 2, (True, True): 3}

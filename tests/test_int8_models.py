@@ -23,7 +23,7 @@ from orthrus.providers.cpu.native import Native
 MS = "com.microsoft"
 HERE = machine.host()
 if HERE is None or HERE.arch != "x86_64":
-    pytest.skip("the machines tested here are x86's", allow_module_level=True)
+    pytest.skip("the processor here has no x86 instructions", allow_module_level=True)
 MACHINES: list[Machine] = [HERE, *(m for m in (AVX512, AVX2, SSE2)
                                    if set(m.features) <= {*HERE.features, "sse2"})]
 QUICK = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))

@@ -27,9 +27,9 @@ from orthrus.codegen import machine
 from orthrus.errors import EPFail, Fail, InvalidArgument
 from orthrus.ir import ElementType, No
 from orthrus.providers.iree import IREEExecutionProvider, claims, compiler, settings
+from skips import needs
 
-if (missing := IREEExecutionProvider.probe()) is not None or compiler.installed(compiler.COMPILER) is None:
-    pytest.skip(f"IREE: {missing.reason if missing else 'no compiler'}", allow_module_level=True)
+pytestmark = needs("IREE")
 
 NAME = "IREEExecutionProvider"
 CPU = "CPUExecutionProvider"

@@ -23,7 +23,10 @@ import orthrus as ort
 from orthrus.errors import EPFail, Fail
 from orthrus.errors import NotImplemented as NotImplementedFail
 from orthrus.providers.iree import compiler
+from skips import needs
 from test_iree import NAME, RNG, perceptron, session
+
+pytestmark = needs("IREE")
 
 RUN_WITHOUT_COMPILER = """
 import importlib.util, subprocess, sys

@@ -12,8 +12,9 @@ from onnx import TensorProto, helper
 
 import orthrus as ort
 from graphs import info, model
-from orthrus.providers.iree import IREEExecutionProvider, compiler
+from orthrus.providers.iree import IREEExecutionProvider
 from orthrus.providers.iree.convolutions import spelled
+from skips import needs
 
 RNG = np.random.default_rng(0)
 
@@ -126,22 +127,22 @@ def test_what_blocks_of_channels_are_not_for(given: dict[str, Any]) -> None:
     assert spelled(convolution(**given).SerializeToString(), True) is None
 
 
-if (missing := IREEExecutionProvider.probe()) is None and compiler.installed(compiler.COMPILER) is not None:
-    @pytest.mark.parametrize("way", ["blocks", "im2col", "plain", "auto"])
-    @pytest.mark.parametrize("device", ["local-sync", "local-task"])
-    def test_iree_computes_them(way: str, device: str) -> None:
-        nodes = [helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], strides=[2, 2], pads=[1, 1, 1, 1]),
-                 helper.make_node("Relu", ["c1"], ["r1"]),
-                 helper.make_node("Conv", ["r1", "w2"], ["c2"], group=16, pads=[1, 1, 1, 1]),
-                 helper.make_node("Conv", ["c2", "w3"], ["c3"]),
-                 helper.make_node("Conv", ["c3", "w4"], ["y"], pads=[0, 1, 1, 0])]
-        shapes = {"w1": (16, 3, 3, 3), "b1": (16,), "w2": (16, 1, 3, 3), "w3": (24, 16, 1, 1),
-                  "w4": (5, 24, 2, 2)}
-        constants = {k: RNG.standard_normal(s).astype(np.float32) for k, s in shapes.items()}
-        raw = model(nodes, [info("x", shape=[1, 3, 14, 13])], [info("y", shape=None)], constants,
-                    opset=17).SerializeToString()
-        x = {"x": RNG.standard_normal((1, 3, 14, 13)).astype(np.float32)}
-        options = {"convolutions": way, "device": device}
-        made = ort.InferenceSession(raw, providers=[(IREEExecutionProvider.name, options)], fallback="error")
-        want = ort.InferenceSession(raw).run(None, x)[0]
-        np.testing.assert_allclose(made.run(None, x)[0], want, 1e-4, 1e-4 * np.abs(want).max())
+@needs("IREE")
+@pytest.mark.parametrize("way", ["blocks", "im2col", "plain", "auto"])
+@pytest.mark.parametrize("device", ["local-sync", "local-task"])
+def test_iree_computes_them(way: str, device: str) -> None:
+    nodes = [helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], strides=[2, 2], pads=[1, 1, 1, 1]),
+             helper.make_node("Relu", ["c1"], ["r1"]),
+             helper.make_node("Conv", ["r1", "w2"], ["c2"], group=16, pads=[1, 1, 1, 1]),
+             helper.make_node("Conv", ["c2", "w3"], ["c3"]),
+             helper.make_node("Conv", ["c3", "w4"], ["y"], pads=[0, 1, 1, 0])]
+    shapes = {"w1": (16, 3, 3, 3), "b1": (16,), "w2": (16, 1, 3, 3), "w3": (24, 16, 1, 1),
+              "w4": (5, 24, 2, 2)}
+    constants = {k: RNG.standard_normal(s).astype(np.float32) for k, s in shapes.items()}
+    raw = model(nodes, [info("x", shape=[1, 3, 14, 13])], [info("y", shape=None)], constants,
+                opset=17).SerializeToString()
+    x = {"x": RNG.standard_normal((1, 3, 14, 13)).astype(np.float32)}
+    options = {"convolutions": way, "device": device}
+    made = ort.InferenceSession(raw, providers=[(IREEExecutionProvider.name, options)], fallback="error")
+    want = ort.InferenceSession(raw).run(None, x)[0]
+    np.testing.assert_allclose(made.run(None, x)[0], want, 1e-4, 1e-4 * np.abs(want).max())

@@ -19,13 +19,11 @@ from benchmarks.zoo import build, feeds
 from benchmarks.zoo import cases as zoo
 
 import orthrus as ort
-from orthrus.providers.iree import IREEExecutionProvider, compiler
+from orthrus.providers.iree import IREEExecutionProvider
 from orthrus.testing import provider_tests
+from skips import needs
 
-if (missing := IREEExecutionProvider.probe()) is not None or compiler.installed(compiler.COMPILER) is None:
-    pytest.skip(f"IREE: {missing.reason if missing else 'no compiler'}", allow_module_level=True)
-
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, needs("IREE")]
 BOTH = ["IREEExecutionProvider", "CPUExecutionProvider"]
 EVERY = 45
 """One case of so many is in the sample."""

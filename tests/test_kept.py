@@ -17,13 +17,13 @@ from onnx import helper
 import orthrus as ort
 from graphs import info, model
 from orthrus import knobs
-from orthrus.codegen import cache, library, quick
+from orthrus.codegen import cache
 from orthrus.errors import Fail, InvalidArgument
 from orthrus.run.engine import Engine
 from orthrus.run.kept import Kept
+from skips import needs
 
-if library.available() is not None or not quick.available():
-    pytest.skip("no code can be generated for this machine", allow_module_level=True)
+pytestmark = needs("door")
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
 W = np.arange(20, dtype=np.float32).reshape(4, 5) / 7

@@ -12,7 +12,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "orthrus"
 ORDER = (
-    ("errors",), ("limits",), ("knobs",), ("seeds",), ("locks",), ("shown",), ("memory",), ("modelfile",),
+    ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",), ("memory",), ("modelfile",),
     ("ir",), ("ops",), ("load",), ("optimize",), ("kernels",), ("codegen",), ("providers",), ("partition",),
     ("plan",), ("run",), ("profiling",), ("api", "capi"), ("testing",), ("demo",), ("tools",),
 )

@@ -15,6 +15,7 @@ from load_cases import model, nested_functions, node, relu, tensor, weight
 from orthrus import errors
 from orthrus.limits import Limits
 from orthrus.load import load
+from skips import needs
 
 IN = ('This is an invalid model. In Node, ("{0}", {1}, "{2}", -1) : ("a": tensor(float),) -> ("c": '
       'tensor(float),) , Error ')
@@ -359,7 +360,7 @@ def test_an_error_names_node_found_expected_and_cure() -> None:
     assert "\n  node: ad" in str(caught.value)
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+@needs("POSIX")
 def test_pipes_and_devices_are_refused_at_once(tmp_path: Any) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", "/dev/zero", "/dev/null"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from orthrus.capi.onnxruntime_pybind11_state import Fail
 from orthrus.ir import Stored, in_memory
 from orthrus.load import load
 from orthrus.modelfile import ModelFile
+from skips import needs
 
 WEIGHT = np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
 
@@ -92,7 +92,7 @@ def test_large_tensors_of_a_file_are_stored_small_ones_are_arrays(tmp_path: Path
         np.testing.assert_array_equal(of_bytes[name].const, array)
 
 
-@pytest.mark.skipif(os.name == "nt", reason="an open file cannot be deleted there")
+@needs("POSIX")
 def test_a_session_outlives_its_file(tmp_path: Path) -> None:
     """New shapes and other outputs too."""
     path = product(tmp_path / "m.onnx")
@@ -193,7 +193,7 @@ def test_a_digest_tells_contents_apart(tmp_path: Path) -> None:
     assert ModelFile(str(path), b"another").digest() not in found
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts open files in /proc")
+@needs("Linux")
 def test_the_file_is_closed_with_the_last_weight(tmp_path: Path) -> None:
     path = product(tmp_path / "m.onnx")
 
@@ -219,7 +219,7 @@ def test_pieces_begin_at_a_line_and_hold_their_own() -> None:
     assert [(int(p[0]), int(p[-1])) for p in pieces] == [(i, i) for i in range(len(pieces))]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counts pages in /proc")
+@needs("Linux")
 def test_a_dropped_piece_gives_its_pages_back_whatever_its_neighbours_do() -> None:
     def resident() -> int:
         with open("/proc/self/statm") as file:

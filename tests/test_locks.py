@@ -12,6 +12,7 @@ from onnx import helper
 import orthrus as ort
 from graphs import info, model
 from orthrus import locks
+from skips import needs
 
 SOURCE = Path(ort.__file__).parent
 OWN_WAY = {
@@ -31,7 +32,7 @@ def test_locks_are_made_in_one_way() -> None:
     assert all(any(name.startswith(way) for name in found) for way in OWN_WAY)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@needs("POSIX")
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_child_finds_every_lock_free_and_runs() -> None:
     """Another thread holds all of them, those of a session among them, when the process forks."""

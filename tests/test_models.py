@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
 import pathlib
 import wave
 from typing import Any
@@ -17,18 +16,17 @@ import numpy as np
 import pytest
 
 import orthrus as ort
+from skips import MODELS, RECORDINGS, needs
 
 ROOT = pathlib.Path(__file__).parents[1]
-MODELS = pathlib.Path(os.environ.get("TEST_MODELS", ROOT.parent / "shared" / "models"))
-RECORDINGS = pathlib.Path("/usr/share/sounds/alsa")
 NAMES = sorted(p.parent.name for p in MODELS.glob("*/meta.json"))
-needs_models = pytest.mark.skipif(not NAMES, reason=f"no models in {MODELS}")
+needs_models = needs("models")
 
 
 def session(name: str, **options: Any) -> Any:
     path = MODELS / name / "model.onnx"
     if not path.exists():
-        pytest.skip(f"{path} is not there")
+        pytest.skip("this trained model was not fetched")
     return ort.InferenceSession(path, **options)
 
 
@@ -72,7 +70,7 @@ def speech_share(it: Any, path: pathlib.Path) -> tuple[float, float]:
 
 
 @needs_models
-@pytest.mark.skipif(not RECORDINGS.exists(), reason=f"no recordings in {RECORDINGS} (Debian's alsa-utils)")
+@needs("recordings")
 def test_speech_is_found_in_a_recording() -> None:
     it = session("silero_vad")
     highest, share = speech_share(it, RECORDINGS / "Front_Center.wav")

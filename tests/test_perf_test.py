@@ -546,7 +546,7 @@ def test_pairs_that_are_none() -> None:
             latency.paired(first, second)
 
 
-@pytest.mark.skipif(not HAS_MATPLOTLIB, reason="matplotlib is not installed")
+@pytest.mark.skipif(not HAS_MATPLOTLIB, reason="could not import 'matplotlib'")
 def test_plots(perf: Any) -> None:
     found = perf("digits.onnx", "-I", "-r", 30, "--plot", "times.png")
     assert Path("times.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n" and "plot written" in found.stderr

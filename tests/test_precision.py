@@ -15,13 +15,14 @@ from onnx import TensorProto, helper
 
 import orthrus as ort
 from graphs import info, model
-from matrix_unit_double import matrix_unit, why_none
+from matrix_unit_double import matrix_unit
 from orthrus import knobs
 from orthrus.codegen import amx, cache
 from orthrus.providers.cpu import CPUExecutionProvider, precision
 from orthrus.providers.cpu.native import Native
+from skips import needs
 
-pytestmark = pytest.mark.skipif(bool(why_none()), reason=why_none())
+pytestmark = needs("matrix unit")
 F = np.float32
 M, K, N = 64, 256, 160
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from benchmarks.zoo import build
 from onnx import TensorProto, helper
 from typer.testing import CliRunner
 
@@ -27,10 +28,10 @@ from orthrus.profiling import peak as peaks
 from orthrus.profiling.table import brief
 from orthrus.run.engine import Engine
 from orthrus.tools.cli import app
+from skips import needs
 
 MS = "com.microsoft"
 F, I64, I8, U8 = TensorProto.FLOAT, TensorProto.INT64, TensorProto.INT8, TensorProto.UINT8
-ZOO = Path("/tmp/zoo")
 
 
 def node_of(op: str, inputs: list[Any], outputs: int = 1, constants: dict[int, np.ndarray] | None = None,
@@ -259,6 +260,7 @@ def test_preparing_is_no_part_of_a_run() -> None:
     assert p.seconds == pytest.approx(sum(n.seconds for n in p.nodes) + p.between_seconds, rel=1e-9)
 
 
+@needs("door")
 def test_profiling_goes_past_the_door_and_opens_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
     entered: list[bool] = []
     real: Callable[..., Any] = Engine.run
@@ -271,8 +273,6 @@ def test_profiling_goes_past_the_door_and_opens_it_again(monkeypatch: pytest.Mon
     feeds = {"a": np.ones((2, 3), np.float32), "b": np.ones((1, 3), np.float32)}
     for _ in range(3):
         session.run(None, feeds)
-    if session._quick is None:
-        pytest.skip("this interpreter has no door")
     entered.clear()
     session.run(None, feeds)
     assert entered == []
@@ -572,10 +572,7 @@ GIGA = {"resnet18": 3.63, "resnet50": 8.2, "mobilenetv2": 0.60}
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(GIGA))
 def test_networks_are_counted_as_published(name: str) -> None:
-    path = ZOO / f"{name}.onnx"
-    if not path.exists():
-        pytest.skip(f"{path} is not there")
-    session = ort.InferenceSession(path)
+    session = ort.InferenceSession(build(name).SerializeToString())
     (image,) = session.get_inputs()
     with session.profile(compare=False) as p:
         session.run(None, {image.name: np.zeros((1, 3, 224, 224), np.float32)})

@@ -14,11 +14,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import fusion_variants
-import fuzz_graphs
 import orthrus
+from fuzz import graphs as random_graphs
+from fuzz.cases import FAMILIES, Draw, cases
 from oracle import Case, check, session
 from orthrus import knobs
-from property_cases import FAMILIES, Draw, cases
 
 ALWAYS = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 FEW, MANY = settings(ALWAYS, max_examples=60), settings(ALWAYS, max_examples=300)
@@ -26,7 +26,7 @@ FEW, MANY = settings(ALWAYS, max_examples=60), settings(ALWAYS, max_examples=300
 
 @pytest.fixture(scope="module")
 def peer() -> Any:
-    it = pytest.importorskip("onnxruntime", reason="onnxruntime is the oracle here")
+    it = pytest.importorskip("onnxruntime")
     it.set_default_logger_severity(4)
     return it
 
@@ -179,8 +179,8 @@ def test_feeds_of_rare_types(dtype: Any) -> None:
 
 def graphs(start: int, count: int, peer: Any, folder: str | None = None) -> None:
     for seed in range(start, start + count):
-        model, feeds = fuzz_graphs.build(seed)
-        found = fuzz_graphs.findings(model, feeds, peer, folder)
+        model, feeds = random_graphs.build(seed)
+        found = random_graphs.findings(model, feeds, peer, folder)
         assert not found, f"seed {seed}: " + "\n".join(found)
 
 

@@ -18,17 +18,16 @@ from unittest import mock
 import hypothesis
 import pytest
 
+from skips import needs
+
 board = pytest.importorskip("board")
 
 import test_codegen_reduce  # noqa: E402
 from orthrus.codegen import machine as machines  # noqa: E402
 from orthrus.codegen import template  # noqa: E402
 from orthrus.errors import Fail  # noqa: E402
-from orthrus.ir import No  # noqa: E402
-from orthrus.providers.spacemit import emulator  # noqa: E402
 
-FOUND = emulator.find()
-emulated = pytest.mark.skipif(isinstance(FOUND, No), reason=FOUND.reason if isinstance(FOUND, No) else "")
+emulated = needs("emulator")
 TARGETS = {"rvv128": machines.RVV128, "rvv256": machines.RVV256, "rvv1024": machines.RVV1024,
            "k1": machines.SPACEMIT_K1, "k3": machines.SPACEMIT_K3}
 FAMILIES = {
@@ -94,6 +93,8 @@ def cases(test: Any, here: machines.Machine) -> list[dict[str, Any]]:
     """The arguments its `parametrize` marks give a test, each set once; some of many."""
     columns = []
     for mark in getattr(test, "pytestmark", []):
+        if mark.name != "parametrize":
+            continue
         names, values = mark.args
         names = names.replace(",", " ").split() if isinstance(names, str) else names
         values = [here] if names in (["machine"], ["target"]) else values

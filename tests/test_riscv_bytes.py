@@ -5,17 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from skips import needs
+
 board = pytest.importorskip("board")
 
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 import orthrus as ort  # noqa: E402
 from orthrus.codegen.machine import RVV256, SPACEMIT_K1, SPACEMIT_K3  # noqa: E402
-from orthrus.ir import No  # noqa: E402
-from orthrus.providers.spacemit import emulator  # noqa: E402
 
-FOUND = emulator.find()
-emulated = pytest.mark.skipif(isinstance(FOUND, No), reason=FOUND.reason if isinstance(FOUND, No) else "")
+emulated = needs("emulator")
 TARGETS = {"k1": SPACEMIT_K1, "k3": SPACEMIT_K3, "rvv256": RVV256}
 CONVOLUTIONS = {"depthwise": (40, 40, 3, 1, 40, 7), "depthwise, tail": (150, 150, 3, 2, 150, 5),
                 "depthwise 5": (8, 8, 5, 1, 8, 6), "plain": (24, 20, 3, 1, 1, 6),

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from skips import needs
+
 board = pytest.importorskip("board")
 
 import onnx  # noqa: E402
@@ -19,11 +21,8 @@ from orthrus.codegen import conv, depthwise, gemm, listing, loops, tile  # noqa:
 from orthrus.codegen.expr import Expr, in_halves  # noqa: E402
 from orthrus.codegen.machine import RVV256, SPACEMIT_K1, SPACEMIT_K3, Machine  # noqa: E402
 from orthrus.codegen.template import Spec  # noqa: E402
-from orthrus.ir import No  # noqa: E402
-from orthrus.providers.spacemit import emulator  # noqa: E402
 
-FOUND = emulator.find()
-emulated = pytest.mark.skipif(isinstance(FOUND, No), reason=FOUND.reason if isinstance(FOUND, No) else "")
+emulated = needs("emulator")
 MACHINES = (SPACEMIT_K1, SPACEMIT_K3)
 F16, F32 = "float16", "float32"
 A, B = (Expr.leaf(i, F16) for i in (0, 1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 import struct
 import subprocess
@@ -29,9 +28,9 @@ from orthrus.ir import No
 from orthrus.providers.spacemit import elf, emulator
 from orthrus.providers.spacemit.emulator import Call, Calls, Worker
 from orthrus.providers.spacemit.shared import CODE, PAGE, Shared
+from skips import needs
 
-FOUND = emulator.find()
-emulated = pytest.mark.skipif(isinstance(FOUND, No), reason=FOUND.reason if isinstance(FOUND, No) else "")
+emulated = needs("emulator")
 
 
 def kernel(write: object, machine: object = RVV128) -> bytes:
@@ -182,14 +181,13 @@ def test_an_emulator_from_a_python_package(monkeypatch: pytest.MonkeyPatch, tmp_
     assert emulator.find() == str(program)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("qemu") is None, reason="xuantie-qemu is not installed")
+@needs("xuantie-qemu")
 @pytest.mark.parametrize("length", (128, 256, 1024))
 def test_the_package_on_pypi(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is on PyPI runs kernels for the cores that have float16 and instructions for bits, too."""
     monkeypatch.setenv("PATH", "")
     path = emulator.find()
-    if isinstance(path, No):
-        pytest.skip(path.reason)
+    assert not isinstance(path, No)
     core = replace(rvv(length), features=tuple(sorted({*rvv(length).features, *HALF, *BITS})))
 
     def write(f, args: V, scratch: V) -> None:

@@ -27,6 +27,7 @@ from graphs import info, model
 from orthrus.ir import Graph, No
 from orthrus.ops import infer
 from orthrus.run.engine import Engine
+from skips import needs
 
 
 def engine_of(session: Any) -> Engine:
@@ -226,7 +227,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+linux = needs("Linux")
 
 
 @linux

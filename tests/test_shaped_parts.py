@@ -17,12 +17,11 @@ from onnx import helper
 import orthrus as ort
 from graphs import info, model
 from orthrus import knobs
-from orthrus.codegen import library
 from orthrus.errors import EPFail
 from orthrus.providers.cpu import formula, lower, native, rules  # noqa: F401
+from skips import needs
 
-if library.available() is not None:
-    pytest.skip("no code is generated here", allow_module_level=True)
+pytestmark = needs("generated code")
 
 DNNL = "DnnlExecutionProvider"
 PROVIDERS = ["CPUExecutionProvider"] + [DNNL] * (DNNL in ort.get_available_providers())

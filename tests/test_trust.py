@@ -23,14 +23,13 @@ import orthrus as ort
 from evil_packages import attribute, changed, evil, trap
 from graphs import info, model
 from orthrus import providers
-from orthrus.codegen import library
 from orthrus.errors import ALL, EPFail, Fail, InvalidArgument
 from orthrus.providers import CPUExecutionProvider, ExecutionProvider
 from orthrus.providers import context as stored_parts
 from orthrus.providers.cpu import package
+from skips import needs
 
-if library.available() is not None:
-    pytest.skip("no code can be generated for this machine", allow_module_level=True)
+pytestmark = needs("generated code")
 
 RNG = np.random.default_rng(0)
 W = RNG.standard_normal((8, 8)).astype(np.float32)

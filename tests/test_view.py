@@ -29,6 +29,7 @@ from orthrus.tools import view
 from orthrus.tools.cli import app
 from orthrus.tools.view_data import Distance, ViewData, collect
 from orthrus.tools.view_groups import LIMIT, Scope, grouped
+from skips import BROWSERS, MODELS, needs
 
 EVIL = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>&\u2028\"'"
 
@@ -403,12 +404,11 @@ def test_what_is_wrong_is_said(args: list[Any], says: str) -> None:
 # browser
 
 
-MODELS = Path(os.environ.get("TEST_MODELS", Path(__file__).parents[2] / "shared" / "models"))
 NAMES = sorted(p.parent.name for p in MODELS.glob("*/model.onnx"))
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not NAMES, reason=f"no models in {MODELS}")
+@needs("models")
 @pytest.mark.parametrize("name", NAMES)
 def test_trained_models_are_shown_whole(name: str) -> None:
     it = session(str(MODELS / name / "model.onnx"))
@@ -423,11 +423,9 @@ def test_trained_models_are_shown_whole(name: str) -> None:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
-    webdriver = pytest.importorskip("selenium.webdriver", reason="selenium drives the browser")
-    binary = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    webdriver = pytest.importorskip("selenium.webdriver")
+    binary = next(filter(None, map(shutil.which, BROWSERS)))
     driver = shutil.which("chromedriver")
-    if binary is None or driver is None:
-        pytest.skip("there is no chromium with its chromedriver here")
     options = webdriver.ChromeOptions()
     options.binary_location = binary
     for flag in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
@@ -476,6 +474,7 @@ def click_item(browser: Any, index: int) -> None:
 
 
 @pytest.mark.slow
+@needs("browser")
 def test_in_a_browser_search_finds_and_a_click_opens_a_node(browser: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
@@ -503,6 +502,7 @@ def test_in_a_browser_search_finds_and_a_click_opens_a_node(browser: Any) -> Non
 
 
 @pytest.mark.slow
+@needs("browser")
 def test_in_a_browser_every_tab_draws(browser: Any) -> None:
     path = written(MODEL, "tabs", {"image": np.zeros((1, 1, 8, 8), np.float32)})
     opened(browser, path)
@@ -522,6 +522,7 @@ def test_in_a_browser_every_tab_draws(browser: Any) -> None:
 
 
 @pytest.mark.slow
+@needs("browser")
 def test_in_a_browser_names_from_the_model_are_text(browser: Any) -> None:
     path = written(evil(), "evil")
     opened(browser, path)
@@ -533,6 +534,7 @@ def test_in_a_browser_names_from_the_model_are_text(browser: Any) -> None:
 
 
 @pytest.mark.slow
+@needs("browser")
 def test_in_a_browser_without_a_run_the_tabs_say_so(browser: Any) -> None:
     opened(browser, written(branching(), "loop"))
     for name in ("timeline", "roofline"):
@@ -546,6 +548,7 @@ def test_in_a_browser_without_a_run_the_tabs_say_so(browser: Any) -> None:
 
 
 @pytest.mark.slow
+@needs("browser")
 @pytest.mark.parametrize("make", [lambda: long_flat(4000), lambda: transformer(300)],
                          ids=["flat", "transformer"])
 def test_in_a_browser_four_thousand_nodes_stay_fluid(browser: Any, make: Any) -> None:
@@ -606,8 +609,7 @@ def shot(browser: Any, name: str) -> None:
     assert (SHOTS / f"{name}.png").stat().st_size < 300_000
 
 
-@pytest.mark.skipif(not os.environ.get("VIEW_SHOTS"),
-                    reason="draws the pictures in docs/ where VIEW_SHOTS names a page of `orthrus view`")
+@needs("browser", "VIEW_SHOTS")
 def test_draw_the_pictures_of_the_documentation(browser: Any) -> None:
     opened(browser, written(MODEL, "digits", {"image": np.zeros((64, 1, 8, 8), np.float32)}))
     choose = """

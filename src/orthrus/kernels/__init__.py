@@ -8,4 +8,5 @@ from .report import Contents, KernelUse, Packed, Place, PlanReport, StepReport
 
 __all__ = ["Contents", "Gate", "Kernel", "KernelDef", "KernelEntry", "KernelRegistry",
            "KernelRegistryManager", "KernelUse", "OpKernel", "OpKernelContext", "OpKernelInfo", "Packed",
-           "Place", "PlanReport", "StepReport", "Work", "create_kernel", "failed", "plain", "readable", "vetted"]
+           "Place", "PlanReport", "StepReport", "Work", "create_kernel", "failed", "plain", "readable",
+           "vetted"]

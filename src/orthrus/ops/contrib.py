@@ -14,6 +14,7 @@ import numpy as np
 from ..ir import ElementType, TensorType, Type, Value
 from .conv import Conv, ConvTranspose
 from .define import FLOATS, broadcast, define, elementwise, normalized_axis, xp
+from .functions import mean_of
 from .geometry import per_axis, window
 from .linalg import gemm, matmul
 from .sampling import GridSample as OnnxGridSample
@@ -107,9 +108,9 @@ BiasSoftmax.infer_with(like_first)
 def standardized(x: np.ndarray, epsilon: float, centre: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Rows of `x` over their deviation, less their mean if `centre`; the means and the inverse deviations,
     [..., 1]."""
-    mean = x.mean(-1, keepdims=True) if centre else np.zeros((*x.shape[:-1], 1), x.dtype)
+    mean = mean_of(x, (-1,)) if centre else np.zeros((*x.shape[:-1], 1), x.dtype)
     shifted = x - mean if centre else x
-    inverse = 1 / np.sqrt((shifted * shifted).mean(-1, keepdims=True) + x.dtype.type(epsilon))
+    inverse = 1 / np.sqrt(mean_of(shifted * shifted, (-1,)) + x.dtype.type(epsilon))
     return shifted * inverse, mean, inverse
 
 

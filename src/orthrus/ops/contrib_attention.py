@@ -27,6 +27,7 @@ from .attention import (
 )
 from .contrib import MS, of_rank
 from .define import FLOATS, define
+from .functions import mean_of
 from .linalg import matmul
 from .linear_attention import LinearAttention as OnnxLinearAttention
 from .quantize import integer_product
@@ -329,7 +330,7 @@ def _rotary_type(input: Value, *_: Value | None, **__: Any) -> list[Type]:
 
 
 def _root_mean_square(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + x.dtype.type(epsilon)) * weight.astype(x.dtype)
+    return x / np.sqrt(mean_of(x * x, (-1,)) + x.dtype.type(epsilon)) * weight.astype(x.dtype)
 
 
 def _grouped_parts(query: np.ndarray, key: np.ndarray | None, value: np.ndarray | None, heads: int,

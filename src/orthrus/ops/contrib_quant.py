@@ -26,7 +26,7 @@ from .contrib import (
 )
 from .conv import QLinearConv as OnnxQLinearConv
 from .define import broadcast, define, normalized_axis
-from .functions import sigmoid
+from .functions import mean_of, sigmoid
 from .linalg import matmul
 from .pool import AveragePool, MaxPool
 from .quantize import DequantizeLinear as OnnxDequantizeLinear
@@ -179,8 +179,7 @@ def _average_type(x: Value, *_: Value | None, **__: Any) -> list[Type]:
 def QLinearGlobalAveragePool(x, x_scale, x_zero_point, y_scale, y_zero_point, *, channels_last: int = 0):
     """The mean over all spatial dimensions of a quantized tensor, quantized"""
     axes = tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim))
-    mean = real(x, x_scale, x_zero_point).mean(axes, keepdims=True)
-    return coded(mean, y_scale, y_zero_point, x.dtype)
+    return coded(mean_of(real(x, x_scale, x_zero_point), axes), y_scale, y_zero_point, x.dtype)
 
 
 @QLinearGlobalAveragePool.infer_with

@@ -1,10 +1,12 @@
-"""What numpy lacks or defines otherwise than ONNX: arrays in, an array out, element by element.
+"""What numpy lacks or defines otherwise than ONNX: arrays in, an array out, most element by element.
 
 Integers wrap in their width, and an integer division by zero raises ValueError; all else has a result.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -79,6 +81,12 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     """1 / (1 + exp(-x)); 0 where the exponential overflows."""
     with np.errstate(over="ignore"):
         return 1 / (1 + np.exp(-x))
+
+
+def mean_of(x: np.ndarray, axes: Sequence[int]) -> np.ndarray:
+    """The mean of floating-point numbers over `axes`, which are kept; of no numbers 0."""
+    count = math.prod(x.shape[axis] for axis in axes)
+    return np.sum(x, axis=tuple(axes), keepdims=True) / x.dtype.type(max(count, 1))
 
 
 def _divisible(b: np.ndarray, y: Any) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 
 from ..ir import HALF
 from .define import normalized, normalized_axis, op
+from .functions import mean_of
 
 _STASH = {1: np.dtype(np.float32), 10: np.dtype(np.float16), 11: np.dtype(np.float64),
           16: np.dtype(ml_dtypes.bfloat16)}
@@ -33,18 +34,16 @@ def _per_channel(value: np.ndarray, x: np.ndarray, name: str, dtype: np.dtype[An
 def _standardized(x: np.ndarray, axes: tuple[int, ...], epsilon: float
                   ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(x - mean) / sqrt(variance + epsilon) over `axes`, the mean and the inverse deviation."""
-    count = x.dtype.type(max(int(np.prod([x.shape[a] for a in axes])), 1))
-    mean = np.sum(x, axis=axes, keepdims=True) / count
+    mean = mean_of(x, axes)
     centred = x - mean
-    inverse = 1 / np.sqrt(np.sum(centred * centred, axis=axes, keepdims=True) / count + x.dtype.type(epsilon))
+    inverse = 1 / np.sqrt(mean_of(centred * centred, axes) + x.dtype.type(epsilon))
     centred *= inverse
     return centred, mean, inverse
 
 
 def _moments(x: np.ndarray, axes: tuple[int, ...]) -> tuple[np.ndarray, np.ndarray]:
-    count = x.dtype.type(max(int(np.prod([x.shape[a] for a in axes])), 1))
-    mean = np.sum(x, axis=axes, keepdims=True) / count
-    return mean, np.sum(np.square(x - mean), axis=axes, keepdims=True) / count
+    mean = mean_of(x, axes)
+    return mean, mean_of(np.square(x - mean), axes)
 
 
 def _batch_form(x: np.ndarray, scale: np.ndarray, shift: np.ndarray, mean: np.ndarray, variance: np.ndarray,

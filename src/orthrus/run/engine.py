@@ -75,8 +75,11 @@ class Config:
 
 
 class Engine:
-    """A model, ready to run. Raises what loading, placing and compiling raise; see `errors`."""
+    """A model, ready to run. Raises what loading, placing and compiling raise; see `errors`.
 
+    Making it and running it, numpy says nothing of infinities, NaN and overflows: they are results."""
+
+    @np.errstate(all="ignore")
     def __init__(self, source: Any, config: Config) -> None:
         self.config = config
         self.timings: dict[str, float] = {}
@@ -288,7 +291,8 @@ class Engine:
             return None
         fed, slots, given = self._given(fetch, step, feeds)
         try:
-            wait = step.kernel.start(*given)
+            with np.errstate(all="ignore"):
+                wait = step.kernel.start(*given)
         except Exception as error:
             raise failure(step, error, given) from error
 

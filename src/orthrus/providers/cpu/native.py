@@ -325,7 +325,7 @@ class Native:
 
     def _learnt(self, key: tuple[Any, ...], kinds: Kinds, limits: Limits) -> None:
         try:
-            with using(limits), Sizes() as sizes:
+            with using(limits), np.errstate(all="ignore"), Sizes() as sizes:
                 declared = [v.shape for v in self.part.inputs]
                 shapes, dims = opened(list(zip(declared, key, strict=True)), sizes)
                 inputs = [(v, shape, dtype) for v, shape, (_, dtype) in zip(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -81,6 +82,23 @@ class Draw:
                 dtype
             )
         return x
+
+
+class Dice(Draw):
+    """The same draws from `random`: some thirty times faster than hypothesis, and without its shrinking."""
+
+    def __init__(self, r: random.Random) -> None:
+        self.r = r
+        self.rng = np.random.default_rng(r.getrandbits(32))
+
+    def int(self, low: int, high: int) -> int:
+        return self.r.randint(low, high)
+
+    def one(self, options: Sequence[Any]) -> Any:
+        return self.r.choice(options)
+
+    def yes(self) -> bool:
+        return self.r.random() < 0.5
 
 
 def ints(*values: Any) -> np.ndarray:

@@ -48,11 +48,19 @@ class Var:
 
 
 class Maker:
-    """A graph in the making; `outer` is the graph around a branch."""
+    """A graph in the making; `outer` is the graph around a branch. A `wild` one takes results that are not
+    finite, or so near a step of a discontinuous operator that rounding turns them over."""
 
-    def __init__(self, r: random.Random, dtype: Any, outer: Maker | None = None) -> None:
-        self.r, self.dtype, self.outer = r, dtype, outer
-        self.opset: int = outer.opset if outer else r.choice(OPSETS)
+    def __init__(
+        self,
+        r: random.Random,
+        dtype: Any,
+        outer: Maker | None = None,
+        opset: int | None = None,
+        wild: bool = False,
+    ) -> None:
+        self.r, self.dtype, self.outer, self.wild = r, dtype, outer, wild
+        self.opset: int = outer.opset if outer else opset or r.choice(OPSETS)
         self.rng = np.random.default_rng(r.randrange(1 << 30))
         self.nodes: list[onnx.NodeProto] = []
         self.inits: list[Var] = []
@@ -96,24 +104,32 @@ class Maker:
         """A node whose results the caller knows."""
         self.nodes.append(helper.make_node(op, inputs, outputs, **attrs))
 
-    def emit(self, op: str, *inputs: Var | None, outputs: int = 1, keep: bool = True, **attrs: Any) -> Any:
+    def emit(
+        self,
+        op: str,
+        *inputs: Var | None,
+        outputs: int = 1,
+        keep: bool = True,
+        domain: str = "",
+        **attrs: Any,
+    ) -> Any:
         """A node, unless its result is unfit; its first output or all of them, else None."""
-        if any(v is None for v in inputs[:1]):
+        if any(v is None for v in inputs[:1]) or (op == "Dropout" and self.opset < 7):
             return None
-        attrs = {k: v for k, v in attrs.items() if v is not None}
+        attrs = {k: v for k, v in attrs.items() if v is not None and not (isinstance(v, list) and not v)}
         usual = ("axes", 18) if op.startswith("Reduce") else ("", 0)
         attribute, since = _AS_ATTRIBUTE.get(op, usual)
         given = inputs[1].array if len(inputs) > 1 and inputs[1] is not None else None
         if self.opset < since and given is not None:
             inputs, attrs = inputs[:1], {**attrs, attribute: given.tolist()}
-        schema = lookup("", op, self.opset)
-        if not schema or schema.native is None or not set(attrs) <= set(schema.attributes):
+        schema = lookup(domain, op, 1 if domain else self.opset)
+        if not schema or (schema.native is None and not domain) or not set(attrs) <= set(schema.attributes):
             return None
         if any(v is not None and not _takes(schema.input_at(i), v) for i, v in enumerate(inputs)):
             return None
         if any(v is None for v in inputs[: schema.min_input]):
             return None
-        definition = find("", op, schema.version)
+        definition = find(domain, op, schema.version)
         try:
             with np.errstate(all="ignore"):
                 made = definition.bind(attrs, outputs, self.rng)(
@@ -122,7 +138,8 @@ class Maker:
         except Exception:
             return None
         arrays = [np.asarray(a) for a in (made if isinstance(made, tuple | list) else (made,))][:outputs]
-        if not all(fits(a) for a in arrays) or not _steady(op, [v.array for v in inputs if v is not None]):
+        steady = self.wild or _steady(op, [v.array for v in inputs if v is not None])
+        if not all(fits(a, self.wild) for a in arrays) or not steady:
             return None
         made_vars = [Var(self.name(), a) for a in arrays]
         names = [v.name if v is not None else "" for v in inputs]
@@ -132,6 +149,7 @@ class Maker:
                 names,
                 [v.name for v in made_vars],
                 name=f"n{len(self.nodes)}" if self.r.random() < 0.5 else "",
+                domain=domain,
                 **attrs,
             )
         )
@@ -144,10 +162,10 @@ def _takes(formal: Any, value: Var) -> bool:
     return formal is not None and f"tensor({element_of(value.array.dtype).text})" in formal.types
 
 
-def fits(a: np.ndarray) -> bool:
+def fits(a: np.ndarray, wild: bool = False) -> bool:
     if a.size > _MOST or a.ndim > 5:
         return False
-    return a.dtype.kind != "f" or bool(np.all(np.isfinite(a)) and np.all(np.abs(a) < 1e4))
+    return wild or a.dtype.kind != "f" or bool(np.all(np.isfinite(a)) and np.all(np.abs(a) < 1e4))
 
 
 def _steady(op: str, arrays: list[np.ndarray]) -> bool:

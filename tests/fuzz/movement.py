@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle import Case
-from property_draw import (
+from fuzz.draw import (
     ANY,
     BF16,
     F32,
@@ -17,6 +16,7 @@ from property_draw import (
     ints,
     positive,
 )
+from oracle import Case
 
 # movement
 

@@ -17,8 +17,8 @@ import onnx
 from onnx import helper, numpy_helper
 
 import orthrus
-from fuzz_patterns import STEPS
-from fuzz_steps import Maker, Var, info
+from fuzz.patterns import STEPS
+from fuzz.steps import Maker, Var, info
 from oracle import peer_results
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from fuzz.draw import F32, Draw
 from oracle import Case
-from property_draw import F32, Draw
 
 MS = "com.microsoft"
 

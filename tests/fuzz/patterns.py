@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 from onnx import helper, numpy_helper
 
-import fuzz_steps as plain
-from fuzz_steps import Maker, Var, broadcasts, fits, info
+import fuzz.steps as plain
+from fuzz.steps import Maker, Var, broadcasts, fits, info
 
 
 def several(g: Maker) -> None:

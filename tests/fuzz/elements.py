@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from oracle import Case
-from property_draw import (
+from fuzz.draw import (
     ANY,
     F16,
     F32,
@@ -18,6 +17,7 @@ from property_draw import (
     Draw,
     ints,
 )
+from oracle import Case
 
 # elementwise
 
