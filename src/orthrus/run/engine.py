@@ -104,7 +104,8 @@ class Engine:
             source, limits=config.limits, external_root=config.external_root,
             initializers={**config.initializers, **config.external_initializers},
             strict=config.entries.get("session.strict_shape_type_inference") == "1",
-            released_only=config.entries.get("session.allow_released_opsets_only") == "1"))
+            released_only=config.entries.get("session.allow_released_opsets_only") == "1",
+            mapped=config.entries.get("orthrus.map_external_data") != "0"))
         if config.free_dims or config.free_denotations:
             fix_dimensions(graph, config.free_dims, config.free_denotations)
         if config.names_apart:
