@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, TypeProto, helper
 
 from load_cases import model, nested_functions, node, relu, tensor, weight
 from orthrus import errors
@@ -227,6 +227,16 @@ def test_missing_external_data_row_34(tmp_path: Any) -> None:
     assert f'External data path does not exist: "{tmp_path / "gone.bin"}' in caught.value.text
 
 
+_TENSOR = TypeProto(tensor_type=TypeProto.Tensor())
+HOLDS = {
+    "a tensor": _TENSOR,
+    "an optional": TypeProto(optional_type=TypeProto.Optional()),
+    "a sequence": TypeProto(sequence_type=TypeProto.Sequence(elem_type=_TENSOR)),
+    "a map": TypeProto(map_type=TypeProto.Map(key_type=TensorProto.INT64, value_type=_TENSOR)),
+    "a sequence of maps": TypeProto(
+        sequence_type=TypeProto.Sequence(elem_type=TypeProto(map_type=TypeProto.Map(key_type=TensorProto.INT64)))
+    ),
+}
 MORE: dict[str, tuple[type[Exception], str, Callable[[], onnx.ModelProto]]] = {
     "too many outputs": (
         errors.InvalidGraph,
@@ -276,6 +286,14 @@ MORE: dict[str, tuple[type[Exception], str, Callable[[], onnx.ModelProto]]] = {
         "Model input (a) does not have type information.",
         lambda: changed(relu(), lambda m: m.graph.input[0].ClearField("type")),
     ),
+    **{
+        f"input that is {held} of no type": (
+            errors.Fail,
+            "Model input (a) does not have type information.",
+            lambda held=held: changed(relu(), lambda m: m.graph.input[0].type.CopyFrom(HOLDS[held])),
+        )
+        for held in HOLDS
+    },
     "input twice": (
         errors.Fail,
         "Error: Duplicate definition-site for (a).",

@@ -178,7 +178,7 @@ def altered(case: Case, r: random.Random) -> Case:
 def fitted(a: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """An array of `shape` made of the values of `a`, over and over."""
     if not a.size:
-        return np.zeros(shape, a.dtype)
+        return np.zeros(shape, a.dtype) if a.dtype.kind != "O" else np.full(shape, "", object)
     return np.resize(a, shape) if a.dtype != object else np.asarray(np.resize(a, shape), object)
 
 

@@ -109,7 +109,7 @@ def _nudged(a: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return a
     unit = max(_EPSILON if a.dtype != np.float64 else 1e-12, 0.0 if a.dtype not in HALF else 2.0**-9)
     with np.errstate(all="ignore"):
-        return np.asarray(a * (1 + unit * rng.choice([-1.0, 0.0, 1.0], a.shape))).astype(a.dtype)
+        return np.asarray(a * (1 + unit * rng.choice([-1.0, 1.0], a.shape))).astype(a.dtype)
 
 
 def _tried(run: Any) -> Any:
@@ -126,7 +126,8 @@ def session(engine: Any, raw: bytes, level: str, threads: int, providers: Any = 
     options.graph_optimization_level = getattr(engine.GraphOptimizationLevel, level)
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
-    return engine.InferenceSession(raw, options, providers=providers or ["CPUExecutionProvider"])
+    strict = {"fallback": "error"} if engine is orthrus and providers is None else {}
+    return engine.InferenceSession(raw, options, providers=providers or ["CPUExecutionProvider"], **strict)
 
 
 def examine(subject: Subject, peer: Any) -> Finding | None:
@@ -198,6 +199,8 @@ def _refusal(error: Exception, oracle: Oracle, feeds: Feeds, kind: str) -> Findi
     if not documented(error):
         return Finding("untyped", text)
     plain = oracle.definitions(feeds)
+    if isinstance(plain, list) and kind == "sizes" and isinstance(oracle.onnxruntime(feeds), Exception):
+        return None  # other sizes need not be sizes the graph is for
     if isinstance(plain, list):
         return Finding("refused", text)
     if not documented(plain):
@@ -253,13 +256,13 @@ def _edge(got: Sequence[Any], plain: Sequence[Any], theirs: Any, subject: Subjec
     becomes of them, "edge" where they do, "wrong" where finite numbers differ."""
     found = None
     for k, (a, b) in enumerate(zip(got, plain, strict=True)):
-        if (
-            not isinstance(a, np.ndarray)
-            or a.dtype.kind not in "fV"
-            or a.shape != b.shape
-            or a.dtype != b.dtype
-        ):
+        if difference(a, b, 0, 0) is None:
+            continue
+        if not isinstance(a, np.ndarray) or a.shape != b.shape or a.dtype != b.dtype:
             return "wrong"
+        if a.dtype.kind not in "fV":
+            found = "edge"
+            continue
         odd = ~(np.isfinite(a.astype(np.float64)) & np.isfinite(b.astype(np.float64)))
         asked = isinstance(theirs, list) and theirs[k].shape == a.shape and theirs[k].dtype == a.dtype
         fine = _close(a, b, subject)

@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -88,7 +89,11 @@ def main(argument: str) -> None:
         if time.time() > plan.until or seed > plan.most or (count % 64 == 63 and _large()):
             break
         shared[:] = _BOARD.pack(seed, count, 0)
-        found = run(seed)
+        try:
+            found = run(seed)
+        except Exception:  # of the search itself
+            text = traceback.format_exc()[-800:]
+            found = {"kind": "search", "signature": "search", "text": text, "folder": ""}
         count += 1
         if found is not None:
             print(json.dumps({"seed": seed, **found}), file=say)

@@ -123,8 +123,7 @@ class Builder:
                     found="two graph inputs of that name",
                 )
             kind = self._type_of(info, info.name)
-            untyped = kind is None or (isinstance(kind, TensorType) and kind.elem is None)
-            if untyped and main and info.name not in constants:
+            if check.untyped(kind) and main and info.name not in constants:
                 raise Fail(
                     f"This is an invalid model. Model input ({info.name}) does not have type information."
                 )

@@ -13,7 +13,19 @@ from typing import Any
 import numpy as np
 
 from ..errors import Fail, InvalidGraph
-from ..ir import ElementType, Graph, Node, OptionalType, TensorType, Type, Value, shape_text, type_of
+from ..ir import (
+    ElementType,
+    Graph,
+    MapType,
+    Node,
+    OptionalType,
+    SequenceType,
+    TensorType,
+    Type,
+    Value,
+    shape_text,
+    type_of,
+)
 from ..ops import infer
 from ..ops.schema import Schema, lookup
 
@@ -269,6 +281,15 @@ def _verdict(schema: Schema, inputs: tuple[str | None, ...], outputs: tuple[str 
             if before != text:
                 return "bound", formal.variable, before, text
     return None
+
+
+def untyped(kind: Type | None) -> bool:
+    """Whether nothing says what elements a value has, or what it holds."""
+    if isinstance(kind, SequenceType | OptionalType):
+        return untyped(kind.elem)
+    if isinstance(kind, MapType):
+        return untyped(kind.value)
+    return kind is None or (isinstance(kind, TensorType) and kind.elem is None)
 
 
 def initializer(name: str, declared: Type | None, array: Any) -> None:

@@ -230,5 +230,6 @@ def LRN(X, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 
     """Divides by a power of the local sum of squares over `size` neighbouring channels."""
     if size < 1 or X.ndim < 2:
         raise ValueError(f"size is {size} and X has shape {list(X.shape)}, expected at least 1 and rank 2")
-    squares = fold(X * X, 1, size, 1, 1, (size - 1) // 2, X.shape[1], np.add, 0)
+    reach = min(size, max(2 * X.shape[1] - 1, 1))
+    squares = fold(X * X, 1, reach, 1, 1, (reach - 1) // 2, X.shape[1], np.add, 0)
     return X / np.power(bias + alpha / size * squares, X.dtype.type(beta))

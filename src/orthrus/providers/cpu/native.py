@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import math
 import os
 import threading
 import time
@@ -356,6 +357,10 @@ class Native:
             return
         cached = any("past" in v.name for v in self.part.inputs)
         guessed = likely_shapes([shape for shape, _ in kinds], cached)
+        most = current().max_tensor_bytes
+        sizes = [v.elem.numpy.itemsize * math.prod(g) for v, g in zip(self.part.inputs, guessed, strict=True)]
+        if max(sizes, default=0) > most:
+            return  # nobody can feed that, and tables for it may be as large
         key = tuple(guessed)
         exact = all(isinstance(d, int) for shape, _ in kinds for d in shape)
         if not exact:

@@ -56,7 +56,8 @@ def response_norm(lo: Lowering, node: Node) -> Pending | No:
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
         frame = framed(lo, t, out, tree, operands)
-        spec = norm.response_norm(size=attrs["size"], beta=attrs["beta"], **frame.params)
+        reach = min(attrs["size"], 2 * shape[1] - 1)
+        spec = norm.response_norm(size=reach, beta=attrs["beta"], **frame.params)
         lo.step(spec, [*frame.cells, t, *frame.walked(t), attrs["bias"], attrs["alpha"] / attrs["size"]],
                 frame.items, frame.grain)
     return pixels(shape, lo.dtype(x), t, emit)
