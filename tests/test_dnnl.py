@@ -390,5 +390,5 @@ def test_operands_by_channel_behind_images_of_one_pixel(first: str) -> None:
             x = real(n, c, pixels, pixels)
             data = model(nodes, {"x": x.shape}, {"a": real(*a), "b": real(*b), "c": real(1, c, 1, 1),
                                                  **{k: weights[k] for k in inputs[1:]}})
-            np.testing.assert_allclose(session(data).run(None, {"x": x})[0], defined(data).run(None, {"x": x})[0],
-                                       rtol=1e-4, atol=1e-5, err_msg=str((n, c, pixels, a, b)))
+            got, expected = (made.run(None, {"x": x})[0] for made in (session(data), defined(data)))
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5, err_msg=str((n, c, pixels, a, b)))
