@@ -10,7 +10,9 @@ run; peak resident memory; and the largest difference of the outputs from the fi
 largest output. The last lines are geometric means of the ratios.
 
 An engine is `onnxruntime`, `openvino`, or the name of any module with onnxruntime's Python API; a provider
-list may follow after a colon: `orthrus:DnnlExecutionProvider+CPUExecutionProvider`.
+list may follow after a colon: `orthrus:DnnlExecutionProvider+CPUExecutionProvider`, each with options:
+`orthrus:CPUExecutionProvider?float32_precision=fast&use_arena=0`. `--orthrus-precision exact,fast` puts one
+such engine for each value into the place of `orthrus`.
 """
 
 from __future__ import annotations
@@ -26,9 +28,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl
 
 import numpy as np
 
+_PROVIDER = "CPUExecutionProvider"
 PAUSE = 0.05
 """Seconds between two engines' turns: the first one's threads stop spinning."""
 
@@ -74,9 +78,23 @@ def _open(engine: str, path: str, threads: int) -> Callable[[dict[str, Any]], li
     runtime = importlib.import_module(name)
     options = runtime.SessionOptions()
     options.intra_op_num_threads = threads
-    asked = providers.split("+") if providers else ["CPUExecutionProvider"]
-    session = runtime.InferenceSession(path, options, providers=asked)
+    asked = providers.split("+") if providers else [_PROVIDER]
+    session = runtime.InferenceSession(path, options, providers=[_with_options(each) for each in asked])
     return lambda feed: session.run(None, feed)
+
+
+def _with_options(provider: str) -> tuple[str, dict[str, str]]:
+    name, _, options = provider.partition("?")
+    return name, dict(parse_qsl(options, strict_parsing=True)) if options else {}
+
+
+def _by_precision(engines: Sequence[str], precisions: str | None) -> list[str]:
+    """The engines, `orthrus` once for each of the `precisions`."""
+    if precisions is None:
+        return list(engines)
+    return [made for engine in engines for made in (
+        [f"orthrus:{_PROVIDER}?float32_precision={p}" for p in precisions.split(",")]
+        if engine == "orthrus" else [engine])]
 
 
 def _serve(pipe: Any, engine: str, path: str, threads: int, feed: dict[str, Any]) -> None:
@@ -186,6 +204,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--engines", default="onnxruntime,openvino,orthrus")
+    parser.add_argument("--orthrus-precision", help="exact, fast or auto, or several, comma separated")
     parser.add_argument("--models", help="names in the zoo, comma separated; all of them if left out")
     parser.add_argument("--onnx", type=Path, action="append",
                         help="a model of your own; its inputs are generated")
@@ -195,7 +214,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=0.6, help="of runs per engine and round")
     parser.add_argument("--json", type=Path, help="write all figures here")
     args = parser.parse_args()
-    engines, threads = args.engines.split(","), [int(t) for t in args.threads.split(",")]
+    engines = _by_precision(args.engines.split(","), args.orthrus_precision)
+    threads = [int(t) for t in args.threads.split(",")]
     folder = args.models_dir or Path(tempfile.mkdtemp())
     folder.mkdir(parents=True, exist_ok=True)
     work: list[tuple[str, Path, dict[str, Any]]] = []
@@ -213,7 +233,7 @@ def main() -> None:
             found = measure(engines, str(path), feed, count, args.rounds, args.seconds)
             report[f"{name}@{count}"] = found
             for engine, figures in found.items():
-                print(f"{name:18}{count}t  {engine:14}{figures}", flush=True)
+                print(f"{name:18}{count}t  {engine:14} {figures}", flush=True)
             if args.json:
                 plain = {key: {e: f.plain() for e, f in row.items()} for key, row in report.items()}
                 args.json.write_text(json.dumps(plain, indent=1))

@@ -57,6 +57,7 @@ NEEDS = {
     "no board": Need(lambda: platform.machine() != "riscv64", "the processor here is a board's"),
     "long double": Need(lambda: np.finfo(np.longdouble).nmant >= 60, "nothing wider than float64 here"),
     "POSIX": Need(lambda: os.name == "posix", "no fork, no pipes, or open files that cannot be deleted here"),
+    "root": Need(lambda: os.name == "posix" and os.geteuid() == 0, "only root can give files away"),
     "Linux": Need(lambda: sys.platform.startswith("linux"), "no /proc here, or threads cannot be pinned"),
     "oneDNN": Need(lambda: _probed("Dnnl"),
                    "oneDNN or libgomp is not here: pip install orthrus-runtime[dnnl]", extra=True),

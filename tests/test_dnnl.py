@@ -3,6 +3,7 @@ where it cannot work."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -29,7 +30,7 @@ RNG = np.random.default_rng(7)
 
 
 def real(*shape: int) -> np.ndarray:
-    return RNG.standard_normal(shape).astype(np.float32)
+    return np.asarray(RNG.standard_normal(shape), np.float32)
 
 
 def model(nodes: Sequence[Any], inputs: dict[str, tuple[Any, ...]], weights: dict[str, np.ndarray],
@@ -371,3 +372,23 @@ def test_onnx_s_cases_pass_as_on_the_cpu() -> None:
     assert not failed, "\n".join(failed)
     print(share(results, NAME))
     assert sum(NAME in r.computed for r in results) > 600
+
+
+@works
+@pytest.mark.parametrize("first", ["Conv", "depthwise", "GlobalAveragePool", "GlobalMaxPool", "ReduceMean"])
+def test_operands_by_channel_behind_images_of_one_pixel(first: str) -> None:
+    """Chains of operands of every shape behind a result (N, C, 1, 1)."""
+    node = helper.make_node
+    for n, c, pixels in itertools.product((1, 3), (2, 16), (1, 3)):
+        weights = {"w": real(c, c if first == "Conv" else 1, pixels, pixels), "axes": np.array([2, 3])}
+        attrs: dict[str, Any] = {"group": c} if first == "depthwise" else {}
+        inputs = {"Conv": ["x", "w"], "depthwise": ["x", "w"], "ReduceMean": ["x", "axes"]}.get(first, ["x"])
+        nodes = [node("Conv" if first == "depthwise" else first, inputs, ["t"], **attrs),
+                 node("Add", ["t", "a"], ["u"]), node("Mul", ["u", "b"], ["v"]), node("Relu", ["v"], ["z"]),
+                 node("Sub", ["z", "c"], ["y"])]
+        for a, b in itertools.product(((), (1, c, 1, 1), (n, 1, 1, 1), (n, c, 1, 1)), repeat=2):
+            x = real(n, c, pixels, pixels)
+            data = model(nodes, {"x": x.shape}, {"a": real(*a), "b": real(*b), "c": real(1, c, 1, 1),
+                                                 **{k: weights[k] for k in inputs[1:]}})
+            got, expected = (made.run(None, {"x": x})[0] for made in (session(data), defined(data)))
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5, err_msg=str((n, c, pixels, a, b)))

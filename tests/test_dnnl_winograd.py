@@ -151,3 +151,25 @@ def test_parts_of_an_image_are_convolved_one_by_one() -> None:
     [part] = made.explain().parts
     done = [s.nodes for s in part.plan.steps if "conv_d" in s.nodes]
     assert done == [("conv_d",), ("conv_d", "relu")]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e38])
+def test_numbers_that_the_transform_is_not_for(value: float) -> None:
+    """One pixel shows in the outputs that depend on it, and nothing of it stays for the next run."""
+    data = model([conv("x", "w", "y")], {"x": (1, 64, 40, 40)}, {"w": real(64, 64, 3, 3) / 30})
+    made, x = session(data), real(1, 64, 40, 40)
+    before = made.run(None, {"x": x})[0]
+    odd = x.copy()
+    odd[0, 5, 9, 9] = value
+    got, touched = made.run(None, {"x": odd})[0], np.zeros(before.shape, bool)
+    touched[:, :, 8:11, 8:11] = True
+    assert np.isfinite(got[~touched]).all() and not (np.abs(got[touched]) < 1e20).any()
+    agree(got[~touched], before[~touched])
+    np.testing.assert_array_equal(made.run(None, {"x": x})[0], before)
+    assert any("winograd_give" in kernel for kernel in kernels(made))
+
+
+def test_whole_numbers_are_summed_directly() -> None:
+    w, x = RNG.integers(-9, 10, (64, 64, 3, 3)), RNG.integers(-9, 10, (1, 64, 40, 40)).astype(np.float32)
+    data = model([conv("x", "w", "y")], {"x": (1, 64, 40, 40)}, {"w": w.astype(np.float32)})
+    np.testing.assert_array_equal(session(data).run(None, {"x": x})[0], exact(data, {"x": x}))

@@ -23,15 +23,14 @@ from onnx import helper
 from fuzz import graphs, judge, known, mutations, search, shrink, small
 from fuzz.steps import info
 from orthrus.errors import Fail
+from skips import needs
 
-POSIX = pytest.mark.skipif(
-    not hasattr(os, "fork") or not os.path.exists("/proc/self/statm"), reason="needs fork and /proc"
-)
+LINUX = needs("Linux")
 
 
 @pytest.fixture(scope="module")
 def peer() -> Any:
-    pytest.importorskip("onnxruntime", reason="onnxruntime is an oracle here")
+    pytest.importorskip("onnxruntime")
     return search.peer()
 
 
@@ -53,7 +52,7 @@ def test_operators(peer: Any) -> None:
     assert not (found := findings(small.operator, range(150), peer)), "\n".join(found)
 
 
-@POSIX
+@LINUX
 def test_mutations(tmp_path: Path) -> None:
     """In a process of their own, since it takes limits that it cannot give back."""
     plan = search.Plan("mutations", str(tmp_path), time.time() + 60, 1, quick=False, most=450)
@@ -62,7 +61,7 @@ def test_mutations(tmp_path: Path) -> None:
     assert tally.tried["mutations"] == 451
 
 
-@POSIX
+@LINUX
 @pytest.mark.nightly
 @pytest.mark.parametrize("what", search.WHAT)
 def test_at_night(what: str, tmp_path: Path) -> None:
@@ -183,14 +182,14 @@ def test_rounding_is_not_held_against_a_result() -> None:
     assert judge.apart([a + np.float32(1e-2) for a in got], got, subject) is not None
 
 
-@POSIX
+@LINUX
 def test_crashes_and_hangs_are_told_apart() -> None:
     assert shrink.forked(lambda: "wrong") == "wrong" and shrink.forked(lambda: None) is None
     assert shrink.forked(lambda: os.kill(os.getpid(), 11)) == "crash"  # type: ignore[func-returns-value]
     assert shrink.forked(lambda: time.sleep(60), 0.3) == "hang"  # type: ignore[func-returns-value]
 
 
-@POSIX
+@LINUX
 def test_feeds_end_at_a_page_nobody_reads() -> None:
     a = mutations.beside_guard(np.arange(5, dtype=np.float32))
     assert a.tolist() == [0, 1, 2, 3, 4]

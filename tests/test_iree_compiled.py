@@ -133,6 +133,8 @@ def test_the_command(tmp_path: Path) -> None:
     told = json.loads(done.stdout)
     assert told["compiled_nodes"] == told["nodes"] and told["files"] == [str(tmp_path / "c.onnx")]
     x = RNG.standard_normal((2, 8)).astype(np.float32)
+    with pytest.raises(Fail, match="machine code"):
+        ort.InferenceSession(tmp_path / "c.onnx", providers=[NAME])
     np.testing.assert_array_equal(
         ort.InferenceSession(tmp_path / "c.onnx", providers=[NAME], trust=True).run(None, {"x": x})[0],
         session(perceptron()).run(None, {"x": x})[0])

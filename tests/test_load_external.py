@@ -10,10 +10,11 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+import orthrus as ort
 from load_cases import model, node, tensor
-from orthrus import errors
+from orthrus import errors, knobs
 from orthrus.load import load, save
 
 DATA = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -53,6 +54,30 @@ def constant(folder: pathlib.Path, weight: TensorProto) -> np.ndarray:
                                     outside("w.bin", offset="0", length="24", checksum="x", basepath="y")])
 def test_data_in_the_folder_is_read(folder: pathlib.Path, weight: TensorProto) -> None:
     np.testing.assert_array_equal(constant(folder, weight), DATA)
+
+
+@pytest.mark.parametrize("size", [6, 1 << 16])
+@pytest.mark.parametrize("how", ["switch", "option"])
+def test_data_that_is_read_outlives_its_file(how: str, size: int, tmp_path: pathlib.Path) -> None:
+    """Cut short while mapped, it would end the process; so would this test."""
+    data = np.arange(size, dtype=np.float32)
+    given = helper.make_graph([node("Gather", ["w", "i"], ["y"])], "g",
+                              [helper.make_tensor_value_info("i", TensorProto.INT64, ["k"])],
+                              [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+                              [numpy_helper.from_array(data, "w")])
+    path = tmp_path / "m.onnx"
+    onnx.save(helper.make_model(given, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path,
+              save_as_external_data=True, location="w.bin", size_threshold=0)
+    options = ort.SessionOptions()
+    if how == "option":
+        options.add_session_config_entry("orthrus.map_external_data", "0")
+    with knobs.setting(MAP=int(how == "option")):
+        session = ort.InferenceSession(path, options)
+    for _ in range(2):
+        np.testing.assert_array_equal(session.run(None, {"i": np.array([size - 1, 0])})[0], [size - 1, 0])
+        os.truncate(tmp_path / "w.bin", 0)
+    with pytest.raises(errors.Fail, match="External data ends before"):
+        ort.InferenceSession(path, options)
 
 
 def test_offsets_overlap_and_odd_alignment(folder: pathlib.Path) -> None:

@@ -27,7 +27,7 @@ def promises() -> list[str]:
 
 def functions(file: str) -> set[str]:
     tree = ast.parse((TESTS / file).read_text(encoding="utf-8"))
-    return {node.name for node in tree.body if isinstance(node, ast.FunctionDef)}
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
 
 
 @pytest.mark.parametrize("promise", promises(), ids=lambda promise: promise[:40])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 import skips
 
 ROOT = Path(__file__).parents[1]
+SKIPPING = ("pytest.skip", "pytest.mark.skipif", "pytest.importorskip")
 TESTS = """
 import warnings
 import numpy as np
@@ -63,6 +66,24 @@ def test_modules_follow_the_table(tmp_path: Path) -> None:
     told = pytest_on(tmp_path / "test_some.py")
     assert "skipped for a reason that tests/skips.py does not have: so" in told
     assert "1 error" in told.splitlines()[-1]
+
+
+def reasons(path: Path) -> Iterator[str]:
+    """The reasons written in a file's `skip` and `skipif`: of an f-string its beginning."""
+    for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(call, ast.Call) and ast.unparse(call.func) in SKIPPING:
+            given = [*call.args[:ast.unparse(call.func) == "pytest.skip"],
+                     *(k.value for k in call.keywords if k.arg == "reason")]
+            for text in given:
+                start = text.values[0] if isinstance(text, ast.JoinedStr) else text
+                if isinstance(start, ast.Constant):
+                    yield str(start.value)
+
+
+def test_reasons_that_come_up_elsewhere_are_in_the_table_too() -> None:
+    found = [f"{path.name}: {text}" for path in sorted(ROOT.glob("tests/**/*.py")) for text in reasons(path)
+             if skips.known_reason(text) is None]
+    assert found == []
 
 
 def test_every_need_is_one_that_can_be_told() -> None:

@@ -467,6 +467,8 @@ def test_a_model_compiled_ahead_runs_without_a_compiler(tmp_path: Path) -> None:
                           env={**os.environ, "ORTHRUS_CACHE": "0"})
     assert done.returncode == 0, done.stderr
     np.testing.assert_allclose(np.load(tmp_path / "y.npy"), numpy_results(made, X)[0], 1e-5, 1e-6)
+    with pytest.raises(errors.Fail, match="machine code"):
+        session(tmp_path / "c.onnx")
     with pytest.raises(errors.ALL, match="spacemit-k1"):
         session(tmp_path / "c.onnx", trust=True, target="spacemit-k3")
 

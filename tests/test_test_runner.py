@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import os
@@ -24,9 +25,9 @@ from typer.testing import CliRunner
 import graphs
 import orthrus as ort
 from orthrus import providers
-from orthrus.ir import No
+from orthrus.ir import No, OptionalType, SequenceType, TensorType
 from orthrus.kernels import Kernel
-from orthrus.tools import ml_data, test_data, test_runner
+from orthrus.tools import feeds, ml_data, test_data, test_runner
 from orthrus.tools.matching import LOOSER, Tolerance, asked, compare
 from orthrus.tools.test_cases import BROKEN, find_cases, overrides
 from skips import MODELS, needs
@@ -368,6 +369,50 @@ def test_data_outside_of_a_file_is_not_followed(runner: Runner) -> None:
     tensor.external_data.add(key="location", value="input_1.pb")
     (folder / "input_0.pb").write_bytes(tensor.SerializeToString())
     assert "lies in another file" in runner("tests", ends=255).stderr
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+@pytest.mark.parametrize("name", ["test_data_set_0/input_0.pb", "test_data_set_0/output_0.pb",
+                                  "test_data_set_0/inputs.pb", "model.onnx", "config.txt"])
+def test_nothing_waits_for_a_pipe(name: str, runner: Runner) -> None:
+    path = case("pipe") / name
+    path.unlink(missing_ok=True)
+    if name.endswith("inputs.pb"):
+        for file in path.parent.glob("input_*.pb"):
+            file.unlink()
+    os.mkfifo(path)
+    done = subprocess.run([sys.executable, "-m", "orthrus.tools.test_runner", "tests"], check=False,
+                          timeout=60, capture_output=True, text=True)
+    assert (done.returncode == 0) == (name == "config.txt") and "Traceback" not in done.stderr, done.stderr
+    assert "no regular file" in done.stderr or name.endswith(("inputs.pb", "config.txt"))
+
+
+def test_a_wrong_file_of_a_tensor_is_a_value_error(tmp_path: Path) -> None:
+    """Whatever its fields say: an array of just these dimensions, or ValueError."""
+    rng, path = np.random.default_rng(0), tmp_path / "input_0.pb"
+    sizes = (-4, -1, 0, 1, 2, 4, 1 << 40, (1 << 63) - 1, -(1 << 63))
+    refused = 0
+    for _ in range(400):
+        tensor = TensorProto(dims=[sizes[i] for i in rng.integers(len(sizes), size=rng.integers(3))],
+                             data_type=int(rng.integers(-1, 26)), float_data=[1, 2, 3, 4])
+        if rng.random() < 0.5:
+            tensor.ClearField("float_data")
+            tensor.raw_data = bytes(int(rng.integers(20)))
+        path.write_bytes(tensor.SerializeToString() + (b"\x42\x02\xff\xfe" if rng.random() < 0.1 else b""))
+        kinds = (None, SequenceType(TensorType(None)), OptionalType(TensorType(None)))
+        for kind in kinds:
+            try:
+                name, value = feeds.read_proto(path, kind)
+            except ValueError as error:
+                assert str(path) in str(error)
+                refused += 1
+            else:
+                assert isinstance(name, str) and (kind is not None or value.shape == tuple(tensor.dims))
+        for how in (tensor.SerializeToString(), b"\x08\x01"):
+            path.write_bytes(how)
+            with contextlib.suppress(ValueError):
+                ml_data.read_messages(path)
+    assert refused > 400
 
 
 def test_results_are_kept_where_nothing_is_compared(runner: Runner) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import random
 import signal
 import subprocess
@@ -22,7 +23,8 @@ from onnx import helper
 import orthrus as ort
 from evil_packages import attribute, changed, evil, trap
 from graphs import info, model
-from orthrus import providers
+from orthrus import knobs, providers
+from orthrus.codegen import edit
 from orthrus.errors import ALL, EPFail, Fail, InvalidArgument
 from orthrus.providers import CPUExecutionProvider, ExecutionProvider
 from orthrus.providers import context as stored_parts
@@ -78,6 +80,11 @@ def computed(source: Any, *given: Any, **more: Any) -> np.ndarray:
 @pytest.mark.parametrize("say", [lambda m: computed(m, trust=True), lambda m: computed(m, with_entry("1"))])
 def test_trusted_parts_run(ahead: bytes, say: Callable[[bytes], np.ndarray]) -> None:
     np.testing.assert_allclose(say(ahead), expected(), rtol=1e-5)
+
+
+def test_a_pickle_carries_the_trust_of_its_session(ahead: bytes) -> None:
+    again = pickle.loads(pickle.dumps(ort.InferenceSession(ahead, trust=True)))
+    np.testing.assert_allclose(again.run(None, {"x": X})[0], expected(), rtol=1e-5)
 
 
 def in_a_branch(part: onnx.ModelProto) -> onnx.ModelProto:
@@ -277,6 +284,19 @@ def test_kernels_of_a_package_are_named_by_words(ahead: bytes, name: Any) -> Non
     part.s = changed(part.s, rename)
     with pytest.raises(EPFail, match="no kernel is called"):
         ort.InferenceSession(made.SerializeToString(), trust=True)
+
+
+def test_kernels_of_a_package_are_not_edited_nor_dumped(ahead: bytes, tmp_path: Path) -> None:
+    """They have no text; and a name from a file leads to no file."""
+    with knobs.setting(DUMP=str(tmp_path / "dump"), DUMP_WHAT="code"):
+        made = ort.InferenceSession(ahead, trust=True)
+        np.testing.assert_allclose(made.run(None, {"x": X})[0], expected(), rtol=1e-5)
+    (plan,) = made._sess._engine.program.steps[0].kernel.run.plans.values()
+    spec = plan.steps[0].spec
+    (tmp_path / f"{edit.file_name(spec)}.ll").write_text("no kernel")
+    with knobs.setting(OVERRIDE=str(tmp_path)):
+        assert edit.replaced([spec]) == [spec] and not edit.edited(spec)
+    assert not list(tmp_path.glob(f"dump/**/{spec.template}*"))
 
 
 @pytest.mark.parametrize(("change", "value"), [("input", onnx.TensorProto.UINT8),
@@ -488,7 +508,7 @@ def test_files_beside_that_are_none(ahead: bytes, impatient: None, kind: str, tm
         FILES[kind](folder / "part.bin")
     except OSError as error:
         pytest.skip(f"this file system has no such file: {error}")
-    with pytest.raises(EPFail, match="A compiled part's"):
+    with pytest.raises(EPFail, match="The compiled part's file"):
         ort.InferenceSession(beside(ahead, folder, "part.bin"), trust=True)
 
 

@@ -63,6 +63,8 @@ CACHE = Knob("CACHE", 1, "0 neither reads nor writes the cache of generated code
 CACHE_DIR = Knob("CACHE_DIR", "", "folder of that cache; orthrus in the user's cache folder where empty")
 CACHE_SESSIONS = Knob("CACHE_SESSIONS", 2048, "megabytes of whole sessions kept in a folder of that cache, "
                                               "0 keeps none")
+MAP = Knob("MAP", 1, "0 reads tensors outside the model file into memory instead of mapping them: who cuts "
+                     "such a file short then ends no process")
 SHAPES = Knob("SHAPES", 1, "plans for shapes that are new: 0 lowers a part for each, 1 computes them by a "
                              "formula learnt in the background, 2 by one learnt at once")
 REPRODUCE = Knob("REPRODUCE", "", "folder that receives each part that a provider's compiler fails on")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import threading
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from .errors import Fail, InvalidProtobuf, NoSuchFile
+from .locks import lock
 from .memory import passing
 
 _WORDS = 512
@@ -26,7 +26,6 @@ _BLOCK = 8 * _WORDS
 _PIECE = 64 * _BLOCK
 _HALF = np.uint64(32)
 _KEY = os.urandom(32)
-_lock = threading.Lock()
 
 
 class ModelFile:
@@ -41,6 +40,7 @@ class ModelFile:
         self._keys = _keys(key or _KEY)
         self._told = np.zeros(-(-self.size // _BLOCK), np.uint64)
         self._known = np.zeros(len(self._told), np.bool_)
+        self._lock = lock()
         self._window, self._begin = b"", 0
 
     def _state(self) -> tuple[int, int]:
@@ -95,14 +95,14 @@ class ModelFile:
     def _fill(self, data: np.ndarray, at: int) -> None:
         done = 0
         while done < len(data):
-            count = _read_into(self.handle, data.data[done:], at + done)
+            count = read_into(self.handle, data.data[done:], at + done)
             if not count:
                 raise self._written()
             done += count
 
     def _check(self, first: int, told: np.ndarray) -> None:
         blocks = slice(first, first + len(told))
-        with _lock:
+        with self._lock:
             if ((self._told[blocks] != told) & self._known[blocks]).any():
                 raise self._written()
             self._told[blocks], self._known[blocks] = told, True
@@ -168,19 +168,10 @@ def _no_file(path: str, found: str) -> InvalidProtobuf:
                            expected="a regular file with an ONNX ModelProto")
 
 
-def _read_into(handle: int, buffer: memoryview, at: int) -> int:
+def read_into(handle: int, buffer: memoryview, at: int) -> int:
+    """Read from an open file at an offset; how many bytes there were, 0 at its end."""
     if hasattr(os, "preadv"):
         return os.preadv(handle, [buffer], at)
     os.lseek(handle, at, os.SEEK_SET)
     with os.fdopen(os.dup(handle), "rb", buffering=0) as file:
         return file.readinto(buffer) or 0
-
-
-def _in_child() -> None:
-    """A thread that the child does not have may hold the lock."""
-    global _lock
-    _lock = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)

@@ -7,6 +7,7 @@ in Python's notation.
 
 from __future__ import annotations
 
+import logging
 import re
 import sys
 
@@ -21,6 +22,13 @@ def shown(text: str) -> str:
 def shown_in_json(text: str) -> str:
     """JSON `text`, which stays the same data."""
     return _OBEYED.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class Shown(logging.Formatter):
+    """A log's messages, as they may be shown."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return shown(super().format(record))
 
 
 def tell(text: object, err: bool = False, end: str = "\n") -> None:

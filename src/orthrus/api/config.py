@@ -65,6 +65,8 @@ KEYS: dict[str, str] = {"session.load_model_format": "ONNX or unset; ORT fails, 
                         "for this session alone",
                         "orthrus.dump_what": "as ORTHRUS_DUMP_WHAT: passes, parts, tensors, code or all; "
                         "passes where unset",
+                        "orthrus.map_external_data": "0: read tensors outside the model file into memory "
+                        "instead of mapping them, as ORTHRUS_MAP=0 for this session alone",
                         "session.intra_op_thread_affinities": "processors for each thread but the caller's, "
                         "counted from 1, as 1,2;3-4; threads are the process's: the last session decides"}
 """Key -> what it does."""

@@ -28,6 +28,9 @@ from .machine import Machine
 from .sizes import choice
 from .template import Body, template
 
+PACKED = "matrix unit"
+"""First part of the keys that packed second factors go by."""
+
 CHUNK = 32
 """Elements of the summed dimension that one tile holds."""
 PANEL = 32

@@ -24,6 +24,10 @@ from .machine import Machine
 from .sizes import pinned, tracing
 
 ENTRY = "kernel"
+OUTSIDE = 2
+"""What a kernel leaves in a part's status where numbers are outside the range it is for; 1 is that it gave
+up."""
+
 _templates: dict[str, Template] = {}
 
 

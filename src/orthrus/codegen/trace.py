@@ -342,15 +342,15 @@ def _power(x: Any, y: Any) -> Any:
 
 def _integer_power(x: Any, y: Any) -> Any:
     dtype = np.dtype(f"u{max(x.dtype, y.dtype, key=lambda d: d.itemsize).itemsize}")
-    least = y if y.dtype.kind == "u" else np.maximum(y, y.dtype.type(0))
-    whole = _Tracer(Expr("power", (_as(x, dtype), _as(least, dtype)), _name(dtype))).astype(x.dtype)
+    exponent = y if y.dtype.kind == "u" else np.maximum(y, y.dtype.type(0))
+    whole = _Tracer(Expr("power", (_as(x, dtype), _as(exponent, dtype)), _name(dtype))).astype(x.dtype)
     if y.dtype.kind == "u" or (not isinstance(y, _Tracer) and y >= 0):
         return whole
     one, zero = x.dtype.type(1), x.dtype.type(0)
-    top = x.dtype.type(np.iinfo(x.dtype).max)
+    least = x.dtype.type(np.iinfo(x.dtype).min)
     odd = (y & y.dtype.type(1)) != 0
     sign = one if x.dtype.kind == "u" else np.where((x == -1) & odd, -one, one)
-    fraction = np.where(x == 0, top, np.where(np.abs(x) == one, sign, zero))
+    fraction = np.where(x == 0, least, np.where(np.abs(x) == one, sign, zero))
     return np.where(y < 0, fraction, whole)
 
 

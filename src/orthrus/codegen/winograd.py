@@ -23,7 +23,7 @@ from .expr import BYTES, Expr
 from .machine import Machine
 from .once import aligned
 from .sizes import choice
-from .template import Body, Spec, template
+from .template import OUTSIDE, Body, Spec, template
 from .tile import Operand, joined, load, shapes, tile
 from .vmath import any_lane
 
@@ -49,11 +49,11 @@ _MOST = 32 << 20
 _GAP = 64
 """Elements between planes, so that positions of a tile do not fall on the same cache sets."""
 
-OUTSIDE = 2
-"""In `status`: numbers were outside the range in which transforms are good."""
-
 _SQUARES = 2.0 ** 80
-"""Sum of a tile's squared outputs from which on they are."""
+"""Sum of a tile's squared outputs from which on a transform is not good."""
+
+_SAMPLE = 256
+"""Weights that mostly tell by themselves what all of them are like."""
 
 CELLS = ("x:ptr u:ptr y:ptr v:ptr m:ptr status:ptr tiles:i64 block:i64 across:i64 down:i64 cin:i64 cout:i64 "
          "high:i64 wide:i64 ph:i64 pw:i64 oh:i64 ow:i64 xn:i64 xh:i64 xw:i64 yn:i64 yh:i64 yw:i64 "
@@ -366,7 +366,8 @@ class Plan:
         out = aligned(((self.side + 2) ** 2, self.panels, cin, wide))
         flat = np.zeros((self.panels * wide, cin), np.float32)
         for row, u in zip(np.kron(g, g), out, strict=True):
-            flat[:cout] = (row @ by_tap).reshape(cout, cin)
+            with np.errstate(all="ignore"):
+                flat[:cout] = (row @ by_tap).reshape(cout, cin)
             u[...] = flat.reshape(self.panels, wide, cin).swapaxes(1, 2)
         return out
 
@@ -389,6 +390,14 @@ def plan(g: Geometry, machine: Machine, side: int, block: int | None = None) -> 
         block = -(-tiles // blocks)
     rows = -(-block // -(-block // most))
     return Plan(g, side, block, rows, cols, lanes)
+
+
+def few_bits(w: np.ndarray) -> bool:
+    """Whether all weights are multiples of 1/256, as those of filters that count or blur: their products with
+    whole numbers sum exactly, but not by way of a transform."""
+    flat = w.reshape(-1)
+    with np.errstate(all="ignore"):
+        return all(bool((part * 256 % 1 == 0).all()) for part in (flat[:_SAMPLE], flat))
 
 
 @choice()

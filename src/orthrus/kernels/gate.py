@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import InvalidArgument
 from ..ir import ElementType, Node, SequenceType, TensorType, Value, shape_text, type_of
+from ..limits import reserve
 from .failure import failed
 
 _READABLE = 0x101
@@ -54,8 +55,12 @@ class Gate:
 
 def readable(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
     """`arrays`, as code reads them: in C order, each element where its type may lie; copies where they are
-    not."""
-    return [a if a.flags.num & _READABLE == _READABLE else np.array(a, order="C") for a in arrays]
+    not. Raises Fail where these are over the limits."""
+    others = [a for a in arrays if a.flags.num & _READABLE != _READABLE]
+    if not others:
+        return list(arrays)
+    reserve(sum(a.nbytes for a in others), "copies in C order")
+    return [np.array(a, order="C") if any(a is other for other in others) else a for a in arrays]
 
 
 def plain(value: Any) -> Any:

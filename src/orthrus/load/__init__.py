@@ -33,12 +33,14 @@ def load(
     initializers: dict[str, np.ndarray] | None = None,
     strict: bool = False,
     released_only: bool = False,
+    mapped: bool = True,
 ) -> Graph:
     """The graph of a model given as a path, as an open file, as bytes or as an onnx ModelProto.
 
     `external_root`: the folder of the tensor data outside the model; by default the model file's own.
     `initializers`: arrays that replace or define initializers by name. `strict`: what else is a warning
     (`graph.info.warnings`) is an error. `released_only`: refuse opsets newer than onnx's newest release.
+    `mapped`: data outside the model may be mapped rather than read into memory.
 
     Raises the errors of `orthrus.errors` with onnxruntime's texts, and TypeError for a source of another
     kind.
@@ -46,7 +48,7 @@ def load(
     with using(limits):
         try:
             opened = open_source(source, limits, external_root)
-            builder = build.Builder(opened, limits, initializers or {}, released_only)
+            builder = build.Builder(opened, limits, initializers or {}, released_only, mapped)
             try:
                 graph = builder.build()
                 check.types(graph, builder.declared, strict)

@@ -31,13 +31,14 @@ class Builder:
     make."""
 
     def __init__(
-        self, source: Source, limits: Limits, given: dict[str, np.ndarray], released_only: bool
+        self, source: Source, limits: Limits, given: dict[str, np.ndarray], released_only: bool,
+        mapped: bool = True
     ) -> None:
         self.source, self.limits, self.given, self.released_only = source, limits, given, released_only
         self.model = source.model
         self.info: ModelInfo
         self.declared: dict[Value, Type] = {}
-        self.external = ExternalData(source.root, source.path)
+        self.external = ExternalData(source.root, source.path, mapped)
         self.reader = attributes.Reader(source.payload, self.external.read)
         self.functions: dict[inline.Key, Any] = {}
         self.pending: set[Value] = set()

@@ -2,18 +2,25 @@
 `folder` says.
 
 Large data is mapped privately and read-only: as with any mapping, whoever truncates the file while a session
-lives makes the operating system end the process; do not shrink a model's files in use.
+lives makes the operating system end the process. Where that has to be ruled out, data is read into memory
+instead (`mapped`, ORTHRUS_MAP).
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from functools import partial
 from typing import Any
 
+import numpy as np
+
+from .. import knobs
 from ..errors import Fail
 from ..ir import ElementType
+from ..memory import passing
+from ..modelfile import read_into
 from .folder import Folder
 from .tensors import packed_bytes
 
@@ -23,10 +30,11 @@ _INT64_MAX = (1 << 63) - 1
 
 
 class ExternalData:
-    """The data files of one model. `root`, `path`: see `Folder`."""
+    """The data files of one model. `root`, `path`: see `Folder`. `mapped`: whether large files are mapped
+    rather than read."""
 
-    def __init__(self, root: str | None, path: str | None = None) -> None:
-        self.folder = Folder(root, path)
+    def __init__(self, root: str | None, path: str | None = None, mapped: bool = True) -> None:
+        self.folder, self.mapped = Folder(root, path), mapped and bool(knobs.MAP)
         self._files: dict[str, tuple[int, Any]] = {}
 
     @property
@@ -64,7 +72,10 @@ class ExternalData:
         if offset > size or length > size - offset:
             raise self._refusal(name, f"External data ends before offset {offset} + length {length}",
                                 found=f"{size} bytes in {location!r}")
-        return data[offset:offset + length] if length else b""
+        try:
+            return data[offset:offset + length] if length else b""
+        except OSError as error:
+            raise self._refusal(name, f"External data {location!r} cannot be read", found=error) from None
 
     def _number(self, name: str, entries: dict[str, str], key: str, default: int) -> int:
         text = entries.get(key)
@@ -82,7 +93,9 @@ class ExternalData:
         try:
             size = os.fstat(handle).st_size
             data: Any
-            if size > _MAP_ABOVE:
+            if not self.mapped:
+                data = _Unmapped(handle, size)
+            elif size > _MAP_ABOVE:
                 data = memoryview(_mapped(handle, size))
             else:
                 with os.fdopen(os.dup(handle), "rb") as file:
@@ -96,6 +109,27 @@ class ExternalData:
 
     def _refusal(self, name: str, text: str, **rows: Any) -> Fail:
         return Fail(f"External data path validation failed for initializer: {name}. Error: {text}", **rows)
+
+
+class _Unmapped:
+    """A file whose pieces are in memory of their own."""
+
+    def __init__(self, handle: int, size: int) -> None:
+        self._handle, self._size = os.dup(handle), size
+        weakref.finalize(self, os.close, self._handle).atexit = False
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, piece: slice) -> np.ndarray:
+        out, done = passing(piece.stop - piece.start), 0
+        while done < len(out):
+            count = read_into(self._handle, out.data[done:], piece.start + done)
+            if not count:
+                raise OSError("the file ends early")
+            done += count
+        out.flags.writeable = False
+        return out
 
 
 def _mapped(handle: int, size: int) -> mmap.mmap:

@@ -130,7 +130,9 @@ class Resolver:
                     cure=f"register it with orthrus.op('{domain}::{proto.op_type}') before making a session",
                 )
             raise check.invalid(proto, inputs, outputs, found.reason, node=what)
-        if found.native is not None and found.native.deprecated:
+        op = find(domain, proto.op_type, found.version)
+        own = op is not None and op.since == found.version
+        if found.native is not None and found.native.deprecated and not own:
             raise check.invalid(
                 proto,
                 inputs,
@@ -138,7 +140,6 @@ class Resolver:
                 f"Op registered for {proto.op_type} is deprecated in domain_version of {opset}",
                 node=what,
             )
-        op = find(domain, proto.op_type, found.version)
         self._known[key] = found, op
         return found, op
 

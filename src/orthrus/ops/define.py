@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import os
 import pkgutil
 import types
@@ -38,6 +39,9 @@ SIGNED = ("int8", "int16", "int32", "int64")
 UNSIGNED = ("uint8", "uint16", "uint32", "uint64")
 INTS = SIGNED + UNSIGNED
 NUMBERS = FLOATS + INTS
+
+_PIECE = 1 << 23
+"""Bytes of a result from which on an elementwise body computes it piece by piece."""
 
 REQUIRED = object()
 _RUNTIME = ("n_outputs", "rng")
@@ -196,7 +200,7 @@ class Op:
                 kept[extra] = value
         body = self.body
         call = (lambda *arrays: body(*arrays, **kept)) if kept else body
-        if self.broadcasts and len(self.inputs) + self.variadic > 1:
+        if self.broadcasts:
             call = _bounded(call)
         narrow = dtypes is None or any(d is None or d in HALF for d in dtypes)
         if self.result == "same":
@@ -212,10 +216,28 @@ def _bounded(call: Callable[..., Any]) -> Callable[..., Any]:
             if a is not None:
                 most *= a.size
                 widest = a if a.itemsize > widest.itemsize else widest
-        if most * widest.itemsize > HARMLESS:
-            bounded(np.broadcast_shapes(*(a.shape for a in arrays if a is not None)), widest.dtype)
-        return call(*arrays)
+        if most * widest.itemsize <= HARMLESS:
+            return call(*arrays)
+        shape = bounded(np.broadcast_shapes(*(a.shape for a in arrays if a is not None)), widest.dtype)
+        if math.prod(shape) * widest.itemsize <= _PIECE:
+            return call(*arrays)
+        return _in_pieces(call, arrays, shape)
     return run
+
+
+def _in_pieces(call: Callable[..., Any], arrays: Sequence[Any], shape: tuple[int, ...]) -> Any:
+    """An elementwise body on pieces of `shape` along its longest axis: what it makes on the way is small."""
+    axis = max(range(len(shape)), key=shape.__getitem__)
+    step = max(_PIECE * shape[axis] // (16 * math.prod(shape)), 1)
+    wide = [a if a is None or a.size == 1 else np.broadcast_to(a, shape) for a in arrays]
+    out: Any = None
+    for start in range(0, shape[axis], step):
+        at = (*(slice(None),) * axis, slice(start, start + step))
+        made = call(*(a if a is None or a.size == 1 else a[at] for a in wide))
+        if out is None:
+            out = np.empty(bounded(shape, made.dtype), made.dtype)
+        out[at] = made
+    return out
 
 
 def _same(call: Callable[..., Any], widen: bool) -> Callable[..., Any]:
@@ -344,13 +366,18 @@ def reduction(**options: Any) -> Callable[[Callable[..., Any]], Op]:
     axes_input_since = options.pop("axes_input_since", 18)
 
     def decorate(body: Callable[..., Any]) -> Op:
+        def folded(x: np.ndarray, axes: tuple[int, ...], keepdims: bool) -> Any:
+            if not x.size:
+                bounded([d for i, d in enumerate(x.shape) if i not in axes], x.dtype)
+            return body(x, axes, keepdims)
+
         def by_input(x, axes=None, *, keepdims: int = 1, noop_with_empty_axes: int = 0):
             if (axes is None or not axes.size) and noop_with_empty_axes:
                 return body(x, (), True)
-            return body(x, normalized(axes, x.ndim), bool(keepdims))
+            return folded(x, normalized(axes, x.ndim), bool(keepdims))
 
         def by_attribute(x, *, axes: list[int] | None = None, keepdims: int = 1):
-            return body(x, normalized(axes, x.ndim), bool(keepdims))
+            return folded(x, normalized(axes, x.ndim), bool(keepdims))
 
         def infer(x: Value, axes: Any = None, *, keepdims: int = 1,
                   noop_with_empty_axes: int = 0) -> list[Type]:

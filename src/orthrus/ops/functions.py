@@ -122,20 +122,31 @@ def fmod(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def power(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """x ** y in the type of `x`; the exponent may have any other. Of two integers exact and wrapping, where a
-    negative exponent gives the truncated fraction and 0 to a negative power counts as infinite."""
+    """x ** y in the type of `x`; the exponent may have any other.
+
+    Of two integers exact and wrapping, where a negative exponent gives the truncated fraction. An integer to
+    the power of a float is cut toward zero. What no integer stands for, a number too large, NaN and 0 to a
+    negative power, gives the least.
+    """
     if y.dtype == x.dtype and x.dtype.kind == "f":
         return x * x if y.size == 1 and y.ndim <= x.ndim and y.item() == 2 else np.power(x, y)
     if x.dtype.kind not in "iu":
         return np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)
     if y.dtype.kind not in "iu":
-        return to_integer(np.power(x.astype(np.float64), y.astype(np.float64)), x.dtype)
+        return _cut(np.power(x.astype(np.float64), y.astype(np.float64)), x.dtype)
     if y.dtype.kind == "u" or not (y < 0).any():
         return np.power(x.astype(np.uint64), y.astype(np.uint64)).astype(x.dtype)
     whole = np.power(x.astype(np.uint64), np.maximum(y, 0).astype(np.uint64)).astype(x.dtype)
     sign = np.where((x == -1) & (y % 2 != 0), -1, 1)
-    fraction = np.where(x == 0, np.iinfo(x.dtype).max, np.where(abs(x) == 1, sign, 0))
+    fraction = np.where(x == 0, np.iinfo(x.dtype).min, np.where(abs(x) == 1, sign, 0))
     return np.where(y < 0, fraction, whole).astype(x.dtype)
+
+
+def _cut(x: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    """float64 as integers, cut toward zero; the least where `dtype` cannot hold it."""
+    least = np.iinfo(dtype).min
+    fits = (x > least - 1.0) & (x < np.iinfo(dtype).max + 1.0)
+    return np.where(fits, np.where(fits, x, 0).astype(dtype), dtype.type(least))
 
 
 def _saturated(x: np.ndarray, dtype: np.dtype[Any], low: float, high: float) -> np.ndarray:

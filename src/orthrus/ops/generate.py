@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import HALF, ElementType, SparseArray, TensorType, Type, element_of
-from ..limits import bounded
+from ..limits import bounded, reserve
 from .cast import converted
 from .define import define
 from .functions import scalar
@@ -31,15 +31,22 @@ def _random_type(dtype: Any) -> np.dtype[Any]:
     return element.numpy
 
 
+def _drawn(shape: Any, dtype: np.dtype[Any]) -> tuple[int, ...]:
+    """`shape`, once draws of that many numbers and what they are made of are within limits."""
+    dims = bounded(shape, dtype)
+    reserve(math.prod(dims) * (8 + 2 * _work_type(dtype).itemsize))
+    return dims
+
+
 def _normal(shape: Any, dtype: np.dtype[Any], mean: float, scale: float, rng: np.random.Generator
             ) -> np.ndarray:
-    y = np.asarray(rng.standard_normal(bounded(shape, np.dtype(np.float32)), _work_type(dtype)))
+    y = np.asarray(rng.standard_normal(_drawn(shape, dtype), _work_type(dtype)))
     return np.asarray(y * scale + mean).astype(dtype)
 
 
 def _uniform(shape: Any, dtype: np.dtype[Any], low: float, high: float, rng: np.random.Generator
              ) -> np.ndarray:
-    y = np.asarray(rng.random(bounded(shape, np.dtype(np.float32)), _work_type(dtype)))
+    y = np.asarray(rng.random(_drawn(shape, dtype), _work_type(dtype)))
     return np.asarray(y * (high - low) + low).astype(dtype)
 
 
@@ -195,7 +202,7 @@ def _constant_type(*, value: Any = None, sparse_value: Any = None, value_float: 
 def _window(size: np.ndarray, periodic: int, output_datatype: int, *terms: float) -> np.ndarray:
     """The sum of `terms[k]` * cos(2 pi k n / N), N being the size, or one less for a symmetric window."""
     count = int(scalar(size))
-    bounded((count,), np.dtype(np.float64))
+    reserve(3 * 8 * math.prod(bounded((count,), np.dtype(np.float64))))
     turn = np.arange(count) * (2 * np.pi / max(count if periodic else count - 1, 1))
     y = np.full(count, terms[0])
     for k, term in enumerate(terms[1:], 1):

@@ -51,12 +51,13 @@ def same_total(size: int, extent: int, stride: int) -> int:
 
 def window(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int] | None,
            dilations: Sequence[int] | None, pads: Sequence[int] | None, auto_pad: str = "NOTSET",
-           ceil_mode: int = 0) -> Window:
+           ceil_mode: int = 0, short: bool = False) -> Window:
     """The window these attributes mean over an input of spatial shape `size`.
 
     `pads` counts only if `auto_pad` is NOTSET. With `ceil_mode` a last window may run over the end, unless
-    it would start in the padding behind the input. Raises ValueError where a value is out of range or a
-    window does not fit.
+    it would start in the padding behind the input. `short`: an axis may be shorter than the window, which
+    then stands there once where less than a stride is missing, and nowhere where less than two are. Raises
+    ValueError where a value is out of range or a window does not fit.
     """
     n = len(size)
     kernel = per_axis(kernel, n, "kernel_shape")
@@ -79,11 +80,13 @@ def window(size: Sequence[int], kernel: Sequence[int], strides: Sequence[int] | 
     for i in range(n):
         room = size[i] + begin[i] + end[i] - extents[i]
         count = room // strides[i] + 1
-        if ceil_mode and room % strides[i] and count * strides[i] < size[i] + begin[i]:
+        if short and room < 0:
+            count = 1 - -room // strides[i]
+        elif ceil_mode and room % strides[i] and count * strides[i] < size[i] + begin[i]:
             count += 1
         if count < 1 and not size[i]:
             count = 0
-        elif count < 1:
+        elif count < (0 if short else 1):
             raise ValueError(f"the kernel covers {extents[i]} elements of spatial axis {i}, which has "
                              f"{size[i]} and {begin[i] + end[i]} of padding")
         out.append(count)

@@ -65,6 +65,7 @@ def _same_rank(data: np.ndarray, indices: np.ndarray, axis: int) -> int:
 def _flat_positions(shape: tuple[int, ...], indices: np.ndarray, axis: int) -> np.ndarray:
     """Where, in row-major order, element `indices` on `axis` lies with each index's own place on the other
     axes."""
+    bounded((2, *indices.shape), np.int64, "positions")
     at = _wrapped(indices, shape[axis]) * math.prod(shape[axis + 1:])
     for i, n in enumerate(indices.shape):
         if i != axis:

@@ -406,8 +406,11 @@ def _sliced(x: np.ndarray, starts: Sequence[int], ends: Sequence[int], axes: Seq
 @op(since=10)
 def Slice(data, starts, ends, axes=None, steps=None):
     """Every steps[i]-th element from starts[i] up to ends[i] along axes[i]"""
-    given = [None if v is None else ints(v, what) for v, what in ((axes, "axes"), (steps, "steps"))]
-    return _sliced(data, ints(starts, "starts"), ints(ends, "ends"), *given)
+    given = {"starts": starts, "ends": ends, "axes": axes, "steps": steps}
+    for what, value in given.items():
+        if value is not None and np.ndim(value) != 1:
+            raise ValueError(f"{what} must have rank 1, found shape {list(np.shape(value))}")
+    return _sliced(data, *(None if v is None else ints(v, what) for what, v in given.items()))
 
 
 @op

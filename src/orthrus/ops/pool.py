@@ -5,6 +5,7 @@ Windows are folded axis by axis, so that a window of k×k costs 2k passes; paddi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,12 +22,12 @@ def _pooling(x: np.ndarray, kernel: Sequence[int], strides: Any, dilations: Any,
              ceil_mode: int) -> Window:
     if x.ndim < 3:
         raise ValueError(f"X has shape {list(x.shape)}, expected a rank of at least 3")
-    win = window(x.shape[2:], kernel, strides, dilations, pads, auto_pad, ceil_mode)
+    win = window(x.shape[2:], kernel, strides, dilations, pads, auto_pad, ceil_mode, short=True)
     for k, d, b, e in zip(win.kernel, win.dilations, win.begin, win.end, strict=True):
         if max(b, e) > (k - 1) * d:
             raise ValueError(f"pads {[*win.begin, *win.end]} should be smaller than the kernel "
                              f"{list(win.kernel)}")
-    limits.bounded((*x.shape[:2], *win.out), np.dtype(np.int64))
+    limits.reserve(4 * 8 * math.prod(limits.bounded((*x.shape[:2], *win.out), np.dtype(np.int64))))
     return win
 
 
@@ -45,7 +46,7 @@ def _type(x: Value, kernel: Sequence[int], strides: Any, dilations: Any, pads: A
     for i, size in enumerate(x.shape[2:]):
         known = isinstance(size, int)
         out.append(window([size], [kernel[i]], [steps[i]], [spread[i]], [around[i], around[n + i]], auto_pad,
-                          ceil_mode).out[0] if known else None)
+                          ceil_mode, short=True).out[0] if known else None)
     return TensorType(x.elem, (*x.shape[:2], *out))
 
 

@@ -6,12 +6,14 @@ it. A quantized value is never undefined: what is out of range saturates, and Na
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from ..ir import HALF, ElementType, element_of
+from ..limits import bounded, reserve
 from .cast import narrowed
 from .define import Samples, define, normalized_axis
 from .linalg import matmul
@@ -87,6 +89,7 @@ def QuantizeLinear(x, y_scale, y_zero_point=None, *, axis: int = 1, block_size: 
     target = _target(y_zero_point, output_dtype)
     scale = spread(y_scale, x, axis, block_size, "scale")
     zero = None if y_zero_point is None else spread(y_zero_point, x, axis, block_size, "zero point")
+    reserve(4 * math.prod(bounded(x.shape, np.float32)))
     real = _scaled_down(x.astype(np.float32, copy=False), scale.astype(np.float32), precision)
     return quantized(real, zero, target, bool(saturate))
 
@@ -98,6 +101,7 @@ def DequantizeLinear(x, x_scale, x_zero_point=None, *, axis: int = 1, block_size
     result = ElementType(output_dtype).numpy if output_dtype else x_scale.dtype
     if element_of(result) not in _PRECISIONS:
         raise ValueError(f"DequantizeLinear gives floats, found {element_of(result).text}; give output_dtype")
+    reserve(8 * math.prod(bounded(x.shape, np.float32)))
     scale = spread(x_scale, x, axis, block_size, "scale").astype(np.float32)
     if x_zero_point is None:
         y = x.astype(np.float32)

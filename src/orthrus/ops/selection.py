@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import InvalidArgument
 from ..ir import HALF
-from ..limits import bounded
+from ..limits import bounded, reserve
 from .define import normalized_axis, op
 from .movement import axis_of, scalar, zero_of
 
@@ -60,6 +60,7 @@ def Compress(x, condition, *, axis: int | None = None):
     if axis is None:
         x, axis = x.reshape(-1), 0
     axis = axis_of(axis, x.ndim)
+    reserve(16 * condition.size + x.nbytes)
     return np.take(x, np.flatnonzero(condition[:x.shape[axis]]), axis)
 
 
@@ -84,9 +85,11 @@ def Unique(x, *, axis: int | None = None, sorted: int = 1):
     element of the input is, and how often each occurs"""
     if axis is None:
         x, axis = x.reshape(-1), 0
+        _room_to_sort(x, 6)
         keys = sort_keys(x)
     else:
         axis = axis_of(axis, x.ndim)
+        _room_to_sort(x, 9)
         rows = np.moveaxis(x, axis, 0).reshape(x.shape[axis], x.size // max(x.shape[axis], 1))
         ranks = np.unique(sort_keys(rows), return_inverse=True)[1].reshape(rows.shape)
         keys = ranks if rows.shape[1] else np.zeros((len(rows), 1), np.int64)
@@ -98,6 +101,11 @@ def Unique(x, *, axis: int | None = None, sorted: int = 1):
         place[order] = np.arange(len(order))
         first, inverse, counts = first[order], place[inverse], counts[order]
     return np.take(x, first, axis), *(v.astype(np.int64, copy=False) for v in (first, inverse, counts))
+
+
+def _room_to_sort(x: np.ndarray, count: int) -> None:
+    """The positions of the elements of `x` fit into a tensor, and `count` tensors of them into the run."""
+    reserve(count * math.prod(bounded(x.shape, np.int64)) * 8, "to sort by")
 
 
 def _ranked(keys: np.ndarray, largest: int) -> np.ndarray:
@@ -127,6 +135,7 @@ def _top_k(x: np.ndarray, k: int, axis: int, largest: int) -> tuple[np.ndarray, 
     if not 0 <= k <= x.shape[axis]:
         raise ValueError(f"k argument [{k}] should not be greater than specified axis dim value "
                          f"[{x.shape[axis]}], nor negative")
+    _room_to_sort(x, 3)
     moved = np.moveaxis(x, axis, -1)
     keys = sort_keys(moved).reshape(moved.size // max(moved.shape[-1], 1), moved.shape[-1])
     at = np.moveaxis(_best(keys, k, largest).reshape(*moved.shape[:-1], k), -1, axis)

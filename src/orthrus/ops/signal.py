@@ -7,11 +7,12 @@ the logarithm of the length only.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from ..limits import bounded
+from ..limits import bounded, reserve
 from .define import define
 
 
@@ -57,7 +58,7 @@ def dft(x: np.ndarray, length: int | None, axis: int, inverse: int, onesided: in
         n = 2 * (n - 1)
     if n < 1:
         raise ValueError(f"the length of a Fourier transform has to be positive, found {n}")
-    bounded((*x.shape[:axis], n, *x.shape[axis + 1:-1], 2), signal.dtype)
+    reserve(3 * 16 * math.prod(bounded((*x.shape[:axis], n, *x.shape[axis + 1:-1]), np.dtype(np.complex128))))
     if compact:
         y = np.fft.irfft(signal, n, axis)
     elif onesided and signal.dtype.kind != "c":

@@ -45,6 +45,7 @@ def StringNormalizer(x, *, case_change_action: str = "NONE", is_case_sensitive: 
         raise ValueError(f"Input dimensions are either [C > 0] or [1][C > 0] allowed, found {list(x.shape)}")
     change = _CASES[chosen(case_change_action, tuple(_CASES), "case_change_action")]
     compared = str if is_case_sensitive else _lower
+    bounded((x.size, 64 + max(map(len, x.flat), default=0)), np.dtype(np.int8))
     gone = {compared(w) for w in stopwords or ()}
     kept = [change(s) for s in x.ravel() if not gone or compared(s) not in gone] or [""]
     return np.array(kept, object).reshape((len(kept),) if x.ndim == 1 else (1, len(kept)))

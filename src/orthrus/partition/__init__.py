@@ -7,6 +7,7 @@ flow have placements of their own.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -135,12 +136,12 @@ def hand_back(placement: Placement, part: Part, why: No, providers: Sequence[Exe
 def _parts(graph: Graph, provider: ExecutionProvider, capability: Capability, place: dict[Node, int],
            digest: str, counter: list[int]) -> list[Part]:
     if capability.name is None:
-        return [Part(provider.name, [node], *_border([node]), info=graph.info, origin=graph)
+        return [Part(provider.name, [node], *_border([node]), info=graph.info, origin=weakref.ref(graph))
                 for node in capability.nodes]
     nodes = sorted(set(capability.nodes), key=place.__getitem__)
     name = f"{provider.name}_{capability.name}_{digest}_{counter[0]}_{counter[0]}"
     counter[0] += 1
-    return [Part(provider.name, nodes, *_border(nodes), name, graph.info, graph)]
+    return [Part(provider.name, nodes, *_border(nodes), name, graph.info, weakref.ref(graph))]
 
 
 def _border(nodes: Sequence[Node]) -> tuple[list[Value], list[Value]]:

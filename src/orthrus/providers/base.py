@@ -7,6 +7,7 @@ overrides `claim` and `compile`; one that looks at the whole graph overrides `ge
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -89,7 +90,7 @@ class Part:
     in, and those that others read.
 
     `inputs` holds no constants; a node's constant inputs have their array in `Value.const`. `info`: of the
-    model that the nodes are from; `origin`: the graph, where that is known.
+    model that the nodes are from; `origin`: their graph, where that is known, for as long as it is there.
     """
 
     provider: str
@@ -98,7 +99,7 @@ class Part:
     outputs: list[Value]
     name: str = ""
     info: ModelInfo = field(default_factory=ModelInfo)
-    origin: Graph | None = None
+    origin: weakref.ref[Graph] | None = None
 
     @property
     def fused(self) -> bool:

@@ -74,5 +74,6 @@ def _read(node: Node, file: str, model_path: str | None) -> bytes:
     if model_path is None:
         raise EPFail(f"the compiled part is in a file beside the model, and {NO_FOLDER}", node=node,
                      found=file, cure="create the session from the model's path, or embed compiled parts")
-    folder = Folder(os.path.dirname(os.path.abspath(model_path)), model_path, "A compiled part's")
+    folder = Folder(os.path.dirname(os.path.abspath(model_path)), model_path,
+                    "The compiled part's file")
     return folder.read(file, current().max_tensor_bytes, partial(EPFail, node=node))

@@ -104,7 +104,8 @@ class Engine:
             source, limits=config.limits, external_root=config.external_root,
             initializers={**config.initializers, **config.external_initializers},
             strict=config.entries.get("session.strict_shape_type_inference") == "1",
-            released_only=config.entries.get("session.allow_released_opsets_only") == "1"))
+            released_only=config.entries.get("session.allow_released_opsets_only") == "1",
+            mapped=config.entries.get("orthrus.map_external_data") != "0"))
         if config.free_dims or config.free_denotations:
             fix_dimensions(graph, config.free_dims, config.free_denotations)
         if config.names_apart:
@@ -161,7 +162,7 @@ class Engine:
         self._names = [v.name for v in self.outputs]
         self._slot_of = dict(zip(self._names, self.program.outputs, strict=True))
         self._required = [v.name for v in self.inputs]
-        self._entries = {v.name: (slot, entry(v))
+        self._entries = {v.name: (slot, entry(v, config.limits.max_tensor_bytes))
                          for v, slot in zip(graph.inputs, self.program.inputs, strict=True)}
         self._shared = [] if config.names_apart else shared_names(self.inputs)
         self._source = self._source if self._shared else None
@@ -253,11 +254,11 @@ class Engine:
                     self._execute(steps, slots, context)
                 else:
                     execute(steps, slots, context)
+            made = results(fetch.take(slots), fed.values(), self._constants, block)
         finally:
             swap(*before)
             for provider in self._hooks:
                 provider.on_run_end()
-        made = results(fetch.take(slots), fed.values(), self._constants, block)
         if plan is not None:
             plan.give(instance)
         if self._door is not None:

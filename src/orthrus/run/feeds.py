@@ -1,5 +1,5 @@
-"""The door of a run: every fed value is checked against its declared input, and
-brought into the form kernels take."""
+"""The door of a run: every fed value is checked against its declared input, and brought into the form kernels
+take. Arrays leave it in C order and aligned, so that no result depends on how a caller's array lies."""
 
 from __future__ import annotations
 
@@ -28,19 +28,20 @@ from ..ir import (
 CONFIG_CURE = "feed an array as session.get_inputs() describes it"
 
 
-def entry(value: Value) -> Callable[[Any], Any]:
-    """The check for one input: a function from what was fed to what the kernels get.
+def entry(value: Value, most: int) -> Callable[[Any], Any]:
+    """The check for one input: a function from what was fed to what the kernels get. `most`: bytes that a
+    tensor may have.
 
     An input declared as a scalar takes any shape, as in onnxruntime, which cannot
     tell it from one of unknown rank.
     """
     kind = value.type
     if isinstance(kind, TensorType) and kind.elem is not None:
-        return _tensor_entry(value.name, kind)
+        return _tensor_entry(value.name, kind, most)
     return lambda given: admit(value.name, given, kind)
 
 
-def _tensor_entry(name: str, kind: TensorType) -> Callable[[Any], Any]:
+def _tensor_entry(name: str, kind: TensorType, most: int) -> Callable[[Any], Any]:
     assert kind.elem is not None
     dtype = kind.elem.numpy
     rank = len(kind.shape) if kind.shape else None
@@ -50,12 +51,16 @@ def _tensor_entry(name: str, kind: TensorType) -> Callable[[Any], Any]:
     def check(given: Any) -> Any:
         # an unpickled array has a dtype object of its own
         if (type(given) is ndarray and (given.dtype is dtype or given.dtype == dtype) and not is_text
-                and (rank is None or given.ndim == rank)):
+                and (rank is None or given.ndim == rank) and given.nbytes <= most):
             shape = given.shape
             for i, d in fixed:
                 if shape[i] != d:
                     raise _wrong_dims(name, shape, kind)
-            return given
+            return laid(given)
+        if isinstance(given, ndarray) and given.nbytes > most:
+            raise InvalidArgument(
+                f"The tensor fed as input {name} is over the limit", found=f"{given.nbytes} bytes",
+                expected=f"at most {most} bytes per tensor", cure="raise Limits.max_tensor_bytes")
         return admit(name, given, kind)
     return check
 
@@ -65,7 +70,7 @@ def taken(given: Any) -> Any:
     copied, and so are arrays that are read elsewhere than where they lie. The memory of other arrays stays
     the caller's."""
     if isinstance(given, np.ndarray):
-        return given if given.flags.c_contiguous and given.dtype != object else given.copy()
+        return given.copy() if given.dtype == object else laid(given)
     if isinstance(given, list | tuple):
         return [taken(v) for v in given]
     return {k: taken(v) for k, v in given.items()} if isinstance(given, dict) else given
@@ -193,7 +198,13 @@ def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
             raise _wrong_dims(name, given.shape, kind)
     if kind.elem is ElementType.STRING:
         return _strings(name, given)
-    return given if given.dtype is dtype else given.view(dtype) if given.dtype == dtype else given
+    return laid(given if given.dtype is dtype else given.view(dtype))
+
+
+def laid(given: np.ndarray) -> np.ndarray:
+    """`given` itself in C order and aligned, else a copy that is."""
+    flags = given.flags
+    return given if flags.c_contiguous and flags.aligned else given.copy()
 
 
 def _array(given: Sequence[Any], elem: ElementType) -> np.ndarray:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import SparseArray
+from ..limits import charge
 from ..plan import Program
 
 _WASTE = 4
@@ -21,7 +22,8 @@ _WASTE = 4
 def results(values: Sequence[Any], fed: Collection[Any], constants: frozenset[int],
             block: np.ndarray | None) -> list[Any]:
     """`values` for the caller to keep and to write on: C-contiguous, and none in memory of `fed`, of
-    `constants` (the ids of their `root`s), of the arena's `block` or of another result."""
+    `constants` (the ids of their `root`s), of the arena's `block` or of another result. Raises Fail where the
+    copies are more than the run may hold."""
     taken = set(map(id, fed))
     for value in fed:
         if type(value) is not np.ndarray:
@@ -72,6 +74,7 @@ def _owned(value: Any, foreign: frozenset[int], taken: set[int]) -> Any:
         memory = root(value)
         if (not value.flags.carray or id(memory) in foreign or id(memory) in taken
                 or getattr(memory, "nbytes", 0) > _WASTE * value.nbytes):
+            charge(value.nbytes)
             return value.copy()
         taken.add(id(memory))
         return value

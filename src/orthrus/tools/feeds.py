@@ -7,6 +7,8 @@ Nothing here unpickles: an array file of objects is refused.
 from __future__ import annotations
 
 import contextlib
+import os
+import stat
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -89,6 +91,15 @@ def _checked(name: str, path: Path, types: dict[str, Type]) -> str:
     return name
 
 
+def content(path: Path) -> bytes:
+    """What a regular file holds. Raises ValueError for a pipe, a device or a folder, whose reader might wait
+    for ever, OSError for one that cannot be read."""
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise ValueError(f"{path}: no regular file")
+        return file.read()
+
+
 def read_proto(path: Path, kind: Type | None) -> tuple[str, Any]:
     """Name and value of a TensorProto file, or of a SequenceProto, OptionalProto or MapProto where `kind`
     says so: an array, a list, None or a dict. Raises ValueError for a file that holds something else or
@@ -104,22 +115,28 @@ def read_proto(path: Path, kind: Type | None) -> tuple[str, Any]:
                              (MapType, onnx.MapProto, numpy_helper.to_dict)):
         if isinstance(kind, of):
             proto, read = made(), reader
+    data = content(path)
     try:
-        proto.ParseFromString(path.read_bytes())
-        _keep_inside(proto)
+        proto.ParseFromString(data)
+        check_tensors(proto)
         return proto.name, read(proto)
-    except (DecodeError, ValueError, TypeError, KeyError) as error:
+    except (DecodeError, ValueError, TypeError, KeyError, AttributeError, OverflowError, IndexError) as error:
         raise ValueError(f"{path}: no ONNX {type(proto).__name__} ({error})") from None
 
 
-def _keep_inside(proto: Any) -> None:
-    """Raise ValueError where a tensor within `proto` keeps its data in another file."""
+def check_tensors(proto: Any) -> None:
+    """Raise ValueError where a tensor within `proto` keeps its data in another file, has a negative
+    dimension, or a name that is no text."""
     for field, value in proto.ListFields():
         if field.name == "external_data":
             raise ValueError("its data lies in another file, which is not followed")
+        if field.name == "dims" and min(value) < 0:
+            raise ValueError(f"a tensor of shape {list(value)}: no dimension is negative")
+        if field.name == "name" and not isinstance(value, str):
+            raise ValueError(f"the name {value!r} is not UTF-8")
         if field.type == field.TYPE_MESSAGE:
             for each in [value] if hasattr(value, "ListFields") else value:
-                _keep_inside(each)
+                check_tensors(each)
 
 
 def restored(value: Any, kind: Type) -> Any:

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from ..shown import tell
+
 FileArgument = Annotated[Path, typer.Argument(
     metavar="FILE", help="The private key, in PEM; made where there is none.", show_default=False)]
 
@@ -21,5 +23,5 @@ def command(file: FileArgument) -> None:
 
     if not file.exists():
         new_key(file)
-        typer.echo(f"wrote {file}, which nobody else should get to see", err=True)
-    typer.echo(Signer(file).public)
+        tell(f"wrote {file}, which nobody else should get to see", err=True)
+    tell(Signer(file).public)

@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from .feeds import check_tensors, content
+
 _SCALARS = {"String": 9, "Int64": 3, "Float": 2, "Double": 1}
 """Protobuf's number of each element type."""
 _DTYPES: dict[str, Any] = {"String": object, "Int64": np.int64, "Float": np.float32, "Double": np.float64}
@@ -32,9 +34,10 @@ def read_messages(path: Path) -> list[tuple[str, Any]]:
     where it cannot be read."""
     from google.protobuf.message import DecodeError
 
+    data = content(path)
     try:
-        return [_value(text) for text in _split(path.read_bytes())]
-    except (DecodeError, ValueError, TypeError) as error:
+        return [_value(text) for text in _split(data)]
+    except (DecodeError, ValueError, TypeError, KeyError, AttributeError, OverflowError, IndexError) as error:
         raise ValueError(f"{path}: no ONNX test data ({error})") from None
 
 
@@ -80,8 +83,7 @@ def _value(text: bytes) -> tuple[str, Any]:
         raise ValueError("a message holds no value")
     if which == "tensor":
         tensor = onnx.TensorProto.FromString(data.tensor)
-        if tensor.external_data:
-            raise ValueError("its data lies in another file, which is not followed")
+        check_tensors(tensor)
         return data.name or tensor.name, numpy_helper.to_array(tensor)
     held = getattr(data, which).v
     if which.startswith("VectorMap"):

@@ -52,7 +52,7 @@ def command(flags: Flags) -> None:
         settings = _compiled(flags, settings)
         if flags.context_only:
             return
-    say: Callable[[str], None] = (lambda text: None) if flags.as_json else typer.echo
+    say: Callable[[str], None] = (lambda text: None) if flags.as_json else tell
     result = _compared(flags, settings, say) if flags.versus else _measured(flags, settings, say)
     if result is not None:
         _tell(flags, result, say)

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from ..shown import tell
+from ..shown import Shown, tell
 from .shape_inference import Incomplete, infer_shapes
 
 __all__ = ["Incomplete", "SymbolicShapeInference", "main"]
@@ -71,7 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     given = arguments().parse_args(argv)
     if given.verbose:
-        logging.basicConfig(stream=sys.stderr, format="%(message)s")
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(Shown())
+        logging.basicConfig(handlers=[handler])
     try:
         out = SymbolicShapeInference.infer_shapes(onnx.load(given.input), given.int_max, given.auto_merge,
                                                   given.guess_output_rank, given.verbose)

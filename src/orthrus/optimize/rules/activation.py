@@ -74,7 +74,7 @@ def fuse_hard_sigmoid(op, x):
 
 @rule(lambda op, x, a, b: op.Mul(x, op.HardSigmoid(x, alpha=a, beta=b)))
 def fuse_hard_swish(op, x, a, b, root):
-    if not close(a, 1 / 6, "float32") or b != 0.5:
+    if x.elem is None or not close(a, 1 / 6, x.elem.numpy) or b != 0.5:
         return No("it is another HardSigmoid")
     return op.HardSwish(x)
 

@@ -38,6 +38,8 @@ SMALL = 1 << 16
 WEIGHTS = 1 << 28
 """The same for quantized weights, which are dequantized when, and only if, somebody asks for the floats."""
 
+_DERIVED = 4
+"""How many times `max_fold_bytes` all values that follow from shapes may take."""
 _LARGE_CONSTANT = 1 << 16
 """Bytes from which on an initializer is read where it lies, wherever that starts."""
 
@@ -145,13 +147,14 @@ class Lowering:
         self.steps: list[Step] = []
         self.env: dict[Value, Tensor | Lazy] = {}
         self.host: dict[Value, np.ndarray] = {}
+        self.laid: dict[Hashable, Tensor] = {}
         self.later: dict[Value, Node] = {}
         self.codes: dict[Value, Any] = {}
         self.left: dict[Value, int] = {}
         self.outputs: dict[Value, Tensor] = {}
         self.why: dict[Node, str] = {}
         self.finals = frozenset(outputs)
-        self.most = current().max_tensor_bytes
+        self.most, self.derived = current().max_tensor_bytes, 0
         self.node: Node = nodes[0]
         self.status = Tensor("int64", (1,), (1,), Buffer("arena", 64))
         for i, (value, shape, dtype) in enumerate(inputs):
@@ -234,12 +237,11 @@ class Lowering:
         """`value`, which has to be there, in memory, as a strided view."""
         assert value is not None
         if (known := self.known(value)) is not None:
-            if value.const is None:
-                return of_constant(at_line(known))
-            key = "value", id(value)
-            if key not in self.constants:
-                self.constants[key] = of_constant(known if known.nbytes > _LARGE_CONSTANT else at_line(known))
-            return self.constants[key]
+            table, key = (self.laid, value) if value.const is None else (self.constants, ("value", id(value)))
+            if key not in table:
+                there = value.const is not None and known.nbytes > _LARGE_CONSTANT
+                table[key] = of_constant(known if there else at_line(known))
+            return table[key]
         found = self.env[value]
         if isinstance(found, Lazy):
             found = self.env[value] = self._store(value, found)
@@ -536,6 +538,11 @@ class Lowering:
         if node.op is None:
             return False
         self._compute(node, arrays)
+        size = sum(self.host[v].nbytes for v in node.outputs if v is not None)
+        if self.derived + size > _DERIVED * current().max_fold_bytes:
+            self.host = {v: a for v, a in self.host.items() if v not in node.outputs}
+            return False
+        self.derived += size
         return True
 
     def _compute(self, node: Node, arrays: Sequence[Any]) -> None:

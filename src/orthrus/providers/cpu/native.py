@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from ... import knobs
+from ...codegen import amx
 from ...codegen.quick import Program
 from ...codegen.sizes import Sizes
-from ...codegen.winograd import OUTSIDE
+from ...codegen.template import OUTSIDE
 from ...errors import Fail
 from ...ir import likely_shapes
 from ...kernels import Gate, failed, readable
@@ -34,7 +35,6 @@ from .lower import Lowering, Step
 from .plans import Code, Instance, Lowered, Plan, Stepped
 from .precision import Kinds, Trial
 from .report import finished
-from .rules.matrix_unit import PACKED
 from .tensor import Tensor
 
 log = logging.getLogger("orthrus")
@@ -382,7 +382,7 @@ class Native:
             self.tried[key] = self._fast_enough(kinds, products)
         if self.tried[key]:
             return fast
-        for packed in [key for key in self.constants if isinstance(key, tuple) and key[0] == PACKED]:
+        for packed in [key for key in self.constants if isinstance(key, tuple) and key[0] == amx.PACKED]:
             del self.constants[packed]
         return self._lowered(kinds, False)
 

@@ -267,7 +267,7 @@ class _Ahead(Native):
             raise ValueError("a package of another part: the numbers of inputs or outputs differ")
         for value, (_, name) in zip((*part.inputs, *part.outputs), (*kinds, *package.about["outputs"]),
                                     strict=True):
-            if value.elem is None or value.elem.numpy != numpy_type(name):
+            if value.elem is None or value.elem.numpy.name != name:
                 raise ValueError(f"a package of another part: {value.name} is {value.type}, not {name}")
         self.gate = Gate(part.inputs, [numpy_type(name) for _, name in self.expected])
         about = package.about

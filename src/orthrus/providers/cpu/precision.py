@@ -44,7 +44,7 @@ class Trial:
     """The question for one part, and for its inputs' kinds what came out."""
 
     def __init__(self, part: Part, machine: Machine) -> None:
-        self.part, self.machine = part, machine
+        self.part, self.machine, self.followed = part, machine, _followed(part)
         watched = [v for node in part.nodes for v in node.outputs
                    if v is not None and v not in part.outputs and (_decides(node, v) or _jumps(node))]
         self.watched = replace(part, outputs=[*part.outputs, *watched])
@@ -54,7 +54,7 @@ class Trial:
     def __call__(self, kinds: Kinds, prepared: Callable[[Part, bool], Run | None]) -> bool:
         """Whether the part may use the unit for inputs of these shapes and types. `prepared(part, fast)`:
         what runs a part with the unit or without, None where that is not what it would do."""
-        if self._followed or not self._held:
+        if self.followed or not self._held:
             return False
         name = self._name(kinds)
         known = cache.load([name]).get(name) if name is not None else None
@@ -73,23 +73,6 @@ class Trial:
         if len(self.decided) == 1:
             found, wanted = (found,), (wanted,)
         return all(map(_same, found, wanted, self.decided))
-
-    @functools.cached_property
-    def _followed(self) -> bool:
-        """Whether a decision outside the part depends on what it computes, or may."""
-        whole = self.part.origin
-        if whole is None:
-            return False
-        inside, reached = set(self.part.nodes), set(self.part.outputs)
-        for node in whole.nodes:
-            read = {*node.inputs, *(v for body in node.bodies() for v in body.captures())}
-            if node in inside or reached.isdisjoint(read):
-                continue
-            made = [v for v in node.outputs if v is not None]
-            if node.has_bodies or _jumps(node) or any(_decides(node, v) for v in made):
-                return True
-            reached.update(made)
-        return whole.outer is not None and not reached.isdisjoint(whole.outputs)
 
     @functools.cached_property
     def _held(self) -> bool:
@@ -121,6 +104,23 @@ class Trial:
                     return None
         digest.update(repr([v.name for v in self.part.outputs]).encode("utf-8", "surrogatepass"))
         return digest.hexdigest()
+
+
+def _followed(part: Part) -> bool:
+    """Whether a decision outside the part depends on what it computes, or may."""
+    whole = part.origin() if part.origin is not None else None
+    if whole is None:
+        return False
+    inside, reached = set(part.nodes), set(part.outputs)
+    for node in whole.nodes:
+        read = {*node.inputs, *(v for body in node.bodies() for v in body.captures())}
+        if node in inside or reached.isdisjoint(read):
+            continue
+        made = [v for v in node.outputs if v is not None]
+        if node.has_bodies or _jumps(node) or any(_decides(node, v) for v in made):
+            return True
+        reached.update(made)
+    return whole.outer is not None and not reached.isdisjoint(whole.outputs)
 
 
 def _tell(digest: Any, name: str, value: Any) -> bool:

@@ -137,7 +137,7 @@ def chained(lo: Lowering, node: Node, shape: tuple[int, ...], inner: tuple[int, 
         if link.operand is not None and link.post is not None:
             fitted = _fitted(lo, link.operand, shape, inner)
             full = isinstance(link.post, Binary) and fitted is not None and fitted.shape == inner
-            if fitted is None or (full and added):
+            if fitted is None or (full and added) or _misread(fitted.shape, inner):
                 return found
             post: PostOp = link.post
             assert isinstance(post, Binary)
@@ -155,6 +155,13 @@ def chained(lo: Lowering, node: Node, shape: tuple[int, ...], inner: tuple[int, 
         if link.node.op_type == "QuantizeLinear":
             return found
         value = reader.output
+
+
+def _misread(operand: Sequence[int], inner: Sequence[int]) -> bool:
+    """Whether some primitives of oneDNN 3.2 take a post-op's operand for one number: it goes by channel, and
+    images have one pixel."""
+    return inner[0] > 1 and len(inner) > 2 and all(d == 1 for d in inner[2:]) and (
+        operand[0] == 1 and operand[1] > 1)
 
 
 def _fitted(lo: Lowering, t: Tensor, shape: tuple[int, ...], inner: tuple[int, ...]) -> Tensor | None:

@@ -34,10 +34,19 @@ from .objects import (
     regrouped,
     strided,
 )
-from .step import RULES, Step
+from .step import RULES, Step, Unfit
 from .tensor import Argument, Joined, Quantized, Tensor
 
 Reference = Callable[[Node], Callable[..., Any]]
+
+_STATUS = np.zeros(2, np.float32)
+"""The bytes of a status, as a type that oneDNN has."""
+
+
+def _in_range(status: np.ndarray) -> tuple[()]:
+    if status.view(np.int64)[0]:
+        raise Unfit("a convolution met numbers that are not finite, or beyond what its transform is for")
+    return ()
 
 
 class Lowering:
@@ -82,6 +91,7 @@ class Lowering:
                 self.outputs[v] = target = self.output(v, found.shape, found.dtype)
                 self.reorder(found, target)
         self._prune()
+        self._look_at_status()
 
     # what a rule asks
 
@@ -211,6 +221,23 @@ class Lowering:
         room = self.rooms.setdefault(name, Buffer("arena", 0))
         room.size = max(room.size, desc.size)
         return Tensor((size,), desc, room)
+
+    def status(self) -> Tensor:
+        """Where generated kernels say that numbers are outside the range they are for, 0 before the first:
+        looked at when the part is done."""
+        first = "status" not in self.rooms
+        made = self.workspace("status", _STATUS.size)
+        if first:
+            self.steps.append(Step(self.node, (self.node,), "clear the status", [], [made], None,
+                                   _STATUS.copy))
+        return made
+
+    def _look_at_status(self) -> None:
+        status = self.rooms.get("status")
+        touched = (t for step in self.steps for t in step.reads if t is not None and t.buffer is status)
+        if (last := next(touched, None)) is not None:
+            self.steps.append(Step(self.node, (self.node,), "look at the status", [], [], None, _in_range,
+                                   [last]))
 
     def bind(self, value: Value | None, found: Tensor | Quantized | Joined) -> None:
         """Let `value` be `found`."""

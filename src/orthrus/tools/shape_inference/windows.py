@@ -27,6 +27,8 @@ def _window(size: Expr, k: Any, stride: int, dilation: int, begin: int, end: int
     if auto == "VALID":
         begin = end = 0
     room = size + begin + end - (k - 1) * dilation - 1
+    if room.integer is not None and room.integer < 0:
+        return expr(1 - -room.integer // stride)
     if not up:
         return floor_div(room, expr(stride)) + 1
     return least(ceil_div(room, stride) + 1, ceil_div(size + begin, stride))

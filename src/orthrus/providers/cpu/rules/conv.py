@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -27,11 +28,11 @@ from .rows import attributes
 FEW = 4
 """Input channels up to which an image is copied with its margins, each channel a plane."""
 
-_SAMPLE = 256
-"""Weights that mostly tell by themselves what all of them are like."""
-
 _F32, _F16 = "float32", "float16"
 _VALUE = Expr.leaf(0, _F32)
+
+_PHASES = 1 << 12
+"""Phases of a transposed convolution up to which there is a kernel for each."""
 _OPERATORS: dict[str, tuple[tuple[str, float], ...]] = {
     "Relu": (), "Sigmoid": (), "Tanh": (), "HardSwish": (), "Softplus": (), "Softsign": (), "Gelu": (),
     "LeakyRelu": (("alpha", 0.01),), "Elu": (("alpha", 1.0),), "HardSigmoid": (("alpha", 0.2), ("beta", 0.5))}
@@ -118,7 +119,7 @@ class Convolution:
                      and min(g.pads) >= 0)
         self.side = 0 if self.stem or depthwise.fits(g) or not lo.transforms else winograd.choose(
             g, lo.machine)
-        if self.side and _few_bits(weights()):
+        if self.side and winograd.few_bits(weights()):
             self.side = 0
         if x.dtype != _F32 and (self.side or not widens(lo.machine, x.dtype, x.dtype)):
             wide = lo.new(x.shape, _F32, None if self.stem else last_strides(
@@ -201,13 +202,6 @@ class Convolution:
                     Out(lo.status) if last else lo.status, *plan.cells(_walk(self.x), _walk(out)),
                     *(_cells_of(operands, size) if last else ())]
             lo.step(spec, args, items, 1, scratch)
-
-
-def _few_bits(w: np.ndarray) -> bool:
-    """Whether all weights are multiples of 1/256, as those of filters that count or blur: their products with
-    integers sum exactly, but not by way of a transform."""
-    flat = w.reshape(-1)
-    return all(bool((part * 256 % 1 == 0).all()) for part in (flat[:_SAMPLE], flat))
 
 
 def _image(t: Tensor) -> Tensor:
@@ -350,6 +344,8 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     if tuple(attrs.get("kernel_shape") or w.shape[2:]) != w.shape[2:]:
         return No("its kernel_shape is not that of its weights")
     strides, dilations = (tuple(attrs.get(key) or (1,) * rank) for key in ("strides", "dilations"))
+    if math.prod(strides) > _PHASES:
+        return No(f"a kernel for each of more than {_PHASES} phases is too much to compile")
     try:
         begin, size = transposed(shape[2:], w.shape[2:], strides, dilations, attrs.get("auto_pad", "NOTSET"),
                                  attrs.get("output_padding"), attrs.get("output_shape"), attrs.get("pads"))

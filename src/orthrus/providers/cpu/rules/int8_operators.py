@@ -149,7 +149,7 @@ def _by_columns(lo: Lowering, sums: Lazy | No, scales: list[Value | None], bias:
     if any(lo.dtype(v) != F or np.prod(lo.shape(v)) not in (1, sums.shape[-1])
            for v in (*given, *([] if bias is None else [bias]))):
         return No("its scales are no float32 numbers, one or one for each column")
-    rows = [t.view((), ()) if t.size == 1 else t.view((t.size,), (t.strides[-1],))
+    rows = [t.view((), ()) if t.size == 1 else lo.contiguous(t).view((t.size,), (1,))
             for t in map(lo.tensor, given)]
     by = lo.new(max((t.shape for t in rows), key=len), F)
     store(lo, by, Expr("mul", (Expr.leaf(0, F), Expr.leaf(1, F)), F), rows)

@@ -18,9 +18,6 @@ from ..lower import Lowering, Out
 from ..tensor import Tensor
 from ..walk import Walked
 
-PACKED = "matrix unit"
-"""First of the keys of packed second factors among a lowering's constants."""
-
 _ENOUGH = 2_000_000
 """Multiply-adds from which on splitting the first factor pays."""
 
@@ -75,7 +72,7 @@ def conv(lo: Lowering, x: Tensor, key: Hashable, weights: Callable[[], np.ndarra
     offsets = tuple([2 * (phases[i * dh % sh, j * dw % sw] * phase
                           + amx.CHUNK * (i * dh // sh * wide + j * dw // sw))
                      for i in range(kh) for j in range(kw)])
-    packed = lo.constant((PACKED, key), lambda: amx.pack(
+    packed = lo.constant((amx.PACKED, key), lambda: amx.pack(
         weights().reshape(n, c, kh * kw).transpose(2, 1, 0), lo.machine))
     length, width, valid = (oh - 1) * wide + ow, wide, ow
     if wide == ow and all(t.joined(2, 4) is not None for t in (out, *operands)):
@@ -96,7 +93,7 @@ def product(lo: Lowering, a: Tensor, key: Hashable, weights: Callable[[], np.nda
     planes = lo.new((2 * plane,), "bfloat16")
     lo.step(amx.split(), [a, Out(planes), m, 1, k, 0, a.strides[0], 0, 0, 0, m, 1, chunks, chunk_step, plane],
             m, max(1, _SPLIT_GRAIN // k))
-    packed = lo.constant((PACKED, key), lambda: amx.pack(weights()[None], lo.machine))
+    packed = lo.constant((amx.PACKED, key), lambda: amx.pack(weights()[None], lo.machine))
     places = [(t, 0, 0, t.strides[0]) for t in (out, *operands)]
     _multiply(lo, planes, plane, chunk_step, 1, m, 0, (0,), chunks, packed, n, m, m, places,
               [t.strides[1] for t in operands], tree)

@@ -87,6 +87,8 @@ def slice_(lo: Lowering, node: Node) -> Tensor | No:
         given = [None if v is None else lo.known(v) for v in node.inputs[1:]]
         if any(g is None and v is not None for g, v in zip(given, node.inputs[1:], strict=True)):
             return No("its bounds are not known")
+        if any(g is not None and g.ndim != 1 for g in given):
+            return No("its bounds are no vectors")
         lists = [None if g is None else g.tolist() for g in given]
     else:
         lists = [node.attrs.get(name) for name in ("starts", "ends", "axes")]

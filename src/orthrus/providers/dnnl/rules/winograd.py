@@ -49,7 +49,7 @@ def transformed(lo: Lowering, node: Node, bias: Tensor | None) -> bool:
         (1, high, wide) for high, wide in (win.size, win.kernel, win.strides, win.dilations, win.out))
     g = Geometry(given[0], 1, given[1], weights.shape[0], size, kernel, strides, dilations,
                  (0, win.begin[0], win.begin[1]), out)
-    if not (side := chosen(g)):
+    if not (side := chosen(g)) or winograd.few_bits(weights):
         return False
     shape = (g.batch, g.cout, *win.out)
     end, value, done = _End(lo, bias), node.output, [node]
@@ -67,10 +67,12 @@ def transformed(lo: Lowering, node: Node, bias: Tensor | None) -> bool:
     except Refused:
         return False
     x, y = _last(lo, lo.tensor(node.inputs[0])), end.place(shape)
-    cells: tuple[Tensor | int, ...] = (x, u, y, v, m, *plan.cells(_walk(x), _walk(y)))
+    rooms = (x, u, y, v, m, status := lo.status())
+    cells: tuple[Tensor | int, ...] = (*rooms, *plan.cells(_walk(x), _walk(y)))
     lo.generate("winograd_take", Code(take, cells, tiles, scratch), [x], [v])
     lo.step(made, factors, [m])
-    lo.generate("winograd_give", Code(give, (*cells, *end.cells), tiles, more), [m, *end.tensors], [y], done)
+    lo.generate("winograd_give", Code(give, (*cells, *end.cells), tiles, more), [m, status, *end.tensors],
+                [y], done)
     for each in done[1:]:
         lo.read(each)
     lo.bind(value, y)
