@@ -42,9 +42,9 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A `Form` with its sizes. `steps`: per tensor its strides over the outer dimensions, then of what is
-    read those over the inner ones, and where across the innermost; `units`: per tensor its stride between
-    lanes. `outer`, `inner`: the sizes that `steps` go with."""
+    """A `Form` with its sizes. `steps`: per tensor its strides over the outer dimensions, then of the first
+    `reads`, which are folded, those over the inner ones, and where across the innermost; `units`: per tensor
+    its stride between lanes. `outer`, `inner`: the sizes that `steps` go with."""
 
     form: Form
     sizes: tuple[int, ...]
@@ -54,12 +54,13 @@ class Walk:
     units: tuple[int, ...]
     items: int
     grain: int
+    reads: int
 
     def loops(self, tensor: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """By which sizes and strides the elements of a tensor are met."""
         strides = self.steps[tensor]
         sizes = (*self.outer, *self.inner)[:len(strides)]
-        lanes = self.sizes[1] if self.form.across else self.sizes[0] if self.units[tensor] else 1
+        lanes = self.sizes[1] if self.form.across else self.sizes[0] if tensor < self.reads else 1
         return (*sizes, lanes), (*strides, self.units[tensor])
 
     def cells(self, tensors: Sequence[Any]) -> list[Any]:
@@ -104,9 +105,9 @@ def plan(machine: Machine, shape: Sequence[int], axes: Sequence[int], strides: S
                   for t in range(len(steps)))
     items = math.prod(rows) * (-(-columns // (lanes * width)) if across else 1)
     inner = (*(d for d, _ in folded), *((length,) if across else ()))
-    return Walk(form, sizes, tuple(rows), inner, found, units, items,
-                max(1, GRAIN * math.prod(rows) // max(1, math.prod(shape))) if not across else
-                max(1, GRAIN // (length * math.prod(d for d, _ in folded) * min(columns, lanes * width))))
+    grain = max(1, GRAIN * math.prod(rows) // max(1, math.prod(shape))) if not across else max(
+        1, GRAIN // (length * math.prod(d for d, _ in folded) * min(columns, lanes * width)))
+    return Walk(form, sizes, tuple(rows), inner, found, units, items, grain, reads)
 
 
 class Fold:

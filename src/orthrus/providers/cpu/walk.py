@@ -58,8 +58,8 @@ def _met(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, list[list[i
 
 
 def within(t: Tensor) -> None:
-    """AssertionError where elements of `t` lie outside its buffer; nothing is said of one that is empty, as no loop
-    comes there."""
+    """AssertionError where elements of `t` lie outside its buffer, unless that is empty: no loop comes there.
+    """
     shape, strides = _plain(t.shape), _plain(t.strides)
     if 0 in shape or t.buffer.kind == "table" or not _value(t.buffer.size):
         return
