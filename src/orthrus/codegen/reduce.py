@@ -44,7 +44,7 @@ class Form:
 class Walk:
     """A `Form` with its sizes. `steps`: per tensor its strides over the outer dimensions, then of what is
     read those over the inner ones, and where across the innermost; `units`: per tensor its stride between
-    lanes. `outer`, `inner`: the sizes that `steps` go with."""
+    lanes. `outer`, `inner`: the sizes that `steps` go with; the first `reads` tensors are read."""
 
     form: Form
     sizes: tuple[int, ...]
@@ -52,6 +52,7 @@ class Walk:
     inner: tuple[int, ...]
     steps: tuple[tuple[int, ...], ...]
     units: tuple[int, ...]
+    reads: int
     items: int
     grain: int
 
@@ -59,7 +60,7 @@ class Walk:
         """By which sizes and strides the elements of a tensor are met."""
         strides = self.steps[tensor]
         sizes = (*self.outer, *self.inner)[:len(strides)]
-        lanes = self.sizes[1] if self.form.across else self.sizes[0] if self.units[tensor] else 1
+        lanes = self.sizes[1] if self.form.across else self.sizes[0] if tensor < self.reads else 1
         return (*sizes, lanes), (*strides, self.units[tensor])
 
     def cells(self, tensors: Sequence[Any]) -> list[Any]:
@@ -104,7 +105,7 @@ def plan(machine: Machine, shape: Sequence[int], axes: Sequence[int], strides: S
                   for t in range(len(steps)))
     items = math.prod(rows) * (-(-columns // (lanes * width)) if across else 1)
     inner = (*(d for d, _ in folded), *((length,) if across else ()))
-    return Walk(form, sizes, tuple(rows), inner, found, units, items,
+    return Walk(form, sizes, tuple(rows), inner, found, units, reads, items,
                 max(1, GRAIN * math.prod(rows) // max(1, math.prod(shape))) if not across else
                 max(1, GRAIN // (length * math.prod(d for d, _ in folded) * min(columns, lanes * width))))
 
