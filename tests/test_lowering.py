@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -228,3 +229,16 @@ def test_elements_of_a_slice_whose_bounds_are_fed(missing: str) -> None:
         options.graph_optimization_level = level
         s, y = ort.InferenceSession(raw, options).run(None, fed)
         assert s.tolist() == [1, 3, 5] and y.shape == (1, 3, 5)
+
+
+@generates
+def test_nothing_is_prepared_for_sizes_nobody_can_feed() -> None:
+    """Tables of windows over an axis of that length would take as much memory as the axis."""
+    node = helper.make_node("LpPool", ["x"], ["y"], kernel_shape=[5, 5], strides=[3, 3])
+    for width, prepared in ((65, True), ((1 << 31) - 1, False)):
+        inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 32, width])]
+        graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info("y")])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+        with mock.patch.object(Native, "_made", return_value=None) as made:
+            ort.InferenceSession(model.SerializeToString(), limits=ort.Limits(max_tensor_bytes=1 << 30))
+        assert made.called == prepared
