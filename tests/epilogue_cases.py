@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-from fuzz_graphs import apart
 from onnx import ModelProto, helper, numpy_helper
 
 import orthrus
+from fuzz.graphs import apart
 from orthrus import knobs
 from orthrus.ir import element_of
 from orthrus.providers.cpu.native import Native
