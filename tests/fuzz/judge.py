@@ -229,7 +229,8 @@ def _judged(subject: Subject, oracle: Oracle, feeds: Feeds, got: Any, kind: str)
         wrong = apart(got, plain, subject, spread)
     if wrong is not None:
         theirs = oracle.onnxruntime(feeds)
-        name = "wrong" if _finite(feeds, subject.model) else _edge(got, plain, theirs, subject)
+        arrays = [*feeds.values(), *map(numpy_helper.to_array, subject.model.graph.initializer), *got, *plain]
+        name = "wrong" if _finite(arrays) else _edge(got, plain, theirs, subject)
         backed = isinstance(theirs, list) and apart(plain, theirs, subject) is None
         beside = "onnxruntime as expected" if backed else "onnxruntime is not asked or differs too"
         return Finding(name, f"{kind} feed: {wrong}; {beside}") if name else None
@@ -252,8 +253,8 @@ def _judged(subject: Subject, oracle: Oracle, feeds: Feeds, got: Any, kind: str)
 
 
 def _edge(got: Sequence[Any], plain: Sequence[Any], theirs: Any, subject: Subject) -> str | None:
-    """The kind of finding where infinities and NaN were fed: none where the two oracles do not agree on what
-    becomes of them, "edge" where they do."""
+    """The kind of finding where infinities and NaN were fed or came out: none where the two oracles do not
+    agree on what becomes of them, "edge" where they do."""
     for k, (a, b) in enumerate(zip(got, plain, strict=True)):
         if difference(a, b, 0, 0) is None:
             continue
@@ -277,11 +278,9 @@ def _close(a: np.ndarray, b: np.ndarray, subject: Subject) -> np.ndarray:
     return np.asarray((far <= bound) | (a == b) | ((a != a) & (b != b)))
 
 
-def _finite(feeds: Feeds, model: onnx.ModelProto) -> bool:
-    arrays = [*feeds.values(), *(numpy_helper.to_array(t) for t in model.graph.initializer)]
-    return all(
-        np.all(np.isfinite(a.astype(np.float64))) for a in arrays if a.dtype.kind == "f" or a.dtype in HALF
-    )
+def _finite(arrays: Sequence[Any]) -> bool:
+    plain = (a for a in arrays if isinstance(a, np.ndarray) and (a.dtype.kind == "f" or a.dtype in HALF))
+    return all(np.all(np.isfinite(a.astype(np.float64))) for a in plain)
 
 
 def apart(got: Sequence[Any], expected: Sequence[Any], subject: Subject, spread: Any = None) -> str | None:
