@@ -11,15 +11,15 @@ import pytest
 import epilogue_cases
 import window_cases
 from epilogue_cases import KERNELS, TYPES, Branches, faults, operand_shapes, resized, shape_faults
-from orthrus.codegen.library import available
 from orthrus.codegen.machine import AVX2, AVX512, NEON, RVV128, SPACEMIT_K1, SPACEMIT_K3, SSE2, Machine, host
 from orthrus.load import load
 from orthrus.providers.cpu import reference
 from orthrus.providers.cpu.lower import Lowering, Step
 from orthrus.providers.cpu.tensor import Buffer, Tensor
 from orthrus.providers.cpu.walk import Walked, readable, within
+from skips import needs
 
-pytestmark = pytest.mark.skipif(available() is not None, reason="no machine code is generated here")
+pytestmark = needs("generated code")
 
 SIZE = (2, 3, 2, 5)
 AMX = replace(AVX512, features=tuple(sorted((*AVX512.features, "amx-bf16", "amx-int8", "amx-tile"))))
@@ -105,7 +105,7 @@ def test_walks_on_every_machine(name: str, machine: Machine) -> None:
 def test_walks_on_a_matrix_unit(kernel: int) -> None:
     machine = host()
     if machine is None or not machine.has("avx512f"):
-        pytest.skip("weights for it are packed with AVX-512")
+        pytest.skip("the processor here has no AVX-512, with which weights for it are packed")
     b, shape = Branches(0), (2, 64, 24, 24)
     x, w = b.given(b.values(shape)), b.held(b.values((64, 64, kernel, kernel)))
     for own in operand_shapes(shape):

@@ -19,6 +19,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from orthrus.shown import shown, shown_in_json
+from skips import needs
 
 TOOLS = Path(__file__).resolve().parents[1] / "src" / "orthrus" / "tools"
 TITLE, CLEAR = "\x1b]0;owned\x07", "\x1b[2J"
@@ -133,7 +134,7 @@ def test_no_tool_with_onnxruntimes_name_does(module: str, tmp_path: Path) -> Non
     harmless(run(tmp_path, *args, module=f"orthrus.tools.{module}"))
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="no pseudo-terminals there")
+@needs("POSIX")
 def test_on_a_terminal_only_colours_are_left(tmp_path: Path) -> None:
     network(tmp_path)
     ours, theirs = pty.openpty()

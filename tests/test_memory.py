@@ -15,9 +15,10 @@ import pytest
 import orthrus as ort
 from memory_cases import CASES, LIMITS, MIB, SIZES, model, node, ones
 from orthrus import errors, limits
+from skips import lacking
 
-if not os.path.exists("/proc/self/clear_refs"):
-    pytest.skip("needs /proc", allow_module_level=True)
+if why := lacking("Linux"):
+    pytest.skip(why, allow_module_level=True)
 
 MOST = 2 * LIMITS.max_total_bytes + 16 * MIB
 """What a run may take: results and copies within the limit, and what numpy needs between two steps."""

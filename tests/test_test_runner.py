@@ -371,7 +371,7 @@ def test_data_outside_of_a_file_is_not_followed(runner: Runner) -> None:
     assert "lies in another file" in runner("tests", ends=255).stderr
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no pipes here")
+@needs("POSIX")
 @pytest.mark.parametrize("name", ["test_data_set_0/input_0.pb", "test_data_set_0/output_0.pb",
                                   "test_data_set_0/inputs.pb", "model.onnx", "config.txt"])
 def test_nothing_waits_for_a_pipe(name: str, runner: Runner) -> None:

@@ -14,9 +14,10 @@ from onnx import helper, numpy_helper
 
 import orthrus as ort
 from orthrus.errors import ALL, Fail
+from skips import lacking
 
-if not hasattr(os, "fork") or not os.path.exists("/proc/self/statm"):
-    pytest.skip("needs fork and /proc", allow_module_level=True)
+if why := lacking("Linux"):
+    pytest.skip(why, allow_module_level=True)
 
 HERE = Path(__file__).parent
 

@@ -58,9 +58,10 @@ def _met(sizes: Sequence[int], strides: Sequence[int]) -> tuple[int, list[list[i
 
 
 def within(t: Tensor) -> None:
-    """AssertionError where elements of `t` lie outside its buffer."""
+    """AssertionError where elements of `t` lie outside its buffer; nothing is said of one that is empty, as no loop
+    comes there."""
     shape, strides = _plain(t.shape), _plain(t.strides)
-    if 0 in shape or t.buffer.kind == "table":
+    if 0 in shape or t.buffer.kind == "table" or not _value(t.buffer.size):
         return
     first = last = _value(t.offset)
     for d, s in zip(shape, strides, strict=True):
