@@ -210,7 +210,7 @@ def write(lo: Lowering, a: Tensor, b: Tensor, weights: Weights | None, out: Tens
     for place in indices(*(range(d) for d, _ in lead_dims)):
         at = [sum(i * strides[j] for i, (_, strides) in zip(place, lead_dims, strict=True))
               for j in range(len(row))]
-        factors = [t.view((int(k != 0),), (0,), x) for t, x in zip((a, b), at, strict=False)]
+        factors = [t.view((1,), (0,), x) for t, x in zip((a, b), at, strict=False)]
         parts = [t.view((outer, inner, rows, n), (*(s[j] for s in (outs, ins, row)), t.strides[-1]), at[j])
                  for j, t in enumerate((out, *operands), 2)]
         _step(lo, [*factors, *parts], rows, n, k, row, b_row, source, (outer, inner), outs, ins, tree,
