@@ -235,3 +235,20 @@ def test_what_follows_a_row_of_integers_has_every_lane(dtype: str, follow: str) 
         with np.errstate(over="ignore"):
             want = FOLLOWS[follow](fold(x).astype(dtype), other)
         np.testing.assert_array_equal(y, want, f"{name} of {n}, {follow}, {dtype}")
+
+
+@pytest.mark.parametrize("name", ("ReduceSum", "ReduceMean", "ReduceMin", "ReduceLogSumExp"))
+@pytest.mark.parametrize("shape", [(1,), (2, 1, 1, 1), (1, 3, 1, 1), (2,), (2, 3, 1, 1), (3, 1, 2)])
+def test_operands_that_broadcast_along_what_is_folded(name: str, shape: tuple[int, ...]) -> None:
+    """Rules lower them: `fallback="error"` says where one fails."""
+    rng = np.random.default_rng(0)
+    x, other = (rng.normal(size=s).astype(np.float32) for s in ((2, 3, 4, 2), shape))
+    nodes = [helper.make_node("Sub", ["x", "b"], ["d"]), helper.make_node(name, ["d"], ["y"])]
+    kinds = [info(n, TensorProto.FLOAT, s) for n, s in (("x", x.shape), ("b", shape))]
+    made = model(nodes, kinds, [info("y", TensorProto.FLOAT, (1, 1, 1, 1))], {}, 18).SerializeToString()
+    results = []
+    for use in "10":
+        provider = ("CPUExecutionProvider", {"use_codegen": use})
+        it = orthrus.InferenceSession(made, providers=[provider], fallback="error")
+        results += it.run(None, {"x": x, "b": other})
+    np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-5)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -179,3 +180,65 @@ def test_traces_tell_attributes_apart() -> None:
     assert trace(leaky, {"alpha": 0.5}, [F]) is found[2]
     sums = [trace(add, {}, [F, F], {1: np.float32(number)}) for number in (0.0, -0.0, 1.0)]
     assert len({repr(tree) for tree in sums}) == 3
+
+
+ALONE = {
+    "nothing to add up": ("MatMul", [(5, 0), (0,)], {}, 1),
+    "nothing to add up, batches": ("MatMul", [(2, 3, 0), (2, 0, 4)], {}, 1),
+    "nothing to add up, a bias": ("Gemm", [(3, 0), (0, 4), (4,)], {}, 1),
+    "a recurrence without its size": ("RNN", [(1, 1, 1), (1, 3, 1), (1, 3, 3)], {}, 2),
+    "another one": ("GRU", [(1, 1, 1), (1, 3, 1), (1, 3, 1)], {}, 2),
+    "attention without a past": ("Attention", [(1, 2, 1, 5), (1, 2, 2, 5), (1, 2, 2, 1)], {}, 4),
+}
+
+
+@generates
+@pytest.mark.parametrize("name", ALONE)
+def test_rules_do_not_fail_at_the_edges(name: str) -> None:
+    """A node is lowered or declined: `fallback="error"` has a rule's own fault raised."""
+    op, shapes, attrs, outputs = ALONE[name]
+    arrays = {f"x{i}": np.ones(s, np.float32) for i, s in enumerate(shapes)}
+    made = [f"y{i}" for i in range(outputs)]
+    graph = helper.make_graph(
+        [helper.make_node(op, list(arrays), made, **attrs)], "g",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, a.shape) for n, a in arrays.items()],
+        [helper.make_empty_tensor_value_info(made[0])])
+    imports = [helper.make_opsetid("", 23)]
+    raw = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+    got = ort.InferenceSession(raw, fallback="error").run(None, arrays)
+    plain = ort.InferenceSession(raw, providers=[("CPUExecutionProvider", {"use_codegen": "0"})])
+    np.testing.assert_allclose(got[0], plain.run(None, arrays)[0], 1e-5)
+
+
+@pytest.mark.parametrize("missing", ("starts", "ends", "steps", ""))
+def test_elements_of_a_slice_whose_bounds_are_fed(missing: str) -> None:
+    """What is not known of a slice is nothing, not the whole: its length is that of the values that come."""
+    data = helper.make_tensor("data", TensorProto.INT64, [6], range(6))
+    bounds = {"starts": 1, "ends": 6, "steps": 2}
+    known = [helper.make_tensor(k, TensorProto.INT64, [1], [v]) for k, v in bounds.items() if k != missing]
+    fed = {missing: np.array([bounds[missing]])} if missing else {}
+    nodes = [helper.make_node("Slice", ["data", "starts", "ends", "", "steps"], ["s"]),
+             helper.make_node("ConstantOfShape", ["s"], ["y"])]
+    inputs = [helper.make_tensor_value_info(k, TensorProto.INT64, [1]) for k in fed]
+    ends = [helper.make_empty_tensor_value_info(name) for name in "sy"]
+    graph = helper.make_graph(nodes, "g", inputs, ends, [data, *known])
+    imports = [helper.make_opsetid("", 13)]
+    raw = helper.make_model(graph, opset_imports=imports, ir_version=10).SerializeToString()
+    for level in (ort.GraphOptimizationLevel.ORT_DISABLE_ALL, ort.GraphOptimizationLevel.ORT_ENABLE_ALL):
+        options = ort.SessionOptions()
+        options.graph_optimization_level = level
+        s, y = ort.InferenceSession(raw, options).run(None, fed)
+        assert s.tolist() == [1, 3, 5] and y.shape == (1, 3, 5)
+
+
+@generates
+def test_nothing_is_prepared_for_sizes_nobody_can_feed() -> None:
+    """Tables of windows over an axis of that length would take as much memory as the axis."""
+    node = helper.make_node("LpPool", ["x"], ["y"], kernel_shape=[5, 5], strides=[3, 3])
+    for width, prepared in ((65, True), ((1 << 31) - 1, False)):
+        inputs = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 32, width])]
+        graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info("y")])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10)
+        with mock.patch.object(Native, "_made", return_value=None) as made:
+            ort.InferenceSession(model.SerializeToString(), limits=ort.Limits(max_tensor_bytes=1 << 30))
+        assert made.called == prepared

@@ -10,6 +10,7 @@ import numpy as np
 from onnx import helper, numpy_helper
 
 import fuzz.steps as plain
+from fuzz import contractions
 from fuzz.steps import Maker, Var, broadcasts, fits, info
 
 
@@ -280,11 +281,11 @@ STEPS: tuple[Callable[[Maker], None], ...] = (
     plain.pad,
     plain.reduce,
     plain.along,
-    plain.product,
-    plain.product,
-    plain.gemm,
-    plain.convolution,
-    plain.convolution,
+    contractions.product,
+    contractions.product,
+    contractions.gemm,
+    contractions.convolution,
+    contractions.convolution,
     plain.logic,
     plain.casts,
     plain.integers,

@@ -42,9 +42,9 @@ class Form:
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A `Form` with its sizes. `steps`: per tensor its strides over the outer dimensions, then of the first
-    `reads`, which are folded, those over the inner ones, and where across the innermost; `units`: per tensor
-    its stride between lanes. `outer`, `inner`: the sizes that `steps` go with."""
+    """A `Form` with its sizes. `steps`: per tensor its strides over the outer dimensions, then of what is
+    read those over the inner ones, and where across the innermost; `units`: per tensor its stride between
+    lanes. `outer`, `inner`: the sizes that `steps` go with; the first `reads` tensors are read."""
 
     form: Form
     sizes: tuple[int, ...]
@@ -52,9 +52,9 @@ class Walk:
     inner: tuple[int, ...]
     steps: tuple[tuple[int, ...], ...]
     units: tuple[int, ...]
+    reads: int
     items: int
     grain: int
-    reads: int
 
     def loops(self, tensor: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """By which sizes and strides the elements of a tensor are met."""
@@ -105,9 +105,9 @@ def plan(machine: Machine, shape: Sequence[int], axes: Sequence[int], strides: S
                   for t in range(len(steps)))
     items = math.prod(rows) * (-(-columns // (lanes * width)) if across else 1)
     inner = (*(d for d, _ in folded), *((length,) if across else ()))
-    grain = max(1, GRAIN * math.prod(rows) // max(1, math.prod(shape))) if not across else max(
-        1, GRAIN // (length * math.prod(d for d, _ in folded) * min(columns, lanes * width)))
-    return Walk(form, sizes, tuple(rows), inner, found, units, items, grain, reads)
+    return Walk(form, sizes, tuple(rows), inner, found, units, reads, items,
+                max(1, GRAIN * math.prod(rows) // max(1, math.prod(shape))) if not across else
+                max(1, GRAIN // (length * math.prod(d for d, _ in folded) * min(columns, lanes * width))))
 
 
 class Fold:

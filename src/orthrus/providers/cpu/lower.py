@@ -20,6 +20,7 @@ from ...codegen.expr import BYTES, Expr
 from ...codegen.machine import Machine
 from ...codegen.template import Spec
 from ...codegen.trace import trace
+from ...errors import Fail
 from ...ir import No, Node, TensorType, Value
 from ...limits import bounded, current
 from ...ops.infer import infer_node
@@ -573,7 +574,7 @@ class Lowering:
                 continue
             if not isinstance(kind, TensorType) or kind.shape is None or kind.elem is None or not all(
                     isinstance(d, int) for d in kind.shape):
-                raise LookupError(f"the type of {value.name} does not follow from shapes")
+                raise Fail(f"the type of {value.name} does not follow from shapes", node=node.label)
             made = self.new([int(d) for d in kind.shape if d is not None], kind.elem.numpy.name)
             outs.append(made)
             self.env[value] = made
