@@ -140,6 +140,26 @@ def test_what_looks_for_a_formula_ends_with_the_session(way: str, monkeypatch: p
 
 
 @pytest.mark.parametrize("shapes", [0, 2])
+@pytest.mark.parametrize("attrs", [{"output_shape": [10, 8], "strides": [3, 2]},
+                                   {"output_shape": [9], "strides": [2]},
+                                   {"auto_pad": "SAME_UPPER", "strides": [2, 3]},
+                                   {"auto_pad": "SAME_LOWER", "strides": [3, 1], "output_shape": [11, 7]}], ids=str)
+def test_packed_weights_are_those_of_the_shape(attrs: dict[str, Any], shapes: int) -> None:
+    """What is packed for one shape serves another only where it would be the same: phases of a transposed
+    convolution have other taps where padding follows from the input's size."""
+    rank = len(attrs["strides"])
+    rng = np.random.default_rng(0)
+    proto = model([helper.make_node("ConvTranspose", ["x", "w"], ["y"], **attrs)],
+                  [info("x", shape=["n", 3, *"hw"[:rank]])], [info("y", shape=None)],
+                  {"w": rng.standard_normal((3, 2, 4, 3)[:2 + rank]).astype(np.float32)}, opset=22)
+    with knobs.setting(CHECK=2, SHAPES=shapes):
+        session = ort.InferenceSession(proto.SerializeToString(), fallback="error")
+        session.disable_fallback()
+        for size in ((2, 2), (3, 3), (5, 4), (2, 2), (1, 3), (4, 1)):
+            session.run(None, {"x": rng.standard_normal((2, 3, *size[:rank])).astype(np.float32)})
+
+
+@pytest.mark.parametrize("shapes", [0, 2])
 def test_weights_go_with_a_session_that_ran_with_many_shapes(shapes: int, monkeypatch: pytest.MonkeyPatch
                                                              ) -> None:
     """Neither plans nor formulas refer to what made them: no garbage collector has to come by."""

@@ -16,12 +16,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from ... import knobs
 from ...codegen.expr import BYTES, Expr
 from ...codegen.machine import Machine
 from ...codegen.template import Spec
 from ...codegen.trace import trace
 from ...errors import Fail
-from ...ir import No, Node, TensorType, Value
+from ...ir import No, Node, TensorType, Value, in_memory
 from ...limits import bounded, current
 from ...ops.infer import infer_node
 from .tensor import Buffer, Tensor, at_line, c_strides, extent, joint_shape, last_strides, of_constant
@@ -284,10 +285,14 @@ class Lowering:
         return made
 
     def constant(self, key: Hashable, make: Callable[[], np.ndarray]) -> Tensor:
-        """A constant made once per part: packed weights, tables. It starts at a cache line."""
+        """A constant made once per part: packed weights, tables. It starts at a cache line. `key` holds all
+        that it depends on, shapes too: CHECK=2 makes it again and compares."""
         made = self.constants.get(key)
         if made is None:
             made = self.constants[key] = of_constant(at_line(make()))
+        elif knobs.CHECK >= 2:
+            assert at_line(make()).tobytes() == in_memory(made.buffer.array).tobytes(), (
+                f"the key {key} stands for two constants")
         return made
 
     def table(self, make: Callable[..., np.ndarray], *given: Any) -> Tensor:

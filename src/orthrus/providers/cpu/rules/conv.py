@@ -365,12 +365,13 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         tree, operands = _with_bias(tree, operands, bias, made)
-        for i, (g, picks, starts) in enumerate(conv.phases(whole)):
+        for g, picks, starts in conv.phases(whole):
             def cut(t: Tensor, g: conv.Geometry = g, starts: tuple[int, int, int] = starts) -> Tensor:
                 for axis in range(2, t.rank):
                     place = axis - 2 + 3 - rank
                     t = t.slice(axis, starts[place], g.out[place], whole.strides[place])
                 return t
-            Convolution(lo, g, t, partial(weights, picks), ("transposed", id(node), i)).write(
+            taps = tuple((pick.start, pick.stop, pick.step) for pick in picks)
+            Convolution(lo, g, t, partial(weights, picks), ("transposed", id(node), taps)).write(
                 lo, cut(out), tree, [cut(o) for o in operands])
     return _pending(made, emit)
