@@ -143,7 +143,8 @@ def test_what_looks_for_a_formula_ends_with_the_session(way: str, monkeypatch: p
 @pytest.mark.parametrize("attrs", [{"output_shape": [10, 8], "strides": [3, 2]},
                                    {"output_shape": [9], "strides": [2]},
                                    {"auto_pad": "SAME_UPPER", "strides": [2, 3]},
-                                   {"auto_pad": "SAME_LOWER", "strides": [3, 1], "output_shape": [11, 7]}], ids=str)
+                                   {"auto_pad": "SAME_LOWER", "strides": [3, 1], "output_shape": [11, 7]}],
+                         ids=str)
 def test_packed_weights_are_those_of_the_shape(attrs: dict[str, Any], shapes: int) -> None:
     """What is packed for one shape serves another only where it would be the same: phases of a transposed
     convolution have other taps where padding follows from the input's size."""
