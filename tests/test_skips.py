@@ -32,7 +32,7 @@ def test_lacking(): ...
 @pytest.mark.parametrize("x", [])
 def test_of_nothing(x): ...
 def test_numpy_warns():
-    np.float32(3e38) * np.float32(10)
+    np.mean([])
 """
 
 
@@ -56,7 +56,7 @@ def test_only_reasons_of_the_table_are_skips(tmp_path: Path) -> None:
     assert "2 failed, 2 skipped, 2 errors" in lines[-1], told
     counted = lines[next(i for i, line in enumerate(lines) if "skipped, by reason" in line):][1:3]
     assert sorted(counted) == ["    1  nothing here", "    1  onnxruntime does not run it"]
-    for why in ("because", "for a whim", "got empty parameter set", "RuntimeWarning: overflow"):
+    for why in ("because", "for a whim", "got empty parameter set", "RuntimeWarning: Mean of empty slice"):
         assert why in told
     assert "1 skipped, 5 deselected" in pytest_on(tmp_path / "test_some.py", "-m", "extra").splitlines()[-1]
 
