@@ -15,7 +15,7 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import board
-from orthrus.codegen import bounds, once
+from orthrus.codegen import notes, once
 from orthrus.codegen.build import assemble
 from orthrus.codegen.link import link
 from orthrus.codegen.machine import Machine, host
@@ -28,7 +28,7 @@ _kept: list[Any] = []
 @functools.lru_cache(512)
 def address(spec: Spec, machine: Machine | None = None) -> int:
     """Where the kernel of `spec` starts, compiled for `machine` (else this one)."""
-    target = machine or bounds.checking(host())
+    target = machine or notes.checking(host())
     (found,) = link([bytes(assemble(spec.text(target), target))])  # type: ignore[arg-type]
     return found["kernel"]
 
@@ -54,17 +54,17 @@ def run(spec: Spec, *args: Any, items: int, scratch: int = 0, machine: Machine |
     if target is not None and target.arch == "riscv64":
         board.run(spec, [x for x in args if isinstance(x, np.ndarray)], cells(args), edges, scratch, target)
         return
-    target = bounds.checking(target or host())
+    target = notes.checking(target or host())
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 1, *[ctypes.c_int64] * 2, ctypes.c_void_p)(
         address(spec, target))
-    note = np.zeros(bounds.NOTED, np.int64)
+    note = np.zeros(notes.NOTED, np.int64)
     plain = [x if isinstance(x, np.ndarray) else y for x, y in zip(args, cells(args).tolist(), strict=False)]
     row, first = once.laid([*plain, 0], target, scratch, note)
     room = np.full(scratch + 64, 0xFF, np.uint8)
     at = room.ctypes.data + -room.ctypes.data % 64
     for lo, hi in zip(edges, edges[1:], strict=False):
         call(row.ctypes.data + 8 * first, lo, hi, at)
-    bounds.refuse(note, str(spec), None)
+    notes.refuse(note, str(spec), None)
 
 
 def guarded(array: np.ndarray, before: bool = False) -> np.ndarray:

@@ -17,7 +17,7 @@ import orthrus as ort
 from graphs import info, model
 from guards import conformance, examine, graphs, guarded, samples
 from orthrus import knobs
-from orthrus.codegen import bounds, machine
+from orthrus.codegen import machine, notes
 from orthrus.codegen.emit import F32, I8, I32, I64, PTR, V, vec
 from orthrus.codegen.expr import Expr
 from orthrus.codegen.loops import elementwise, nest
@@ -207,6 +207,6 @@ def test_everything_stays_within(what: str) -> None:
 
 
 def test_without_the_switch_nothing_is_looked_at() -> None:
-    assert HOST is not None and bounds.checking(HOST).checked
+    assert HOST is not None and notes.checking(HOST).checked
     with knobs.setting(CHECK=2):
-        assert bounds.checking(HOST) is HOST
+        assert notes.checking(HOST) is HOST

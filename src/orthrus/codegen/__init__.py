@@ -7,7 +7,8 @@ are arguments, so that one kernel serves many shapes. Results do not depend on h
 Planning: `sizes` lets functions of integers plan for dimensions that are not known yet.
 
 Writing: `machine` describes what is written for, `emit` writes LLVM assembly, `template` names kernels and
-their arguments; `origin` follows what addresses lead into, and `bounds` writes kernels that look there.
+their arguments; `origin` follows what addresses lead into, `bounds` writes kernels that look there, and
+`notes` is what those are given and say.
 `expr` holds elementwise trees, and `trace` makes them of operators' definitions. `vmath`,
 `trig`, `arithmetic` and `convert` are functions of vectors.
 

@@ -5,36 +5,20 @@ is compared with the memory that its address comes from: the array behind an arg
 table or an array of the kernel's own. One that would go elsewhere goes to memory nobody uses, and is noted.
 Where an address is followed to several arrays, or to none, it may lie in any of those.
 
-Such a kernel finds in front of its arguments' cells, going backwards: the address of cells that are 0 until
-something is noted, the bytes of scratch, and for each argument where its memory ends and where it
-begins, 0 and 0 where it is no address.
+`notes` says where a kernel finds that memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from .. import knobs
-from ..errors import EPFail
 from .emit import BYTES, I1, I8, I64, PTR, Function, Module, V, elem_of, size_of, vec
 from .machine import Machine
+from .notes import ANY, ARGUMENT, NOTED, OWN, SCRATCH, edge
 from .origin import Origin
 from .template import Body
-
-BEFORE = 2
-"""Cells in front of the arguments', besides two for each."""
-
-NOTED = 5
-"""Cells of a note: which argument and how many bytes (`_ARGUMENT`), the address, those of the argument's
-memory, that of the arguments' cells."""
-
-_ARGUMENT = 1 << 32
-_SCRATCH, _OWN, _ANY = 1 << 16, (1 << 16) + 1, (1 << 16) + 2
-"""In the place of an argument's number."""
 
 _ASIDE = 1 << 14
 """Bytes of memory nobody uses: what the widest access takes."""
@@ -42,8 +26,8 @@ _ASIDE = 1 << 14
 
 @dataclass(eq=False)
 class Region:
-    """Memory: `number` of an argument or one of those above; `at` and `size` of the kernel's own; `holds`:
-    what addresses stored there lead into."""
+    """Memory: `number` of an argument or one in its place; `at` and `size` of the kernel's own; `holds`: what
+    addresses stored there lead into."""
 
     number: int
     at: str = ""
@@ -61,7 +45,7 @@ class Checked(Body):
         self._edges: dict[Region, tuple[str, str]] = {}
         self._begin: list[str] = []
         super().__init__(module, machine)
-        self.scratch.origin = Origin(self._region(_SCRATCH))
+        self.scratch.origin = Origin(self._region(SCRATCH))
         self._aside = self.fresh()
         self._begin.append(f"  {self._aside} = alloca i8, i64 {_ASIDE}, align 64")
         self._sink = self.fresh()
@@ -86,12 +70,12 @@ class Checked(Body):
 
     def alloca(self, ty: str, count: int = 1, align: int = 64) -> V:
         made = super().alloca(ty, count, align)
-        made.origin = Origin(Region(_OWN, made.ref, size_of(ty) * count))
+        made.origin = Origin(Region(OWN, made.ref, size_of(ty) * count))
         return made
 
     def table(self, ty: str, values: Sequence[Any]) -> V:
         made = super().table(ty, values)
-        made.origin = Origin(Region(_OWN, made.ref, BYTES[ty] * len(values)))
+        made.origin = Origin(Region(OWN, made.ref, BYTES[ty] * len(values)))
         return made
 
     # accesses
@@ -174,7 +158,7 @@ class Checked(Body):
         lanes = begin.lanes
         found = origin.regions() if origin is not None else []
         regions = found or list(self._regions.values())
-        first = regions[0] if len(regions) == 1 else Region(_ANY)
+        first = regions[0] if len(regions) == 1 else Region(ANY)
         out: list[str] = []
 
         def write(text: str) -> str:
@@ -208,7 +192,7 @@ class Checked(Body):
         note = write(f"select {every}, ptr {self._sink}, ptr {self._report}")
         edges = self._edge(first) if len(regions) == 1 else ("0", "0")
         args = write(f"ptrtoint {self.args} to i64")
-        for i, what in enumerate((str(first.number * _ARGUMENT + size), where, *edges, args)):
+        for i, what in enumerate((str(first.number * ARGUMENT + size), where, *edges, args)):
             cell = write(f"getelementptr i64, ptr {note}, i64 {i}")
             out.append(f"  store i64 {what}, ptr {cell}, align 8")
         return out
@@ -216,17 +200,17 @@ class Checked(Body):
     def _edge(self, region: Region) -> tuple[str, str]:
         """Where a region begins and ends, read where the function begins."""
         if region not in self._edges:
-            if region.number == _OWN:
+            if region.number == OWN:
                 begin, end = self.fresh(), self.fresh()
                 self.entry.append(f"  {begin} = ptrtoint ptr {region.at} to i64")
                 self.entry.append(f"  {end} = add i64 {begin}, {region.size}")
-            elif region.number == _SCRATCH:
+            elif region.number == SCRATCH:
                 begin, end, size = self.fresh(), self.fresh(), self._cell(-2, I64)
                 self._begin.append(f"  {begin} = ptrtoint {self.scratch} to i64")
                 self._begin.append(f"  {end} = add i64 {begin}, {size}")
             else:
-                end = self._cell(-1 - BEFORE - 2 * region.number, I64)
-                begin = self._cell(-2 - BEFORE - 2 * region.number, I64)
+                end = self._cell(edge(region.number) + 1, I64)
+                begin = self._cell(edge(region.number), I64)
             self._edges[region] = begin, end
         return self._edges[region]
 
@@ -238,41 +222,3 @@ class Checked(Body):
         self.entry = [*own, *self._begin, *rest]
         self._begin = []
         return Function.__str__(self)
-
-
-def cells(args: Sequence[Any], edges: Sequence[tuple[Any, Any]], scratch: int, note: Any) -> list[Any]:
-    """What stands in front of `args`, and they. `edges`: where the memory of each begins and ends; `note`:
-    the address of `NOTED` cells."""
-    before = [note, scratch, *(at for begin, end in edges for at in (end, begin))]
-    return [*reversed(before), *args]
-
-
-def front(count: int) -> int:
-    """How many cells stand in front of those of `count` arguments."""
-    return BEFORE + 2 * count
-
-
-def described(note: np.ndarray, args: Sequence[Any] = ()) -> str:
-    """What a note says; `args`: what to call the arguments."""
-    what, at, begin, end = (int(x) for x in note[:4])
-    number, size = divmod(what, _ARGUMENT)
-    named = {_SCRATCH: "its scratch", _OWN: "an array of its own", _ANY: "any of its arguments"}
-    name = named.get(number, f"argument {number}" + (f", {args[number]}" if number < len(args) else ""))
-    where = f" at {at - begin} of the {end - begin}" if end else ""
-    return f"{size} bytes{where} of {name}"
-
-
-def refuse(note: np.ndarray, kernel: str, node: object, args: Sequence[Any] = ()) -> None:
-    """Raise EPFail where something is noted, and forget it."""
-    if note[0]:
-        said = described(note, args)
-        note[:] = 0
-        raise EPFail(f"the kernel {kernel} reads or writes outside of its arguments", node=node, found=said,
-                     expected="each argument's own memory",
-                     cure="a fault of this package: mend the kernel or the rule that made its arguments; "
-                          "ORTHRUS_INTERPRET names nodes for numpy to run meanwhile")
-
-
-def checking(machine: Machine) -> Machine:
-    """The same machine, its kernels checked if `ORTHRUS_CHECK` says so."""
-    return replace(machine, checked=True) if knobs.CHECK >= 3 else machine

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .. import memory
-from . import bounds, drive, entry, library
+from . import drive, entry, library, notes
 from .machine import Machine
 from .template import Spec
 from .threads import pool
@@ -19,12 +19,12 @@ def run(machine: Machine, spec: Spec, args: Sequence[np.ndarray | int], items: i
     """Do all `items` of the kernel of `spec`, on every thread there is. `args`: its cells, an array standing
     for its address; the kernel takes no scratch."""
     (address,) = library.addresses([spec], machine)
-    note = np.zeros(bounds.NOTED, np.int64)
+    note = np.zeros(notes.NOTED, np.int64)
     cells, first = laid(args, machine, 0, note)
     table = np.zeros((1, drive.STEP), np.int64)
     table[0] = address, cells.ctypes.data + 8 * first, items, max(1, items // 64)
     entry.make(entry.block(table, threads=pool().capacity, keep=(cells, args)))()
-    bounds.refuse(note, str(spec), None)
+    notes.refuse(note, str(spec), None)
 
 
 def laid(args: Sequence[np.ndarray | int], machine: Machine, scratch: int, note: np.ndarray
@@ -35,8 +35,8 @@ def laid(args: Sequence[np.ndarray | int], machine: Machine, scratch: int, note:
     if not machine.checked:
         return np.array(plain, np.int64), 0
     edges = [_extent(a) if isinstance(a, np.ndarray) else (0, 0) for a in args]
-    cells = bounds.cells(plain, edges, scratch, note.ctypes.data)
-    return np.array(cells, np.int64), bounds.front(len(args))
+    cells = notes.cells(plain, edges, scratch, note.ctypes.data)
+    return np.array(cells, np.int64), notes.front(len(args))
 
 
 def _extent(array: np.ndarray) -> tuple[int, int]:

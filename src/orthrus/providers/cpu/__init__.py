@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ... import seeds
-from ...codegen import amx, bounds, edit, library, machine
+from ...codegen import amx, edit, library, machine, notes
 from ...codegen.machine import Machine
 from ...errors import NotImplemented as NotImplementedFail
 from ...ir import HALF, No, Node
@@ -97,7 +97,7 @@ class CPUExecutionProvider(ExecutionProvider):
         if why_not is not None:
             return No(f"no code is generated: {why_not.reason}")
         here = machine.host()
-        return bounds.checking(here) if here else No("no code is generated for this machine")
+        return notes.checking(here) if here else No("no code is generated for this machine")
 
     def _matrix_unit(self, target: Machine) -> bool | None:
         """Whether products of float32 may use a matrix unit; None where that is to be tried. The system is

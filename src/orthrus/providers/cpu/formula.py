@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.bounds import front
 from ...codegen.expr import Expr
+from ...codegen.notes import front
 from ...codegen.sizes import Key, Size, Sizes, filled, formed, has_size, pinned
 from ...ir import Node, Value
 from ...limits import current

@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 
 from ...codegen import drive
-from ...codegen.bounds import NOTED, front, refuse
-from ...codegen.bounds import cells as guarded
+from ...codegen.notes import NOTED, front, refuse
+from ...codegen.notes import cells as guarded
 from ...ir import ElementType, TensorType, Type, Value, element_of, in_memory, type_of
 from ...kernels import Work
 from ..base import Part

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen import bounds, entry, library, once, suppress
+from ...codegen import entry, library, notes, once, suppress
 from ...codegen.machine import Machine
 from ...codegen.threads import pool
 from ...kernels import OpKernelInfo
@@ -37,12 +37,12 @@ def _best(target: Machine, threads: int, lists: Sequence[tuple[np.ndarray, np.nd
     size = -(-suppress.scratch(most, target.lanes()) // 64) * 64
     room = np.empty(size * used + 64, np.uint8)
     bits = int(np.float32(limit).view(np.int32))
-    note = np.zeros(bounds.NOTED, np.int64)
+    note = np.zeros(notes.NOTED, np.int64)
     cells, first = once.laid((boxes, total, starts, most, bits, chosen, counts), target, size, note)
     (kernel,) = library.addresses([suppress.suppressed()], target)
     table = np.array([[kernel, cells.ctypes.data + 8 * first, len(lists), 1]], np.int64)
     entry.make(entry.block(table, threads=used, scratch=room.ctypes.data + -room.ctypes.data % 64,
                            scratch_size=size))()
-    bounds.refuse(note, "suppressed", None)
+    notes.refuse(note, "suppressed", None)
     return [chosen[begin:begin + count]
             for begin, count in zip(starts.tolist(), counts.tolist(), strict=False)]
