@@ -42,8 +42,8 @@ def front(count: int) -> int:
 
 
 def edge(number: int) -> int:
-    """Which cell, counted from the arguments', says where the memory of argument `number` begins; the next one
-    says where it ends."""
+    """Which cell, counted from the arguments', says where the memory of argument `number` begins; the next
+    one says where it ends."""
     return -2 - _BEFORE - 2 * number
 
 
