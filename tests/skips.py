@@ -83,7 +83,7 @@ OTHERWISE = {
     "this trained model was not fetched": "its archive could not be had, see fetch.py beside the models",
     "the processor here has no ": "instructions of a machine that code is generated for",
     "this file system has no such file": "devices, pipes and links that hostile models name",
-    "there was nothing to look at": "a check of the kit for authors of providers, on few operators",
+    "nothing to look at: ": "a check of the kit for authors of providers, on few operators",
     "qemu 7 ends itself": "where two conversions to integers round to zero; later ones do not",
     **{f"could not import '{name}": "not everywhere is there a wheel of what '.[test]' asks for"
        for name in ("cryptography", "matplotlib", "onnxruntime", "PIL", "selenium", "sklearn", "sympy")},

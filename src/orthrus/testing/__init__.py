@@ -108,7 +108,7 @@ def provider_tests(provider: type[ExecutionProvider], *, options: dict[str, Any]
         if outcome.findings:
             pytest.fail(f"{outcome.about}\n\n{outcome}", pytrace=False)
         if outcome.reason:
-            pytest.skip(outcome.reason)
+            pytest.skip(f"nothing to look at: {outcome.reason}")
 
     return test
 

@@ -44,7 +44,7 @@ class Check:
             findings.append(Finding(self.name, bench.name, f"{brief(error)} ({at.filename}:{at.lineno})",
                                     "no exception", "mend what raises, or decline the nodes with a reason"))
         if not findings and not reason and not bench.cases:
-            reason = "there was nothing to look at"
+            reason = "it saw no case"
         status = FAILED if findings else SKIPPED if reason else PASSED
         return Outcome(self.name, self.family, status, self.about, tuple(findings),
                        "" if findings else reason, bench.cases, time.perf_counter() - start)
