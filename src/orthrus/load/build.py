@@ -300,7 +300,8 @@ class Builder:
                 )
             attrs[name] = self.reader.value(source, kind, f"attribute '{name}' of {what}",
                                             functools.partial(self.body, frame=place, depth=depth + 1))
-        check.fits(proto, schema, what, inputs, outputs, attrs, kinds, self.warn)
+        needed = op.required if op is not None else ()
+        check.fits(proto, schema, what, inputs, outputs, attrs, kinds, needed, self.warn)
         if not domain and proto.op_type == "Constant":
             self._constant(frame, proto, what, attrs, outputs)
             return

@@ -7,7 +7,7 @@ flow (`types`).
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -58,9 +58,10 @@ def invalid(
 
 
 def fits(proto: Any, schema: Schema, label: str, inputs: list[Value | None], outputs: list[Value | None],
-         attributes: dict[str, Any], kinds: dict[str, str], warn: Any) -> None:
+         attributes: dict[str, Any], kinds: dict[str, str], needed: Sequence[str], warn: Any) -> None:
     """Raise InvalidGraph if the node has too few or too many inputs or outputs, an unknown attribute, lacks
-    a required one, or has one of another kind."""
+    a required one, or has one of another kind. `needed`: attributes without which the definition says
+    nothing, whatever the schema calls them."""
     def bad(error: str, **rows: Any) -> InvalidGraph:
         return invalid(proto, inputs, outputs, error, node=label, **rows)
 
@@ -105,8 +106,8 @@ def fits(proto: Any, schema: Schema, label: str, inputs: list[Value | None], out
                 f"Mismatched attribute type in '{proto.name} : {name}'. Expected: '{known[0]}', actual: "
                 f"'{kind}'"
             )
-    for name, (_, required) in schema.attributes.items():
-        if required and name not in attributes:
+    for name in (*(name for name, (_, required) in schema.attributes.items() if required), *needed):
+        if name not in attributes:
             raise bad(f"Required attribute '{name}' is missing.")
 
 

@@ -171,10 +171,15 @@ class Op:
         """Test samples for one element type; none where the definition gives none."""
         return iter(()) if self._samples is None else self._samples(rng, dtype)
 
+    @property
+    def required(self) -> list[str]:
+        """The attributes that have no default."""
+        return [name for name, default in self.attributes.items() if default is REQUIRED]
+
     def with_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
         """`given` over the defaults. A required attribute left out raises TypeError."""
         merged = {**{k: v for k, v in self.attributes.items() if v is not REQUIRED}, **given}
-        if missing := [k for k, v in self.attributes.items() if v is REQUIRED and k not in given]:
+        if missing := [name for name in self.required if name not in given]:
             raise TypeError(f"Required attribute '{missing[0]}' is missing.")
         return merged
 
