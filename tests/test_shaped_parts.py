@@ -86,6 +86,26 @@ def test_a_rule_that_raises_is_told_once(error: Exception, monkeypatch: pytest.M
     assert type(error).__name__ in told and __file__ in told
 
 
+def test_weights_go_with_a_session_whose_rule_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rule(lo: Any, node: Any) -> Any:
+        raise NameError("name 'sofmax' is not defined")
+    monkeypatch.setitem(lower.RULES, ("", "Softmax"), rule)
+    proto = model([helper.make_node("MatMul", ["x", "w"], ["e"]), helper.make_node("Softmax", ["e"], ["y"])],
+                  [info("x", shape=["n", 256])], [info("y", shape=["n", 256])],
+                  {"w": np.ones((256, 256), np.float32)})
+    gc.collect()
+    gc.disable()
+    try:
+        session = ort.InferenceSession(proto.SerializeToString())
+        session.run(None, rows(3, 256))
+        graph = session._sess._engine.graph
+        weights = [weakref.ref(v.const) for v in graph.initializers.values() if v.const.nbytes > 1 << 16]
+        del graph, session
+        assert len(weights) == 1 and weights[0]() is None
+    finally:
+        gc.enable()
+
+
 def test_a_rule_that_raises_is_an_error_where_nothing_may_fall_back(monkeypatch: pytest.MonkeyPatch) -> None:
     broken(monkeypatch, NameError("name 'sofmax' is not defined"))
     session = session_of(fallback="error")
