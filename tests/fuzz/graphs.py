@@ -1,7 +1,7 @@
 """Random small graphs that are valid for the feeds that come with them, and the check that every optimization
 level of Orthrus, its saved models and onnxruntime agree on them.
 
-`python tests/fuzz_graphs.py 1000 --start 5000` looks for graphs on which they do not.
+`PYTHONPATH=tests python -m fuzz.graphs 1000 --start 5000` looks for graphs on which they do not.
 """
 
 from __future__ import annotations
