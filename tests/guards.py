@@ -4,7 +4,8 @@
 byte before each run, and divides each step over a number of threads, item by item. `examine` runs a subject
 that way: its results have to be right, and the same in every bit whatever the byte and the threads.
 
-`python tests/guards.py conformance samples graphs models --machine sse2` runs everything, not a choice.
+`PYTHONPATH=. python tests/guards.py conformance samples graphs models --machine sse2` runs everything, not a
+choice.
 """
 
 from __future__ import annotations

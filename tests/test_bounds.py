@@ -196,8 +196,8 @@ def test_models_stay_within(name: str, shapes: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("what", ["samples", "graphs", "conformance"])
 def test_everything_stays_within(what: str) -> None:
-    """Every eighth of what `guards.py` chooses; `ORTHRUS_CHECK=3 python tests/guards.py` runs all. A network
-    is left out: its channels are equal, so that rounding decides what its softmax gives."""
+    """Every eighth of what `guards.py` chooses; `guards.py` under `ORTHRUS_CHECK=3` runs all. A network is
+    left out: its channels are equal, so that rounding decides what its softmax gives."""
     subjects = {"samples": samples, "graphs": graphs, "conformance": conformance}[what]()
     with guarded() as guard:
         faults = [fault for subject in itertools.islice(subjects, 0, None, 8)
