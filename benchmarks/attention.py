@@ -21,10 +21,10 @@ import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper
 
-from orthrus.codegen.attention import Form, Plan, arguments, plan
-from orthrus.codegen.build import assemble
-from orthrus.codegen.link import link
-from orthrus.codegen.machine import host
+from orthrus.codegen.kernels.attention import Form, Plan, arguments, plan
+from orthrus.codegen.machines.detect import host
+from orthrus.codegen.object.build import assemble
+from orthrus.codegen.object.link import link
 
 SHAPES = ((12, 128, 64), (6, 197, 64), (12, 1500, 64))
 

@@ -25,10 +25,10 @@ from onnx import helper, numpy_helper
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests")]
 
 import native  # noqa: E402
-from orthrus.codegen import conv, depthwise, winograd  # noqa: E402
-from orthrus.codegen.expr import Expr  # noqa: E402
-from orthrus.codegen.machine import host  # noqa: E402
-from orthrus.codegen.tile import Operand  # noqa: E402
+from orthrus.codegen.kernels import conv, depthwise, winograd  # noqa: E402
+from orthrus.codegen.machines.detect import host  # noqa: E402
+from orthrus.codegen.write.expr import Expr  # noqa: E402
+from orthrus.codegen.write.tile import Operand  # noqa: E402
 from orthrus.profiling.peak import multiply_add_loop  # noqa: E402
 
 RESNET = [(3, 224, 64, 7, 2), (64, 56, 64, 1, 1), (64, 56, 64, 3, 1), (64, 56, 256, 1, 1),

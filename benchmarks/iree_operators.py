@@ -32,9 +32,9 @@ from onnx import helper
 import orthrus as ort
 from orthrus.errors import ALL
 from orthrus.ir import Graph, No, TensorType
+from orthrus.kernels import Part
 from orthrus.load import load
 from orthrus.ops.infer import infer_graph
-from orthrus.providers.base import Part
 from orthrus.providers.iree import IREEExecutionProvider, claims
 from orthrus.providers.iree.compiler import COMPILER
 from orthrus.providers.iree.settings import OPTIONS

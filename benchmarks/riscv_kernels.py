@@ -13,10 +13,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from orthrus.codegen import conv, depthwise, gemm, int8, int8_depthwise, listing
-from orthrus.codegen.expr import Expr
-from orthrus.codegen.machine import SPACEMIT_K1, SPACEMIT_K3, SPACEMIT_K3_X100, Machine, rvv
-from orthrus.codegen.template import Spec
+from orthrus.codegen.kernels import conv, depthwise, gemm
+from orthrus.codegen.kernels.int8 import depthwise as int8_depthwise
+from orthrus.codegen.kernels.int8 import products as int8
+from orthrus.codegen.machines.machine import SPACEMIT_K1, SPACEMIT_K3, SPACEMIT_K3_X100, Machine, rvv
+from orthrus.codegen.object import riscv_cost
+from orthrus.codegen.write.expr import Expr
+from orthrus.codegen.write.template import Spec
 
 MACHINES = {"256 (K1)": SPACEMIT_K1, "1024 (K3)": SPACEMIT_K3}
 _PLACE = re.compile(r"(<!-- kernels -->\n).*?(<!-- end -->)", re.S)
@@ -73,17 +76,17 @@ def kernels() -> Iterator[tuple[str, str, str, Machine, Spec]]:
         yield "matrix product and convolution", "int8, `vmadot`", label, machine, _int8(machine, "")
 
 
-def busiest(spec: Spec, machine: Machine) -> listing.Loop:
+def busiest(spec: Spec, machine: Machine) -> riscv_cost.Loop:
     """The innermost loop that does most multiply-adds; the one of fewest blocks, where several do as many."""
-    found = listing.innermost(listing.loops(spec.text(machine), machine))
-    return max(found, key=lambda loop: (listing.count(loop.instructions).multiply_adds, -len(loop.blocks)))
+    found = riscv_cost.innermost(riscv_cost.loops(spec.text(machine), machine))
+    return max(found, key=lambda loop: (riscv_cost.count(loop.instructions).multiply_adds, -len(loop.blocks)))
 
 
-def registers(loop: listing.Loop, machine: Machine) -> float:
+def registers(loop: riscv_cost.Loop, machine: Machine) -> float:
     """Registers of sums that a turn of the loop adds products to; for the matrix instruction, how many of
     those there are."""
     matrix = sum(i.op.startswith(("sf.vqmacc", "smt.vmadot")) for i in loop.instructions)
-    return matrix or listing.count(loop.instructions).multiply_adds * 4 / machine.vector
+    return matrix or riscv_cost.count(loop.instructions).multiply_adds * 4 / machine.vector
 
 
 def table() -> str:
@@ -91,7 +94,7 @@ def table() -> str:
     rows = [f"| {' | '.join(_HEAD)} |", "|---|---|---|" + "--:|" * (len(_HEAD) - 3)]
     for name, types, label, machine, spec in kernels():
         loop = busiest(spec, machine)
-        n = listing.count(loop.instructions)
+        n = riscv_cost.count(loop.instructions)
         products = sum(i.products > 0 for i in loop.instructions)
         cells = (name, types, label, n.multiply_adds, products, n.vector - products, n.memory,
                  n.scalar + n.branch, n.configuration, n.spills,

@@ -17,11 +17,12 @@ from unittest import mock
 
 import numpy as np
 
-from orthrus.codegen import library, machine
-from orthrus.codegen.build import assemble
-from orthrus.codegen.machine import Machine
-from orthrus.codegen.template import Spec
-from orthrus.providers.cpu import device, native
+from orthrus.codegen.machines import machine
+from orthrus.codegen.machines.machine import Machine
+from orthrus.codegen.object import library
+from orthrus.codegen.object.build import assemble
+from orthrus.codegen.write.template import Spec
+from orthrus.lowering import device, native
 from orthrus.providers.spacemit.emulator import Call, Calls, Worker
 from orthrus.providers.spacemit.shared import PAGE, Shared
 

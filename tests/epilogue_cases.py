@@ -19,7 +19,7 @@ import orthrus
 from fuzz.graphs import apart
 from orthrus import knobs
 from orthrus.ir import element_of
-from orthrus.providers.cpu.native import Native
+from orthrus.lowering.native import Native
 
 Shape = tuple[int, ...]
 OPSET = 20

@@ -11,10 +11,10 @@ from typing import Any
 
 import onnx
 
-from orthrus.codegen.build import assemble
-from orthrus.codegen.machine import host
+from orthrus.codegen.machines.detect import host
+from orthrus.codegen.object.build import assemble
+from orthrus.lowering.package import _HEAD, _MAGIC, _SIZE
 from orthrus.memory import LINE
-from orthrus.providers.cpu.package import _HEAD, _MAGIC, _SIZE
 
 FUNCTIONS = ("kernel", "drive", "work", "pauses", "run", "quick")
 

@@ -30,12 +30,12 @@ import orthrus as ort
 from fuzz.graphs import apart, build
 from oracle import difference, differences
 from orthrus import knobs
-from orthrus.codegen import library
-from orthrus.codegen import machine as machines
-from orthrus.codegen import threads as pools
+from orthrus.codegen.machines import machine as machines
+from orthrus.codegen.object import library
+from orthrus.codegen.runtime import threads as pools
+from orthrus.lowering import plans
 from orthrus.ops import find
 from orthrus.ops.schema import newest_opset
-from orthrus.providers.cpu import plans
 from orthrus.run import fetch
 
 MACHINES = {"avx2": machines.AVX2, "sse2": machines.SSE2}

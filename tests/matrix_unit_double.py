@@ -16,8 +16,11 @@ from dataclasses import replace
 
 import pytest
 
-from orthrus.codegen import amx, library, machine
-from orthrus.codegen.machine import Machine
+from orthrus.codegen.kernels import amx
+from orthrus.codegen.machines import detect
+from orthrus.codegen.machines.detect import host
+from orthrus.codegen.machines.machine import Machine
+from orthrus.codegen.object import library
 
 _STATE = "%tiles.of.the.double"
 _CALL = re.compile(r"call void @llvm\.x86\.(tilezero|tileloadd64|tilestored64|tdpbf16ps)\(")
@@ -92,7 +95,7 @@ def doubled(text: str) -> str:
 
 def why_none() -> str:
     """Why there is neither a matrix unit nor a double; empty where there is one of them."""
-    here = machine.host()
+    here = host()
     if here is None or library.available() is not None:
         return "no code is generated here"
     found = amx.usable(here) or here.has("avx512bf16")
@@ -108,7 +111,7 @@ def _with_unit(here: Machine) -> Machine:
 @contextlib.contextmanager
 def matrix_unit() -> Iterator[None]:
     """Let there be a matrix unit: this machine's, or the double."""
-    here, compiled = machine.host(), library.compile_all
+    here, compiled = host(), library.compile_all
     assert here is not None
     if amx.usable(here):
         yield
@@ -117,7 +120,7 @@ def matrix_unit() -> Iterator[None]:
     def compile_all(texts: Sequence[str], for_machine: Machine, helpers: int | None = None) -> list[bytes]:
         return compiled([doubled(text) for text in texts], for_machine, helpers)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine, "host", lambda: _with_unit(here))
+        patch.setattr(detect, "host", lambda: _with_unit(here))
         patch.setattr(amx, "usable", lambda it: it.has("amx-bf16"))
         patch.setattr(amx, "permitted", lambda: True)
         patch.setattr(library, "compile_all", compile_all)

@@ -15,11 +15,13 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import board
-from orthrus.codegen import notes, once
-from orthrus.codegen.build import assemble
-from orthrus.codegen.link import link
-from orthrus.codegen.machine import Machine, host
-from orthrus.codegen.template import Spec
+from orthrus.codegen.machines.detect import host
+from orthrus.codegen.machines.machine import Machine
+from orthrus.codegen.object.build import assemble
+from orthrus.codegen.object.link import link
+from orthrus.codegen.runtime import call_kernel
+from orthrus.codegen.write import notes
+from orthrus.codegen.write.template import Spec
 
 _libc = ctypes.CDLL(None)
 _kept: list[Any] = []
@@ -59,7 +61,7 @@ def run(spec: Spec, *args: Any, items: int, scratch: int = 0, machine: Machine |
         address(spec, target))
     note = np.zeros(notes.NOTED, np.int64)
     plain = [x if isinstance(x, np.ndarray) else y for x, y in zip(args, cells(args).tolist(), strict=False)]
-    row, first = once.laid([*plain, 0], target, scratch, note)
+    row, first = call_kernel.laid([*plain, 0], target, scratch, note)
     room = np.full(scratch + 64, 0xFF, np.uint8)
     at = room.ctypes.data + -room.ctypes.data % 64
     for lo, hi in zip(edges, edges[1:], strict=False):

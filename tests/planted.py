@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 import graphs
 import orthrus as ort
-from orthrus.codegen import library
-from orthrus.codegen.expr import Expr
-from orthrus.codegen.template import Spec
+from orthrus.codegen.object import library
+from orthrus.codegen.write.expr import Expr
+from orthrus.codegen.write.template import Spec
 from orthrus.optimize import PASSES, Pass
 from orthrus.optimize import pattern as patterns
 from orthrus.tools.cli import app

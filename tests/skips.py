@@ -22,7 +22,8 @@ import numpy as np
 import pytest
 
 from matrix_unit_double import why_none
-from orthrus.codegen import library, quick
+from orthrus.codegen.object import library
+from orthrus.codegen.runtime import fastcall
 from orthrus.ir import No
 from orthrus.providers import known
 from orthrus.providers.iree.compiler import COMPILER, installed
@@ -51,7 +52,7 @@ def _probed(provider: str) -> bool:
 
 NEEDS = {
     "generated code": Need(lambda: library.available() is None, "no code is generated here"),
-    "door": Need(lambda: library.available() is None and quick.available(),
+    "door": Need(lambda: library.available() is None and fastcall.available(),
                  "this interpreter has no door to generated code"),
     "matrix unit": Need(lambda: not why_none(), "the processor here has no matrix unit, nor a double of one"),
     "no board": Need(lambda: platform.machine() != "riscv64", "the processor here is a board's"),

@@ -20,7 +20,7 @@ import api_models
 import orthrus as ort
 from orthrus.api import config
 from orthrus.capi import onnxruntime_pybind11_state as state
-from orthrus.codegen import threads
+from orthrus.codegen.runtime import threads
 from skips import needs
 
 DEFAULTS = {"enable_cpu_mem_arena": True, "enable_mem_pattern": True, "enable_mem_reuse": True,

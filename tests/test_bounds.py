@@ -17,16 +17,18 @@ import orthrus as ort
 from graphs import info, model
 from guards import conformance, examine, graphs, guarded, samples
 from orthrus import knobs
-from orthrus.codegen import machine, notes
-from orthrus.codegen.emit import F32, I8, I32, I64, PTR, V, vec
-from orthrus.codegen.expr import Expr
-from orthrus.codegen.loops import elementwise, nest
-from orthrus.codegen.template import Body, _templates, template
+from orthrus.codegen.kernels.loops import elementwise, nest
+from orthrus.codegen.machines.detect import host
+from orthrus.codegen.write import notes
+from orthrus.codegen.write.body import Body
+from orthrus.codegen.write.emit import F32, I8, I32, I64, PTR, V, vec
+from orthrus.codegen.write.expr import Expr
+from orthrus.codegen.write.template import _templates, template
 from orthrus.errors import EPFail
-from orthrus.providers.cpu import lower, rules  # noqa: F401
-from orthrus.providers.cpu.lower import Out
+from orthrus.lowering import lower, rules  # noqa: F401
+from orthrus.lowering.lower import Out
 
-HOST = machine.host()
+HOST = host()
 pytestmark = pytest.mark.skipif(HOST is None or HOST.arch != "x86_64",
                                 reason="the processor here has no x86 instructions")
 AMX = pytest.mark.skipif(HOST is None or not HOST.has("amx-tile"), reason="the processor here has no amx")
@@ -146,7 +148,7 @@ def test_rows_of_the_matrix_unit(way: str) -> None:
         (f.load_tile if way == "load" else f.store_tile)(0, x, f.i64(64), rows)
         f.line("call void @llvm.x86.tilerelease()")
     write.__name__ = name
-    from orthrus.codegen import amx
+    from orthrus.codegen.kernels import amx
 
     assert HOST is not None and amx.usable(HOST)
     spec = template("x:ptr rows:i64")(write)()

@@ -15,10 +15,10 @@ from onnx import TensorProto, helper
 import orthrus as ort
 from graphs import info, model
 from matrix_unit_double import matrix_unit, why_none
-from orthrus.codegen import amx
-from orthrus.codegen.machine import host
+from orthrus.codegen.kernels import amx
+from orthrus.codegen.machines.detect import host
 from orthrus.ir import element_of
-from orthrus.providers.cpu.native import Native
+from orthrus.lowering.native import Native
 from skips import needs
 
 MACHINE = host()

@@ -14,14 +14,15 @@ from onnx import TensorProto, helper, numpy_helper
 
 import native
 import orthrus
-from orthrus.codegen import attention
-from orthrus.codegen.attention import Form, arguments, plan
-from orthrus.codegen.attention_few import append_rows
-from orthrus.codegen.build import assemble
-from orthrus.codegen.machine import AVX2, NEON, RVV256, SSE2, host
-from orthrus.codegen.rotary import turn
+from orthrus.codegen.kernels import attention
+from orthrus.codegen.kernels.attention import Form, arguments, plan
+from orthrus.codegen.kernels.attention_few import append_rows
+from orthrus.codegen.kernels.rotary import turn
+from orthrus.codegen.machines.detect import host
+from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2
+from orthrus.codegen.object.build import assemble
+from orthrus.lowering.lower import Lowering
 from orthrus.ops.attention import rotate
-from orthrus.providers.cpu.lower import Lowering
 
 FAR = 1 << 40
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 import orthrus
-from orthrus.providers.cpu.lower import Lowering
+from orthrus.lowering.lower import Lowering
 
 NAMES = ("x", "w", "b", "mask", "past", "added")
 MASKS = ("none", "counts", "counts and starts", "counts and sums", "by key", "by query", "square")

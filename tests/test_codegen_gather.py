@@ -15,11 +15,13 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from onnx import helper  # noqa: E402
 
-from orthrus.codegen import build, gather, loops, select, transpose  # noqa: E402
-from orthrus.codegen.machine import AVX2, NEON, RVV256, SSE2, Machine, host  # noqa: E402
+from orthrus.codegen.kernels import gather, loops, top_k, transpose  # noqa: E402
+from orthrus.codegen.machines.detect import host  # noqa: E402
+from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2, Machine  # noqa: E402
+from orthrus.codegen.object import build  # noqa: E402
 from orthrus.errors import InvalidArgument  # noqa: E402
+from orthrus.lowering.native import Native  # noqa: E402
 from orthrus.ops.define import find  # noqa: E402
-from orthrus.providers.cpu.native import Native  # noqa: E402
 from test_codegen_reduce import laid, session, steps  # noqa: E402
 
 MACHINES = (host(), AVX2, SSE2)
@@ -268,7 +270,7 @@ def test_other_machines_assemble(machine: Machine) -> None:
     specs += [gather.pick_elements(size=4, dtype="int64", outer=2),
               gather.place_elements(element="float32", how="max", dtype="int64", outer=2),
               gather.scatter_rows(element="float32", how="add", dtype="int64", parts=2),
-              select.best_of_rows(dtype="float16", outer=2, least=True, unit=True),
+              top_k.best_of_rows(dtype="float16", outer=2, least=True, unit=True),
               gather.running(dtype="float16", how="add", outer=2, exclusive=False, across=True)]
     for spec in specs:
         assert build.assemble(spec.text(machine), machine)

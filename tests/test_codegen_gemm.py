@@ -17,13 +17,15 @@ from onnx import helper, numpy_helper
 native = pytest.importorskip("native")
 
 import orthrus  # noqa: E402
-from orthrus.codegen import gemm, tile  # noqa: E402
-from orthrus.codegen.build import assemble  # noqa: E402
-from orthrus.codegen.expr import Expr  # noqa: E402
-from orthrus.codegen.machine import AVX2, AVX512, NEON, RVV256, SSE2, Machine, host  # noqa: E402
-from orthrus.codegen.tile import Operand  # noqa: E402
-from orthrus.providers.cpu import lower  # noqa: E402
-from orthrus.providers.cpu.native import Native  # noqa: E402
+from orthrus.codegen.kernels import gemm  # noqa: E402
+from orthrus.codegen.machines.detect import host  # noqa: E402
+from orthrus.codegen.machines.machine import AVX2, AVX512, NEON, RVV256, SSE2, Machine  # noqa: E402
+from orthrus.codegen.object.build import assemble  # noqa: E402
+from orthrus.codegen.write import tile  # noqa: E402
+from orthrus.codegen.write.expr import Expr  # noqa: E402
+from orthrus.codegen.write.tile import Operand  # noqa: E402
+from orthrus.lowering import lower  # noqa: E402
+from orthrus.lowering.native import Native  # noqa: E402
 
 F = "float32"
 HERE = host()

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 import orthrus as ort
 from graphs import info, model
-from orthrus.codegen import machine
+from orthrus.codegen.machines import machine
 from test_codegen_reduce import MACHINES
 
 TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}

@@ -17,11 +17,12 @@ native = pytest.importorskip("native")
 
 import graphs  # noqa: E402
 import orthrus  # noqa: E402
-from orthrus.codegen import int8  # noqa: E402
-from orthrus.codegen.build import assemble  # noqa: E402
-from orthrus.codegen.expr import Expr  # noqa: E402
-from orthrus.codegen.machine import AVX2, AVX512, NEON, SPACEMIT, SSE2, Machine, host  # noqa: E402
-from orthrus.codegen.tile import Operand  # noqa: E402
+from orthrus.codegen.kernels.int8 import products  # noqa: E402
+from orthrus.codegen.machines.detect import host  # noqa: E402
+from orthrus.codegen.machines.machine import AVX2, AVX512, NEON, SPACEMIT, SSE2, Machine  # noqa: E402
+from orthrus.codegen.object.build import assemble  # noqa: E402
+from orthrus.codegen.write.expr import Expr  # noqa: E402
+from orthrus.codegen.write.tile import Operand  # noqa: E402
 from orthrus.ops.define import find  # noqa: E402
 
 HERE = host()
@@ -65,8 +66,8 @@ def test_products(machine: Machine, seed: int, m: int, n: int, k: int, signs: tu
                   kind: int, gap: int, matrix: bool, split: int) -> None:
     """Rows of A at any distance, both signs, zero points of both, requantized and plain results."""
     rng = np.random.default_rng(seed)
-    matrix = matrix and int8.on_matrix_unit(machine, 64, 64, 64, False)
-    how = int8.packing(machine, n, k, matrix)
+    matrix = matrix and products.on_matrix_unit(machine, 64, 64, 64, False)
+    how = products.packing(machine, n, k, matrix)
     run = how.run(k)
     a = bytes_of(rng, np.int8 if signs[0] else np.uint8, m, k)
     b = bytes_of(rng, np.int8 if signs[1] else np.uint8, k, n)
@@ -74,10 +75,10 @@ def test_products(machine: Machine, seed: int, m: int, n: int, k: int, signs: tu
     wide = np.full((m, run + gap), 77, a.dtype)
     wide[:, :k] = a
     wide = native.guarded(wide.reshape(-1)[:(m - 1) * (run + gap) + run])
-    packed = int8.pack(b[None], zb, how)
+    packed = products.pack(b[None], zb, how)
     parts = packed.shape[1]
-    plan = int8.plan(machine, how, 1, m, n, parts, run, run + gap, signs[0], True)
-    start = plan.start(int8.sums(b[None], zb), np.arange(n), za)
+    plan = products.plan(machine, how, 1, m, n, parts, run, run + gap, signs[0], True)
+    start = plan.start(products.sums(b[None], zb), np.arange(n), za)
     tree = [None, requantized(1), requantized(2)][kind]
     scale = (rng.random(n) / 500).astype(np.float32)
     more = bytes_of(rng, np.int8, m, n)
@@ -98,9 +99,9 @@ def test_products(machine: Machine, seed: int, m: int, n: int, k: int, signs: tu
 @pytest.mark.parametrize("features", [(), ("dotprod",)])
 def test_kernels_assemble_for_neon(features: tuple[str, ...]) -> None:
     target = replace(NEON, features=(*NEON.features, *features))
-    how = int8.packing(target, 40, 64, False)
+    how = products.packing(target, 40, 64, False)
     for signed in (False, True):
-        plan = int8.plan(target, how, 1, 30, 40, 1, 64, 64, signed, False)
+        plan = products.plan(target, how, 1, 30, 40, 1, 64, 64, signed, False)
         spec = plan.spec(requantized(1), [Operand("float32", False, True)])
         text = assemble(spec.text(target), target, True)
         assert isinstance(text, str) and ("sdot" if features else "mla") in text

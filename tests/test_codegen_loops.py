@@ -12,9 +12,11 @@ native = pytest.importorskip("native")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from orthrus.codegen import build, loops  # noqa: E402
-from orthrus.codegen.expr import Expr  # noqa: E402
-from orthrus.codegen.machine import AVX2, NEON, RVV256, SSE2, Machine, host  # noqa: E402
+from orthrus.codegen.kernels import loops  # noqa: E402
+from orthrus.codegen.machines.detect import host  # noqa: E402
+from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2, Machine  # noqa: E402
+from orthrus.codegen.object import build  # noqa: E402
+from orthrus.codegen.write.expr import Expr  # noqa: E402
 
 MACHINES = (host(), AVX2, SSE2)
 A, B = (Expr.leaf(i, "float32") for i in range(2))

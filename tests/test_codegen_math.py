@@ -14,13 +14,16 @@ import pytest
 pytest.importorskip("llvmlite")
 
 import native
-from orthrus.codegen import arithmetic, machine, trig, vmath
-from orthrus.codegen.build import assemble
-from orthrus.codegen.emit import BYTES, F32, F64, I32, PTR, V, vec
-from orthrus.codegen.expr import LLVM, OPS, Expr, emit
-from orthrus.codegen.machine import Machine, host
-from orthrus.codegen.template import Body, template
-from orthrus.codegen.trace import cast, trace
+from orthrus.codegen.machines import machine
+from orthrus.codegen.machines.detect import host
+from orthrus.codegen.machines.machine import Machine
+from orthrus.codegen.object.build import assemble
+from orthrus.codegen.write import arithmetic, trig, vmath
+from orthrus.codegen.write.body import Body
+from orthrus.codegen.write.emit import BYTES, F32, F64, I32, PTR, V, vec
+from orthrus.codegen.write.expr import LLVM, OPS, Expr, emit
+from orthrus.codegen.write.template import template
+from orthrus.codegen.write.trace import cast, trace
 from orthrus.ir import No, element_of, parse_type
 from orthrus.ops import defined, find
 from orthrus.ops.cast import converted

@@ -16,9 +16,11 @@ from hypothesis import strategies as st  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 from orthrus import InferenceSession  # noqa: E402
-from orthrus.codegen import build, norm, pool, resize, sample  # noqa: E402
-from orthrus.codegen.expr import Expr  # noqa: E402
-from orthrus.codegen.machine import AVX2, NEON, RVV256, SSE2, Machine, host  # noqa: E402
+from orthrus.codegen.kernels import norm, pool, resize, sample  # noqa: E402
+from orthrus.codegen.machines.detect import host  # noqa: E402
+from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2, Machine  # noqa: E402
+from orthrus.codegen.object import build  # noqa: E402
+from orthrus.codegen.write.expr import Expr  # noqa: E402
 from orthrus.ops.define import find  # noqa: E402
 from orthrus.ops.geometry import Window, window  # noqa: E402
 

@@ -19,11 +19,13 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 import orthrus  # noqa: E402
 from graphs import info, model  # noqa: E402
-from orthrus.codegen import build, reduce  # noqa: E402
-from orthrus.codegen.expr import BYTES, Expr  # noqa: E402
-from orthrus.codegen.machine import AVX2, NEON, RVV256, SSE2, Machine, host  # noqa: E402
+from orthrus.codegen.kernels import reduce  # noqa: E402
+from orthrus.codegen.machines.detect import host  # noqa: E402
+from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2, Machine  # noqa: E402
+from orthrus.codegen.object import build  # noqa: E402
+from orthrus.codegen.write.expr import BYTES, Expr  # noqa: E402
+from orthrus.lowering.native import Native  # noqa: E402
 from orthrus.ops.define import find  # noqa: E402
-from orthrus.providers.cpu.native import Native  # noqa: E402
 
 DTYPES = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16), "float64": np.dtype(np.float64),
           "bfloat16": np.dtype(ml_dtypes.bfloat16), "int32": np.dtype(np.int32), "int64": np.dtype(np.int64),
@@ -140,7 +142,7 @@ def session(nodes: list[Any], arrays: dict[str, np.ndarray], constants: dict[str
         value.ClearField("type")
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=9)
     target = MACHINES[sum(map(sum, (a.shape for a in arrays.values()))) % len(MACHINES)]
-    with mock.patch.object(orthrus.codegen.machine, "host", lambda: target):
+    with mock.patch.object(orthrus.codegen.machines.machine, "host", lambda: target):
         return orthrus.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
 

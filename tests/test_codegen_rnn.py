@@ -16,8 +16,10 @@ from hypothesis import strategies as st  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 import orthrus  # noqa: E402
-from orthrus.codegen import build, rnn  # noqa: E402
-from orthrus.codegen.machine import AVX2, NEON, RVV256, SSE2, Machine, host  # noqa: E402
+from orthrus.codegen.kernels import rnn  # noqa: E402
+from orthrus.codegen.machines.detect import host  # noqa: E402
+from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2, Machine  # noqa: E402
+from orthrus.codegen.object import build  # noqa: E402
 from orthrus.ops import define  # noqa: E402
 from orthrus.ops import rnn as definitions  # noqa: E402, F401
 

@@ -11,9 +11,11 @@ native = pytest.importorskip("native")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from orthrus.codegen import build, norm, rows  # noqa: E402
-from orthrus.codegen.expr import Expr  # noqa: E402
-from orthrus.codegen.machine import AVX2, NEON, RVV256, SSE2, host  # noqa: E402
+from orthrus.codegen.kernels import norm, rows  # noqa: E402
+from orthrus.codegen.machines.detect import host  # noqa: E402
+from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2  # noqa: E402
+from orthrus.codegen.object import build  # noqa: E402
+from orthrus.codegen.write.expr import Expr  # noqa: E402
 
 LEAF = Expr.leaf(0, "float32")
 DTYPES = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16),

@@ -1,4 +1,4 @@
-"""What carries generated code: linking, the cache, compiling, threads, and entering it from Python."""
+"""What carries generated code: executable, the cache, compiling, threads, and entering it from Python."""
 
 from __future__ import annotations
 
@@ -24,13 +24,17 @@ import pytest
 pytest.importorskip("llvmlite")
 
 from orthrus import knobs
-from orthrus.codegen import cache, drive, entry, library, threads
-from orthrus.codegen.build import assemble
-from orthrus.codegen.drive import Cell, PoolCell
-from orthrus.codegen.emit import F32, I64, V
-from orthrus.codegen.link import Block, link
-from orthrus.codegen.machine import AVX2, NEON, RVV256, SSE2, host
-from orthrus.codegen.template import Body, Spec, template
+from orthrus.codegen.machines.detect import host
+from orthrus.codegen.machines.executable import Block
+from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2
+from orthrus.codegen.object import cache, library
+from orthrus.codegen.object.build import assemble
+from orthrus.codegen.object.link import link
+from orthrus.codegen.runtime import entry, scheduler, threads
+from orthrus.codegen.runtime.scheduler import Cell, PoolCell
+from orthrus.codegen.write.body import Body
+from orthrus.codegen.write.emit import F32, I64, V
+from orthrus.codegen.write.template import Spec, template
 from skips import lacking, needs
 
 HOST = host()
@@ -626,11 +630,11 @@ def test_what_is_missing_is_said_once(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("machine", [AVX2, SSE2, NEON, RVV256], ids=lambda m: f"{m.arch}-{m.vector}")
 def test_the_runtime_is_written_for_every_machine(machine: Any) -> None:
-    for unit in (drive.Runtime(), entry.Entry(16)):
+    for unit in (scheduler.Runtime(), entry.Entry(16)):
         assert bytes(assemble(unit.text(machine), machine))[:4] == b"\x7fELF"  # type: ignore[arg-type]
 
 
-# linking
+# executable
 
 
 @pytest.fixture(scope="module")
@@ -689,16 +693,16 @@ def test_only_the_outside_is_refused() -> None:
 
 
 def test_memory_that_cannot_be_executable(monkeypatch: pytest.MonkeyPatch) -> None:
-    from orthrus.codegen import link as linking
+    from orthrus.codegen.machines import executable
     from orthrus.errors import Fail
 
     class Refusing:
-        mmap = linking._libc.mmap
+        mmap = executable._libc.mmap
 
         @staticmethod
         def mprotect(*_: Any) -> int:
             return -1
-    monkeypatch.setattr(linking, "_libc", Refusing)
+    monkeypatch.setattr(executable, "_libc", Refusing)
     with pytest.raises(Fail, match="ORTHRUS_CODEGEN=0"):
         Block(1).seal()
     forget()

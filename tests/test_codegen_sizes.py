@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orthrus.codegen.sizes import Size, Sizes, choice, formed, has_size, memo, pinned
+from orthrus.shapes.symbolic import Size, Sizes, choice, formed, has_size, memo, pinned
 
 
 @dataclass(frozen=True)

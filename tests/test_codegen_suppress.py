@@ -14,7 +14,9 @@ from onnx import TensorProto, helper
 import native
 import orthrus as ort
 from graphs import info, model
-from orthrus.codegen import machine, suppress
+from orthrus.codegen.kernels import nms
+from orthrus.codegen.machines import machine
+from orthrus.codegen.machines.detect import host
 from orthrus.ops import sampling
 
 
@@ -42,9 +44,9 @@ def test_lists(lengths: list[int], most: int, limit: float, kind: str, seed: int
     given_boxes = native.guarded(np.ascontiguousarray(np.concatenate(lists).T))
     chosen = native.guarded(np.full(total, -7, np.int64))
     counts = native.guarded(np.zeros(len(lists), np.int64))
-    lanes = (target or machine.host()).lanes()
-    native.run(suppress.suppressed(), given_boxes, total, native.guarded(starts), most, float(limit), chosen,
-               counts, items=len(lists), scratch=suppress.scratch(most, lanes), machine=target, splits=(1,))
+    lanes = (target or host()).lanes()
+    native.run(nms.suppressed(), given_boxes, total, native.guarded(starts), most, float(limit), chosen,
+               counts, items=len(lists), scratch=nms.scratch(most, lanes), machine=target, splits=(1,))
     with np.errstate(all="ignore"):
         expected = [sampling._suppressed(b[:, :2], b[:, 2:], most, limit) for b in lists]
     for begin, count, wanted in zip(starts, counts, expected, strict=False):

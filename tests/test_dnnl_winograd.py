@@ -11,7 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import orthrus as ort
-from orthrus.codegen.conv import Geometry
+from orthrus.codegen.kernels.conv import Geometry
 from orthrus.providers.dnnl.rules.winograd import chosen
 from skips import needs
 

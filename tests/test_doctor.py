@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from orthrus import knobs
-from orthrus.codegen import cache
+from orthrus.codegen.object import cache
 from orthrus.tools import checkup
 from orthrus.tools.cli import app
 from skips import needs
@@ -96,9 +96,9 @@ def test_without_llvmlite(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @generates
 def test_wrong_numbers_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    from orthrus.codegen import once
+    from orthrus.codegen.runtime import call_kernel
 
-    monkeypatch.setattr(once, "run", lambda *_: None)
+    monkeypatch.setattr(call_kernel, "run", lambda *_: None)
     assert checks()["a kernel"].state == "broken"
 
 

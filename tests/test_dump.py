@@ -15,9 +15,9 @@ from onnx import TensorProto, helper
 
 import orthrus as ort
 from orthrus import knobs
-from orthrus.codegen import library
-from orthrus.codegen.build import assemble
-from orthrus.codegen.machine import host
+from orthrus.codegen.machines.detect import host
+from orthrus.codegen.object import library
+from orthrus.codegen.object.build import assemble
 from orthrus.demo import MODEL, samples
 from orthrus.errors import Fail, InvalidArgument
 from orthrus.knobs import file_name

@@ -11,12 +11,22 @@ import pytest
 import epilogue_cases
 import window_cases
 from epilogue_cases import KERNELS, TYPES, Branches, faults, operand_shapes, resized, shape_faults
-from orthrus.codegen.machine import AVX2, AVX512, NEON, RVV128, SPACEMIT_K1, SPACEMIT_K3, SSE2, Machine, host
+from orthrus.codegen.machines.detect import host
+from orthrus.codegen.machines.machine import (
+    AVX2,
+    AVX512,
+    NEON,
+    RVV128,
+    SPACEMIT_K1,
+    SPACEMIT_K3,
+    SSE2,
+    Machine,
+)
+from orthrus.kernels import reference
 from orthrus.load import load
-from orthrus.providers.cpu import reference
-from orthrus.providers.cpu.lower import Lowering, Step
-from orthrus.providers.cpu.tensor import Buffer, Tensor
-from orthrus.providers.cpu.walk import Walked, readable, within
+from orthrus.lowering.lower import Lowering, Step
+from orthrus.lowering.tensor import Buffer, Tensor
+from orthrus.lowering.walk import Walked, readable, within
 from skips import needs
 
 pytestmark = needs("generated code")

@@ -19,14 +19,15 @@ from onnx import TensorProto, helper, numpy_helper
 pytest.importorskip("llvmlite")
 
 import orthrus as ort
-from orthrus.codegen import ime
-from orthrus.codegen.build import assemble
-from orthrus.codegen.emit import F32, I8, I32, V, vec
-from orthrus.codegen.listing import Instruction
-from orthrus.codegen.template import Body, Spec, template
+from orthrus.codegen.object.build import assemble
+from orthrus.codegen.object.riscv_cost import Instruction
+from orthrus.codegen.write import spacemit_matrix
+from orthrus.codegen.write.body import Body
+from orthrus.codegen.write.emit import F32, I8, I32, V, vec
+from orthrus.codegen.write.template import Spec, template
 from orthrus.errors import InvalidArgument
-from orthrus.providers.cpu.plans import Stepped
-from orthrus.providers.cpu.tensor import Tensor
+from orthrus.lowering.plans import Stepped
+from orthrus.lowering.tensor import Tensor
 from orthrus.providers.spacemit import cycles, cycles_code, cycles_timing, cycles_walk, estimate
 from orthrus.providers.spacemit.emulator import Call, Calls, Worker
 from orthrus.providers.spacemit.shared import CODE, Shared
@@ -89,7 +90,8 @@ def estimate_products(f: Body, rounds: V, at: V) -> None:
     m, n, k = f.machine.matrix or (1, 1, 1)
     a, b = f.load(vec(I8, m * k), at), f.load(vec(I8, n * k), at, m * k)
     zero = f.zero(vec(I32, m * n))
-    sums = f.loop(0, rounds, 1, [zero] * 14, lambda _, *s: [ime.multiply(f, c, a, b, True, True) for c in s])
+    sums = f.loop(0, rounds, 1, [zero] * 14, lambda _, *s: [
+        spacemit_matrix.multiply(f, c, a, b, True, True) for c in s])
     for i, y in enumerate(sums):
         f.store(y, at, i * m * n)
 

@@ -21,7 +21,7 @@ import orthrus as ort
 from orthrus import knobs
 from orthrus.demo import MODEL, samples
 from orthrus.ir import No
-from orthrus.providers.cpu import lower
+from orthrus.lowering import lower
 from orthrus.run.explain import Explanation
 from orthrus.tools.cli import app
 from orthrus.tools.explain import joined

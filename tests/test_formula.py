@@ -15,8 +15,8 @@ from onnx import TensorProto, helper
 import orthrus as ort
 from fuzz import graphs as random_graphs
 from orthrus import errors, knobs
-from orthrus.providers.cpu.native import Native
-from orthrus.providers.cpu.plans import Stepped
+from orthrus.lowering.native import Native
+from orthrus.lowering.plans import Stepped
 from skips import needs
 
 pytestmark = needs("generated code")

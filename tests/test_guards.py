@@ -32,11 +32,12 @@ from guards import (
     samples,
     trained,
 )
-from orthrus.codegen import library, machine
-from orthrus.providers.cpu import device, native, plans
+from orthrus.codegen.machines.detect import host
+from orthrus.codegen.object import library
+from orthrus.lowering import device, native, plans
 from skips import needs
 
-HOST = machine.host() if library.available() is None else None
+HOST = host() if library.available() is None else None
 GENERATES = needs("generated code")
 LIMIT = 5e-5
 """Difference from numpy, in parts of the largest value, that the matrix unit may make."""
@@ -317,7 +318,7 @@ def test_the_machine_is_the_one_asked_for(target: str) -> None:
 
 @GENERATES
 def test_nothing_of_it_stays() -> None:
-    before = np.empty, plans.Plan.take, plans.Plan.give, machine.host()
+    before = np.empty, plans.Plan.take, plans.Plan.give, host()
     with on("sse2"), guarded():
         assert np.isnan(np.empty(3)).all() and (np.empty_like(np.zeros((2, 3), np.int8).T) == -1).all()
-    assert before == (np.empty, plans.Plan.take, plans.Plan.give, machine.host())
+    assert before == (np.empty, plans.Plan.take, plans.Plan.give, host())

@@ -19,8 +19,8 @@ from onnx import helper
 import orthrus as ort
 from graphs import info, model
 from matrix_unit_double import matrix_unit
+from orthrus.lowering.package import Package, pack
 from orthrus.ops import find
-from orthrus.providers.cpu.package import Package, pack
 from skips import needs
 
 F = np.float32

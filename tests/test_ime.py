@@ -16,11 +16,19 @@ board = pytest.importorskip("board")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
-from orthrus.codegen import ime, link  # noqa: E402
-from orthrus.codegen.build import assemble  # noqa: E402
-from orthrus.codegen.emit import I8, I32, V, vec  # noqa: E402
-from orthrus.codegen.machine import RVV256, SPACEMIT_K1, SPACEMIT_K3, SPACEMIT_K3_X100, Machine  # noqa: E402
-from orthrus.codegen.template import Body, template  # noqa: E402
+from orthrus.codegen.machines.machine import (  # noqa: E402
+    RVV256,
+    SPACEMIT_K1,
+    SPACEMIT_K3,
+    SPACEMIT_K3_X100,
+    Machine,
+)
+from orthrus.codegen.object import link  # noqa: E402
+from orthrus.codegen.object.build import assemble  # noqa: E402
+from orthrus.codegen.write import spacemit_matrix  # noqa: E402
+from orthrus.codegen.write.body import Body  # noqa: E402
+from orthrus.codegen.write.emit import I8, I32, V, vec  # noqa: E402
+from orthrus.codegen.write.template import template  # noqa: E402
 from orthrus.errors import Fail  # noqa: E402
 from orthrus.providers.spacemit.emulator import Call, Calls, Worker  # noqa: E402
 from orthrus.providers.spacemit.shared import Shared  # noqa: E402
@@ -40,7 +48,8 @@ def ime_products(f: Body, a: V, b: V, c: V, k: V, *, signs: tuple[bool, bool], t
     def step(i: V, *sums: V) -> list[V]:
         right = f.load(vec(I8, n * deep), b, i * (n * deep))
         left = [f.load(vec(I8, m * deep), a, (i * tiles + t) * (m * deep)) for t in range(tiles)]
-        return [ime.multiply(f, total, x, right, *signs) for total, x in zip(sums, left, strict=True)]
+        return [spacemit_matrix.multiply(f, total, x, right, *signs)
+                for total, x in zip(sums, left, strict=True)]
     for i, total in enumerate(f.loop(0, k, 1, sums, step)):
         f.store(total, c, i * m * n)
 
@@ -54,7 +63,8 @@ def words(machine: Machine, signs: tuple[bool, bool]) -> list[int]:
 
 
 def test_tiles() -> None:
-    assert [ime.tile(m) for m in (*MACHINES, SPACEMIT_K3_X100, RVV256)] == [(4, 4, 8), (8, 8, 16), None, None]
+    tiles = [spacemit_matrix.tile(m) for m in (*MACHINES, SPACEMIT_K3_X100, RVV256)]
+    assert tiles == [(4, 4, 8), (8, 8, 16), None, None]
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=("k1", "k3"))
@@ -64,12 +74,12 @@ def test_one_word_for_each(machine: Machine, signs: tuple[bool, bool]) -> None:
     assert len(found) == 3
     for word in found:
         vd, vs1, vs2 = word >> 7 & 31, word >> 15 & 31, word >> 20 & 31
-        assert word == ime.word(BITS[signs], vd, vs1, vs2)
+        assert word == spacemit_matrix.word(BITS[signs], vd, vs1, vs2)
         assert vd % 2 == 0 and not {vs1, vs2} & {vd, vd + 1}
 
 
 def test_a_word_as_the_vendor_writes_it() -> None:
-    assert ime.word(3, 2, 4, 6) == 0xE262312B
+    assert spacemit_matrix.word(3, 2, 4, 6) == 0xE262312B
 
 
 @settings(max_examples=300)
@@ -81,13 +91,14 @@ def test_other_instructions_stay(code: list[int]) -> None:
     def size(w: int) -> str:
         return "<I" if w & 3 == 3 else "<H"
     before = b"".join(struct.pack(size(w), w) for w in code)
-    after, at = ime.rewritten(before), 0
+    after, at = spacemit_matrix.rewritten(before), 0
     assert len(after) == len(before)
     for w in code:
         (now,) = struct.unpack_from(size(w), after, at)
         at += struct.calcsize(size(w))
         if size(w) == "<I" and re.fullmatch("1111..1" + ".{10}" + "010" + ".{5}" + "1011011", f"{w:032b}"):
-            assert now == ime.word((0, 3, 1, 2)[w >> 26 & 3], w >> 7 & 31, w >> 15 & 31, w >> 20 & 31)
+            signs = (0, 3, 1, 2)[w >> 26 & 3]
+            assert now == spacemit_matrix.word(signs, w >> 7 & 31, w >> 15 & 31, w >> 20 & 31)
         else:
             assert now == w
 
@@ -95,8 +106,8 @@ def test_other_instructions_stay(code: list[int]) -> None:
 def test_the_second_half_of_an_instruction_is_none() -> None:
     """A word that straddles two others."""
     code = struct.pack("<HIH", 1, 0x205B0013, 0xF201)
-    assert ime.rewritten(code) == code
-    assert ime.rewritten(struct.pack("<HI", 1, 0xF200205B)) != struct.pack("<HI", 1, 0xF200205B)
+    assert spacemit_matrix.rewritten(code) == code
+    assert spacemit_matrix.rewritten(struct.pack("<HI", 1, 0xF200205B)) != struct.pack("<HI", 1, 0xF200205B)
 
 
 def test_data_stays() -> None:
@@ -111,7 +122,8 @@ def test_data_stays() -> None:
 def test_what_does_not_fit_is_refused() -> None:
     @template("a:ptr")
     def ime_wrong(f: Body, a: V) -> None:
-        ime.multiply(f, f.load(vec(I32, 8), a), f.load(vec(I8, 32), a), f.load(vec(I8, 32), a), True, True)
+        left, right = f.load(vec(I8, 32), a), f.load(vec(I8, 32), a)
+        spacemit_matrix.multiply(f, f.load(vec(I32, 8), a), left, right, True, True)
     with pytest.raises(ValueError, match="c is <8 x i32>, not <16 x i32>"):
         ime_wrong().text(SPACEMIT_K1)
     with pytest.raises(ValueError, match="no matrix instruction"):
@@ -124,7 +136,7 @@ def test_what_does_not_fit_is_refused() -> None:
 @pytest.mark.parametrize("tiles", (1, 7))
 def test_products_are_exact(machine: Machine, signs: tuple[bool, bool], tiles: int) -> None:
     """Every value of a byte, every form, sums that wrap; seven tiles fill the registers."""
-    m, n, deep = ime.tile(machine) or (0, 0, 0)
+    m, n, deep = spacemit_matrix.tile(machine) or (0, 0, 0)
     rng, k = np.random.default_rng(tiles), 5
     kinds = [np.int8 if signed else np.uint8 for signed in signs]
     a = rng.integers(0, 256, (k, tiles, m, deep), np.uint8).view(kinds[0])
@@ -145,7 +157,8 @@ def ime_between(f: Body, x: V, y: V, at: V) -> None:
     lanes = f.machine.lanes(2)
     kept = [f.load(vec("i16", lanes), x, i * lanes) for i in range(24)]
     c = f.load(vec(I32, m * n), at)
-    c = ime.multiply(f, c, f.load(vec(I8, m * deep), at), f.load(vec(I8, n * deep), at), True, True)
+    left, right = f.load(vec(I8, m * deep), at), f.load(vec(I8, n * deep), at)
+    c = spacemit_matrix.multiply(f, c, left, right, True, True)
     for i, v in enumerate(kept):
         f.store(v + i, y, i * lanes)
     f.store(c, at)
@@ -154,7 +167,7 @@ def ime_between(f: Body, x: V, y: V, at: V) -> None:
 @emulated
 @pytest.mark.parametrize("machine", MACHINES, ids=("k1", "k3"))
 def test_registers_outlive_the_signal(machine: Machine) -> None:
-    m, n, _ = ime.tile(machine) or (0, 0, 0)
+    m, n, _ = spacemit_matrix.tile(machine) or (0, 0, 0)
     x = np.arange(24 * machine.lanes(2), dtype=np.int16).reshape(24, -1)
     y, c = np.zeros_like(x), np.ones((m, n), np.int32)
     row = np.array([x.ctypes.data, y.ctypes.data, c.ctypes.data], np.int64)
@@ -185,14 +198,14 @@ def _object(code: tuple[int, ...]) -> bytes:
 
 @emulated
 @pytest.mark.parametrize("bits,word,why", (
-    (256, ime.word(3, 8, 4, 6), None),
-    (1024, ime.word(0, 8, 4, 6), None),
-    (256, ime.word(3, 9, 4, 6), "C begins at an odd register"),
-    (256, ime.word(3, 8, 9, 6), "A lies in C"),
-    (256, ime.word(3, 8, 4, 8), "B lies in C"),
-    (256, ime.word(3, 8, 4, 6) | 1 << 14, "another form of the instruction"),
-    (256, ime.word(3, 8, 4, 6) ^ 1 << 25, "another function"),
-    (512, ime.word(3, 8, 4, 6), "a register no core of this kind has"),
+    (256, spacemit_matrix.word(3, 8, 4, 6), None),
+    (1024, spacemit_matrix.word(0, 8, 4, 6), None),
+    (256, spacemit_matrix.word(3, 9, 4, 6), "C begins at an odd register"),
+    (256, spacemit_matrix.word(3, 8, 9, 6), "A lies in C"),
+    (256, spacemit_matrix.word(3, 8, 4, 8), "B lies in C"),
+    (256, spacemit_matrix.word(3, 8, 4, 6) | 1 << 14, "another form of the instruction"),
+    (256, spacemit_matrix.word(3, 8, 4, 6) ^ 1 << 25, "another function"),
+    (512, spacemit_matrix.word(3, 8, 4, 6), "a register no core of this kind has"),
     (256, 0xF200205B, "rewritten, so it runs"),
     (256, 0xB200205B, "SiFive's instruction for another tile"),
     (256, 0, "no instruction at all")))

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 import orthrus
-from orthrus.codegen import machine
-from orthrus.codegen.machine import AVX2, AVX512, SSE2, Machine
+from orthrus.codegen.machines import detect
+from orthrus.codegen.machines.detect import host
+from orthrus.codegen.machines.machine import AVX2, AVX512, SSE2, Machine
+from orthrus.lowering.native import Native
 from orthrus.ops.define import find
-from orthrus.providers.cpu.native import Native
 
 MS = "com.microsoft"
-HERE = machine.host()
+HERE = host()
 if HERE is None or HERE.arch != "x86_64":
     pytest.skip("the processor here has no x86 instructions", allow_module_level=True)
 MACHINES: list[Machine] = [HERE, *(m for m in (AVX512, AVX2, SSE2)
@@ -41,7 +42,7 @@ def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
 def on(target: Machine) -> Iterator[None]:
     """Sessions made inside have their kernels written for `target`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine, "host", lambda: target)
+        patch.setattr(detect, "host", lambda: target)
         yield
 
 

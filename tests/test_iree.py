@@ -23,7 +23,7 @@ from onnx import TensorProto, helper
 import orthrus as ort
 from graphs import info, model
 from orthrus import knobs, providers
-from orthrus.codegen import machine
+from orthrus.codegen.machines import detect, machine
 from orthrus.errors import EPFail, Fail, InvalidArgument
 from orthrus.ir import ElementType, No
 from orthrus.providers.iree import IREEExecutionProvider, claims, compiler, settings
@@ -248,8 +248,8 @@ def test_a_contradiction_is_an_error_and_no_result() -> None:
 
 
 def test_a_wrong_shape_is_an_error() -> None:
+    from orthrus.kernels import Part
     from orthrus.load import load
-    from orthrus.providers.base import Part
     from orthrus.providers.iree.shapes import Shapes
 
     graph = load(perceptron())
@@ -356,12 +356,12 @@ def test_flags_follow_from_options_and_operators(monkeypatch: pytest.MonkeyPatch
         return [" ".join(each) for _, each in settings.trials(made.settings, made.device, nodes)]
 
     assert "stack-allocation-limit" in flags()[0] and "im2col" not in flags()[0]
-    monkeypatch.setattr(machine, "host", lambda: machine.AVX2)
+    monkeypatch.setattr(detect, "host", lambda: machine.AVX2)
     conv = [type("N", (), {"op_type": "Conv", "inputs": (), "outputs": ()})()]
     first, second, third = flags(conv)
     assert "im2col" in first and "im2col" not in second
     assert "data-tiling" in second and "data-tiling" not in third
-    monkeypatch.setattr(machine, "host", lambda: machine.AVX512)
+    monkeypatch.setattr(detect, "host", lambda: machine.AVX512)
     assert "conv_nchwc" in flags(conv)[0] and len(flags(conv)) == 4
     assert len(flags(conv, convolutions="im2col", data_tiling="1")) == 1
     assert not any("conv_nchwc" in each for each in flags(conv, target_triple="aarch64-linux-gnu"))

@@ -20,8 +20,8 @@ from orthrus import providers
 from orthrus.errors import EPFail, Fail
 from orthrus.errors import NotImplemented as NotImplementedFail
 from orthrus.ir import No, Node
-from orthrus.kernels import Kernel
-from orthrus.providers.base import ExecutionProvider, Option, Part, Stored
+from orthrus.kernels import Kernel, Part, Stored
+from orthrus.providers.base import ExecutionProvider, Option
 
 X = np.array([[-1, 2, -3], [4, -5, 6]], np.float32)
 

@@ -17,10 +17,10 @@ from onnx import helper
 import orthrus as ort
 from graphs import info, model
 from orthrus import knobs
-from orthrus.codegen import cache
+from orthrus.codegen.object import cache
 from orthrus.errors import Fail, InvalidArgument
 from orthrus.run.engine import Engine
-from orthrus.run.kept import Kept
+from orthrus.run.session_cache import Kept
 from skips import needs
 
 pytestmark = needs("door")
@@ -584,7 +584,7 @@ def test_it_reads_neither_onnx_nor_the_compiler(folder: Path) -> None:
             "by = np.linspace(1, 2, 5, dtype=np.float32)\n"
             "print(type(s._sess._engine).__name__, s.run(None, {'x': x, 'by': by})[1].tolist())\n"
             "print([m for m in sys.modules if m.startswith(('orthrus.optimize', 'orthrus.load', "
-            "'orthrus.ops.conv', 'orthrus.providers.cpu.rules', 'llvmlite'))])\n")
+            "'orthrus.ops.conv', 'orthrus.lowering.rules', 'llvmlite'))])\n")
     done = subprocess.run([sys.executable, "-c", code], input=network(), capture_output=True, check=False,
                           env={**os.environ, "ORTHRUS_CACHE_DIR": str(folder.parent),
                                "ORTHRUS_CACHE_SESSIONS": "64"}, timeout=120)
@@ -623,7 +623,7 @@ def test_a_model_compiled_ahead_runs_without_a_compiler(tmp_path: Path) -> None:
 
 def test_a_model_compiled_for_another_machine_is_refused(tmp_path: Path,
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
-    from orthrus.codegen import machine
+    from orthrus.codegen.machines import detect, machine
     from orthrus.errors import EPFail
 
     options = ort.SessionOptions()
@@ -635,7 +635,7 @@ def test_a_model_compiled_for_another_machine_is_refused(tmp_path: Path,
     np.testing.assert_allclose(made.run(None, FEEDS)[1], expected()[1], rtol=1e-5)
     with pytest.raises(InvalidArgument, match="Got: 2 Expected: 3"):
         made.run(None, {"x": X[:2], "by": BY})
-    monkeypatch.setattr(machine, "host", lambda: machine.SSE2)
+    monkeypatch.setattr(detect, "host", lambda: machine.SSE2)
     with pytest.raises(EPFail, match="some of which x86_64 with vectors of 128 bits here lacks"):
         ort.InferenceSession(str(tmp_path / "c.onnx"), trust=True)
 

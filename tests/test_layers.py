@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,17 +14,20 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[1] / "src" / "orthrus"
 ORDER = (
     ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",), ("memory",), ("modelfile",),
-    ("ir",), ("ops",), ("load",), ("optimize",), ("kernels",), ("codegen",), ("providers",), ("partition",),
-    ("plan",), ("run",), ("profiling",), ("api", "capi"), ("testing",), ("demo",), ("tools",),
+    ("ir",), ("shapes",), ("ops",), ("load",), ("optimize",), ("kernels",), ("codegen",), ("lowering",),
+    ("providers",), ("partition",), ("plan",), ("run",), ("profiling",), ("api", "capi"), ("testing",),
+    ("demo",), ("tools",),
 )
 """Stages in the order the data meets them; names in one tuple may import each other."""
 PACKAGES = frozenset({"quantization", "transformers", "backend", "datasets"})
 """Tool packages beside the stages: they stand on the public API, so nothing imports them."""
+ROOMS = {"codegen": ("machines", "write", "object", "runtime", "kernels")}
+"""The rooms of a stage, in the order in which they may import each other."""
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 NETWORK = frozenset({"socket", "urllib", "http", "requests", "ftplib", "smtplib", "ssl", "aiohttp", "httpx"})
 VAGUE = frozenset({"utils", "helpers", "common", "util", "misc"})
 FILES = sorted(SOURCE.rglob("*.py"))
-LONGEST = 800
+LONGEST = 600
 
 
 BUILTIN = frozenset({"eval", "exec", "compile", "__import__"})
@@ -34,10 +38,11 @@ CODE = {
     "__init__.py": "import_module: this package's modules, when a name of theirs is first used",
     "ops/define.py": "import_module: the modules with definitions",
     "providers/__init__.py": "import_module: this package's providers",
-    "providers/cpu/rules/__init__.py": "import_module: the modules with rules",
-    "codegen/library.py": "loads: objects from a process that was started for them",
-    "codegen/amx.py": "CDLL: the C library", "codegen/link.py": "CDLL: the C library, libgcc",
-    "codegen/threads.py": "CDLL: the C library", "providers/spacemit/shared.py": "CDLL: the C library",
+    "lowering/rules/__init__.py": "import_module: the modules with rules",
+    "codegen/object/library.py": "loads: objects from a process that was started for them",
+    "codegen/kernels/amx.py": "CDLL: the C library", "codegen/machines/executable.py": "CDLL: libc, libgcc",
+    "codegen/runtime/threads.py": "CDLL: the C library",
+    "providers/spacemit/shared.py": "CDLL: the C library",
     "providers/dnnl/binding.py": "CDLL: the installed package's library",
     "providers/dnnl/openmp.py": "CDLL: the OpenMP library",
     "testing/failures.py": "loads: a session it pickled itself",
@@ -49,6 +54,16 @@ CODE = {
 """Files that do such a thing, and what with: nothing that was read from a model or from data."""
 
 
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
 def named(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
@@ -56,7 +71,7 @@ def named(path: Path) -> str:
 def imports(path: Path) -> Iterator[tuple[str, int]]:
     """Every module that a file imports, in full, with the line; imports inside functions too, those for types
     not."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     package = ["orthrus", *path.relative_to(SOURCE).parent.parts]
     typing_only = {inner for node in ast.walk(tree) if isinstance(node, ast.If)
                    and "TYPE_CHECKING" in ast.unparse(node.test)
@@ -91,6 +106,47 @@ def test_a_stage_imports_only_earlier_stages(path: Path) -> None:
     assert not wrong, f"{named(path)} ({own}) imports later stages: {'; '.join(wrong)}"
 
 
+@pytest.mark.parametrize("path", [p for p in FILES if p.relative_to(SOURCE).parts[0] in ROOMS], ids=named)
+def test_a_room_imports_only_earlier_rooms(path: Path) -> None:
+    own, room = path.relative_to(SOURCE).with_suffix("").parts[:2]
+    if room == "__init__":
+        return
+    rooms = ROOMS[own]
+    wrong = [f"line {line}: {module}" for module, line in imports(path)
+             if module.startswith(f"orthrus.{own}.")
+             and rooms.index(module.split(".")[2]) > rooms.index(room)]
+    assert not wrong, f"{named(path)} imports later rooms: {'; '.join(wrong)}"
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "providers").rglob("*/*.py")), ids=named)
+def test_no_provider_imports_another(path: Path) -> None:
+    own = path.relative_to(SOURCE / "providers").parts[0]
+    others = {p.name for p in (SOURCE / "providers").iterdir() if p.is_dir()} - {own}
+    wrong = [f"line {line}: {module}" for module, line in imports(path)
+             if module.startswith("orthrus.providers.") and module.split(".")[2] in others]
+    assert not wrong, f"{named(path)} imports another provider: {'; '.join(wrong)}"
+
+
+def test_no_imports_go_in_circles() -> None:
+    """No module needs itself, not even by an import inside a function."""
+    modules = {module_of(path): path for path in FILES}
+    needs = dict[str, set[str]]()
+    for module, path in modules.items():
+        found = [(name, line) for name, line in imports(path) if name in modules]
+        below = {(name.rpartition(".")[0], line) for name, line in found}
+        needs[module] = {name for name, line in found if (name, line) not in below}
+    order: list[str] = []
+    while free := [module for module, other in needs.items() if not other & needs.keys()]:
+        order += free
+        for module in free:
+            del needs[module]
+    while ends := [m for m in needs if not any(m in other for other in needs.values())]:
+        for module in ends:
+            del needs[module]
+    circles = "; ".join(f"{m} -> {', '.join(sorted(other & needs.keys()))}" for m, other in needs.items())
+    assert not needs, f"in circles, or between them: {circles}"
+
+
 def test_every_module_has_its_place() -> None:
     names = {path.relative_to(SOURCE).with_suffix("").parts[0] for path in FILES}
     assert names - set(RANK) - PACKAGES == {"__init__"}
@@ -110,7 +166,7 @@ def test_nothing_reaches_the_network(path: Path) -> None:
 def calls(path: Path) -> Iterator[tuple[str, str, ast.Call]]:
     """The calls of functions that have a name in a file: what stands before the name's last dot, what behind
     it."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(path)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
             where, _, name = ast.unparse(node.func).rpartition(".")
             yield where, name, node
@@ -131,7 +187,7 @@ def test_arrays_are_read_without_pickles(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_modules_have_docstrings(path: Path) -> None:
-    tree = ast.parse(path.read_text(encoding="utf-8"))
+    tree = parsed(path)
     assert ast.get_docstring(tree) or not tree.body
 
 

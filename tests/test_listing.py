@@ -10,9 +10,10 @@ pytest.importorskip("llvmlite")
 
 from benchmarks import riscv_kernels
 
-from orthrus.codegen import gemm, listing
-from orthrus.codegen.listing import Block, Vector, count, innermost, loops
-from orthrus.codegen.machine import AVX2, RVV256, SPACEMIT_K1, SPACEMIT_K3, Machine
+from orthrus.codegen.kernels import gemm
+from orthrus.codegen.machines.machine import AVX2, RVV256, SPACEMIT_K1, SPACEMIT_K3, Machine
+from orthrus.codegen.object import riscv_cost
+from orthrus.codegen.object.riscv_cost import Block, Vector, count, innermost, loops
 
 NEST = """
 	.text
@@ -69,9 +70,9 @@ def test_blocks_and_where_they_lead() -> None:
 def test_classes_and_counts() -> None:
     found = by_label(NEST)
     inner, around = (count(found[label].instructions) for label in (".LBB0_3", ".LBB0_3+"))
-    assert inner == listing.Counts(scalar=2, vector=1, memory=2, configuration=1, branch=1, spills=1, moves=0,
-                                   multiply_adds=32 + 1)
-    assert around == listing.Counts(scalar=0, vector=2, memory=0, configuration=1, branch=1, spills=0,
+    assert inner == riscv_cost.Counts(scalar=2, vector=1, memory=2, configuration=1, branch=1, spills=1,
+                                      moves=0, multiply_adds=32 + 1)
+    assert around == riscv_cost.Counts(scalar=0, vector=2, memory=0, configuration=1, branch=1, spills=0,
                                     moves=1, multiply_adds=5)
     assert inner.total == 7
 
@@ -130,7 +131,7 @@ def test_ways_that_meet() -> None:
     ("vsetvli", "configuration"), ("vsetivli", "configuration"), ("bltu", "branch"), ("bnez", "branch"),
     ("ret", "branch"), ("bclr", "scalar"), ("flw", "scalar"), ("sd", "scalar")))
 def test_kinds(op: str, kind: str) -> None:
-    assert listing.Instruction(op, ()).kind == kind
+    assert riscv_cost.Instruction(op, ()).kind == kind
 
 
 def test_the_matrix_instruction_counts_its_tile() -> None:
@@ -149,7 +150,7 @@ def test_text_of_either_kind() -> None:
     """LLVM's assembly is compiled, the machine's taken as it is."""
     spec = gemm.plan(RVV256, 100, 128, 128, 1, "panels", 128).spec(None, [])
     text = spec.text(RVV256)
-    assert loops(text, RVV256) == loops(str(listing.assemble(text, RVV256, listing=True)), RVV256)
+    assert loops(text, RVV256) == loops(str(riscv_cost.assemble(text, RVV256, listing=True)), RVV256)
 
 
 @pytest.mark.parametrize("label", riscv_kernels.MACHINES)

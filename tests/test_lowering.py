@@ -12,12 +12,13 @@ import pytest
 from onnx import TensorProto, helper
 
 import orthrus as ort
-from orthrus.codegen.emit import V
-from orthrus.codegen.expr import Expr
-from orthrus.codegen.template import Body, template
-from orthrus.codegen.trace import trace
+from orthrus.codegen.write.body import Body
+from orthrus.codegen.write.emit import V
+from orthrus.codegen.write.expr import Expr
+from orthrus.codegen.write.template import template
+from orthrus.codegen.write.trace import trace
+from orthrus.lowering.native import Native
 from orthrus.ops import find
-from orthrus.providers.cpu.native import Native
 from skips import needs
 
 F = "float32"

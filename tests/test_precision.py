@@ -17,9 +17,11 @@ import orthrus as ort
 from graphs import info, model
 from matrix_unit_double import matrix_unit
 from orthrus import knobs
-from orthrus.codegen import amx, cache
-from orthrus.providers.cpu import CPUExecutionProvider, precision
-from orthrus.providers.cpu.native import Native
+from orthrus.codegen.kernels import amx
+from orthrus.codegen.object import cache
+from orthrus.lowering import precision
+from orthrus.lowering.native import Native
+from orthrus.providers.cpu import CPUExecutionProvider
 from skips import needs
 
 pytestmark = needs("matrix unit")

@@ -21,8 +21,8 @@ from onnx import TensorProto, helper
 import orthrus as ort
 from graphs import info, model
 from orthrus import knobs
-from orthrus.codegen import quick
-from orthrus.codegen.machine import AVX2, NEON, RVV256, Machine
+from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, Machine
+from orthrus.codegen.runtime import fastcall
 from orthrus.errors import Fail, InvalidArgument
 from orthrus.limits import Limits
 from orthrus.run.engine import Engine
@@ -313,9 +313,9 @@ def test_the_inner_function_takes_anything() -> None:
 
 @pytest.mark.parametrize("machine", [AVX2, NEON, RVV256], ids=["AVX2", "NEON", "RVV256"])
 def test_it_assembles_elsewhere(machine: Machine) -> None:
-    from orthrus.codegen.build import assemble
+    from orthrus.codegen.object.build import assemble
 
-    assert assemble(quick.Quick(16).text(machine), machine)
+    assert assemble(fastcall.Quick(16).text(machine), machine)
 
 
 def test_on_many_threads() -> None:

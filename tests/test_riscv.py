@@ -23,8 +23,8 @@ from skips import needs
 board = pytest.importorskip("board")
 
 import test_codegen_reduce  # noqa: E402
-from orthrus.codegen import machine as machines  # noqa: E402
-from orthrus.codegen import template  # noqa: E402
+from orthrus.codegen.machines import machine as machines  # noqa: E402
+from orthrus.codegen.write import template  # noqa: E402
 from orthrus.errors import Fail  # noqa: E402
 
 emulated = needs("emulator")

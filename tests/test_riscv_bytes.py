@@ -12,7 +12,7 @@ board = pytest.importorskip("board")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 import orthrus as ort  # noqa: E402
-from orthrus.codegen.machine import RVV256, SPACEMIT_K1, SPACEMIT_K3  # noqa: E402
+from orthrus.codegen.machines.machine import RVV256, SPACEMIT_K1, SPACEMIT_K3  # noqa: E402
 
 emulated = needs("emulator")
 TARGETS = {"k1": SPACEMIT_K1, "k3": SPACEMIT_K3, "rvv256": RVV256}

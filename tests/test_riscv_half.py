@@ -17,10 +17,12 @@ import onnx  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 import orthrus as ort  # noqa: E402
-from orthrus.codegen import conv, depthwise, gemm, listing, loops, tile  # noqa: E402
-from orthrus.codegen.expr import Expr, in_halves  # noqa: E402
-from orthrus.codegen.machine import RVV256, SPACEMIT_K1, SPACEMIT_K3, Machine  # noqa: E402
-from orthrus.codegen.template import Spec  # noqa: E402
+from orthrus.codegen.kernels import conv, depthwise, gemm, loops  # noqa: E402
+from orthrus.codegen.machines.machine import RVV256, SPACEMIT_K1, SPACEMIT_K3, Machine  # noqa: E402
+from orthrus.codegen.object import riscv_cost  # noqa: E402
+from orthrus.codegen.write import tile  # noqa: E402
+from orthrus.codegen.write.expr import Expr, in_halves  # noqa: E402
+from orthrus.codegen.write.template import Spec  # noqa: E402
 
 emulated = needs("emulator")
 MACHINES = (SPACEMIT_K1, SPACEMIT_K3)
@@ -96,8 +98,8 @@ def test_every_bit(name: str, machine: Machine) -> None:
 @pytest.mark.parametrize("name", TREES)
 def test_no_conversion_is_left(name: str) -> None:
     tree = TREES[name][0]
-    text = "\n".join(str(i) for b in listing.loops(elementwise(tree, 999)[0].text(SPACEMIT_K1), SPACEMIT_K1)
-                     for i in b.instructions)
+    loops = riscv_cost.loops(elementwise(tree, 999)[0].text(SPACEMIT_K1), SPACEMIT_K1)
+    text = "\n".join(str(i) for b in loops for i in b.instructions)
     assert ("vfncvt" in text) == ("vfw" in text) == (name in IN_FLOATS), text
 
 
@@ -115,8 +117,8 @@ def test_what_rounds_otherwise_stays() -> None:
 
 def instructions(spec: Spec, machine: Machine) -> list[str]:
     """The operations of the loop that does most multiply-adds."""
-    found = listing.innermost(listing.loops(spec.text(machine), machine))
-    most = max(found, key=lambda loop: listing.count(loop.instructions).multiply_adds)
+    found = riscv_cost.innermost(riscv_cost.loops(spec.text(machine), machine))
+    most = max(found, key=lambda loop: riscv_cost.count(loop.instructions).multiply_adds)
     return [i.op for i in most.instructions]
 
 

@@ -6,8 +6,15 @@ import struct
 
 import pytest
 
-from orthrus.codegen import machine, riscv
-from orthrus.codegen.machine import RVV256, SPACEMIT_K1, SPACEMIT_K3, SPACEMIT_K3_X100, rvv, target
+from orthrus.codegen.machines import detect, riscv
+from orthrus.codegen.machines.machine import (
+    RVV256,
+    SPACEMIT_K1,
+    SPACEMIT_K3,
+    SPACEMIT_K3_X100,
+    rvv,
+    target,
+)
 from orthrus.providers.spacemit import system
 
 K1_ISA = ("rv64imafdcv_zicbom_zicboz_zicntr_zicond_zicsr_zifencei_zihintpause_zihpm_zfh_zfhmin_zca_zcd_"
@@ -106,11 +113,11 @@ def test_the_length_is_asked_for_in_two_instructions() -> None:
 
 
 def test_the_process_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`machine.host` on a riscv64 machine."""
-    monkeypatch.setattr(machine.platform, "machine", lambda: "riscv64")
+    """`detect.host` on a riscv64 machine."""
+    monkeypatch.setattr(detect.platform, "machine", lambda: "riscv64")
     monkeypatch.setattr(riscv, "host", lambda: RVV256)
-    machine.host.cache_clear()
+    detect.host.cache_clear()
     try:
-        assert machine.host() is RVV256
+        assert detect.host() is RVV256
     finally:
-        machine.host.cache_clear()
+        detect.host.cache_clear()

@@ -19,10 +19,10 @@ pytest.importorskip("llvmlite")
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orthrus.codegen import link, link_riscv
-from orthrus.codegen.build import assemble
-from orthrus.codegen.emit import F16, F32, I32, I64, PTR, VOID, Module, V
-from orthrus.codegen.machine import BITS, HALF, RVV128, RVV1024, rvv
+from orthrus.codegen.machines.machine import BITS, HALF, RVV128, RVV1024, rvv
+from orthrus.codegen.object import link, link_riscv
+from orthrus.codegen.object.build import assemble
+from orthrus.codegen.write.emit import F16, F32, I32, I64, PTR, VOID, Module, V
 from orthrus.errors import Fail
 from orthrus.ir import No
 from orthrus.providers.spacemit import elf, emulator

@@ -18,7 +18,7 @@ import orthrus as ort
 from graphs import info, model
 from orthrus import knobs
 from orthrus.errors import EPFail
-from orthrus.providers.cpu import formula, lower, native, rules  # noqa: F401
+from orthrus.lowering import formula, lower, native, rules  # noqa: F401
 from skips import needs
 
 pytestmark = needs("generated code")

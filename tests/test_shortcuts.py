@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from orthrus.ir import ElementType, No, Node, TensorType, Value
 from orthrus.ops import infer
-from orthrus.ops.shortcuts import _RULES, shortcut
+from orthrus.ops.fast_type_rules import _RULES, shortcut
 
 DIMS = st.one_of(st.integers(0, 6), st.sampled_from(["N", "M", None]), st.sampled_from([1, 2, 4]))
 SHAPES = st.lists(DIMS, max_size=4).map(tuple)

@@ -25,8 +25,9 @@ pytest.importorskip("llvmlite")
 import orthrus as ort
 from graphs import info, model
 from orthrus import errors
-from orthrus.codegen import machine
-from orthrus.providers.cpu.native import Native
+from orthrus.codegen.machines import machine
+from orthrus.codegen.machines.detect import host
+from orthrus.lowering.native import Native
 from orthrus.providers.spacemit import claims, device, emulator, options, provider, targets, team
 from skips import needs
 
@@ -420,7 +421,7 @@ def test_on_a_board_parts_run_in_this_process(board: None, tmp_path: Path) -> No
     s = session(made, 2, DEBUG_PROFILE=tmp_path / "p")
     np.testing.assert_allclose(s.run(None, X)[0], numpy_results(made, X)[0], 1e-5, 1e-6)
     (p,) = [p for p in s._sess._engine.providers if p.name == NAME]
-    assert p.machine is machine.host() and p.device.pool.capacity == 2
+    assert p.machine is host() and p.device.pool.capacity == 2
     del s, p
     gc.collect()
     (file,) = tmp_path.iterdir()

@@ -16,7 +16,7 @@ pytest.importorskip("llvmlite")
 
 import orthrus as ort
 from graphs import info, model
-from orthrus.providers.cpu.native import Native
+from orthrus.lowering.native import Native
 from orthrus.providers.spacemit import SpaceMITExecutionProvider, claims
 from orthrus.testing import check_provider
 from skips import needs

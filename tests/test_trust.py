@@ -24,11 +24,11 @@ import orthrus as ort
 from evil_packages import attribute, changed, evil, trap
 from graphs import info, model
 from orthrus import knobs, providers
-from orthrus.codegen import edit
+from orthrus.codegen.object import override
 from orthrus.errors import ALL, EPFail, Fail, InvalidArgument
+from orthrus.lowering import package
 from orthrus.providers import CPUExecutionProvider, ExecutionProvider
-from orthrus.providers import context as stored_parts
-from orthrus.providers.cpu import package
+from orthrus.providers import ep_node as stored_parts
 from skips import needs
 
 pytestmark = needs("generated code")
@@ -201,8 +201,8 @@ def test_only_those_who_store_load() -> None:
 
 ONE_PROCESS = """
 import sys, threading, numpy as np, orthrus as ort
-from orthrus.run import identity
-identity._SETTLED = -1e9
+from orthrus.run import session_key
+session_key._SETTLED = -1e9
 for name in sys.argv[1:]:
     made = ort.InferenceSession(name, trust="trusted" in name or None)
     print(type(made._sess._engine).__name__, end=" ", flush=True)
@@ -293,9 +293,9 @@ def test_kernels_of_a_package_are_not_edited_nor_dumped(ahead: bytes, tmp_path: 
         np.testing.assert_allclose(made.run(None, {"x": X})[0], expected(), rtol=1e-5)
     (plan,) = made._sess._engine.program.steps[0].kernel.run.plans.values()
     spec = plan.steps[0].spec
-    (tmp_path / f"{edit.file_name(spec)}.ll").write_text("no kernel")
+    (tmp_path / f"{override.file_name(spec)}.ll").write_text("no kernel")
     with knobs.setting(OVERRIDE=str(tmp_path)):
-        assert edit.replaced([spec]) == [spec] and not edit.edited(spec)
+        assert override.replaced([spec]) == [spec] and not override.edited(spec)
     assert not list(tmp_path.glob(f"dump/**/{spec.template}*"))
 
 

@@ -27,7 +27,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import orthrus as ort
 from orthrus import errors
-from orthrus.providers.cpu.native import Native
+from orthrus.lowering.native import Native
 
 F, D, B, U, L = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.BOOL, TensorProto.UINT8,
                  TensorProto.INT64)

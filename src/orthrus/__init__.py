@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from .api.adapter import AdapterFormat, LoraAdapter
 from .api.binding import IOBinding, SessionIOBinding
 from .api.compiler import ModelCompiler
-from .api.context import OrtEpContextData, OrtEpContextDataBuffer
 from .api.custom_op import op, unregister_op
 from .api.devices import (
     OrtArenaCfg,
@@ -60,6 +59,7 @@ from .api.environment import (
     set_seed,
     unregister_execution_provider_library,
 )
+from .api.ep_data import OrtEpContextData, OrtEpContextDataBuffer
 from .api.logs import set_default_logger_severity, set_default_logger_verbosity
 from .api.metadata import (
     ModelMetadata,

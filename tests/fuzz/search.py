@@ -105,7 +105,7 @@ def main(argument: str) -> None:
 def quickly() -> None:
     """Have LLVM select instructions in its fastest way: the code means the same and takes a quarter of the
     time to make. The cache of code is another then."""
-    from orthrus.codegen import build
+    from orthrus.codegen.object import build
 
     @functools.lru_cache(8)
     def target(machine: Any) -> Any:

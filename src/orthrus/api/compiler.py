@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..errors import Fail
-from .context import OrtEpContextData
 from .core import path_of
 from .enums import GraphOptimizationLevel, OrtCompileApiFlags
+from .ep_data import OrtEpContextData
 from .metadata import OrtExternalInitializerInfo
 from .options import SessionOptions
 from .ortvalue import OrtValue
@@ -134,7 +134,7 @@ class ModelCompiler:
         or goes to the user's function. `path`: where the model is going, None for bytes."""
         from ..providers import CPUExecutionProvider
         from ..providers.trust import Signer
-        from ..run.context import placed_and_compiled, with_contexts
+        from ..run.ep_context import placed_and_compiled, with_contexts
         from .core import CoreSession
 
         session = CoreSession(self._options, self._source, self._path is not None, False)

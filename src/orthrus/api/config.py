@@ -223,8 +223,8 @@ def _pin(options: SessionOptions) -> None:
                            f"{len(groups)}, thread_pool_size: {threads}")
     if text:
         cores = _read(key, text, _processors)
-        from ..codegen import library
-        from ..codegen.threads import pool
+        from ..codegen.object import library
+        from ..codegen.runtime.threads import pool
 
         if library.available() is None:
             pool().pin(cores)

@@ -82,7 +82,7 @@ class CoreSession:
 
     def _start(self, asked: list[tuple[str, Mapping[str, str]]], disabled: set[str], limits: Any,
                fallback: str, kernels: Sequence[Any]) -> None:
-        from ..run.kept import engine_for
+        from ..run.session_cache import engine_for
         from .config import config, report_keys
 
         options = self._options
@@ -108,7 +108,7 @@ class CoreSession:
         if saved and external:
             self._save(engine, saved, external)
         if "ep.context_enable" in options._entries:
-            from ..run.context import write_as_asked
+            from ..run.ep_context import write_as_asked
 
             write_as_asked(engine.placement, engine.providers, options._entries,
                            self._source if self._is_path else None)

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .arguments import Setting, as_bool, as_int, as_str, member, mismatch
-from .context import OrtEpContextDataBuffer
 from .devices import OrtEpDevice
 from .enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
+from .ep_data import OrtEpContextDataBuffer
 from .values import CoreValue
 
 _LONGEST_KEY = 1024

@@ -10,7 +10,6 @@ from ..api.adapter import CoreAdapter as AdapterFormat
 from ..api.adapter import LoraAdapter
 from ..api.binding import SessionIOBinding
 from ..api.compiler import ModelCompiler
-from ..api.context import OrtEpContextData, OrtEpContextDataBuffer
 from ..api.core import CoreSession as InferenceSession
 from ..api.devices import CoreDevice as OrtDevice
 from ..api.devices import (
@@ -59,6 +58,7 @@ from ..api.environment import (
     set_seed,
     unregister_execution_provider_library,
 )
+from ..api.ep_data import OrtEpContextData, OrtEpContextDataBuffer
 from ..api.logs import set_default_logger_severity, set_default_logger_verbosity
 from ..api.metadata import (
     ModelMetadata,

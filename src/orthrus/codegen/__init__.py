@@ -4,29 +4,29 @@ In: a `Spec`, which is a template with its parameters, and a `Machine`. Out: the
 `kernel(args, lo, hi, scratch)` in this process that does the work items from `lo` to `hi`. Sizes and strides
 are arguments, so that one kernel serves many shapes. Results do not depend on how the items are divided.
 
-Planning: `sizes` lets functions of integers plan for dimensions that are not known yet.
+`machines`: what is written for. `machine` describes processors, `detect` says which one this is (`riscv` on
+RISC-V), `executable` is memory that code runs from.
 
-Writing: `machine` describes what is written for, `emit` writes LLVM assembly, `template` names kernels and
-their arguments; `origin` follows what addresses lead into, `bounds` writes kernels that look there, and
-`notes` is what those are given and say.
-`expr` holds elementwise trees, and `trace` makes them of operators' definitions. `vmath`,
-`trig`, `arithmetic` and `convert` are functions of vectors.
+`write`: what kernels are written in. `emit` writes LLVM assembly, `body` is the function a kernel is,
+`template` names kernels and their arguments; `expr` holds elementwise trees, `trace` makes them of
+operators' definitions; `vmath`, `trig`, `arithmetic` and `convert` are functions of vectors, `tile` the
+register tile under products and convolutions. `origin` follows what addresses lead into, `bounds` writes
+kernels that look there, `notes` is what those are given and say. On RISC-V `rvv_intrinsics` and
+`spacemit_matrix` write instructions that LLVM has in other forms only.
 
-Compiling: `build` makes object code, `link` brings it into this process, `cache` keeps it on disk; `library`
-uses them to answer a `Spec` with an address.
+`object`: `build` makes object code, `link` brings it into this process, `cache` keeps it on disk; `library`
+uses them to answer a `Spec` with an address, `override` puts edited kernels in their place, `riscv_cost`
+counts what a kernel has become.
 
-On RISC-V: `riscv` tells which such machine this is, `scalable` and `ime` write instructions that LLVM has in
-other forms only, and `listing` counts what a kernel has become.
+`runtime`: `scheduler` is the code that runs a program of steps, `threads` the pool it divides them over,
+`entry` makes a program callable from Python, `fastcall` does a whole run from a dict of arrays to a list,
+`call_kernel` calls one kernel.
 
-Running: `drive` is the code that runs a program of steps, `threads` the pool it divides them over, `entry`
-makes a program callable from Python, `quick` does a whole run from a dict of arrays to a list, `once` calls
-one kernel.
-
-The kernels, each beside the planning of its sizes, tiles and packing:
-  elements     `loops` (elementwise), `transpose`, `gather`
-  rows         `reduce`, `select` (the k best), `rows` (softmax, and the walk over rows), `norm`
-  products     `gemm` and the register tile under it, `tile`; `amx` on a matrix unit
-  images       `conv`, `winograd`, `depthwise`; `pool` and `resize` in the frame of `sample`
+`kernels`: each beside the planning of its sizes, tiles and packing.
+  elements     `loops` (elementwise), `transpose`, `gather`, `quantize_range`
+  rows         `reduce`, `top_k`, `rows` (softmax, and the walk over rows), `norm`
+  products     `gemm`; `amx` on a matrix unit; `int8` of bytes
+  images       `conv`, `winograd`, `depthwise`; `pool`, `resize` and `grid_sample` in `sample`'s frame; `nms`
   sequences    `attention`, `attention_few`, `attention_parts` under them, `rotary`; `rnn`
-  ensembles    `trees`
+  ensembles    `tree_ensemble`
 """

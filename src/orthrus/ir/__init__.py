@@ -1,8 +1,8 @@
 """The graph and its types; knows no protobuf and runs nothing."""
 
 from .graph import Graph, ModelInfo, No, Node, Value, verify
-from .likely import likely_shapes
-from .stored import Stored, in_memory
+from .lazy_array import Stored, in_memory
+from .shape_guess import likely_shapes
 from .types import (
     HALF,
     Dim,

@@ -3,10 +3,12 @@
 from .failure import failed
 from .gate import Gate, plain, readable, vetted
 from .kernel import Kernel, OpKernel, OpKernelContext, OpKernelInfo, Work, create_kernel
+from .part import Part, Stored, convex_groups
+from .reference import reference
 from .registry import KernelDef, KernelEntry, KernelRegistry, KernelRegistryManager
 from .report import Contents, KernelUse, Packed, Place, PlanReport, StepReport
 
 __all__ = ["Contents", "Gate", "Kernel", "KernelDef", "KernelEntry", "KernelRegistry",
            "KernelRegistryManager", "KernelUse", "OpKernel", "OpKernelContext", "OpKernelInfo", "Packed",
-           "Place", "PlanReport", "StepReport", "Work", "create_kernel", "failed", "plain", "readable",
-           "vetted"]
+           "Part", "Place", "PlanReport", "StepReport", "Stored", "Work", "convex_groups", "create_kernel",
+           "failed", "plain", "readable", "reference", "vetted"]

@@ -31,8 +31,8 @@ class Kernel:
     start, end)` is for each step, by the end of the call, with times in nanoseconds of
     `time.perf_counter_ns`, and None for a `Work` for what prepares the steps and what the notes take;
     `watch(value, array)` gets what lies in memory between the steps; `check()` comes behind each, and ends
-    the run by what it raises. `quick`: gives the `codegen.quick.Program` for inputs such as these, None where
-    there is none. `describe`: what a kernel of several nodes holds by now, as plain data. `start`: begins
+    the run by what it raises. `quick`: gives the `Program` for inputs such as these, or None.
+    `describe`: what a kernel of several nodes holds by now, as plain data. `start`: begins
     what `run` does and gives a function that waits for the end of it and gives the results. `into`: as `run`,
     `into(inputs, targets)` with an array or None for each output: a result is its target, filled, where that
     can take it. `close`: ends what goes on beside runs, once there will be no more.

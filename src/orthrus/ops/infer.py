@@ -26,7 +26,7 @@ from ..ir import (
     Value,
 )
 from . import schema as schemas
-from .shortcuts import shortcut
+from .fast_type_rules import shortcut
 
 CONTENT_LIMIT = 64
 _NO_INDEX = frozenset(e for e in ElementType if e.floating or e in (ElementType.BOOL, ElementType.STRING))

@@ -15,17 +15,10 @@ from hashlib import blake2b
 from ..errors import EPFail
 from ..errors import NotImplemented as NotImplementedFail
 from ..ir import Graph, No, Node, Value
+from ..kernels import Part
 from ..providers import CPUExecutionProvider
-from ..providers.base import (
-    INTERPRETED,
-    Capability,
-    ExecutionProvider,
-    GraphView,
-    Part,
-    Remark,
-    interpreted,
-)
-from ..providers.context import is_context, maker, part_of
+from ..providers.base import INTERPRETED, Capability, ExecutionProvider, GraphView, Remark, interpreted
+from ..providers.ep_node import is_context, maker, part_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from typing import Any
 
 from ..errors import EPFail
 from ..ir import Graph, No, Node, Type, Value, in_memory
-from ..kernels import Gate, Kernel, vetted
+from ..kernels import Gate, Kernel, Part, vetted
 from ..partition import Placement, hand_back
 from ..providers import CPUExecutionProvider
-from ..providers.base import ExecutionProvider, Part
-from ..providers.context import is_context, stored_of
+from ..providers.base import ExecutionProvider
+from ..providers.ep_node import is_context, stored_of
 from ..providers.trust import Trust
 
 log = logging.getLogger("orthrus")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
-from ..codegen.trace import trace
+from ..codegen.write.trace import trace
 from ..ir import No, Node, TensorType, Type, Value, type_of
 from ..ops.linalg import parsed_equation
 

@@ -17,12 +17,16 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen import amx, cache, drive, entry, library
-from ..codegen.emit import F32, V, vec
-from ..codegen.machine import Machine, host
-from ..codegen.once import aligned
-from ..codegen.template import Body, Spec, template
-from ..codegen.threads import pool
+from ..codegen.kernels import amx
+from ..codegen.machines.detect import host
+from ..codegen.machines.machine import Machine
+from ..codegen.object import cache, library
+from ..codegen.runtime import entry, scheduler
+from ..codegen.runtime.call_kernel import aligned
+from ..codegen.runtime.threads import pool
+from ..codegen.write.body import Body
+from ..codegen.write.emit import F32, V, vec
+from ..codegen.write.template import Spec, template
 
 CHAINS = 12
 """Independent multiply-adds in flight: more than any processor's latency times its ports."""
@@ -172,7 +176,7 @@ def call(machine: Machine, spec: Spec, args: list[Any], items: int, threads: int
     (address,) = library.addresses([spec], machine)
     cells = np.array([a.ctypes.data if isinstance(a, np.ndarray) else a for a in args], np.int64)
     table = np.array([[address, cells.ctypes.data, items, 1]], np.int64)
-    assert table.shape[1] == drive.STEP
+    assert table.shape[1] == scheduler.STEP
     return entry.make(entry.block(table, threads=threads, keep=(cells, args)))
 
 

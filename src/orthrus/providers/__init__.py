@@ -9,7 +9,8 @@ from importlib import import_module
 from typing import Any
 
 from ..errors import EPFail, Fail, InvalidArgument
-from .base import Capability, ExecutionProvider, GraphView, Option, Part, convex_groups, flag
+from ..kernels import Part, convex_groups
+from .base import Capability, ExecutionProvider, GraphView, Option, flag
 from .cpu import CPUExecutionProvider
 from .null import NullExecutionProvider
 

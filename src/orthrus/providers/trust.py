@@ -16,7 +16,7 @@ from typing import Any
 
 from ..errors import Fail, InvalidArgument
 from ..ir import Node
-from .base import Stored
+from ..kernels import Stored
 
 KEY = "ep.context_trust"
 SIGN = "ep.context_sign"

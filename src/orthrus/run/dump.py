@@ -27,12 +27,12 @@ import numpy as np
 from .. import knobs
 from ..errors import InvalidArgument
 from ..ir import Value, shape_text, type_of
+from ..kernels import Part
 from ..limits import held
 from ..load import save
 from ..locks import lock
 from ..partition import Placement
 from ..plan import TRASH, Code, Step
-from ..providers.base import Part
 from .executor import LONG, Context, execute
 
 log = logging.getLogger("orthrus")

@@ -34,7 +34,7 @@ from .fetch import Fetch
 from .results import constants_of, results
 
 if TYPE_CHECKING:
-    from ..codegen.quick import Door
+    from ..codegen.runtime.fastcall import Door
     from .dump import Dump
     from .explain import Explanation
 
@@ -94,7 +94,7 @@ class Engine:
 
     def _make(self, source: Any) -> None:
         from .. import load as loading
-        from ..codegen import edit
+        from ..codegen.object import override
         from ..optimize import optimize
 
         config = self.config
@@ -125,7 +125,7 @@ class Engine:
         self.program: Program = self._stage("compile", lambda: build(
             self.placement, self.providers, Trust.asked(config.entries)))
         self._check_fallback([p.name for p in config.providers])
-        if edits := edit.unused():
+        if edits := override.unused():
             log.warning("ORTHRUS_OVERRIDE: no kernel of this process is called %s", ", ".join(edits))
         self._source = source
         self._finish()
@@ -354,13 +354,13 @@ class Engine:
                 or sorted(step.writes) != sorted(set(program.outputs))
                 or len(step.writes) != len(self._names)):
             return None
-        from ..codegen import quick
+        from ..codegen.runtime import fastcall
 
-        if not quick.available():
+        if not fastcall.available():
             return None
         names = {slot: v.name for slot, v in zip(program.inputs, self.inputs, strict=True)}
         places = [program.outputs.index(slot) for slot in step.writes]
-        return quick.Door([names[slot] for slot in step.reads], self._names, places)
+        return fastcall.Door([names[slot] for slot in step.reads], self._names, places)
 
     @property
     def can_serve(self) -> bool:

@@ -14,10 +14,10 @@ from functools import cached_property
 from typing import Any
 
 from ..ir import Graph, Node
-from ..kernels import Contents, KernelUse, Packed, Place, PlanReport
+from ..kernels import Contents, KernelUse, Packed, Part, Place, PlanReport
 from ..partition import Placement, Refusal
 from ..plan import Arena, Program
-from ..providers.base import Part, Remark
+from ..providers.base import Remark
 
 CPU = "CPUExecutionProvider"
 

@@ -18,10 +18,10 @@ import numpy as np
 
 from .. import errors
 from ..ir import Graph, Node
-from ..kernels import Kernel
+from ..kernels import Kernel, Part
 from ..load import load
 from ..providers import CPUExecutionProvider, known, register, unregister
-from ..providers.base import ExecutionProvider, GraphView, Part
+from ..providers.base import ExecutionProvider, GraphView
 from ..run.engine import Config, Engine
 from .closeness import difference
 from .report import Coverage
@@ -65,7 +65,7 @@ class OtherExecutionProvider(ExecutionProvider):
         return None if node.name.startswith("other") else No("its name does not begin with other")
 
     def compile(self, part: Part) -> Sequence[Kernel]:
-        from ..providers.cpu import reference
+        from ..kernels import reference
 
         return [reference(node) for node in part.nodes]
 

@@ -10,8 +10,8 @@ from functools import partial
 
 import numpy as np
 
+from .draw import Draw, Made, ints, sampled
 from .layers import WIDE
-from .samples import Draw, Made, ints, sampled
 
 contrib = partial(sampled, domain="com.microsoft")
 learned = partial(sampled, domain="ai.onnx.ml")

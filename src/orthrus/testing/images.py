@@ -9,8 +9,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from .draw import Draw, Made, ints, sampled
 from .layers import WIDE
-from .samples import Draw, Made, ints, sampled
 
 F32 = np.dtype(np.float32)
 

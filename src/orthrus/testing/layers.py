@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .samples import FLOATS, Draw, Made, sampled
+from .draw import FLOATS, Draw, Made, sampled
 
 WIDE = ("float", "double", "float16")
 """Types in which a long sum keeps its digits."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from .samples import FLOATS, Draw, Made, ints, sampled
+from .draw import FLOATS, Draw, Made, ints, sampled
 
 FEW = ("float", "double", "float16", "int32", "int64", "uint8", "bool", "string")
 NUMERIC = ("float", "double", "float16", "int32", "int64")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,55 +18,12 @@ import numpy as np
 from ..ir import ElementType, TensorType, element_of, parse_type
 from ..load import load
 from ..ops import defined, find
-from ..ops.define import Op, random_array
+from ..ops.define import Op
 from ..ops.schema import Schema, lookup, newest_opset
+from . import contrib, images, layers, movement
+from .draw import MAKERS, Draw, Made
 
-Made = tuple[Any, ...]
-Maker = Callable[["Draw"], Iterator[Made]]
-MAKERS: dict[tuple[str, str], tuple[Maker, tuple[str, ...]]] = {}
-"""By domain and operator: a function that yields (inputs, attributes[, number of outputs]), and the
-element types it is meant for; empty for all that the schema allows."""
-
-FLOATS = ("float", "double", "float16", "bfloat16")
-
-
-class Draw:
-    """Arrays for one sample: `d(2, 3)` has the sample's type, the others say theirs."""
-
-    def __init__(self, rng: np.random.Generator, dtype: np.dtype[Any]) -> None:
-        self.rng, self.dtype = rng, dtype
-
-    def __call__(self, *shape: int) -> np.ndarray:
-        return random_array(self.rng, shape, self.dtype)
-
-    def of(self, dtype: Any, *shape: int) -> np.ndarray:
-        return random_array(self.rng, shape, dtype)
-
-    def positive(self, *shape: int) -> np.ndarray:
-        """Between 0.5 and 2.5: variances, scales."""
-        return np.asarray(0.5 + 2 * self.rng.random(shape)).astype(self.dtype)
-
-    def small(self, *shape: int) -> np.ndarray:
-        """Weights, whose sums of products stay within the range of every type."""
-        return np.asarray(self.rng.normal(size=shape) / 4).astype(self.dtype)
-
-    def below(self, end: int, *shape: int) -> np.ndarray:
-        """Indices from 0 to `end` - 1, int64."""
-        return self.rng.integers(0, end, shape)
-
-
-def ints(*values: Any) -> np.ndarray:
-    """An int64 vector."""
-    return np.array(values, np.int64)
-
-
-def sampled(name: str, *types: str, domain: str = "") -> Callable[[Maker], Maker]:
-    """Register the samples of an operator; `types` narrows those its schema allows."""
-    def decorate(make: Maker) -> Maker:
-        MAKERS[domain, name] = make, types
-        return make
-    return decorate
-
+assert contrib and images and layers and movement, "importing them registers their samples"
 
 @dataclass(frozen=True, eq=False)
 class Sample:
@@ -182,7 +139,6 @@ def samples(operators: Sequence[str] | None = None, types: Sequence[str] | None 
     `float`.
 
     Raises ValueError for an operator that has no samples or a type that is none."""
-    load_makers()
     if wrong := set(types or ()) - {e.text for e in ElementType}:
         raise ValueError(f"{', '.join(sorted(wrong))}: no element type; there are "
                          f"{', '.join(e.text for e in ElementType)}")
@@ -277,13 +233,3 @@ def _elements(op: Op, schema: Schema) -> list[ElementType]:
     kinds = [parse_type(text) for text in texts]
     found = {k.elem for k in kinds if isinstance(k, TensorType) and k.elem is not None}
     return sorted(found)
-
-
-def load_makers() -> None:
-    """Import the modules that register samples."""
-    from . import contrib as _contrib
-    from . import images as _images
-    from . import layers as _layers
-    from . import movement as _movement
-
-    assert _contrib and _images and _layers and _movement

@@ -136,7 +136,7 @@ def versions() -> Found:
         elif found is None:
             checks.append(Check(package, BROKEN, "not installed", f"pip install {package}"))
     if facts["llvmlite"] != "not installed":
-        from ..codegen.build import llvm_version
+        from ..codegen.object.build import llvm_version
 
         facts["LLVM"] = llvm_version()
     peers = [f"{name} {found}" for name in PEERS if (found := _version(name))]
@@ -148,7 +148,7 @@ def versions() -> Found:
 
 def machine() -> Found:
     """Processor, cores, quota and memory."""
-    from ..codegen import threads
+    from ..codegen.runtime import threads
     from .display import size_text
 
     model = next((line.split(":", 1)[1].strip() for line in _read("/proc/cpuinfo").splitlines()
@@ -204,8 +204,9 @@ def _memory_limit() -> int | None:
 
 def generation() -> Found:
     """The description of the machine that kernels are written for, and whether code can be generated."""
-    from ..codegen import amx, library
-    from ..codegen.machine import host
+    from ..codegen.kernels import amx
+    from ..codegen.machines.detect import host
+    from ..codegen.object import library
 
     described, refusal = host(), library.available()
     facts: dict[str, str] = {}
@@ -256,8 +257,8 @@ def providers() -> Found:
 
 def cache() -> Found:
     """The folder of compiled kernels and of sessions: its size, whose it is, whether its files are whole."""
-    from ..codegen import cache as stored
-    from ..run.kept import FOLDER
+    from ..codegen.object import cache as stored
+    from ..run.session_cache import FOLDER
     from .display import size_text
 
     folder = stored.place()
@@ -318,9 +319,11 @@ def switches() -> Found:
 
 def try_kernel() -> Check:
     """Write, compile, link and run one kernel, past the cache, and compare with numpy."""
-    from ..codegen import library, loops, once, transpose
-    from ..codegen.build import assemble
-    from ..codegen.machine import host
+    from ..codegen.kernels import loops, transpose
+    from ..codegen.machines.detect import host
+    from ..codegen.object import library
+    from ..codegen.object.build import assemble
+    from ..codegen.runtime import call_kernel
 
     described = host()
     if described is None or library.available() is not None:
@@ -334,7 +337,7 @@ def try_kernel() -> Check:
     assemble(spec.text(described), described)
     compiled = time.perf_counter() - start
     start = time.perf_counter()
-    once.run(described, spec, [out, x, *cells], items)
+    call_kernel.run(described, spec, [out, x, *cells], items)
     took = time.perf_counter() - start
     if not np.array_equal(out, x.T):
         return Check("a kernel", BROKEN, f"{spec.template} gives other numbers than numpy",

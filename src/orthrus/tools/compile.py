@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..partition import Placement
     from ..providers import ExecutionProvider
     from ..providers.trust import Signer
-    from ..run.context import Compiled
+    from ..run.ep_context import Compiled
 
 SettingOption = Annotated[Texts, option_of(
     "--option", metavar="[NAME:]KEY=VALUE",
@@ -62,7 +62,7 @@ def command(
     """Compile a model ahead of time."""
     from ..errors import Fail
     from ..providers.trust import Signer
-    from ..run.context import SUFFIX, write
+    from ..run.ep_context import SUFFIX, write
 
     import_modules(modules)
     path = out if out is not None else model.with_name(model.stem + SUFFIX)
@@ -126,7 +126,7 @@ def _compiled(model: Path, providers: list[ExecutionProvider], level: str,
               sizes: Mapping[str, int], signer: Signer | None) -> tuple[Placement, Compiled]:
     """The placed graph, and what became of its parts."""
     from ..api.enums import GraphOptimizationLevel
-    from ..run.context import placed_and_compiled
+    from ..run.ep_context import placed_and_compiled
 
     if level not in LEVELS:
         raise ValueError(f"--level {level}: expected one of {', '.join(LEVELS)}")

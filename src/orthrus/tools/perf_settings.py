@@ -220,7 +220,7 @@ def full_provider(name: str, there: Sequence[str]) -> str:
 def notes(flags: Flags) -> Iterator[str]:
     """A sentence per given flag that changes nothing here."""
     from ..api.config import INERT
-    from ..codegen.threads import SPIN
+    from ..codegen.runtime.threads import SPIN
 
     spins = f"threads look for work for {1e3 * SPIN:g} ms after a job and then sleep"
     why: Mapping[str, str] = {

@@ -209,7 +209,7 @@ def _trusting(settings: Settings) -> dict[str, str]:
     """The entries of a session that runs what was compiled here just now, and nothing that the model had come
     with."""
     from ..load import load
-    from ..providers.context import is_context
+    from ..providers.ep_node import is_context
     from ..providers.trust import KEY
 
     came = any(is_context(node) for node in load(settings.model).walk())

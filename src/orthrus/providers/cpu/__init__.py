@@ -6,30 +6,18 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-import numpy as np
-
-from ... import seeds
-from ...codegen import amx, edit, library, machine, notes
-from ...codegen.machine import Machine
-from ...errors import NotImplemented as NotImplementedFail
-from ...ir import HALF, No, Node
-from ...kernels import Kernel, OpKernelInfo, create_kernel, vetted
-from ...limits import HARMLESS, bounded
-from ..base import (
-    INTERPRETED,
-    Capability,
-    ExecutionProvider,
-    GraphView,
-    Option,
-    Part,
-    Stored,
-    flag,
-    interpreted,
-)
+from ...codegen.kernels import amx
+from ...codegen.machines import detect
+from ...codegen.machines.machine import Machine
+from ...codegen.object import library, override
+from ...codegen.write import notes
+from ...ir import No, Node
+from ...kernels import Kernel, OpKernelInfo, Part, Stored, create_kernel, reference
+from ..base import INTERPRETED, Capability, ExecutionProvider, GraphView, Option, flag, interpreted
 
 if TYPE_CHECKING:
-    from .native import Native
-    from .package import Package
+    from ...lowering.native import Native
+    from ...lowering.package import Package
 
 
 def _precision(text: str) -> str:
@@ -73,8 +61,8 @@ class CPUExecutionProvider(ExecutionProvider):
             for node in nodes:
                 view.remark(node, machine.reason, node.has_bodies)
             return single
-        edit.check_folder(machine)
-        from . import claims
+        override.check_folder(machine)
+        from ...lowering import claims
 
         by_name = interpreted()
         joined, left_out = claims.groups(view.graph, [n for n in nodes if not by_name(n)],
@@ -96,7 +84,7 @@ class CPUExecutionProvider(ExecutionProvider):
             return No("use_codegen=0: no code is generated")
         if why_not is not None:
             return No(f"no code is generated: {why_not.reason}")
-        here = machine.host()
+        here = detect.host()
         return notes.checking(here) if here else No("no code is generated for this machine")
 
     def _matrix_unit(self, target: Machine) -> bool | None:
@@ -109,7 +97,7 @@ class CPUExecutionProvider(ExecutionProvider):
         """One kernel for a fused part. Else per node a registered kernel where one matches and does not
         decline, or the definition's reference."""
         if part.fused:
-            from .report import contents
+            from ...lowering.report import contents
 
             native = self._native(part)
             return [Kernel(native, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
@@ -125,8 +113,8 @@ class CPUExecutionProvider(ExecutionProvider):
 
     def _native(self, part: Part) -> Native:
         """The compiled part."""
-        from .device import Device
-        from .native import Native
+        from ...lowering.device import Device
+        from ...lowering.native import Native
 
         target = self._machine()
         assert not isinstance(target, No)
@@ -137,7 +125,7 @@ class CPUExecutionProvider(ExecutionProvider):
 
     def store(self, part: Part) -> Stored | No:
         """A part whose inputs have known sizes, for this machine."""
-        from .package import FORMAT, beside, pack
+        from ...lowering.package import FORMAT, beside, pack
 
         native = self._native(part)
         packed = pack(native, [(native.machine, unit) for unit in beside()])
@@ -145,7 +133,7 @@ class CPUExecutionProvider(ExecutionProvider):
             packed, f"package {FORMAT}", native.machine.label, f"{len(part.nodes)} nodes")
 
     def load(self, part: Part, stored: Stored) -> Kernel | No:
-        from .package import Package
+        from ...lowering.package import Package
 
         try:
             return self.kernel_of(part, Package(stored.data), stored.notes)
@@ -155,8 +143,8 @@ class CPUExecutionProvider(ExecutionProvider):
     def kernel_of(self, part: Part, package: Package, notes: str = "",
                   otherwise: Callable[..., Any] | None = None) -> Kernel | No:
         """The kernel of an opened package; see `Package.kernel`. Raises ValueError for a damaged one."""
-        from .device import Device
-        from .package import beside
+        from ...lowering.device import Device
+        from ...lowering.package import beside
 
         target = self._host(library.runnable())
         if isinstance(target, No):
@@ -173,44 +161,10 @@ class CPUExecutionProvider(ExecutionProvider):
 @CPUExecutionProvider.kernel("NonMaxSuppression", since=10)
 def generated_suppression(info: OpKernelInfo) -> Callable[..., Any] | No:
     """The definition, with generated code where it compares boxes."""
-    from .suppress import kernel
+    from .nms import kernel
 
     assert isinstance(info.provider, CPUExecutionProvider)
     target = info.provider._machine()
     if isinstance(target, No) or interpreted()(info.node):
         return target if isinstance(target, No) else No(INTERPRETED)
     return kernel(info, target)
-
-
-def reference(node: Node) -> Kernel:
-    """The kernel that `node`'s definition is: its numpy body with the attributes bound."""
-    op = node.op
-    if op is None:
-        raise NotImplementedFail(f"Could not find an implementation for {node.op_type}({node.version}) "
-                                 f"node with name '{node.name}'", node=node,
-                                 cure="register it with @orthrus.op")
-    dtypes = OpKernelInfo(node, None).input_dtypes  # type: ignore[arg-type]
-    if op.ufunc is not None and _exact(node, dtypes):
-        elementwise = op.ufunc.signature is None
-        run = _broadcasting(op.ufunc) if elementwise and op.ufunc.nin == 2 else op.ufunc
-        return Kernel(run, f"numpy.{op.ufunc.__name__}", takes_out=True, in_place=elementwise)
-    rng = seeds.generator(node.attrs.get("seed"), node.index) if "rng" in op.runtime else None
-    run = op.bind(node.attrs, len(node.outputs), rng, dtypes)
-    return Kernel(run if op.own else vetted(run, node), f"reference {op.name}")
-
-
-def _broadcasting(function: np.ufunc) -> Callable[..., Any]:
-    """`function`, once a result larger than both operands is known to be within limits."""
-    def run(a: np.ndarray, b: np.ndarray, out: np.ndarray | None = None) -> Any:
-        if a.nbytes * b.size > HARMLESS and a.shape != b.shape:
-            bounded(np.broadcast_shapes(a.shape, b.shape), a.dtype)
-        return function(a, b, out)
-    return run
-
-
-def _exact(node: Node, dtypes: list[np.dtype | None]) -> bool:
-    """Whether numpy's function alone gives the node's result, type included."""
-    out = node.outputs[0]
-    if None in dtypes or len(set(dtypes)) != 1 or dtypes[0] in HALF or len(node.outputs) != 1 or out is None:
-        return False
-    return out.elem is not None and (out.elem.numpy == dtypes[0]) and len(dtypes) == node.op.ufunc.nin

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ...ir import No, Node
-from ...kernels import Kernel
-from ..base import ExecutionProvider, Option, Part, flag
+from ...kernels import Kernel, Part
+from ..base import ExecutionProvider, Option, flag
 
 
 def _count(text: str) -> int:
@@ -107,8 +107,8 @@ class DnnlExecutionProvider(ExecutionProvider):
     def compile(self, part: Part) -> Sequence[Kernel]:
         """One kernel for the part, made ready for the shapes its inputs are declared with. Where OpenMP's
         threads work, those of generated code leave the processors to them."""
-        from ...codegen.threads import pool
-        from ..cpu import reference
+        from ...codegen.runtime.threads import pool
+        from ...kernels import reference
         from .generated import missing
         from .part import Fused
         from .report import contents

@@ -12,7 +12,7 @@ import numpy as np
 
 from ... import memory
 from ...ir import Value, in_memory
-from ..cpu.tensor import Buffer
+from ...lowering.tensor import Buffer
 from .binding import DST, SCRATCHPAD, SRC, Argument, Library, failure
 from .objects import Attr, Desc, Memory, Primitive, strided
 from .tensor import Tensor

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from ...ir import Node
-from ..cpu.tensor import Buffer
+from ...lowering.tensor import Buffer
 from .binding import DST, POST_OP, SCALES, SRC_1, ZERO_POINTS, Refused
 from .lower import Lowering
 from .objects import Attr, Binary, Desc, Eltwise, PostOp, Primitive, Scaling, Sum, open_layout, strided

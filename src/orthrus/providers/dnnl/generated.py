@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from ... import memory
-from ...codegen import library
-from ...codegen.drive import cell
-from ...codegen.emit import I8, I32, I64, PTR, Module
-from ...codegen.machine import Machine, host
-from ...codegen.template import Spec
+from ...codegen.machines.detect import host
+from ...codegen.machines.machine import Machine
+from ...codegen.object import library
+from ...codegen.runtime.scheduler import cell
+from ...codegen.write.emit import I8, I32, I64, PTR, Module
+from ...codegen.write.template import Spec
 from ...ir import No
 from .openmp import OpenMP
 

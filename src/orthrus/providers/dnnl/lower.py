@@ -17,8 +17,8 @@ import numpy as np
 from ...errors import EPFail
 from ...ir import ElementType, No, Node, TensorType, Value, in_memory
 from ...limits import bounded
+from ...lowering.tensor import Buffer
 from ...ops.infer import infer_node
-from ..cpu.tensor import Buffer
 from .binding import DST, MULTIPLE_SRC, SCALES, SRC, ZERO_POINTS, Library, Refused
 from .constants import Constants
 from .generated import Code

@@ -17,13 +17,12 @@ import numpy as np
 
 from ...errors import EPFail, Fail
 from ...ir import ElementType, TensorType, Type, Value, element_of, in_memory, likely_shapes
-from ...kernels import Gate, Work, failed, readable
+from ...kernels import Gate, Part, Work, failed, readable
 from ...limits import HARMLESS, reserve
+from ...lowering import memory
+from ...lowering.interpret import Note, Watch, interpret
+from ...lowering.refused import Refused
 from ...memory import take
-from ..base import Part
-from ..cpu import memory
-from ..interpret import Note, Watch, interpret
-from ..refused import Refused
 from . import rules as _rules  # noqa: F401
 from .binding import SCRATCHPAD, Argument, Library, failure
 from .constants import Constants

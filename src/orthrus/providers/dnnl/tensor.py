@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir import Node
-from ..cpu.tensor import Buffer
+from ...lowering.tensor import Buffer
 from .objects import Desc, c_strides
 
 Argument = tuple[int, "Tensor"]

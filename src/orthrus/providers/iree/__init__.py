@@ -16,9 +16,9 @@ import numpy as np
 
 from ...errors import EPFail, InvalidArgument
 from ...ir import No, Node, TensorType, Value
-from ...kernels import Gate, Kernel
-from ..base import Capability, ExecutionProvider, GraphView, Option, Part, Stored
-from ..context import is_context
+from ...kernels import Gate, Kernel, Part, Stored
+from ..base import Capability, ExecutionProvider, GraphView, Option
+from ..ep_node import is_context
 from . import claims, settings
 from .compiler import COMPILER, RUNTIME, Job, build, installed
 from .fixed import FixedShapes, is_open

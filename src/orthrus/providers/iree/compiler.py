@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any
 
 from ... import knobs
-from ...codegen import cache as code_cache
-from ...codegen import machine
+from ...codegen.machines import detect
+from ...codegen.object import cache as code_cache
 from ...ir import No
 from ...locks import lock
 
@@ -59,7 +59,7 @@ class Job:
     @property
     def key(self) -> str:
         """A digest of what the compiled module depends on."""
-        host = repr(machine.host()) if "--iree-llvmcpu-target-cpu=host" in self.flags else ""
+        host = repr(detect.host()) if "--iree-llvmcpu-target-cpu=host" in self.flags else ""
         digest = hashlib.blake2b(self.model, digest_size=20)
         digest.update("\0".join((*self.flags, installed(COMPILER) or "", host)).encode())
         return digest.hexdigest()

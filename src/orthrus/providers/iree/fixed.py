@@ -16,10 +16,9 @@ import numpy as np
 
 from ...errors import EPFail, Fail
 from ...ir import No
-from ...kernels import Kernel
+from ...kernels import Kernel, Part
 from ...load import load
 from ...locks import lock
-from ..base import Part
 from .model import model_bytes
 
 Shape = tuple[int, ...]

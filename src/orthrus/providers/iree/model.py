@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ...errors import Fail
 from ...ir import No
+from ...kernels import Part
 from ...load import to_model_proto
-from ..base import Part
 
 FUNCTION = "main"
 

@@ -12,7 +12,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...codegen import machine
+from ...codegen.machines import detect
 from ...ir import ElementType, Node
 from ..base import Option, flag
 
@@ -141,7 +141,7 @@ def unfit(target: str, device: str) -> str:
 
 
 def _host() -> str:
-    return f"host-{hashlib.blake2b(repr(machine.host()).encode(), digest_size=4).hexdigest()}"
+    return f"host-{hashlib.blake2b(repr(detect.host()).encode(), digest_size=4).hexdigest()}"
 
 
 def trials(settings: Mapping[str, Any], device: str, nodes: Sequence[Node]
@@ -164,7 +164,7 @@ def _wide(settings: Mapping[str, Any]) -> bool:
     """Whether the processor that is compiled for is known to have AVX-512."""
     if foreign(settings) or settings["target_features"]:
         return "+avx512f" in settings["target_features"].split(",")
-    host = machine.host()
+    host = detect.host()
     return host is not None and "avx512f" in host.features
 
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from ...errors import EPFail, Fail
 from ...ir import Node, TensorType, Value
+from ...kernels import Part
 from ...locks import lock
 from ...ops.infer import InferenceError, content, infer_node, merged
-from ..base import Part
 
 Shape = tuple[Any, ...]
 _KEPT = 64

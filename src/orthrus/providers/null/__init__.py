@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...ir import No, Node, OptionalType, SequenceType, TensorType, Value
-from ...kernels import Kernel
-from ..base import ExecutionProvider, Part
+from ...kernels import Kernel, Part
+from ..base import ExecutionProvider
 
 
 class NullExecutionProvider(ExecutionProvider):

@@ -1,6 +1,6 @@
 """RISC-V with vectors, as SpacemiT's processors have it: where its generated kernels run.
 
-On such a processor no worker is needed: there kernels are code like any other, which `codegen.link` brings
+On such a processor no worker is needed: there kernels are code like any other, which `object.link` brings
 into this process as it does on the CPU provider's machines. Elsewhere they run in workers, small programs
 under qemu's user emulation: `shared` is the memory both sides see at the same address, `worker` the program,
 `elf` the file it starts from, `emulator` finds qemu, starts workers and hands them lists of calls, and `team`

@@ -1,6 +1,6 @@
 """Parts whose kernels run in this process, on the board's own cores.
 
-A session's threads are its own, or those that all sessions share which say so; see `codegen.threads`.
+A session's threads are its own, or those that all sessions share which say so; see `codegen.runtime.threads`.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen import entry
-from ...codegen.machine import Machine
-from ...codegen.threads import Pool
-from ..cpu.device import Device
+from ...codegen.machines.machine import Machine
+from ...codegen.runtime import entry
+from ...codegen.runtime.threads import Pool
+from ...lowering.device import Device
 
 _common: list[Pool] = []
 _lock = threading.Lock()

@@ -1,6 +1,6 @@
 """The scalar part of a kernel's assembly as functions: what a RISC-V instruction does to a register.
 
-In: instructions as `codegen.listing` reads them, and the text's constants. Out: `Code`, instructions in a row
+In: instructions as `riscv_cost` reads them, and the text's constants. Out: `Code`, instructions in a row
 with the effect of each. Effects are Python functions of the two operands' values, so that what a loop counts
 and where it leads can be followed; what comes out of vectors or floats counts as 0.
 """
@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ...codegen.build import assemble
-from ...codegen.listing import BRANCH, CONFIGURATION, Block, Instruction, loops
-from ...codegen.machine import Machine
+from ...codegen.machines.machine import Machine
+from ...codegen.object.build import assemble
+from ...codegen.object.riscv_cost import BRANCH, CONFIGURATION, Block, Instruction, loops
 from .cycles_timing import base_of, register
 
 NOTHING, COMPUTE, LOAD, STORE, JUMP, BRANCHES, SET, VECTOR, DONE = range(9)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ...codegen.listing import BRANCH, CONFIGURATION, MEMORY, Instruction
+from ...codegen.object.riscv_cost import BRANCH, CONFIGURATION, MEMORY, Instruction
 from .cycles import Core
 
 ALU, LOADS, BRANCHES, NUMBERS, VECTORS, MOVER, MATRIX = range(7)

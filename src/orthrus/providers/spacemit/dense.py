@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...ir import ElementType, Graph, Node, TensorType, Value
+from ...kernels import Part
 from ...ops import find
-from ..base import Part
 
 QUANTIZED, HALF, FULL = 0, 1, 2
 """The levels."""

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen import library
-from ...codegen.machine import Machine
-from ...codegen.template import Spec
-from ..cpu.device import Device
+from ...codegen.machines.machine import Machine
+from ...codegen.object import library
+from ...codegen.write.template import Spec
+from ...lowering.device import Device
 from .profile import Profile
 from .shared import Shared
 from .team import Lists, Row, Team, gather_workers, note_time

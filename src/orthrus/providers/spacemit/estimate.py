@@ -20,17 +20,16 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.machine import Machine
-from ...codegen.template import Spec
+from ...codegen.machines.machine import Machine
+from ...codegen.write.template import Spec
 from ...ir import No
-from ...kernels import Kernel
-from ..base import Part
+from ...kernels import Kernel, Part
+from ...lowering.device import Device
+from ...lowering.lower import Step
+from ...lowering.native import Native
+from ...lowering.plans import Stepped
+from ...lowering.tensor import Tensor
 from ..cpu import CPUExecutionProvider
-from ..cpu.device import Device
-from ..cpu.lower import Step
-from ..cpu.native import Native
-from ..cpu.plans import Stepped
-from ..cpu.tensor import Tensor
 from . import cycles_code, targets
 from .cycles import Chip
 from .cycles import chip as known
@@ -95,7 +94,7 @@ class Rest(CPUExecutionProvider):
         return self._device.machine
 
     def compile(self, part: Part) -> Sequence[Kernel | No]:
-        from ..cpu import reference
+        from ...kernels import reference
 
         if not part.fused:
             return super().compile(part)

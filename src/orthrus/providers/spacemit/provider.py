@@ -14,22 +14,23 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ... import knobs
-from ...codegen import library, machine
-from ...codegen.drive import Runtime
-from ...codegen.entry import Entry
-from ...codegen.machine import Machine
+from ...codegen.machines import detect
+from ...codegen.machines.machine import Machine
+from ...codegen.object import library
+from ...codegen.runtime.entry import Entry
+from ...codegen.runtime.scheduler import Runtime
 from ...errors import InvalidArgument
 from ...ir import No, Node, Value
-from ...kernels import Kernel, Work
-from ..base import Capability, ExecutionProvider, GraphView, Option, Part, Stored
-from ..cpu.device import Device
+from ...kernels import Kernel, Part, Stored, Work
+from ...lowering.device import Device
+from ..base import Capability, ExecutionProvider, GraphView, Option
 from . import claims, dense, emulator, options, targets, worker
 from .profile import Profile
 from .team import gather_workers, note_time
 from .worker import Program
 
 if TYPE_CHECKING:
-    from ..cpu.native import Native
+    from ...lowering.native import Native
 
 log = logging.getLogger("orthrus")
 
@@ -71,12 +72,12 @@ class SpaceMITExecutionProvider(ExecutionProvider):
         if not on_board():
             found = emulator.find()
             return found if isinstance(found, No) else None
-        return None if machine.host() is not None else No("this processor has no vectors (RVV 1.0)")
+        return None if detect.host() is not None else No("this processor has no vectors (RVV 1.0)")
 
     @functools.cached_property
     def machine(self) -> Machine:
         """What code is generated for: the board, else the target asked for."""
-        return (machine.host() if on_board() else None) or targets.chosen(self.settings)
+        return (detect.host() if on_board() else None) or targets.chosen(self.settings)
 
     @functools.cached_property
     def device(self) -> Device:
@@ -118,14 +119,14 @@ class SpaceMITExecutionProvider(ExecutionProvider):
             return No(f"{options.PREFIX}DISABLE_OP_TYPE_FILTER names {node.op_type}")
         if node.name in self._set("DISABLE_OP_NAME_FILTER"):
             return No(f"{options.PREFIX}DISABLE_OP_NAME_FILTER names {node.name}")
-        from ..cpu.claims import refusal
+        from ...lowering.claims import refusal
 
         why = claims.refusal(node)
         return refusal(node) if why is None else why
 
     def get_capability(self, view: GraphView) -> list[Capability]:
         """What it claims and kernels can be generated for, in the fewest parts."""
-        from ..cpu.claims import groups
+        from ...lowering.claims import groups
 
         self.dynamic |= dense.dynamically_quantized(view.graph)
         joined, left_out = groups(view.graph, self.claimed(view), lambda _: False, views=True)
@@ -134,7 +135,7 @@ class SpaceMITExecutionProvider(ExecutionProvider):
         return [Capability(group, NAME) for group in joined]
 
     def compile(self, part: Part) -> Sequence[Kernel | No]:
-        from ..cpu.report import contents
+        from ...lowering.report import contents
 
         if self._set("DUMP_SUBGRAPHS"):
             dump(part)
@@ -156,8 +157,8 @@ class SpaceMITExecutionProvider(ExecutionProvider):
 
     def _native(self, part: Part, device: Device) -> Native:
         """The compiled part."""
-        from ..cpu import reference
-        from ..cpu.native import Native
+        from ...kernels import reference
+        from ...lowering.native import Native
 
         level = self._set("DENSE_ACCURACY_LEVEL")
         if self.dynamic and level < dense.FULL:
@@ -168,7 +169,7 @@ class SpaceMITExecutionProvider(ExecutionProvider):
         return native
 
     def store(self, part: Part) -> Stored | No:
-        from ..cpu.package import FORMAT, Compiling, pack
+        from ...lowering.package import FORMAT, Compiling, pack
 
         native = self._native(part, Compiling(self.machine))
         packed = pack(native, self._beside(self.machine))
@@ -182,11 +183,11 @@ class SpaceMITExecutionProvider(ExecutionProvider):
         return [*((target, unit) for unit in _FURTHER), (worker.MACHINE, Program.now())]
 
     def load(self, part: Part, stored: Stored) -> Kernel | No:
-        from ..cpu.package import Package
+        from ...lowering.package import Package
 
         try:
             package = Package(stored.data)
-            here = machine.host() if on_board() else None
+            here = detect.host() if on_board() else None
             if here is not None and not here.runs(package.machine):
                 return No(f"it is made for {stored.target}, which this board's processor is not")
             if here is None and not self.settings["target"]:

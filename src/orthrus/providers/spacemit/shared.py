@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...codegen.link import image
+from ...codegen.object.link import image
 from ...errors import Fail
 
 PAGE = mmap.PAGESIZE

@@ -3,7 +3,7 @@ vector registers as a whole."""
 
 from __future__ import annotations
 
-from ...codegen.emit import I32, I64, Function, V
+from ...codegen.write.emit import I32, I64, Function, V
 
 _A = tuple(range(10, 18))
 _T0, _T1, _T2 = 5, 6, 7

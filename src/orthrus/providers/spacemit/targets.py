@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ...codegen import machine
-from ...codegen.machine import Machine
+from ...codegen.machines.machine import Machine, target
 
 TARGETS = ("spacemit-k1", "spacemit-k3", "spacemit-k3-x100", "generic")
 """The cores for matrices of K1 and of K3, K3's general ones, and any core with vectors, of a length that is
@@ -17,7 +16,7 @@ DEFAULT = "spacemit-k3"
 
 def named(name: str, vlen: int = 256) -> Machine:
     """What a target is to a kernel. Raises ValueError for one there is not."""
-    return machine.target(name.replace("-", "_"), vlen)
+    return target(name.replace("-", "_"), vlen)
 
 
 def chosen(settings: Mapping[str, Any]) -> Machine:

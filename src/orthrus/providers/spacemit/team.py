@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ...codegen.drive import pointer
-from ...codegen.emit import I32, I64, V
-from ...codegen.template import Body, template
+from ...codegen.runtime.scheduler import pointer
+from ...codegen.write.body import Body
+from ...codegen.write.emit import I32, I64, V
+from ...codegen.write.template import template
 from .emulator import Call, Calls, Worker, run
 from .shared import Shared
 

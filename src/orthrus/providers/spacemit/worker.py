@@ -21,10 +21,10 @@ import hashlib
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...codegen import library
-from ...codegen.emit import I64, PTR, VOID, Function, Module, V
-from ...codegen.link import image
-from ...codegen.machine import RVV128, Machine
+from ...codegen.machines.machine import RVV128, Machine
+from ...codegen.object import library
+from ...codegen.object.link import image
+from ...codegen.write.emit import I64, PTR, VOID, Function, Module, V
 from . import elf
 from .illegal import SIGNAL, handler
 from .system import on_signal, system, vector_bytes

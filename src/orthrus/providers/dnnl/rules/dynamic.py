@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ....codegen import dynamic, loops
-from ....codegen.expr import Expr
+from ....codegen.kernels import loops, quantize_range
+from ....codegen.write.expr import Expr
 from ....ir import Node
 from ..generated import Code, machine
 from ..lower import Lowering
@@ -18,13 +18,13 @@ _F32 = "float32"
 def dynamic_quantization(lo: Lowering, node: Node) -> tuple[Tensor, Tensor, Tensor]:
     """The codes of X, uint8, its scale and its zero point."""
     x = lo.plain(lo.tensor(node.inputs[0]))
-    count = max(1, -(-x.size // dynamic.CHUNK))
+    count = max(1, -(-x.size // quantize_range.CHUNK))
     y, scale, zero, ends, divisor = (
         lo.new(shape, strided(lo.lib, shape, dtype)) for shape, dtype in (
             (x.shape, "uint8"), ((), _F32), ((), "uint8"), ((2 * count,), _F32), ((3,), _F32)))
-    lo.generate("range_parts", Code(dynamic.range_parts(), (x, ends, x.size), count), [x], [ends])
-    lo.generate("range_codes", Code(dynamic.range_codes(), (ends, count, scale, zero, divisor), 1), [ends],
-                [scale, zero, divisor])
+    lo.generate("range_parts", Code(quantize_range.range_parts(), (x, ends, x.size), count), [x], [ends])
+    lo.generate("range_codes", Code(quantize_range.range_codes(), (ends, count, scale, zero, divisor), 1),
+                [ends], [scale, zero, divisor])
     tree, read = _codes(), [x, *(lo.view(divisor, (1,), None, i) for i in range(3)), zero]
     if machine().arch == "x86_64" and not machine().has("fma"):
         tree = _quantized(Expr("div", (Expr.leaf(0, _F32), Expr.leaf(1, _F32)), _F32), 2)

@@ -1,7 +1,7 @@
 """3x3 convolutions by Winograd's transform: the products are oneDNN's, the transforms generated code.
 
 A node whose weights are constant becomes three steps, take (input to V), one product V @ U for each position
-of a tile, and give (M to output), with the nodes behind it in the last. See `codegen.winograd`.
+of a tile, and give (M to output), with the nodes behind it in the last. See `codegen.kernels.winograd`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....codegen import winograd
-from ....codegen.conv import Geometry
-from ....codegen.expr import Expr
-from ....codegen.once import aligned
-from ....codegen.tile import Operand
-from ....codegen.trace import trace
+from ....codegen.kernels import winograd
+from ....codegen.kernels.conv import Geometry
+from ....codegen.runtime.call_kernel import aligned
+from ....codegen.write.expr import Expr
+from ....codegen.write.tile import Operand
+from ....codegen.write.trace import trace
 from ....ir import No, Node, Value
 from ....ops.geometry import window
 from ..binding import DST, SRC, WEIGHTS, Refused

@@ -1,0 +1,144 @@
+"""Depthwise convolution: every channel with its own small kernel, over channels-last images.
+
+In: an image (N, C, H, W) of float32, or of float16 where an instruction widens it, whose channels are
+adjacent, any pitch; weights of the same type packed by `pack`; an elementwise tree over the float32 sums with
+its operands. Out: an image of the same kind. Some neighbouring pixels of
+an output row are summed at once, vector by vector of their channels; each input vector is loaded once per
+kernel row and added to every sum it belongs to. Taps outside the image are left out. """
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from ..machines.machine import Machine
+from ..runtime.call_kernel import aligned
+from ..write.body import Body
+from ..write.emit import F32, I8, V, vec
+from ..write.expr import BYTES, LLVM, Expr
+from ..write.template import Spec, template
+from ..write.tile import Operand, Rows, added, load
+from .conv import Epilogue, Geometry, inside
+
+DEPTHWISE_CELLS = (
+    "x:ptr w:ptr y:ptr rows:i64 width:i64 channels:i64 high:i64 wide:i64 kh:i64 sh:i64 dh:i64 ph:i64 pw:i64 "
+    "xn:i64 xh:i64 xw:i64 yn:i64 yh:i64 yw:i64")
+
+
+@template(DEPTHWISE_CELLS)
+def depthwise_rows(f: Body, x: V, w: V, y: V, rows: V, width: V, channels: V, high: V, wide: V, kh: V, sh: V,
+                   dh: V,
+                   ph: V, pw: V, xn: V, xh: V, xw: V, yn: V, yh: V, yw: V, *, pixels: int, kw: int,
+                   stride: int, dilation: int, lanes: int, dtype: str, tail: bool, tree: Expr | None,
+                   operands: tuple[Operand, ...]) -> None:
+    """Item image·rows + row of the output. `pixels` of a row are summed at once, `lanes` channels of them;
+    `kw`, `stride` and `dilation` are those along rows."""
+    elem, ty = LLVM[dtype], vec(F32, lanes)
+    stored, each = vec(elem, lanes), BYTES[dtype]
+    finish = Epilogue(f, tree, operands, len(DEPTHWISE_CELLS.split()))
+    size = BYTES[finish.dtype]
+    columns: dict[int, list[tuple[int, int]]] = {}
+    for n in range(pixels):
+        for b in range(kw):
+            columns.setdefault(n * stride + b * dilation, []).append((n, b))
+    used = sorted(columns)
+
+    def item(i: V) -> None:
+        image = i // rows
+        oy = i - image * rows
+        from_y, to_y = inside(f, oy * sh - ph, dh, kh, high)
+        top = f.gep(x, image * xn + (oy * sh - ph + from_y * dh) * xh - pw * xw, elem)
+        target = f.gep(y, (image * yn + oy * yh) * size, I8)
+
+        def block(ox: V, careful: bool) -> None:
+            start = f.gep(top, ox * stride * xw, elem)
+            first = ox * stride - pw
+            out = Rows(f, f.gep(target, ox * yw * size, I8), yw * size, pixels)
+
+            def vector(c: V) -> None:
+                mask = f.mask(lanes, channels - c) if tail else None
+                here = f.gep(start, c, elem)
+                taps = f.gep(w, c * (kh * kw) + from_y * (kw * lanes), elem)
+
+                def row(_line: V, here: V, taps: V, *sums: V) -> list[V]:
+                    now = list(sums)
+                    weights = [f.load(stored, taps, b * lanes) for b in range(kw)]
+                    lines = Rows(f, here, xw * each, used[-1] + 1)
+                    for column in used:
+                        def add(column: int = column) -> list[V]:
+                            value = load(f, stored, lines.at(lines.bases, column, 0), mask)
+                            return [added(f, now[n], value, weights[b]) for n, b in columns[column]]
+
+                        def keep(column: int = column) -> list[V]:
+                            return [now[n] for n, _ in columns[column]]
+                        ix = first + column
+                        made = f.when((ix >= 0) & (ix < wide), add, keep) if careful else add()
+                        for (place, _), total in zip(columns[column], made, strict=True):
+                            now[place] = total
+                    return [f.gep(here, dh * xh, elem), f.gep(taps, kw * lanes, elem), *now]
+                sums = f.loop(from_y, to_y, 1, [here, taps, *[f.zero(ty)] * pixels], row)[2:]
+                sides = finish.place(image, f.i64(0), c)
+                fixed = finish.fixed(sides, lanes, [mask])
+                bases = [f.gep(b, c * size, I8) for b in out.bases]
+
+                def put(n: int) -> None:
+                    given = finish.at(sides, oy, ox + n)
+                    finish.pixel([sums[n]], fixed, given, out.at(bases, n, 0), [mask])
+                for place in range(pixels):
+                    if careful and place:
+                        f.when(ox + place < width, partial(put, place))
+                    else:
+                        put(place)
+            f.loop(0, channels, lanes, [], vector)
+
+        def any_block(ox: V) -> None:
+            first = ox * stride - pw
+            plain = (first >= 0) & (first + used[-1] < wide) & (ox + pixels <= width)
+            f.when(plain, lambda: block(ox, False), lambda: block(ox, True))
+        f.loop(0, width, pixels, [], any_block)
+    f.loop(f.lo, f.hi, 1, [], item)
+
+
+def fits(g: Geometry) -> bool:
+    """Whether `depthwise_rows` does this convolution."""
+    return (g.cin == 1 and g.cout == 1 and g.size[0] == g.kernel[0] == g.out[0] == 1 and g.pads[0] == 0
+            and g.kernel[1] > 0 and 0 < g.kernel[2] <= 16)
+
+
+def lanes_of(g: Geometry, machine: Machine) -> int:
+    """Channels done at once: those of two registers where an instruction works on both and the sums of eight
+    pixels fit beside a row of weights."""
+    lanes = machine.lanes(4)
+    return 2 * lanes if machine.group > 1 and g.groups > lanes and g.kernel[2] <= 5 else lanes
+
+
+def spec(g: Geometry, machine: Machine, tree: Expr | None, operands: Sequence[Operand],
+         most: int = 8, dtype: str = "float32") -> Spec:
+    blocks, lanes = -(-g.out[2] // most), lanes_of(g, machine)
+    return depthwise_rows(pixels=-(-g.out[2] // blocks), kw=g.kernel[2], stride=g.strides[2], tree=tree,
+                          dilation=g.dilations[2], lanes=lanes, dtype=dtype, operands=tuple(operands),
+                          tail=g.groups % lanes != 0)
+
+
+def cells(g: Geometry, x_strides: Sequence[int], y_strides: Sequence[int]) -> list[int]:
+    """The cells behind x, w and y. Strides in elements: (image, depth, row, pixel)."""
+    (xn, _, xh, xw), (yn, _, yh, yw) = x_strides, y_strides
+    return [g.out[1], g.out[2], g.groups, g.size[1], g.size[2], g.kernel[1], g.strides[1], g.dilations[1],
+            g.pads[1], g.pads[2], xn, xh, xw, yn, yh, yw]
+
+
+def items(g: Geometry) -> int:
+    return g.batch * g.out[1]
+
+
+def pack(w: np.ndarray, lanes: int, dtype: str = "float32") -> np.ndarray:
+    """Weights [C, 1, kernel...] as [vector of channels][kh][kw][lanes], zeros behind the last channel."""
+    channels = w.shape[0]
+    flat = np.zeros((-(-channels // lanes) * lanes, w.size // channels), np.float32)
+    flat[:channels] = w.reshape(channels, -1)
+    moved = flat.reshape(-1, lanes, flat.shape[1]).transpose(0, 2, 1)
+    packed = aligned(moved.shape, dtype)
+    packed[...] = moved
+    return packed

@@ -1,0 +1,413 @@
+"""Matrix products C = tree(A·B), batched: the kernels, how B is packed, and how the work is divided.
+
+In: A (rows at any stride, contiguous along K), B as packed panels, as rows along N or as rows along K, and
+the operands of an elementwise tree over the sums. Out: C, contiguous along N, rows at any stride. Two batch
+dimensions with any strides. Sizes and strides are run-time arguments: a kernel is known by its tile heights,
+its source of B and its tree. A and B are float32 or half precision; sums are float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...shapes.symbolic import choice
+from ..machines.machine import Machine
+from ..write.body import Body
+from ..write.emit import F32, I8, I64, PTR, V, vec
+from ..write.expr import BYTES, LLVM, Expr
+from ..write.template import Spec, template
+from ..write.tile import Epilogue, Operand, Place, Rows, as_float, joined, load, shapes, tile, widens
+
+SOURCES = ("panels", "rows", "copied", "transposed")
+"""How B is read: packed by `pack`; in place along N; along N or along K, each panel copied to scratch."""
+
+FEW = 4
+"""Rows of A up to which `dots` reads B as it lies along K."""
+
+SPLIT = 50_000
+"""Multiply-adds below which work is not divided among threads."""
+
+F = "float32"
+
+_LINE = 16
+
+
+def width(machine: Machine, n: int) -> int:
+    """Columns of a panel for `n` columns."""
+    return machine.lanes() * columns(machine, n)
+
+
+def columns(machine: Machine, n: int) -> int:
+    """Registers across a tile for `n` columns: the machine's favourite, or one that computes less in vain."""
+    lanes, by_cols = machine.lanes(), shapes(machine)
+    vectors = -(-n // lanes)
+    best, *others = list(by_cols)[:3]
+
+    def cost(cols: int) -> float:
+        return -(-vectors // cols) * cols * (1.0 if cols == best else 1.04 if cols > 1 else 1.12)
+    return min((best, *others), key=cost)
+
+
+def pack(machine: Machine, b: np.ndarray) -> np.ndarray:
+    """B (..., k, n) as panels (..., panels, k, width), the last one filled up with zeros."""
+    *batch, k, n = b.shape
+    wide = width(machine, n)
+    panels = -(-n // wide)
+    out = np.zeros((*batch, panels, k, wide), b.dtype)
+    full = n // wide
+    out[..., :full, :, :] = np.moveaxis(b[..., :full * wide].reshape(*batch, k, full, wide), -2, -3)
+    if full < panels:
+        out[..., full, :, :n - full * wide] = b[..., full * wide:]
+    return out
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one product is divided. Rows are `tiles` tiles, the first `tall` of heights[0] rows, the others one
+    less; a work item is `per_rows` tiles by `per_cols` panels of one matrix. `deep`: elements of K done at a
+    time, `split` where that is not all. `tail`: the last panel is not full. `pitch`: of A's copy in scratch,
+    0 where A is read in place. `ahead`: steps of K that B is fetched ahead, `fetch`: cache lines of the next
+    panel that a tile fetches every four steps; `touch`: a tile fetches its part of C before it starts."""
+
+    source: str
+    a_type: str
+    b_type: str
+    cols: int
+    heights: tuple[int, ...]
+    tiles: int
+    tall: int
+    per_rows: int
+    per_cols: int
+    row_blocks: int
+    col_blocks: int
+    deep: int
+    split: bool
+    tail: bool
+    pitch: int
+    ahead: int
+    fetch: int
+    touch: bool
+    items: int
+    grain: int
+    scratch: int
+
+    def spec(self, tree: Expr | None, operands: Sequence[Operand]) -> Spec:
+        return gemm(source=self.source, a_type=self.a_type, b_type=self.b_type, cols=self.cols,
+                    heights=self.heights, split=self.split, tail=self.tail, copies=self.pitch > 0,
+                    ahead=self.ahead, fetch=self.fetch, touch=self.touch, tree=tree, operands=tuple(operands))
+
+    def cells(self) -> tuple[int, ...]:
+        """The arguments from `tiles` on, before those of the operands."""
+        return (self.tiles, self.tall, self.per_rows, self.row_blocks, self.per_cols, self.col_blocks,
+                self.deep, self.pitch)
+
+
+@choice()
+def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_row: int, b_row: int = 0,
+         a_type: str = F, b_type: str = F) -> Plan:
+    """Divide C (m, n) = A (m, k) B (k, n), `batch` of them; `a_row`, `b_row`: their row strides in elements.
+    float32 or half precision; half of A is widened in a copy where no instruction does."""
+    lanes = machine.lanes()
+    cols = columns(machine, n)
+    tallest, wide = shapes(machine)[cols], cols * lanes
+    tiles = max(1, -(-m // tallest))
+    height = -(-m // tiles)
+    tall = m - tiles * (height - 1)
+    panels = -(-n // wide)
+    if source == "rows" and tiles > 2 and (b_row > 512 or 8 * k * b_row > machine.l2):
+        source = "copied"
+    deep, longest = k, machine.l2 // (16 * wide)
+    if 4 * k > 5 * longest and (tiles > 1 or source in SOURCES[2:]):
+        deep = -(-k // -(-k // longest))
+        deep = -(-deep // _LINE) * _LINE
+    split = deep < k
+    aliased = machine.l1 <= 32 << 10 and 4 * a_row % 2048 == 0 and height >= 8 and k >= 64
+    copies = a_type != F and not widens(machine, a_type, b_type) or (aliased and panels > 2 and a_type == F)
+    pitch = -(-deep // _LINE) * _LINE + _LINE if copies else 0
+    near = source in SOURCES[:2] and 4 * k * n <= machine.l2 // 2
+    held = machine.l1 // 2 if near else machine.l2 * 5 // 16
+    block = max(2 if near else 5, held // max(4 * deep * height, 1))
+    row_blocks = -(-tiles // block)
+    flops = m * n * k * batch
+    wanted = min(max(1, flops // SPLIT), 16)
+    col_blocks = min(panels, max(1, -(-wanted // (row_blocks * batch))))
+    if pitch or split:
+        col_blocks = min(col_blocks, max(1, panels // 6))
+    per_cols = -(-panels // max(col_blocks, 1))
+    col_blocks = -(-panels // max(per_cols, 1))
+    if row_blocks * col_blocks * batch < min(wanted, 4) and tiles > 1:
+        row_blocks = min(tiles, -(-wanted // max(col_blocks * batch, 1)))
+    per_rows = -(-tiles // row_blocks)
+    row_blocks = -(-tiles // per_rows)
+    items = batch * row_blocks * col_blocks
+    ahead = 0 if source != "panels" else 64 if tiles == 1 else 0 if near else 16
+    fetch = min(4, -(-8 // per_rows)) if ahead and per_rows > 1 else 0
+    touch = deep >= 384
+    room = 4 * height * wide * (per_rows * per_cols if split else 1)
+    scratch = room + 4 * pitch * per_rows * height + (4 * deep * wide if source in SOURCES[2:] else 0)
+    heights = (height, height - 1) if tall < tiles else (height,)
+    return Plan(source, a_type, b_type, cols, heights, tiles, tall, per_rows, per_cols, row_blocks,
+                col_blocks, deep, split, n % wide != 0, pitch, ahead, fetch, touch, items,
+                grain(flops, items), scratch)
+
+
+def grain(work: int, items: int) -> int:
+    """Items a thread should take at least, of `items` that are `work` multiply-adds together."""
+    return max(1, -(-SPLIT * items // max(work, 1)))
+
+
+_BATCHES = "inner:i64 a_out:i64 a_in:i64 b_out:i64 b_in:i64 c_out:i64 c_in:i64"
+CELLS = ("a:ptr b:ptr c:ptr n:i64 k:i64 a_row:i64 b_row:i64 c_row:i64 " + _BATCHES +
+         " tiles:i64 tall:i64 per_rows:i64 row_blocks:i64 per_cols:i64 col_blocks:i64 deep:i64 pitch:i64")
+
+
+@template(CELLS)
+def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, inner: V, a_out: V, a_in: V,
+         b_out: V, b_in: V, c_out: V, c_in: V, tiles: V, tall: V, per_rows: V, row_blocks: V, per_cols: V,
+         col_blocks: V, deep: V, pitch: V, *, source: str, a_type: str, b_type: str, cols: int,
+         heights: tuple[int, ...], split: bool, tail: bool, copies: bool, ahead: int, fetch: int, touch: bool,
+         tree: Expr | None, operands: tuple[Operand, ...]) -> None:
+    """Item (batch * row_blocks + rows) * col_blocks + columns; `inner`: size of the inner batch dimension.
+
+    Behind the cells, per operand: its address and its strides over rows, outer and inner batches. `split`:
+    sums wait in scratch from one part of K to the next; `copies`: A's block is copied to scratch first.
+    """
+    broad = cols * f.machine.lanes()
+    lanes, cols = joined(f.machine, cols, widens(f.machine, a_type, b_type))
+    floats = vec(F32, lanes)
+    a_elem, b_elem = LLVM[a_type], LLVM[b_type]
+    full = heights[0]
+    finish = Epilogue(f, tree, operands)
+    first = len(CELLS.split())
+    sides = [(f.arg(first + 4 * i, PTR), *(f.arg(first + 4 * i + j, I64) for j in (1, 2, 3)))
+             for i in range(len(operands))]
+    zero = f.zero(floats)
+    tile_size = full * broad
+    room = f.scratch
+    a_copy = f.gep(room, per_rows * per_cols * tile_size if split else tile_size, F32)
+    b_copy = f.gep(a_copy, pitch * per_rows * full, F32) if copies else a_copy
+
+    def row_of(t: V) -> V:
+        """The first row of tile `t`."""
+        return t * full if len(heights) == 1 else t * (full - 1) + f.fast_min(t, tall)
+
+    def item(i: V, held: V) -> V:
+        rest = i // col_blocks
+        column = i - rest * col_blocks
+        matrix = rest // row_blocks
+        block = rest - matrix * row_blocks
+        outer = matrix // inner
+        at = matrix - outer * inner
+        a_at = f.gep(a, outer * a_out + at * a_in, a_elem)
+        b_at = f.gep(b, outer * b_out + at * b_in, b_elem)
+        c_at = f.gep(c, (outer * c_out + at * c_in), _stored(finish.dtype))
+        places = [Place(f.gep(p, outer * o + at * q, _stored(x.dtype)), r)
+                  for (p, r, o, q), x in zip(sides, operands, strict=True)]
+        t0 = block * per_rows
+        t1 = f.fast_min(t0 + per_rows, tiles)
+        p0 = column * per_cols
+        p1 = f.fast_min(p0 + per_cols, (n + (broad - 1)) // broad)
+        row0 = row_of(t0)
+
+        def copy_a(k0: V, size: V) -> None:
+            f.loop(0, row_of(t1) - row0, 1, [], lambda r: _copy(
+                f, a_elem, f.gep(a_at, (row0 + r) * a_row + k0, a_elem), f.gep(a_copy, r * pitch, F32), size))
+
+        def over(k0: V | int, size: V, last: V | None) -> None:
+            """All tiles of the item over K from `k0`."""
+            a_base, stride, stored = f.gep(a_at, k0, a_elem), a_row, a_elem
+            if copies:
+                if split:
+                    copy_a(f.i64(k0), size)
+                else:
+                    f.when(rest.ne(held), lambda: copy_a(f.i64(k0), size))
+                a_base, stride, stored = f.gep(a_copy, -(row0 * pitch), F32), pitch, F32
+
+            def panel(p: V) -> None:
+                col = p * broad
+                masks = [f.mask(lanes, n - col - j * lanes) if tail else None for j in range(cols)]
+                step: V | int = broad
+                if source == "panels":
+                    panel_at = f.gep(b_at, (p * k + k0) * broad, b_elem)
+                elif source == "rows":
+                    panel_at, step = f.gep(b_at, col + b_row * k0, b_elem), b_row
+                else:
+                    panel_at = b_copy
+                    if source == "copied":
+                        start = f.gep(b_at, col + b_row * k0, b_elem)
+                        _copy_panel(f, b_elem, start, b_row, b_copy, size, lanes, masks)
+                    else:
+                        start = f.gep(b_at, k0, b_elem)
+                        _transpose_panel(f, b_elem, start, b_row, n, col, broad, b_copy, size)
+
+                def one(t: V, rows: int) -> None:
+                    row = row_of(t)
+                    sums = [zero] * (rows * cols)
+                    here = room
+                    if split:
+                        here = f.gep(room, ((p - p0) * per_rows + (t - t0)) * tile_size, F32)
+                    if touch:
+                        line = f.gep(c_at, row * c_row + col, _stored(finish.dtype))
+                        for _ in range(rows):
+                            for j in range(0, broad * BYTES[finish.dtype], 64):
+                                f.prefetch(line, j)
+                            line = f.gep(line, c_row, _stored(finish.dtype))
+                    stream = None
+                    if fetch:
+                        share = (t - t0) * (size >> 2) * (64 * fetch)
+                        stream = f.gep(b_at, (p + 1) * broad * k * BYTES[b_type] + share, I8)
+                    sums = tile(f, rows, cols, f.gep(a_base, row * stride, stored), stride, panel_at, step,
+                                size, sums, prefetch=ahead, stream=stream, lines=fetch,
+                                mask=masks if source == "rows" else None, a_type=stored,
+                                b_type=b_elem if source in SOURCES[:2] else F32)
+                    out = Place(f.gep(c_at, row * c_row + col, _stored(finish.dtype)), c_row)
+                    theirs = [Place(f.gep(x.at, row * x.stride + (col if o.col else 0), _stored(o.dtype)),
+                                    x.stride) for x, o in zip(places, operands, strict=True)]
+                    if last is None:
+                        finish.store(sums, cols, out, theirs, masks, room)
+                        return
+                    for j, x in enumerate(sums):
+                        f.store(x + f.load(floats, here, j * lanes, 4 * lanes), here, j * lanes, 4 * lanes)
+                    f.when(last, lambda: finish.store_from(here, floats, rows, cols, out, theirs, masks))
+
+                if len(heights) == 1:
+                    f.loop(t0, t1, 1, [], lambda t: one(t, full))
+                else:
+                    f.loop(t0, f.fast_min(t1, tall), 1, [], lambda t: one(t, full))
+                    f.loop(f.fast_max(t0, tall), t1, 1, [], lambda t: one(t, full - 1))
+            f.loop(p0, p1, 1, [], panel)
+
+        if split:
+            f.loop(0, (p1 - p0) * per_rows * tile_size, lanes, [],
+                   lambda j: f.store(zero, room, j, 4 * lanes))
+            f.loop(0, k, deep, [], lambda k0: over(k0, f.fast_min(deep, k - k0), k0 + deep >= k))
+        else:
+            over(0, k, None)
+        return rest
+
+    f.loop(f.lo, f.hi, 1, [f.i64(-1)], item)
+
+
+@template("a:ptr b:ptr c:ptr m:i64 n:i64 k:i64 a_row:i64 b_row:i64 c_row:i64 " + _BATCHES + " blocks:i64")
+def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row: V, inner: V, a_out: V,
+         a_in: V, b_out: V, b_in: V, c_out: V, c_in: V, blocks: V, *, a_type: str, b_type: str,
+         tree: Expr | None, operands: tuple[Operand, ...]) -> None:
+    """C = tree(A·Bᵀ) for few rows of A, B (n, k) read once where it lies, n at least a vector: item
+    (batch * blocks + block) is a vector of columns. Operands as in `gemm`."""
+    lanes = f.machine.lanes()
+    a_elem, b_elem, b_size = LLVM[a_type], LLVM[b_type], BYTES[b_type]
+    finish = Epilogue(f, tree, operands)
+    sides = [(f.arg(17 + 4 * i, PTR), *(f.arg(17 + 4 * i + j, I64) for j in (1, 2, 3)))
+             for i in range(len(operands))]
+    whole = k & -lanes
+    steps = f.const(vec("i32", lanes), list(range(lanes)))
+
+    def item(i: V) -> None:
+        matrix = i // blocks
+        wanted = (i - matrix * blocks) * lanes
+        outer = matrix // inner
+        at = matrix - outer * inner
+        col = f.fast_min(wanted, n - lanes)
+        mask = steps >= f.splat(f.cast(wanted - col, "i32"), lanes)
+        a_at = f.gep(a, outer * a_out + at * a_in, a_elem)
+        b_at = f.gep(b, outer * b_out + at * b_in + col * b_row, b_elem)
+        rows = Rows(f, b_at, b_row * b_size, lanes)
+        tail = f.mask(lanes, k - whole)
+
+        def row(r: V) -> None:
+            mine = f.gep(a_at, r * a_row, a_elem)
+
+            def step(j: V, mask: V | None, sums: Sequence[V]) -> list[V]:
+                x = as_float(f, load(f, vec(a_elem, lanes), f.gep(mine, j, a_elem), mask))
+                bases = [f.gep(base, j, b_elem) for base in rows.bases]
+                return [f.fma(x, as_float(f, load(f, vec(b_elem, lanes), rows.at(bases, y, 0), mask)), total)
+                        for y, total in enumerate(sums)]
+            zeros = [f.zero(vec(F32, lanes))] * lanes
+            sums = f.loop(0, whole, lanes, zeros, lambda j, *sums: step(j, None, sums))
+            sums = f.when(whole < k, lambda: step(whole, tail, sums), lambda: sums)
+            places = [Place(f.gep(p, outer * o + at * q + r * s + (col if x.col else 0), _stored(x.dtype)), s)
+                      for (p, s, o, q), x in zip(sides, operands, strict=True)]
+            out = f.gep(c, outer * c_out + at * c_in + r * c_row + col, _stored(finish.dtype))
+            finish.store([_added(f, sums)], 1, Place(out), places, mask)
+        f.loop(0, m, 1, [], row)
+    f.loop(f.lo, f.hi, 1, [], item)
+
+
+def _stored(dtype: str) -> str:
+    return I8 if dtype == "bool" else LLVM[dtype]
+
+
+def _copy(f: Body, elem: str, source: V, target: V, size: V) -> None:
+    """`size` numbers as float32; the target's last vector is written whole."""
+    lanes = f.machine.lanes()
+    ty = vec(elem, lanes)
+    whole = size & -lanes
+    f.loop(0, whole, lanes, [], lambda j: f.store(as_float(f, f.load(ty, source, j)), target, j))
+    f.when(whole < size, lambda: f.store(
+        as_float(f, f.load_masked(ty, source, whole, f.mask(lanes, size - whole))), target, whole))
+
+
+def _copy_panel(f: Body, elem: str, source: V, stride: V, target: V, size: V, lanes: int,
+                masks: Sequence[V | None]) -> None:
+    """`size` rows of a vector per mask, `stride` apart, one after another to `target`; zeros outside."""
+    cols = len(masks)
+
+    def row(j: V, at: V) -> V:
+        for c in range(cols):
+            x = load(f, vec(elem, lanes), f.gep(at, c * lanes, elem), masks[c])
+            f.store(as_float(f, x), f.gep(target, c * lanes, F32), j * (cols * lanes), 4 * lanes)
+        return f.gep(at, stride, elem)
+    f.loop(0, size, 1, [source], row)
+
+
+def _transpose_panel(f: Body, elem: str, source: V, stride: V, n: V, col: V, panel: int, target: V,
+                     size: V) -> None:
+    """Columns `col` to `col + panel` of Bᵀ, `size` of K: from rows along K to rows along N. Columns behind
+    `n` repeat the last one."""
+    lanes = f.machine.lanes()
+    whole = size & -lanes
+
+    def group(g: V) -> None:
+        rows = [f.gep(source, f.fast_min(col + g + j, n - 1) * stride, elem) for j in range(lanes)]
+        out = f.gep(target, g, F32)
+
+        def square(j: V) -> None:
+            for i, x in enumerate(transpose(f, [as_float(f, f.load(vec(elem, lanes), r, j)) for r in rows])):
+                f.store(x, out, (j + i) * panel, 4 * lanes)
+        f.loop(0, whole, lanes, [], square)
+
+        def one(j: V) -> None:
+            x = f.undef(vec(elem, lanes))
+            for i, r in enumerate(rows):
+                x = f.insert(x, f.load(elem, r, j), i)
+            f.store(as_float(f, x), out, j * panel, 4 * lanes)
+        f.loop(whole, size, 1, [], one)
+    f.loop(0, panel, lanes, [], group)
+
+
+def transpose(f: Body, rows: Sequence[V]) -> list[V]:
+    """The columns of a square of vectors: in log2 rounds, elements change sides of ever smaller blocks."""
+    out, lanes = list(rows), len(rows)
+    d = lanes // 2
+    while d:
+        for i in range(lanes):
+            if not i & d:
+                x, y = out[i], out[i + d]
+                out[i] = f.shuffle(x, y, [j if not j & d else lanes + j - d for j in range(lanes)])
+                out[i + d] = f.shuffle(x, y, [j + d if not j & d else lanes + j for j in range(lanes)])
+        d //= 2
+    return out
+
+
+def _added(f: Body, rows: Sequence[V]) -> V:
+    """A vector of the rows' sums, each added up in the same order."""
+    out, lanes, d = list(rows), len(rows), 1
+    while len(out) > 1:
+        low = [j + (lanes - d if j & d else 0) for j in range(lanes)]
+        out = [f.shuffle(x, y, low) + f.shuffle(x, y, [j + d for j in low])
+               for x, y in zip(out[::2], out[1::2], strict=True)]
+        d *= 2
+    return out[0]

@@ -1,0 +1,89 @@
+"""GridSample: output pixels read an image where a grid of coordinates says, in between by interpolation."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+
+from ..write.body import Body
+from ..write.convert import convert
+from ..write.emit import F32, I64, PTR, V
+from ..write.expr import LLVM, Expr
+from ..write.template import template
+from .rows import Read
+from .sample import Block, Frame, Pixel
+
+FAR = 1e9
+"""Pixels outside of an image beyond which a coordinate need not be exact."""
+
+
+@template("")
+def grid_taps(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands: tuple[Read, ...],
+              after: Expr | None, grid: str, linear: bool, border: bool, align: bool) -> None:
+    """Two spatial axes; coordinates from -1 to 1, the last axis first, are the image's edges, or with `align`
+    its corner pixels' centres. What lies outside is 0, or with `border` the nearest pixel.
+
+    Arguments: the frame's, then the input's address and strides (image, spatial axes), its sizes, and the
+    grid's address and strides (image, spatial axes, coordinate).
+    """
+    frame = Frame(f, rank, lanes, "float32" if linear else dtype, out, operands, after)
+    x, steps = frame.cell(PTR), frame.cells(rank + 1)
+    sizes = frame.cells(rank)
+    places, strides = frame.cell(PTR), frame.cells(rank + 2)
+    elem, coordinate = LLVM[dtype], LLVM[grid]
+
+    def along(axis: int, at: V) -> list[tuple[V, V | None, V | None]]:
+        """(offset, weight, whether it is inside) of each place along an axis that coordinate `at` reads."""
+        size = f.cast(sizes[axis], F32)
+        last = size - 1.0
+        half = f.const(F32, 0.5)
+        where = (at + 1.0) * half * last if align else ((at + 1.0) * size - 1.0) * half
+        where = f.select(where.ne(where), f.const(F32, -1.0) - size, where)
+        where = f.fast_max(f.fast_min(where, size + FAR), f.const(F32, -FAR) - size)
+        if not linear:
+            where = f.unary("rint", where)
+        elif border:
+            where = f.fast_max(f.fast_min(where, last), 0.0)
+        low = f.unary("floor", where)
+        part = where - low
+        found: list[tuple[V, V | None, V | None]] = []
+        for step, weight in ((0, f.const(F32, 1.0) - part), (1, part)) if linear else ((0, None),):
+            place = low + float(step)
+            inside = None if border else (place >= 0.0) & (place <= last)
+            held = f.cast(f.fast_max(f.fast_min(place, last), 0.0), I64)
+            found.append((held * steps[axis + 1], weight, inside))
+        return found
+
+    def row(at: Sequence[V]) -> Pixel:
+        image = f.gep(x, at[0] * steps[0], elem)
+        line = f.gep(places, at[0] * strides[0] + at[1] * strides[1], coordinate)
+
+        def pixel(w: V) -> Block:
+            given = [convert(f, f.load(coordinate, line, w * strides[2] + strides[3] * i), grid, "float32")
+                     for i in (1, 0)]
+            vertical, horizontal = along(0, given[0]), along(1, given[1])
+            points = [(f.gep(image, a + b, elem), _both(u, v, operator.mul), _both(p, q, operator.and_))
+                      for a, u, p in vertical for b, v, q in horizontal]
+
+            def block(c: V, vectors: int, mask: V | None) -> list[V]:
+                found: list[V] = []
+                for j in range(vectors):
+                    total: V | None = None
+                    for point, weight, inside in points:
+                        value = frame.load(point, (dtype, 1), c + j * lanes if j else c, mask)
+                        if inside is not None:
+                            value = f.select(inside, value, f.zero(value.ty))
+                        if weight is not None:
+                            value = convert(f, value, dtype, "float32")
+                            value = value * weight if total is None else f.fma(value, weight, total)
+                        total = value
+                    assert total is not None
+                    found.append(total)
+                return found
+            return block
+        return pixel
+    frame.each(row)
+
+
+def _both(a: V | None, b: V | None, joined: Callable[[V, V], V]) -> V | None:
+    return None if a is None or b is None else joined(a, b)

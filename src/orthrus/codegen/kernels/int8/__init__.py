@@ -1,0 +1,1 @@
+"""Kernels for products of bytes, with sums exact in int32."""

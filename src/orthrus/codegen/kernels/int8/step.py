@@ -1,0 +1,104 @@
+"""The inner step of products of bytes, per kind of machine: sums of int32 += bytes of A times bytes of B.
+
+In: addresses of rows of A, any int8 or uint8, and of a panel of B (int8), in which the `group` bytes of K
+that a lane multiplies at once are adjacent. Out: vectors of int32, exact but for a constant times B's column
+sums where the machine multiplies only one sign of A (`Unit.offset`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...machines.machine import Machine
+from ...write.body import Body
+from ...write.emit import I8, I16, I32, V, size_of, vec
+
+
+@dataclass(frozen=True)
+class Unit:
+    """How a machine multiplies bytes. `group`: bytes of K a lane takes at once; `temporaries`: registers a
+    step needs beside the sums, and `per_column` for each vector across."""
+
+    kind: str
+    group: int
+    temporaries: int = 2
+    per_column: int = 1
+
+    def offset(self, signed: bool) -> int:
+        """What a step adds to every element of A, signed or not, before it multiplies."""
+        if self.kind == "vnni" and signed:
+            return 128
+        return -128 if self.kind == "sdot" and not signed else 0
+
+
+DOT = Unit("vnni", 4)
+PAIRS = Unit("pairs", 4, 4, 2)
+SDOT = Unit("sdot", 4)
+WIDE = Unit("wide", 1, 2, 1)
+
+
+def lanes_of(machine: Machine) -> int:
+    """Columns of a vector of sums: of all registers that one instruction works on, where that widens."""
+    return machine.lanes() * (machine.group if unit(machine).kind == "wide" else 1)
+
+
+def unit(machine: Machine) -> Unit:
+    """What `machine` multiplies bytes with."""
+    if machine.matrix is not None:
+        return Unit("ime", machine.matrix[2])
+    if machine.arch == "x86_64":
+        return DOT if machine.has("avx512vnni" if machine.vector == 64 else "avxvnni") else PAIRS
+    return SDOT if machine.arch == "aarch64" and machine.has("dotprod") else WIDE
+
+
+class Columns:
+    """The vectors of a panel's step of K, ready to be multiplied."""
+
+    def __init__(self, f: Body, unit: Unit, at: V, cols: int, lanes: int) -> None:
+        self.f, self.unit, self.lanes = f, unit, lanes
+        ty = vec(I8, lanes * unit.group)
+        size = size_of(ty)
+        loaded = [f.load(ty, at, c * size) for c in range(cols)]
+        if unit.kind == "wide":
+            self.parts = [[f.cast(f.cast(x, I16), I32)] for x in loaded]
+        elif unit.kind == "pairs":
+            halves = [f.bitcast(x, vec(I16, 2 * lanes)) for x in loaded]
+            self.parts = [[(x << 8) >> 8, x >> 8] for x in halves]
+        else:
+            self.parts = [[f.bitcast(x, vec(I32, lanes)) if unit.kind == "vnni" else x] for x in loaded]
+
+    def row(self, at: V, signed: bool) -> list[V]:
+        """The `group` bytes of A at `at`, in every lane."""
+        f, lanes = self.f, self.lanes
+        if self.unit.kind == "wide":
+            x = f.splat(f.cast(f.load(I8, at), I16, unsigned=not signed), lanes)
+            return [f.cast(x, I32)]
+        x = f.splat(f.load(I32, at, 0, 1), lanes)
+        if self.unit.kind == "pairs":
+            pairs = f.bitcast(x, vec(I16, 2 * lanes))
+            return [(pairs << 8) >> 8, pairs >> 8] if signed else [pairs & 255, pairs.lshr(8)]
+        if self.unit.offset(signed):
+            x = x ^ f.const(x.ty, -0x7F7F7F80)
+        return [x if self.unit.kind == "vnni" else f.bitcast(x, vec(I8, 4 * lanes))]
+
+    def add(self, total: V, row: Sequence[V], column: int) -> V:
+        """`total` plus the products of a row of A with vector `column`."""
+        f, lanes, kind = self.f, self.lanes, self.unit.kind
+        for x, b in zip(row, self.parts[column], strict=True):
+            if kind == "vnni":
+                total = _dot(f, total, x, b)
+            elif kind == "sdot":
+                total = f.intrinsic(f"aarch64.neon.sdot.v{lanes}i32.v{4 * lanes}i8", total.ty, total, x, b)
+            elif kind == "pairs":
+                name = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}[lanes]
+                total = total + f.intrinsic(f"x86.{name}", total.ty, x, b)
+            else:
+                total = total + x * b
+        return total
+
+
+def _dot(f: Body, total: V, x: V, b: V) -> V:
+    bytes_ = vec(I8, 4 * total.lanes)
+    name = f"x86.avx512.vpdpbusd.{32 * total.lanes}"
+    return f.intrinsic(name, total.ty, total, f.bitcast(x, bytes_), f.bitcast(b, bytes_))

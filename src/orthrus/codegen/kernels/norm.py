@@ -1,0 +1,129 @@
+"""Normalizations: rows of a strided tensor in, each divided by its own size, out; and images, each channel
+over a power of its neighbours' squares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..write import vmath
+from ..write.body import Body
+from ..write.convert import convert
+from ..write.emit import F32, I32, PTR, V, vec
+from ..write.expr import LLVM, Expr
+from ..write.template import template
+from .rows import Ends, Form, Place, Read, Rows
+from .sample import Block, Frame, Pixel, dot
+
+
+@template("")
+def norm_rows(f: Body, *, form: Form, tensors: tuple[Read, ...], reads: int, tree: Expr, after: Expr | None,
+              kind: str, keeps: bool = False, mean: bool = False, inverse: bool = False) -> None:
+    """Rows divided by their size: x being `tree` of the first `reads` tensors, `layer` (x - mean) /
+    sqrt(variance + epsilon), `rms` x / sqrt(mean square + epsilon), `deviation` (x - mean) / (sqrt(variance)
+    + epsilon), `l1` and `l2` x over its norm, 0 where that is 0. The variance is that of the centred values.
+
+    The last tensor is written; with `keeps` the last but one gets x itself. Behind the tensors: epsilon, then
+    where asked for addresses for each row's mean and factor (float32, one per item, not across).
+    """
+    rows = Rows(f, form, tensors)
+    ends = Ends(rows, tree, reads, after)
+    zero = f.const(vec(F32, rows.lanes), 0)
+    out = len(tensors) - 1
+    epsilon = rows.cell(F32)
+    means = rows.cell(PTR) if mean else None
+    factors = rows.cell(PTR) if inverse else None
+
+    def row(item: V) -> None:
+        centred = kind in ("layer", "deviation")
+
+        def entered(place: Place) -> V:
+            x = ends.first(place)
+            if keeps:
+                place.write(out - 1, x)
+            return place.only(x, 0)
+
+        middle = zero
+        if centred:
+            middle = rows.sweep(lambda place, now: now + entered(place), zero) / rows.count
+
+        def power(place: Place, now: V) -> V:
+            place.fetch(reads, out)
+            if centred:
+                x = place.only(ends.later(place) - middle, 0)
+                if form.held:
+                    place.keep(x)
+            else:
+                x = entered(place)
+            return now + f.unary("fabs", x) if kind == "l1" else f.fma(x, x, now)
+        total = rows.sweep(power, zero)
+        if kind in ("l1", "l2"):
+            factor = f.unary("sqrt", total) if kind == "l2" else total
+        elif kind == "deviation":
+            factor = 1 / (f.unary("sqrt", total / rows.count) + epsilon)
+        else:
+            factor = 1 / f.unary("sqrt", total / rows.count + epsilon)
+        if means is not None:
+            f.store(f.extract(middle, 0) if rows.lanes > 1 else middle, means, item)
+        if factors is not None:
+            f.store(f.extract(factor, 0) if rows.lanes > 1 else factor, factors, item)
+
+        def closed(place: Place, now: V) -> V:
+            x = ends.later(place)
+            if kind in ("l1", "l2"):
+                x = f.select(factor.eq(0), 0, x / factor)
+            else:
+                x = (x - middle if centred and not form.held else x) * factor
+            return ends.store(place, x, out)
+        rows.sweep(closed)
+    rows.each(row)
+
+
+@template("")
+def response_norm(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands: tuple[Read, ...],
+                  after: Expr | None, size: int, beta: float) -> None:
+    """x / (bias + factor * sum of squares over `size` neighbouring channels) ** beta, on channels-last
+    images.
+
+    Arguments: the frame's, then the input's address and strides (image, spatial axes), bias and factor.
+    """
+    frame = Frame(f, rank, lanes, "float32", out, operands, after)
+    x, strides = frame.cell(PTR), frame.cells(rank + 1)
+    bias, factor = frame.cell(F32), frame.cell(F32)
+    elem, ty = LLVM[dtype], vec(LLVM[dtype], lanes)
+    before = (size - 1) // 2
+    counted = f.const(vec(I32, lanes), list(range(lanes)))
+
+    def row(at: Sequence[V]) -> Pixel:
+        base = f.gep(x, dot(at, strides), elem)
+
+        def pixel(w: V) -> Block:
+            here = f.gep(base, w * strides[-1], elem)
+
+            def block(c: V, vectors: int, mask: V | None) -> list[V]:
+                found = []
+                for j in range(vectors):
+                    first = c + j * lanes if j else c
+                    total = f.const(vec(F32, lanes), 0)
+                    for o in range(-before, size - before):
+                        place = f.cast(first + o, I32)
+                        inside = (counted >= -place) & (counted < f.cast(frame.channels, I32) - place)
+                        value = convert(f, f.load_masked(ty, here, first + o, inside), dtype, "float32")
+                        total = f.fma(value, value, total)
+                    own = convert(f, frame.load(here, (dtype, 1), first, mask), dtype, "float32")
+                    found.append(own / _power(f, f.fma(total, factor, bias), beta))
+                return found
+            return block
+        return pixel
+    frame.each(row)
+
+
+def _power(f: Body, x: V, beta: float) -> V:
+    """x ** beta of a number that is not negative."""
+    if beta == 1:
+        return x
+    root = f.unary("sqrt", x)
+    if beta == 0.5:
+        return root
+    if beta == 0.75:
+        return root * f.unary("sqrt", root)
+    return vmath.exp(f, vmath.log(f, x) * beta)

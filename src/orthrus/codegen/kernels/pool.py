@@ -1,0 +1,124 @@
+"""Pooling: an image in, one number per window and channel out.
+
+Per axis two tables say where a window begins and how many of its taps lie within the image, so that borders,
+dilations and padding of any kind cost nothing but the tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...ops.geometry import Window, covered
+from ..write.body import Body
+from ..write.convert import convert
+from ..write.emit import F32, I32, I64, PTR, V, vec
+from ..write.expr import LLVM, Expr
+from ..write.template import template
+from .rows import Read
+from .sample import Block, Frame, Pixel, dot
+
+LOWEST = {"int8": -128, "uint8": 0}
+DTYPES = ("float32", "float16", "bfloat16", "int8", "uint8")
+
+
+@template("")
+def pool_windows(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands: tuple[Read, ...],
+                 after: Expr | None, kind: str, taps: int) -> None:
+    """`max`, `average`, `l1` or `l2` over the windows of `rank` spatial axes. A window without an element
+    gives the lowest number of the type, or 0. `taps`: those of a whole window along the last axis, written
+    out.
+
+    Arguments: the frame's, then the input's address and strides (image, spatial axes), the distance of two
+    taps per axis, and per axis the tables of first elements and of taps (int32); for the average also what
+    the sum of a window is divided by along that axis (float32).
+    """
+    working = dtype if dtype in LOWEST else "float32"
+    frame = Frame(f, rank, lanes, working, out, operands, after)
+    x, strides, steps = frame.cell(PTR), frame.cells(rank + 1), frame.cells(rank)
+    begins, counts = frame.cells(rank, PTR), frame.cells(rank, PTR)
+    sizes = frame.cells(rank, PTR) if kind == "average" else []
+    elem = LLVM[dtype]
+    start = f.const(vec(LLVM[working], lanes), LOWEST.get(dtype, -math.inf) if kind == "max" else 0)
+
+    def number(table: V, at: V) -> V:
+        return f.cast(f.load(I32, table, at), I64)
+
+    def row(at: Sequence[V]) -> Pixel:
+        firsts = [number(b, i) for b, i in zip(begins, at[1:], strict=False)]
+        within = [number(c, i) for c, i in zip(counts, at[1:], strict=False)]
+        base = f.gep(x, dot([at[0], *firsts], strides), elem)
+        size = [f.load(F32, s, i) for s, i in zip(sizes, at[1:], strict=False)]
+
+        def pixel(w: V) -> Block:
+            corner = f.gep(base, number(begins[-1], w) * strides[-1], elem)
+            across = number(counts[-1], w)
+            share = None
+            if kind == "average":
+                count = f.load(F32, sizes[-1], w)
+                for s in size:
+                    count = count * s
+                share = 1 / count
+
+            def block(c: V, vectors: int, mask: V | None) -> list[V]:
+                def tap(p: V, sums: Sequence[V]) -> list[V]:
+                    found = [frame.load(p, (dtype, 1), c + j * lanes if j else c, mask)
+                             for j in range(vectors)]
+                    return [_joined(f, kind, s, convert(f, v, dtype, working), dtype)
+                            for s, v in zip(sums, found, strict=True)]
+
+                def line(p: V, sums: Sequence[V]) -> list[V]:
+                    def some() -> list[V]:
+                        return f.loop(0, across, 1, sums,
+                                      lambda t, *now: tap(f.gep(p, t * steps[-1], elem), now))
+
+                    def whole() -> list[V]:
+                        now = list(sums)
+                        for t in range(taps):
+                            now = tap(f.gep(p, steps[-1] * t, elem) if t else p, now)
+                        return now
+                    return f.when(across.eq(taps), whole, some) if 0 < taps <= 4 else some()
+
+                def nest(axis: int, p: V, sums: Sequence[V]) -> list[V]:
+                    if axis == rank - 1:
+                        return line(p, sums)
+                    return f.loop(0, within[axis], 1, sums,
+                                  lambda t, *now: nest(axis + 1, f.gep(p, t * steps[axis], elem), now))
+                sums = nest(0, corner, [start] * vectors)
+                if share is not None:
+                    return [s * share for s in sums]
+                return [f.unary("sqrt", s) for s in sums] if kind == "l2" else sums
+            return block
+        return pixel
+    frame.each(row)
+
+
+def _joined(f: Body, kind: str, total: V, x: V, dtype: str) -> V:
+    if kind == "max":
+        if dtype.startswith("u"):
+            return f.select(f.compare("gt", x, total, True), x, total)
+        return f.maximum(total, x)
+    if kind == "l2":
+        return f.fma(x, x, total)
+    return total + (f.unary("fabs", x) if kind == "l1" else x)
+
+
+def tables(size: int, kernel: int, stride: int, dilation: int, begin: int, out: int
+           ) -> tuple[np.ndarray, np.ndarray]:
+    """Per window of one axis its first element within [0, size) and how many of its taps lie there."""
+    base = np.arange(out, dtype=np.int64) * stride - begin
+    low = np.clip(-(base // dilation), 0, kernel)
+    high = np.clip(-((base - size) // dilation), 0, kernel)
+    count = np.maximum(high - low, 0)
+    return np.where(count > 0, base + low * dilation, 0).astype(np.int32), count.astype(np.int32)
+
+
+def divisors(win: Window, axis: int, padded: bool) -> np.ndarray:
+    """What each window's sum is divided by along an axis: its taps, `padded`: also those in the padding."""
+    low, high = (-win.begin[axis], win.size[axis] + win.end[axis]) if padded else (0, win.size[axis])
+    along = covered(win.kernel[axis], win.strides[axis], win.dilations[axis], win.begin[axis], win.out[axis],
+                    low, high)
+    divided: np.ndarray = np.maximum(along, 1).astype(np.float32)
+    return divided

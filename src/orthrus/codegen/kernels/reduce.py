@@ -1,0 +1,342 @@
+"""Reductions: a tree over strided tensors and the axes to fold in, one number per remaining position out.
+
+A vector holds either neighbours of one run that is folded (`along`), whose lanes are folded at the end, or
+the same place of as many results that lie next to each other (`across`). Sums of floats are made of runs of
+16 per accumulator, several accumulators side by side, and what rounding takes from a total is carried on: the
+error does not grow with the number of elements, and the order does not depend on how the items are divided.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..machines.machine import Machine
+from ..write.body import Body
+from ..write.convert import convert
+from ..write.emit import F32, I32, I64, PTR, V, vec
+from ..write.expr import BYTES, LLVM, Expr, emit
+from ..write.template import template
+from .rows import Read, cell_of, closed, merged, positions
+
+RUN = 16
+"""Elements an accumulator takes before it goes into the total."""
+
+GRAIN = 1 << 14
+_FLOATS = ("float32", "float64")
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How a kernel walks. `outer`: dimensions that count items; `inner`: folded dimensions around the
+    innermost; `across`: lanes are results, `width` vectors of them, and with `ragged` the last ones are not
+    full."""
+
+    outer: int
+    inner: int
+    across: bool
+    width: int = 1
+    ragged: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A `Form` with its sizes. `steps`: per tensor its strides over the outer dimensions, then of what is
+    read those over the inner ones, and where across the innermost; `units`: per tensor its stride between
+    lanes. `outer`, `inner`: the sizes that `steps` go with; the first `reads` tensors are read."""
+
+    form: Form
+    sizes: tuple[int, ...]
+    outer: tuple[int, ...]
+    inner: tuple[int, ...]
+    steps: tuple[tuple[int, ...], ...]
+    units: tuple[int, ...]
+    reads: int
+    items: int
+    grain: int
+
+    def loops(self, tensor: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """By which sizes and strides the elements of a tensor are met."""
+        strides = self.steps[tensor]
+        sizes = (*self.outer, *self.inner)[:len(strides)]
+        lanes = self.sizes[1] if self.form.across else self.sizes[0] if tensor < self.reads else 1
+        return (*sizes, lanes), (*strides, self.units[tensor])
+
+    def cells(self, tensors: Sequence[Any]) -> list[Any]:
+        """A kernel's arguments."""
+        out: list[Any] = list(self.sizes)
+        for tensor, steps in zip(tensors, self.steps, strict=True):
+            out += [tensor, *steps]
+        return out
+
+
+def plan(machine: Machine, shape: Sequence[int], axes: Sequence[int], strides: Sequence[Sequence[int]],
+         reads: int, size: int) -> Walk | None:
+    """The walk over tensors that all have `shape`, the first `reads` of them read and the last written,
+    folded along `axes`, where the others have stride 0. `size`: bytes of a number. None where no dimension of
+    one element after the other is common to what is read."""
+    lanes = machine.lanes(size)
+    steps = [tuple(0 if d == 1 else s for d, s in zip(shape, t, strict=True)) for t in strides]
+    order = sorted((a for a, d in enumerate(shape) if d != 1), key=lambda a: (-steps[0][a], a))
+    kept = merged(shape, [a for a in order if a not in axes], steps)
+    folded = merged(shape, [a for a in order if a in axes], steps)
+    length, last = folded.pop() if folded else (1, (0,) * len(steps))
+    columns, width, ragged = 0, 1, False
+    along = last[0] == 1 and all(s in (0, 1) for s in last[:reads])
+    units = (*last[:reads], *(0 for _ in steps[reads:]))
+    if not along:
+        at = next((i for i, (_, s) in enumerate(kept)
+                   if s[0] == s[-1] == 1 and all(u in (0, 1) for u in s)), None)
+        if at is not None:
+            columns, units = kept.pop(at)
+            vectors = -(-columns // lanes)
+            most = 8 if machine.registers >= 32 and vectors >= 16 else 4
+            width = next(w for w in (most, 4, 2, 1) if vectors >= w)
+            ragged = columns % (lanes * width) != 0
+        elif length > 1:
+            return None
+    across = columns > 0
+    form = Form(max(len(kept), 1), len(folded), across, width, ragged)
+    rows = [d for d, _ in kept] or [1]
+    sizes = (length, *((columns,) if across else ()), *(d for d, _ in folded), *rows[1:])
+    found = tuple((*([s[t] for _, s in kept] or [0]),
+                   *((*(s[t] for _, s in folded), *((last[t],) if across else ())) if t < reads else ()))
+                  for t in range(len(steps)))
+    items = math.prod(rows) * (-(-columns // (lanes * width)) if across else 1)
+    inner = (*(d for d, _ in folded), *((length,) if across else ()))
+    return Walk(form, sizes, tuple(rows), inner, found, units, reads, items,
+                max(1, GRAIN * math.prod(rows) // max(1, math.prod(shape))) if not across else
+                max(1, GRAIN // (length * math.prod(d for d, _ in folded) * min(columns, lanes * width))))
+
+
+class Fold:
+    """How elements become one: vectors carried (`start`), an element taken (`step`), two results joined."""
+
+    def __init__(self, f: Body, kind: str, dtype: str, lanes: int) -> None:
+        self.f, self.kind, self.dtype = f, kind, dtype
+        self.unsigned = dtype.startswith(("u", "bool"))
+        ty = vec(LLVM[dtype], lanes)
+        first = {"sum": 0, "prod": 1}.get(kind)
+        self.start = [f.const(ty, _bound(dtype, kind == "max") if first is None else first)]
+        self.total = [*self.start, f.const(ty, 0)] if self.compensated else self.start
+
+    @property
+    def compensated(self) -> bool:
+        return self.kind == "sum" and self.dtype in _FLOATS
+
+    def step(self, now: Sequence[V], x: V, index: V) -> list[V]:
+        return [self._both(now[0], x)]
+
+    def _both(self, a: V, b: V) -> V:
+        f = self.f
+        if self.kind == "sum":
+            return a + b
+        if self.kind == "prod":
+            return a * b
+        if a.is_float:
+            return f.maximum(a, b) if self.kind == "max" else f.minimum(a, b)
+        return f.select(f.compare("gt" if self.kind == "max" else "lt", a, b, self.unsigned), a, b)
+
+    def join(self, a: Sequence[V], b: Sequence[V]) -> list[V]:
+        return [self._both(a[0], b[0])]
+
+    def gather(self, total: Sequence[V], part: Sequence[V]) -> list[V]:
+        """`part` into what is carried from run to run."""
+        if not self.compensated:
+            return self.join(total, part)
+        less = part[0] - total[1]
+        more = total[0] + less
+        lost = (more - total[0]) - less
+        return [more, self.f.select((more - more).eq(0), lost, 0)]
+
+    def result(self, total: Sequence[V]) -> V:
+        return total[0]
+
+
+class Best(Fold):
+    """Which element is the largest: carried are its key, a signed integer, and its index. NaN is the largest
+    of all; of several the first, or with `last` the last."""
+
+    def __init__(self, f: Body, kind: str, dtype: str, lanes: int) -> None:
+        self.f, self.dtype = f, dtype
+        self.least, self.last = "min" in kind, "last" in kind
+        self.elem = {"float32": I32, "float64": I64}.get(dtype, LLVM[dtype])
+        low = -(1 << 8 * BYTES[dtype] - 1)
+        self.start = self.total = [f.const(vec(self.elem, lanes), low),
+                                   f.const(vec(I32, lanes), -1 if self.last else (1 << 31) - 1)]
+
+    @property
+    def compensated(self) -> bool:
+        return False
+
+    def step(self, now: Sequence[V], x: V, index: V) -> list[V]:
+        key = order_key(self.f, x, self.dtype, self.least)
+        better = key >= now[0] if self.last else key > now[0]
+        return [self.f.select(better, key, now[0]), self.f.select(better, index, now[1])]
+
+    def join(self, a: Sequence[V], b: Sequence[V]) -> list[V]:
+        f = self.f
+        nearer = b[1] > a[1] if self.last else b[1] < a[1]
+        better = (b[0] > a[0]) | (b[0].eq(a[0]) & nearer)
+        return [f.select(better, b[0], a[0]), f.select(better, b[1], a[1])]
+
+    def result(self, total: Sequence[V]) -> V:
+        found = total[1]
+        return self.f.cast(self.f.select(found.eq((1 << 31) - 1), 0, found), I64)
+
+
+def order_key(f: Body, x: V, dtype: str, least: bool) -> V:
+    """A signed integer that grows with `x`, or with `least` falls; of NaN the largest there is."""
+    if not x.is_float:
+        bits = 8 * BYTES[dtype]
+        key = x ^ -(1 << bits - 1) if dtype.startswith("u") else x
+        return ~key if least else key
+    elem, bits = (I32, 32) if x.elem == F32 else (I64, 64)
+    most = (1 << bits - 1) - 1
+    raw = f.bitcast(x + 0.0, vec(elem, x.lanes))
+    key = raw ^ ((raw >> bits - 1) & most)
+    return f.select(x.ne(x), f.const(key.ty, most), ~key if least else key)
+
+
+def _bound(dtype: str, lowest: bool) -> Any:
+    if dtype in _FLOATS:
+        return -math.inf if lowest else math.inf
+    bits = 8 * BYTES[dtype]
+    if dtype.startswith("u"):
+        return 0 if lowest else -1
+    return -(1 << bits - 1) if lowest else (1 << bits - 1) - 1
+
+
+@template("")
+def reduce_axes(f: Body, *, form: Form, kind: str, reads: tuple[Read, ...], tree: Expr,
+                operands: tuple[Read, ...], out: str, after: Expr | None) -> None:
+    """`kind` (`sum`, `prod`, `max`, `min`, or `arg max`, `arg min`, `arg max last`, `arg min last`) of `tree`
+    over the tensors `reads`. `after`, over the result and `operands`, gives what is stored as `out`."""
+    dtype = tree.dtype
+    lanes = f.machine.lanes(BYTES[dtype])
+    fold = Best(f, kind, dtype, lanes) if kind.startswith("arg") else Fold(f, kind, dtype, lanes)
+    own = "int64" if kind.startswith("arg") else dtype
+    width, across = form.width, form.across
+    chains = max(1, (8 if tree.size() <= 3 and len(fold.start) == 1 else 4) // width)
+    counted = iter(range(1 << 10))
+
+    def cell(ty: str = I64) -> V:
+        return f.arg(next(counted), ty)
+
+    length = cell()
+    columns = cell() if across else f.i64(0)
+    inner = [cell() for _ in range(form.inner)]
+    sizes = [cell() for _ in range(form.outer - 1)]
+    tensors: list[tuple[V, list[V], list[V], V]] = []
+    for i in range(len(reads) + len(operands) + 1):
+        base, outer = cell(PTR), [cell() for _ in range(form.outer)]
+        around = [cell() for _ in range(form.inner)] if i < len(reads) else []
+        tensors.append((base, outer, around, cell() if across and i < len(reads) else f.i64(1)))
+    kinds = [*reads, *operands, (out, int(across))]
+    iota = f.const(vec(I32, lanes), list(range(lanes)))
+    step, count = 1 if across else lanes, len(fold.start)
+    begin = [s for _ in range(width) for s in fold.start]
+
+    def split(flat: Sequence[V], each: int) -> list[list[V]]:
+        return [list(flat[i:i + each]) for i in range(0, len(flat), each)]
+
+    def item(number: V, at: Sequence[V]) -> None:
+        place, column = list(at), f.i64(0)
+        masks: list[V | None] = [None] * width
+        if across:
+            column = place.pop() * (lanes * width)
+            if form.ragged:
+                left = columns - column
+                masks = [f.mask(lanes, f.minimum(left - w * lanes, lanes)) for w in range(width)]
+        bases = []
+        for (base, outer, _, _), (kind_of, unit) in zip(tensors, kinds, strict=True):
+            offset = f.i64(0)
+            for p, s in zip(place, outer, strict=True):
+                offset = offset + p * s
+            bases.append(f.gep(base, offset + column if across and unit else offset, cell_of(kind_of)))
+
+        def load(base: V, kind: Read, at: V | int, mask: V | None) -> V:
+            name, unit = kind
+            if not unit:
+                return f.splat(f.load(LLVM[name], base, at if across else 0), lanes)
+            ty = vec(LLVM[name], lanes)
+            return f.load(ty, base, at) if mask is None else f.load_masked(ty, base, at, mask)
+
+        def taken(bases: Sequence[V], i: V, now: Sequence[V], tail: V | None) -> list[V]:
+            index = f.splat(f.cast(i, I32), lanes)
+            index = index if across else index + iota
+            out = []
+            for w, one in enumerate(split(now, count)):
+                given = [load(b, k, i * t[3] + (w * lanes if k[1] else 0) if across else i,
+                              masks[w] if across else tail)
+                         for b, k, t in zip(bases, reads, tensors, strict=False)]
+                made = fold.step(one, emit(f, tree, given), index)
+                if tail is not None:
+                    made = [f.select(tail, m, o) for m, o in zip(made, one, strict=True)]
+                out += made
+            return out
+
+        def run(bases: Sequence[V], total: Sequence[V]) -> list[V]:
+            def part(at: V, *now: V) -> list[V]:
+                end = f.minimum(at + RUN * chains * step, length)
+                whole = at + ((end - at) & -(chains * step))
+                state = f.loop(at, whole, chains * step, begin * chains, lambda i, *s: [
+                    v for c, one in enumerate(split(s, len(begin)))
+                    for v in taken(bases, i + c * step, one, None)])
+                rest = f.loop(whole, end, step, state[:len(begin)], lambda i, *s: taken(
+                    bases, i, s, None if across else f.mask(lanes, f.minimum(end - i, lanes))))
+                parts = [rest, *split(state, len(begin))[1:]]
+                while len(parts) > 1:
+                    parts = [[v for a, b in zip(split(x, count), split(y, count), strict=True)
+                              for v in fold.join(a, b)] for x, y in zip(parts[::2], parts[1::2], strict=True)]
+                return [v for a, b in zip(split(now, len(fold.total)), split(parts[0], count), strict=True)
+                        for v in fold.gather(a, b)]
+            return f.loop(0, length, RUN * chains * step, total, part)
+
+        def nest(depth: int, bases: Sequence[V], total: Sequence[V]) -> list[V]:
+            if depth == form.inner:
+                return run(bases, total)
+
+            def again(i: V, *now: V) -> list[V]:
+                return nest(depth + 1, [f.gep(b, i * t[2][depth], cell_of(k[0]))
+                                        for b, t, k in zip(bases, tensors, reads, strict=False)], now)
+            return f.loop(0, inner[depth], 1, total, again)
+        total = nest(0, bases[:len(reads)], [t for _ in range(width) for t in fold.total])
+
+        def stored(x: V, w: int) -> V:
+            def read(i: int) -> V:
+                base, kind = bases[len(reads) + i - 1], operands[i - 1]
+                return load(base, kind, w * lanes if across and kind[1] else 0, masks[w])
+            if after is None:
+                return convert(f, x, own, out)
+            return convert(f, closed(f, after, x, own, read), after.dtype, out)
+        results = split(total, len(fold.total))
+        if not across:
+            whole = f.splat(fold.result(_folded(f, fold, results[0], lanes)), lanes)
+            f.store(f.extract(stored(whole, 0), 0), bases[-1])
+            return
+        for w, one in enumerate(results):
+            y, mask = stored(fold.result(one), w), masks[w]
+            if mask is None:
+                f.store(y, bases[-1], w * lanes)
+            else:
+                f.store_masked(y, bases[-1], w * lanes, mask)
+    blocks = [(columns + (lanes * width - 1)) // (lanes * width)] if across else []
+    positions(f, [*sizes, *blocks], item)
+
+
+def _folded(f: Body, fold: Fold, total: Sequence[V], lanes: int) -> list[V]:
+    """The lanes joined, halves first, as numbers."""
+    now = total[:len(fold.start)]
+    while lanes > 2:
+        # halves are vectors of their own: of shuffles within a whole one, LLVM 22 loses the last before
+        # arithmetic on integers of one lane
+        lanes //= 2
+        low, high = ([f.shuffle(v, None, range(at, at + lanes)) for v in now] for at in (0, lanes))
+        now = fold.join(low, high)
+    ends = [[f.extract(v, i) for v in now] for i in range(lanes)]
+    return fold.join(*ends) if lanes == 2 else ends[0]
+
+

@@ -1,0 +1,143 @@
+"""The k best of each row: values and indices out, best first, of equal ones the first.
+
+Elements become integers that sort as they do. The k-th largest is found bit by bit from the top, each bit by
+one count over the row; those above it and as many equal ones as are missing are listed and sorted by merging.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..machines.machine import Machine
+from ..write.body import Body
+from ..write.convert import convert
+from ..write.emit import I32, I64, V, lanes_of, vec
+from ..write.expr import BYTES, LLVM
+from ..write.template import template
+from ..write.vmath import any_lane
+from .gather import Cells, dot
+from .reduce import order_key
+from .rows import cell_of, positions
+
+UNROLL = 4
+
+
+def working(dtype: str) -> str:
+    """The type that elements are compared in."""
+    return {"float16": "float32", "bfloat16": "float32"}.get(dtype, dtype if BYTES[dtype] >= 4 else "int32")
+
+
+def scratch(machine: Machine, dtype: str, length: int, k: int) -> int:
+    """Bytes that a thread needs."""
+    size = BYTES[working(dtype)]
+    block = UNROLL * machine.lanes(size)
+    return -(-length // block) * block * size + 32 * (k + 1)
+
+
+@template("values:ptr places:ptr x:ptr length:i64 k:i64 levels:i64")
+def best_of_rows(f: Body, values: V, places: V, x: V, length: V, k: V, levels: V, *, dtype: str, outer: int,
+                 least: bool, unit: bool) -> None:
+    """The `k` largest, or with `least` smallest, of `length` elements, NaN being the largest there is;
+    `levels`: the binary logarithm of k, rounded up; `unit`: the elements lie next to each other. Cells
+    behind: outer sizes but for the first, then of the values, of their indices (int64) and of x the strides
+    over them and along the row. Scratch: see `scratch`."""
+    cells, elem, work = Cells(f, 6), LLVM[dtype], working(dtype)
+    sizes = cells.several(outer - 1)
+    steps = [cells.several(outer + 1) for _ in range(3)]
+    size = BYTES[work]
+    key, lanes = I64 if size == 8 else I32, f.machine.lanes(size)
+    ty, low = vec(key, lanes), -(1 << 8 * size - 1)
+    block = UNROLL * lanes
+    room = (length + (block - 1)) & -block
+    lists = f.gep(f.scratch, room, key)
+    bufs = [f.gep(lists, (k + 1) * i, I64) for i in range(4)]
+
+    def keyed(given: V) -> V:
+        made = order_key(f, convert(f, given, dtype, work), work, False)
+        return ~made if least else made
+
+    def item(_: V, at: Sequence[V]) -> None:
+        to, index, row = (f.gep(b, dot(f, at, s[:-1]), e) for b, s, e in zip(
+            (values, places, x), steps, (elem, I64, cell_of(dtype)), strict=True))
+        f.loop(room - block, room, lanes, [], lambda i: f.store(f.const(ty, low), f.scratch, i))
+        whole = length & -lanes if unit else f.i64(0)
+        f.loop(0, whole, lanes, [], lambda i: f.store(keyed(f.load(vec(elem, lanes), row, i)), f.scratch, i))
+        f.loop(whole, length, 1, [], lambda i: f.store(
+            keyed(f.load(elem, row, i * steps[2][-1])), f.scratch, i))
+        nth = _nth(f, key, lanes, room, k, low)
+        above = _count(f, ty, room, f.splat(nth, lanes), False)
+        _listed(f, ty, room, nth, k - above, bufs[0], bufs[1])
+        _, order, _, _ = _sorted(f, k, levels, bufs)
+
+        def put(i: V) -> None:
+            found = f.load(I64, order, i)
+            f.store(f.load(elem, row, found * steps[2][-1]), to, i * steps[0][-1])
+            f.store(found, index, i * steps[1][-1])
+        f.loop(0, k, 1, [], put)
+    positions(f, sizes, item)
+
+
+def _count(f: Body, ty: str, room: V, limit: V, equal: bool) -> V:
+    """How many keys lie above `limit`, or at it too."""
+    lanes = lanes_of(ty)
+    zero = f.const(ty, 0)
+
+    def some(i: V, *now: V) -> list[V]:
+        out = []
+        for u, n in enumerate(now):
+            have = f.load(ty, f.scratch, i + u * lanes)
+            out.append(n + f.cast(have >= limit if equal else have > limit, zero.elem))
+        return out
+    parts = f.loop(0, room, UNROLL * lanes, [zero] * UNROLL, some)
+    total = (parts[0] + parts[1]) + (parts[2] + parts[3])
+    return f.cast(f.reduce(total, lambda a, b: a + b), I64)
+
+
+def _nth(f: Body, key: str, lanes: int, room: V, k: V, low: int) -> V:
+    """The k-th largest key, bits set from the top as long as k keys are not below; or any above the next
+    one."""
+    def bit(found: V, mask: V) -> tuple[V, list[V]]:
+        higher = found | mask
+        count = _count(f, vec(key, lanes), room, f.splat(higher ^ low, lanes), True)
+        left = mask.lshr(1)
+        return left.ne(0) & count.ne(k), [f.select(count >= k, higher, found), left]
+    found, _ = f.repeat([f.const(key, 0), f.const(key, low)], bit)
+    return found ^ low
+
+
+def _listed(f: Body, ty: str, room: V, nth: V, ties: V, keys: V, order: V) -> None:
+    """Keys above `nth` and the first `ties` equal ones, with their indices, in order."""
+    lanes = lanes_of(ty)
+
+    def several(i: V, at: V, left: V) -> list[V]:
+        def one(j: V, at: V, left: V) -> list[V]:
+            have = f.load(nth.ty, f.scratch, j)
+            tie = have.eq(nth) & (left > 0)
+            f.store(f.cast(have, I64), keys, at)
+            f.store(j, order, at)
+            return [at + f.cast((have > nth) | tie, I64), left - f.cast(tie, I64)]
+        have = f.load(ty, f.scratch, i)
+        wanted = any_lane(f, have >= f.splat(nth, lanes))
+        return f.when(wanted, lambda: f.loop(i, i + lanes, 1, [at, left], one), lambda: [at, left])
+    f.loop(0, room, lanes, [f.i64(0), ties], several)
+
+
+def _sorted(f: Body, k: V, levels: V, bufs: Sequence[V]) -> list[V]:
+    """The lists with the largest key first, equal ones as they stand: keys and indices, and their spare
+    memory."""
+    def level(_: V, keys: V, order: V, more: V, others: V, width: V) -> list[V]:
+        def pair(begin: V) -> None:
+            middle, end = f.minimum(begin + width, k), f.minimum(begin + width * 2, k)
+
+            def one(at: V, i: V, j: V) -> list[V]:
+                a = f.load(I64, keys, f.minimum(i, middle - 1))
+                b = f.load(I64, keys, f.minimum(j, end - 1))
+                left = (i < middle) & ((j >= end) | (a >= b))
+                f.store(f.select(left, a, b), more, at)
+                f.store(f.load(I64, order, f.select(left, i, j)), others, at)
+                step = f.cast(left, I64)
+                return [i + step, j + (1 - step)]
+            f.loop(begin, end, 1, [begin, middle], one)
+        f.loop(0, k, width * 2, [], pair)
+        return [more, others, keys, order, width * 2]
+    return f.loop(0, levels, 1, [*bufs, f.i64(1)], level)[:4]

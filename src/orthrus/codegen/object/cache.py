@@ -1,0 +1,358 @@
+"""Object code on disk: what one process compiled, the next one reads.
+
+A file holds one object and its digest, under a name made of everything the code depends on: what is written,
+for which machine, by which sources of this package and by which LLVM. Whatever is wrong with a file or its
+folder, the object counts as missing. Code is only taken from a folder that belongs to this user and that
+nobody else can write to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import logging
+import os
+import stat
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from ... import knobs
+from ...memory import take
+from ..machines.machine import Machine
+
+MAGIC = b"orthrus1"
+SECRET = "secret"
+"""The file that holds what contents are told with."""
+LIMIT = 256 << 20
+"""Bytes of a folder's files beyond which the oldest are removed."""
+
+_CODEGEN = os.path.dirname(os.path.dirname(__file__))
+"""The folder of everything that decides what is written for a kernel."""
+_HEAD = len(MAGIC) + hashlib.sha256().digest_size
+_LARGEST = 64 << 20
+_HOUR, _DAY = 3600, 86400
+_SWEPT = "swept"
+_log = logging.getLogger("orthrus")
+
+
+def name(what: str, machine: Machine, origin: str) -> str | None:
+    """The file of what `what` describes in full, compiled for `machine`; `origin` is the source file of who
+    writes it. None where that cannot be told from one process to the next."""
+    sources = _sources()
+    if not sources or " at 0x" in what:
+        return None
+    if not origin.startswith(_CODEGEN + os.sep):
+        extra = _digest(origin)
+        if not extra:
+            return None
+        sources += extra
+    return hashlib.sha256("\0".join((sources, repr(machine), what)).encode()).hexdigest()
+
+
+@functools.cache
+def _sources() -> str:
+    """A digest of all code generators' sources and of llvmlite's version, empty where they are not readable
+    files."""
+    found = find_spec("llvmlite")
+    version = os.path.join(os.path.dirname(found.origin), "_version.py") if found and found.origin else ""
+    digests = _stamp(_CODEGEN), _digest(version)
+    return "".join(digests) if all(digests) else ""
+
+
+@functools.cache
+def stamp() -> str:
+    """A digest of the whole package's sources; empty where they are no files."""
+    return _stamp(os.path.dirname(_CODEGEN))
+
+
+def _stamp(package: str) -> str:
+    digest, paths = hashlib.sha256(), list[str]()
+    try:
+        _list_sources(package, paths)
+        for path in sorted(paths):
+            file = os.open(path, os.O_RDONLY)
+            try:
+                content = os.read(file, os.fstat(file).st_size)
+            finally:
+                os.close(file)
+            digest.update(f"{path[len(package):]} {len(content)} ".encode("utf-8", "surrogateescape"))
+            digest.update(content)
+    except OSError:
+        return ""
+    return digest.hexdigest() if paths else ""
+
+
+def _list_sources(folder: str, into: list[str]) -> None:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.name.endswith(".py"):
+                into.append(entry.path)
+            elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
+                _list_sources(entry.path, into)
+
+
+@functools.lru_cache(256)
+def _digest(path: str) -> str:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        return ""
+
+
+def load(names: Iterable[str]) -> dict[str, bytes]:
+    """Those objects of `names` that are there and whole."""
+    found: dict[str, bytes] = {}
+    with _folder(create=False) as folder:
+        if folder is not None:
+            for each in names:
+                data = _read(each, folder)
+                if data is not None:
+                    found[each] = data
+    return found
+
+
+def store(objects: Mapping[str, bytes]) -> None:
+    """Keep `objects` by name; what cannot be written is left out."""
+    with _folder(create=True) as folder:
+        if folder is None:
+            return
+        try:
+            for each, data in objects.items():
+                _write(each, (MAGIC, hashlib.sha256(data).digest(), data), folder)
+            _sweep_sometimes(folder)
+        except OSError as error:
+            _log.debug("generated code is not kept: %s", error)
+
+
+def secret() -> bytes | None:
+    """Bytes that only who may read the folder knows, the same each time; None where it cannot be written."""
+    for _ in range(2):
+        found = load([SECRET]).get(SECRET)
+        if found is not None:
+            return found
+        store({SECRET: os.urandom(32)})
+    return load([SECRET]).get(SECRET)
+
+
+def read_whole(each: str, inside: str) -> np.ndarray | None:
+    """What `write_whole` kept, beginning at a cache line; None where there is nothing, or not all of it."""
+    with _folder(create=False, inside=inside) as folder:
+        if folder is None or (file := _opened(each, folder)) is None:
+            return None
+        try:
+            size = os.fstat(file).st_size - _Chunks.SIZE
+            data = take(max(size, 0))
+            if size <= 0 or _filled(data, file) != os.pread(file, _Chunks.SIZE, size):
+                _log.debug("damaged file in the cache: %s", each)
+                return None
+            os.utime(file)
+            return data
+        except (OSError, MemoryError):
+            return None
+        finally:
+            os.close(file)
+
+
+def write_whole(each: str, pieces: Sequence[Any], inside: str, limit: int) -> None:
+    """Keep a file of `pieces` in a folder inside the cache's, whose oldest files go once they take more than
+    `limit` bytes. Raises OSError."""
+    with _folder(create=True, inside=inside) as folder:
+        if folder is not None:
+            chunks = _Chunks()
+            for piece in pieces:
+                chunks.add(memoryview(piece))
+            _write(each, (*pieces, chunks.digest()), folder)
+            sweep(folder, limit)
+
+
+class _Chunks:
+    """The digest of a file's chunks' digests: several processors can work on it."""
+
+    LENGTH, SIZE = 1 << 22, hashlib.sha256().digest_size
+
+    def __init__(self) -> None:
+        self.done, self.open, self.left = list[bytes](), hashlib.sha256(), self.LENGTH
+
+    def add(self, piece: memoryview) -> None:
+        while piece:
+            head = piece[:self.left]
+            self.open.update(head)
+            self.left -= len(head)
+            if not self.left:
+                self.done.append(self.open.digest())
+                self.open, self.left = hashlib.sha256(), self.LENGTH
+            piece = piece[len(head):]
+
+    def digest(self) -> bytes:
+        last = [self.open.digest()] if self.left < self.LENGTH else []
+        return hashlib.sha256(b"".join(self.done + last)).digest()
+
+
+def _filled(data: np.ndarray, file: int) -> bytes:
+    """Read as many bytes as there is room for; the digest of their chunks. Where there are many, two threads
+    share the work."""
+    starts = range(0, len(data), _Chunks.LENGTH)
+    found: list[bytes] = [b""] * len(starts)
+
+    def read(numbers: Iterable[int]) -> None:
+        for i in numbers:
+            view = data[starts[i]:starts[i] + _Chunks.LENGTH].data
+            done = 0
+            with contextlib.suppress(OSError):
+                while done < len(view) and (count := os.preadv(file, [view[done:]], starts[i] + done)):
+                    done += count
+            found[i] = hashlib.sha256(view).digest() if done == len(view) else b""
+    numbers = range(len(starts))
+    other = threading.Thread(target=read, args=(numbers[1::2],)) if len(starts) > 1 else None
+    if other is not None:
+        other.start()
+    read(numbers[::2] if other is not None else numbers)
+    if other is not None:
+        other.join()
+    return hashlib.sha256(b"".join(found)).digest()
+
+
+def remove(each: str, inside: str) -> None:
+    """Forget such a file."""
+    with _folder(create=False, inside=inside) as folder:
+        if folder is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(each, dir_fd=folder)
+
+
+@contextlib.contextmanager
+def _folder(create: bool, inside: str = "") -> Iterator[int | None]:
+    """A descriptor of the folder, None where there is none to be used."""
+    path = place()
+    if path is None:
+        yield None
+        return
+    outer, path = path, os.path.join(path, inside)
+    try:
+        for each in (outer, path) if create else ():
+            os.makedirs(each, 0o700, exist_ok=True)
+        folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError as error:
+        if create:
+            _log.debug("no cache of generated code: %s", error)
+        yield None
+        return
+    try:
+        mine = _mine(os.fstat(folder))
+        if not mine:
+            _log.debug("no cache of generated code: %s is not this user's alone", path)
+        yield folder if mine else None
+    finally:
+        os.close(folder)
+
+
+def place() -> str | None:
+    """Where the folder is, or would be; None where there is none to be used."""
+    if not knobs.CACHE:
+        return None
+    if knobs.CACHE_DIR:
+        return os.path.abspath(knobs.CACHE_DIR.value)
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.expanduser("~/.cache")
+    return os.path.join(base, "orthrus") if os.path.isabs(base) else None
+
+
+def _opened(each: str, folder: int) -> int | None:
+    """A descriptor of a regular file of this user's alone, None where there is none."""
+    try:
+        file = os.open(each, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
+    except OSError:
+        return None
+    status = os.fstat(file)
+    if stat.S_ISREG(status.st_mode) and _mine(status):
+        return file
+    _log.debug("not this user's alone: %s in the cache", each)
+    os.close(file)
+    return None
+
+
+def _mine(status: os.stat_result) -> bool:
+    """Whether a file or folder is this user's, and nobody else may write to it."""
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _read(each: str, folder: int) -> bytes | None:
+    file = _opened(each, folder)
+    if file is None:
+        return None
+    try:
+        status = os.fstat(file)
+        if not _HEAD < status.st_size <= _LARGEST:
+            return None
+        data = os.read(file, status.st_size)
+        if len(data) != status.st_size or data[:len(MAGIC)] != MAGIC:
+            return None
+        content = data[_HEAD:]
+        if hashlib.sha256(content).digest() != data[len(MAGIC):_HEAD]:
+            _log.debug("damaged code in the cache: %s", each)
+            return None
+        if time.time() - status.st_mtime > _DAY:
+            os.utime(file)
+        return content
+    except OSError:
+        return None
+    finally:
+        os.close(file)
+
+
+def _write(each: str, pieces: Iterable[Any], folder: int) -> None:
+    """Written under a name of its own and moved into place, so that a reader sees all of it or none."""
+    passing = f"{each}.{os.urandom(8).hex()}"
+    file = os.open(passing, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=folder)
+    try:
+        try:
+            for piece in pieces:
+                left = memoryview(piece)
+                while left:
+                    left = left[os.write(file, left):]
+        finally:
+            os.close(file)
+        os.replace(passing, each, src_dir_fd=folder, dst_dir_fd=folder)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(passing, dir_fd=folder)
+        raise
+
+
+def _sweep_sometimes(folder: int) -> None:
+    """Keep the folder within its limit, looking once an hour."""
+    try:
+        fresh = time.time() - os.stat(_SWEPT, dir_fd=folder).st_mtime < _HOUR
+    except OSError:
+        fresh = False
+    if not fresh:
+        os.close(os.open(_SWEPT, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=folder))
+        os.utime(_SWEPT, dir_fd=folder)
+        sweep(folder, LIMIT)
+
+
+def sweep(folder: int, limit: int) -> None:
+    """Remove what writers left behind, then the oldest objects until `limit` bytes are left."""
+    now, objects = time.time(), []
+    for each in os.listdir(folder):
+        with contextlib.suppress(OSError):
+            status = os.stat(each, dir_fd=folder, follow_symlinks=False)
+            if "." not in each:
+                objects.append((status.st_mtime, status.st_size, each))
+            elif now - status.st_mtime > _HOUR:
+                os.unlink(each, dir_fd=folder)
+    total = sum(size for _, size, _ in objects)
+    for _, size, each in sorted(objects):
+        if total <= limit:
+            break
+        with contextlib.suppress(OSError):
+            os.unlink(each, dir_fd=folder)
+            total -= size

@@ -1,0 +1,239 @@
+"""Kernels by what they are: from a `Spec` to the address of its machine code in this process.
+
+What this process has met before is known; else the object is read from disk; else it is compiled, with
+further processes helping where much is missing, and kept on disk. All that one call finds missing is linked
+into one block. Safe under threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import Protocol
+
+from ... import knobs
+from ...errors import Fail
+from ...ir import No
+from ...locks import rlock
+from ..machines.detect import host
+from ..machines.machine import Machine
+from ..write.body import ENTRY
+from ..write.template import Spec
+from . import cache, override
+
+_log = logging.getLogger("orthrus")
+_known: dict[Machine, dict[str, dict[str, int]]] = {}
+_given: dict[tuple[Machine, str], bytes] = {}
+"""Objects of this package's own kernels that are at hand without a look at the disk."""
+_lent: dict[tuple[Machine, str], bytes] = {}
+"""Objects for where none can be made."""
+_lock = rlock()
+
+_PACE = 3.3e-7
+"""Seconds to compile one character of assembly: what deciding about further processes goes by."""
+_WORTH = 0.15
+"""Seconds of work that pay for one more process, which needs about 0.07 to start."""
+
+
+class Unit(Protocol):
+    """Something that can be compiled, such as a Spec. Its `repr` says all there is to know of it and is what
+    it goes by: units that are equal may still differ, as 0.0 equals -0.0."""
+
+    def text(self, machine: Machine) -> str:
+        """LLVM assembly."""
+
+    @property
+    def origin(self) -> str:
+        """The file whose code writes it."""
+
+
+def available() -> No | None:
+    """Why no machine code can be generated here, None where it can. Says so once in the log."""
+    why = runnable()
+    return _refusal() if why is None else why
+
+
+def runnable() -> No | None:
+    """Why no machine code can be run here, wherever it was generated; None where it can."""
+    if not knobs.CODEGEN:
+        return No("ORTHRUS_CODEGEN=0")
+    return _unable()
+
+
+@functools.cache
+def _refusal() -> No | None:
+    if find_spec("llvmlite") is not None:
+        return None
+    _log.warning("llvmlite is not installed: everything runs on numpy, which is slow")
+    return No("llvmlite is not installed")
+
+
+@functools.cache
+def _unable() -> No | None:
+    if host() is None:
+        reason = "no machine code can be generated for this machine"
+    else:
+        from ..machines.executable import Block
+
+        try:
+            Block(1).seal()
+            return None
+        except (Fail, OSError, MemoryError):
+            reason = "memory cannot be made executable here"
+    _log.warning("%s: everything runs on numpy, which is slow", reason)
+    return No(reason)
+
+
+def addresses(specs: Sequence[Spec], machine: Machine) -> list[int]:
+    """Where the kernels of `specs` start. Raises RuntimeError for one that LLVM refuses, Fail where no code
+    can be generated."""
+    return [found[ENTRY] for found in functions(specs, machine)]
+
+
+def functions(units: Sequence[Unit], machine: Machine) -> list[dict[str, int]]:
+    """Per unit the addresses of its functions by name. A kernel that was edited is taken from its file."""
+    override.dump(units, machine)
+    units = override.replaced(units)
+    known = _known.setdefault(machine, {})
+    keys = {id(unit): repr(unit) for unit in {id(unit): unit for unit in units}.values()}
+    if not all(key in known for key in keys.values()):
+        with _lock:
+            missing = {keys[id(unit)]: unit for unit in units if keys[id(unit)] not in known}
+            for key, unit in list(missing.items()):
+                if isinstance(unit, override.Edited):
+                    known[key] = override.checked(unit, machine)
+                    del missing[key]
+            if missing:
+                known.update(zip(missing, _bring(list(missing.values()), machine), strict=True))
+    return [known[keys[id(unit)]] for unit in units]
+
+
+def _bring(units: list[Unit], machine: Machine) -> list[dict[str, int]]:
+    """Read or compile, then link."""
+    from .link import link
+
+    try:
+        return link(objects(units, machine))
+    except ValueError as error:
+        _log.debug("code in the cache does not hold: %s", error)
+    return link(objects(units, machine, anew=True))
+
+
+def objects(units: Sequence[Unit], machine: Machine, anew: bool = False) -> list[bytes]:
+    """The object of each unit: what it brought, else from disk unless it is to be compiled `anew`. Raises
+    RuntimeError for one that LLVM refuses, Fail where no code can be generated."""
+    made = [brought(unit) or _given.get((machine, repr(unit))) for unit in units]
+    names = {i: cache.name(repr(unit), machine, unit.origin) for i, unit in enumerate(units) if not made[i]}
+    found = {} if anew else cache.load(name for name in names.values() if name)
+    missing = [i for i, name in names.items() if name not in found]
+    new: dict[int, bytes] = {}
+    if missing and find_spec("llvmlite") is None:
+        new = {i: _borrowed(units[i], machine) for i in missing}
+    elif missing:
+        compiled = compile_all([units[i].text(machine) for i in missing], machine)
+        cache.store({name: data for i, data in zip(missing, compiled, strict=True) if (name := names[i])})
+        new = dict(zip(missing, compiled, strict=True))
+    return [data or new.get(i) or found[names[i] or ""] for i, data in enumerate(made)]
+
+
+def brought(unit: Unit) -> bytes | None:
+    """The object that a unit came with. Nothing else ever gets it: not from disk, and not by a name."""
+    return unit.brought if isinstance(unit, Spec) else None
+
+
+def provide(unit: Unit, data: bytes, machine: Machine) -> None:
+    """Let `data`, which this package made of `unit` earlier, be its object in this process."""
+    _given[machine, repr(unit)] = data
+
+
+def lend(unit: Unit, data: bytes, machine: Machine) -> None:
+    """Let `data`, which came with a compiled model, be the object of `unit` where none can be made: in a
+    process without a compiler, and without a file of it. Nothing of it gets to the disk."""
+    _lent.setdefault((machine, repr(unit)), data)
+
+
+def _borrowed(unit: Unit, machine: Machine) -> bytes:
+    if (machine, repr(unit)) in _lent:
+        return _lent[machine, repr(unit)]
+    raise Fail("no machine code can be generated here", found="llvmlite is not installed",
+               cure="pip install llvmlite, or load a model that was compiled ahead (orthrus compile)")
+
+
+def compile_all(texts: Sequence[str], machine: Machine, helpers: int | None = None) -> list[bytes]:
+    """The objects of `texts`. `helpers`: how many processes take a share, as many as pay where None; what a
+    helper fails to bring is compiled here."""
+    if helpers is None:
+        worth = int(sum(map(len, texts)) * _PACE / _WORTH)
+        helpers = max(0, min(worth, _processors()) - 1)
+    order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
+    shares = [order[i::helpers + 1] for i in range(helpers + 1)]
+    made: dict[int, bytes] = {}
+
+    def ask(share: list[int]) -> None:
+        for i, data in zip(share, _help([texts[i] for i in share], machine), strict=False):
+            made[i] = data
+    threads = [threading.Thread(target=ask, args=(share,), daemon=True) for share in shares[1:]]
+    for thread in threads:
+        thread.start()
+    for i in shares[0]:
+        made[i] = _compile(texts[i], machine)
+    for thread in threads:
+        thread.join()
+    return [made[i] if i in made else _compile(text, machine) for i, text in enumerate(texts)]
+
+
+def _processors() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _compile(text: str, machine: Machine) -> bytes:
+    from .build import assemble
+
+    made = assemble(text, machine)
+    assert isinstance(made, bytes)
+    return made
+
+
+_HELPER = """
+import pickle, sys, types
+package, sys.path[:0] = sys.argv[1], sys.argv[2:]
+for name in ("orthrus", "orthrus.codegen"):
+    sys.modules[name] = types.ModuleType(name)
+    sys.modules[name].__path__ = [package] if "." in name else []
+from orthrus.codegen.object.build import assemble
+texts, machine = pickle.load(sys.stdin.buffer)
+made = []
+try:
+    for text in texts:
+        made.append(assemble(text, machine))
+finally:
+    pickle.dump(made, sys.stdout.buffer)
+"""
+"""A process that knows nothing but this package's folder and llvmlite's: importing all of Orthrus would take
+longer than most of the work it is given."""
+
+
+def _help(texts: list[str], machine: Machine) -> list[bytes]:
+    """The objects of `texts` from another process: the first ones, or none, where something fails there."""
+    import pickle
+    import subprocess
+
+    found = find_spec("llvmlite")
+    python = os.path.basename(sys.executable or "")
+    if found is None or found.origin is None or not python.startswith(("python", "pypy")):
+        return []
+    command = [sys.executable, "-I", "-S", "-c", _HELPER, os.path.dirname(__file__),
+               os.path.dirname(os.path.dirname(found.origin))]
+    try:
+        done = subprocess.run(command, input=pickle.dumps((texts, machine)), stdout=subprocess.PIPE,
+                              stderr=subprocess.DEVNULL, timeout=120, check=False)
+        made: list[bytes] = pickle.loads(done.stdout)
+        return made
+    except (OSError, subprocess.SubprocessError, pickle.UnpicklingError, EOFError) as error:
+        _log.debug("no help with compiling: %s", error)
+        return []

@@ -1,0 +1,234 @@
+"""Entering a program from Python: a builtin function whose body is generated code.
+
+`make(block)` gives a function of numpy arrays that puts their addresses where the program's steps look for
+them and runs it (`drive.py`). Such a call costs some ten nanoseconds, where ctypes needs a microsecond. The
+address is read from the array object itself, at a place numpy has kept it at since its first release; should
+a check find something else there, the same is done through ctypes.
+
+A program serves one call at a time. The interpreter's lock is given back while it runs, unless it is so small
+that this is not worth it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ..machines.detect import host
+from ..machines.machine import Machine
+from ..object.library import functions
+from ..write.emit import I64, PTR, Function, Module, V
+from .scheduler import STEP, Cell, PoolCell, cell, put
+from .threads import Pool, pool, runtime
+
+_HEADER = object.__basicsize__
+"""Bytes of an object before its own fields; its type is the last of them."""
+_FASTCALL = 0x80
+_REFUSAL = b"expected arrays, as many as the program takes"
+
+
+class _Process(IntEnum):
+    """Cells of what generated code has to know of this process: functions of the interpreter and objects."""
+
+    ARRAY, NONE, INCREF, DECREF, SAVE, RESTORE, CALL, REFUSE, TYPE_ERROR, TEXT, DRIVE = range(11)
+    DEFINITION, NAME, END = 16, 20, 40
+
+
+class Entry(NamedTuple):
+    """The module with `run(self, arrays, count)`, where `self` is the array that holds the program block. As
+    a unit of the library."""
+
+    header: int
+    name: str = "entry"
+
+    @property
+    def origin(self) -> str:
+        return __file__
+
+    def text(self, machine: Machine) -> str:
+        module = Module(machine.triple)
+        f = module.function("run", [(I64, name) for name in ("self", "arrays", "count")], PTR)
+        itself, arrays, count = f.params
+        block = cell(f, itself + self.header, 0)
+        process = cell(f, block, Cell.PROCESS)
+        f.when(count.ne(cell(f, block, Cell.ARRAYS)), lambda: _refuse(f, process))
+
+        def check(i: V) -> None:
+            kind = cell(f, cell(f, arrays + i * 8, 0) + (self.header - 8), 0)
+            f.when(kind.ne(cell(f, process, _Process.ARRAY)), lambda: _refuse(f, process))
+        f.loop(0, count, 1, [], check)
+        patches = cell(f, block, Cell.PATCHES)
+
+        def patch(i: V) -> None:
+            row = patches + i * 24
+            array = cell(f, arrays + cell(f, row, 0) * 8, 0)
+            put(f, cell(f, array + self.header, 0) + cell(f, row, 2), cell(f, row, 1), 0)
+        f.loop(0, cell(f, block, Cell.PATCH_COUNT), 1, [], patch)
+        f.when(cell(f, block, Cell.POOL).ne(0), lambda: _gather(f, block, process))
+        _release(f, block, process)
+        none = cell(f, process, _Process.NONE, PTR)
+        f.call(cell(f, process, _Process.INCREF, PTR), [none])
+        f.ret(none)
+        return str(module)
+
+
+def _return(f: Function, value: V) -> None:
+    """End the function here; what is written next is a block nobody comes to."""
+    f.ret(value)
+    f.open(f.block())
+
+
+def _refuse(f: Function, process: V) -> None:
+    f.call(cell(f, process, _Process.REFUSE, PTR),
+           [cell(f, process, _Process.TYPE_ERROR, PTR), cell(f, process, _Process.TEXT, PTR)])
+    _return(f, f.zero(PTR))
+
+
+def _gather(f: Function, block: V, process: V) -> None:
+    """Call for threads, in Python, where there are fewer than this program wants and could have."""
+    at = cell(f, block, Cell.POOL)
+    wanted = f.minimum(cell(f, block, Cell.THREADS), cell(f, at, PoolCell.CAPACITY))
+    asleep = cell(f, at, PoolCell.SYSCALL).eq(0)
+
+    def call() -> None:
+        put(f, wanted, at, PoolCell.WANTED)
+        result = f.call(cell(f, process, _Process.CALL, PTR), [cell(f, block, Cell.ALARM, PTR)], PTR)
+        f.when(f.cast(result, I64).eq(0), lambda: _return(f, f.zero(PTR)))
+        f.call(cell(f, process, _Process.DECREF, PTR), [result])
+    f.when((wanted > 1) & ((wanted > cell(f, at, PoolCell.SIZE)) | asleep), call)
+
+
+def _release(f: Function, block: V, process: V) -> None:
+    """Run, with the interpreter's lock or without."""
+    drive = cell(f, process, _Process.DRIVE, PTR)
+
+    def keep() -> None:
+        f.call(drive, [block])
+
+    def free() -> None:
+        state = f.call(cell(f, process, _Process.SAVE, PTR), [], PTR)
+        f.call(drive, [block])
+        f.call(cell(f, process, _Process.RESTORE, PTR), [state])
+    f.when(cell(f, block, Cell.HOLD).ne(0), keep, free)
+
+
+class Block(np.ndarray):
+    """A program block: an int64 array of `Cell`s. `kept`: what its addresses point to."""
+
+    kept: tuple[Any, ...]
+    pool: Pool | None
+
+
+def block(table: np.ndarray, arrays: int = 0, patches: np.ndarray | None = None, *, threads: int = 1,
+          scratch: int = 0, scratch_size: int = 0, hold: bool = False, keep: Sequence[Any] = (),
+          using: Pool | None = None) -> Block:
+    """A program block.
+
+    `table`: int64 [steps, 4], rows of a kernel's address, its arguments' address, items, grain. `arrays`: how
+    many the function takes; `patches`: int64 [n, 3], rows of an array's index, the address of a cell that
+    gets the array's address, and bytes to add to it. `threads`: at most, as far as the pool goes; `scratch`:
+    address of `scratch_size` bytes per thread, a multiple of 64. `hold`: keep the interpreter's lock. `keep`:
+    whatever owns the memory those addresses point to; table and patches are kept anyway.
+    """
+    rows = np.zeros((0, 3), np.int64) if patches is None else patches
+    for each, width in ((table, STEP), (rows, 3)):
+        if each.dtype != np.int64 or each.shape[1:] != (width,) or not each.flags.c_contiguous:
+            raise ValueError(f"expected int64 [n, {width}] in C order, not {each.dtype} {each.shape}")
+    if len(rows) and not 0 <= rows[:, 0].min() <= rows[:, 0].max() < arrays:
+        raise ValueError(f"a patch reads an array that is not among the {arrays}")
+    if bool((table[:, 3] < 1).any()):
+        raise ValueError("a grain is at least 1")
+    made = np.zeros(Cell.END, np.int64).view(Block)
+    made.kept, made.pool = (table, rows, *keep), None
+    made[Cell.TABLE], made[Cell.STEPS] = table.ctypes.data, len(table)
+    made[Cell.SCRATCH], made[Cell.SCRATCH_SIZE] = scratch, scratch_size
+    made[Cell.STOP] = made.ctypes.data + 8 * Cell.STOPPED
+    made[Cell.PROCESS] = _process()
+    made[Cell.ARRAYS], made[Cell.HOLD] = arrays, hold
+    made[Cell.PATCHES], made[Cell.PATCH_COUNT] = rows.ctypes.data, len(rows)
+    if threads > 1 and bool((table[:, 2] > table[:, 3]).any()):
+        made.pool = using or pool()
+        made[Cell.THREADS] = min(threads, made.pool.capacity)
+        made[Cell.POOL], made[Cell.ALARM] = made.pool.address, id(made.pool.alarm)
+    return made
+
+
+def make(program: Block) -> Callable[..., None]:
+    """A function of `program`'s arrays, C-contiguous and of type `np.ndarray` itself, that runs it. Raises
+    TypeError for another number of arrays or another type. It ends early once `program[Cell.STOPPED]` is not
+    0, which stays so; `program[Cell.DONE]` is how many steps it did."""
+    if not direct():
+        return functools.partial(_through_ctypes, program)
+    create = ctypes.pythonapi.PyCFunction_NewEx
+    create.restype, create.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    made: Callable[..., None] = create(_process() + 8 * _Process.DEFINITION, program, None)
+    return made
+
+
+def code() -> int:
+    """Address of what such a function runs, `run(block, arrays, count)`: a program block, the address of a
+    row of arrays, and how many. Gives None, or 0 with an exception set."""
+    return int(ctypes.c_int64.from_address(_process() + 8 * (_Process.DEFINITION + 1)).value)
+
+
+@functools.cache
+def direct() -> bool:
+    """Whether array objects look as generated code expects: their type last in the header, their data
+    behind."""
+    if sys.implementation.name != "cpython":
+        return False
+    base = np.arange(24, dtype=np.float32)
+    for array in (base, base[3:], np.zeros((2, 0)), base.view(Block)):
+        kind, data = (ctypes.c_ssize_t * 2).from_address(id(array) + _HEADER - 8)
+        if kind != id(type(array)) or data != array.ctypes.data:
+            return False
+    return True
+
+
+def _through_ctypes(program: Block, *arrays: np.ndarray) -> None:
+    if len(arrays) != program[Cell.ARRAYS] or any(type(array) is not np.ndarray for array in arrays):
+        raise TypeError(_REFUSAL.decode())
+    for index, at, offset in program.kept[1].tolist():
+        ctypes.c_int64.from_address(at).value = arrays[index].ctypes.data + offset
+    if program.pool is not None:
+        program.pool.summon(int(program[Cell.THREADS]))
+    _drive()(program.ctypes.data)
+
+
+@functools.cache
+def _drive() -> Callable[[int], None]:
+    return ctypes.CFUNCTYPE(None, ctypes.c_int64)(runtime()["drive"])
+
+
+@functools.cache
+def _process() -> int:
+    """Address of the cells of `_Process`, which outlive the interpreter: a thread may still be in a program
+    then."""
+    from ..machines.executable import pages
+
+    machine = host()
+    assert machine is not None
+    at = pages(8 * _Process.END)
+    cells = (ctypes.c_int64 * _Process.END).from_address(at)
+    named = {_Process.INCREF: "Py_IncRef", _Process.DECREF: "Py_DecRef", _Process.SAVE: "PyEval_SaveThread",
+             _Process.RESTORE: "PyEval_RestoreThread", _Process.CALL: "PyObject_CallNoArgs",
+             _Process.REFUSE: "PyErr_SetString"}
+    for index, name in named.items():
+        cells[index] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+    cells[_Process.ARRAY], cells[_Process.NONE] = id(np.ndarray), id(None)
+    cells[_Process.TYPE_ERROR] = id(TypeError)
+    cells[_Process.DRIVE] = runtime()["drive"]
+    texts = at + 8 * _Process.NAME
+    ctypes.memmove(texts, b"run\0" + _REFUSAL, 5 + len(_REFUSAL))
+    cells[_Process.TEXT] = texts + 4
+    # CPython's PyMethodDef: name, code, flags, documentation
+    code = functions([Entry(_HEADER)], machine)[0]["run"]
+    for i, value in enumerate((texts, code, _FASTCALL, 0)):
+        cells[_Process.DEFINITION + i] = value
+    return at

@@ -1,0 +1,66 @@
+"""The function a template writes: what every kernel starts with, and the accesses that need its machine."""
+
+from __future__ import annotations
+
+from ..machines.machine import Machine
+from .emit import BYTES, F32, HALVES, I1, I32, I64, PTR, Function, Module, V, suffix, vec
+
+ENTRY = "kernel"
+
+
+class Body(Function):
+    """The function a template writes. `lo`, `hi`: the work items; `scratch`: memory of this thread's own,
+    64-byte aligned, of the size the step asks for; `machine`: what is written for."""
+
+    def __init__(self, module: Module, machine: Machine) -> None:
+        super().__init__(module, ENTRY, [("ptr", "args"), ("i64", "lo"), ("i64", "hi"), ("ptr", "scratch")],
+                         "void", False)
+        module.functions.append(self)
+        self.machine = machine
+        if machine.arch == "riscv64" and not machine.has("zvfh"):
+            self.as_integers = HALVES
+        self.args, self.lo, self.hi, self.scratch = self.params
+
+    def arg(self, index: int, ty: str) -> V:
+        """Cell `index` of the arguments, as `ptr`, `i64`, `i32`, `float` or `double`."""
+        if ty not in (PTR, I64, F32, I32, "double"):
+            raise ValueError(f"an argument is no {ty}")
+        return self.load(ty, self.gep(self.args, index, I64), 0, 8)
+
+    def gather(self, elem: str, base: V, index: V, step: str = "", mask: V | None = None) -> V:
+        """The elements of type `elem` at `base` + index, counted in elements of type `step`; 0 where not in
+        `mask`."""
+        at = self.emit(vec(PTR, index.lanes), f"getelementptr {step or elem}, {base}, {index}", base)
+        return self.gathered(elem, at, mask if mask is not None else self.const(vec(I1, index.lanes), True))
+
+    def gathered(self, elem: str, at: V, mask: V) -> V:
+        """The elements at the addresses `at`; 0 where not in `mask`."""
+        ty, name = vec(elem, at.lanes), f"masked.gather.v{at.lanes}{suffix(elem)}.v{at.lanes}p0"
+        self.module.declared[name] = f"declare {ty} @llvm.{name}({at.ty}, {mask.ty}, {ty})"
+        return self.emit(ty, f"call {ty} @llvm.{name}({at.ty} align {BYTES[elem]} {at.ref}, {mask}, "
+                             f"{self.zero(ty)})")
+
+    def scatter(self, x: V, base: V, index: V, mask: V) -> None:
+        """Store the lanes of `x` that are in `mask` at `base` + index, counted in its elements."""
+        at = self.emit(vec(PTR, x.lanes), f"getelementptr {x.elem}, {base}, {index}", base)
+        self.scattered(x, at, mask)
+
+    def scattered(self, x: V, at: V, mask: V) -> None:
+        name = f"masked.scatter.v{x.lanes}{suffix(x.elem)}.v{x.lanes}p0"
+        self.module.declared[name] = f"declare void @llvm.{name}({x.ty}, {at.ty}, {mask.ty})"
+        self.line(f"call void @llvm.{name}({x}, {at.ty} align {BYTES[x.elem]} {at.ref}, {mask})")
+
+    def load_tile(self, tile: int, at: V, stride: V, rows: int | V = 16) -> None:
+        """A register of the matrix unit: `rows` rows of 64 bytes, as many as it is configured for, `stride`
+        bytes apart."""
+        self.module.declared["x86.tileloadd64"] = "declare void @llvm.x86.tileloadd64(i8 immarg, ptr, i64)"
+        self.line(f"call void @llvm.x86.tileloadd64(i8 {tile}, {at}, {stride})")
+
+    def store_tile(self, tile: int, at: V, stride: V, rows: int | V = 16) -> None:
+        self.module.declared["x86.tilestored64"] = "declare void @llvm.x86.tilestored64(i8 immarg, ptr, i64)"
+        self.line(f"call void @llvm.x86.tilestored64(i8 {tile}, {at}, {stride})")
+
+    def fence(self) -> None:
+        """None on RISC-V: nothing is moved there anyway, and behind one LLVM sets the vector length anew."""
+        if self.machine.arch != "riscv64":
+            super().fence()

@@ -1,0 +1,88 @@
+"""Where the kernels of a compiled part run: their code, the memory they may touch, the programs made of them.
+
+`Device` is this process. A provider whose kernels run elsewhere hands parts another one.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..codegen.machines.machine import Machine
+from ..codegen.object import library
+from ..codegen.runtime import entry
+from ..codegen.runtime.threads import pool
+from ..codegen.write.template import Spec
+from ..locks import lock
+from .memory import ALIGN
+
+
+class Arena:
+    """`size` bytes at `base`, for one run at a time: that which has `lock`. Plans for other shapes use the
+    same, as memory costs most when it is touched first."""
+
+    def __init__(self, room: np.ndarray) -> None:
+        self.room = room
+        self.base = room.ctypes.data + -room.ctypes.data % ALIGN
+        self.size = room.nbytes - ALIGN
+        self.lock = lock()
+
+
+class Device:
+    """This process and its pool of threads. `apart`: whether kernels can only touch what `room` gave."""
+
+    apart = False
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self._arenas: list[weakref.ref[Arena]] = []
+        self._lock = lock()
+
+    @property
+    def capacity(self) -> int:
+        """Threads a program may use at most."""
+        return pool().capacity
+
+    def addresses(self, specs: Sequence[Spec]) -> list[int]:
+        """Where kernels start. Raises RuntimeError for one that LLVM refuses."""
+        return library.addresses(specs, self.machine)
+
+    def room(self, size: int) -> np.ndarray:
+        """New memory, uint8, that kernels may read and write. Raises MemoryError."""
+        return np.empty(size, np.uint8)
+
+    def arena(self, size: int) -> Arena:
+        """An arena of at least `size` bytes, its lock acquired; a new one where all that are large enough are
+        in use. Raises MemoryError."""
+        with self._lock:
+            there = [arena for each in self._arenas if (arena := each()) is not None]
+            for arena in sorted(there, key=lambda arena: arena.size):
+                if arena.size >= size and arena.lock.acquire(blocking=False):
+                    return arena
+            step = max(1 << 16, 1 << size.bit_length() >> 3)
+            made = Arena(self.room(-(-size // step) * step + ALIGN))
+            made.lock.acquire()
+            self._arenas = [*map(weakref.ref, there), weakref.ref(made)]
+            return made
+
+    def empty(self, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
+        """A new array there, in C order."""
+        size = math.prod(shape) * dtype.itemsize
+        return self.room(size).view(dtype).reshape(shape)
+
+    def constant(self, array: np.ndarray) -> np.ndarray:
+        """`array` where kernels can read it."""
+        return np.ascontiguousarray(array)
+
+    def ready(self, threads: int) -> None:
+        """Threads are about to be needed."""
+        pool().summon(threads)
+
+    def program(self, table: np.ndarray, names: Sequence[str], **given: Any) -> Callable[..., None]:
+        """A function of arrays, from `room` where kernels are apart, that runs the steps of `table`. `names`:
+        whom each is named after. The rest is said at `codegen.runtime.entry.block`."""
+        return entry.make(entry.block(table, **given))

@@ -1,0 +1,51 @@
+"""The steps that write elements: a tree over operands into a result, or a copy. Every lowering ends in these.
+
+In: tensors and an expression tree. Out: one step appended to the lowering.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..codegen.kernels import loops, transpose
+from ..codegen.write.expr import Expr
+from .tensor import Tensor
+from .walk import Walked, order_like
+
+if TYPE_CHECKING:
+    from .lower import Lowering
+
+_SMALL = 1024
+"""Elements below which an operand that lies across the result is read where it is."""
+
+
+def store(lo: Lowering, out: Tensor, tree: Expr, operands: list[Tensor]) -> None:
+    """Write `tree` over `operands`, broadcast to the result's shape, into `out`."""
+    spread = [t.expand(out.shape) for t in operands]
+    made = loops.nest(out.shape, [out.strides, *(t.strides for t in spread)])
+    if tree.op != "leaf" and out.size > _SMALL:
+        across = [kind == loops.STRIDED and 0 not in t.strides
+                  for kind, t in zip(made.kinds[1:], spread, strict=True)]
+        if any(across) and made.kinds[0] == loops.CONTIGUOUS:
+            spread = [lo.copied(t, order_like(t, out)) if far else t
+                      for t, far in zip(spread, across, strict=True)]
+            made = loops.nest(out.shape, [out.strides, *(t.strides for t in spread)])
+    spec, cells, items, grain = loops.elementwise(made, tree, [t.dtype for t in operands])
+    walked = [Walked(t, made.sizes, strides, t is out)
+              for t, strides in zip((out, *spread), made.strides, strict=True)]
+    lo.step(spec, [*walked, *cells], items, grain)
+
+
+def copy(lo: Lowering, source: Tensor, target: Tensor) -> None:
+    """Copy `source` to `target` of the same shape and type."""
+    if not source.size:
+        return
+    lying = loops.nest(target.shape, [target.strides, source.strides])
+    made = transpose.plan(lo.machine, lying, source.itemsize)
+    if made is None:
+        store(lo, target, Expr.leaf(0, source.dtype), [source])
+        return
+    spec, cells, items, grain = made
+    to, what = (Walked(t, lying.sizes, strides, t is target)
+                for t, strides in zip((target, source), lying.strides, strict=True))
+    lo.step(spec, [to, what, *cells], items, grain)

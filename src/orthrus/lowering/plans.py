@@ -1,0 +1,297 @@
+"""What a run of a compiled part needs: a plan per tuple of input shapes, as native memory.
+
+A plan is a table of kernels, the cells of their arguments, and the size of an arena. Such an instance serves
+one run at a time; a second run at the same moment gets an instance of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import struct
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..codegen.runtime import scheduler
+from ..codegen.write.notes import NOTED, front, refuse
+from ..codegen.write.notes import cells as guarded
+from ..ir import ElementType, TensorType, Type, Value, element_of, in_memory, type_of
+from ..kernels import Part, Work
+from .attribution import places, works
+from .device import Device
+from .lower import Lowering, Step
+from .memory import ALIGN, plan
+from .report import Trail
+from .tensor import Buffer, Tensor
+
+_IDLE = 4
+"""Idle instances a plan keeps."""
+
+_FLOAT, _BITS = struct.Struct("<f"), struct.Struct("<i")
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    """The type that kernels call so."""
+    return np.dtype(name) if name != "bfloat16" else ElementType.BFLOAT16.numpy
+
+
+class Plan:
+    """What an instance needs to know of a part for one tuple of input shapes: kernels, their arguments, where
+    in the arena things lie. `take()` gives the memory of one run. `work`: items and grain of each kernel's
+    step; `size`, `scratch`: bytes of the arena, and for each thread behind it; `bytes`: of all that a run
+    takes, with its outputs; `status`: where in the arena a kernel says that it gave up. `hosts`:
+    steps of numpy, each with the number of kernels before it."""
+
+    hosts: Sequence[tuple[int, Step]] = ()
+    seconds = 0.0
+
+    def __init__(self, code: Code, cells: Cells, work: np.ndarray,
+                 outputs: list[tuple[tuple[int, ...], np.dtype]], size: int, scratch: int, status: int
+                 ) -> None:
+        self.code, self.cells, self.work, self.outputs = code, cells, work, outputs
+        self.size, self.scratch, self.status = size, scratch, status
+        self.bytes = size + scratch * code.threads + sum(
+            math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
+        self.small = len(work) < 4 and bool((work[:, 0] <= work[:, 1]).all())
+        self.idle: list[Instance] = []
+
+    @property
+    def native(self) -> bool:
+        """Whether there are kernels and nothing else."""
+        return len(self.work) > 0 and not self.hosts
+
+    def take(self) -> Instance:
+        """An instance nobody uses, in an arena that no run uses."""
+        for instance in self.idle:
+            if instance.arena.lock.acquire(blocking=False):
+                with contextlib.suppress(ValueError):
+                    self.idle.remove(instance)
+                return instance
+        return Instance(self)
+
+    def give(self, instance: Instance) -> None:
+        if len(self.idle) < _IDLE:
+            self.idle.append(instance)
+        instance.arena.lock.release()
+
+
+@dataclass(frozen=True)
+class Code:
+    """What plans of the same steps have in common: the kernels' addresses, the labels of the nodes they are
+    for, the number of inputs. `appends`: an input and an output each that may be the same memory: a cache
+    that rows are appended to, and that nothing else reads."""
+
+    kernels: np.ndarray
+    names: list[str]
+    inputs: int
+    appends: frozenset[tuple[int, int]]
+    device: Device
+    threads: int
+
+    @staticmethod
+    def of(steps: Sequence[Step], inputs: int, device: Device, threads: int) -> Code:
+        native = [(s, s.spec) for s in steps if s.spec is not None]
+        return Code(np.array(device.addresses([spec for _, spec in native]), np.int64),
+                    [s.node.label for s, _ in native], inputs, _appends(steps), device, threads)
+
+
+def _appends(steps: Sequence[Step]) -> frozenset[tuple[int, int]]:
+    pairs = [(step.args[0], step.args[2]) for step in steps
+             if step.spec is not None and step.spec.template == "append_rows"]
+    if not pairs:
+        return frozenset()
+    readers = Counter(index for step in steps for index in {
+        a.buffer.index for a in step.args if isinstance(a, Tensor) and a.buffer.kind == "input"})
+    return frozenset((old.buffer.index, out.buffer.index) for old, out in pairs
+                     if (old.buffer.kind, out.buffer.kind) == ("input", "output")
+                     and readers[old.buffer.index] == 1 and old.byte_offset == out.byte_offset == 0)
+
+
+class Stepped(Plan):
+    """The plan of a list of steps; what their lowering knew is in `trail` and `folded`."""
+
+    folded: frozenset[Value] = frozenset()
+
+    def __init__(self, steps: list[Step], inputs: int, outputs: list[tuple[tuple[int, ...], np.dtype]],
+                 size: int, scratch: int, status: int, device: Device, threads: int) -> None:
+        self.steps, self.trail = steps, Trail()
+        native = [s for s in steps if s.spec is not None]
+        work = np.array([(s.items, s.grain) for s in native], np.int64).reshape(-1, 2)
+        code = Code.of(steps, inputs, device, threads)
+        super().__init__(code, Cells.of(steps, inputs, device, status), work, outputs, size, scratch, status)
+        if len(native) < len(steps):
+            self.hosts = [(i - at, step) for at, (i, step) in enumerate(
+                (i, step) for i, step in enumerate(steps) if step.spec is None)]
+
+    def works(self, part: Part) -> list[Work]:
+        """What each step does, and for which nodes of `part`."""
+        return [Work(s.node, s.spec.template if s.spec else s.node.op_type, (s.node,), (), (), {})
+                for s in self.steps]
+
+
+class Lowered(Stepped):
+    """The plan that a lowering makes, and what it knew of values."""
+
+    def __init__(self, lowering: Lowering, n_inputs: int, outputs: Sequence[Value], device: Device,
+                 threads: int) -> None:
+        steps = lowering.steps
+        size = plan(steps, [lowering.status.buffer])
+        scratch = -(-max((s.scratch for s in steps), default=0) // ALIGN) * ALIGN
+        made = [(t.shape, numpy_type(t.dtype)) for t in (lowering.outputs[v] for v in outputs)]
+        self.kinds = {v: (found.dtype if isinstance(found, Tensor) else found.tree.dtype, found.shape)
+                      for v, found in lowering.env.items() if found is not None}
+        self.kinds.update((v, (array.dtype.name, array.shape)) for v, array in lowering.host.items())
+        self.placed = places(lowering)
+        trail, folded = Trail(lowering), frozenset(lowering.host)
+        self._works: list[Work] | None = None
+        lowering.let_go()
+        super().__init__(steps, n_inputs, made, size, scratch, lowering.status.buffer.offset, device, threads)
+        self.trail, self.folded = trail, folded
+
+    def works(self, part: Part) -> list[Work]:
+        if self._works is None:
+            known: dict[Value, Type] = {v: TensorType(element_of(numpy_type(dtype)), shape)
+                                        for v, (dtype, shape) in self.kinds.items()}
+            known.update((v, type_of(v.const)) for node in part.nodes for v in node.inputs
+                         if v is not None and v not in known and isinstance(v.const, np.ndarray))
+            self._works = works(part, self.steps, self.placed, self.folded, known)
+        return self._works
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The arguments of a plan's kernels, without what depends on where its arena and its arrays lie: 0 in
+    `values`, and a row in `arena`, of a cell and an offset, or in `arrays`, of an array's index, a cell and
+    bytes into the array. `begins`: the first cell of each kernel's step. `kept` owns what is pointed to."""
+
+    values: np.ndarray
+    arena: np.ndarray
+    arrays: np.ndarray
+    begins: np.ndarray
+    kept: Any
+
+    @staticmethod
+    def of(steps: Sequence[Step], inputs: int, device: Device, status: int) -> Cells:
+        checked, report = device.machine.checked, Buffer("arena", 64, offset=status)
+        values: list[int] = []
+        arena: list[tuple[int, int]] = []
+        arrays: list[tuple[int, int, int]] = []
+        begins: list[int] = []
+        kept: dict[int, np.ndarray] = {}
+        for step in steps:
+            if step.spec is None:
+                for a in step.args:
+                    if isinstance(a, Tensor) and a.buffer.array is not None:
+                        laid(a.buffer, device, kept)
+                continue
+            begins.append(len(values) + (front(len(step.args)) if checked else 0))
+            for a in step_args(step, report) if checked else step.args:
+                if type(a) is int:
+                    cell = a
+                elif not isinstance(a, Tensor):
+                    cell = bits(a)
+                elif a.buffer.array is not None:
+                    cell = laid(a.buffer, device, kept) + a.byte_offset
+                else:
+                    cell, buffer, offset = 0, a.buffer, a.byte_offset
+                    if buffer.kind == "arena":
+                        arena.append((len(values), buffer.offset + offset))
+                    else:
+                        index = buffer.index + (inputs if buffer.kind == "output" else 0)
+                        arrays.append((index, len(values), offset))
+                values.append(cell)
+        return Cells(np.array(values, np.int64), np.array(arena, np.int64).reshape(-1, 2),
+                     np.array(arrays, np.int64).reshape(-1, 3), np.array(begins, np.int64), kept)
+
+
+def step_args(step: Step, report: Buffer) -> list[Any]:
+    """The arguments of a step whose kernel looks where it reads and writes, and what stands in front of them.
+    `report`: that of the status, whose cells behind the first are for a note."""
+    edges = [(Tensor("int8", (), (), a.buffer), Tensor("int8", (), (), a.buffer, a.buffer.size))
+             if isinstance(a, Tensor) else (0, 0) for a in step.args]
+    return guarded(step.args, edges, step.scratch, Tensor("int64", (), (), report, 1))
+
+
+def bits(number: float) -> int:
+    """What a cell holds for a number that is no size."""
+    return int(_BITS.unpack(_FLOAT.pack(number))[0]) if isinstance(number, float) else int(number)
+
+
+def laid(buffer: Buffer, device: Device, kept: dict[int, np.ndarray]) -> int:
+    """The address of a constant, where kernels can read it; its array is put into `kept`."""
+    if not buffer.address:
+        buffer.array = device.constant(in_memory(buffer.array))
+        buffer.address = buffer.array.ctypes.data
+    assert buffer.array is not None
+    kept[buffer.address] = buffer.array
+    return buffer.address
+
+
+class Instance:
+    """Arena, argument cells and step table of one run. `run(inputs, outputs)` fills the outputs."""
+
+    def __init__(self, made: Plan) -> None:
+        code, given = made.code, made.cells
+        device, threads = code.device, code.threads
+        self.arena = device.arena(made.size + made.scratch * threads)
+        self.base = self.arena.base
+        self._start = self.base - self.arena.room.ctypes.data
+        self.status = np.ndarray(1 + NOTED, np.int64, self.arena.room.data, self._start + made.status)
+        cells = device.room(8 * len(given.values) + 8).view(np.int64)
+        cells[:-1] = given.values
+        cells[given.arena[:, 0]] = given.arena[:, 1] + self.base
+        self.table = np.empty((len(made.work), scheduler.STEP), np.int64)
+        self.table[:, 0] = code.kernels
+        self.begins = self.table[:, 1] = given.begins * 8 + cells.ctypes.data
+        self.table[:, 2:4] = made.work
+        patches = given.arrays * (1, 8, 1)
+        patches[:, 1] += cells.ctypes.data
+        self.names = code.names
+        self._alone: dict[int, Callable[..., None]] = {}
+        self._program = functools.partial(
+            device.program, arrays=code.inputs + len(made.outputs), patches=patches, threads=threads,
+            scratch=self.base + made.size, scratch_size=made.scratch, hold=made.small,
+            keep=(self.arena, cells, given.kept))
+        first = 0
+        self.parts: list[tuple[Callable[..., None] | None, Step | None]] = []
+        for row, step in (*made.hosts, (len(self.table), None)):
+            self.parts.append((self.program(first, row) if row > first else None, step))
+            first = row
+
+    def look(self, made: Plan) -> None:
+        """Raise EPFail where a kernel that looks where it reads and writes has noted something."""
+        note = self.status[1:]
+        if note[0]:
+            row = int(np.searchsorted(self.begins, note[-1]))
+            step = [s for s in made.steps if s.spec][row] if isinstance(made, Stepped) else None
+            args = [f"{a.dtype}{list(a.shape)} of the {a.buffer.kind}" if isinstance(a, Tensor) else a
+                    for a in (step.args if step else ())]
+            refuse(note, str(step.spec) if step else "by a formula", self.names[row], args)
+
+    def program(self, first: int, last: int) -> Callable[..., None]:
+        """A function that runs these rows of the table."""
+        return self._program(self.table[first:last], self.names[first:last])
+
+    def single(self, row: int) -> Callable[..., None]:
+        """A function that runs one row of the table alone."""
+        if row not in self._alone:
+            self._alone[row] = self.program(row, row + 1)
+        return self._alone[row]
+
+    def view(self, t: Tensor, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """A tensor as a numpy array."""
+        b = t.buffer
+        dtype = numpy_type(t.dtype)
+        strides = tuple(s * dtype.itemsize for s in t.strides)
+        if b.kind == "arena":
+            at = self._start + b.offset + t.byte_offset
+            return np.ndarray(t.shape, dtype, self.arena.room.data, at, strides)
+        whole = inputs[b.index] if b.kind == "input" else outputs[b.index] if b.kind == "output" else b.array
+        assert whole is not None
+        flat = whole.reshape(-1)
+        return np.lib.stride_tricks.as_strided(flat[t.offset:], t.shape, strides)

@@ -1,0 +1,118 @@
+"""What a compiled part holds, for people: its plans in, `Contents` out, which refers to no array and no node.
+
+A plan forgets its lowering; what a report needs of that, `Trail` keeps: references that cost a plan next to
+nothing. Nothing here is called by a run, but for `finished`, by one that is watched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from ..codegen.object import override
+from ..ir import Node, TensorType, Value, shape_text
+from ..kernels import Contents, Packed, Place, PlanReport, StepReport
+from .lower import Lowering, Step
+from .memory import tensors
+from .tensor import Buffer, Tensor
+
+if TYPE_CHECKING:
+    from .native import Native
+    from .plans import Stepped
+
+
+class Trail:
+    """What a lowering knew: `held`, the tensors of the values that are in memory, and `why`, per node that it
+    left to numpy."""
+
+    __slots__ = ("held", "why")
+
+    def __init__(self, lowering: Lowering | None = None) -> None:
+        self.held: dict[Value, Tensor] = {}
+        self.why: dict[Node, str] = {}
+        if lowering is not None:
+            self.held = {value: found for value, found in lowering.env.items()
+                         if isinstance(found, Tensor) and found.buffer.kind != "const"}
+            self.why = lowering.why
+
+
+def contents(native: Native) -> Contents:
+    """What `native` has compiled by now."""
+    with native.lock:
+        shapes, refused = list(native.plans), dict(native.refused)
+        constants = list(native.constants.items())
+    plans = {key: native.exact(key) for key in shapes}
+    reports = [_plan(native, key, plans.get(key), refused.get(key, "")) for key in {**refused, **plans}]
+    names = {id(v): v.name for node in native.part.nodes for v in node.inputs if v is not None}
+    names.update((id(node), node.label) for node in native.part.nodes)
+    packed = [_constant(key, tensor, names) for key, tensor in constants]
+    return Contents(tuple(reports), tuple(sorted(packed, key=lambda c: -c.bytes)), native.threads)
+
+
+def _plan(native: Native, key: tuple[Any, ...], plan: Stepped | None, reason: str) -> PlanReport:
+    inputs = tuple((v.name, shape_text(TensorType(v.elem, tuple(shape))))
+                   for v, shape in zip(native.part.inputs, key, strict=True))
+    guessed = key in native.guessed
+    if plan is None:
+        return PlanReport(inputs, guessed, interpreted=reason)
+    known = tuple(node.label for node in native.part.nodes
+                  if all(v is None or v in plan.folded for v in node.outputs))
+    steps = tuple(_step(step, work.nodes, plan.trail.why)
+                  for step, work in zip(plan.steps, plan.works(native.part), strict=True))
+    return PlanReport(inputs, guessed, steps, plan.size, plan.scratch, tuple(_places(native, plan)), known,
+                      seconds=plan.seconds)
+
+
+def _step(step: Step, nodes: tuple[Node, ...], why: dict[Node, str]) -> StepReport:
+    labels = tuple(node.label for node in nodes)
+    if step.spec is None:
+        return StepReport(f"reference {step.node.op_type}", step.node.label, labels, 1,
+                          reason=why.get(step.node, ""))
+    return StepReport(step.spec.template, step.node.label, labels, step.items,
+                      override.file_name(step.spec), edited=override.edited(step.spec))
+
+
+def _places(native: Native, plan: Stepped) -> Iterator[Place]:
+    """The arena's rows, by step and offset: a buffer goes by the first value in it."""
+    names: dict[int, str] = {}
+    for value, tensor in plan.trail.held.items():
+        names.setdefault(id(tensor.buffer), value.name)
+    found: dict[int, Buffer] = {}
+    for step in plan.steps:
+        for tensor in tensors(step):
+            if tensor.buffer.kind == "arena" and id(tensor.buffer) not in found:
+                found[id(tensor.buffer)] = tensor.buffer
+                names.setdefault(id(tensor.buffer), f"(made for {step.node.label})")
+    names.update((i, "(status)") for i, b in found.items() if b.offset == plan.status)
+    for b in sorted(found.values(), key=lambda b: (b.first, b.offset)):
+        yield Place(native.part.name, names[id(b)], b.offset, b.size, b.first, b.last)
+
+
+def _constant(key: Any, tensor: Tensor, names: dict[int, str]) -> Packed:
+    parts = list(_flat(key))
+    value = next((names[part] for part in parts if type(part) is int and part in names), "")
+    how = " ".join(part for part in parts if isinstance(part, str))
+    return Packed(value, "as it is" if how == "value" else how or "packed", tensor.buffer.size)
+
+
+def _flat(key: Any) -> Iterator[Any]:
+    if isinstance(key, tuple | list | frozenset):
+        for part in key:
+            yield from _flat(part)
+    else:
+        yield key
+
+
+def finished(plan: Stepped) -> list[list[tuple[Value, Tensor]]]:
+    """Per step of `plan` the values that are whole in memory behind it, and no longer for certain behind the
+    next one; first of all those that are there before any step, views of the inputs. A value that a kernel
+    applies in registers is in none of these lists."""
+    last: dict[int, int] = {}
+    for i, step in enumerate(plan.steps):
+        for tensor in step.outs:
+            last[id(tensor.buffer)] = i
+    found: list[list[tuple[Value, Tensor]]] = [[] for _ in range(len(plan.steps) + 1)]
+    for value, tensor in plan.trail.held.items():
+        if value.node is not None and (tensor.buffer.kind == "input" or id(tensor.buffer) in last):
+            found[last.get(id(tensor.buffer), -1) + 1].append((value, tensor))
+    return found

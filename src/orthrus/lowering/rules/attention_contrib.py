@@ -1,0 +1,134 @@
+"""com.microsoft's Attention: hidden states and projection weights in, mixed values and the grown cache out.
+
+The projection is a matrix product with its bias; queries, keys and values are views of its rows. All of it is
+float32, half precision is read and written at the ends.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...codegen.write.expr import Expr
+from ...ir import No, Node, Value
+from ..elements import store
+from ..lower import Lowering, lowers
+from ..tensor import Tensor
+from .attention import (
+    FILTER,
+    MS,
+    UNLIMITED,
+    F,
+    Heads,
+    added_bias,
+    attended,
+    by_head,
+    computed,
+    inputs_of,
+    refusal,
+    result,
+    wanted,
+)
+from .matmul import product
+from .rows import FLOATS, attributes
+
+
+@lowers(MS + "Attention", types=FLOATS)
+def attend_projected(lo: Lowering, node: Node) -> Any:
+    """Self attention of input · weights + bias."""
+    at = attributes(node)
+    vx, v_weights, v_bias, v_mask, v_past, v_added, v_held = inputs_of(node, 7)
+    assert vx is not None and v_weights is not None
+    if at.get("do_rotary") or at.get("past_present_share_buffer") or v_held is not None:
+        return No("a rotary or a shared cache")
+    x, dtype = lo.shape(vx), lo.dtype(vx)
+    width, heads = lo.shape(v_weights)[-1], at["num_heads"]
+    sizes = at.get("qkv_hidden_sizes") or [width // 3] * 3
+    if len(x) != 3 or len(lo.shape(v_weights)) != 2 or 0 in (*x, heads):
+        return No("its shapes do not fit, or are empty")
+    if len(sizes) != 3 or sum(sizes) != width or min(sizes) < 1 or any(n % heads for n in sizes):
+        return No("its heads do not divide")
+    if any(v is not None and lo.dtype(v) not in FLOATS for v in (v_weights, v_bias, v_past, v_added)):
+        return No("several types")
+    batch, length, _ = x
+    kept = wanted(lo, node, 1)
+    if sizes[1] != sizes[2] and (kept or v_past is not None):
+        return No("a cache of keys and values of two sizes")
+    cache = (2, batch, heads, sizes[1] // heads)
+    past = None if v_past is None else lo.tensor(v_past)
+    if past is not None and (past.rank != 5 or (*past.shape[:3], past.shape[4]) != cache):
+        return No("a past that does not fit")
+    held = past.shape[3] if past is not None else 0
+    total = held + length
+    projected = _projected(lo, vx, v_weights, v_bias, (batch, length, width))
+    if isinstance(projected, No):
+        return projected
+    mask = added_bias(lo, v_mask, v_added, batch, length, total, at.get("mask_filter_value") or FILTER)
+    if isinstance(mask, No):
+        return mask
+    if mask is not None and any(m not in (1, n) for m, n in zip(mask.shape[:2], (batch, heads), strict=True)):
+        return No("a mask that does not broadcast to the scores")
+    starts = (0, sizes[0], sizes[0] + sizes[1])
+    q, k, v = (t for s, n in zip(starts, sizes, strict=True)
+               if isinstance(t := by_head(projected.slice(2, s, n), heads), Tensor))
+    a = Heads(q, k, v, at.get("scale") or 1 / math.sqrt(q.shape[3]), mask,
+              window=(held, UNLIMITED, 0) if at.get("unidirectional") and length > 1 else None)
+    if past is not None and held:
+        past = past if past.dtype == F else computed(lo, past.shape, Expr.leaf(0, past.dtype).cast(F), [past])
+        a.past = _half(past, 0), _half(past, 1)
+    refused = refusal(a)
+    if refused is not None:
+        return refused
+    grown = (*cache[:3], total, cache[3])
+    made = _made(lo, node, 1, grown, dtype) if kept or a.past is not None else None
+    if made is not None and a.past is None:
+        for i, t in enumerate((k, v)):
+            lo.copy(t, _half(made, i))
+    y = _made(lo, node, 0, (batch, length, sizes[2]), dtype)
+    view = by_head(y, heads)
+    assert isinstance(view, Tensor)
+    attended(lo, a, view, (_half(made, 0), _half(made, 1)) if made is not None else None)
+    narrow = [t if t is None or dtype == F else _narrowed(lo, node, i, t, dtype)
+              for i, t in enumerate((y, made))]
+    return tuple(narrow) if kept else (narrow[0],)
+
+
+def _projected(lo: Lowering, x: Value, weights: Value, bias: Value | None, shape: tuple[int, ...]
+               ) -> Tensor | No:
+    """x · weights + bias, float32."""
+    if lo.dtype(weights) != lo.dtype(x):
+        return No("several types")
+    operands, tree = [], None
+    if bias is not None:
+        term = lo.contiguous(lo.tensor(bias))
+        if term.shape != shape[2:]:
+            return No("a bias that does not fit")
+        operands = [term.expand(shape)]
+        tree = Expr("add", (Expr.leaf(0, F), Expr.leaf(1, term.dtype).cast(F)), F)
+    made = product(lo, x, weights)
+    if isinstance(made, No):
+        return made
+    out = lo.new(shape, F)
+    made.emit(lo, out, tree, operands)
+    return out
+
+
+def _half(t: Tensor, index: int) -> Tensor:
+    """Keys, 0, or values, 1, of a cache (2, B, H, T, D)."""
+    return t.view(t.shape[1:], t.strides[1:], index * t.strides[0])
+
+
+def _value(node: Node, index: int) -> Value | None:
+    return node.outputs[index] if index < len(node.outputs) else None
+
+
+def _made(lo: Lowering, node: Node, index: int, shape: tuple[int, ...], dtype: str) -> Tensor:
+    """Memory for a result in float32, the caller's own where it has that type."""
+    return result(lo, _value(node, index), shape, F) if dtype == F else lo.new(shape, F)
+
+
+def _narrowed(lo: Lowering, node: Node, index: int, t: Tensor, dtype: str) -> Tensor:
+    """A float32 result in the operator's type."""
+    out = result(lo, _value(node, index), t.shape, dtype)
+    store(lo, out, Expr.leaf(0, F).cast(dtype), [t])
+    return out

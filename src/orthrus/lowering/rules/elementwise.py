@@ -1,0 +1,54 @@
+"""Elementwise operators that are more than their definition's tree, and the loop that stores a tree."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ...codegen.write.expr import Expr
+from ...codegen.write.trace import cast
+from ...ir import ElementType, No, Node
+from ..lower import Lazy, Lowering, lowers
+
+
+@lowers("Cast")
+def cast_to(lo: Lowering, node: Node) -> Lazy | No:
+    """An elementwise conversion, where kernels know both types."""
+    (x,) = node.inputs
+    assert x is not None
+    target = ElementType(node.attrs["to"]).numpy.name
+    return lo.elementwise([x], lambda dtypes: cast(dtypes[0], target))
+
+
+@lowers("BatchNormalization", types=("float32",))
+def batch_normalization(lo: Lowering, node: Node) -> Lazy | No:
+    """x times a factor plus a term per channel, both computed once from the constants."""
+    if node.attrs.get("training_mode") or any(v is not None and not v.dead for v in node.outputs[1:]):
+        return No("training form")
+    x, *rest = node.inputs
+    arrays = [lo.known(v) for v in rest]
+    if x is None or any(a is None for a in arrays):
+        return No("its scale, bias, mean and variance are not constant")
+    scale, bias, mean, variance = (np.asarray(a, np.float64) for a in arrays)
+    factor = scale / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
+    term = bias - mean * factor
+    lying = (-1, *(1,) * (len(lo.shape(x)) - 2))
+    key = tuple(id(v) for v in rest)
+    lazy = lo.lazy(x)
+    operands = [lo.constant(("factor", key), lambda: factor.astype(np.float32).reshape(lying)),
+                lo.constant(("term", key), lambda: term.astype(np.float32).reshape(lying))]
+    count = len(lazy.operands)
+    tree = Expr("fma", (lazy.tree, Expr.leaf(count, "float32"), Expr.leaf(count + 1, "float32")), "float32")
+    return Lazy(lazy.shape, tree, [*lazy.operands, *operands])
+
+
+@lowers("Dropout", "Identity")
+def identity(lo: Lowering, node: Node) -> Lazy | No | tuple[Lazy]:
+    """The input itself."""
+    x = node.inputs[0]
+    assert x is not None
+    if any(v is not None and not v.dead for v in node.outputs[1:]):
+        return No("its mask is read")
+    training = lo.known(node.inputs[2]) if len(node.inputs) > 2 else None
+    if node.op_type == "Dropout" and training is not None and training.any():
+        return No("training form")
+    return (lo.lazy(x),)

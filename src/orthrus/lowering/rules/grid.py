@@ -1,0 +1,37 @@
+"""GridSample of images with two spatial axes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...codegen.kernels.grid_sample import grid_taps
+from ...codegen.write.expr import Expr
+from ...ir import No, Node
+from ..lower import Lowering, Pending, lowers
+from ..tensor import Tensor
+from .pool import framed, pixels
+from .rows import FLOATS, attributes
+
+
+@lowers("GridSample", types=FLOATS)
+def grid_sample(lo: Lowering, node: Node) -> Pending | No:
+    """Each output pixel from up to four input pixels."""
+    x, places = node.inputs
+    assert x is not None and places is not None
+    shape, where, attrs = lo.shape(x), lo.shape(places), attributes(node)
+    if len(shape) != 4 or len(where) != 4 or 0 in (*shape, *where) or where[0] != shape[0] or where[3] != 2:
+        return No("kernels sample images with two spatial axes")
+    if lo.dtype(places) not in FLOATS:
+        return No(f"no generated kernel reads coordinates of {lo.dtype(places)}")
+    mode, padding = attrs["mode"], attrs["padding_mode"]
+    if mode not in ("linear", "bilinear", "nearest") or padding not in ("zeros", "border"):
+        return No(f"no generated kernel for mode {mode} and padding {padding}")
+    t, g = lo.channels_last(lo.tensor(x)), lo.tensor(places)
+
+    def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+        frame = framed(lo, t, out, tree, operands)
+        spec = grid_taps(grid=g.dtype, linear=mode != "nearest", border=padding == "border",
+                              align=bool(attrs["align_corners"]), **frame.params)
+        cells = [*frame.cells, t, *frame.walked(t), *shape[2:], g, *g.strides]
+        lo.step(spec, cells, frame.items, frame.grain)
+    return pixels((*shape[:2], *where[1:3]), lo.dtype(x), t, emit)

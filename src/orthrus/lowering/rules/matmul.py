@@ -1,0 +1,260 @@
+"""Matrix products: MatMul, Gemm and their fused forms as kernels of `codegen.kernels.gemm`.
+
+In: A (..., m, k) and B (..., k, n), batches broadcast, either one a vector; B is packed where it is constant.
+Out: the float32 product, with scale, addend and what follows applied before it is stored; half precision is
+widened on the way in and narrowed at the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product as indices
+from typing import Any
+
+import numpy as np
+
+from ...codegen.kernels import gemm
+from ...codegen.write.expr import Expr
+from ...codegen.write.tile import Operand
+from ...ir import No, Node, Value
+from ..lower import Lazy, Lowering, Pending, Source, lowers
+from ..tensor import Tensor, joint_shape
+from ..walk import Walked, merged
+from . import int8, matrix_unit
+
+FLOATS = ("float32", "float16", "bfloat16")
+F = "float32"
+MS = "com.microsoft::"
+_ZERO = Expr.const(0.0, F)
+
+Flips = tuple[bool, bool]
+"""Whether dimension 0 goes behind the other batch dimensions, and whether the last two change places."""
+_PLAIN = (False, False)
+
+Weights = tuple[tuple[Any, ...], Callable[[], np.ndarray]]
+"""A constant B: the key it is known by, and its elements (..., k, n)."""
+
+
+@lowers("MatMul", types=FLOATS)
+def matmul(lo: Lowering, node: Node) -> Lazy | No:
+    """A·B."""
+    return _finished(lo, node, _PLAIN, _PLAIN)
+
+
+@lowers(MS + "FusedMatMul", MS + "TransposeMatMul", types=FLOATS)
+def fused_matmul(lo: Lowering, node: Node) -> Lazy | No:
+    """alpha * A'·B'."""
+    attrs = _attributes(node)
+    a, b = ((bool(attrs.get(f"transBatch{x}")), bool(attrs[f"trans{x}"])) for x in "AB")
+    return _finished(lo, node, a, b, attrs["alpha"])
+
+
+@lowers("Gemm", MS + "FusedGemm", types=FLOATS)
+def matrix_product(lo: Lowering, node: Node) -> Lazy | No:
+    """alpha * A'·B' + beta * C, and an activation of it."""
+    attrs = _attributes(node)
+    a, b, *rest = node.inputs
+    assert a is not None and b is not None
+    if len(lo.shape(a)) != 2 or len(lo.shape(b)) != 2:
+        return No("Gemm takes matrices")
+    c = rest[0] if rest and attrs["beta"] else None
+    name = attrs.get("activation") or ""
+    if name not in _ACTIVATIONS:
+        return No(f"no expression for {name}")
+    made = _finished(lo, node, (False, bool(attrs["transA"])), (False, bool(attrs["transB"])), attrs["alpha"],
+                     c, attrs["beta"], lambda x: _ACTIVATIONS[name](x, attrs))
+    if c is not None and attrs.get("broadcast") == 0 and isinstance(made, Lazy) and lo.shape(c) != made.shape:
+        return No("C has to have the product's shape")
+    return made
+
+
+def _leaky(x: Expr, attrs: dict[str, Any]) -> Expr:
+    slope = attrs.get("activation_alpha")
+    scaled = Expr("mul", (x, Expr.const(0.01 if slope is None else slope, F)), F)
+    return Expr("where", (Expr("lt", (x, _ZERO), "bool"), scaled, x), F)
+
+
+_ACTIVATIONS: dict[str, Callable[[Expr, dict[str, Any]], Expr]] = {
+    "": lambda x, attrs: x,
+    "Relu": lambda x, attrs: Expr("maximum", (x, _ZERO), F),
+    "Sigmoid": lambda x, attrs: Expr("sigmoid", (x,), F),
+    "Tanh": lambda x, attrs: Expr("tanh", (x,), F),
+    "LeakyRelu": _leaky,
+}
+
+
+def _attributes(node: Node) -> dict[str, Any]:
+    assert node.op is not None
+    return node.op.with_defaults(node.attrs)
+
+
+def _finished(lo: Lowering, node: Node, flips_a: Flips, flips_b: Flips, alpha: float = 1.0,
+              addend: Value | None = None, beta: float = 1.0,
+              activation: Callable[[Expr], Expr] = lambda x: x) -> Lazy | No:
+    """activation(alpha * A'·B' + beta * addend) in the type of A."""
+    a, b = node.inputs[:2]
+    assert a is not None and b is not None
+    dtype = lo.dtype(a)
+    if flips_a == _PLAIN and not flips_b[0] and beta == 1:
+        exact = int8.dequantized_product(lo, node, a, b, flips_b[1], addend, alpha)
+        if exact is not None:
+            return Lazy(exact.shape, activation(exact.tree), exact.operands)
+    if dtype not in FLOATS or lo.dtype(b) != dtype:
+        return No(f"no kernel multiplies {dtype} by {lo.dtype(b)}")
+    made = product(lo, a, b, flips_a, flips_b)
+    if isinstance(made, No):
+        return made
+    tree, operands = Expr.leaf(0, F), [Source(made)]  # type: tuple[Expr, list[Tensor | Source]]
+    if alpha != 1:
+        tree = Expr("mul", (tree, Expr.const(alpha, F)), F)
+    if addend is not None:
+        if lo.dtype(addend) != dtype or not _spreads(lo.shape(addend), made.shape):
+            return No("C does not fit the product")
+        term = Expr.leaf(1, dtype).cast(F)
+        tree = Expr("add", (tree, term if beta == 1 else Expr("mul", (term, Expr.const(beta, F)), F)), F)
+        operands.append(lo.tensor(addend))
+    return Lazy(made.shape, activation(tree).cast(dtype), operands)
+
+
+def _spreads(shape: Sequence[int], to: Sequence[int]) -> bool:
+    pairs = zip(reversed(shape), reversed(to), strict=False)
+    return len(shape) <= len(to) and all(d in (1, e) for d, e in pairs)
+
+
+def product(lo: Lowering, a: Value, b: Value, flips_a: Flips = _PLAIN, flips_b: Flips = _PLAIN
+            ) -> Pending | No:
+    """A'·B' as float32."""
+    shape_a, shape_b = (_flipped_shape(lo.shape(v), flips) for v, flips in ((a, flips_a), (b, flips_b)))
+    if not shape_a or not shape_b or shape_a[-1] != shape_b[-2:][0]:
+        return No("the factors do not fit")
+    m, n = shape_a[:-1][-1:], shape_b[1:][-1:]
+    try:
+        batch = joint_shape(shape_a[:-2], shape_b[:-2])
+    except ValueError:
+        return No("the batches do not fit")
+    first = _matrix(_flipped(lo.tensor(a), flips_a), 0)
+    if first.strides[-1] != 1 and first.shape[-1] > 1:
+        first = lo.contiguous(first)
+    weights: Weights | None = None
+    known = lo.known(b) if b.const is not None else None
+    if known is not None and known.ndim > 1 and known.size:
+        weights = ("product", id(b), flips_b), lambda: known.transpose(_order(known.ndim, flips_b))
+    second = _matrix(_flipped(lo.tensor(b), flips_b), 1)
+    if weights is None and 1 not in second.strides[-2:] and 1 not in second.shape[-2:]:
+        second = lo.contiguous(second)
+
+    def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+        def lifted(t: Tensor) -> Tensor:
+            """With dimensions for rows and columns where a factor was a vector."""
+            shape, strides = [*t.shape], [*t.strides]
+            if not m:
+                shape.insert(len(batch), 1)
+                strides.insert(len(batch), 0)
+            return t.view(shape, strides) if n else t.view((*shape, 1), (*strides, 1))
+        if m and n:
+            write(lo, first, second, weights, out, tree, operands)
+        else:
+            write(lo, first, second, weights, lifted(out), tree, [lifted(t) for t in operands])
+    return Pending((*batch, *m, *n), F, emit)
+
+
+def _order(rank: int, flips: Flips) -> list[int]:
+    order = list(range(rank))
+    if flips[0] and rank > 2:
+        order.insert(rank - 2, order.pop(0))
+    if flips[1] and rank > 1:
+        order[-2:] = order[:-3:-1]
+    return order
+
+
+def _flipped_shape(shape: tuple[int, ...], flips: Flips) -> tuple[int, ...]:
+    return shape if flips == _PLAIN else tuple([shape[i] for i in _order(len(shape), flips)])
+
+
+def _flipped(t: Tensor, flips: Flips) -> Tensor:
+    return t if flips == _PLAIN else t.permute(_order(t.rank, flips))
+
+
+def _matrix(t: Tensor, axis: int) -> Tensor:
+    """A vector as a matrix of one row or column."""
+    if t.rank > 1:
+        return t
+    shape, strides = list(t.shape), list(t.strides)
+    shape.insert(axis, 1)
+    strides.insert(axis, 1 if axis else 0)
+    return t.view(shape, strides)
+
+
+def write(lo: Lowering, a: Tensor, b: Tensor, weights: Weights | None, out: Tensor, tree: Expr | None,
+           operands: Sequence[Tensor]) -> None:
+    """out (..., m, n) = tree(a (..., m, k)·b (..., k, n))."""
+    *batch, m, n = out.shape
+    k = a.shape[-1]
+    a = a.expand((*batch, m, k))
+    b_row, source = (b.strides[-2], "rows") if n == 1 or b.strides[-1] == 1 else (b.strides[-1], "transposed")
+    if weights is not None and n > 1:
+        if b.rank == 2 and a.dtype == F and _on_matrix_unit(lo, a, weights, out, tree, operands):
+            return
+        key, make = weights
+        lead = b.shape[:-2]
+        b = lo.constant((*key, "panels"), lambda: gemm.pack(lo.machine, make()))
+        b = b.view((*lead, 1, 1), (*b.strides[:-3], 0, 0))
+        b_row, source = 0, "panels"
+    b = b.expand((*batch, *b.shape[-2:]))
+    dims = merged([*batch, m], [a.strides[:-1], (*b.strides[:-2], 0),
+                                 *(t.strides[:-1] for t in (out, *operands))])
+    if not dims or dims[-1][1][1]:
+        dims.append((1, [0] * (3 + len(operands))))
+    rows, row = dims.pop()
+    *lead_dims, (outer, outs), (inner, ins) = [(1, [0] * len(row))] * 2 + dims
+    for place in indices(*(range(d) for d, _ in lead_dims)):
+        at = [sum(i * strides[j] for i, (_, strides) in zip(place, lead_dims, strict=True))
+              for j in range(len(row))]
+        factors = [t.view((1,), (0,), x) for t, x in zip((a, b), at, strict=False)]
+        parts = [t.view((outer, inner, rows, n), (*(s[j] for s in (outs, ins, row)), t.strides[-1]), at[j])
+                 for j, t in enumerate((out, *operands), 2)]
+        _step(lo, [*factors, *parts], rows, n, k, row, b_row, source, (outer, inner), outs, ins, tree,
+              [n > 1 and t.strides[-1] == 1 for t in operands], b.strides[-2] == 1)
+
+
+def _step(lo: Lowering, views: Sequence[Tensor], rows: int, n: int, k: int, row: Sequence[int], b_row: int,
+          source: str, batch: tuple[int, int], outs: Sequence[int], ins: Sequence[int], tree: Expr | None,
+          cols: Sequence[bool], upright: bool) -> None:
+    """One kernel call; `row`, `outs` and `ins`: strides of A, B, C and the operands over rows and batches;
+    `upright`: B's elements are adjacent along k."""
+    a, b, c, *operands = views
+    lanes, count = lo.machine.lanes(), batch[0] * batch[1]
+    between = [x for pair in zip(outs, ins, strict=True) for x in pair]
+    result, *rest = (Walked(t, (*batch, rows, n), (outs[j], ins[j], row[j], int(col)), t is c)
+                     for j, (t, col) in enumerate(zip((c, *operands), (True, *cols), strict=True), 2))
+    sides = [x for j, t in enumerate(rest, 3) for x in (t, row[j], outs[j], ins[j])]
+    kinds = tuple(Operand(t.dtype, r != 0, col) for t, r, col in zip(operands, row[3:], cols, strict=True))
+    turned = n == 1 and rows >= lanes and upright and row[2] == 1 and all(r in (0, 1) for r in row[3:])
+    if turned:
+        kinds = tuple(Operand(t.dtype, False, r == 1) for t, r in zip(operands, row[3:], strict=True))
+        a, b, rows, n = b, a, 1, rows
+        between[:4] = *between[2:4], *between[:2]
+        row, b_row = [0, 0, 0], row[0]
+    if turned or (source == "transposed" and rows <= gemm.FEW and n >= lanes):
+        blocks = -(-n // lanes)
+        spec = gemm.dots(a_type=a.dtype, b_type=b.dtype, tree=tree, operands=kinds)
+        lo.step(spec, [a, b, result, rows, n, k, row[0], b_row, row[2], batch[1], *between[:6], blocks,
+                       *sides], count * blocks, gemm.grain(rows * n * k * count, count * blocks))
+        return
+    made = gemm.plan(lo.machine, rows, n, k, count, source, row[0], b_row, a.dtype, b.dtype)
+    lo.step(made.spec(tree, kinds), [a, b, result, n, k, row[0], b_row, row[2], batch[1], *between[:6],
+                                     *made.cells(), *sides], made.items, made.grain, made.scratch)
+
+
+def _on_matrix_unit(lo: Lowering, a: Tensor, weights: Weights, out: Tensor, tree: Expr | None,
+                    operands: Sequence[Tensor]) -> bool:
+    """Write the product there where that is faster and the batches are one list of rows."""
+    n, k = out.shape[-1], a.shape[-1]
+    dims = merged(out.shape[:-1], [t.strides[:-1] for t in (a, out, *operands)])
+    if len(dims) != 1 or not matrix_unit.takes(lo, dims[0][0], n, k, k):
+        return False
+    rows, strides = dims[0]
+    first, target, *rest = (t.view((rows, t.shape[-1]), (s, t.strides[-1]))
+                            for t, s in zip((a, out, *operands), strides, strict=True))
+    matrix_unit.product(lo, first, *weights, target, tree, rest)
+    return True

@@ -1,0 +1,151 @@
+"""Movement of elements: views wherever strides can say it, copies where they cannot."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ...ir import No, Node, Value
+from ...ops.define import normalized_axis
+from ..lower import Lowering, lowers
+from ..tensor import Tensor, joint_shape, last_strides
+
+
+@lowers("Transpose")
+def transposed(lo: Lowering, node: Node) -> Tensor:
+    """A view."""
+    t = lo.tensor(node.inputs[0])
+    return t.permute(node.attrs.get("perm") or tuple(reversed(range(t.rank))))
+
+
+def reshaped(lo: Lowering, t: Tensor, shape: tuple[int, ...]) -> Tensor:
+    """`t` under another shape: a view, or of a copy."""
+    made = t.reshape(shape)
+    if made is None:
+        made = lo.contiguous(t).reshape(shape)
+    assert made is not None
+    return made
+
+
+@lowers("Reshape")
+def reshape(lo: Lowering, node: Node) -> Tensor | No:
+    t, wanted = lo.tensor(node.inputs[0]), lo.known(node.inputs[1])
+    if wanted is None:
+        return No("its shape is not known")
+    shape = wanted.tolist()
+    if not node.attrs.get("allowzero"):
+        shape = [t.shape[i] if d == 0 else d for i, d in enumerate(shape)]
+    if -1 in shape:
+        rest = math.prod(d for d in shape if d != -1)
+        shape[shape.index(-1)] = t.size // rest if rest else 0
+    if math.prod(shape) != t.size:
+        raise ValueError("the sizes differ")
+    return reshaped(lo, t, tuple(shape))
+
+
+@lowers("Squeeze", "Unsqueeze", "Flatten")
+def same_elements(lo: Lowering, node: Node) -> Tensor | No:
+    """The shape that the definition gives an array without elements of its own."""
+    t = lo.tensor(node.inputs[0])
+    rest = [None if v is None else lo.known(v) for v in node.inputs[1:]]
+    return reshaped(lo, t, lo.shape_by(node, t.shape, rest))
+
+
+@lowers("Expand")
+def expand(lo: Lowering, node: Node) -> Tensor | No:
+    """A view with stride 0."""
+    t, wanted = lo.tensor(node.inputs[0]), lo.known(node.inputs[1])
+    if wanted is None:
+        return No("its shape is not known")
+    return t.expand(joint_shape(t.shape, tuple(wanted.tolist())))
+
+
+@lowers("Slice")
+def slice_(lo: Lowering, node: Node) -> Tensor | No:
+    """A view; steps backwards too."""
+    t = lo.tensor(node.inputs[0])
+    if len(node.inputs) > 1:
+        given = [None if v is None else lo.known(v) for v in node.inputs[1:]]
+        if any(g is None and v is not None for g, v in zip(given, node.inputs[1:], strict=True)):
+            return No("its bounds are not known")
+        if any(g is not None and g.ndim != 1 for g in given):
+            return No("its bounds are no vectors")
+        lists = [None if g is None else g.tolist() for g in given]
+    else:
+        lists = [node.attrs.get(name) for name in ("starts", "ends", "axes")]
+    bounds: list[Any] = [*lists, *[None] * (4 - len(lists))]
+    starts, ends, axes, steps = bounds
+    axes = list(range(len(starts))) if axes is None else axes
+    for axis, start, end, step in zip(axes, starts, ends, steps or [1] * len(starts), strict=True):
+        axis = normalized_axis(axis, t.rank)
+        low, count = _bounds(start, end, step, t.shape[axis])
+        t = t.slice(axis, low, count, step)
+    return t
+
+
+def _bounds(start: int, end: int, step: int, size: int) -> tuple[int, int]:
+    """Where a slice of `size` elements begins, and how many it takes."""
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+    begin, behind = (min(max(x + size if x < 0 else x, low), high) for x in (start, end))
+    way = behind - begin if step > 0 else begin - behind
+    return begin, max(0, -(-way // abs(step)))
+
+
+@lowers("Split")
+def split(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
+    """Views side by side."""
+    t = lo.tensor(node.inputs[0])
+    axis = normalized_axis(node.attrs.get("axis", 0), t.rank)
+    sizes = node.attrs.get("split")
+    if len(node.inputs) > 1 and node.inputs[1] is not None:
+        known = lo.known(node.inputs[1])
+        if known is None:
+            return No("its sizes are not known")
+        sizes = known.tolist()
+    if sizes is None:
+        count = len(node.outputs)
+        each = -(-t.shape[axis] // count)
+        sizes = [min(each, max(0, t.shape[axis] - i * each)) for i in range(count)]
+    if sum(sizes) != t.shape[axis]:
+        raise ValueError("the sizes do not fill the axis")
+    made, at = [], 0
+    for size in sizes:
+        made.append(t.slice(axis, at, size))
+        at += size
+    return tuple(made)
+
+
+@lowers("Concat")
+def concat(lo: Lowering, node: Node) -> Tensor:
+    """Each input straight into its slice."""
+    values = [v for v in node.inputs if v is not None]
+    shapes = [lo.shape(v) for v in values]
+    axis = normalized_axis(node.attrs["axis"], len(shapes[0]))
+    for shape in shapes:
+        if len(shape) != len(shapes[0]) or any(
+                a != b for i, (a, b) in enumerate(zip(shape, shapes[0], strict=True)) if i != axis):
+            raise ValueError("the shapes differ beside the axis")
+    whole = list(shapes[0])
+    whole[axis] = sum(shape[axis] for shape in shapes)
+    strides = None
+    if len(whole) > 2 and axis == 1 and all(_last(lo, v) for v in values):
+        strides = last_strides(whole, whole[1])
+    out = lo.new(whole, lo.dtype(values[0]), strides)
+    at = 0
+    for v, shape in zip(values, shapes, strict=True):
+        if 0 not in shape:
+            lo.into(v, out.slice(axis, at, shape[axis]))
+        at += shape[axis]
+    return out
+
+
+def _last(lo: Lowering, value: Value) -> bool:
+    """Whether `value` lies, or wants to lie, with its channels next to each other."""
+    lazy = lo.lazy(value)
+    source = lazy.source
+    if source is not None:
+        strides = source.pending.strides
+    else:
+        strides = next((o.strides for o in lazy.operands
+                        if isinstance(o, Tensor) and o.shape == lazy.shape), None)
+    return strides is not None and strides[1] == 1

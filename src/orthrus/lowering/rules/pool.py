@@ -1,0 +1,124 @@
+"""Pooling of images, and the frame that all kernels over pixels share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...codegen.kernels import pool
+from ...codegen.kernels.sample import frame_cells, lanes_for
+from ...codegen.write.expr import Expr
+from ...ir import No, Node
+from ...ops.geometry import Window, window
+from ..lower import Lowering, Pending, lowers
+from ..tensor import Tensor, last_strides
+from ..walk import Walked
+from .rows import alive, attributes
+
+FEW = 4
+"""Channels below which an image that is not channels-last is walked one number at a time."""
+
+
+@dataclass(eq=False)
+class Framed:
+    """What a kernel over pixels gets: its parameters, its leading arguments and how to walk its input."""
+
+    params: dict[str, Any]
+    cells: list[Any]
+    items: int
+    grain: int
+    planar: bool
+
+    def walked(self, t: Tensor) -> list[int]:
+        """Strides along images and spatial axes."""
+        images = t.joined(0, 2) if self.planar else t.strides[0]
+        assert images is not None
+        return [images, *t.strides[2:]]
+
+
+def framed(lo: Lowering, x: Tensor, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> Framed:
+    """The frame for one input image and an output like it."""
+    planar = not _last(x)
+    lanes = 1 if planar else lanes_for(lo.machine, x.dtype)
+    made = Framed({}, [], 0, 0, planar)
+    images, channels = (x.shape[0] * x.shape[1], 1) if planar else x.shape[:2]
+    size = (images, *out.shape[2:])
+    tensors = [Walked(t, (*size, channels), (*made.walked(t), t.strides[1]), t is out)
+               for t in (out, *operands)]
+    made.cells, made.items, made.grain = frame_cells(
+        size, channels, lanes, tensors, [t.strides[:-1] for t in tensors])
+    made.params = {"rank": out.rank - 2, "lanes": lanes, "dtype": x.dtype, "out": out.dtype, "after": tree,
+                   "operands": tuple((t.dtype, int(not planar and t.strides[1] == 1)) for t in operands)}
+    return made
+
+
+def _last(t: Tensor) -> bool:
+    return t.strides[1] == 1 or t.shape[1] == 1
+
+
+def image(lo: Lowering, t: Tensor) -> Tensor:
+    """`t` as kernels over pixels read it: channels-last, or with few channels as it is where images and
+    channels are one axis."""
+    if not _last(t) and t.shape[1] < FEW and t.joined(0, 2) is not None:
+        return t
+    return lo.channels_last(t)
+
+
+def pixels(shape: tuple[int, ...], dtype: str, x: Tensor,
+           emit: Callable[[Lowering, Tensor, Expr | None, list[Tensor]], None]) -> Pending:
+    """The pending image of a kernel over pixels that reads `x`."""
+    if _last(x):
+        return Pending(shape, dtype, emit, last_strides(shape, shape[1]))
+
+    return Pending(shape, dtype, emit, None, lambda t: t.joined(0, 2) is not None)
+
+
+@lowers("MaxPool", "AveragePool", "LpPool", "GlobalMaxPool", types=pool.DTYPES)
+def windows(lo: Lowering, node: Node) -> Pending | No:
+    """One number per window and channel."""
+    (x,) = node.inputs
+    assert x is not None
+    shape, dtype, attrs = lo.shape(x), lo.dtype(x), attributes(node)
+    largest = node.op_type in ("MaxPool", "GlobalMaxPool")
+    if not 3 <= len(shape) <= 5 or 0 in shape:
+        return No("kernels pool one to three spatial axes")
+    if alive(lo, node, 1):
+        return No("its indices are read")
+    if not largest and dtype in pool.LOWEST or attrs.get("p", 2) not in (1, 2):
+        return No(f"no generated kernel for {dtype} and this norm")
+    kernel = attrs.get("kernel_shape", shape[2:])
+    try:
+        win = window(shape[2:], kernel, attrs.get("strides"), attrs.get("dilations"), attrs.get("pads"),
+                     attrs.get("auto_pad", "NOTSET"), attrs.get("ceil_mode", 0))
+    except (TypeError, ValueError):
+        return No("its window does not fit")
+    if any(max(b, e) > (k - 1) * d
+           for k, d, b, e in zip(win.kernel, win.dilations, win.begin, win.end, strict=True)):
+        return No("its padding is wider than its kernel")
+    kind = "max" if largest else "average" if node.op_type == "AveragePool" else f"l{attrs['p']:.0f}"
+    t = image(lo, lo.tensor(x))
+    tables = _tables(lo, win, kind, bool(attrs.get("count_include_pad")))
+
+    def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+        frame = framed(lo, t, out, tree, operands)
+        strides = frame.walked(t)
+        steps = [d * s for d, s in zip(win.dilations, strides[1:], strict=True)]
+        spec = pool.pool_windows(kind=kind, taps=win.kernel[-1], **frame.params)
+        lo.step(spec, [*frame.cells, t, *strides, *steps, *tables], frame.items, frame.grain)
+    return pixels((*shape[:2], *win.out), dtype, t, emit)
+
+
+def _tables(lo: Lowering, win: Window, kind: str, padded: bool) -> list[Tensor]:
+    """First elements, then taps, then divisors, each per axis."""
+    axes = list(zip(win.size, win.kernel, win.strides, win.dilations, win.begin, win.out, strict=True))
+    made = [lo.table(_table, i, *axis) for i in (0, 1) for axis in axes]
+    if kind == "average":
+        made += [lo.table(pool.divisors, win, i, padded) for i in range(len(axes))]
+    return made
+
+
+def _table(index: int, *axis: int) -> np.ndarray:
+    return pool.tables(*axis)[index]

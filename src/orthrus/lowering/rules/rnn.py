@@ -1,0 +1,152 @@
+"""Recurrent layers: one product projects the inputs of all steps and directions, then all steps run in one
+kernel, which a layer whose directions have different activations calls once for each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ...codegen.kernels import gemm, rnn
+from ...codegen.write.expr import Expr
+from ...codegen.write.tile import Operand
+from ...ir import No, Node, Value
+from ..lower import Lowering, Out, lowers
+from ..tensor import Tensor
+from ..walk import Walked
+from . import matrix_unit
+
+F = "float32"
+DEFAULTS = {"RNN": ("tanh",), "GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh")}
+
+
+@lowers("RNN", "GRU", "LSTM", types=(F,))
+def recurrent_layer(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
+    assert node.op is not None
+    kind, attrs = node.op_type, node.op.with_defaults(node.attrs)
+    x, w, r, b, lengths, h0, c0, peephole = (*node.inputs, *[None] * 8)[:8]
+    assert x is not None
+    known = [lo.known(v) for v in (w, r, b, peephole)]
+    if any(k is None and v is not None for k, v in zip(known, (w, r, b, peephole), strict=True)):
+        return No("weights that are not constant")
+    weights, recurrent, bias, peep = known
+    assert weights is not None and recurrent is not None
+    activations = _activations(kind, attrs, len(weights))
+    shape, layout = lo.shape(x), attrs["layout"]
+    if isinstance(activations, No) or not _fits(kind, attrs, shape, known, lo, lengths, h0, c0):
+        return activations if isinstance(activations, No) else No("shapes that do not fit or empty ones")
+    steps, batch = (shape[1], shape[0]) if layout else shape[:2]
+    directions, hidden, gates = len(weights), recurrent.shape[2], rnn.GATES[kind]
+    linear = bool(attrs.get("linear_before_reset"))
+    plan = rnn.plan(lo.machine, kind, hidden, batch, linear)
+    own: tuple[Any, ...] = (id(node), plan)
+    total = _bias(bias, gates, hidden, directions, linear)
+    projected = _projected(lo, lo.tensor(x), own, plan, weights, total)
+    over = (projected.strides[1], projected.strides[0]) if layout else projected.strides[:2]
+    packed = lo.constant((*own, "recurrent"), lambda: plan.pack(recurrent.astype(np.float32)))
+    extra = packed
+    if peep is not None:
+        extra = lo.constant((*own, "peephole"), lambda: plan.lined(peep.reshape(directions, 3, hidden)))
+    elif linear:
+        shift = np.zeros((directions, hidden), np.float32) if bias is None else bias[:, -hidden:]
+        extra = lo.constant((*own, "shift"), lambda: plan.lined(shift))
+    y = lo.new((batch, steps, directions, hidden) if layout else (steps, directions, batch, hidden), F)
+    y_strides = [y.strides[i] for i in ((1, 0, 2) if layout else (0, 2, 1))]
+    cells: list[Any] = [projected, *over, plan.columns, packed, packed.strides[0], Out(y), *y_strides]
+    lasts = []
+    for v in (h0, c0)[:2 if kind == "LSTM" else 1]:
+        start = lo.tensor(v) if v is not None else lo.constant(
+            ("zeros", hidden), lambda: np.zeros(hidden, np.float32)).expand((directions, batch, hidden))
+        if start.strides[2] != 1 and hidden > 1:
+            start = lo.contiguous(start)
+        turned = layout and v is not None
+        last = lo.new((batch, directions, hidden) if layout else (directions, batch, hidden), F)
+        lasts.append(last)
+        cells += [start, start.strides[0 if turned else 1], start.strides[1 if turned else 0], Out(last),
+                  last.strides[0 if layout else 1], last.strides[1 if layout else 0]]
+    cells += [packed, 0, 0] * 2 * (kind != "LSTM")
+    cells += [extra, extra.strides[0], packed if lengths is None else lo.contiguous(lo.tensor(lengths)),
+              Out(lo.status), steps, batch, hidden, plan.blocks, plan.tiles, plan.per_item, plan.items]
+    backward = 0 if attrs["direction"] == "reverse" else 1
+    runs = [(0, directions)] if len(set(activations)) == 1 else [(d, 1) for d in range(directions)]
+    for first, count in runs:
+        spec = plan.spec(activations[first], attrs["clip"] or 0.0, peep is not None, lengths is not None,
+                         bool(attrs.get("input_forget")))
+        lo.step(spec, [*cells, first, backward], count * plan.items, 1, plan.scratch)
+    return (y, *lasts) if kind == "LSTM" else (y, lasts[0])
+
+
+def _activations(kind: str, attrs: dict[str, Any], directions: int) -> list[tuple[rnn.Activation, ...]] | No:
+    """Per direction; alphas and betas are used up by those that take them."""
+    per = len(DEFAULTS[kind])
+    names = [n.lower() for n in attrs["activations"] or DEFAULTS[kind] * directions]
+    if len(names) < per * directions or any(n not in rnn.ACTIVATIONS for n in names):
+        return No(f"activations {names}")
+    alphas, betas = iter(attrs["activation_alpha"] or ()), iter(attrs["activation_beta"] or ())
+    made: list[rnn.Activation] = []
+    for name in names[:per * directions]:
+        given = [float(next(values, default)) for values, default in zip(
+            (alphas, betas), rnn.ACTIVATIONS[name], strict=False)]
+        alpha, beta = (*given, 0.0, 0.0)[:2]
+        made.append((name, alpha, beta))
+    return [tuple(made[d * per:(d + 1) * per]) for d in range(directions)]
+
+
+def _fits(kind: str, attrs: dict[str, Any], x: tuple[int, ...], known: Sequence[np.ndarray | None],
+          lo: Lowering, lengths: Value | None, h0: Value | None, c0: Value | None) -> bool:
+    """Whether shapes and attributes are as the definition wants them, and nothing is empty."""
+    w, r, b, p = known
+    assert w is not None and r is not None
+    directions = 2 if attrs["direction"] == "bidirectional" else 1
+    if len(x) != 3 or w.ndim != 3 or r.ndim != 3 or 0 in x or not r.size or attrs["layout"] not in (0, 1):
+        return False
+    if attrs["direction"] not in ("forward", "foward", "reverse", "bidirectional"):
+        return False
+    batch, hidden, gates = x[0 if attrs["layout"] else 1], r.shape[2], rnn.GATES[kind]
+    state = (batch, directions, hidden) if attrs["layout"] else (directions, batch, hidden)
+    clip = attrs["clip"]
+    return (w.shape == (directions, gates * hidden, x[2]) and r.shape == (directions, gates * hidden, hidden)
+            and (b is None or b.shape == (directions, 2 * gates * hidden))
+            and (p is None or p.shape == (directions, 3 * hidden))
+            and attrs["hidden_size"] in (None, 0, hidden) and (clip is None or clip > 0)
+            and all(v is None or lo.shape(v) == state for v in (h0, c0))
+            and (lengths is None or (lo.shape(lengths) == (batch,) and lo.dtype(lengths) == "int32")))
+
+
+def _bias(bias: np.ndarray | None, gates: int, hidden: int, directions: int, linear: bool) -> np.ndarray:
+    """The biases that are added to the projected inputs, [directions, gates * hidden]."""
+    if bias is None:
+        return np.zeros((directions, gates * hidden), np.float32)
+    both = bias.reshape(directions, 2, -1)
+    total: np.ndarray = both.sum(1)
+    if linear:
+        total[:, 2 * hidden:] = both[:, 0, 2 * hidden:]
+    return total
+
+
+def _projected(lo: Lowering, x: Tensor, own: tuple[Any, ...], plan: rnn.Plan, weights: np.ndarray,
+               bias: np.ndarray) -> Tensor:
+    """X times every direction's W plus biases, [.., .., directions * columns] in the order `plan` wants."""
+    rows, k, n = x.shape[0] * x.shape[1], x.shape[2], len(weights) * plan.columns
+
+    def matrix() -> np.ndarray:
+        return np.ascontiguousarray(plan.spread(weights).reshape(n, k).T)
+    flat = x.reshape((rows, k)) or lo.contiguous(x).reshape((rows, k))
+    assert flat is not None
+    if flat.strides[1] != 1 and k > 1:
+        flat = lo.contiguous(flat)
+    out = lo.new((rows, n), F)
+    added = lo.constant((*own, "bias"), lambda: plan.spread(bias).reshape(1, n))
+    tree = Expr("add", (Expr.leaf(0, F), Expr.leaf(1, F)), F)
+    if matrix_unit.takes(lo, rows, n, k, k):
+        matrix_unit.product(lo, flat, (*own, "input"), matrix, out, tree, [added.expand((rows, n))])
+    else:
+        panels = lo.constant((*own, "panels"), lambda: gemm.pack(lo.machine, matrix()))
+        made = gemm.plan(lo.machine, rows, n, k, 1, "panels", flat.strides[0])
+        result = Walked(out, (rows, n), (n, 1), True)
+        shift = Walked(added.expand((rows, n)), (rows, n), (0, 1))
+        lo.step(made.spec(tree, [Operand(F, False, True)]),
+                [flat, panels, result, n, k, flat.strides[0], 0, n, 1, *[0] * 6, *made.cells(), shift, 0, 0,
+                 0], made.items, made.grain, made.scratch)
+    return out.view((*x.shape[:2], n), (x.shape[1] * n, n, 1))

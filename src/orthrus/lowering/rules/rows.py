@@ -1,0 +1,264 @@
+"""Softmax, layer normalization and their like: what a row kernel reads, how it walks and where it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...codegen.kernels import rows
+from ...codegen.kernels.norm import norm_rows
+from ...codegen.write.expr import Expr
+from ...codegen.write.template import Spec
+from ...ir import No, Node, Value
+from ...ops.define import normalized_axis
+from ..lower import Lowering, Out, Pending, lowers
+from ..tensor import Tensor
+from ..walk import Walked, order_like
+
+FLOATS = ("float32", "float16", "bfloat16")
+F = "float32"
+View = Callable[[Tensor], Tensor]
+Kernel = Callable[[rows.Form, tuple[rows.Read, ...], Expr, "Reads"], tuple[Spec, list[Any]]]
+"""(form, tensors, closing tree, what is read) to the kernel and its arguments behind the tensors."""
+
+
+@dataclass(eq=False)
+class Reads:
+    """What a row kernel reads: a float32 `tree` over views of one shape, the first of which is not
+    broadcast."""
+
+    tree: Expr
+    tensors: list[Tensor]
+
+
+def lying(t: Tensor) -> tuple[int, ...]:
+    """Dense strides in the order in which `t` lies."""
+    return order_like(t, t)
+
+
+def reading(lo: Lowering, value: Value) -> Reads:
+    """`value` for a row kernel: with the elementwise operations that make it, where nobody else reads it."""
+    lazy = lo.lazy(value)
+    tensors = [t.expand(lazy.shape) for t in lazy.operands if isinstance(t, Tensor)]
+    whole = next((i for i, t in enumerate(tensors) if _whole(t)), None)
+    if lazy.source is not None or lo.left[value] > 1 or whole is None or not lazy.tree.size():
+        t = lo.tensor(value)
+        return Reads(Expr.leaf(0, t.dtype).cast(F), [t])
+    order = [whole, *(i for i in range(len(tensors)) if i != whole)]
+    tree = lazy.tree.substitute(lambda leaf: Expr.leaf(order.index(leaf.value), leaf.dtype))
+    return Reads(tree.cast(F), [tensors[i] for i in order])
+
+
+def _whole(t: Tensor) -> bool:
+    """Whether no axis is broadcast."""
+    return all(s or d == 1 for s, d in zip(t.strides, t.shape, strict=True))
+
+
+def finished(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, kernel: Kernel,
+             after: Expr | None = None, operands: Sequence[Tensor] = (), view: View = lambda t: t,
+             kept: Tensor | None = None, exponentials: bool = False) -> Pending | No:
+    """The pending result of a row kernel over the axes `reduced` of `reads`. `after`, over the kernel's value
+    and `operands`, belongs to the operator and gives `dtype`. `view` makes of a tensor of the operator's
+    shape what the kernel walks; `operands` and `kept`, to which the kernel writes what it read, are walked as
+    they are."""
+    own, wanted = reads.tensors[0].shape, lying(reads.tensors[0])
+    machine = lo.machine
+    if 0 in own:
+        return No("empty")
+    extra = [] if kept is None else [kept]
+    closing = after if after is not None else Expr.leaf(0, F).cast(dtype)
+
+    def walked(out: Tensor, more: Sequence[Tensor]) -> list[Tensor]:
+        return [*map(view, reads.tensors), *operands, *map(view, more), *extra, view(out)]
+
+    def planned(tensors: Sequence[Tensor]) -> rows.Walk | None:
+        return rows.plan(machine, tensors[0].shape, reduced, [_steps(t) for t in tensors])
+
+    def emit(lo: Lowering, out: Tensor, tree: Expr | None, more: list[Tensor]) -> None:
+        if write(lo, out, tree, more):
+            return
+        plain = lo.new(own, dtype, wanted)
+        write(lo, plain, None, [])
+        if tree is None:
+            lo.copy(plain, out)
+        else:
+            from ..elements import store
+
+            store(lo, out, tree, [plain, *more])
+
+    def write(lo: Lowering, out: Tensor, tree: Expr | None, more: Sequence[Tensor]) -> bool:
+        tensors = walked(out, more)
+        walk = planned(tensors)
+        if walk is None:
+            return False
+        spec, cells = kernel(walk.form, rows.tensors_of([t.dtype for t in tensors], walk),
+                             closing if tree is None else _closed(closing, tree, len(operands)), reads)
+        written = len(tensors) - 1 - len(extra)
+        scratch = walk.scratch if exponentials or not rows.plain(reads.tree) else 0
+        met = [Walked(t, *walk.loops(i), i >= written) for i, t in enumerate(tensors)]
+        lo.step(spec, [*walk.cells(met), *cells], walk.items, walk.grain, scratch)
+        return True
+
+    if planned(walked(Tensor(dtype, own, wanted, reads.tensors[0].buffer), [])) is None:
+        return No("its rows lie in too many pieces")
+    return Pending(own, dtype, emit, wanted)
+
+
+def _steps(t: Tensor) -> tuple[int, ...]:
+    return tuple([s if d != 1 else 0 for s, d in zip(t.strides, t.shape, strict=True)])
+
+
+def _closed(own: Expr, tree: Expr, count: int) -> Expr:
+    """`tree` behind the operator's own closing tree, whose `count` operands come first."""
+    return tree.substitute(lambda leaf: own if leaf.value == 0 else Expr.leaf(leaf.value + count, leaf.dtype))
+
+
+def attributes(node: Node) -> dict[str, Any]:
+    """A node's attributes, with the defaults of those it does not have."""
+    assert node.op is not None
+    return dict(node.op.with_defaults(node.attrs))
+
+
+def spread(lo: Lowering, value: Value | None, shape: tuple[int, ...]) -> Tensor | None:
+    """An operand broadcast to `shape`; None where it does not fit or is of a type kernels do not compute
+    with."""
+    if value is None or lo.dtype(value) not in FLOATS:
+        return None
+    own = lo.shape(value)
+    if len(own) > len(shape) or any(d not in (1, e) for d, e in zip(own[::-1], shape[::-1], strict=False)):
+        return None
+    return lo.tensor(value).expand(shape)
+
+
+def affine(operands: Sequence[Tensor], dtype: str) -> Expr:
+    """The closing tree: times the first operand, plus the second if there is one."""
+    leaves = [Expr.leaf(0, F), *(Expr.leaf(i + 1, t.dtype).cast(F) for i, t in enumerate(operands))]
+    return Expr("fma" if len(operands) == 2 else "mul", tuple(leaves), F).cast(dtype)
+
+
+def alive(lo: Lowering, node: Node, index: int) -> bool:
+    """Whether somebody reads an output."""
+    v = node.outputs[index] if index < len(node.outputs) else None
+    return v is not None and lo.left.get(v, 0) > 0
+
+
+@lowers("Softmax", "LogSoftmax", types=(F,))
+def softmax(lo: Lowering, node: Node) -> Pending | No:
+    """Along one axis, or in the older form over all from an axis on."""
+    (x,) = node.inputs
+    assert x is not None and node.op is not None
+    shape = lo.shape(x)
+    axis = attributes(node)["axis"]
+    if not -len(shape) <= axis < len(shape):
+        return No("its axis is out of range")
+    axis = normalized_axis(axis, len(shape))
+    reduced = (axis,) if node.op.since >= 13 else tuple(range(axis, len(shape)))
+    log = node.op_type == "LogSoftmax"
+
+    def kernel(form: rows.Form, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
+               ) -> tuple[Spec, list[Any]]:
+        return rows.softmax_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree,
+                                 after=after, log=log), []
+    return finished(lo, reading(lo, x), reduced, lo.dtype(x), kernel, exponentials=True)
+
+
+@dataclass(frozen=True)
+class Norm:
+    """The kernel of a normalization of `kind`; `mean` and `inverse`: where the rows' numbers go."""
+
+    kind: str
+    epsilon: float = 0.0
+    keeps: bool = False
+    mean: Tensor | None = None
+    inverse: Tensor | None = None
+
+    def __call__(self, form: rows.Form, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
+                 ) -> tuple[Spec, list[Any]]:
+        spec = norm_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree, after=after,
+                         kind=self.kind, keeps=self.keeps, mean=self.mean is not None,
+                         inverse=self.inverse is not None)
+        return spec, [self.epsilon, *(Out(t) for t in (self.mean, self.inverse) if t is not None)]
+
+
+@lowers("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", types=FLOATS)
+def layer_norm(lo: Lowering, node: Node) -> Any:
+    """Over the axes from one on, times a scale and plus a bias."""
+    x, attrs = node.inputs[0], attributes(node)
+    assert x is not None
+    shape, axis = lo.shape(x), attrs["axis"]
+    if not -len(shape) <= axis < len(shape):
+        return No("its axis is out of range")
+    axis = normalized_axis(axis, len(shape))
+    centred = node.op_type == "LayerNormalization"
+    given = [v for v in node.inputs[1:3 if centred else 2] if v is not None]
+    operands = [spread(lo, v, shape) for v in given]
+    if any(t is None for t in operands) or not operands:
+        return No("its scale or bias does not fit")
+    tensors = [t for t in operands if t is not None]
+    extra = [alive(lo, node, i) for i in range(1, len(node.outputs))]
+    dtype = lo.dtype(x) if centred else tensors[0].dtype
+    kind, along = "layer" if centred else "rms", range(axis, len(shape))
+    if not any(extra):
+        return finished(lo, reading(lo, x), along, dtype, Norm(kind, attrs["epsilon"]),
+                        affine(tensors, dtype), tensors)
+    if attrs.get("stash_type", 1) != 1:
+        return No("its statistics are not float32")
+    per_row = (*shape[:axis], *(1,) * (len(shape) - axis))
+    statistics = [lo.new(per_row, F) for _ in extra]
+    kernel = Norm(kind, attrs["epsilon"], mean=statistics[0] if centred else None,
+                  inverse=statistics[-1] if len(extra) == 2 or not centred else None)
+    reads = Reads(Expr.leaf(0, lo.dtype(x)).cast(F), [lo.contiguous(lo.tensor(x))])
+    made = finished(lo, reads, along, dtype, kernel, affine(tensors, dtype), tensors)
+    return _now(lo, made, *statistics)
+
+
+def _now(lo: Lowering, made: Pending | No, *others: Tensor | None) -> Any:
+    """The kernel written at once, because it writes more than one result."""
+    if isinstance(made, No):
+        return made
+    out = lo.new(made.shape, made.dtype, made.strides)
+    made.emit(lo, out, None, [])
+    return (out, *others)
+
+
+@lowers("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization",
+        types=FLOATS)
+def skip_norm(lo: Lowering, node: Node) -> Any:
+    """The normalization of x + skip + bias, and where it is read that sum."""
+    x, attrs = node.inputs[0], attributes(node)
+    assert x is not None
+    shape, dtype = lo.shape(x), lo.dtype(x)
+    centred = node.op_type == "SkipLayerNormalization"
+    inputs = [*node.inputs, None, None, None]
+    skip, affines, bias = inputs[1], inputs[2:4] if centred else inputs[2:3], inputs[4 if centred else 3]
+    added = [spread(lo, v, shape) for v in (skip, bias) if v is not None]
+    operands = [spread(lo, v, shape) for v in affines if v is not None]
+    if any(t is None for t in (*added, *operands)) or not shape or not operands:
+        return No("its operands do not fit")
+    if alive(lo, node, 1) or alive(lo, node, 2):
+        return No("its statistics are read")
+    first = lo.tensor(x)
+    tensors = [t for t in operands if t is not None]
+    reads = Reads(Expr.leaf(0, dtype).cast(F), [first, *(t for t in added if t is not None)])
+    for i, t in enumerate(reads.tensors[1:], 1):
+        reads.tree = Expr("add", (reads.tree, Expr.leaf(i, t.dtype).cast(F)), F)
+    keeps = alive(lo, node, 3)
+    total = lo.new(shape, dtype, lying(first)) if keeps else None
+    kernel = Norm("layer" if centred else "rms", attrs["epsilon"], keeps)
+    made = finished(lo, reads, (len(shape) - 1,), dtype, kernel, affine(tensors, dtype), tensors, kept=total)
+    return _now(lo, made, None, None, total) if keeps else made
+
+
+@lowers("LpNormalization", "MeanVarianceNormalization", types=FLOATS)
+def plain_norm(lo: Lowering, node: Node) -> Pending | No:
+    """Without scale and bias, over one axis or several."""
+    (x,) = node.inputs
+    assert x is not None
+    attrs, rank = attributes(node), len(lo.shape(x))
+    whole = node.op_type == "MeanVarianceNormalization"
+    axes = list(attrs["axes"]) if whole else [attrs["axis"]]
+    if not axes or any(not -rank <= a < rank for a in axes) or attrs.get("p", 2) not in (1, 2):
+        return No("its axes are out of range")
+    kernel = Norm("deviation", 1e-9) if whole else Norm("l1" if attrs["p"] == 1 else "l2")
+    return finished(lo, reading(lo, x), [normalized_axis(a, rank) for a in axes], lo.dtype(x), kernel)

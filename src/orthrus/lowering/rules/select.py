@@ -1,0 +1,110 @@
+"""What is chosen by value or by place: the k best, one-hot rows, triangles."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...codegen.kernels import loops
+from ...codegen.kernels.top_k import best_of_rows, scratch
+from ...codegen.write.expr import LLVM, Expr
+from ...ir import No, Node
+from ...ops.define import normalized_axis
+from ..lower import Lazy, Lowering, Out, lowers
+from ..tensor import Tensor
+from .rows import attributes
+
+GRAIN = 1 << 12
+
+
+@lowers("TopK", types=tuple(t for t in LLVM if t != "bool"))
+def top_k(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] | No:
+    """Values and their indices, best first."""
+    x, attrs = node.inputs[0], attributes(node)
+    assert x is not None
+    shape = lo.shape(x)
+    k = attrs.get("k")
+    if len(node.inputs) > 1:
+        known = lo.known(node.inputs[1])
+        k = None if known is None or known.size != 1 else known.item()
+    if k is None or not shape or 0 in shape:
+        return No("its k is not known, or it is empty")
+    axis = normalized_axis(attrs["axis"], len(shape))
+    length = shape[axis]
+    if not 1 <= k <= length:
+        return No("its k is out of range")
+    t = lo.tensor(x)
+    small = tuple(k if a == axis else d for a, d in enumerate(shape))
+    values, places = lo.new(small, t.dtype), lo.new(small, "int64")
+    every = (values, places, t)
+    others = [a for a in range(t.rank) if a != axis]
+    made = loops.nest([shape[a] for a in others], [[v.strides[a] for a in others] for v in every])
+    sizes = made.sizes or (1,)
+    lines = [v for t_, s in zip(every, made.strides, strict=True) for v in (*(s or (0,)), t_.strides[axis])]
+    spec = best_of_rows(dtype=t.dtype, outer=len(sizes), least=not attrs.get("largest", 1),
+                               unit=t.strides[axis] == 1)
+    lo.step(spec, [Out(values), Out(places), t, length, k, (k - 1).bit_length(), *sizes[1:], *lines],
+            math.prod(sizes), max(1, GRAIN // length), scratch(lo.machine, t.dtype, length, k))
+    return values, places
+
+
+@lowers("OneHot", types=tuple(t for t in LLVM if t not in ("bool", "float16", "bfloat16")))
+def one_hot(lo: Lowering, node: Node) -> Lazy | No:
+    """A comparison with the numbers along the new axis."""
+    vi, vd, vv = node.inputs
+    assert vi is not None and node.op is not None
+    depth, values = lo.known(vd), lo.known(vv)
+    if depth is None or values is None or values.shape != (2,) or depth.size != 1 or (
+            values.dtype.name not in LLVM):
+        return No("its depth or values are not known")
+    size, t = depth.item(), lo.tensor(vi)
+    size = int(size) if isinstance(size, float) else size
+    axis = attributes(node)["axis"]
+    axis = axis + t.rank + 1 if axis < 0 else axis
+    if not 0 <= axis <= t.rank or size < 1 or t.dtype == "uint64":
+        return No("its axis is out of range, or nothing is asked for")
+    shape = (*t.shape[:axis], size, *t.shape[axis:])
+    index = Expr.leaf(0, t.dtype).cast("int64")
+    if node.op.since >= 11:
+        back = Expr("lt", (index, Expr.const(0, "int64")), "bool")
+        forward = Expr("add", (index, Expr.const(size, "int64")), "int64")
+        index = Expr("where", (back, forward, index), "int64")
+    if t.dtype.startswith("float"):
+        high = Expr("abs", (Expr.leaf(0, t.dtype),), t.dtype)
+        near = Expr("lt", (high, Expr.const(2.0 ** 62, t.dtype)), "bool")
+        index = Expr("where", (near, index, Expr.const(-1, "int64")), "int64")
+    dtype = values.dtype.name
+    off, on = (Expr.const(v.item(), dtype) for v in values)
+    places = _numbers(lo, size, (1,) * axis + (size,) + (1,) * (t.rank - axis))
+    tree = Expr("where", (Expr("eq", (index, Expr.leaf(1, "int64")), "bool"), on, off), dtype)
+    spread = t.view((*t.shape[:axis], 1, *t.shape[axis:]), (*t.strides[:axis], 0, *t.strides[axis:]))
+    return Lazy(shape, tree, [spread, places])
+
+
+def _numbers(lo: Lowering, count: int, shape: tuple[int, ...]) -> Tensor:
+    """0 up to `count`, int64, along the one axis that is longer than 1."""
+    return lo.constant(("numbers", count, shape), lambda: np.arange(count).reshape(shape))
+
+
+@lowers("Trilu", types=tuple(LLVM))
+def trilu(lo: Lowering, node: Node) -> Lazy | No:
+    """The element where its column is on the right side of its row, else zero."""
+    x = node.inputs[0]
+    assert x is not None
+    known = lo.known(node.inputs[1]) if len(node.inputs) > 1 else None
+    if known is None and len(node.inputs) > 1 and node.inputs[1] is not None:
+        return No("its diagonal is not known")
+    shape, dtype = lo.shape(x), lo.dtype(x)
+    if len(shape) < 2 or 0 in shape or (known is not None and known.size != 1):
+        return No("no matrix, or empty")
+    rows, columns = shape[-2:]
+    k = 0 if known is None else max(-rows, min(columns, known.item()))
+    lazy = lo.lazy(x)
+    count = len(lazy.operands)
+    here = [_numbers(lo, rows, (rows, 1)),
+            lo.constant(("from", k, columns), lambda: np.arange(-k, columns - k))]
+    row, column = Expr.leaf(count, "int64"), Expr.leaf(count + 1, "int64")
+    inside = Expr("ge" if attributes(node)["upper"] else "le", (column, row), "bool")
+    zero = Expr.const(0, "bool" if dtype == "bool" else dtype)
+    return Lazy(shape, Expr("where", (inside, lazy.tree, zero), dtype), [*lazy.operands, *here])

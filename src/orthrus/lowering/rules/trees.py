@@ -1,0 +1,121 @@
+"""Tree ensembles: the prepared forest packed for its kernel, base values, labels and post transforms."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from ...codegen.kernels import tree_ensemble as ensemble
+from ...ir import No, Node
+from ...ops.ml_linear import TRANSFORMS
+from ..lower import Lowering, Out, lowers
+from ..tensor import Tensor
+
+TYPES = ("float32", "int32", "int64")
+AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
+_made: WeakKeyDictionary[Node, tuple[dict[str, Any], ensemble.Packed | str]] = WeakKeyDictionary()
+
+
+def _packed(lo: Lowering, node: Node, aggregate: str) -> tuple[dict[str, Any], ensemble.Packed | str]:
+    """What the definition prepares of the node's attributes, with the number of `targets` for the forest, and
+    the forest packed: made once."""
+    if node not in _made:
+        assert node.op is not None
+        prepared = node.op.prepare(node.attrs)
+        forest = prepared.pop("forest")
+        _made[node] = prepared | {"targets": forest.targets}, ensemble.plan(lo.machine, forest, aggregate)
+    return _made[node]
+
+
+def _scores(lo: Lowering, node: Node, packed: ensemble.Packed, start: np.ndarray) -> Tensor | No:
+    """The step of the trees: [rows, targets] float32, plus `start`."""
+    assert node.inputs[0] is not None
+    x = lo.tensor(node.inputs[0])
+    if x.rank != 2 or x.strides[1] != 1:
+        x = lo.contiguous(x)
+    rows = x.shape[0] if x.rank > 1 else 1
+    features = x.size // rows if rows else 0
+    if features < packed.inputs:
+        return No(f"{features} features, but a tree reads feature {packed.inputs - 1}")
+    contents = {**packed.arrays, "start": start.astype(np.float32)}
+    arrays = {name: lo.constant((id(node), name), partial(np.asarray, a)) for name, a in contents.items()}
+    y, block = lo.new((rows, len(start)), "float32"), packed.block(rows)
+    row = x.strides[0] if x.rank == 2 else features
+    lo.step(packed.spec(x.dtype), packed.cells(x, row, rows, block, Out(y), arrays), -(-rows // block),
+            packed.grain(block), packed.scratch(block))
+    return y
+
+
+def close_scores(lo: Lowering, y: Tensor, transform: str, choice: str = "none", names: Tensor | None = None,
+           pair: ensemble.Pair | None = None, base: tuple[float, float] = (0.0, 0.0)) -> Tensor:
+    """The step of a post transform on the scores `y` and of the labels, which it gives."""
+    rows, classes = y.shape
+    labels = y if names is None else lo.new((rows,), "int64")
+    if choice != "none" or transform != "NONE":
+        lo.step(ensemble.tree_scores(transform=transform, choice=choice, pair=pair),
+                [Out(y), rows, classes, Out(labels), names or y, *base], -(-rows // lo.machine.lanes(4)), 64)
+    return labels
+
+
+def _targets(lo: Lowering, node: Node, aggregate: str, transform: str) -> Tensor | No:
+    """A regressor: base values for targets that some leaf spoke to, or for the only one."""
+    prepared, packed = _packed(lo, node, aggregate)
+    if isinstance(packed, str):
+        return No(packed)
+    targets, base = prepared["targets"], prepared.get("base", np.zeros(0))
+    if transform == "PROBIT":
+        return No("the post transform PROBIT")
+    apart = aggregate in ("MIN", "MAX") or (base.size > 0 and targets > 1)
+    if (apart and (packed.spoken != packed.mentioned).any()) or (
+            aggregate in ("MIN", "MAX") and not packed.spoken.all()):
+        return No("whether a target gets a value depends on the row")
+    start = np.zeros(targets)
+    if base.size:
+        start[:] = np.where(packed.spoken | (targets == 1), base, 0)
+    y = _scores(lo, node, packed, start)
+    if not isinstance(y, No) and targets > 1:
+        close_scores(lo, y, transform)
+    return y
+
+
+@lowers("ai.onnx.ml::TreeEnsembleRegressor", types=TYPES)
+def tree_ensemble_regressor(lo: Lowering, node: Node) -> Tensor | No:
+    return _targets(lo, node, node.attrs.get("aggregate_function", "SUM"),
+                    node.attrs.get("post_transform", "NONE"))
+
+
+@lowers("ai.onnx.ml::TreeEnsemble", types=("float32",))
+def tree_ensemble(lo: Lowering, node: Node) -> Tensor | No:
+    return _targets(lo, node, AGGREGATES[node.attrs.get("aggregate_function", 1)],
+                    TRANSFORMS[node.attrs.get("post_transform", 0)])
+
+
+@lowers("ai.onnx.ml::TreeEnsembleClassifier", types=TYPES)
+def tree_ensemble_classifier(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] | No:
+    prepared, packed = _packed(lo, node, "SUM")
+    transform = node.attrs.get("post_transform", "NONE")
+    if isinstance(packed, str):
+        return No(packed)
+    labels, base = prepared["labels"], prepared["base"]
+    if transform == "PROBIT" or labels.dtype != np.int64:
+        return No("string labels, or the post transform PROBIT")
+    if (packed.spoken != packed.mentioned).any() or (
+            len(labels) > 2 and not base.size and not packed.spoken.all()):
+        return No("whether a class gets a score depends on the row")
+    names = lo.constant((id(node), "names"), lambda: labels)
+    if len(labels) == 2:
+        pair = ensemble.Pair((bool(packed.spoken[0]), bool(packed.spoken[1])), base.size,
+                          prepared["only"] is not None, prepared["positive"])
+        y = _scores(lo, node, packed, np.zeros(2))
+        first, second = (*(float(b) for b in base), 0.0, 0.0)[:2]
+        return y if isinstance(y, No) else (
+            close_scores(lo, y, transform, "pair", names, pair, (first, second)), y)
+    y = _scores(lo, node, packed, np.zeros(len(labels)) + (base if base.size else 0))
+    if isinstance(y, No):
+        return y
+    if len(labels) == 1:
+        return close_scores(lo, y, "NONE", "only", names), y
+    return close_scores(lo, y, transform, "most", names), y

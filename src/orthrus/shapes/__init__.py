@@ -1,0 +1,1 @@
+"""Sizes that are not known yet: integers that remember where they came from."""
