@@ -17,7 +17,7 @@ from unittest import mock
 
 import numpy as np
 
-from orthrus.codegen.machines import machine
+from orthrus.codegen.machines import detect
 from orthrus.codegen.machines.machine import Machine
 from orthrus.codegen.object import library
 from orthrus.codegen.object.build import assemble
@@ -42,7 +42,7 @@ def on(target: Machine) -> Iterator[None]:
                             make=lambda part: part.run)
     chosen.append(target)
     try:
-        with (mock.patch.object(machine, "host", lambda: target), mock.patch.object(device, "entry", entry),
+        with (mock.patch.object(detect, "host", lambda: target), mock.patch.object(device, "entry", entry),
               mock.patch.object(native.Native, "quick", lambda *_: None),
               mock.patch.object(library, "addresses", lambda specs, m: [loaded(s, m) for s in specs])):
             yield

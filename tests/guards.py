@@ -30,6 +30,7 @@ import orthrus as ort
 from fuzz.graphs import apart, build
 from oracle import difference, differences
 from orthrus import knobs
+from orthrus.codegen.machines import detect
 from orthrus.codegen.machines import machine as machines
 from orthrus.codegen.object import library
 from orthrus.codegen.runtime import threads as pools
@@ -108,7 +109,7 @@ def on(machine: str) -> Iterator[None]:
     """
     with contextlib.ExitStack() as stack:
         if machine in MACHINES:
-            stack.enter_context(mock.patch.object(machines, "host", lambda: MACHINES[machine]))
+            stack.enter_context(mock.patch.object(detect, "host", lambda: MACHINES[machine]))
         elif machine == "numpy":
             stack.enter_context(knobs.setting(CODEGEN=0))
         yield

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 import orthrus as ort
 from graphs import info, model
-from orthrus.codegen.machines import machine
+from orthrus.codegen.machines import detect
 from test_codegen_reduce import MACHINES
 
 TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
@@ -43,7 +43,7 @@ def test_sampling(images: int, channels: int, sizes: tuple[int, ...], mode: str,
     x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if last else x
     made = model(nodes, [info("x", elem, x.shape), info("g", shape=places.shape)],
                  [info("y", elem, (images, channels, down, across))]).SerializeToString()
-    with mock.patch.object(machine, "host", lambda: MACHINES[seed % len(MACHINES)]):
+    with mock.patch.object(detect, "host", lambda: MACHINES[seed % len(MACHINES)]):
         s = ort.InferenceSession(made, providers=["CPUExecutionProvider"])
     assert "generated" in str(s.explain()["sampled"])
     plain = ort.InferenceSession(made, providers=[("CPUExecutionProvider", {"use_codegen": "0"})])

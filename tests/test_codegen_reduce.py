@@ -142,7 +142,7 @@ def session(nodes: list[Any], arrays: dict[str, np.ndarray], constants: dict[str
         value.ClearField("type")
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=9)
     target = MACHINES[sum(map(sum, (a.shape for a in arrays.values()))) % len(MACHINES)]
-    with mock.patch.object(orthrus.codegen.machines.machine, "host", lambda: target):
+    with mock.patch.object(orthrus.codegen.machines.detect, "host", lambda: target):
         return orthrus.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
 
 
