@@ -241,8 +241,8 @@ def main() -> None:
 
 
 def _generated(path: Path) -> dict[str, Any]:
-    from orthrus.tools.describe import describe
-    from orthrus.tools.feeds import generated
+    from orthrus.tools.cli.describe import describe
+    from orthrus.tools.cli.feeds import generated
 
     class Input:
         def __init__(self, name: str, type: str, shape: list[Any] | None) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from orthrus.tools.estimate import Planned
+from orthrus.tools.cli.estimate import Planned
 
 from .spacemit_models import MODELS, build
 

@@ -20,7 +20,7 @@ from orthrus.codegen.write.expr import Expr
 from orthrus.codegen.write.template import Spec
 from orthrus.optimize import PASSES, Pass
 from orthrus.optimize import pattern as patterns
-from orthrus.tools.cli import app
+from orthrus.tools.cli.main import app
 
 FEEDS = {"x": np.random.default_rng(1).standard_normal((4, 16)).astype(np.float32)}
 

@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from orthrus.tools.shape_inference.expression import named
-from orthrus.tools.shape_inference.parsing import parse
+from orthrus.tools.shapes.inference.expression import named
+from orthrus.tools.shapes.inference.parsing import parse
 
 FEED = dict[str, Any]
 

@@ -20,8 +20,8 @@ from orthrus import knobs
 from orthrus.demo import MODEL
 from orthrus.optimize import PASSES, Pass
 from orthrus.optimize.rewrite import Work
-from orthrus.tools.bisect import bisect
-from orthrus.tools.narrow import least
+from orthrus.tools.compare.bisect import bisect
+from orthrus.tools.compare.narrow import least
 from skips import needs
 
 FEEDS = planted.FEEDS

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import graphs
 from orthrus.demo import MODEL
-from orthrus.tools.cli import app
+from orthrus.tools.cli.main import app
 
 Command = Callable[..., Any]
 
@@ -189,8 +189,8 @@ def test_brackets_in_names_are_no_markup(orthrus: Command) -> None:
 
 def test_the_command_line_itself() -> None:
     def call(*args: str) -> Any:
-        return subprocess.run([sys.executable, "-c", "from orthrus.tools.cli import main; main()", *args],
-                              capture_output=True, text=True)
+        return subprocess.run([sys.executable, "-c", "from orthrus.tools.cli.main import main; main()",
+                               *args], capture_output=True, text=True)
 
     assert call("--version").stdout.startswith("orthrus ")
     assert call("run").returncode == 2

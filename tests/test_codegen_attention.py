@@ -22,7 +22,7 @@ from orthrus.codegen.machines.detect import host
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2
 from orthrus.codegen.object.build import assemble
 from orthrus.lowering.lower import Lowering
-from orthrus.ops.attention import rotate
+from orthrus.ops.nn.attention import rotate
 
 FAR = 1 << 40
 

@@ -23,7 +23,7 @@ from orthrus.codegen.object import build  # noqa: E402
 from orthrus.codegen.write.expr import Expr  # noqa: E402
 from orthrus.codegen.write.tile import Operand  # noqa: E402
 from orthrus.ops.define import find  # noqa: E402
-from orthrus.ops.geometry import window  # noqa: E402
+from orthrus.ops.nn.geometry import window  # noqa: E402
 
 F = "float32"
 MACHINES = (host(), AVX2, SSE2)

@@ -26,8 +26,8 @@ from orthrus.codegen.write.template import template
 from orthrus.codegen.write.trace import cast, trace
 from orthrus.ir import No, element_of, parse_type
 from orthrus.ops import defined, find
-from orthrus.ops.cast import converted
 from orthrus.ops.schema import lookup, newest_opset
+from orthrus.ops.tensor.cast import converted
 from skips import needs
 
 DTYPES = {name: np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name) for name in LLVM}

@@ -22,7 +22,7 @@ from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2, Machine  
 from orthrus.codegen.object import build  # noqa: E402
 from orthrus.codegen.write.expr import Expr  # noqa: E402
 from orthrus.ops.define import find  # noqa: E402
-from orthrus.ops.geometry import Window, window  # noqa: E402
+from orthrus.ops.nn.geometry import Window, window  # noqa: E402
 
 DTYPES = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16), "int8": np.dtype(np.int8),
           "bfloat16": np.dtype(ml_dtypes.bfloat16), "uint8": np.dtype(np.uint8)}

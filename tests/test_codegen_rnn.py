@@ -21,7 +21,7 @@ from orthrus.codegen.machines.detect import host  # noqa: E402
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2, Machine  # noqa: E402
 from orthrus.codegen.object import build  # noqa: E402
 from orthrus.ops import define  # noqa: E402
-from orthrus.ops import rnn as definitions  # noqa: E402, F401
+from orthrus.ops.nn import rnn as definitions  # noqa: E402, F401
 
 DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 OTHERS = ("Relu", "Tanh", "Sigmoid", "Softsign", "Softplus", "LeakyRelu", "ThresholdedRelu", "Elu", "Affine",

@@ -17,7 +17,7 @@ from graphs import info, model
 from orthrus.codegen.kernels import nms
 from orthrus.codegen.machines import machine
 from orthrus.codegen.machines.detect import host
-from orthrus.ops import sampling
+from orthrus.ops.nn import sampling
 
 
 def boxes(rng: np.random.Generator, count: int, kind: str) -> np.ndarray:

@@ -21,12 +21,12 @@ import planted
 from orthrus import knobs
 from orthrus.demo import MODEL
 from orthrus.errors import Fail, InvalidArgument, NoSuchFile
-from orthrus.tools import sides
-from orthrus.tools.compare import compare
-from orthrus.tools.comparison import batches, feeds_of
-from orthrus.tools.divergence import Tolerance, measure
-from orthrus.tools.extract import Model
-from orthrus.tools.siblings import compare_models, matches
+from orthrus.tools.compare import sides
+from orthrus.tools.compare.compare import compare
+from orthrus.tools.compare.comparison import batches, feeds_of
+from orthrus.tools.compare.divergence import Tolerance, measure
+from orthrus.tools.compare.extract import Model
+from orthrus.tools.compare.siblings import compare_models, matches
 from skips import needs
 from test_models import MODELS, NAMES
 

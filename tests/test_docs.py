@@ -34,7 +34,7 @@ import linecache, sys
 from typer.testing import CliRunner
 import os, runpy, subprocess
 blocks, names = __import__("json").load(sys.stdin), {"__name__": "page"}
-PROGRAM = "from orthrus.tools.cli import main; main()"
+PROGRAM = "from orthrus.tools.cli.main import main; main()"
 for line, kind, text in blocks:
     where = f"{sys.argv[1]}:{line}"
     if kind == "python":
@@ -51,7 +51,7 @@ for line, kind, text in blocks:
         subprocess.run([sys.executable, "-c", PROGRAM, *arguments], check=True,
                        env={**os.environ, **settings})
     else:
-        from orthrus.tools.cli import app
+        from orthrus.tools.cli.main import app
         found = CliRunner().invoke(app, text)
         assert found.exit_code == 0, f"{where}: orthrus {text}\\n{found.output}"
 """
@@ -148,11 +148,11 @@ def test_blocks_have_a_language_that_is_checked(page: Path) -> None:
 
 
 def test_tables_of_flags_are_those_of_the_code() -> None:
-    from orthrus.tools.cli import app
-    from orthrus.tools.flags import renewed
+    from orthrus.tools.cli.flags import renewed
+    from orthrus.tools.cli.main import app
 
     page = (ROOT / "docs" / "tools.md").read_text(encoding="utf-8")
-    assert renewed(page) == page, "run python -m orthrus.tools.flags docs/tools.md"
+    assert renewed(page) == page, "run python -m orthrus.tools.cli.flags docs/tools.md"
     assert set(re.findall(r"<!-- flags: ([\w-]+) -->", page)) == {c.name for c in app.registered_commands}
 
 

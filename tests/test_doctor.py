@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from orthrus import knobs
 from orthrus.codegen.object import cache
-from orthrus.tools import checkup
-from orthrus.tools.cli import app
+from orthrus.tools.cli import checkup
+from orthrus.tools.cli.main import app
 from skips import needs
 
 generates = needs("generated code")

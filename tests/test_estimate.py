@@ -31,8 +31,8 @@ from orthrus.lowering.tensor import Tensor
 from orthrus.providers.spacemit import cycles, cycles_code, cycles_timing, cycles_walk, estimate
 from orthrus.providers.spacemit.emulator import Call, Calls, Worker
 from orthrus.providers.spacemit.shared import CODE, Shared
-from orthrus.tools.estimate import Planned
-from orthrus.tools.estimate import estimate as estimated
+from orthrus.tools.cli.estimate import Planned
+from orthrus.tools.cli.estimate import estimate as estimated
 from planted import commands
 from skips import needs
 

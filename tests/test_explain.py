@@ -23,8 +23,8 @@ from orthrus.demo import MODEL, samples
 from orthrus.ir import No
 from orthrus.lowering import lower
 from orthrus.run.explain import Explanation
-from orthrus.tools.cli import app
-from orthrus.tools.explain import joined
+from orthrus.tools.cli.explain import joined
+from orthrus.tools.cli.main import app
 from skips import needs
 
 generates = needs("generated code")

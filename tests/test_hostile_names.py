@@ -80,9 +80,9 @@ COMMANDS: dict[str, list[str]] = {
     "perf-test": ["perf-test", "-I", "-r", "1", "-v", "m.onnx"], "test-runner": ["test-runner", "."]}
 
 
-def run(folder: Path, *args: str, module: str = "orthrus.tools.cli", **env: str) -> str:
-    start = [sys.executable, "-c", "from orthrus.tools.cli import main; main()"]
-    if module != "orthrus.tools.cli":
+def run(folder: Path, *args: str, module: str = "orthrus.tools.cli.main", **env: str) -> str:
+    start = [sys.executable, "-c", "from orthrus.tools.cli.main import main; main()"]
+    if module != "orthrus.tools.cli.main":
         start = [sys.executable, "-m", module]
     done = subprocess.run([*start, *args], cwd=folder, capture_output=True, check=False, timeout=300,
                           env={**os.environ, "COLUMNS": "120", **env})
@@ -138,8 +138,8 @@ def test_no_tool_with_onnxruntimes_name_does(module: str, tmp_path: Path) -> Non
 def test_on_a_terminal_only_colours_are_left(tmp_path: Path) -> None:
     network(tmp_path)
     ours, theirs = pty.openpty()
-    process = subprocess.Popen([sys.executable, "-c", "from orthrus.tools.cli import main; main()", "info",
-                                "m.onnx"], cwd=tmp_path, stdout=theirs, stderr=theirs,
+    process = subprocess.Popen([sys.executable, "-c", "from orthrus.tools.cli.main import main; main()",
+                                "info", "m.onnx"], cwd=tmp_path, stdout=theirs, stderr=theirs,
                                env={**os.environ, "TERM": "xterm-256color", "COLUMNS": "200"})
     os.close(theirs)
     text = b""

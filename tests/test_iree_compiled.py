@@ -121,7 +121,7 @@ def test_a_compiled_part_that_is_none(tmp_path: Path) -> None:
 
 
 def orthrus(*words: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", "from orthrus.tools.cli import main; main()",
+    return subprocess.run([sys.executable, "-c", "from orthrus.tools.cli.main import main; main()",
                            *map(str, words)], capture_output=True, text=True, check=False)
 
 

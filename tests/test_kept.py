@@ -584,7 +584,7 @@ def test_it_reads_neither_onnx_nor_the_compiler(folder: Path) -> None:
             "by = np.linspace(1, 2, 5, dtype=np.float32)\n"
             "print(type(s._sess._engine).__name__, s.run(None, {'x': x, 'by': by})[1].tolist())\n"
             "print([m for m in sys.modules if m.startswith(('orthrus.optimize', 'orthrus.load', "
-            "'orthrus.ops.conv', 'orthrus.lowering.rules', 'llvmlite'))])\n")
+            "'orthrus.ops.nn.conv', 'orthrus.lowering.rules', 'llvmlite'))])\n")
     done = subprocess.run([sys.executable, "-c", code], input=network(), capture_output=True, check=False,
                           env={**os.environ, "ORTHRUS_CACHE_DIR": str(folder.parent),
                                "ORTHRUS_CACHE_SESSIONS": "64"}, timeout=120)
@@ -609,7 +609,7 @@ def test_a_model_compiled_ahead_runs_without_a_compiler(tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(network())
     np.savez(tmp_path / "x.npz", **FEEDS)
     environment = {**os.environ, "ORTHRUS_CACHE": "0"}
-    tool = ["-c", "from orthrus.tools.cli import main; main()"]
+    tool = ["-c", "from orthrus.tools.cli.main import main; main()"]
     for command in ([*tool, "compile", "m.onnx", "--provider", "cpu", "--dim", "rows=3", "--out", "c.onnx"],
                     ["-c", COMPILED]):
         done = subprocess.run([sys.executable, *command], cwd=tmp_path, capture_output=True, text=True,

@@ -46,9 +46,9 @@ CODE = {
     "providers/dnnl/binding.py": "CDLL: the installed package's library",
     "providers/dnnl/openmp.py": "CDLL: the OpenMP library",
     "testing/failures.py": "loads: a session it pickled itself",
-    "tools/arguments.py": "import_module: --import",
-    "tools/check_provider.py": "import_module: the module that the command line names",
-    "tools/perf_run.py": "import_module: the runtime to measure, this one or onnxruntime",
+    "tools/cli/arguments.py": "import_module: --import",
+    "tools/cli/check_provider.py": "import_module: the module that the command line names",
+    "tools/perf/run.py": "import_module: the runtime to measure, this one or onnxruntime",
     "tools/pytorch_export_helpers.py": "import_module: torch",
 }
 """Files that do such a thing, and what with: nothing that was read from a model or from data."""
@@ -210,6 +210,6 @@ def test_importing_is_quiet_and_light() -> None:
 
 
 def test_the_command_line_starts_without_onnx() -> None:
-    program = "import sys, orthrus.tools.cli; assert not {'onnx', 'llvmlite'} & set(sys.modules)"
+    program = "import sys, orthrus.tools.cli.main; assert not {'onnx', 'llvmlite'} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -27,7 +27,7 @@ from orthrus.profiling import Peak, cost, cost_of_nodes, peak_of
 from orthrus.profiling import peak as peaks
 from orthrus.profiling.table import brief
 from orthrus.run.engine import Engine
-from orthrus.tools.cli import app
+from orthrus.tools.cli.main import app
 from skips import needs
 
 MS = "com.microsoft"

@@ -15,9 +15,9 @@ from typer.testing import CliRunner
 
 import graphs
 import orthrus as ort
-from orthrus.tools import sizes
-from orthrus.tools.cli import app
-from orthrus.tools.feeds import fed
+from orthrus.tools.cli.feeds import fed
+from orthrus.tools.cli.main import app
+from orthrus.tools.shapes import open_dimensions
 from skips import MODELS
 
 RNG = np.random.default_rng(0)
@@ -127,15 +127,16 @@ def test_what_no_size_mends_is_raised_as_the_usual_sizes_raise_it() -> None:
 
 
 def test_the_time_for_the_search_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sizes, "SECONDS", 0.0)
+    monkeypatch.setattr(open_dimensions, "SECONDS", 0.0)
     tried: list[Any] = []
 
-    def attempt(shapes: sizes.Shapes) -> None:
+    def attempt(shapes: open_dimensions.Shapes) -> None:
         tried.append(shapes)
         raise ValueError("never")
     inputs = ort.InferenceSession(indexed()).get_inputs()
     with pytest.raises(ValueError, match="never"):
-        sizes.accepted(indexed(), inputs, [{"x": (1, 1), "flag": (1,)}, {"x": (1, 9), "flag": (1,)}], attempt)
+        open_dimensions.accepted(
+            indexed(), inputs, [{"x": (1, 1), "flag": (1,)}, {"x": (1, 9), "flag": (1,)}], attempt)
     assert len(tried) == 1
 
 

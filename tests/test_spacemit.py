@@ -455,7 +455,7 @@ def test_a_model_compiled_ahead_runs_without_a_compiler(tmp_path: Path) -> None:
     made, target = small(), "spacemit-k1"
     onnx.save(made, tmp_path / "m.onnx")
     np.save(tmp_path / "x.npy", X["x"])
-    command = "from orthrus.tools.cli import main; main()"
+    command = "from orthrus.tools.cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", command, "compile", "m.onnx", "--provider", "spacemit", "--target", target,
          "-o", "c.onnx"], cwd=tmp_path, capture_output=True, text=True, check=False)

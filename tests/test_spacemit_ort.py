@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import graphs
 import orthrus as ort
 from orthrus.demo import MODEL, samples
-from orthrus.tools.cli import app
+from orthrus.tools.cli.main import app
 from skips import needs
 
 NAME = "SpaceMITExecutionProvider"

@@ -32,7 +32,7 @@ from orthrus.demo import MODEL
 from orthrus.ir import TensorType
 from orthrus.ops.define import forget
 from orthrus.tools import symbolic_shape_infer as tool
-from orthrus.tools.shape_inference.expression import (
+from orthrus.tools.shapes.inference.expression import (
     Expr,
     at_most,
     ceil_div,
@@ -43,7 +43,7 @@ from orthrus.tools.shape_inference.expression import (
     named,
     quotient,
 )
-from orthrus.tools.shape_inference.parsing import parse
+from orthrus.tools.shapes.inference.parsing import parse
 from orthrus.tools.symbolic_shape_infer import Incomplete, SymbolicShapeInference
 from skips import MODELS, needs
 from symbolic_cases import contradictions, exposed, floats, longs, made, shape_of, shapes, tensor

@@ -27,9 +27,11 @@ import orthrus as ort
 from orthrus import providers
 from orthrus.ir import No, OptionalType, SequenceType, TensorType
 from orthrus.kernels import Kernel
-from orthrus.tools import feeds, ml_data, test_data, test_runner
-from orthrus.tools.matching import LOOSER, Tolerance, asked, compare
-from orthrus.tools.test_cases import BROKEN, find_cases, overrides
+from orthrus.tools.cli import feeds
+from orthrus.tools.testrunner import data as test_data
+from orthrus.tools.testrunner import ml_data, test_runner
+from orthrus.tools.testrunner.cases import BROKEN, find_cases, overrides
+from orthrus.tools.testrunner.matching import LOOSER, Tolerance, asked, compare
 from skips import MODELS, needs
 
 A = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -173,7 +175,7 @@ def test_exit_codes(runner: Runner) -> None:
 
 def test_errors_of_the_command_line_name_what_is_known(tmp_path: Path) -> None:
     """As a program of its own, without a traceback."""
-    command = [sys.executable, "-m", "orthrus.tools.test_runner"]
+    command = [sys.executable, "-m", "orthrus.tools.testrunner.test_runner"]
     for args, text in (([tmp_path / "none"], "no such folder"),
                        ([tmp_path, "-e", "nul"], "NullExecutionProvider"),
                        ([tmp_path, "-n", "add"], "no test has this name among the 0")):
@@ -381,7 +383,7 @@ def test_nothing_waits_for_a_pipe(name: str, runner: Runner) -> None:
         for file in path.parent.glob("input_*.pb"):
             file.unlink()
     os.mkfifo(path)
-    done = subprocess.run([sys.executable, "-m", "orthrus.tools.test_runner", "tests"], check=False,
+    done = subprocess.run([sys.executable, "-m", test_runner.__name__, "tests"], check=False,
                           timeout=60, capture_output=True, text=True)
     assert (done.returncode == 0) == (name == "config.txt") and "Traceback" not in done.stderr, done.stderr
     assert "no regular file" in done.stderr or name.endswith(("inputs.pb", "config.txt"))
@@ -645,7 +647,7 @@ def test_a_pause_ends_with_enter(runner: Runner) -> None:
 
 
 def test_the_main_command_knows_it() -> None:
-    from orthrus.tools.cli import app as main
+    from orthrus.tools.cli.main import app as main
 
     found = CliRunner().invoke(main, ["test-runner", "--help"])
     assert found.exit_code == 0 and "onnx_test_runner" in found.output

@@ -282,7 +282,7 @@ def test_closeness() -> None:
 
 
 def run(*args: str) -> Any:
-    from orthrus.tools.cli import app
+    from orthrus.tools.cli.main import app
 
     return CliRunner().invoke(app, ["check-provider", *args])
 

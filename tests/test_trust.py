@@ -433,7 +433,7 @@ def test_the_commands(tmp_path: Path) -> None:
     pytest.importorskip("cryptography")
     from typer.testing import CliRunner
 
-    from orthrus.tools.cli import app
+    from orthrus.tools.cli.main import app
 
     def said(*words: Any, code: int = 0) -> str:
         found = CliRunner().invoke(app, [*map(str, words)])

@@ -25,10 +25,10 @@ import orthrus as ort
 from orthrus.demo import MODEL
 from orthrus.ir import Graph, Node
 from orthrus.load import load
-from orthrus.tools import view
-from orthrus.tools.cli import app
-from orthrus.tools.view_data import Distance, ViewData, collect
-from orthrus.tools.view_groups import LIMIT, Scope, grouped
+from orthrus.tools.cli.main import app
+from orthrus.tools.view import view
+from orthrus.tools.view.data import Distance, ViewData, collect
+from orthrus.tools.view.groups import LIMIT, Scope, grouped
 from skips import BROWSERS, MODELS, needs
 
 EVIL = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>&\u2028\"'"

@@ -16,7 +16,7 @@ from ..errors import Fail, InvalidArgument
 from ..ir import TensorType
 from ..limits import bounded, charge, current, held
 from .define import op
-from .movement import axis_of, scalar, zero_of
+from .tensor.movement import axis_of, scalar, zero_of
 
 Body: TypeAlias = Callable[..., list[Any]]
 

@@ -275,7 +275,7 @@ def _narrow(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def families() -> None:
-    """Read the modules beside this one, once: each defines a family of operators."""
+    """Read the modules beside and below this one, once: each defines a family of operators."""
     global _complete
     if _complete:
         return
@@ -283,9 +283,9 @@ def families() -> None:
         if not _complete and not _reads:
             package = __name__.rpartition(".")[0]
             _reads.append(package)
-            for module in pkgutil.iter_modules([os.path.dirname(__file__)]):
-                if module.name not in _NOT_FAMILIES:
-                    importlib.import_module(f"{package}.{module.name}")
+            for module in pkgutil.walk_packages([os.path.dirname(__file__)], f"{package}."):
+                if module.name.removeprefix(f"{package}.") not in _NOT_FAMILIES:
+                    importlib.import_module(module.name)
             _complete = True
 
 

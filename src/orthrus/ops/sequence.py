@@ -13,7 +13,7 @@ import numpy as np
 from ..errors import InvalidArgument
 from ..limits import bounded, charge, held
 from .define import op
-from .movement import axis_of, ints, joined, pieces, scalar
+from .tensor.movement import axis_of, ints, joined, pieces, scalar
 
 
 class Items(list[Any]):

@@ -12,16 +12,21 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir import ElementType, Graph, SequenceType, TensorType, Type, Value
-from .attention import FlexAttention
-from .conv import ConvTranspose, transposed
 from .define import broadcast, normalized_axis
-from .index import GatherND
 from .infer import elements
-from .linalg import Einsum, parsed_equation
-from .movement import Expand
-from .norm import GroupNormalization, GroupNormalization_18, LayerNormalization, MeanVarianceNormalization
+from .math.linalg import Einsum, parsed_equation
+from .math.signal import STFT
+from .nn.attention import FlexAttention
+from .nn.conv import ConvTranspose, transposed
+from .nn.norm import (
+    GroupNormalization,
+    GroupNormalization_18,
+    LayerNormalization,
+    MeanVarianceNormalization,
+)
 from .sequence import SequenceMap
-from .signal import STFT
+from .tensor.index import GatherND
+from .tensor.movement import Expand
 
 _RANK_LIMIT = 1024
 _WIDE = 1 << 40

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import onnx
 
 from .. import GraphOptimizationLevel, InferenceSession, SessionOptions
-from .shape_inference import Incomplete, infer_shapes
+from .shapes.inference import Incomplete, infer_shapes
 
 Item = TypeVar("Item")
 _LEVELS = {"disable": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED",

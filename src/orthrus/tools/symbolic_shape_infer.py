@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..shown import Shown, tell
-from .shape_inference import Incomplete, infer_shapes
+from .shapes.inference import Incomplete, infer_shapes
 
 __all__ = ["Incomplete", "SymbolicShapeInference", "main"]
 
@@ -29,9 +29,9 @@ class SymbolicShapeInference:
                      guess_output_rank: bool = False, verbose: int = 0) -> Any:
         """A copy of the ModelProto `in_mp` with a `value_info` for every value; see
         `shape_inference.infer_shapes`. `verbose` above 0 logs what is not known, node by node, to the logger
-        `orthrus.tools.shape_inference`. Raises Incomplete, "Incomplete symbolic shape inference", where a
+        `orthrus.tools.shapes.inference`. Raises Incomplete, "Incomplete symbolic shape inference", where a
         node's output stays without a type."""
-        log = logging.getLogger("orthrus.tools.shape_inference")
+        log = logging.getLogger("orthrus.tools.shapes.inference")
         before = log.level
         log.setLevel(logging.DEBUG if verbose else before)
         try:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...ops.geometry import Window, covered
+from ...ops.nn.geometry import Window, covered
 from ..write.body import Body
 from ..write.convert import convert
 from ..write.emit import F32, I32, I64, PTR, V, vec

@@ -29,7 +29,7 @@ from ..write.expr import LLVM
 from ..write.template import Spec, template
 
 if TYPE_CHECKING:
-    from ...ops.ml_trees import Forest
+    from ...ops.ml.trees import Forest
 
 TOP = 3
 """Levels that are chosen from whole vectors."""

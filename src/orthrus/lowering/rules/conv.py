@@ -14,9 +14,9 @@ from ...codegen.write.expr import Expr
 from ...codegen.write.tile import Operand, widens
 from ...codegen.write.trace import trace
 from ...ir import No, Node, Value
-from ...ops.conv import transposed
 from ...ops.define import find
-from ...ops.geometry import window
+from ...ops.nn.conv import transposed
+from ...ops.nn.geometry import window
 from ...shapes.symbolic import memo
 from ..elements import store
 from ..lower import Emit, Lazy, Lowering, Out, Pending, Source, lowers

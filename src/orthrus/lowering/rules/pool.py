@@ -12,7 +12,7 @@ from ...codegen.kernels import pool
 from ...codegen.kernels.sample import frame_cells, lanes_for
 from ...codegen.write.expr import Expr
 from ...ir import No, Node
-from ...ops.geometry import Window, window
+from ...ops.nn.geometry import Window, window
 from ..lower import Lowering, Pending, lowers
 from ..tensor import Tensor, last_strides
 from ..walk import Walked

@@ -10,7 +10,7 @@ import numpy as np
 
 from ...codegen.kernels import tree_ensemble as ensemble
 from ...ir import No, Node
-from ...ops.ml_linear import TRANSFORMS
+from ...ops.ml.linear import TRANSFORMS
 from ..lower import Lowering, Out, lowers
 from ..tensor import Tensor
 

@@ -15,7 +15,7 @@ from ...codegen.runtime import call_kernel, entry
 from ...codegen.runtime.threads import pool
 from ...codegen.write import notes
 from ...kernels import OpKernelInfo
-from ...ops.sampling import suppressed
+from ...ops.nn.sampling import suppressed
 
 _SMALL = 1 << 14
 """Boxes in all up to which one thread compares them."""

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-from ...ops.geometry import Window, window
+from ...ops.nn.geometry import Window, window
 
 Dim = int | str
 _CONVOLUTIONS = ("Conv", "ConvInteger", "QLinearConv", "ConvTranspose", "DeformConv")

@@ -8,8 +8,8 @@ from functools import partial
 import numpy as np
 
 from ....ir import No, Node
-from ....ops.conv import transposed
-from ....ops.geometry import per_axis, window
+from ....ops.nn.conv import transposed
+from ....ops.nn.geometry import per_axis, window
 from ..binding import BIAS, CONVOLUTION, DECONVOLUTION, DST, INFERENCE, SCALES, SRC, WEIGHTS, dims
 from ..fuse import finish
 from ..lower import Lowering

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ....ir import No, Node
-from ....ops.geometry import window
+from ....ops.nn.geometry import window
 from ..binding import DST, INFERENCE, POOLING, SRC, dims
 from ..lower import Lowering
 from ..objects import Attr, Primitive, open_layout

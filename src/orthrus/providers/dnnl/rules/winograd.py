@@ -17,7 +17,7 @@ from ....codegen.write.expr import Expr
 from ....codegen.write.tile import Operand
 from ....codegen.write.trace import trace
 from ....ir import No, Node, Value
-from ....ops.geometry import window
+from ....ops.nn.geometry import window
 from ..binding import DST, SRC, WEIGHTS, Refused
 from ..fuse import alone, chained
 from ..generated import Code, machine

@@ -1,0 +1,482 @@
+"""Attention of com.microsoft: hidden states or projected queries, keys and values in, mixed values and caches
+out.
+
+Inside, tensors are [batch, heads, sequence, head size] in float32 (float64 for doubles). Masked scores are
+lowered by `mask_filter_value` rather than removed, as in onnxruntime, so that a row without any key still has
+weights.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ...ir import TensorType, Type, Value
+from ...limits import bounded
+from ..define import FLOATS, define
+from ..functions import mean_of
+from ..math.linalg import matmul
+from ..nn.attention import (
+    check_heads,
+    grouped_matmul,
+    merge_heads,
+    rotate,
+    rows_at,
+    softcapped,
+    split_heads,
+    working_type,
+)
+from ..nn.linear_attention import LinearAttention as OnnxLinearAttention
+from ..tensor.quantize import integer_product
+from .fused import MS, of_rank
+
+_FILTER = -10000.0
+
+
+def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float | None, bias: np.ndarray | None,
+             softcap: float = 0.0, sink: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray,
+                                                                            np.ndarray]:
+    """The mixed values [B, H, S, V], the scores and the weights [B, H, S, T]; `bias` is added to the scores.
+
+    `sink` [1, H, 1, 1] is the score of one more key that has no value.
+    """
+    check_heads(q, k, v)
+    factor = scale if scale else 1 / math.sqrt(q.shape[3] or 1)
+    scores = softcapped(grouped_matmul(q, k.swapaxes(2, 3)) * q.dtype.type(factor), softcap)
+    if bias is not None:
+        if np.broadcast_shapes(bias.shape, scores.shape) != scores.shape:
+            raise ValueError(f"a bias or mask of shape {bias.shape} does not broadcast to the scores"
+                             f" {scores.shape}")
+        scores = scores + bias
+    if not scores.shape[-1]:
+        return grouped_matmul(scores, v), scores, scores
+    top = scores.max(-1, keepdims=True)
+    if sink is not None:
+        top = np.maximum(top, sink)
+    top = np.where(np.isfinite(top), top, 0)
+    weights = np.exp(scores - top)
+    total = weights.sum(-1, keepdims=True)
+    if sink is not None:
+        total = total + np.exp(sink - top)
+    weights = weights / np.where(total == 0, 1, total)
+    return grouped_matmul(weights, v), scores, weights
+
+
+def _causal(length: int, total: int, past: int, dtype: Any) -> np.ndarray:
+    """What lowers the keys behind each query, [length, total]."""
+    behind = np.arange(total) > past + np.arange(length)[:, None]
+    return np.where(behind, np.finfo(dtype).min, 0).astype(dtype)
+
+
+def _mask_bias(mask: np.ndarray | None, batch: int, length: int, total: int, value: float, dtype: Any
+               ) -> np.ndarray | None:
+    """A mask as what is added to the scores; `mask` gives key counts [B], ends and starts [2B], or 0 and 1
+    per key."""
+    if mask is None:
+        return None
+    keys = np.arange(total)
+    if mask.ndim == 1 and mask.size in (batch, 2 * batch):
+        kept = keys < mask[:batch, None]
+        if mask.size == 2 * batch and batch:
+            kept &= keys >= np.minimum(mask[batch:, None], total)
+        kept = kept[:, None, None]
+    elif mask.ndim == 1 and mask.size == 3 * batch + 2:
+        kept = (keys < mask[:batch, None])[:, None, None]
+    elif mask.ndim == 2 and mask.shape == (batch, total):
+        kept = mask[:, None, None] > 0
+    elif mask.ndim == 3 and mask.shape == (batch, length, total):
+        kept = mask[:, None] > 0
+    elif mask.ndim == 4 and mask.shape[2] >= total and mask.shape[3] >= total:
+        kept = mask[:, :, total - length:total, :total] > 0
+    else:
+        raise ValueError(f"a mask of shape {mask.shape} fits no form for batch {batch}, {length} queries and"
+                         f" {total} keys")
+    return np.where(kept, 0, value).astype(dtype)
+
+
+def _added(*terms: np.ndarray | None) -> np.ndarray | None:
+    total: np.ndarray | None = None
+    for term in terms:
+        if term is not None:
+            total = term if total is None else np.maximum(total + term, np.finfo(term.dtype).min)
+    return total
+
+
+def _projected(flat: np.ndarray, sizes: tuple[int, int, int], heads: int) -> list[np.ndarray]:
+    """[batch, sequence, q + k + v] as queries, keys and values by head."""
+    ends = np.cumsum(sizes)[:2]
+    return [split_heads(part, heads, name) for part, name in zip(np.split(flat, ends, 2), "QKV", strict=True)]
+
+
+def _sizes(width: int, given: Any) -> tuple[int, int, int]:
+    if given is not None and len(given):
+        if len(given) != 3 or sum(given) != width or min(given) < 0:
+            raise ValueError(f"qkv_hidden_sizes {list(given)} do not add up to {width}")
+        return int(given[0]), int(given[1]), int(given[2])
+    if width % 3:
+        raise ValueError(f"the weights' width {width} does not split into queries, keys and values")
+    return width // 3, width // 3, width // 3
+
+
+def _self_attention(flat: np.ndarray, sizes: tuple[int, int, int], mask: np.ndarray | None,
+                    past: np.ndarray | None,
+                    attention_bias: np.ndarray | None, past_length: np.ndarray | None, num_heads: int,
+                    unidirectional: int, scale: float | None, mask_filter_value: float | None, share: int
+                    ) -> tuple[np.ndarray, np.ndarray]:
+    """Attention of projected states [batch, sequence, q + k + v]; the mixed values and the keys and values
+    so far."""
+    q, k, v = _projected(flat, sizes, num_heads)
+    batch, _, length, _ = q.shape
+    buffer = None
+    if past is not None:
+        if past.ndim != 5 or (*past.shape[:3], past.shape[4]) != (2, *k.shape[:2], k.shape[3]):
+            raise ValueError(f"past of shape {past.shape} does not fit keys of shape {k.shape}")
+        if share:
+            held = int(past_length.reshape(-1)[0]) if past_length is not None and past_length.size else 0
+            if not 0 <= held <= past.shape[3] - length:
+                raise ValueError(f"past_sequence_length {held} and {length} new tokens do not fit a cache of"
+                                 f" {past.shape[3]}")
+            buffer, past = past, past[:, :, :, :held]
+        wide = past.astype(k.dtype)
+        k, v = np.concatenate((wide[0], k), 2), np.concatenate((wide[1], v), 2)
+    total = k.shape[2]
+    bias = _added(_mask_bias(mask, batch, length, total, mask_filter_value or _FILTER, q.dtype),
+                  _causal(length, total, total - length, q.dtype) if unidirectional else None,
+                  None if attention_bias is None else attention_bias.astype(q.dtype))
+    y, _, _ = attended(q, k, v, scale, bias)
+    present = np.stack((k, v)) if k.shape == v.shape else np.zeros(0, k.dtype)
+    if buffer is not None:
+        grown = buffer.astype(present.dtype)
+        grown[:, :, :, :total] = present
+        present = grown
+    return merge_heads(y), present
+
+
+@define(domain=MS, outputs=2, types={"input": FLOATS, "weights": FLOATS, "bias": FLOATS,
+                                     "mask_index": ("int32",)})
+def Attention(input, weights, bias=None, mask_index=None, past=None, attention_bias=None,
+              past_sequence_length=None, *,
+              do_rotary: int = 0, mask_filter_value: float | None = None, num_heads: int,
+              past_present_share_buffer: int = 0, qkv_hidden_sizes: list[int] | None = None,
+              rotary_embedding_dim: int = 0, scale: float | None = None, unidirectional: int = 0):
+    """Self attention of input @ weights + bias, and the keys and values so far"""
+    if do_rotary:
+        raise ValueError("Attention with do_rotary is not supported; use RotaryEmbedding or"
+                         " GroupQueryAttention")
+    wide = working_type(input.dtype)
+    flat = matmul(input.astype(wide), weights.astype(wide))
+    if bias is not None:
+        flat = flat + bias.astype(wide)
+    y, present = _self_attention(flat, _sizes(flat.shape[-1], qkv_hidden_sizes), mask_index, past,
+                                 attention_bias,
+                                 past_sequence_length, num_heads, unidirectional, scale, mask_filter_value,
+                                 past_present_share_buffer)
+    return y.astype(input.dtype), present.astype(input.dtype)
+
+
+@Attention.infer_with
+def _attention_type(input: Value, weights: Value, bias: Value | None = None, mask: Value | None = None,
+                    past: Value | None = None, *_: Value | None, num_heads: int, qkv_hidden_sizes: Any = None,
+                    past_present_share_buffer: int = 0, **__: Any) -> list[Type]:
+    width = weights.shape[-1] if weights.shape else None
+    third = width // 3 if isinstance(width, int) else None
+    sizes = qkv_hidden_sizes if qkv_hidden_sizes is not None and len(qkv_hidden_sizes) == 3 else [third] * 3
+    shape = None if input.shape is None else (*input.shape[:-1], sizes[2])
+    before = None if past is None else past.shape
+    cache: Any = (None,) * 5
+    if before is not None and past_present_share_buffer:
+        cache = before
+    elif input.shape is not None and len(input.shape) == 3 and sizes[1] is not None and num_heads > 0 and (
+            past is None or before is not None and len(before) == 5):
+        total: Any = input.shape[1]
+        if before is not None:
+            total = total + before[3] if isinstance(total, int) and isinstance(before[3], int) else None
+        cache = (2, input.shape[0], num_heads, total, int(sizes[1]) // num_heads)
+    return [TensorType(input.elem, shape), TensorType(input.elem, cache)]
+
+
+@define(domain=MS, outputs=2, types={"input": ("uint8", "int8"), "weight": ("uint8", "int8"),
+                                     "bias": ("float",)})
+def QAttention(input, weight, bias, input_scale, weight_scale, mask_index=None, input_zero_point=None,
+               weight_zero_point=None, past=None, *, do_rotary: int = 0,
+               mask_filter_value: float | None = None,
+               num_heads: int, past_present_share_buffer: int = 0, scale: float | None = None,
+               unidirectional: int = 0):
+    """Self attention of quantized input @ weight + bias, and the keys and values so far"""
+    if do_rotary:
+        raise ValueError("QAttention with do_rotary is not supported")
+    flat = integer_product(input, weight, input_zero_point, weight_zero_point).astype(np.float32)
+    flat = flat * (input_scale.astype(np.float32) * weight_scale.astype(np.float32)) + bias.astype(np.float32)
+    y, present = _self_attention(flat, _sizes(flat.shape[-1], None), mask_index, past, None, None, num_heads,
+                                 unidirectional, scale, mask_filter_value, 0)
+    return y.astype(bias.dtype), present.astype(bias.dtype)
+
+
+@QAttention.infer_with
+def _quantized_attention_type(input: Value, weight: Value, bias: Value, *_: Value | None,
+                              **__: Any) -> list[Type]:
+    width = weight.shape[-1] if weight.shape else None
+    shape = None if input.shape is None else (*input.shape[:-1], width // 3 if isinstance(width, int)
+                                              else None)
+    return [TensorType(bias.elem, shape), of_rank(bias.elem, 5)]
+
+
+def _separate(query: np.ndarray, key: np.ndarray | None, value: np.ndarray | None, bias: np.ndarray | None,
+              heads: int
+              ) -> list[np.ndarray]:
+    """Queries, keys and values by head, from the forms MultiHeadAttention takes."""
+    if query.ndim == 5:
+        parts = [query[:, :, :, i].transpose(0, 2, 1, 3) for i in range(3)]
+    elif key is None:
+        raise ValueError("MultiHeadAttention needs keys, or queries packed with them")
+    elif key.ndim == 5:
+        parts = [split_heads(query, heads, "query"), *(key[:, :, :, i].transpose(0, 2, 1, 3)
+                                                       for i in range(2))]
+    elif value is None:
+        raise ValueError("MultiHeadAttention needs values, or keys packed with them")
+    else:
+        parts = [split_heads(query, heads, "query"), split_heads(key, heads, "key"),
+                 split_heads(value, heads, "value")]
+    if bias is None:
+        return parts
+    widths = [p.shape[1] * p.shape[3] for p in parts]
+    if bias.shape != (sum(widths),):
+        raise ValueError(f"the bias has shape {bias.shape}, expected {(sum(widths),)}")
+    shifts = np.split(bias, np.cumsum(widths)[:2])
+    if key is not None and key.ndim == 4:
+        shifts[1:] = [np.zeros_like(b) for b in shifts[1:]]
+    return [p + b.reshape(p.shape[1], 1, p.shape[3]) for p, b in zip(parts, shifts, strict=True)]
+
+
+@define(domain=MS, outputs=4, types={"query": FLOATS, "key": FLOATS, "value": FLOATS,
+                                     "key_padding_mask": ("int32",)})
+def MultiHeadAttention(query, key=None, value=None, bias=None, key_padding_mask=None, attention_bias=None,
+                       past_key=None, past_value=None, past_sequence_length=None, cache_indirection=None, *,
+                       mask_filter_value: float | None = None, num_heads: int, scale: float | None = None,
+                       unidirectional: int = 0):
+    """softmax(query @ key' * scale + bias) @ value, the keys and values so far, and the scores"""
+    if cache_indirection is not None or past_sequence_length is not None:
+        raise ValueError("MultiHeadAttention over a shared cache is not supported")
+    dtype, wide = query.dtype, working_type(query.dtype)
+    given = [None if x is None else x.astype(wide) for x in (key, value, bias)]
+    q, k, v = _separate(query.astype(wide), given[0], given[1], given[2], num_heads)
+    past = 0
+    if past_key is not None and past_value is not None:
+        past = past_key.shape[2]
+        k = np.concatenate((past_key.astype(wide), k), 2)
+        v = np.concatenate((past_value.astype(wide), v), 2)
+    batch, _, length, _ = q.shape
+    total = k.shape[2]
+    mask = _mask_bias(key_padding_mask, batch, length, total, mask_filter_value or _FILTER, wide)
+    added = _added(mask, _causal(length, total, past, wide) if unidirectional else None,
+                   None if attention_bias is None else attention_bias.astype(wide))
+    y, scores, _ = attended(q, k, v, scale, added)
+    return merge_heads(y).astype(dtype), k.astype(dtype), v.astype(dtype), scores.astype(dtype)
+
+
+@MultiHeadAttention.infer_with
+def _multi_head_type(query: Value, key: Value | None = None, value: Value | None = None, *_: Value | None,
+                     **__: Any
+                     ) -> list[Type]:
+    shape: Any = (None, None, None)
+    if query.shape is not None and len(query.shape) == 5:
+        b, s, n, _, h = query.shape
+        shape = (b, s, n * h if isinstance(n, int) and isinstance(h, int) else None)
+    elif query.shape is not None and value is not None and value.shape is not None and len(value.shape) == 3:
+        shape = (*query.shape[:2], value.shape[2])
+    elif query.shape is not None:
+        shape = (*query.shape[:2], None)
+    return [TensorType(query.elem, shape), *(of_rank(query.elem, 4) for _ in range(3))]
+
+
+def _positions(given: np.ndarray, batch: int, length: int) -> np.ndarray:
+    """Positions [batch, length]: as given, or running on from a single offset."""
+    if given.size == 1 and given.ndim < 2:
+        return np.broadcast_to(int(given.reshape(())) + np.arange(length), (batch, length))
+    if given.shape != (batch, length):
+        raise ValueError(f"position_ids have shape {given.shape}, expected (1,) or {(batch, length)}")
+    return given
+
+
+@define(domain=MS, widen=True, result="same", types={"input": FLOATS, "position_ids": ("int64",)})
+def RotaryEmbedding(input, position_ids, cos_cache, sin_cache, *, interleaved: int = 0,
+                    is_packed_batching: int = 0,
+                    num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0):
+    """Pairs of features turned by the angles of their position; `scale` is not applied, as on
+    onnxruntime's CPU"""
+    if cos_cache.ndim != 2 or cos_cache.shape != sin_cache.shape:
+        raise ValueError(f"rotary caches have shapes {cos_cache.shape} and {sin_cache.shape}, expected two"
+                         " equal matrices")
+    if input.ndim == 4:
+        tokens = input.transpose(0, 2, 1, 3)
+    else:
+        size = cos_cache.shape[1] * 2
+        heads = num_heads if rotary_embedding_dim and num_heads else input.shape[-1] // max(size, 1)
+        tokens = split_heads(input, heads, "input").transpose(0, 2, 1, 3)
+    if 2 * cos_cache.shape[1] > tokens.shape[3] or rotary_embedding_dim not in (0, 2 * cos_cache.shape[1]):
+        raise ValueError(f"a rotary cache of width {cos_cache.shape[1]} does not turn"
+                         f" {rotary_embedding_dim or 'all'} of"
+                         f" {tokens.shape[3]} features")
+    places = _positions(position_ids, *tokens.shape[:2])
+    y = rotate(tokens, rows_at(cos_cache, places), rows_at(sin_cache, places), interleaved)
+    return y.transpose(0, 2, 1, 3) if input.ndim == 4 else y.reshape(input.shape)
+
+
+@RotaryEmbedding.infer_with
+def _rotary_type(input: Value, *_: Value | None, **__: Any) -> list[Type]:
+    return [TensorType(input.elem, input.shape)]
+
+
+def _root_mean_square(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
+    return x / np.sqrt(mean_of(x * x, (-1,)) + x.dtype.type(epsilon)) * weight.astype(x.dtype)
+
+
+def _grouped_parts(query: np.ndarray, key: np.ndarray | None, value: np.ndarray | None, heads: int,
+                   shared: int
+                   ) -> list[np.ndarray]:
+    if query.ndim != 3 or min(heads, shared) < 1 or heads % shared:
+        raise ValueError(f"queries of shape {query.shape} do not split into {heads} heads, {shared} of them"
+                         " shared")
+    if key is not None and value is not None:
+        return [split_heads(query, heads, "query"), split_heads(key, shared, "key"),
+                split_heads(value, shared, "value")]
+    size = query.shape[2] // (heads + 2 * shared)
+    if size * (heads + 2 * shared) != query.shape[2]:
+        raise ValueError(f"packed queries of width {query.shape[2]} do not split into {heads} + 2 * {shared}"
+                         " heads")
+    q, k, v = np.split(query, [heads * size, (heads + shared) * size], 2)
+    return [split_heads(q, heads, "query"), split_heads(k, shared, "key"), split_heads(v, shared, "value")]
+
+
+@define(domain=MS, outputs=4, types={"query": FLOATS, "key": FLOATS, "value": FLOATS, "seqlens_k": ("int32",),
+                                     "total_sequence_length": ("int32",)})
+def GroupQueryAttention(query, key=None, value=None, past_key=None, past_value=None, seqlens_k=None,
+                        total_sequence_length=None, cos_cache=None, sin_cache=None, position_ids=None,
+                        attention_bias=None, head_sink=None, k_scale=None, v_scale=None, q_norm_weight=None,
+                        k_norm_weight=None, *, causal: int = 1, do_rotary: int = 0,
+                        k_quant_type: str = "NONE",
+                        kv_cache_bit_width: int = 0, kv_num_heads: int, local_window_size: int = -1,
+                        num_heads: int,
+                        qk_norm_epsilon: float = 1e-6, qk_output: int = 0, rotary_interleaved: int = 0,
+                        scale: float | None = None, sliding_window_cache: int = 0, smooth_softmax: int = 0,
+                        softcap: float = 0.0, v_quant_type: str = "NONE"):
+    """Causal attention where groups of query heads share keys, over a cache that takes up the new keys and
+    values"""
+    if seqlens_k is None or total_sequence_length is None:
+        raise ValueError("GroupQueryAttention needs seqlens_k and total_sequence_length")
+    if k_quant_type != "NONE" or v_quant_type != "NONE" or sliding_window_cache:
+        raise ValueError("GroupQueryAttention over a quantized or windowed cache is not supported")
+    dtype, wide = query.dtype, working_type(query.dtype)
+    given = [None if x is None else x.astype(wide) for x in (key, value)]
+    q, k, v = _grouped_parts(query.astype(wide), given[0], given[1], num_heads, kv_num_heads)
+    batch, _, length, size = q.shape
+    lengths = seqlens_k.reshape(-1).astype(np.int64) + 1
+    total = int(total_sequence_length.reshape(-1)[0])
+    held = 0 if past_key is None else past_key.shape[2]
+    first = length == total
+    before = np.zeros(batch, np.int64) if first else lengths - length
+    most = lengths.max(initial=0)
+    if lengths.shape != (batch,) or total < length or (before < 0).any() or most > max(total, held):
+        raise ValueError(f"seqlens_k {seqlens_k.tolist()} and total_sequence_length {total} do not fit"
+                         f" {length} new tokens"
+                         f" and a cache of {held}")
+    if q_norm_weight is not None and k_norm_weight is not None:
+        q = _root_mean_square(q, q_norm_weight, qk_norm_epsilon)
+        k = _root_mean_square(k, k_norm_weight, qk_norm_epsilon)
+    if do_rotary:
+        if cos_cache is None or sin_cache is None:
+            raise ValueError("GroupQueryAttention with do_rotary needs cos_cache and sin_cache")
+        q, k = _turned(q, k, cos_cache.astype(wide), sin_cache.astype(wide), position_ids, before,
+                       rotary_interleaved)
+    capacity = max(total, held)
+    bounded((batch, kv_num_heads, capacity, size), wide)
+    caches = [_cached(past, new, before, capacity) for past, new in ((past_key, k), (past_value, v))]
+    keys, values = (c[:, :, :total] for c in caches)
+    at = before[:, None, None, None] + np.arange(length)[:, None]
+    seen = np.arange(total) <= at if causal else np.arange(total) < lengths[:, None, None, None]
+    if local_window_size >= 0:
+        seen = seen & (np.arange(total) > at - local_window_size)
+    bias = np.where(seen, wide.type(0), wide.type(-np.inf))
+    if attention_bias is not None:
+        bias = bias + attention_bias[..., :total].astype(wide)
+    sink = None
+    if head_sink is not None:
+        sink = head_sink.astype(wide).reshape(1, -1, 1, 1)
+    elif smooth_softmax > 0:
+        sink = np.zeros((1, 1, 1, 1), wide)
+    y, scores, weights = attended(q, keys, values, scale, bias, softcap, sink)
+    shown = weights if qk_output == 2 else np.where(seen, scores, 0)
+    return merge_heads(y).astype(dtype), caches[0].astype(dtype), caches[1].astype(dtype), shown.astype(dtype)
+
+
+def _turned(q: np.ndarray, k: np.ndarray, cos: np.ndarray, sin: np.ndarray, positions: np.ndarray | None,
+            before: np.ndarray, interleaved: int) -> tuple[np.ndarray, ...]:
+    """Queries and keys turned by their positions, which run on from `before`, or from the first of those
+    given; with a past, given ones hold one by one."""
+    if positions is not None and before.any():
+        places = _positions(positions.reshape(q.shape[0], -1), q.shape[0], q.shape[2])
+    else:
+        start = 0 if positions is None or not positions.size else int(positions.flat[0])
+        places = before[:, None] + start + np.arange(q.shape[2])
+    angles = rows_at(cos, places), rows_at(sin, places)
+    if 2 * cos.shape[1] > q.shape[3]:
+        raise ValueError(f"a rotary cache of width {cos.shape[1]} does not fit a head of {q.shape[3]}"
+                         " features")
+    return tuple(rotate(x.transpose(0, 2, 1, 3), *angles, interleaved).transpose(0, 2, 1, 3) for x in (q, k))
+
+
+def _cached(past: np.ndarray | None, new: np.ndarray, before: np.ndarray, capacity: int) -> np.ndarray:
+    """The cache with the new rows of each batch entry behind its old ones, [batch, heads, capacity, size]."""
+    out = np.zeros((*new.shape[:2], capacity, new.shape[3]), new.dtype)
+    if past is not None:
+        out[:, :, :past.shape[2]] = past
+    for b, start in enumerate(before):
+        out[b, :, start:start + new.shape[2]] = new[b]
+    return out
+
+
+@GroupQueryAttention.infer_with
+def _group_query_type(query: Value, key: Value | None = None, value: Value | None = None,
+                      past_key: Value | None = None,
+                      *_: Value | None, kv_num_heads: int, num_heads: int, **__: Any) -> list[Type]:
+    out: Any = None
+    size: Any = None
+    if query.shape is not None and len(query.shape) == 3:
+        width = query.shape[2]
+        if isinstance(width, int) and key is None:
+            size = width // (num_heads + 2 * kv_num_heads)
+            width = size * num_heads
+        elif isinstance(width, int):
+            size = width // max(num_heads, 1)
+        out = (*query.shape[:2], width)
+    batch = query.shape[0] if query.shape else None
+    cache = TensorType(query.elem if past_key is None else past_key.elem, (batch, kv_num_heads, None, size))
+    return [TensorType(query.elem, out), cache, cache, of_rank(query.elem, 4)]
+
+
+@define(domain=MS, outputs=2, types=dict.fromkeys(("query", "key", "value", "past_state", "decay", "beta"),
+                                                  FLOATS))
+def LinearAttention(query, key, value, past_state=None, decay=None, beta=None, *, chunk_size: int = 64,
+                    kv_num_heads: int, q_num_heads: int, scale: float = 0.0, state_window: int = 0,
+                    update_rule: str = "gated_delta"):
+    """Attention over a recurrent state, as ONNX's LinearAttention"""
+    if state_window:
+        raise ValueError("LinearAttention with a state_window is not supported")
+    return OnnxLinearAttention.body(query, key, value, past_state, decay, beta, kv_num_heads=kv_num_heads,
+                                    q_num_heads=q_num_heads, scale=scale, update_rule=update_rule)
+
+
+@LinearAttention.infer_with
+def _linear_attention_type(query: Value, key: Value, value: Value, past_state: Value | None = None,
+                           *_: Value | None,
+                           kv_num_heads: int, q_num_heads: int, **__: Any) -> list[Type]:
+    width = value.shape[2] if value.shape is not None and len(value.shape) == 3 else None
+    inner = width // max(kv_num_heads, 1) if isinstance(width, int) else None
+    known = query.shape is not None and len(query.shape) == 3
+    deep = query.shape[2] // max(q_num_heads, 1) if known and isinstance(query.shape[2], int) else None
+    shape = (*query.shape[:2], None if inner is None else inner * q_num_heads) if known else None
+    return [TensorType(query.elem, shape), TensorType(query.elem if past_state is None else past_state.elem,
+                                                      (query.shape[0] if known else None, kv_num_heads, deep,
+                                                       inner))]

@@ -1,0 +1,1 @@
+"""Operators of numbers: arithmetic, logic, reductions, linear algebra, signals."""

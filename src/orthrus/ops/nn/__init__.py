@@ -1,0 +1,1 @@
+"""Operators of networks: layers, windows, attention, losses, optimizer steps."""

@@ -1,0 +1,207 @@
+"""Strings: normalizing, joining, splitting, matching and counting n-grams.
+
+String tensors are object arrays of str. Nothing depends on the machine's locale: letters change case by
+Unicode's simple mapping, one character for one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ...limits import bounded
+from ..define import op
+from .movement import chosen
+from .regex import Pattern
+
+_SPACES = " \t\n\v\f\r"
+_SPACE_RUN = re.compile(f"[{_SPACES}]+")
+
+
+def _upper(text: str) -> str:
+    if text.isascii():
+        return text.upper()
+    return "".join(u if len(u := c.upper()) == 1 else c for c in text)
+
+
+def _lower(text: str) -> str:
+    if text.isascii():
+        return text.lower()
+    return "".join(u if len(u := c.lower()) == 1 else c for c in text)
+
+
+_CASES: dict[str, Callable[[str], str]] = {"NONE": str, "LOWER": _lower, "UPPER": _upper}
+
+
+@op
+def StringNormalizer(x, *, case_change_action: str = "NONE", is_case_sensitive: int = 0,
+                     stopwords: list[str] | None = None, locale: str | None = None):
+    """The strings [C] or [1, C] that are no stop words, in the case asked for; one empty string where none is
+    left"""
+    if x.ndim not in (1, 2) or (x.ndim == 2 and x.shape[0] != 1):
+        raise ValueError(f"Input dimensions are either [C > 0] or [1][C > 0] allowed, found {list(x.shape)}")
+    change = _CASES[chosen(case_change_action, tuple(_CASES), "case_change_action")]
+    compared = str if is_case_sensitive else _lower
+    bounded((x.size, 64 + max(map(len, x.flat), default=0)), np.dtype(np.int8))
+    gone = {compared(w) for w in stopwords or ()}
+    kept = [change(s) for s in x.ravel() if not gone or compared(s) not in gone] or [""]
+    return np.array(kept, object).reshape((len(kept),) if x.ndim == 1 else (1, len(kept)))
+
+
+@op
+def StringConcat(x, y):
+    """Each string of x followed by the string of y it broadcasts with"""
+    shape = np.broadcast_shapes(x.shape, y.shape)
+    longest = sum(max(map(len, v.flat), default=0) for v in (x, y))
+    bounded((*shape, 64 + 4 * longest), np.dtype(np.int8))
+    return np.asarray(np.add(x, y), object)
+
+
+def _parts(text: str, delimiter: str, maxsplit: int) -> list[str]:
+    if delimiter:
+        return text.split(delimiter, maxsplit) if text else []
+    text = text.strip(_SPACES)
+    if not text:
+        return []
+    return _SPACE_RUN.split(text, max(maxsplit, 0)) if maxsplit else [text]
+
+
+@op(outputs=2)
+def StringSplit(x, *, delimiter: str | None = None, maxsplit: int | None = None):
+    """Each string's parts along a new last axis, filled up with empty strings, and how many it has"""
+    most = -1 if maxsplit is None else maxsplit
+    cuts = [s.count(delimiter) if delimiter else len(s) // 2 for s in x.flat]
+    if most >= 0:
+        cuts = [min(count, most) for count in cuts]
+    bounded((sum(cuts) + len(cuts), 64), np.dtype(np.int8), "parts of the strings")
+    rows = [_parts(s, delimiter or "", most) for s in x.flat]
+    counts = np.array([len(r) for r in rows], np.int64)
+    width = int(counts.max(initial=0))
+    y = np.full(bounded((len(rows), width), x.dtype), "", object)
+    for i, row in enumerate(rows):
+        y[i, :len(row)] = row
+    return y.reshape(*x.shape, width), counts.reshape(x.shape)
+
+
+@op(prepared=("compiled",))
+def RegexFullMatch(x, *, compiled: Pattern):
+    """Whether `pattern`, in RE2's syntax, matches all of each string"""
+    return np.fromiter(map(compiled.fullmatch, x.flat), bool, x.size).reshape(x.shape)
+
+
+@RegexFullMatch.prepare_with
+def _compiled(*, pattern: str):
+    return {"compiled": Pattern(pattern)}
+
+
+class Grams:
+    """The n-grams of a pool, by length: sorted prefixes, each known by its rank among those of its length.
+
+    A prefix of j tokens is the number `rank of its first j - 1 tokens * vocabulary + last token`.
+    """
+
+    def __init__(self, pool: Sequence[Any], starts: Sequence[int], low: int, high: int) -> None:
+        if not 1 <= low <= high <= len(starts):
+            raise ValueError(f"gram lengths {low} to {high} are not covered by {len(starts)} ngram_counts")
+        bounds = [*starts, len(pool)]
+        if bounds != sorted(bounds) or bounds[0] != 0:
+            raise ValueError(f"ngram_counts {list(starts)} must rise from 0 and stay within the {len(pool)} "
+                             "pool entries")
+        self.words: dict[str, int] | None = None
+        if pool and isinstance(pool[0], str):
+            self.words = {w: i for i, w in enumerate(dict.fromkeys(pool))}
+            codes = np.array([self.words[w] for w in pool], np.int64)
+            self.size = len(self.words)
+        else:
+            self.vocabulary, codes = np.unique(np.array(pool, np.int64), return_inverse=True)
+            self.size = len(self.vocabulary)
+        self.levels: dict[int, tuple[list[np.ndarray], np.ndarray]] = {}
+        self.count = 0
+        for n, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False), 1):
+            if (end - start) % n:
+                raise ValueError(f"the pool holds {end - start} entries for {n}-grams, no multiple of {n}")
+            rows = codes[start:end].reshape(-1, n)
+            prefixes, rank = [], np.zeros(len(rows), np.int64)
+            for column in rows.T:
+                keys, rank = np.unique(rank * self.size + column, return_inverse=True)
+                prefixes.append(keys)
+            if len(prefixes[-1]) != len(rows):
+                raise ValueError(f"the pool holds a {n}-gram twice")
+            if low <= n <= high:
+                self.levels[n] = prefixes, self.count + np.argsort(rank, kind="stable")
+            self.count += len(rows)
+
+    def encode(self, x: np.ndarray) -> np.ndarray:
+        """The tokens' numbers, -1 for one that is not in the pool."""
+        if self.words is not None:
+            return np.fromiter((self.words.get(w, -1) for w in x.flat), np.int64, x.size).reshape(x.shape)
+        return _rank(self.vocabulary, x.astype(np.int64, copy=False), np.ones(x.shape, bool))
+
+    def found(self, codes: np.ndarray, max_skip: int) -> tuple[np.ndarray, np.ndarray]:
+        """The row and the n-gram of every occurrence in `codes` [rows, C], with up to `max_skip` tokens
+        between."""
+        rows, grams = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        length = codes.shape[1]
+        for n, (prefixes, numbers) in self.levels.items():
+            if not len(numbers):
+                continue
+            furthest = (length - 1) // (n - 1) if n > 1 else 1
+            for step in range(1, min(max_skip + 1, furthest) + 1 if n > 1 else 2):
+                width = length - (n - 1) * step
+                rank = np.zeros((len(codes), max(width, 0)), np.int64)
+                for j, keys in enumerate(prefixes):
+                    token = codes[:, j * step:j * step + width]
+                    rank = _rank(keys, rank * self.size + token, (rank >= 0) & (token >= 0))
+                row, at = np.nonzero(rank >= 0)
+                rows.append(row)
+                grams.append(numbers[rank[row, at]])
+        return np.concatenate(rows), np.concatenate(grams)
+
+
+def _rank(keys: np.ndarray, values: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Where each value stands among the sorted keys, -1 where it is none of them or not valid."""
+    if not len(keys):
+        return np.full(values.shape, -1)
+    at = np.minimum(np.searchsorted(keys, values), len(keys) - 1)
+    return np.where(valid & (keys[at] == values), at, -1)
+
+
+@op(prepared=("grams", "columns", "scale"))
+def TfIdfVectorizer(x, *, mode: str, max_skip_count: int, grams: Grams, columns: np.ndarray,
+                    scale: np.ndarray):
+    """How often each n-gram of the pool occurs in each row, weighted as `mode` says"""
+    if x.ndim not in (1, 2):
+        raise ValueError(f"Input shape must have either [C] or [B,C] dimensions, found {list(x.shape)}")
+    if (x.dtype.kind == "O") != (grams.words is not None):
+        raise TypeError(f"the pool does not hold tokens of the input's type {x.dtype}")
+    rows = x.reshape(-1, x.shape[-1]) if x.size else x.reshape(x.shape if x.ndim == 2 else (1, 0))
+    out = np.zeros(bounded((len(rows), int(columns.max(initial=-1)) + 1), np.dtype(np.float32)), np.float32)
+    row, gram = grams.found(grams.encode(rows), max_skip_count)
+    seen, counts = np.unique(row * max(grams.count, 1) + gram, return_counts=True)
+    row, gram = np.divmod(seen, max(grams.count, 1))
+    amount = np.ones(len(seen), np.float32) if mode == "IDF" else counts.astype(np.float32)
+    np.add.at(out, (row, columns[gram]), amount if mode == "TF" else amount * scale[gram])
+    return out if x.ndim == 2 else out[0]
+
+
+@TfIdfVectorizer.prepare_with
+def _pooled(*, mode: str, min_gram_length: int, max_gram_length: int, max_skip_count: int,
+            ngram_counts: list[int], ngram_indexes: list[int], pool_int64s: list[int] | None = None,
+            pool_strings: list[str] | None = None, weights: list[float] | None = None):
+    chosen(mode, ("TF", "IDF", "TFIDF"), "mode")
+    if bool(pool_int64s) == bool(pool_strings):
+        raise ValueError("exactly one of pool_int64s and pool_strings must be given, and not be empty")
+    if max_skip_count < 0:
+        raise ValueError(f"max_skip_count must be non-negative, found {max_skip_count}")
+    grams = Grams(pool_strings or pool_int64s or (), ngram_counts, min_gram_length, max_gram_length)
+    columns = np.array(ngram_indexes, np.int64)
+    if len(columns) != grams.count or (columns < 0).any():
+        raise ValueError(f"ngram_indexes must give each of the pool's {grams.count} n-grams a non-negative "
+                         f"column, found {len(columns)} entries")
+    scale = np.array(weights, np.float32) if weights else np.ones(len(columns), np.float32)
+    if len(scale) != len(columns):
+        raise ValueError(f"Got weights of size: {len(scale)} but ngram_indexes of size: {len(columns)}")
+    return {"grams": grams, "columns": columns, "scale": scale}

@@ -1,0 +1,1 @@
+"""The `orthrus` command: `main`, a module per verb, and what verbs share."""

@@ -1,0 +1,163 @@
+"""`orthrus compile`: a model in, the same model with its parts compiled by a provider out.
+
+In: a model and a provider that stores what it compiles. Out: an ONNX file in which each compiled part is an
+EPContext node, with the compiled code inside it or in files beside the model. Nothing runs, so that the
+target may be another machine; what is made is run by a session that trusts it and names the provider.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from .arguments import (
+    LEVELS,
+    ImportOption,
+    JsonOption,
+    LevelOption,
+    ModelArgument,
+    ProviderOption,
+    Texts,
+    console,
+    import_modules,
+    option_of,
+    print_json,
+    providers_of,
+    waiting,
+)
+
+if TYPE_CHECKING:
+    from ...partition import Placement
+    from ...providers import ExecutionProvider
+    from ...providers.trust import Signer
+    from ...run.ep_context import Compiled
+
+SettingOption = Annotated[Texts, option_of(
+    "--option", metavar="[NAME:]KEY=VALUE",
+    help="Option of the first provider, or of the one named; repeat for several.")]
+TargetOption = Annotated[str | None, option_of(
+    "--target", metavar="NAME",
+    help="Machine to compile for, as the first provider names it; this one by default.")]
+OutOption = Annotated[Path | None, option_of(
+    "--out", "-o", metavar="FILE", help="The compiled model; MODEL_ctx.onnx beside it by default.")]
+EmbedOption = Annotated[bool, option_of(
+    "--embed/--beside", help="Compiled code inside the model, the default, or in files beside it.")]
+DimOption = Annotated[Texts, option_of(
+    "--dim", metavar="NAME=SIZE", help="Fix a symbolic dimension before compiling; repeat for several.")]
+SignOption = Annotated[Path | None, option_of(
+    "--sign", metavar="FILE",
+    help="Sign compiled parts with the private key in FILE; orthrus key makes one.")]
+ForceOption = Annotated[bool, option_of("--force", help="Write over a file that is there.")]
+
+
+def command(
+    model: ModelArgument, out: OutOption = None, provider: ProviderOption = None,
+    option: SettingOption = None, target: TargetOption = None, dim: DimOption = None,
+    embed: EmbedOption = True, modules: ImportOption = None, level: LevelOption = "all",
+    sign: SignOption = None, force: ForceOption = False, as_json: JsonOption = False,
+) -> None:
+    """Compile a model ahead of time."""
+    from ...errors import Fail
+    from ...providers.trust import Signer
+    from ...run.ep_context import SUFFIX, write
+
+    import_modules(modules)
+    path = out if out is not None else model.with_name(model.stem + SUFFIX)
+    if path.exists() and not force:
+        raise Fail(f"{path} exists already", cure="--force writes over it, --out names another file")
+    signer = None if sign is None else Signer(sign)
+    start = time.perf_counter()
+    with waiting(f"compiling {model}"):
+        providers = _providers(provider, option, target)
+        placement, compiled = _compiled(model, providers, level, _sizes(dim), signer)
+    seconds = time.perf_counter() - start
+    if not compiled.stored:
+        raise Fail("no part of the model was compiled", found=_why_none(placement, compiled),
+                   cure="choose a provider that stores compiled parts, as iree does")
+    files = write(placement, compiled, os.fspath(path), embed)
+    rows = _rows(compiled, len(placement.graph.nodes))
+    if signer is not None:
+        rows["signed_by"] = signer.public
+    if as_json:
+        print_json({**rows, "seconds": seconds, "files": files})
+        return
+    _show(rows, seconds, files)
+
+
+def _why_none(placement: Placement, compiled: Compiled) -> str:
+    """The first reasons why nothing was compiled."""
+    reasons = list(compiled.refused.values()) or [
+        f"{node}: " + "; ".join(map(str, placement.refusals[node])) for node in placement.graph.nodes]
+    return "\n".join(reasons[:4]) or "a model without nodes"
+
+
+def _providers(given: Sequence[str] | None, options: Sequence[str] | None,
+               target: str | None) -> list[ExecutionProvider]:
+    """The providers asked for, the first told its target, the CPU provider last."""
+    from ... import providers as registry
+
+    chosen = [each if isinstance(each, tuple) else (each, {}) for each in providers_of(given, options)]
+    name, first = chosen[0]
+    if target is not None:
+        key = registry.known((name,))[name].target_option
+        if not key:
+            raise ValueError(f"--target {target}: {name} compiles for this machine only")
+        first[key] = target
+    made = [registry.create(name, settings) for name, settings in chosen]
+    if all(p.name != registry.CPUExecutionProvider.name for p in made):
+        made.append(registry.CPUExecutionProvider())
+    return made
+
+
+def _sizes(given: Sequence[str] | None) -> dict[str, int]:
+    sizes = {}
+    for text in given or ():
+        name, equals, size = text.rpartition("=")
+        if not equals or not size.isdigit():
+            raise ValueError(f"--dim {text}: expected NAME=SIZE")
+        sizes[name] = int(size)
+    return sizes
+
+
+def _compiled(model: Path, providers: list[ExecutionProvider], level: str,
+              sizes: Mapping[str, int], signer: Signer | None) -> tuple[Placement, Compiled]:
+    """The placed graph, and what became of its parts."""
+    from ...api.enums import GraphOptimizationLevel
+    from ...run.ep_context import placed_and_compiled
+
+    if level not in LEVELS:
+        raise ValueError(f"--level {level}: expected one of {', '.join(LEVELS)}")
+    chosen = getattr(GraphOptimizationLevel, LEVELS[level])
+    return placed_and_compiled(os.fspath(model), providers, int(chosen), free_dims=sizes, signer=signer)
+
+
+def _rows(compiled: Compiled, nodes: int) -> dict[str, Any]:
+    """What was made, as plain data."""
+    parts = [{"part": part.name, "provider": part.provider, "nodes": len(part.nodes),
+              "bytes": len(stored.data), "target": stored.target, "version": stored.version}
+             for part, stored in compiled.stored.items()]
+    left = [{"part": part.name, "provider": part.provider, "nodes": len(part.nodes), "reason": reason}
+            for part, reason in compiled.refused.items() if part.provider != "CPUExecutionProvider"]
+    return {"nodes": nodes, "compiled_nodes": sum(row["nodes"] for row in parts), "parts": parts,
+            "left": left}
+
+
+def _show(made: Mapping[str, Any], seconds: float, files: Sequence[str]) -> None:
+    from .display import table
+
+    out = console()
+    out.print(table("", ("part", "nodes", "size", "target", "compiled by"), [
+        (p["part"], str(p["nodes"]), f"{p['bytes'] / 1e6:.2f} MB", p["target"], p["version"])
+        for p in made["parts"]], right=(1, 2)))
+    for row in made["left"]:
+        out.print(f"left as it is: {row['part']}, {row['nodes']} nodes: {row['reason']}", markup=False,
+                  highlight=False)
+    out.print(f"\n{made['compiled_nodes']} of {made['nodes']} nodes compiled in {seconds:.1f} s",
+              highlight=False)
+    if "signed_by" in made:
+        out.print(f"signed by {made['signed_by']}", markup=False, highlight=False)
+    for file in files:
+        out.print(f"wrote {file}", markup=False, highlight=False)

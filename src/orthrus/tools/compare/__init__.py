@@ -1,0 +1,1 @@
+"""Where two sides of a model part, and whose fault it is."""

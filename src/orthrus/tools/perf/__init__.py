@@ -1,0 +1,1 @@
+"""How fast a model runs: `orthrus perf-test`, its flags, measurements and reports."""

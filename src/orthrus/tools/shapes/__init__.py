@@ -1,0 +1,1 @@
+"""Shapes of models: inferred, written down, and sizes for open dimensions."""

@@ -1,0 +1,361 @@
+"""The elements of small tensors that shapes are computed with, as expressions.
+
+In: a node and the elements of its inputs: numpy arrays of Expr, bool, or None where an element is not known.
+Out: the elements of its first output, or None. numpy moves the elements, `expression` computes with them. The
+invariant: a known element is what any run would compute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from ....ir import ElementType, Node, Value
+from .expression import (
+    Expr,
+    TooLarge,
+    at_most,
+    ceiling,
+    expr,
+    floor,
+    floor_div,
+    greatest,
+    least,
+    quotient,
+)
+
+LIMIT = 1024
+_WHOLE = frozenset({ElementType.INT32, ElementType.INT64, ElementType.UINT8, ElementType.INT8,
+                    ElementType.INT16, ElementType.UINT16, ElementType.UINT32, ElementType.UINT64})
+_FRACTIONS = frozenset({ElementType.FLOAT, ElementType.DOUBLE, ElementType.FLOAT16})
+
+Elements: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+
+
+def of_constant(array: Any) -> Elements | None:
+    """A constant's elements; None for strings and for what is too large or not finite."""
+    if not isinstance(array, np.ndarray) or array.size > LIMIT or array.dtype.kind not in "iufb":
+        return None
+    out = np.empty(array.shape, object)
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        return None
+    out.ravel()[:] = [v if isinstance(v, bool) else expr(Fraction(v)) for v in array.ravel().tolist()]
+    return out
+
+
+def full(shape: Sequence[int], value: Any) -> Elements:
+    out = np.empty(tuple(shape), object)
+    out.fill(value)
+    return out
+
+
+def follow(node: Node, given: Sequence[Elements | None], shapes: Sequence[Any]) -> Elements | None:
+    """The elements of `node`'s first output. `shapes`: its inputs' dimensions as expressions, None where a
+    rank is not known."""
+    rule = _RULES.get(node.op_type) if not node.domain else None
+    if rule is None:
+        return None
+    try:
+        out = rule(node, given, shapes)
+    except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError, AttributeError, OverflowError,
+            TooLarge):
+        return None
+    return out if out is not None and out.size <= LIMIT else None
+
+
+def ints(values: Elements | None) -> list[int] | None:
+    """The elements as ints where every one is a known whole number."""
+    if values is None:
+        return None
+    found = [v.integer if isinstance(v, Expr) else None for v in values.ravel()]
+    return None if None in found else [v for v in found if v is not None]
+
+
+def _array(value: Any) -> Elements:
+    """A result of numpy's on objects, which is a bare element where the rank is 0."""
+    if isinstance(value, np.ndarray):
+        return value
+    out = np.empty((), object)
+    out[()] = value
+    return out
+
+
+def _known(values: Elements | None) -> Elements:
+    if values is None:
+        raise ValueError("the elements are not known")
+    return values
+
+
+def _shape(node: Node, given: Any, shapes: Any) -> Elements | None:
+    if shapes[0] is None:
+        return None
+    return np.array([*shapes[0][slice(node.attrs.get("start"), node.attrs.get("end"))], None], object)[:-1]
+
+
+def _size(node: Node, given: Any, shapes: Any) -> Elements | None:
+    return None if shapes[0] is None else _array(math.prod(shapes[0], start=expr(1)))
+
+
+def _same(node: Node, given: Any, shapes: Any) -> Elements | None:
+    return _known(given[0])
+
+
+def _cast(node: Node, given: Any, shapes: Any) -> Elements | None:
+    to, x = ElementType(node.attrs["to"]), _known(given[0])
+
+    def convert(v: Any) -> Any:
+        if v is None:
+            return None
+        if to == ElementType.BOOL:
+            return v if isinstance(v, bool) else _not(_equal(v, expr(0)))
+        if isinstance(v, bool):
+            return expr(int(v))
+        if to in _WHOLE and not v.whole:
+            return floor(v) if v.bounds()[0] >= 0 else None
+        return v if to in _WHOLE or to in _FRACTIONS else None
+
+    return _each(convert)(node, [x], shapes)
+
+
+def _gather(node: Node, given: Any, shapes: Any) -> Elements | None:
+    data, where = _known(given[0]), ints(given[1])
+    if where is None:
+        return None
+    index = np.array(where, np.int64).reshape(given[1].shape)
+    return _array(np.take(data, index, axis=node.attrs.get("axis", 0)))
+
+
+def _concat(node: Node, given: Any, shapes: Any) -> Elements | None:
+    parts = []
+    for part, shape in zip(given, shapes, strict=True):
+        if part is None:
+            if shape is None or len(shape) != 1 or (length := shape[0].integer) is None or length > LIMIT:
+                return None
+            part = full((length,), None)
+        parts.append(part)
+    return np.concatenate(parts, axis=node.attrs["axis"])
+
+
+def _slice(node: Node, given: Any, shapes: Any) -> Elements | None:
+    data = _known(given[0])
+    if node.version < 10:
+        starts, ends = node.attrs["starts"], node.attrs["ends"]
+        axes, steps = node.attrs.get("axes"), None
+    else:
+        starts, ends, axes, steps = ([*map(ints, given[1:5])] + [None, None])[:4]
+        if starts is None or ends is None or (len(given) > 3 and given[3] is not None and axes is None):
+            return None
+    index = [slice(None)] * data.ndim
+    for i, axis in enumerate(axes or range(len(starts))):
+        step = steps[i] if steps else 1
+        index[axis] = slice(starts[i], None if step < 0 and ends[i] < -data.shape[axis] else ends[i], step)
+    return _array(data[tuple(index)])
+
+
+def _axes(node: Node, given: Any) -> list[int] | None:
+    return ints(given[1]) if len(given) > 1 and given[1] is not None else node.attrs.get("axes")
+
+
+def _squeeze(node: Node, given: Any, shapes: Any) -> Elements | None:
+    data, axes = _known(given[0]), _axes(node, given)
+    return np.squeeze(data, None if axes is None else tuple(axes))
+
+
+def _unsqueeze(node: Node, given: Any, shapes: Any) -> Elements | None:
+    return np.expand_dims(_known(given[0]), tuple(_axes(node, given) or ()))
+
+
+def _reshape(node: Node, given: Any, shapes: Any) -> Elements | None:
+    data = _known(given[0])
+    to = ints(given[1]) if len(given) > 1 else node.attrs["shape"]
+    if to is None:
+        return None
+    return data.reshape([data.shape[i] if d == 0 and not node.attrs.get("allowzero") else d
+                         for i, d in enumerate(to)])
+
+
+def _transpose(node: Node, given: Any, shapes: Any) -> Elements | None:
+    return _known(given[0]).transpose(node.attrs.get("perm"))
+
+
+def _expand(node: Node, given: Any, shapes: Any) -> Elements | None:
+    data, to = _known(given[0]), ints(given[1])
+    if to is None:
+        return None
+    shape = np.broadcast_shapes(data.shape, tuple(to))
+    return np.broadcast_to(data, shape).copy() if math.prod(shape) <= LIMIT else None
+
+
+def _tile(node: Node, given: Any, shapes: Any) -> Elements | None:
+    data, times = _known(given[0]), ints(given[1])
+    if times is None or data.size * math.prod(times) > LIMIT:
+        return None
+    return np.tile(data, times)
+
+
+def _constant_of_shape(node: Node, given: Any, shapes: Any) -> Elements | None:
+    shape = ints(given[0])
+    if shape is None or math.prod(shape) > LIMIT:
+        return None
+    value = of_constant(np.asarray(node.attrs.get("value", np.zeros(1, np.float32))).reshape(-1)[:1])
+    return None if value is None else full(shape, value[0])
+
+
+def _range(node: Node, given: Any, shapes: Any) -> Elements | None:
+    start, limit, delta = (expr(_known(g).item()) for g in given[:3])
+    span, step = (limit - start).integer, delta.integer
+    if span is None or not step or abs(span) > LIMIT * abs(step):
+        return None
+    return np.array([start + step * i for i in range(max(0, -(-span // step)))] + [None], object)[:-1]
+
+
+def _split(node: Node, given: Any, shapes: Any) -> Elements | None:
+    data, axis = _known(given[0]), node.attrs.get("axis", 0)
+    parts = ints(given[1]) if len(given) > 1 and given[1] is not None else node.attrs.get("split")
+    length = data.shape[axis]
+    first = parts[0] if parts else -(-length // len(node.outputs))
+    return np.take(data, range(min(first, length)), axis=axis)
+
+
+def _each(function: Callable[..., Any]) -> Callable[..., Elements | None]:
+    """A rule that computes element by element, broadcasting; an element of an unknown one is unknown."""
+    def guarded(*values: Any) -> Any:
+        try:
+            return None if any(v is None for v in values) else function(*values)
+        except (TooLarge, ZeroDivisionError):
+            return None
+
+    def rule(node: Node, given: Any, shapes: Any) -> Elements | None:
+        arrays = [_known(g) for g in given]
+        out = arrays[0]
+        if len(arrays) == 1 or function not in _FOLDED:
+            return _array(np.frompyfunc(guarded, len(arrays), 1)(*arrays))
+        for other in arrays[1:]:
+            out = _array(np.frompyfunc(guarded, 2, 1)(out, other))
+        return out
+    return rule
+
+
+def _add(a: Any, b: Any) -> Any:
+    return a + b
+
+
+def _sub(a: Any, b: Any) -> Any:
+    return a - b
+
+
+def _mul(a: Any, b: Any) -> Any:
+    return a * b
+
+
+def _div(node: Node, given: Any, shapes: Any) -> Elements | None:
+    out = node.output.elem
+
+    def divide(a: Any, b: Any) -> Any:
+        if out in _WHOLE:
+            return floor_div(a, b) if a.bounds()[0] >= 0 and b.bounds()[0] >= 0 else _truncated(a, b)
+        return a * (1 / b.number) if b.number else quotient(a, b)
+
+    return _each(divide)(node, given, shapes)
+
+
+def _truncated(a: Expr, b: Expr) -> Expr | None:
+    x, y = a.integer, b.integer
+    if x is None or not y:
+        return quotient(a, b)
+    q = abs(x) // abs(y)
+    return expr(q if (x < 0) == (y < 0) else -q)
+
+
+def _mod(node: Node, given: Any, shapes: Any) -> Elements | None:
+    def rest(a: Any, b: Any) -> Any:
+        if node.attrs.get("fmod") and (a.bounds()[0] < 0 or b.bounds()[0] < 0):
+            return None
+        return a - b * floor_div(a, b)
+    return _each(rest)(node, given, shapes)
+
+
+def _pow(a: Any, b: Any) -> Any:
+    power = b.integer
+    return math.prod([a] * power, start=expr(1)) if power is not None and 0 <= power < 8 else None
+
+
+def _abs(a: Any) -> Any:
+    return a if a.bounds()[0] >= 0 else -a if a.bounds()[1] <= 0 else None
+
+
+def _equal(a: Any, b: Any) -> Any:
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a == b
+    if a == b:
+        return True
+    low, high = (a - b).bounds()
+    return False if low > 0 or high < 0 else None
+
+
+def _less(a: Any, b: Any) -> Any:
+    low, high = (b - a).bounds()
+    return True if low > 0 else False if high <= 0 else None
+
+
+def _not(a: Any) -> Any:
+    return None if a is None else not a
+
+
+def _where(node: Node, given: Any, shapes: Any) -> Elements | None:
+    def choose(c: Any, a: Any, b: Any) -> Any:
+        if c is None:
+            return a if a is not None and a == b else None
+        return a if c else b
+    return _array(np.frompyfunc(choose, 3, 1)(*(_known(g) for g in given)))
+
+
+def _reduce(function: Callable[[list[Any]], Any]) -> Callable[..., Elements | None]:
+    def rule(node: Node, given: Any, shapes: Any) -> Elements | None:
+        data = _known(given[0])
+        axes = _axes(node, given)
+        if axes is None and len(given) > 1 and given[1] is None and node.inputs[1:] != [None]:
+            return None
+        if not axes and node.attrs.get("noop_with_empty_axes"):
+            return data
+        gone = sorted({a % data.ndim for a in axes}) if axes else list(range(data.ndim))
+        kept = [i for i in range(data.ndim) if i not in gone]
+        lines = data.transpose([*kept, *gone]).reshape([data.shape[i] for i in kept] + [-1])
+        out = np.empty(lines.shape[:-1], object)
+        for place in np.ndindex(*out.shape):
+            line = list(lines[place])
+            out[place] = None if None in line else function(line)
+        return out.reshape([1 if i in gone else n for i, n in enumerate(data.shape)]
+                           if node.attrs.get("keepdims", 1) else out.shape)
+    return rule
+
+
+_FOLDED = {_add, _mul, least, greatest}
+_RULES: dict[str, Callable[..., Elements | None]] = {
+    "Shape": _shape, "Size": _size, "Identity": _same, "Cast": _cast, "Gather": _gather, "Concat": _concat,
+    "Slice": _slice, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Reshape": _reshape,
+    "Transpose": _transpose, "Expand": _expand, "Tile": _tile, "ConstantOfShape": _constant_of_shape,
+    "Range": _range, "Split": _split, "Where": _where, "Div": _div, "Mod": _mod, "Add": _each(_add),
+    "Sub": _each(_sub), "Mul": _each(_mul), "Min": _each(least), "Max": _each(greatest), "Sum": _each(_add),
+    "Pow": _each(_pow), "Neg": _each(lambda a: -a), "Abs": _each(_abs), "Floor": _each(floor),
+    "Ceil": _each(ceiling), "Equal": _each(_equal), "Less": _each(_less),
+    "Greater": _each(lambda a, b: _less(b, a)),
+    "LessOrEqual": _each(lambda a, b: True if at_most(a, b) else _not(_less(b, a))),
+    "GreaterOrEqual": _each(lambda a, b: True if at_most(b, a) else _not(_less(a, b))),
+    "Not": _each(_not), "And": _each(lambda a, b: a and b), "Or": _each(lambda a, b: a or b),
+    "ReduceProd": _reduce(lambda v: math.prod(v, start=expr(1))),
+    "ReduceSum": _reduce(lambda v: sum(v, start=expr(0))), "ReduceMax": _reduce(lambda v: greatest(*v)),
+    "ReduceMin": _reduce(lambda v: least(*v)),
+}
+
+
+def followed(value: Value) -> bool:
+    """Whether a value's elements can decide shapes: numbers or flags, and few of them."""
+    shape, elem = value.shape, value.elem
+    if elem not in _WHOLE and elem not in _FRACTIONS and elem != ElementType.BOOL:
+        return False
+    return shape is not None and all(isinstance(d, int) for d in shape) and math.prod(shape) <= LIMIT

@@ -1,0 +1,1 @@
+"""`orthrus test-runner`: models on the test data beside them."""

@@ -1,0 +1,1 @@
+"""`orthrus view`: a model's graph, run and memory in one HTML file."""

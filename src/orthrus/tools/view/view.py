@@ -1,0 +1,148 @@
+"""`orthrus view`: one HTML file that shows a model's optimized graph, its run and its memory.
+
+In: a model, and inputs as `orthrus run` takes them. Out: a file that needs no network and no other file. What
+comes from the model goes in as JSON and is shown as text; the page's policy admits the scripts written here,
+by their hashes, and nothing else.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import math
+import re
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from ..cli.arguments import (
+    ImportOption,
+    InputOption,
+    LevelOption,
+    ModelArgument,
+    ProviderOption,
+    SeedOption,
+    ShapeOption,
+    Texts,
+    TrustOption,
+    alone,
+    console,
+    option_of,
+    providers_of,
+    say,
+    session_of,
+    waiting,
+)
+
+if TYPE_CHECKING:
+    from .data import Distance, ViewData
+
+FileOption = Annotated[Path | None, option_of(
+    "--output", "-o", metavar="FILE.html", help="Where to write; the model's name with .html otherwise.")]
+SettingOption = Annotated[Texts, option_of(
+    "--option", metavar="[NAME:]KEY=VALUE",
+    help="Provider option; without a name it is the first provider's.")]
+RunOption = Annotated[bool, option_of(
+    "--run/--no-run", help="Whether to run the model: times, timeline and roofline need it. On by default.")]
+RepeatOption = Annotated[int, option_of(
+    "--repeat", "-n", min=1, help="Runs that are timed, after one that warms up; 5 by default.")]
+CheckOption = Annotated[bool, option_of(
+    "--check", help="Compare what each node computes with its definition, and show how far it is off.")]
+
+SCRIPTS = ("dagre.min.js", "uplot.min.js", "view-text.js", "view-model.js", "view-layout.js", "view-tree.js",
+           "view-canvas.js", "view-colours.js", "view-plots.js", "view-panel.js", "view-table.js",
+           "view-page.js")
+STYLES = ("uplot.min.css", "view.css")
+
+
+def command(
+    model: ModelArgument, output: FileOption = None, input: InputOption = None, shape: ShapeOption = None,
+    seed: SeedOption = 0, run: RunOption = True, repeat: RepeatOption = 5, check: CheckOption = False,
+    provider: ProviderOption = None, option: SettingOption = None, modules: ImportOption = None,
+    level: LevelOption = "all", trust: TrustOption = "",
+) -> None:
+    """Write one HTML file that shows the optimized graph: where each node runs and why, what it costs, and
+    how the run uses time and memory."""
+    from ..cli import feeds
+    from .data import collect
+
+    if check and not run:
+        raise ValueError("--check needs a run: leave --no-run out")
+    session = session_of(model, provider, option, modules, level, seed, trust=trust)
+    profile = found = None
+    if run:
+        with waiting("running"):
+            fed, _ = feeds.fed(model, session.get_inputs(), input or [], shape or [], seed,
+                               lambda feed: session.run(None, feed))
+            profile = profiled(session, fed.values, repeat)
+        say(fed.note)
+        if check:
+            with waiting("comparing with the definitions"):
+                found = distances(model, providers_of(provider, option)[0], fed.values, level, seed)
+    path = output or Path(f"{model.stem}.html")
+    path.write_text(page(collect(session, model.name, profile, found)), encoding="utf-8", errors="replace")
+    console().print(f"wrote {path}", markup=False, highlight=False)
+
+
+def profiled(session: Any, feed: dict[str, Any], repeat: int) -> Any:
+    """The profile of `repeat` runs."""
+    with session.profile() as found:
+        for _ in range(repeat):
+            session.run(None, feed)
+    return found
+
+
+def distances(model: Path, side: Any, feed: dict[str, Any], level: str, seed: int) -> dict[str, Distance]:
+    """How far each value of the model is from what the definitions give, by name. `side`: a provider, or a
+    provider and its options."""
+    from ..compare.comparison import compare
+    from .data import Distance
+
+    def finite(number: float) -> float | None:
+        return number if math.isfinite(number) else None
+
+    compared = compare(str(model), side, "reference", feed, level=level, seed=seed)
+    return {found.value: Distance(finite(found.error.max_abs), finite(found.error.excess),
+                                  None if found.own is None else finite(found.own.excess))
+            for found in (*compared.outputs, *compared.values)}
+
+
+def page(data: ViewData) -> str:
+    """The whole HTML text for `data`."""
+    scripts = [_without_map(_asset(name)) for name in SCRIPTS]
+    style = "\n".join(_asset(name) for name in STYLES)
+    policy = "; ".join([
+        "default-src 'none'", "script-src " + " ".join(map(_hash, scripts)), "style-src " + _hash(style),
+        "worker-src blob:", "base-uri 'none'", "form-action 'none'"])
+    parts = {
+        "POLICY": html.escape(policy), "TITLE": html.escape(data.model), "STYLE": style,
+        "DATA": json_text(data.plain()),
+        "SCRIPTS": "\n".join(f'<script id="{name}">{script}</script>'
+                             for name, script in zip(SCRIPTS, scripts, strict=True)),
+    }
+    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], _asset("view.html"))
+
+
+def json_text(data: Any) -> str:
+    """JSON that may stand inside a script element: no `<`, `>` or `&`, and nothing but ASCII."""
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _asset(name: str) -> str:
+    return (files("orthrus.tools.view") / "assets" / name).read_text("utf-8")
+
+
+def _without_map(script: str) -> str:
+    return re.sub(r"\n//# sourceMappingURL=\S+", "", script)
+
+
+def _hash(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+if __name__ == "__main__":
+    alone(command, "view")
