@@ -22,9 +22,10 @@ import numpy as np
 import onnxruntime as ort
 from onnx import helper, numpy_helper
 
-sys.path[:0] = [str(Path(__file__).parents[1] / "tests")]
+sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / "support")]
 
 import native  # noqa: E402
+
 from orthrus.codegen.kernels import conv, depthwise, winograd  # noqa: E402
 from orthrus.codegen.machines.detect import host  # noqa: E402
 from orthrus.codegen.write.expr import Expr  # noqa: E402

@@ -41,7 +41,7 @@ def _reason(report: Any) -> str:
 def _judged(report: Any) -> Any:
     """The report, failed where it is a skip for a reason that the table does not have."""
     if report.skipped and known_reason(_reason(report)) is None:
-        report.longrepr = f"skipped for a reason that tests/skips.py does not have: {_reason(report)}"
+        report.longrepr = f"skipped for a reason that tests/support/skips.py does not have: {_reason(report)}"
         report.outcome = "failed"
     return report
 

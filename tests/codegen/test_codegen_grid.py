@@ -1,0 +1,54 @@
+"""GridSample in whole models: modes, paddings, types, coordinates far outside and none at all."""
+
+from __future__ import annotations
+
+from unittest import mock
+
+import numpy as np
+import pytest
+
+pytest.importorskip("native")
+
+from graphs import info, model
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+from test_codegen_reduce import MACHINES
+
+import orthrus as ort
+from orthrus.codegen.machines import detect
+
+TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 3), st.sampled_from((1, 2, 3, 5, 16, 33)), st.tuples(*[st.integers(1, 9)] * 4),
+       st.sampled_from(("linear", "nearest")), st.sampled_from(("zeros", "border")), st.booleans(),
+       st.sampled_from(("float32", "float16")), st.booleans(), st.booleans(), st.integers(0, 999))
+def test_sampling(images: int, channels: int, sizes: tuple[int, ...], mode: str, padding: str, align: bool,
+                  dtype: str, odd: bool, last: bool, seed: int) -> None:
+    """With a chain behind it; from an image in C order, and from one that lies channels-last."""
+    rng, (height, width, down, across) = np.random.default_rng(seed), sizes
+    x = rng.standard_normal((images, channels, height, width)).astype(dtype)
+    places = rng.uniform(-1.4, 1.4, (images, down, across, 2)).astype(np.float32)
+    if odd:
+        rare = [np.nan, np.inf, -np.inf, 1e20, -1, 1]
+        places.reshape(-1)[rng.integers(0, places.size, 3)] = rng.choice(rare, 3)
+        x.reshape(-1)[rng.integers(0, x.size, 2)] = rng.choice([np.nan, np.inf], 2)
+    elem = TYPES[dtype]
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2])] if last else []
+    nodes += [helper.make_node("GridSample", ["t" if last else "x", "g"], ["s"], name="sampled", mode=mode,
+                               padding_mode=padding, align_corners=int(align)),
+              helper.make_node("Relu", ["s"], ["y"])]
+    x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if last else x
+    made = model(nodes, [info("x", elem, x.shape), info("g", shape=places.shape)],
+                 [info("y", elem, (images, channels, down, across))]).SerializeToString()
+    with mock.patch.object(detect, "host", lambda: MACHINES[seed % len(MACHINES)]):
+        s = ort.InferenceSession(made, providers=["CPUExecutionProvider"])
+    assert "generated" in str(s.explain()["sampled"])
+    plain = ort.InferenceSession(made, providers=[("CPUExecutionProvider", {"use_codegen": "0"})])
+    (got,), (expected,) = (each.run(None, {"x": x, "g": places}) for each in (s, plain))
+    if mode == "nearest":
+        np.testing.assert_array_equal(got, expected)
+    else:
+        np.testing.assert_allclose(got, expected, *((1e-4, 1e-5) if dtype == "float32" else (2e-3, 2e-3)))

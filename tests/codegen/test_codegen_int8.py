@@ -1,0 +1,171 @@
+"""Generated products of bytes against numpy, bit for bit: shapes, strides, signs, zero points, epilogues."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+from skips import needs
+
+native = pytest.importorskip("native")
+
+import graphs  # noqa: E402
+
+import orthrus  # noqa: E402
+from orthrus.codegen.kernels.int8 import products  # noqa: E402
+from orthrus.codegen.machines.detect import host  # noqa: E402
+from orthrus.codegen.machines.machine import AVX2, AVX512, NEON, SPACEMIT, SSE2, Machine  # noqa: E402
+from orthrus.codegen.object.build import assemble  # noqa: E402
+from orthrus.codegen.write.expr import Expr  # noqa: E402
+from orthrus.codegen.write.tile import Operand  # noqa: E402
+from orthrus.ops.define import find  # noqa: E402
+
+HERE = host()
+VNNI = replace(AVX512, features=tuple(sorted((*AVX512.features, "avx512vnni"))))
+RUNNABLE: list[Any] = [m for m in (HERE, VNNI, AVX512, AVX2, SSE2)
+                       if m is not None and HERE is not None and HERE.arch == m.arch
+                       and set(m.features) <= {*HERE.features, "sse2"}]
+QUICK = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+SUM = Expr.leaf(0, "int32")
+
+
+def bytes_of(rng: np.random.Generator, dtype: Any, *shape: int) -> np.ndarray:
+    """Any bytes, the extremes often."""
+    info = np.iinfo(dtype)
+    made = rng.integers(info.min, info.max + 1, shape, dtype)
+    return np.where(rng.random(shape) < 0.2, rng.choice([info.min, info.max], shape), made).astype(dtype)
+
+
+def requantized(operands: int) -> Expr:
+    """uint8 of sum * scale[column] + number, or what is added per element."""
+    real = Expr("mul", (SUM.cast("float32"), Expr.leaf(1, "float32")), "float32")
+    if operands > 1:
+        real = Expr("add", (real, Expr.leaf(2, "int8").cast("float32")), "float32")
+    low, high, zero = Expr.const(-3.0, "float32"), Expr.const(252.0, "float32"), Expr.const(3, "int32")
+    return Expr("quantize", (real, low, high, zero), "uint8")
+
+
+def expected(sums: np.ndarray, scale: np.ndarray, more: np.ndarray | None) -> np.ndarray:
+    real = sums.astype(np.float32) * scale
+    if more is not None:
+        real = real + more.astype(np.float32)
+    return (np.rint(np.clip(real, -3, 252)) + 3).astype(np.uint8)
+
+
+@pytest.mark.parametrize("machine", RUNNABLE)
+@QUICK
+@given(seed=st.integers(0, 2**32), m=st.integers(1, 80), n=st.integers(1, 70), k=st.integers(1, 150),
+       signs=st.tuples(st.booleans(), st.booleans()), zeros=st.booleans(), kind=st.integers(0, 2),
+       gap=st.integers(0, 9), matrix=st.booleans(), split=st.integers(0, 3))
+def test_products(machine: Machine, seed: int, m: int, n: int, k: int, signs: tuple[bool, bool], zeros: bool,
+                  kind: int, gap: int, matrix: bool, split: int) -> None:
+    """Rows of A at any distance, both signs, zero points of both, requantized and plain results."""
+    rng = np.random.default_rng(seed)
+    matrix = matrix and products.on_matrix_unit(machine, 64, 64, 64, False)
+    how = products.packing(machine, n, k, matrix)
+    run = how.run(k)
+    a = bytes_of(rng, np.int8 if signs[0] else np.uint8, m, k)
+    b = bytes_of(rng, np.int8 if signs[1] else np.uint8, k, n)
+    za, zb = (int(rng.integers(0, 200)) - 100 * signs[0], bytes_of(rng, b.dtype, n)) if zeros else (0, None)
+    wide = np.full((m, run + gap), 77, a.dtype)
+    wide[:, :k] = a
+    wide = native.guarded(wide.reshape(-1)[:(m - 1) * (run + gap) + run])
+    packed = products.pack(b[None], zb, how)
+    parts = packed.shape[1]
+    plan = products.plan(machine, how, 1, m, n, parts, run, run + gap, signs[0], True)
+    start = plan.start(products.sums(b[None], zb), np.arange(n), za)
+    tree = [None, requantized(1), requantized(2)][kind]
+    scale = (rng.random(n) / 500).astype(np.float32)
+    more = bytes_of(rng, np.int8, m, n)
+    operands = [Operand("float32", False, True), Operand("int8", True, True)][:kind]
+    sides: list[Any] = [scale, 0, 0, 0, more, 0, 0, n][:4 * kind]
+    out = native.guarded(np.full((m, n), 99, "int32" if tree is None else tree.dtype))
+    items = plan.items
+    cuts = tuple(sorted({int(rng.integers(0, items + 1)) for _ in range(split)}))
+    native.run(plan.spec(tree, operands), wide, packed, start, out,
+               np.zeros(parts, np.int64), parts, run, run + gap, 0, m, n, m, m, 0, 0, n,
+               *plan.cells(), *sides, items=items, scratch=plan.scratch, machine=machine, splits=cuts)
+    low = 0 if zb is None else zb.astype(np.int64)
+    sums = (a.astype(np.int64) - za) @ (b.astype(np.int64) - low) + np.arange(n)
+    wanted = sums if tree is None else expected(sums, scale, more if kind > 1 else None)
+    np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("features", [(), ("dotprod",)])
+def test_kernels_assemble_for_neon(features: tuple[str, ...]) -> None:
+    target = replace(NEON, features=(*NEON.features, *features))
+    how = products.packing(target, 40, 64, False)
+    for signed in (False, True):
+        plan = products.plan(target, how, 1, 30, 40, 1, 64, 64, signed, False)
+        spec = plan.spec(requantized(1), [Operand("float32", False, True)])
+        text = assemble(spec.text(target), target, True)
+        assert isinstance(text, str) and ("sdot" if features else "mla") in text
+
+
+MODELS: list[tuple[str, dict[str, Any], tuple[int, ...], tuple[int, ...]]] = [
+    ("QLinearConv", {"pads": [1] * 4}, (2, 5, 9, 8), (7, 5, 3, 3)),
+    ("QLinearConv", {"strides": [2, 2], "pads": [1] * 4}, (1, 3, 11, 9), (20, 3, 5, 5)),
+    ("QLinearConv", {"pads": [1] * 4, "group": 19}, (1, 19, 7, 8), (19, 1, 3, 3)),
+    ("QLinearConv", {"strides": [2]}, (1, 16, 13), (33, 16, 1)),
+    ("QLinearMatMul", {}, (2, 9, 21), (21, 37)),
+]
+
+
+@pytest.mark.parametrize("case", range(len(MODELS)))
+def test_sessions(case: int) -> None:
+    """Layers as steps of a part, bit for bit."""
+    kind, attrs, shape, weights = MODELS[case]
+    rng = np.random.default_rng(case)
+    x, w = bytes_of(rng, np.uint8, *shape), bytes_of(rng, np.int8, *weights)
+    n = weights[1] if kind == "QLinearMatMul" else weights[0]
+    scale = (rng.random(n) / 50).astype(np.float32)
+    held = {"xs": np.float32(0.02), "xz": np.uint8(117), "w": w, "ws": scale,
+            "wz": np.zeros(n, np.int8), "ys": np.float32(0.4), "yz": np.uint8(12)}
+    held = {k: np.asarray(v) for k, v in held.items()}
+    node = helper.make_node(kind, ["x", *held], ["y"], **attrs)
+    made = graphs.model([node], [graphs.info("x", TensorProto.UINT8, shape)],
+                        [graphs.info("y", TensorProto.UINT8, None)], held)
+    session = orthrus.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    op = find("", kind, 21)
+    assert op is not None
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], op.body(x, *held.values(), **attrs))
+
+
+def test_dynamic_sessions() -> None:
+    """Quantized by its own range, multiplied, scaled: floats within 1e-5."""
+    rng = np.random.default_rng(8)
+    x, w = rng.standard_normal((3, 40)).astype(np.float32), bytes_of(rng, np.int8, 40, 23)
+    nodes = [helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]),
+             helper.make_node("MatMulInteger", ["q", "w", "z"], ["i"]),
+             helper.make_node("Cast", ["i"], ["f"], to=TensorProto.FLOAT),
+             helper.make_node("Mul", ["f", "s"], ["y"])]
+    made = graphs.model(nodes, [graphs.info("x", shape=x.shape)], [graphs.info("y", shape=None)], {"w": w})
+    session = orthrus.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    op = find("", "DynamicQuantizeLinear", 21)
+    assert op is not None
+    codes, scale, zero = op.body(x)
+    wanted = ((codes.astype(np.int64) - zero) @ w.astype(np.int64)).astype(np.float32) * scale
+    np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-6)
+
+
+@pytest.mark.slow
+@needs("emulator")
+@pytest.mark.parametrize("name", ["spacemit_k1", "spacemit_k3"])
+def test_on_matrix_instructions(name: str) -> None:
+    """The same on emulated cores with SpacemiT's instruction."""
+    board = pytest.importorskip("board")
+    target, before = SPACEMIT[name], len(board.ran)
+    products = test_products.hypothesis.inner_test  # type: ignore[attr-defined]
+    with board.on(target):
+        for seed, (m, n, k) in enumerate([(9, 20, 24), (1, 1, 1), (33, 70, 100), (16, 32, 64)]):
+            for kind in (0, 2):
+                products(target, seed, m, n, k, (seed % 2 == 0, seed < 2), True, kind, 3, False, 2)
+        for case in range(len(MODELS)):
+            test_sessions(case)
+        test_dynamic_sessions()
+    assert any(kernel.startswith("int8_ime") for kernel in board.ran[before:])

@@ -1,0 +1,215 @@
+"""The house rules that a program can check: who imports whom, how long files are, what an import does."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parents[2] / "src" / "orthrus"
+ORDER = (
+    ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",), ("memory",), ("modelfile",),
+    ("ir",), ("shapes",), ("ops",), ("load",), ("optimize",), ("kernels",), ("codegen",), ("lowering",),
+    ("providers",), ("partition",), ("plan",), ("run",), ("profiling",), ("api", "capi"), ("testing",),
+    ("demo",), ("tools",),
+)
+"""Stages in the order the data meets them; names in one tuple may import each other."""
+PACKAGES = frozenset({"quantization", "transformers", "backend", "datasets"})
+"""Tool packages beside the stages: they stand on the public API, so nothing imports them."""
+ROOMS = {"codegen": ("machines", "write", "object", "runtime", "kernels")}
+"""The rooms of a stage, in the order in which they may import each other."""
+RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
+NETWORK = frozenset({"socket", "urllib", "http", "requests", "ftplib", "smtplib", "ssl", "aiohttp", "httpx"})
+VAGUE = frozenset({"utils", "helpers", "common", "util", "misc"})
+FILES = sorted(SOURCE.rglob("*.py"))
+LONGEST = 600
+
+
+BUILTIN = frozenset({"eval", "exec", "compile", "__import__"})
+MAKES_CODE = frozenset({"import_module", "run_path", "run_module", "load_module", "exec_module", "CDLL",
+                        "PyDLL", "LoadLibrary", "loads", "Unpickler"})
+"""Names of functions that make code of text, bytes or a file; `loads` but of json."""
+CODE = {
+    "__init__.py": "import_module: this package's modules, when a name of theirs is first used",
+    "ops/define.py": "import_module: the modules with definitions",
+    "providers/__init__.py": "import_module: this package's providers",
+    "lowering/rules/__init__.py": "import_module: the modules with rules",
+    "codegen/object/library.py": "loads: objects from a process that was started for them",
+    "codegen/kernels/amx.py": "CDLL: the C library", "codegen/machines/executable.py": "CDLL: libc, libgcc",
+    "codegen/runtime/threads.py": "CDLL: the C library",
+    "providers/spacemit/shared.py": "CDLL: the C library",
+    "providers/dnnl/binding.py": "CDLL: the installed package's library",
+    "providers/dnnl/openmp.py": "CDLL: the OpenMP library",
+    "testing/failures.py": "loads: a session it pickled itself",
+    "tools/cli/arguments.py": "import_module: --import",
+    "tools/cli/check_provider.py": "import_module: the module that the command line names",
+    "tools/perf/run.py": "import_module: the runtime to measure, this one or onnxruntime",
+    "tools/pytorch_export_helpers.py": "import_module: torch",
+}
+"""Files that do such a thing, and what with: nothing that was read from a model or from data."""
+
+
+@functools.cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def module_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def named(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+def imports(path: Path) -> Iterator[tuple[str, int]]:
+    """Every module that a file imports, in full, with the line; imports inside functions too, those for types
+    not."""
+    tree = parsed(path)
+    package = ["orthrus", *path.relative_to(SOURCE).parent.parts]
+    typing_only = {inner for node in ast.walk(tree) if isinstance(node, ast.If)
+                   and "TYPE_CHECKING" in ast.unparse(node.test)
+                   for branch in node.body for inner in ast.walk(branch)}
+    for node in ast.walk(tree):
+        if node in typing_only:
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[:len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *([node.module] if node.module else [])])
+            yield module, node.lineno
+            yield from ((f"{module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+def stage(module: str) -> str | None:
+    """The stage a module of this package belongs to; None for the package itself and for other packages."""
+    parts = module.split(".")
+    if parts[0] != "orthrus" or len(parts) == 1:
+        return None
+    return parts[1] if parts[1] in RANK or parts[1] in PACKAGES else None
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_a_stage_imports_only_earlier_stages(path: Path) -> None:
+    own = path.relative_to(SOURCE).with_suffix("").parts[0]
+    if own not in RANK:
+        return
+    wrong = [f"line {line}: {module}" for module, line in imports(path)
+             if (other := stage(module)) is not None and RANK.get(other, len(ORDER)) > RANK[own]]
+    assert not wrong, f"{named(path)} ({own}) imports later stages: {'; '.join(wrong)}"
+
+
+@pytest.mark.parametrize("path", [p for p in FILES if p.relative_to(SOURCE).parts[0] in ROOMS], ids=named)
+def test_a_room_imports_only_earlier_rooms(path: Path) -> None:
+    own, room = path.relative_to(SOURCE).with_suffix("").parts[:2]
+    if room == "__init__":
+        return
+    rooms = ROOMS[own]
+    wrong = [f"line {line}: {module}" for module, line in imports(path)
+             if module.startswith(f"orthrus.{own}.")
+             and rooms.index(module.split(".")[2]) > rooms.index(room)]
+    assert not wrong, f"{named(path)} imports later rooms: {'; '.join(wrong)}"
+
+
+@pytest.mark.parametrize("path", sorted((SOURCE / "providers").rglob("*/*.py")), ids=named)
+def test_no_provider_imports_another(path: Path) -> None:
+    own = path.relative_to(SOURCE / "providers").parts[0]
+    others = {p.name for p in (SOURCE / "providers").iterdir() if p.is_dir()} - {own}
+    wrong = [f"line {line}: {module}" for module, line in imports(path)
+             if module.startswith("orthrus.providers.") and module.split(".")[2] in others]
+    assert not wrong, f"{named(path)} imports another provider: {'; '.join(wrong)}"
+
+
+def test_no_imports_go_in_circles() -> None:
+    """No module needs itself, not even by an import inside a function."""
+    modules = {module_of(path): path for path in FILES}
+    needs = dict[str, set[str]]()
+    for module, path in modules.items():
+        found = [(name, line) for name, line in imports(path) if name in modules]
+        below = {(name.rpartition(".")[0], line) for name, line in found}
+        needs[module] = {name for name, line in found if (name, line) not in below}
+    order: list[str] = []
+    while free := [module for module, other in needs.items() if not other & needs.keys()]:
+        order += free
+        for module in free:
+            del needs[module]
+    while ends := [m for m in needs if not any(m in other for other in needs.values())]:
+        for module in ends:
+            del needs[module]
+    circles = "; ".join(f"{m} -> {', '.join(sorted(other & needs.keys()))}" for m, other in needs.items())
+    assert not needs, f"in circles, or between them: {circles}"
+
+
+def test_every_module_has_its_place() -> None:
+    names = {path.relative_to(SOURCE).with_suffix("").parts[0] for path in FILES}
+    assert names - set(RANK) - PACKAGES == {"__init__"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_files_are_named_and_short(path: Path) -> None:
+    assert path.stem not in VAGUE
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_nothing_reaches_the_network(path: Path) -> None:
+    assert not {module.split(".")[0] for module, _ in imports(path)} & NETWORK
+
+
+def calls(path: Path) -> Iterator[tuple[str, str, ast.Call]]:
+    """The calls of functions that have a name in a file: what stands before the name's last dot, what behind
+    it."""
+    for node in ast.walk(parsed(path)):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute):
+            where, _, name = ast.unparse(node.func).rpartition(".")
+            yield where, name, node
+
+
+def test_nothing_that_is_read_becomes_code() -> None:
+    doing = {named(path) for path in FILES for where, name, _ in calls(path)
+             if (name in MAKES_CODE and where != "json") or (name in BUILTIN and not where)}
+    assert doing == set(CODE), f"not in the table: {doing - set(CODE)}; gone: {set(CODE) - doing}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_arrays_are_read_without_pickles(path: Path) -> None:
+    for where, name, call in calls(path):
+        if name == "load" and where in ("np", "numpy"):
+            assert any(k.arg == "allow_pickle" and ast.unparse(k.value) == "False" for k in call.keywords)
+
+
+@pytest.mark.parametrize("path", FILES, ids=named)
+def test_modules_have_docstrings(path: Path) -> None:
+    tree = parsed(path)
+    assert ast.get_docstring(tree) or not tree.body
+
+
+PROGRAM = """
+import socket, sys
+def refused(*_, **__): raise AssertionError("a socket was opened")
+socket.socket.__init__ = refused
+before = set(sys.modules)
+import orthrus
+heavy = {"onnx", "llvmlite", "typer", "rich", "onnxruntime", "scipy", "PIL"} & set(sys.modules)
+assert not heavy, heavy
+import threading
+assert threading.active_count() == 1, threading.enumerate()
+"""
+
+
+def test_importing_is_quiet_and_light() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_the_command_line_starts_without_onnx() -> None:
+    program = "import sys, orthrus.tools.cli.main; assert not {'onnx', 'llvmlite'} & set(sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

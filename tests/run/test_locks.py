@@ -1,0 +1,67 @@
+"""Locks and forks: whatever the threads of a process hold while it forks, its child finds free."""
+
+import os
+import re
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from graphs import info, model
+from onnx import helper
+from skips import needs
+
+import orthrus as ort
+from orthrus import locks
+
+SOURCE = Path(ort.__file__).parent
+OWN_WAY = {
+    "locks.py": "makes them",
+    "codegen/runtime/threads.py": "a pool is made anew in a child",
+    "providers/spacemit": "workers of other processes, which a child asks for anew",
+    "providers/dnnl/openmp.py": "held over the fork: oneDNN's own threads must be at rest",
+    "tools": "commands that do not fork",
+}
+"""Where a lock is made in another way, and why that is right."""
+
+
+def test_locks_are_made_in_one_way() -> None:
+    found = {str(path.relative_to(SOURCE)) for path in SOURCE.rglob("*.py")
+             if re.search(r"threading\.R?Lock\(\)", path.read_text(encoding="utf-8"))}
+    assert not {name for name in found if not any(name.startswith(way) for way in OWN_WAY)}
+    assert all(any(name.startswith(way) for name in found) for way in OWN_WAY)
+
+
+@needs("POSIX")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_child_finds_every_lock_free_and_runs() -> None:
+    """Another thread holds all of them, those of a session among them, when the process forks."""
+    proto = model([helper.make_node("Softmax", ["x"], ["y"])], [info("x", shape=["n", 8])],
+                  [info("y", shape=["n", 8])])
+    session = ort.InferenceSession(proto.SerializeToString())
+    x = np.ones((3, 8), np.float32)
+    session.run(None, {"x": x})
+    held, done = threading.Event(), threading.Event()
+    all_of = list(locks._made)
+
+    def hold() -> None:
+        taken = [lock for lock in all_of if lock.acquire(timeout=1)]
+        held.set()
+        done.wait(60)
+        for lock in taken:
+            lock.release()
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    child = os.fork()
+    if child == 0:
+        good = all(lock.acquire(False) for lock in all_of)
+        for lock in all_of:
+            lock.release()
+        rows = np.ones((5, 8), np.float32)
+        good = good and session.run(None, {"x": rows})[0].shape == (5, 8)
+        os._exit(0 if good else 1)
+    status = os.waitpid(child, 0)[1]
+    done.set()
+    thread.join()
+    assert len(all_of) > 5 and status == 0

@@ -1,0 +1,441 @@
+"""Runs that are one call of generated code: results as on the long way, and the long way for all else."""
+
+import contextlib
+import copy
+import gc
+import inspect
+import pickle
+import re
+import sys
+import threading
+import tracemalloc
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from graphs import info, model
+from onnx import TensorProto, helper
+from skips import needs
+
+import orthrus as ort
+from orthrus import knobs
+from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, Machine
+from orthrus.codegen.runtime import fastcall
+from orthrus.errors import Fail, InvalidArgument
+from orthrus.limits import Limits
+from orthrus.run.engine import Engine
+
+pytestmark = needs("door")
+
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+Y = np.linspace(-1, 1, 4, dtype=np.float32)
+
+
+def node(op: str, inputs: list[str], outputs: list[str], **attrs: Any) -> Any:
+    return helper.make_node(op, inputs, outputs, **attrs)
+
+
+def pair(dims: Any = ("n", 4)) -> bytes:
+    """sum = x + y and double = sum·2, the outputs in the other order."""
+    nodes = [node("Add", ["x", "y"], ["sum"]), node("Add", ["sum", "sum"], ["double"])]
+    made: bytes = model(nodes, [info("x", shape=dims), info("y", shape=[4])],
+                        [info("double", shape=None), info("sum", shape=None)]).SerializeToString()
+    return made
+
+
+def session(**keywords: Any) -> ort.InferenceSession:
+    return ort.InferenceSession(pair(), **keywords)
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[list[int]]:
+    """How many runs go the long way, meanwhile."""
+    count, ordinary = [0], Engine.run
+
+    def run(self: Engine, *args: Any, **keywords: Any) -> list[Any]:
+        count[0] += 1
+        return ordinary(self, *args, **keywords)
+    made = pytest.MonkeyPatch()
+    made.setattr(Engine, "run", run)
+    yield count
+    made.undo()
+
+
+@pytest.fixture
+def long() -> Iterator[list[int]]:
+    with counted() as count:
+        yield count
+
+
+def check(found: Any, x: Any = X, y: Any = Y) -> None:
+    double, total = found
+    assert type(found) is list and type(double) is type(total) is np.ndarray
+    np.testing.assert_array_equal(total, np.asarray(x) + np.asarray(y))
+    np.testing.assert_array_equal(double, total * 2)
+    assert total.flags.carray and total.flags.owndata and double.flags.carray and double.flags.owndata
+
+
+def test_the_second_run_is_quick(long: list[int]) -> None:
+    s = session()
+    for _ in range(50):
+        check(s.run(None, {"x": X, "y": Y}))
+        check(s.run(["double", "sum"], {"y": Y, "x": X}))
+        check(s.run(output_names=None, input_feed={"x": X, "y": Y}, run_options=None))
+    assert long == [1]
+    check(s.run(["".join(["dou", "ble"]), "sum"], {"".join(["", "x"]): X, "y": Y}))
+    assert long == [1]
+
+
+def test_results_belong_to_the_caller() -> None:
+    s = session()
+    kept = [s.run(None, {"x": X + i, "y": Y}) for i in range(20)]
+    for i, made in enumerate(kept):
+        check(made, X + i)
+        made[0][...] = -1
+    check(s.run(None, {"x": X, "y": Y}))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64", "int8", "bool"])
+def test_every_type(dtype: str, long: list[int]) -> None:
+    kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    op = ("Not", ["x"]) if dtype == "bool" else ("Add", ["x", "x"])
+    for shape in ([], [1], [5], [2, 3, 4], [1, 2, 1, 2, 1, 2]):
+        s = ort.InferenceSession(model([node(*op, ["y"])], [info("x", kind, shape)], [info("y", kind, None)])
+                                 .SerializeToString())
+        x = np.ones(shape, dtype)
+        expected = ~x if dtype == "bool" else x + x
+        for _ in range(4):
+            (y,) = s.run(None, {"x": x})
+            np.testing.assert_array_equal(y, expected, strict=True)
+
+
+class Array(np.ndarray):
+    pass
+
+
+class Loud(str):
+    def __hash__(self) -> int:
+        return hash("x")
+
+    def __eq__(self, other: object) -> bool:
+        raise ZeroDivisionError("compared")
+
+
+class Fed(dict[str, Any]):
+    pass
+
+
+STRANGE: dict[str, Callable[[], Any]] = {
+    "an unknown name": lambda: {"x": X, "z": Y},
+    "one too many": lambda: {"x": X, "y": Y, "z": Y},
+    "one too few": lambda: {"x": X},
+    "none": dict,
+    "another type": lambda: {"x": X.astype(np.float64), "y": Y},
+    "another rank": lambda: {"x": X[0], "y": Y},
+    "a wrong dimension": lambda: {"x": X, "y": np.ones(5, np.float32)},
+    "another length": lambda: {"x": X[:2].copy(), "y": Y},
+    "no elements": lambda: {"x": X[:0].copy(), "y": Y},
+    "turned": lambda: {"x": np.asfortranarray(X), "y": Y},
+    "strided": lambda: {"x": np.repeat(X, 2, 1)[:, ::2], "y": Y},
+    "spread": lambda: {"x": np.broadcast_to(Y, (3, 4)), "y": Y},
+    "askew": lambda: {"x": np.zeros(49, np.uint8)[1:].view(np.float32).reshape(3, 4), "y": Y},
+    "the other byte order": lambda: {"x": X.astype(">f4"), "y": Y},
+    "read only": lambda: {"x": np.frombuffer(X.tobytes(), np.float32).reshape(3, 4), "y": Y},
+    "a subclass": lambda: {"x": X.view(Array), "y": Y},
+    "masked": lambda: {"x": np.ma.masked_array(X, X > 2), "y": Y},
+    "a list": lambda: {"x": X.tolist(), "y": Y},
+    "a number": lambda: {"x": 3, "y": Y},
+    "a text": lambda: {"x": "x", "y": Y},
+    "nothing": lambda: {"x": None, "y": Y},
+    "an OrtValue": lambda: {"x": ort.OrtValue.ortvalue_from_numpy(X), "y": Y},
+    "an object": lambda: {"x": object(), "y": Y},
+    "objects": lambda: {"x": X.astype(object), "y": Y},
+    "an unpickled type": lambda: {"x": X.astype(pickle.loads(pickle.dumps(X.dtype))), "y": Y},
+    "a number as name": lambda: {1: X, "y": Y},
+    "a name that cannot be compared": lambda: {Loud("x"): X, "y": Y},
+    "a dict of another class": lambda: Fed(x=X, y=Y),
+    "an ordered dict": lambda: OrderedDict(x=X, y=Y),
+    "no dict": lambda: [X, Y],
+    "None": lambda: None,
+}
+NAMES: dict[str, Any] = {"empty": [], "some": ["sum"], "others": ["sum", "double"], "unknown": ["no", "sum"],
+                         "a tuple": ("double", "sum"), "a text": "sum", "a number": 3, "numbers": [1, 2],
+                         "twice": ["sum", "sum"], "loud": [Loud("double"), "sum"]}
+
+
+def outcome(run: Callable[[], Any]) -> tuple[Any, ...]:
+    try:
+        return ("gave", *((v.dtype, v.shape, v.tolist()) for v in run()))
+    except Exception as error:
+        return type(error), re.sub("0x[0-9a-f]+", "0x", str(error))
+
+
+@pytest.mark.parametrize("what", STRANGE)
+def test_strange_feeds_go_the_long_way(what: str) -> None:
+    fresh, used = session(), session()
+    for _ in range(3):
+        used.run(None, {"x": X, "y": Y})
+    expected = outcome(lambda: fresh.run(None, STRANGE[what]()))
+    for _ in range(4):
+        assert outcome(lambda: used.run(None, STRANGE[what]())) == expected
+    check(used.run(None, {"x": X, "y": Y}))
+
+
+@pytest.mark.parametrize("what", NAMES)
+def test_strange_names_go_the_long_way(what: str) -> None:
+    fresh, used = session(), session()
+    used.run(None, {"x": X, "y": Y})
+    expected = outcome(lambda: fresh.run(NAMES[what], {"x": X, "y": Y}))
+    for _ in range(3):
+        assert outcome(lambda: used.run(NAMES[what], {"x": X, "y": Y})) == expected
+    check(used.run(None, {"x": X, "y": Y}))
+
+
+def test_the_quick_shapes_are_those_that_come_again(long: list[int]) -> None:
+    s, wide = session(), np.ones((7, 4), np.float32)
+    for i in range(20):
+        x = wide if i % 2 else X
+        check(s.run(None, {"x": x, "y": Y}), x)
+    assert long[0] < 16
+    for _ in range(20):
+        check(s.run(None, {"x": wide, "y": Y}), wide)
+    assert long[0] < 18
+
+
+def test_switches_and_options_go_the_long_way(long: list[int]) -> None:
+    s = session()
+    s.run(None, {"x": X, "y": Y})
+    for values in ({"CHECK": 2}, {"CHECK": 1}, {"DEBUG": 2}):
+        before = long[0]
+        with knobs.setting(**values):
+            check(s.run(None, {"x": X, "y": Y}))
+        assert long[0] == before + 1
+        check(s.run(None, {"x": X, "y": Y}))
+        assert long[0] == before + 1
+    before, options = long[0], ort.RunOptions()
+    check(s.run(None, {"x": X, "y": Y}, options))
+    assert long[0] == before + 1
+    options.terminate = True
+    with pytest.raises(Fail, match="terminate"):
+        s.run(None, {"x": X, "y": Y}, options)
+
+
+def test_who_is_not_quick(long: list[int], tmp_path: Any) -> None:
+    parallel, profiled = ort.SessionOptions(), ort.SessionOptions()
+    parallel.execution_mode = ort.ExecutionMode.ORT_PARALLEL
+    profiled.enable_profiling, profiled.profile_file_prefix = True, str(tmp_path / "profile")
+    made = [session(sess_options=parallel), session(sess_options=profiled),
+            session(limits=Limits(run_timeout=60.0)),
+            session(providers=[("CPUExecutionProvider", {"use_codegen": "0"})])]
+    for s in made:
+        before = long[0]
+        for _ in range(4):
+            check(s.run(None, {"x": X, "y": Y}))
+        assert long[0] == before + 4
+    made[1].end_profiling()
+
+
+def test_a_limit_on_memory_holds() -> None:
+    s = session(limits=Limits(max_total_bytes=1000))
+    for _ in range(4):
+        check(s.run(None, {"x": X, "y": Y}))
+    large = np.ones((100, 4), np.float32)
+    for _ in range(4):
+        with pytest.raises(Fail, match="more memory"):
+            s.run(None, {"x": large, "y": Y})
+
+
+def test_a_failing_step_is_named_every_time(long: list[int]) -> None:
+    nodes = [node("Gather", ["x", "i"], ["g"], name="picks"), node("Add", ["g", "g"], ["z"])]
+    s = ort.InferenceSession(model(nodes, [info("x", shape=[4, 4]), info("i", TensorProto.INT64, [2])],
+                                   [info("z", shape=None)]).SerializeToString())
+    x = np.arange(16, dtype=np.float32).reshape(4, 4)
+    good, bad = np.array([3, -1]), np.array([0, 4])
+    for _ in range(3):
+        np.testing.assert_array_equal(s.run(None, {"x": x, "i": good})[0], x[good] * 2)
+        with pytest.raises(InvalidArgument, match="picks") as first:
+            s.run(None, {"x": x, "i": bad})
+        with pytest.raises(InvalidArgument) as second:
+            s.run(None, {"x": x, "i": bad})
+        assert str(first.value) == str(second.value)
+
+
+def test_a_closed_session_says_so(long: list[int]) -> None:
+    s = session()
+    for _ in range(3):
+        s.run(None, {"x": X, "y": Y})
+    inner: Any = s._quick
+    s.close()
+    assert inner(None, {"x": X, "y": Y}) is None
+    with pytest.raises(Fail, match="closed"):
+        s.run(None, {"x": X, "y": Y})
+
+
+def test_new_providers_begin_anew(long: list[int]) -> None:
+    s = session()
+    s.run(None, {"x": X, "y": Y})
+    s.set_providers([("CPUExecutionProvider", {"use_codegen": "0"})])
+    for _ in range(3):
+        check(s.run(None, {"x": X, "y": Y}))
+    assert long == [4]
+    s.set_providers(["CPUExecutionProvider"])
+    for _ in range(3):
+        check(s.run(None, {"x": X, "y": Y}))
+    assert long == [5]
+
+
+class Extended(ort.InferenceSession):
+    def run(self, *args: Any, **keywords: Any) -> Any:
+        return [v + 1 for v in super().run(*args, **keywords)]
+
+
+def test_subclasses_and_copies(tmp_path: Any) -> None:
+    s = Extended(pair())
+    for twin in (s, pickle.loads(pickle.dumps(s)), copy.copy(s), copy.deepcopy(s)):
+        for _ in range(3):
+            check([v - 1 for v in twin.run(None, {"x": X, "y": Y})])
+    assert list(inspect.signature(ort.InferenceSession.run).parameters) == [
+        "self", "output_names", "input_feed", "run_options"]
+
+
+def test_the_inner_function_takes_anything() -> None:
+    s = session()
+    s.run(None, {"x": X, "y": Y})
+    inner: Any = s._quick
+    check(inner(None, {"x": X, "y": Y}))
+    assert inner() is inner(None) is inner(None, None) is inner(None, {}, 1) is inner(3, 4) is None
+    with pytest.raises(TypeError):
+        inner(names=None)
+
+
+@pytest.mark.parametrize("machine", [AVX2, NEON, RVV256], ids=["AVX2", "NEON", "RVV256"])
+def test_it_assembles_elsewhere(machine: Machine) -> None:
+    from orthrus.codegen.object.build import assemble
+
+    assert assemble(fastcall.Quick(16).text(machine), machine)
+
+
+def test_on_many_threads() -> None:
+    s, failures = session(), list[Any]()
+
+    def work(seed: int) -> None:
+        try:
+            for i in range(600):
+                x = np.full((2 + (i // 50 + seed % 2) % 3, 4), i, np.float32)
+                check(s.run(None, {"x": x, "y": Y}), x)
+        except BaseException as error:
+            failures.append(error)
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(60)
+    assert not failures and not any(t.is_alive() for t in threads)
+
+
+def test_large_runs_on_many_threads_and_a_close() -> None:
+    nodes = [node("MatMul", ["x", "x"], ["p"]), node("MatMul", ["p", "x"], ["q"]), node("Relu", ["q"], ["y"])]
+    proto = model(nodes, [info("x", shape=["n", "n"])], [info("y", shape=None)]).SerializeToString()
+    s, failures = ort.InferenceSession(proto), list[Any]()
+    x = np.eye(160, dtype=np.float32) * 2
+
+    def work() -> None:
+        try:
+            while True:
+                np.testing.assert_array_equal(s.run(None, {"x": x})[0], x * 4)
+        except Fail as error:
+            assert "closed" in str(error)
+        except BaseException as error:
+            failures.append(error)
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    threading.Event().wait(0.3)
+    s.close()
+    for t in threads:
+        t.join(60)
+    assert not failures and not any(t.is_alive() for t in threads)
+
+
+def test_a_run_inside_a_run() -> None:
+    s = session()
+    s.run(None, {"x": X, "y": Y})
+    inner = []
+
+    class Name(str):
+        def __hash__(self) -> int:
+            return hash("x")
+
+        def __eq__(self, other: object) -> bool:
+            feeds.clear()
+            inner.append(s.run(None, {"x": X, "y": Y}))
+            return True
+    for _ in range(5):
+        feeds: dict[Any, Any] = {"y": Y.copy(), Name("x"): X.copy()}
+        with contextlib.suppress(ValueError, RuntimeError, InvalidArgument):
+            s.run(None, feeds)
+    assert len(inner) >= 5
+    for each in inner:
+        check(each)
+
+
+def test_nothing_is_kept() -> None:
+    s, x, y = session(), X.copy(), Y.copy()
+    feeds: list[Any] = [{"x": x, "y": y}, {"x": x, "y": 1}, {"x": x, "z": y}, {"x": x.T, "y": y},
+                        {"y": y, "x": X[:2]}]
+    inner: Any = s._quick
+    s.run(None, feeds[0])
+    watched = [x, y, None, np.dtype(np.float32), inner, *feeds]
+
+    def work(times: int) -> None:
+        for _ in range(times):
+            for feed in feeds:
+                inner(None, feed)
+    work(100)
+    gc.collect()
+    before = [sys.getrefcount(v) for v in watched]
+    tracemalloc.start()
+    start = tracemalloc.get_traced_memory()[0]
+    work(20_000)
+    kept = tracemalloc.get_traced_memory()[0] - start
+    tracemalloc.stop()
+    assert kept < 20_000
+    after = [sys.getrefcount(v) for v in watched]
+    assert all(abs(a - b) < 50 for a, b in zip(after, before, strict=True)), (before, after)
+
+
+def test_shapes_that_change_keep_little() -> None:
+    s = session()
+
+    def work(times: int) -> None:
+        for i in range(times):
+            x = np.ones((1 + i // 3 % 5, 4), np.float32)
+            check(s.run(None, {"x": x, "y": Y}), x)
+    work(60)
+    gc.collect()
+    tracemalloc.start()
+    start = tracemalloc.get_traced_memory()[0]
+    work(600)
+    kept = tracemalloc.get_traced_memory()[0] - start
+    tracemalloc.stop()
+    assert kept < 50_000
+
+
+def test_a_session_goes_at_once() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        s = session()
+        for _ in range(3):
+            s.run(None, {"x": X, "y": Y})
+        engine = weakref.ref(s._sess._engine)
+        made = s.run(None, {"x": X, "y": Y})
+        del s
+        assert engine() is None
+        check(made)
+        check(session().run(None, {"x": X, "y": Y}))
+    finally:
+        gc.enable()
