@@ -184,7 +184,7 @@ def test_a_rule_that_passes_too_little_is_named(monkeypatch: pytest.MonkeyPatch)
                                   pytest.param("network", marks=pytest.mark.slow)])
 def test_models_stay_within(name: str, shapes: int) -> None:
     """Networks of every kind at several sizes, lowered and by formula."""
-    from test_guards import SWEEPS
+    from small_networks import SWEEPS
 
     make, feeds_of, sizes = SWEEPS[name]
     rng = np.random.default_rng(0)

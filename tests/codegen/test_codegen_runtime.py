@@ -38,6 +38,7 @@ from orthrus.codegen.write.body import Body
 from orthrus.codegen.write.emit import F32, I64, V
 from orthrus.codegen.write.template import Spec, template
 
+HERE = Path(__file__).parent
 HOST = host()
 if why := lacking("generated code"):
     pytest.skip(why, allow_module_level=True)
@@ -336,7 +337,7 @@ def test_blocks_are_checked() -> None:
 
 PROGRAM = """
 import os, sys, threading, time
-sys.path[:0] = [{tests!r}]
+sys.path[:0] = {tests!r}
 import numpy as np
 from test_codegen_runtime import PoolCell, Scaling, entry, meeting, started, threads, until
 pool = threads.Pool(4)
@@ -351,7 +352,7 @@ check()
 
 def python(body: str, **environ: str) -> str:
     """What a program prints that ends well and says nothing else."""
-    text = PROGRAM.format(tests=str(Path(__file__).parents[1] / "support")) + textwrap.dedent(body)
+    text = PROGRAM.format(tests=[str(HERE), str(HERE.parent / "support")]) + textwrap.dedent(body)
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", text], capture_output=True, text=True,
                           timeout=120, env={**os.environ, **environ})
     assert (done.returncode, done.stderr) == (0, "")

@@ -14,7 +14,9 @@ import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path[:0] = [str(HERE.parent), str(HERE.parents[1])]
+TESTS = HERE.parent
+FOLDERS = sorted(folder for folder in TESTS.iterdir() if folder.is_dir() and folder != HERE)
+sys.path[:0] = map(str, (TESTS, *FOLDERS, TESTS.parent))
 
 
 def main() -> int:

@@ -47,7 +47,7 @@ def corpus() -> list[bytes]:
     """Models to change: small graphs, larger random ones, whole small networks, compiled models."""
     made = [small.graph(seed, False).model.SerializeToString() for seed in range(150)]
     made += [build(seed)[0].SerializeToString() for seed in range(30)]
-    from test_guards import network, recurrence, transformer
+    from small_networks import network, recurrence, transformer
 
     networks = [network(), recurrence(), transformer()]
     packed = (compiled(raw) for raw in (networks[1], *made))

@@ -23,6 +23,7 @@ board = pytest.importorskip("board")
 
 import test_codegen_reduce  # noqa: E402
 
+from orthrus.codegen.machines import detect  # noqa: E402
 from orthrus.codegen.machines import machine as machines  # noqa: E402
 from orthrus.codegen.write import template  # noqa: E402
 from orthrus.errors import Fail  # noqa: E402
@@ -80,7 +81,7 @@ def again(family: str, target: str) -> ModuleType:
             "suppress_health_check": list(hypothesis.HealthCheck)})
 
     names = dict.fromkeys(("AVX512", "AVX2", "SSE2", "NEON", "RVV256"), here)
-    with (mock.patch.multiple(machines, host=lambda: here, **names),
+    with (mock.patch.multiple(machines, **names), mock.patch.object(detect, "host", lambda: here),
           mock.patch.object(hypothesis, "settings", fewer)):
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
