@@ -590,7 +590,7 @@ def test_helpers_bring_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert HOST is not None
     texts = [scaled(float(i)).text(HOST) for i in range(7)]
     expected = library.compile_all(texts, HOST, helpers=0)
-    assert library.compile_all(texts, HOST, helpers=2) == expected
+    assert library._help(texts, HOST) == library.compile_all(texts, HOST, helpers=2) == expected
     for executable in ("/nowhere/python3", "/bin/false", ""):
         monkeypatch.setattr(sys, "executable", executable)
         assert library.compile_all(texts, HOST, helpers=1) == expected

@@ -214,8 +214,9 @@ try:
 finally:
     pickle.dump(made, sys.stdout.buffer)
 """
-"""A process that knows nothing but this package's folder and llvmlite's: importing all of Orthrus would take
+"""A process that knows nothing but the folder of `codegen` and llvmlite's: importing all of Orthrus would take
 longer than most of the work it is given."""
+_FOLDER = os.path.dirname(os.path.dirname(__file__))
 
 
 def _help(texts: list[str], machine: Machine) -> list[bytes]:
@@ -227,7 +228,7 @@ def _help(texts: list[str], machine: Machine) -> list[bytes]:
     python = os.path.basename(sys.executable or "")
     if found is None or found.origin is None or not python.startswith(("python", "pypy")):
         return []
-    command = [sys.executable, "-I", "-S", "-c", _HELPER, os.path.dirname(__file__),
+    command = [sys.executable, "-I", "-S", "-c", _HELPER, _FOLDER,
                os.path.dirname(os.path.dirname(found.origin))]
     try:
         done = subprocess.run(command, input=pickle.dumps((texts, machine)), stdout=subprocess.PIPE,
