@@ -214,7 +214,7 @@ try:
 finally:
     pickle.dump(made, sys.stdout.buffer)
 """
-"""A process that knows nothing but the folder of `codegen` and llvmlite's: importing all of Orthrus would take
+"""A process that knows nothing but the folders of `codegen` and llvmlite: importing all of Orthrus would take
 longer than most of the work it is given."""
 _FOLDER = os.path.dirname(os.path.dirname(__file__))
 
