@@ -305,10 +305,9 @@ def test_code_cannot_be_overwritten(board: Board) -> None:
 @emulated
 def test_a_limit_of_time() -> None:
     board = Board(seconds=0.3)
-    start = time.monotonic()
     with pytest.raises(Fail, match="kernel slow did not end in 0.3 seconds"):
         board.run(board.call(kernel(endless), "slow"))
-    assert time.monotonic() - start < 10 and board.run(board.call(number(5))) == 5
+    assert board.run(board.call(number(5))) == 5
 
 
 @emulated
