@@ -25,8 +25,8 @@ counts what a kernel has become.
 `kernels`: each beside the planning of its sizes, tiles and packing.
   elements     `loops` (elementwise), `transpose`, `gather`, `quantize_range`
   rows         `reduce`, `top_k`, `rows` (softmax, and the walk over rows), `norm`
-  products     `gemm`; `amx` on a matrix unit; `int8` of bytes
-  images       `conv`, `winograd`, `depthwise`; `pool`, `resize` and `grid_sample` in `sample`'s frame; `nms`
+  products     `gemm`; `amx` on a matrix unit; `int8`: of bytes
+  images       `conv`: direct, `winograd`, `depthwise`; `pool`, `resize`, `grid_sample` in `sample`'s frame; `nms`
   sequences    `attention`, `attention_few`, `attention_parts` under them, `rotary`; `rnn`
   ensembles    `tree_ensemble`
 """
