@@ -1,4 +1,4 @@
-"""Softmax: rows of a strided tensor in, out each element's share of its row's exponentials, or its logarithm."""
+"""Softmax: rows of a strided tensor in, each element's share of its row's exponentials (or its log) out."""
 
 from __future__ import annotations
 
