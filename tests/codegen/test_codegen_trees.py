@@ -79,7 +79,7 @@ def table(rng: np.random.Generator, rows: int, features: int) -> np.ndarray:
     return x
 
 
-def run(packed: packing.Packed, x: np.ndarray, start: np.ndarray, machine: Machine | None, block: int,
+def run(packed: packing.PackedForest, x: np.ndarray, start: np.ndarray, machine: Machine | None, block: int,
         splits: tuple[int, ...] = ()) -> np.ndarray:
     arrays = {k: native.guarded(v) for k, v in packed.arrays.items()} | {"start": start.astype(np.float32)}
     y = native.guarded(np.full((len(x), len(start)), np.nan, np.float32))
@@ -131,7 +131,7 @@ def test_deep_trees_continue_in_links() -> None:
     x = table(rng, 37, 40)
     for machine in (host(), AVX2):
         packed = packing.plan(machine, forest, "SUM")
-        assert isinstance(packed, packing.Packed) and dict(packed.params)["chained"]
+        assert isinstance(packed, packing.PackedForest) and dict(packed.params)["chained"]
         y = run(packed, x, np.zeros(2), machine, 24)
         np.testing.assert_allclose(y, forest.scores(x, "SUM")[0], rtol=2e-6, atol=1e-5)
 
@@ -143,7 +143,7 @@ def test_division_into_blocks_changes_no_bit() -> None:
         made.tree(6, .1, (0,), False)
     forest = trees._regressor(**made.attributes("target"))["forest"]
     packed = packing.plan(host(), forest, "SUM")
-    assert isinstance(packed, packing.Packed)
+    assert isinstance(packed, packing.PackedForest)
     x = table(rng, 53, 20)
     once = run(packed, x, np.zeros(1), None, 56)
     for block, splits in ((1, (7, 30)), (8, (3,)), (24, (1, 2))):
@@ -157,7 +157,7 @@ def test_shared_branches() -> None:
         nodes_trueleafs=[0, 0, 1], nodes_falseleafs=[0, 1, 1], leaf_targetids=[0, 0, 0],
         leaf_weights=np.array([1, 10, 100], np.float32))["forest"]
     packed = packing.plan(host(), forest, "SUM")
-    assert isinstance(packed, packing.Packed)
+    assert isinstance(packed, packing.PackedForest)
     x = table(np.random.default_rng(0), 64, 3)
     assert (run(packed, x, np.zeros(1), None, 8) == forest.scores(x, "SUM")[0]).all()
 
@@ -183,7 +183,7 @@ def test_assembles_elsewhere(machine: Machine) -> None:
     made.tree(13, .0, (0, 1), False)
     forest = trees._regressor(**made.attributes("target"), n_targets=2)["forest"]
     packed = packing.plan(machine, forest, "SUM")
-    assert isinstance(packed, packing.Packed)
+    assert isinstance(packed, packing.PackedForest)
     closing = scores.tree_scores(transform="SOFTMAX", choice="most", pair=None)
     for spec in (packed.spec("float32"), closing):
         assert build.assemble(spec.text(machine), machine)

@@ -9,11 +9,11 @@ from ..write.body import Body
 from ..write.emit import F32, V, vec
 from ..write.expr import Expr
 from ..write.template import template
-from .rows import Ends, Form, Place, Read, Rows
+from .rows import Ends, Read, RowForm, RowPlace, Rows
 
 
 @template("")
-def softmax_rows(f: Body, *, form: Form, tensors: tuple[Read, ...], reads: int, tree: Expr,
+def softmax_rows(f: Body, *, form: RowForm, tensors: tuple[Read, ...], reads: int, tree: Expr,
                  after: Expr | None, log: bool) -> None:
     """exp(x - max) over its sum, x being `tree` of the first `reads` tensors; the last tensor is written.
     With `log` its logarithm. NaN along rows without a finite element."""
@@ -23,7 +23,7 @@ def softmax_rows(f: Body, *, form: Form, tensors: tuple[Read, ...], reads: int, 
     out = len(tensors) - 1
 
     def row(item: V) -> None:
-        def raised(place: Place, now: V) -> V:
+        def raised(place: RowPlace, now: V) -> V:
             place.fetch(reads, out)
             e = place.only(vmath.exp_nonpositive(f, place.only(ends.later(place), -math.inf) - most), 0)
             if not log:

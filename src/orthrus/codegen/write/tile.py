@@ -244,7 +244,7 @@ class Place:
     stride: V | int = 0
 
 
-class Epilogue:
+class TileEpilogue:
     """Stores float32 sums through `tree`: leaf 0 is the sum, leaf i operand i - 1; as they are without."""
 
     def __init__(self, f: Body, tree: Expr | None, operands: Sequence[Operand]) -> None:

@@ -27,7 +27,7 @@ from ..walk import Walked
 from . import int8, matrix_unit
 from .rows import attributes
 
-FEW = 4
+FEW_CHANNELS = 4
 """Input channels up to which an image is copied with its margins, each channel a plane."""
 
 _F32, _F16 = "float32", "float16"
@@ -97,7 +97,7 @@ def _met(t: Tensor, size: Sequence[int], written: bool = False) -> Walked:
     return Walked(t, (t.shape[0], *size, t.shape[1]), (image, *plane, t.strides[1]), written)
 
 
-def _counted(plan: direct.Plan) -> tuple[int, int, int]:
+def _counted(plan: direct.ConvPlan) -> tuple[int, int, int]:
     """Depth, rows and pixels of a row of the output, as the kernel counts them."""
     deep, high, wide = plan.geometry.out
     return deep, high * wide // plan.width, plan.width
@@ -116,7 +116,7 @@ class Convolution:
     def __init__(self, lo: Lowering, g: Geometry, x: Tensor, weights: Callable[[], np.ndarray],
                  key: tuple[Any, ...]) -> None:
         self.g, self.weights, self.key = g, weights, key
-        self.stem = (g.groups == 1 and g.cin <= FEW and g.size[0] == g.kernel[0] == g.out[0] == 1
+        self.stem = (g.groups == 1 and g.cin <= FEW_CHANNELS and g.size[0] == g.kernel[0] == g.out[0] == 1
                      and g.pads[0] == 0 and g.kernel[2] > 1 and g.dilations[2] == 1
                      and min(g.pads) >= 0)
         self.side = 0 if self.stem or depthwise.fits(g) or not lo.transforms else winograd.choose(
@@ -190,7 +190,7 @@ class Convolution:
             copy, packed, _met(out, size, True), *stem.plan.cells(stem.strides, _walk(out)),
             *_cells_of(operands, size)], stem.plan.items, 1, stem.plan.scratch)
 
-    def _write_winograd(self, lo: Lowering, plan: winograd.Plan, out: Tensor, tree: Expr | None,
+    def _write_winograd(self, lo: Lowering, plan: winograd.WinogradPlan, out: Tensor, tree: Expr | None,
                         operands: list[Tensor], given: list[Operand]) -> None:
         packed = lo.constant((*self.key, "winograd", plan.side, plan.cols),
                              lambda: plan.pack(np.asarray(self.weights(), np.float32)))

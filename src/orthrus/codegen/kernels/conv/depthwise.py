@@ -20,7 +20,7 @@ from ...write.emit import F32, I8, V, vec
 from ...write.expr import BYTES, LLVM, Expr
 from ...write.template import Spec, template
 from ...write.tile import Operand, Rows, added, load
-from .epilogue import Epilogue, inside
+from .epilogue import PixelEpilogue, inside
 from .geometry import Geometry
 
 DEPTHWISE_CELLS = (
@@ -38,7 +38,7 @@ def depthwise_rows(f: Body, x: V, w: V, y: V, rows: V, width: V, channels: V, hi
     `kw`, `stride` and `dilation` are those along rows."""
     elem, ty = LLVM[dtype], vec(F32, lanes)
     stored, each = vec(elem, lanes), BYTES[dtype]
-    finish = Epilogue(f, tree, operands, len(DEPTHWISE_CELLS.split()))
+    finish = PixelEpilogue(f, tree, operands, len(DEPTHWISE_CELLS.split()))
     size = BYTES[finish.dtype]
     columns: dict[int, list[tuple[int, int]]] = {}
     for n in range(pixels):

@@ -14,12 +14,12 @@ from ...runtime.call_kernel import aligned
 from ...write.expr import BYTES, Expr
 from ...write.template import Spec
 from ...write.tile import Operand, shapes
-from .geometry import LONG, Geometry, chunk_of, merged, split, tile_cols
-from .tiles import Form, conv_tiles
+from .geometry import LONG_SUM, Geometry, chunk_of, merged, split, tile_cols
+from .tiles import TileForm, conv_tiles
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class ConvPlan:
     """How `conv_tiles` does a geometry: its parameters and the cells that divide the work."""
 
     geometry: Geometry
@@ -57,7 +57,7 @@ class Plan:
         return self.geometry.cin * 4 if self.edges else 0
 
     def spec(self, tree: Expr | None, operands: Sequence[Operand]) -> Spec:
-        form = Form(self.dtype, self.heights, self.cols, self.rolled, self.even, self.trims, self.edges,
+        form = TileForm(self.dtype, self.heights, self.cols, self.rolled, self.even, self.trims, self.edges,
                     self.geometry.cout % (self.cols * self.lanes) != 0, self.ahead, self.share, self.parts)
         return conv_tiles(form=form, tree=tree, operands=tuple(operands))
 
@@ -98,7 +98,7 @@ def pack(w: np.ndarray, groups: int, merge: int, wide: int, dtype: str = "float3
 @choice()
 def plan(g: Geometry, machine: Machine, flat: bool = False, rolled: tuple[int, int] = (0, 0),
          ahead: int | None = None, share: int | None = None, block: int | None = None,
-         cols: int | None = None, dtype: str = "float32") -> Plan:
+         cols: int | None = None, dtype: str = "float32") -> ConvPlan:
     """A plan for `g` with images and weights of `dtype`. `flat`: the pixels of input and output lie evenly in
     a plane, so that a 1x1 kernel of stride 1 that crops none may count them as one row. The rest
     overrides what is chosen."""
@@ -135,10 +135,10 @@ def plan(g: Geometry, machine: Machine, flat: bool = False, rolled: tuple[int, i
         share = 1 + min(per_block.bit_length() - 1, 3) if streamed and g.groups == 1 else 0
     if ahead is None:
         ahead = 0 if panel <= machine.l1 * 2 // 3 or (taps == 1 and share) else 32 if taps == 1 else 16
-    parts = "none" if rolled[0] or taps * g.cin <= LONG * 3 // 2 else (
-        "row" if 1 < g.kernel[2] * g.cin <= LONG else "chunk")
-    return Plan(g, merge, heights, cols, panels, rolled, even, trims, edges, ahead, share, tiles, per_row,
-                full, per_block, width, lanes, parts, chunk_of(g.cin, LONG), dtype)
+    parts = "none" if rolled[0] or taps * g.cin <= LONG_SUM * 3 // 2 else (
+        "row" if 1 < g.kernel[2] * g.cin <= LONG_SUM else "chunk")
+    return ConvPlan(g, merge, heights, cols, panels, rolled, even, trims, edges, ahead, share, tiles, per_row,
+                full, per_block, width, lanes, parts, chunk_of(g.cin, LONG_SUM), dtype)
 
 
 def _misses(g: Geometry) -> tuple[int, int]:
@@ -155,7 +155,7 @@ class Stem:
     the taps of a kernel row are one run. `planes` (images times channels), `rows` and `pitch` size the
     copy."""
 
-    plan: Plan
+    plan: ConvPlan
     planes: int
     rows: int
     pitch: int
@@ -171,7 +171,7 @@ class Stem:
 
     @property
     def strides(self) -> tuple[int, int, int, int]:
-        """The copy's strides as `Plan.cells` wants them."""
+        """The copy's strides as `ConvPlan.cells` wants them."""
         plane = self.rows * self.pitch
         return self.channels * plane, plane, self.pitch, 1
 

@@ -14,7 +14,7 @@ _INLINE = 160
 """Operations an epilogue may come to in a tile before it is written as a loop over pixels."""
 
 
-class Epilogue:
+class PixelEpilogue:
     """Applies a tree to sums and stores them: leaf 0 is the sum, leaf i operand i - 1. An operand's `row`
     says whether it differs from pixel to pixel, `col` whether from channel to channel. Cells from `at` on:
     per operand its address and its strides over images, depth, rows and pixels (elements)."""

@@ -7,7 +7,7 @@ from math import gcd, prod
 
 from ...machines.machine import Machine
 
-LONG = 128
+LONG_SUM = 128
 """Products that are summed one after another, at most."""
 
 

@@ -18,7 +18,7 @@ from ...write.emit import F32, I8, I64, PTR, V, vec
 from ...write.expr import BYTES, LLVM, Expr
 from ...write.template import template
 from ...write.tile import Operand, as_float, joined, tile, widens
-from .epilogue import Epilogue, inside
+from .epilogue import PixelEpilogue, inside
 
 CELLS = (
     "x:ptr w:ptr y:ptr panels:i64 groups:i64 blocks:i64 per_block:i64 tiles:i64 per_row:i64 full:i64 "
@@ -34,7 +34,7 @@ Fetch = Callable[[V, int], None] | int
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class TileForm:
     """What `conv_tiles` is written for.
 
     `heights`: pixels of a tall tile and of a low one; `cols`: registers of output channels; `tail`: the last
@@ -62,18 +62,18 @@ class Form:
 
 
 @template(CELLS, together=True)
-def conv_tiles(f: Body, c: SimpleNamespace, *, form: Form, tree: Expr | None,
+def conv_tiles(f: Body, c: SimpleNamespace, *, form: TileForm, tree: Expr | None,
                operands: tuple[Operand, ...]) -> None:
     """Item ((image·depth + plane)·blocks + block)·groups·panels + group·panels + panel: one panel of output
     channels over one block of tiles."""
-    shared = _Kernel(f, c, form, Epilogue(f, tree, operands, len(CELLS.split())))
+    shared = _Kernel(f, c, form, PixelEpilogue(f, tree, operands, len(CELLS.split())))
     f.loop(f.lo, f.hi, 1, [], lambda i: _Panel(shared, i).write())
 
 
 class _Kernel:
     """What all items share: the cells, what is written for, and memory for a tile."""
 
-    def __init__(self, f: Body, c: SimpleNamespace, form: Form, finish: Epilogue) -> None:
+    def __init__(self, f: Body, c: SimpleNamespace, form: TileForm, finish: PixelEpilogue) -> None:
         self.f, self.c, self.form, self.finish = f, c, form, finish
         self.elem, self.size = LLVM[form.dtype], BYTES[form.dtype]
         self.wide_panel = form.cols * f.machine.lanes()

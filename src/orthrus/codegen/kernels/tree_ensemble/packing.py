@@ -1,6 +1,6 @@
 """A forest as its kernel reads it: thresholds as ranks, trees completed, nodes as words, leaves in a table.
 
-In: a `Forest` and how its leaves are joined. Out: `Packed`, or why the kernel cannot do it.
+In: a `Forest` and how its leaves are joined. Out: `PackedForest`, or why the kernel cannot do it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Splits:
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
+class PackedForest:
     """A forest as `forest_rows` reads it: its parameters and arrays. `spoken[t]`: every row meets a leaf for
     target t, `mentioned[t]`: some leaf is for it."""
 
@@ -219,7 +219,7 @@ def _dense(forest: Forest, aggregate: str, wide: bool) -> np.ndarray:
     return dense.astype(np.float32)
 
 
-def plan(machine: Machine, forest: Forest, aggregate: str) -> Packed | str:
+def plan(machine: Machine, forest: Forest, aggregate: str) -> PackedForest | str:
     """`forest` packed for `machine`, `aggregate` being SUM, AVERAGE, MIN or MAX; else why no kernel takes
     it."""
     if not forest.mode.size or not np.isfinite(forest.weight).all():
@@ -260,8 +260,8 @@ def plan(machine: Machine, forest: Forest, aggregate: str) -> Packed | str:
               "links": grow.links, "last": grow.last, "weights": dense}
     join = {"MIN": "min", "MAX": "max"}.get(aggregate, "sum")
     params = {"bits": bits, "held": held, "chained": bool(grow.links.size), "wide": wide, "join": join}
-    return Packed(tuple(params.items()), lanes, columns, (held or columns) * lanes, dense.shape[1], arrays,
-                  spoken, mentioned, int(s.features.max()) + 1)
+    return PackedForest(tuple(params.items()), lanes, columns, (held or columns) * lanes, dense.shape[1],
+                        arrays, spoken, mentioned, int(s.features.max()) + 1)
 
 
 def _signed(words: np.ndarray) -> np.ndarray:
