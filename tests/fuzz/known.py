@@ -8,9 +8,9 @@ the definitions, in what becomes of infinities and NaN.
 from __future__ import annotations
 
 import onnx
+from test_ops import EXPECTED
 
 from fuzz.judge import Finding
-from test_ops import EXPECTED
 
 DIFFERS: dict[str, str] = {
     **EXPECTED,
