@@ -19,7 +19,7 @@ from ..write.body import Body
 from ..write.emit import F32, I8, I64, PTR, V, vec
 from ..write.expr import BYTES, LLVM, Expr
 from ..write.template import Spec, template
-from ..write.tile import Operand, Place, Rows, TileEpilogue, as_float, joined, load, shapes, tile, widens
+from ..write.tile import Corner, Operand, Rows, TileEpilogue, as_float, joined, load, shapes, tile, widens
 
 SOURCES = ("panels", "rows", "copied", "transposed")
 """How B is read: packed by `pack`; in place along N; along N or along K, each panel copied to scratch."""
@@ -204,7 +204,7 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
         a_at = f.gep(a, outer * a_out + at * a_in, a_elem)
         b_at = f.gep(b, outer * b_out + at * b_in, b_elem)
         c_at = f.gep(c, (outer * c_out + at * c_in), _stored(finish.dtype))
-        places = [Place(f.gep(p, outer * o + at * q, _stored(x.dtype)), r)
+        places = [Corner(f.gep(p, outer * o + at * q, _stored(x.dtype)), r)
                   for (p, r, o, q), x in zip(sides, operands, strict=True)]
         t0 = block * per_rows
         t1 = f.fast_min(t0 + per_rows, tiles)
@@ -263,8 +263,8 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
                                 size, sums, prefetch=ahead, stream=stream, lines=fetch,
                                 mask=masks if source == "rows" else None, a_type=stored,
                                 b_type=b_elem if source in SOURCES[:2] else F32)
-                    out = Place(f.gep(c_at, row * c_row + col, _stored(finish.dtype)), c_row)
-                    theirs = [Place(f.gep(x.at, row * x.stride + (col if o.col else 0), _stored(o.dtype)),
+                    out = Corner(f.gep(c_at, row * c_row + col, _stored(finish.dtype)), c_row)
+                    theirs = [Corner(f.gep(x.at, row * x.stride + (col if o.col else 0), _stored(o.dtype)),
                                     x.stride) for x, o in zip(places, operands, strict=True)]
                     if last is None:
                         finish.store(sums, cols, out, theirs, masks, room)
@@ -328,10 +328,10 @@ def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row:
             zeros = [f.zero(vec(F32, lanes))] * lanes
             sums = f.loop(0, whole, lanes, zeros, lambda j, *sums: step(j, None, sums))
             sums = f.when(whole < k, lambda: step(whole, tail, sums), lambda: sums)
-            places = [Place(f.gep(p, outer * o + at * q + r * s + (col if x.col else 0), _stored(x.dtype)), s)
+            places = [Corner(f.gep(p, outer * o + at * q + r * s + (col if x.col else 0), _stored(x.dtype)), s)
                       for (p, s, o, q), x in zip(sides, operands, strict=True)]
             out = f.gep(c, outer * c_out + at * c_in + r * c_row + col, _stored(finish.dtype))
-            finish.store([_added(f, sums)], 1, Place(out), places, mask)
+            finish.store([_added(f, sums)], 1, Corner(out), places, mask)
         f.loop(0, m, 1, [], row)
     f.loop(f.lo, f.hi, 1, [], item)
 
