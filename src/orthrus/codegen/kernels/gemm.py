@@ -328,8 +328,9 @@ def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row:
             zeros = [f.zero(vec(F32, lanes))] * lanes
             sums = f.loop(0, whole, lanes, zeros, lambda j, *sums: step(j, None, sums))
             sums = f.when(whole < k, lambda: step(whole, tail, sums), lambda: sums)
-            places = [Corner(f.gep(p, outer * o + at * q + r * s + (col if x.col else 0), _stored(x.dtype)), s)
-                      for (p, s, o, q), x in zip(sides, operands, strict=True)]
+            places = [
+                Corner(f.gep(p, outer * o + at * q + r * s + (col if x.col else 0), _stored(x.dtype)), s)
+                for (p, s, o, q), x in zip(sides, operands, strict=True)]
             out = f.gep(c, outer * c_out + at * c_in + r * c_row + col, _stored(finish.dtype))
             finish.store([_added(f, sums)], 1, Corner(out), places, mask)
         f.loop(0, m, 1, [], row)
