@@ -14,6 +14,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -595,6 +596,18 @@ def test_equal_parameters_may_be_different_kernels() -> None:
     assert signs == [[False] * 3, [True] * 3]
 
 
+def test_code_stays_as_long_as_it_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert HOST is not None
+    monkeypatch.setattr(library, "_recent", deque(maxlen=1))
+    held, by_address = library.kernels([scaled(101.5)], HOST), scaled(102.5)
+    library.addresses([by_address], HOST)
+    library.kernels([scaled(103.5)], HOST)
+    known = library._known[HOST]
+    assert {repr(scaled(101.5)), repr(by_address)} <= set(known)
+    del held
+    assert repr(scaled(101.5)) not in known and repr(by_address) in known
+
+
 def test_helpers_bring_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     assert HOST is not None
     texts = [scaled(float(i)).text(HOST) for i in range(7)]
@@ -708,7 +721,7 @@ def test_memory_that_cannot_be_executable(monkeypatch: pytest.MonkeyPatch) -> No
     from orthrus.errors import Fail
 
     class Refusing:
-        mmap = executable._libc.mmap
+        mmap, munmap = executable._libc.mmap, executable._libc.munmap
 
         @staticmethod
         def mprotect(*_: Any) -> int:
