@@ -1,5 +1,5 @@
-"""Softmax, layer normalization and their like: rows of a strided tensor in, each changed by numbers that the
-whole row gives.
+"""The frame of softmax, layer normalization and their like: rows of a strided tensor, each changed by numbers
+that the whole row gives.
 
 A row runs along the axes that are reduced. Its elements either lie next to each other (`along`), or a vector
 holds the same place of as many rows that lie next to each other (`across`). Before its first use an element
@@ -19,12 +19,10 @@ from typing import Any
 
 from ...shapes.symbolic import memo
 from ..machines.machine import Machine
-from ..write import vmath
 from ..write.body import Body
 from ..write.convert import convert
 from ..write.emit import F32, I64, PTR, V, vec
 from ..write.expr import LLVM, Expr, emit
-from ..write.template import template
 
 UNROLL = 4
 _GRAIN = 1 << 14
@@ -441,35 +439,6 @@ class Ends:
             place.write(out, closed(f, self.after, x, "float32", lambda i: place.read(self.reads + i - 1)),
                         self.after.dtype)
         return x
-
-
-@template("")
-def softmax_rows(f: Body, *, form: Form, tensors: tuple[Read, ...], reads: int, tree: Expr,
-                 after: Expr | None, log: bool) -> None:
-    """exp(x - max) over its sum, x being `tree` of the first `reads` tensors; the last tensor is written.
-    With `log` its logarithm. NaN along rows without a finite element."""
-    rows = Rows(f, form, tensors)
-    ends = Ends(rows, tree, reads, after)
-    lanes = vec(F32, rows.lanes)
-    out = len(tensors) - 1
-
-    def row(item: V) -> None:
-        def raised(place: Place, now: V) -> V:
-            place.fetch(reads, out)
-            e = place.only(vmath.exp_nonpositive(f, place.only(ends.later(place), -math.inf) - most), 0)
-            if not log:
-                place.keep(e)
-            return now + e
-        most = rows.sweep(lambda place, now: f.fast_max(place.only(ends.first(place), -math.inf), now),
-                          f.const(lanes, -math.inf), f.fast_max)
-        total = rows.sweep(raised, f.const(lanes, 0))
-        if log:
-            less = vmath.log(f, total)
-            rows.sweep(lambda place, _: ends.store(place, ends.later(place) - most - less, out))
-        else:
-            share = 1 / total
-            rows.sweep(lambda place, _: ends.store(place, place.kept() * share, out))
-    rows.each(row)
 
 
 def tensors_of(dtypes: Sequence[str], walk: Walk) -> tuple[Read, ...]:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...codegen.kernels import rows
 from ...codegen.kernels.norm import norm_rows
+from ...codegen.kernels.softmax import softmax_rows
 from ...codegen.write.expr import Expr
 from ...codegen.write.template import Spec
 from ...ir import No, Node, Value
@@ -158,7 +159,7 @@ def softmax(lo: Lowering, node: Node) -> Pending | No:
 
     def kernel(form: rows.Form, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
                ) -> tuple[Spec, list[Any]]:
-        return rows.softmax_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree,
+        return softmax_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree,
                                  after=after, log=log), []
     return finished(lo, reading(lo, x), reduced, lo.dtype(x), kernel, exponentials=True)
 

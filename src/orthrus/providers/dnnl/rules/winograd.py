@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....codegen.kernels import winograd
-from ....codegen.kernels.conv import Geometry
+from ....codegen.kernels.conv import winograd
+from ....codegen.kernels.conv.geometry import Geometry
 from ....codegen.runtime.call_kernel import aligned
 from ....codegen.write.expr import Expr
 from ....codegen.write.tile import Operand

@@ -17,16 +17,17 @@ from typing import Any
 
 import numpy as np
 
-from ...shapes.symbolic import choice
-from ..machines.machine import Machine
-from ..runtime.call_kernel import aligned
-from ..write.body import Body
-from ..write.emit import F32, I8, I64, PTR, V, vec
-from ..write.expr import BYTES, Expr
-from ..write.template import OUTSIDE, Spec, template
-from ..write.tile import Operand, joined, load, shapes, tile
-from ..write.vmath import any_lane
-from .conv import LONG, Epilogue, Geometry, chunk_of, tile_cols
+from ....shapes.symbolic import choice
+from ...machines.machine import Machine
+from ...runtime.call_kernel import aligned
+from ...write.body import Body
+from ...write.emit import F32, I8, I64, PTR, V, vec
+from ...write.expr import BYTES, Expr
+from ...write.template import OUTSIDE, Spec, template
+from ...write.tile import Operand, joined, load, shapes, tile
+from ...write.vmath import any_lane
+from .epilogue import Epilogue
+from .geometry import LONG, Geometry, chunk_of, tile_cols
 
 _A, _B = 0.75, 1.5
 """Points of F(4x4) beside 0 and infinity, each with both signs: exact, and a quarter of the error of 1 and

@@ -13,14 +13,15 @@ from functools import partial
 
 import numpy as np
 
-from ..machines.machine import Machine
-from ..runtime.call_kernel import aligned
-from ..write.body import Body
-from ..write.emit import F32, I8, V, vec
-from ..write.expr import BYTES, LLVM, Expr
-from ..write.template import Spec, template
-from ..write.tile import Operand, Rows, added, load
-from .conv import Epilogue, Geometry, inside
+from ...machines.machine import Machine
+from ...runtime.call_kernel import aligned
+from ...write.body import Body
+from ...write.emit import F32, I8, V, vec
+from ...write.expr import BYTES, LLVM, Expr
+from ...write.template import Spec, template
+from ...write.tile import Operand, Rows, added, load
+from .epilogue import Epilogue, inside
+from .geometry import Geometry
 
 DEPTHWISE_CELLS = (
     "x:ptr w:ptr y:ptr rows:i64 width:i64 channels:i64 high:i64 wide:i64 kh:i64 sh:i64 dh:i64 ph:i64 pw:i64 "
