@@ -33,6 +33,8 @@ chosen: list[Machine] = []
 """The last one is what kernels are compiled for and run on, whatever machine they are asked for."""
 ran: list[str] = []
 """The kernels that ran, for tests that want to know."""
+executed: set[tuple[str, str]] = set()
+"""By architecture, the templates of which a kernel was brought into a worker."""
 
 
 @contextlib.contextmanager
@@ -65,6 +67,7 @@ def _worker(arch: str, bits: int, model: str | None) -> Worker:
 @functools.cache
 def loaded(spec: Spec, target: Machine) -> int:
     """Where a kernel starts in the worker's memory."""
+    executed.add((target.arch, spec.template))
     (found,) = worker(target).shared.load(
         [bytes(assemble(spec.text(target), target))])  # type: ignore[arg-type]
     return found["kernel"]

@@ -47,7 +47,14 @@ FAMILIES = {
     "math": ("test_float32_error", "test_erf_error", "test_float64_error", "test_exp_nonpositive", "test_pow",
              "test_float_remainders_are_exact", "test_cast", "test_constant_powers",
              "test_integer_division_by_a_constant"),
+    "move": ("test_every_type_and_layout",),
+    "grid": ("test_sampling",),
+    "suppress": ("test_lists",),
+    "contrib": ("test_attention",),
+    "linear": ("test_scaled_and_normalized", "test_linear_models", "test_features_by_index"),
 }
+done: set[tuple[str, str, machines.Machine]] = set()
+"""The tests that held in this process."""
 EXAMPLES, CASES = 5, 4
 """Per test at most, of hypothesis's and of parameters."""
 
@@ -73,6 +80,7 @@ def again(family: str, here: machines.Machine) -> ModuleType:
 
     names = dict.fromkeys(("AVX512", "AVX2", "SSE2", "NEON", "RVV256"), here)
     with (mock.patch.multiple(machines, **names), mock.patch.object(detect, "host", lambda: here),
+          mock.patch.object(test_codegen_reduce, "MACHINES", (here,)),
           mock.patch.object(hypothesis, "settings", fewer)):
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
@@ -114,3 +122,4 @@ def run(family: str, test: str, here: machines.Machine) -> None:
                 error.add_note(f"case {case}")
                 raise
     assert len(board.ran) > before, "nothing ran in a worker"
+    done.add((family, test, here))
