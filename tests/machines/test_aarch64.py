@@ -20,6 +20,7 @@ families = pytest.importorskip("kernel_families")
 
 import board  # noqa: E402
 import test_models  # noqa: E402
+from benchmarks import arm_kernels  # noqa: E402
 from test_riscv_bytes import integers  # noqa: E402
 
 import orthrus as ort  # noqa: E402
@@ -31,6 +32,7 @@ from orthrus.codegen.machines.machine import NEON, Machine  # noqa: E402
 from orthrus.codegen.object.build import assemble  # noqa: E402
 from orthrus.codegen.write import template  # noqa: E402
 from orthrus.codegen.write.emit import I64, PTR, VOID, Function, Module, V  # noqa: E402
+from orthrus.codegen.write.template import Spec  # noqa: E402
 from orthrus.demo import MODEL  # noqa: E402
 from orthrus.errors import Fail  # noqa: E402
 from orthrus.lowering.native import Native  # noqa: E402
@@ -166,3 +168,17 @@ def test_without_an_emulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     with pytest.raises(Fail, match="apt-get install qemu-user"):
         Worker(Shared("aarch64"), 128)
     emulator.probe.cache_clear()
+
+
+def test_the_page_is_what_the_kernels_are() -> None:
+    page = Path(__file__).parents[2] / "docs" / "machines.md"
+    text = page.read_text(encoding="utf-8")
+    assert arm_kernels.renewed(text) == text, f"python -m benchmarks.arm_kernels {page}"
+
+
+@pytest.mark.parametrize("name,types,machine,spec", list(arm_kernels.kernels()))
+def test_nothing_in_the_way_of_products(name: str, types: str, machine: Machine, spec: Spec) -> None:
+    """No sum leaves its register within the loop, and every product is of whole ones."""
+    rows = arm_kernels.busiest(spec, machine)
+    done, multiplying, *_, spills = arm_kernels.counted(rows)
+    assert spills == 0 and done == multiplying * (16 if any(op == "sdot" for op, _ in rows) else 4)
