@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ... import knobs
+from ...codegen.emulate import emulator, worker
 from ...codegen.machines import detect
 from ...codegen.machines.machine import Machine
 from ...codegen.object import library
@@ -24,16 +25,16 @@ from ...ir import No, Node, Value
 from ...kernels import Kernel, Part, Stored, Work
 from ...lowering.device import Device
 from ..base import Capability, ExecutionProvider, GraphView, Option
-from . import claims, dense, emulator, options, targets, worker
+from . import claims, dense, options, targets
 from .profile import Profile
 from .team import gather_workers, note_time
-from .worker import Program
 
 if TYPE_CHECKING:
     from ...lowering.native import Native
 
 log = logging.getLogger("orthrus")
 
+ARCH = "riscv64"
 NAME = "SpineSubgraph"
 """What parts are called, between the provider's name and their numbers."""
 
@@ -45,7 +46,7 @@ _FURTHER = (Runtime(), Entry(object.__basicsize__), gather_workers(), note_time(
 
 def on_board() -> bool:
     """Whether this process runs on a riscv64 processor itself."""
-    return platform.machine() == "riscv64"
+    return platform.machine() == ARCH
 
 
 class SpaceMITExecutionProvider(ExecutionProvider):
@@ -70,7 +71,7 @@ class SpaceMITExecutionProvider(ExecutionProvider):
     @classmethod
     def probe(cls) -> No | None:
         if not on_board():
-            found = emulator.find()
+            found = emulator.find(ARCH)
             return found if isinstance(found, No) else None
         return None if detect.host() is not None else No("this processor has no vectors (RVV 1.0)")
 
@@ -180,7 +181,7 @@ class SpaceMITExecutionProvider(ExecutionProvider):
     @staticmethod
     def _beside(target: Machine) -> list[tuple[Machine, library.Unit]]:
         """The code beside a part's own that runs it, on a board and under emulation."""
-        return [*((target, unit) for unit in _FURTHER), (worker.MACHINE, Program.now())]
+        return [*((target, unit) for unit in _FURTHER), (worker.MACHINES[ARCH], worker.Program.now(ARCH))]
 
     def load(self, part: Part, stored: Stored) -> Kernel | No:
         from ...lowering.package import Package
