@@ -108,12 +108,19 @@ class Op:
                     self.optional.add(p.name)
         self._body_takes = frozenset(self.attributes)
 
+    def __call__(self, *inputs: Any, **attrs: Any) -> Any:
+        """The body of inputs with the attributes completed: how one definition stands on another."""
+        return self.body(*inputs, **self.with_defaults(attrs))
+
     def body_over(self, namespace: Any) -> Callable[..., Any]:
-        """The body with `namespace` for `xp`, to be called with arrays of another kind than numpy's."""
+        """The body with `namespace` for `xp`, also in the operators it calls, to be called with arrays of
+        another kind than numpy's."""
         body: Any = self.body
         names = {k: namespace if v is xp else v for k, v in body.__globals__.items()}
+        names |= {k: names[k].body_over(namespace) for k in body.__code__.co_names
+                  if isinstance(names.get(k), Op)}
         made = types.FunctionType(body.__code__, names, body.__name__, body.__defaults__, body.__closure__)
-        made.__kwdefaults__ = body.__kwdefaults__
+        made.__kwdefaults__ = (body.__kwdefaults__ or {}) | self.defaults
         return made
 
     def _add_attribute(self, p: inspect.Parameter) -> None:
@@ -172,13 +179,18 @@ class Op:
         return iter(()) if self._samples is None else self._samples(rng, dtype)
 
     @property
+    def defaults(self) -> dict[str, Any]:
+        """The attributes that have a default, each with it."""
+        return {name: default for name, default in self.attributes.items() if default is not REQUIRED}
+
+    @property
     def required(self) -> list[str]:
         """The attributes that have no default."""
         return [name for name, default in self.attributes.items() if default is REQUIRED]
 
     def with_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
         """`given` over the defaults. A required attribute left out raises TypeError."""
-        merged = {**{k: v for k, v in self.attributes.items() if v is not REQUIRED}, **given}
+        merged = self.defaults | given
         if missing := [name for name in self.required if name not in given]:
             raise TypeError(f"Required attribute '{missing[0]}' is missing.")
         return merged

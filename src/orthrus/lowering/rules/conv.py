@@ -12,9 +12,7 @@ import numpy as np
 from ...codegen.kernels import conv, depthwise, winograd
 from ...codegen.write.expr import Expr
 from ...codegen.write.tile import Operand, widens
-from ...codegen.write.trace import trace
 from ...ir import No, Node, Value
-from ...ops.define import find
 from ...ops.nn.conv import transposed
 from ...ops.nn.geometry import window
 from ...shapes.symbolic import memo
@@ -23,6 +21,7 @@ from ..lower import Emit, Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor, last_strides
 from ..walk import Walked
 from . import int8, matrix_unit
+from .elementwise import activation
 from .rows import attributes
 
 FEW = 4
@@ -33,27 +32,6 @@ _VALUE = Expr.leaf(0, _F32)
 
 _PHASES = 1 << 12
 """Phases of a transposed convolution up to which there is a kernel for each."""
-_OPERATORS: dict[str, tuple[tuple[str, float], ...]] = {
-    "Relu": (), "Sigmoid": (), "Tanh": (), "HardSwish": (), "Softplus": (), "Softsign": (), "Gelu": (),
-    "LeakyRelu": (("alpha", 0.01),), "Elu": (("alpha", 1.0),), "HardSigmoid": (("alpha", 0.2), ("beta", 0.5))}
-"""Activations of fused convolutions: operators with the attributes their parameters set, and defaults."""
-
-
-def activation(name: str | None, params: Sequence[float] | None) -> Expr | None | No:
-    """The tree of a fused activation over leaf 0; None for none."""
-    given = [float(p) for p in params or ()]
-    if not name:
-        return None
-    if name == "Clip":
-        low, high = (*given, *(-np.inf, np.inf)[len(given):])[:2]
-        return Expr("minimum", (Expr("maximum", (_VALUE, Expr.const(low, _F32)), _F32),
-                                Expr.const(high, _F32)), _F32)
-    op = find("", name, 20)
-    if name not in _OPERATORS or op is None:
-        return No(f"the activation {name}")
-    named = _OPERATORS[name]
-    attrs = {key: given[i] if i < len(given) else default for i, (key, default) in enumerate(named)}
-    return trace(op, attrs, [_F32])
 
 
 def _three(values: Sequence[int], fill: int) -> tuple[int, int, int]:
@@ -280,7 +258,7 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
     if isinstance(g, No):
         return g
     shape = (g.batch, w.shape[0], *g.out[5 - w.ndim:])
-    then: Expr | None | No = activation(attrs.get("activation"), attrs.get("activation_params"))
+    then = activation(attrs.get("activation"), attrs.get("activation_params"))
     if isinstance(then, No):
         return then
     z = node.inputs[3] if len(node.inputs) > 3 else None

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...codegen.write.expr import Expr
-from ...codegen.write.trace import cast
+from ...codegen.write.trace import cast, traced
 from ...ir import ElementType, No, Node
+from ...ops.contrib.fused import fused_activation
 from ..lower import Lazy, Lowering, lowers
+
+
+def activation(name: str | None, params: Sequence[float | None] | None) -> Expr | None | No:
+    """The tree of a fused activation over leaf 0, float32; None for none."""
+    if not name:
+        return None
+    try:
+        op, attrs = fused_activation(name, params)
+    except ValueError as error:
+        return No(str(error))
+    return traced(op, attrs, ["float32"])
 
 
 @lowers("Cast")

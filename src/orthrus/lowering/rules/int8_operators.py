@@ -11,7 +11,9 @@ import numpy as np
 
 from ...codegen.kernels import quantize_range
 from ...codegen.write.expr import Expr
+from ...codegen.write.trace import traced
 from ...ir import No, Node, Value
+from ...ops.nn.activation import LeakyRelu, Sigmoid
 from ..elements import store
 from ..lower import Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor
@@ -305,11 +307,7 @@ lowers(MS + "QLinearMul", types=int8.BYTES)(_pair(_binary("mul")))
 def qlinear_activation(lo: Lowering, node: Node) -> Lazy | No:
     """An activation between quantized tensors."""
     x, x_scale, x_zero, y_scale, y_zero = (*node.inputs, None, None)[:5]
-    value = Expr.leaf(0, F)
-    if node.op_type == "QLinearSigmoid":
-        tree = Expr("sigmoid", (value,), F)
-    else:
-        slope = Expr.const(attributes(node)["alpha"], F)
-        tree = Expr("where", (Expr("lt", (value, Expr.const(0.0, F)), "bool"),
-                              Expr("mul", (value, slope), F), value), F)
+    assert node.op is not None
+    means = LeakyRelu if node.op_type == "QLinearLeakyRelu" else Sigmoid
+    tree = traced(means, node.op.with_defaults(node.attrs), [F])
     return _combined(lo, lambda dtypes: tree, [(x, x_scale, x_zero)], y_scale, y_zero)

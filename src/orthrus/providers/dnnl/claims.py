@@ -11,6 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...ir import ElementType, No, Node, Value
+from ...ops.nn.rnn import DEFAULTS
 from .rules.elementwise import ARITHMETIC, COMPARISONS, UNARY, attributes, function
 from .rules.move import VIEWS
 from .rules.reduce import REDUCTIONS
@@ -286,9 +287,7 @@ CLAIMS: dict[str, tuple[tuple[ElementType, ...], Check]] = {
     "Softmax": (REAL, _softmax),
     "LogSoftmax": (REAL, _softmax),
     "Resize": ((E.FLOAT,), _resize),
-    "LSTM": ((E.FLOAT,), _recurrent(("Sigmoid", "Tanh", "Tanh"))),
-    "GRU": ((E.FLOAT,), _recurrent(("Sigmoid", "Tanh"))),
-    "RNN": ((E.FLOAT,), _recurrent(("Tanh",))),
+    **{kind: ((E.FLOAT,), _recurrent(functions)) for kind, functions in DEFAULTS.items()},
     "Attention": ((E.FLOAT,), _attention),
     "Concat": ((*REAL, *BYTES), _at_least_one),
     "Cast": ((*REAL, E.INT32), _cast),
