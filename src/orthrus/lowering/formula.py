@@ -123,7 +123,7 @@ class Open(Lowering):
         if not has_size(tuple(shape)):
             return super().shape_by(node, shape, rest)
         if node.op_type == "Flatten":
-            axis = node.attrs.get("axis", 1)
+            axis = node.attribute("axis")
             return math.prod(shape[:axis]), math.prod(shape[axis:])
         plain, sizes = [], dict[int, Any]()
         for d in shape:
@@ -141,7 +141,7 @@ class Open(Lowering):
             if not has_size(shape):
                 return super()._on_host(node)
             sizes = np.array(shape, object)
-            begin, end = node.attrs.get("start", 0), node.attrs.get("end")
+            begin, end = node.attribute("start"), node.attrs.get("end")
             self._follow(node.output, sizes[begin:end] if node.op_type == "Shape" else sizes.prod())
             return True
         inputs = [v for v in node.inputs if v is not None]

@@ -85,6 +85,7 @@ class Op:
         self.optional: set[str] = set()
         self.variadic = False
         self.attributes: dict[str, Any] = {}
+        self.defaults: dict[str, Any] = {}
         self.annotations: dict[str, Any] = {}
         self.runtime: set[str] = set()
         self.prepared = frozenset(prepared)
@@ -124,8 +125,10 @@ class Op:
         return made
 
     def _add_attribute(self, p: inspect.Parameter) -> None:
-        default = REQUIRED if p.default is p.empty else p.default
-        self.attributes[p.name] = float(np.float32(default)) if isinstance(default, float) else default
+        default = float(np.float32(p.default)) if isinstance(p.default, float) else p.default
+        self.attributes[p.name] = REQUIRED if default is p.empty else default
+        if default is not p.empty:
+            self.defaults[p.name] = default
         self.annotations[p.name] = p.annotation
 
     def __repr__(self) -> str:
@@ -179,14 +182,9 @@ class Op:
         return iter(()) if self._samples is None else self._samples(rng, dtype)
 
     @property
-    def defaults(self) -> dict[str, Any]:
-        """The attributes that have a default, each with it."""
-        return {name: default for name, default in self.attributes.items() if default is not REQUIRED}
-
-    @property
     def required(self) -> list[str]:
         """The attributes that have no default."""
-        return [name for name, default in self.attributes.items() if default is REQUIRED]
+        return [name for name in self.attributes if name not in self.defaults]
 
     def with_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
         """`given` over the defaults. A required attribute left out raises TypeError."""
@@ -396,8 +394,7 @@ def reduction(**options: Any) -> Callable[[Callable[..., Any]], Op]:
         def by_attribute(x, *, axes: list[int] | None = None, keepdims: int = 1):
             return folded(x, normalized(axes, x.ndim), bool(keepdims))
 
-        def infer(x: Value, axes: Any = None, *, keepdims: int = 1,
-                  noop_with_empty_axes: int = 0) -> list[Type]:
+        def infer(x: Value, axes: Any = None, *, keepdims: int, noop_with_empty_axes: int = 0) -> list[Type]:
             given = axes.const if isinstance(axes, Value) else axes
             if x.shape is None or (isinstance(axes, Value) and given is None):
                 known = x.shape is not None and keepdims

@@ -18,7 +18,6 @@ from ..errors import ALL as ERRORS
 from ..ir import Graph, Node, Stored, TensorType, Value, element_of, in_memory
 from ..limits import using
 from ..ops import infer
-from .pattern import attribute
 from .rewrite import KEPT_BYTES, Work
 
 _FAILURES: tuple[type[Exception], ...] = (
@@ -221,7 +220,7 @@ def _tell_reshape(work: Work, node: Node) -> bool:
     told: list[int] = []
     for i, d in enumerate(shape.content):
         if isinstance(d, int):
-            if d == 0 and attribute(node, "allowzero"):
+            if d == 0 and node.attribute("allowzero"):
                 return False
             told.append(d)
         elif d is not None and i < len(x.shape) and x.shape[i] == d:

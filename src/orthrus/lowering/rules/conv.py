@@ -22,7 +22,6 @@ from ..tensor import Tensor, last_strides
 from ..walk import Walked
 from . import int8, matrix_unit
 from .elementwise import activation
-from .rows import attributes
 
 FEW = 4
 """Input channels up to which an image is copied with its margins, each channel a plane."""
@@ -207,7 +206,7 @@ def geometry(shape: tuple[int, ...], w: np.ndarray, attrs: dict[str, Any]) -> co
     """What a convolution's attributes mean for an input of `shape` and weights [Cout, Cin / group, K...]."""
     lists = (None if attrs.get(name) is None else tuple(attrs[name])
              for name in ("kernel_shape", "strides", "dilations", "pads"))
-    return _geometry(tuple(shape), w.shape, attrs.get("group", 1), attrs.get("auto_pad", "NOTSET"), *lists)
+    return _geometry(tuple(shape), w.shape, attrs["group"], attrs["auto_pad"], *lists)
 
 
 @memo()
@@ -250,7 +249,7 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
     """Direct, Winograd or depthwise; FusedConv adds a tensor and applies an activation."""
     if not node.domain and isinstance(exact := int8.dequantized_conv(lo, node, geometry), Lazy):
         return exact
-    attrs, parts = attributes(node), _parts(lo, node, (_F32, _F16))
+    attrs, parts = node.attributes, _parts(lo, node, (_F32, _F16))
     if isinstance(parts, No):
         return parts
     x, w, bias = parts
@@ -294,7 +293,7 @@ def convolution_of_last(lo: Lowering, node: Node) -> Pending | No:
     t, w = lo.tensor(x), np.moveaxis(w, -1, 1)
     first, last = [0, t.rank - 1, *range(1, t.rank - 1)], [0, *range(2, t.rank), 1]
     t = t.permute(first)
-    g = geometry(t.shape, w, attributes(node))
+    g = geometry(t.shape, w, node.attributes)
     if isinstance(g, No):
         return g
     shape = (g.batch, w.shape[0], *g.out[5 - w.ndim:])
@@ -311,11 +310,11 @@ def convolution_of_last(lo: Lowering, node: Node) -> Pending | No:
 @lowers("ConvTranspose", types=(_F32,))
 def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     """One plain convolution per phase of the output, each writing every stride-th pixel."""
-    attrs, parts = attributes(node), _parts(lo, node)
+    attrs, parts = node.attributes, _parts(lo, node)
     if isinstance(parts, No):
         return parts
     x, w, bias = parts
-    shape, group, rank = lo.shape(x), attrs.get("group", 1), w.ndim - 2
+    shape, group, rank = lo.shape(x), attrs["group"], w.ndim - 2
     if not 3 <= len(shape) <= 5 or w.ndim != len(shape) or group < 1 or w.shape[0] != shape[1] or (
             w.shape[0] % group) or 0 in (*shape, *w.shape):
         return No("kernels convolve one to three spatial axes of images that are not empty")
@@ -325,7 +324,7 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     if math.prod(strides) > _PHASES:
         return No(f"a kernel for each of more than {_PHASES} phases is too much to compile")
     try:
-        begin, size = transposed(shape[2:], w.shape[2:], strides, dilations, attrs.get("auto_pad", "NOTSET"),
+        begin, size = transposed(shape[2:], w.shape[2:], strides, dilations, attrs["auto_pad"],
                                  attrs.get("output_padding"), attrs.get("output_shape"), attrs.get("pads"))
     except (TypeError, ValueError):
         return No("its window does not fit")

@@ -43,7 +43,7 @@ def batch_normalization(lo: Lowering, node: Node) -> Lazy | No:
     if x is None or any(a is None for a in arrays):
         return No("its scale, bias, mean and variance are not constant")
     scale, bias, mean, variance = (np.asarray(a, np.float64) for a in arrays)
-    factor = scale / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
+    factor = scale / np.sqrt(variance + node.attribute("epsilon"))
     term = bias - mean * factor
     lying = (-1, *(1,) * (len(lo.shape(x)) - 2))
     key = tuple(id(v) for v in rest)

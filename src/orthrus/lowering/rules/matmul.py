@@ -44,7 +44,7 @@ def matmul(lo: Lowering, node: Node) -> Lazy | No:
 @lowers(MS + "FusedMatMul", MS + "TransposeMatMul", types=FLOATS)
 def fused_matmul(lo: Lowering, node: Node) -> Lazy | No:
     """alpha * A'·B'."""
-    attrs = _attributes(node)
+    attrs = node.attributes
     a, b = ((bool(attrs.get(f"transBatch{x}")), bool(attrs[f"trans{x}"])) for x in "AB")
     return _finished(lo, node, a, b, attrs["alpha"])
 
@@ -52,7 +52,7 @@ def fused_matmul(lo: Lowering, node: Node) -> Lazy | No:
 @lowers("Gemm", MS + "FusedGemm", types=FLOATS)
 def matrix_product(lo: Lowering, node: Node) -> Lazy | No:
     """alpha * A'·B' + beta * C, and an activation of it."""
-    attrs = _attributes(node)
+    attrs = node.attributes
     a, b, *rest = node.inputs
     assert a is not None and b is not None
     if len(lo.shape(a)) != 2 or len(lo.shape(b)) != 2:
@@ -67,11 +67,6 @@ def matrix_product(lo: Lowering, node: Node) -> Lazy | No:
     if c is not None and attrs.get("broadcast") == 0 and isinstance(made, Lazy) and lo.shape(c) != made.shape:
         return No("C has to have the product's shape")
     return made
-
-
-def _attributes(node: Node) -> dict[str, Any]:
-    assert node.op is not None
-    return node.op.with_defaults(node.attrs)
 
 
 def _finished(lo: Lowering, node: Node, flips_a: Flips, flips_b: Flips, alpha: float = 1.0,

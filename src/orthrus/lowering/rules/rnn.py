@@ -25,7 +25,7 @@ F = "float32"
 @lowers("RNN", "GRU", "LSTM", types=(F,))
 def recurrent_layer(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     assert node.op is not None
-    kind, attrs = node.op_type, node.op.with_defaults(node.attrs)
+    kind, attrs = node.op_type, node.attributes
     x, w, r, b, lengths, h0, c0, peephole = (*node.inputs, *[None] * 8)[:8]
     assert x is not None
     known = [lo.known(v) for v in (w, r, b, peephole)]

@@ -30,6 +30,7 @@ from ..nn.activation import (
 from ..nn.activation import Gelu as OnnxGelu
 from ..nn.conv import Conv, ConvTranspose
 from ..nn.geometry import per_axis, window
+from ..nn.norm import LayerNormalization
 from ..nn.sampling import GridSample as OnnxGridSample
 
 MS = "com.microsoft"
@@ -171,7 +172,9 @@ SkipSimplifiedLayerNormalization.infer_with(_skip_norm_type)
 
 
 @define(outputs=2, types={"x": FLOATS, "scale": FLOATS})
-def SimplifiedLayerNormalization(x, scale, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1):
+def SimplifiedLayerNormalization(x, scale, *, axis: int = -1,
+                                 epsilon: float = LayerNormalization.defaults["epsilon"],
+                                 stash_type: int = 1):
     """x over the root of its mean square along the dimensions from `axis` on, times scale; and the inverse
     roots"""
     at = normalized_axis(axis, x.ndim)
@@ -280,9 +283,9 @@ def _flipped_shape(shape: Any, flip: int, flip_batch: int) -> Any:
 
 
 @FusedMatMul.infer_with
-def _fused_product_type(a: Value, b: Value, *, transA: int, transB: int, transBatchA: int = 0,
-                        transBatchB: int = 0,
-                        **_: Any) -> list[Type]:
+def _fused_product_type(a: Value, b: Value, *, transA: int, transB: int,
+                        transBatchA: int = FusedMatMul.defaults["transBatchA"],
+                        transBatchB: int = FusedMatMul.defaults["transBatchB"], **_: Any) -> list[Type]:
     return [TensorType(a.elem, product_shape(_flipped_shape(a.shape, transA, transBatchA),
                                              _flipped_shape(b.shape, transB, transBatchB)))]
 

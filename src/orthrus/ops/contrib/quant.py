@@ -70,9 +70,9 @@ def _every(dtype: np.dtype[Any]) -> np.ndarray:
 
 @define(domain=MS, types={"x": ("float", "float16"), "y_scale": ("float", "float16"),
                           "y_zero_point": _QUANTIZED})
-def QuantizeLinear(x, y_scale, y_zero_point=None, *, axis: int | None = None):
+def QuantizeLinear(x, y_scale, y_zero_point=None, *, axis: int = OnnxQuantizeLinear.defaults["axis"]):
     """saturate(round(x / y_scale) + y_zero_point)"""
-    return OnnxQuantizeLinear.body(x, y_scale, y_zero_point, axis=1 if axis is None else axis)
+    return OnnxQuantizeLinear.body(x, y_scale, y_zero_point, axis=axis)
 
 
 @QuantizeLinear.infer_with
@@ -81,9 +81,9 @@ def _quantize_type(x: Value, y_scale: Value, y_zero_point: Value | None = None, 
 
 
 @define(domain=MS, types={"x": (*_QUANTIZED, "int32"), "x_scale": ("float", "float16")})
-def DequantizeLinear(x, x_scale, x_zero_point=None, *, axis: int | None = None):
+def DequantizeLinear(x, x_scale, x_zero_point=None, *, axis: int = OnnxDequantizeLinear.defaults["axis"]):
     """(x - x_zero_point) * x_scale"""
-    return OnnxDequantizeLinear.body(x, x_scale, x_zero_point, axis=1 if axis is None else axis)
+    return OnnxDequantizeLinear.body(x, x_scale, x_zero_point, axis=axis)
 
 
 @DequantizeLinear.infer_with

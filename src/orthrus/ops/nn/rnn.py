@@ -42,9 +42,9 @@ def ScaledTanh(x, *, alpha: float = 1.0, beta: float = 1.0):
     return alpha * xp.tanh(beta * x)
 
 
-_OPERATORS = (Relu, Tanh, Sigmoid, Softsign, Softplus, LeakyRelu, ThresholdedRelu, Elu, HardSigmoid,
-              Op(Affine, result="same"), Op(ScaledTanh, result="same"))
-_NAMED = {it.name.lower(): it for it in _OPERATORS}
+OPERATORS = (Relu, Tanh, Sigmoid, Softsign, Softplus, LeakyRelu, ThresholdedRelu, Elu, HardSigmoid,
+             Op(Affine, result="same"), Op(ScaledTanh, result="same"))
+_NAMED = {it.name.lower(): it for it in OPERATORS}
 
 
 def activations_of(kind: str, names: Sequence[str] | None, directions: int, alphas: Sequence[float] | None,

@@ -125,11 +125,11 @@ def merge_batched_transpose(op, x, root):
 def merge_concats(op, root):
     """A Concat inside a Concat on the same axis."""
     n = rank(root.output)
-    axis = positive([int(root.attrs.get("axis", 1))], n)
+    axis = positive([int(root.attribute("axis"))], n)
     flat = []
     for value in root.inputs:
         inner = op.maker(value, "Concat")
-        if inner is not None and axis is not None and positive([int(inner.attrs.get("axis", 1))], n) == axis:
+        if inner is not None and axis is not None and positive([int(inner.attribute("axis"))], n) == axis:
             flat += inner.inputs
         else:
             flat.append(value)
@@ -198,7 +198,7 @@ def push_transpose_softmax(op, x, root):
     perm = permutation(root.inputs[0].node)
     if root.version < 13 or perm is None:
         return No("the older form flattens")
-    return op.Transpose(op.again(root, x, axis=perm[int(root.attrs.get("axis", -1))]), perm=perm)
+    return op.Transpose(op.again(root, x, axis=perm[int(root.attribute("axis"))]), perm=perm)
 
 
 @rule(lambda op, x, pads, v=None: op.Pad(op.Transpose(x), pads, v))
