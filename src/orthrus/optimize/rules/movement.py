@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir import ElementType, No
+from ...ops.define import defined
 from ..pattern import rule
 from .facts import array, ints, inverse, permutation, positive, rank
 
@@ -141,11 +142,13 @@ def merge_not_where(op, c, a, b):
     return op.Where(c, b, a)
 
 
-UNARY = ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Abs", "Neg", "Exp", "Log", "Sqrt", "Erf", "Elu", "Selu",
-    "Celu", "Softplus", "Softsign", "HardSigmoid", "HardSwish", "Swish", "Gelu", "Mish", "Cast", "Not",
-    "Floor", "Ceil", "Round", "Sign", "Reciprocal", "ThresholdedRelu", "Sin", "Cos", "IsNaN")
-BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "And", "Or", "Xor", "Equal", "Greater", "Less",
-    "GreaterOrEqual", "LessOrEqual", "PRelu")
+def _elementwise(inputs: int) -> list[str]:
+    """The operators that compute so many tensors element by element; those of any number do two, too."""
+    return sorted({it.name for it in defined() if it.own and it.broadcasts and not it.domain
+                   and (2 if it.variadic else len(it.inputs)) == inputs})
+
+
+UNARY, BINARY = [*_elementwise(1), "Cast"], _elementwise(2)
 
 
 @rule(lambda op, x: [getattr(op, name)(op.Transpose(x)) for name in UNARY])
@@ -174,9 +177,8 @@ def push_transpose_constant(op, x, c, root):
     perm, given = permutation(root.inputs[at].node), array(c)
     if perm is None or given is None or given.ndim > len(perm):
         return No("the constant does not follow the permutation")
-    if given.size == 1:
-        moved = op.constant(given.reshape(())) if given.ndim else c
-    else:
+    moved = c
+    if given.size != 1:
         full = given.reshape((1,) * (len(perm) - given.ndim) + given.shape)
         moved = op.constant(np.ascontiguousarray(full.transpose(inverse(perm))))
     return op.Transpose(op.again(root, *((x, moved) if at == 0 else (moved, x))), perm=perm)
