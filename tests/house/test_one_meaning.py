@@ -12,7 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
+import orthrus
+from orthrus.ops.contrib import fused
 from orthrus.ops.define import Op, defined
 from orthrus.ops.nn import rnn
 
@@ -180,3 +183,61 @@ WRITTEN_TWICE = (
 @pytest.mark.parametrize("code", WRITTEN_TWICE)
 def test_a_second_default_is_seen(code: str) -> None:
     assert list(told_twice(ast.parse(code), "lowering/rules/some.py"))
+
+
+def _single(kind: str, domain: str = "", constants: dict[str, np.ndarray] | None = None, **attrs: Any) -> Any:
+    """What a node makes of VALUES, its first input; the others are constant."""
+    node = helper.make_node(kind, ["x", *(constants or {})], ["y"], domain=domain, **attrs)
+    shape = {"RNN": [-1, 1, 1], "FusedGemm": [-1, 1]}.get(kind, [1, 1, -1, 1])
+    x = VALUES.reshape(shape)
+    graph = helper.make_graph(
+        [node], "one", [helper.make_tensor_value_info("x", TensorProto.FLOAT, x.shape)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(v, k) for k, v in (constants or {}).items()])
+    made = helper.make_model(graph, ir_version=10, opset_imports=[
+        helper.make_opsetid("", 6 if kind == "Clip" else 20), helper.make_opsetid("com.microsoft", 1)])
+    options = orthrus.SessionOptions()
+    options.graph_optimization_level = orthrus.GraphOptimizationLevel.ORT_DISABLE_ALL
+    return orthrus.InferenceSession(made.SerializeToString(), options).run(None, {"x": x})[0].ravel()
+
+
+VALUES = np.array([-3.5, -1.0, -0.3, -0.0, 0.2, 0.5, 1.0, 2.75, 9.0], np.float32)
+ONE = np.ones((1, 1), np.float32)
+
+
+@pytest.mark.parametrize("name", sorted(fused.ACTIVATIONS))
+def test_a_fused_activation_is_the_operator(name: str) -> None:
+    expected = _single(name)
+    conv = _single("FusedConv", "com.microsoft", {"w": ONE.reshape(1, 1, 1, 1)}, activation=name)
+    gemm = _single("FusedGemm", "com.microsoft", {"w": ONE}, activation=name)
+    np.testing.assert_array_equal(conv, expected)
+    np.testing.assert_array_equal(gemm, expected)
+
+
+@pytest.mark.parametrize("name", [op.name for op in rnn.OPERATORS if op in set(defined())])
+def test_an_activation_in_a_layer_is_the_operator(name: str) -> None:
+    weights = {"w": ONE[None], "r": np.zeros((1, 1, 1), np.float32)}
+    layer = _single("RNN", "", weights, activations=[name], hidden_size=1)
+    np.testing.assert_array_equal(layer, _single(name))
+
+
+LISTS = {
+    "optimize/dimensions.py": "whose shapes are followed; most are no elementwise definitions",
+    "optimize/pattern.py": "commute, which no definition says",
+    "optimize/rules/upgrade.py": "broadcast by an attribute before opset 7",
+    "providers/spacemit/claims.py": "what SpacemiT lists for its provider",
+}
+"""Files with a list of elementwise operators, and what else the list says."""
+
+
+def _lists(path: Path) -> bool:
+    """Whether a literal names eight elementwise operators or more."""
+    names = {op.name for op in OPERATORS if op.broadcasts}
+    return any(sum(isinstance(e, ast.Constant) and e.value in names for e in node.elts) >= 8
+               for node in ast.walk(ast.parse(path.read_text()))
+               if isinstance(node, ast.Tuple | ast.List | ast.Set))
+
+
+def test_which_operators_are_elementwise_the_definitions_say() -> None:
+    found = {str(path.relative_to(SOURCE)) for path in FILES if _lists(path)}
+    assert found == LISTS.keys()

@@ -19,6 +19,7 @@ from ..codegen.write.expr import Expr
 from ..codegen.write.notes import front
 from ..ir import Node, Value
 from ..limits import current
+from ..ops.tensor.movement import VIEWS
 from ..shapes.symbolic import Key, Size, Sizes, filled, formed, has_size, pinned
 from .lower import Lazy, Lowering, listed
 from .memory import ALIGN, Lives
@@ -35,8 +36,7 @@ _SLACK = 8
 """Places in the arena are for buffers longer by up to one part in so many, so that shapes a little larger
 need no others."""
 
-_PLAIN = frozenset({"Gather", "Concat", "Unsqueeze", "Squeeze", "Reshape", "Slice", "Identity", "Transpose",
-                    "Split", "Flatten", "Expand"})
+_PLAIN = VIEWS | {"Gather", "Concat", "Slice", "Transpose", "Split", "Expand"}
 """Operators whose definition moves elements and never looks at them."""
 
 _ARITHMETIC: dict[str, Callable[..., Any]] = {

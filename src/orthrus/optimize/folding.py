@@ -18,6 +18,7 @@ from ..errors import ALL as ERRORS
 from ..ir import Graph, Node, Stored, TensorType, Value, element_of, in_memory
 from ..limits import using
 from ..ops import infer
+from ..ops.tensor.movement import VIEWS
 from .rewrite import KEPT_BYTES, Work
 
 _FAILURES: tuple[type[Exception], ...] = (
@@ -31,7 +32,7 @@ _HEAVY = frozenset({
     "Unique", "TopK", "Resize", "RegexFullMatch", "StringSplit", "TfIdfVectorizer", "DFT", "STFT"})
 _HEAVY_ELEMENTS = 1 << 18
 _KEPT = frozenset({"DequantizeLinear"})
-_VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose"})
+_VIEWS = VIEWS | {"Transpose"}
 
 
 def fold_constants(work: Work) -> int:

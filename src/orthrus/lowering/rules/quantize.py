@@ -16,14 +16,15 @@ import numpy as np
 from ...codegen.write.expr import Expr
 from ...ir import ElementType, No, Node, Value
 from ...ops.define import normalized_axis
+from ...ops.tensor.movement import VIEWS
 from ..lower import Lazy, Lowering, Source, lowers
 from ..tensor import Tensor
 from .int8 import coded, number
 
 _F32 = "float32"
 _BYTES = {"int8": (-128, 127), "uint8": (0, 255)}
-MOVES = ("MaxPool", "GlobalMaxPool", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand",
-         "Slice", "Identity", "DepthToSpace", "SpaceToDepth", "Tile")
+MOVES = (*VIEWS, "MaxPool", "GlobalMaxPool", "Transpose", "Expand", "Slice", "DepthToSpace", "SpaceToDepth",
+         "Tile")
 """Operators that give some of their first input's elements, unchanged."""
 
 _READS_BYTES = frozenset({"Conv", "MatMul", "Gemm", "Concat", *MOVES})

@@ -237,16 +237,17 @@ def _looked_up(table: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
     return table[ids]
 
 
-_ACTIVATIONS = {it.name: it for it in (Clip_6, Elu, OnnxGelu, HardSigmoid, HardSwish, LeakyRelu, Relu,
-                                       Sigmoid, Softplus, Softsign, Tanh)}
+ACTIVATIONS = {it.name: it for it in (Clip_6, Elu, OnnxGelu, HardSigmoid, HardSwish, LeakyRelu, Relu,
+                                      Sigmoid, Softplus, Softsign, Tanh)}
+"""What fused operators name."""
 
 
 def fused_activation(name: str, params: Sequence[float | None] | None) -> tuple[Op, dict[str, Any]]:
     """The activation a fused operator names, with the attributes that its parameters set, in order, but for
     those that are None. Raises ValueError for an activation that does not exist."""
-    if name not in _ACTIVATIONS:
-        raise ValueError(f"activation {name!r} is none of {', '.join(_ACTIVATIONS)}")
-    op = _ACTIVATIONS[name]
+    if name not in ACTIVATIONS:
+        raise ValueError(f"activation {name!r} is none of {', '.join(ACTIVATIONS)}")
+    op = ACTIVATIONS[name]
     given = [float(v) for v in params or () if v is not None]
     return op, dict(zip((k for k, v in op.attributes.items() if isinstance(v, float)), given, strict=False))
 

@@ -13,7 +13,7 @@ import numpy as np
 from ...ir import ElementType, No, Node, Value
 from ...ops.nn.rnn import DEFAULTS
 from .rules.elementwise import ARITHMETIC, COMPARISONS, UNARY, function
-from .rules.move import VIEWS
+from .rules.move import FREE
 from .rules.reduce import REDUCTIONS
 
 Check = Callable[[Node], "No | None"]
@@ -312,7 +312,7 @@ LEFT: dict[str, str] = {
 }
 """Operators that oneDNN has, and why they are left to others."""
 
-LIGHT = VIEWS | {"Cast", "QuantizeLinear", "DequantizeLinear", "Concat"}
+LIGHT = FREE | {"Cast", "QuantizeLinear", "DequantizeLinear", "Concat"}
 """Operators that are worth a part only beside one that computes."""
 
 
@@ -332,7 +332,7 @@ def supported(node: Node, bfloat16: bool, integers: bool) -> No | None:
         return No(f"{elem.text}: oneDNN's {node.op_type} takes {' and '.join(t.text for t in types)}")
     if elem is E.BFLOAT16 and not bfloat16:
         return No("this processor, or max_cpu_isa, has no bfloat16")
-    if elem in BYTES and node.kind not in VIEWS and not integers:
+    if elem in BYTES and node.kind not in FREE and not integers:
         return No("without VNNI, oneDNN's sums of 8-bit products may saturate")
     if all(v.dead for v in node.outputs if v is not None):
         return No("nobody reads it")

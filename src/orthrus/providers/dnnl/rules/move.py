@@ -9,14 +9,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ....ir import ElementType, No, Node, Value
+from ....ops.tensor.movement import VIEWS
 from ..binding import Refused
 from ..lower import Lowering
 from ..objects import inner, last_strides, strided
 from ..step import Link, links, lowers
 from ..tensor import Joined, Quantized, Tensor
 
-VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Dropout", "Slice",
-                   "Split"})
+FREE = VIEWS | {"Transpose", "Dropout", "Slice", "Split"}
 """Operators that cost nothing where they are."""
 
 
