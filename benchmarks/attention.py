@@ -69,7 +69,7 @@ def native_call(made: AttentionPlan, args: list[Any]) -> Callable[[], Any]:
             cells[i] = x
     room = np.zeros(made.scratch + 64, np.uint8)
     row, at = cells.ctypes.data, room.ctypes.data + -room.ctypes.data % 64
-    kept = (args, cells, room)
+    kept = (args, cells, room, found)
     return lambda: (enter(row, 0, made.items, at), kept)[0]
 
 

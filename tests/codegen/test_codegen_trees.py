@@ -107,7 +107,7 @@ def test_forests(case: tuple, aggregate: str, machine: Machine, rows: int, dtype
     made = Growing(rng, features, modes, missing)
     for i in range(count):
         made.tree(depth, ragged, (i % targets,) if alone else tuple(range(targets)), coarse)
-    forest = trees._regressor(**made.attributes("target"), n_targets=targets)["forest"]
+    forest = trees.TreeEnsembleRegressor.prepare(made.attributes("target") | {"n_targets": targets})["forest"]
     packed = packing.plan(machine, forest, aggregate)
     if isinstance(packed, str):
         return
@@ -127,7 +127,7 @@ def test_deep_trees_continue_in_links() -> None:
     made = Growing(rng, 40, ("BRANCH_LEQ",), True)
     for i in range(20):
         made.tree(8 if i % 3 else 24, .02 if i % 3 else .3, (i % 2,), False)
-    forest = trees._regressor(**made.attributes("target"), n_targets=2)["forest"]
+    forest = trees.TreeEnsembleRegressor.prepare(made.attributes("target") | {"n_targets": 2})["forest"]
     x = table(rng, 37, 40)
     for machine in (host(), AVX2):
         packed = packing.plan(machine, forest, "SUM")
@@ -141,7 +141,7 @@ def test_division_into_blocks_changes_no_bit() -> None:
     made = Growing(rng, 20, ("BRANCH_LEQ",), False)
     for _ in range(100):
         made.tree(6, .1, (0,), False)
-    forest = trees._regressor(**made.attributes("target"))["forest"]
+    forest = trees.TreeEnsembleRegressor.prepare(made.attributes("target"))["forest"]
     packed = packing.plan(host(), forest, "SUM")
     assert isinstance(packed, packing.PackedForest)
     x = table(rng, 53, 20)
@@ -151,11 +151,12 @@ def test_division_into_blocks_changes_no_bit() -> None:
 
 
 def test_shared_branches() -> None:
-    forest = trees._ensemble(
-        tree_roots=[0, 1], nodes_featureids=[0, 1, 2], nodes_splits=np.array([0, .5, -.5], np.float32),
-        nodes_modes=np.array([0, 1, 5], np.uint8), nodes_truenodeids=[2, 2, 0], nodes_falsenodeids=[2, 1, 2],
-        nodes_trueleafs=[0, 0, 1], nodes_falseleafs=[0, 1, 1], leaf_targetids=[0, 0, 0],
-        leaf_weights=np.array([1, 10, 100], np.float32))["forest"]
+    forest = trees.TreeEnsemble.prepare({
+        "tree_roots": [0, 1], "nodes_featureids": [0, 1, 2],
+        "nodes_splits": np.array([0, .5, -.5], np.float32), "nodes_modes": np.array([0, 1, 5], np.uint8),
+        "nodes_truenodeids": [2, 2, 0], "nodes_falsenodeids": [2, 1, 2], "nodes_trueleafs": [0, 0, 1],
+        "nodes_falseleafs": [0, 1, 1], "leaf_targetids": [0, 0, 0],
+        "leaf_weights": np.array([1, 10, 100], np.float32)})["forest"]
     packed = packing.plan(host(), forest, "SUM")
     assert isinstance(packed, packing.PackedForest)
     x = table(np.random.default_rng(0), 64, 3)
@@ -168,8 +169,8 @@ def test_what_is_left_to_numpy() -> None:
     made.tree(2, 0, (0,), False)
     attributes = made.attributes("target")
     attributes["target_weights"][0] = float("nan")
-    for forest in (trees._regressor(**attributes)["forest"],
-                   trees._regressor(**made.attributes("target") | {
+    for forest in (trees.TreeEnsembleRegressor.prepare(attributes)["forest"],
+                   trees.TreeEnsembleRegressor.prepare(made.attributes("target") | {
                        "nodes_values": None, "target_weights": [1.0] * 4,
                        "nodes_values_as_tensor": np.full(7, 1 / 3)})["forest"]):
         assert isinstance(packing.plan(AVX2, forest, "SUM"), str)
@@ -181,7 +182,7 @@ def test_assembles_elsewhere(machine: Machine) -> None:
     made = Growing(rng, 30, ("BRANCH_LEQ",), False)
     made.tree(20, .3, (0, 1), False)
     made.tree(13, .0, (0, 1), False)
-    forest = trees._regressor(**made.attributes("target"), n_targets=2)["forest"]
+    forest = trees.TreeEnsembleRegressor.prepare(made.attributes("target") | {"n_targets": 2})["forest"]
     packed = packing.plan(machine, forest, "SUM")
     assert isinstance(packed, packing.PackedForest)
     closing = scores.tree_scores(transform="SOFTMAX", choice="most", pair=None)

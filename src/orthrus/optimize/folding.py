@@ -18,7 +18,7 @@ from ..errors import ALL as ERRORS
 from ..ir import Graph, LazyArray, Node, TensorType, Value, element_of, in_memory
 from ..limits import using
 from ..ops import infer
-from .pattern import attribute
+from ..ops.tensor.movement import VIEWS
 from .rewrite import KEPT_BYTES, Work
 
 _FAILURES: tuple[type[Exception], ...] = (
@@ -32,7 +32,7 @@ _HEAVY = frozenset({
     "Unique", "TopK", "Resize", "RegexFullMatch", "StringSplit", "TfIdfVectorizer", "DFT", "STFT"})
 _HEAVY_ELEMENTS = 1 << 18
 _KEPT = frozenset({"DequantizeLinear"})
-_VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose"})
+_VIEWS = VIEWS | {"Transpose"}
 
 
 def fold_constants(work: Work) -> int:
@@ -221,7 +221,7 @@ def _tell_reshape(work: Work, node: Node) -> bool:
     told: list[int] = []
     for i, d in enumerate(shape.content):
         if isinstance(d, int):
-            if d == 0 and attribute(node, "allowzero"):
+            if d == 0 and node.attribute("allowzero"):
                 return False
             told.append(d)
         elif d is not None and i < len(x.shape) and x.shape[i] == d:

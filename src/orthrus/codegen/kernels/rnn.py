@@ -15,16 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..machines.machine import Machine
-from ..write import vmath
 from ..write.body import Body
 from ..write.emit import F32, I32, I64, V, vec
+from ..write.expr import Expr, emit
 from ..write.template import Spec, template
 from ..write.tile import tile
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-Activation = tuple[str, float, float]
-"""Its name in lower case, alpha and beta."""
-
 _STATES = {"RNN": 2, "GRU": 4, "LSTM": 3}
 
 
@@ -97,9 +94,10 @@ class Plan:
         out[..., :self.hidden] = vectors
         return out
 
-    def spec(self, activations: tuple[Activation, ...], clip: float, peephole: bool, lengths: bool,
+    def spec(self, activations: tuple[Expr, ...], clip: float, peephole: bool, lengths: bool,
              coupled: bool) -> Spec:
-        """The kernel; `clip` 0 for none, `coupled`: an LSTM whose input gate is 1 less its forget gate."""
+        """The kernel; `activations`: trees over leaf 0; `clip` 0 for none; `coupled`: an LSTM whose input
+        gate is 1 less its forget gate."""
         return recurrence(kind=self.kind, phases=self.phases, units=self.units, height=self.height,
                           tail=self.hidden != self.padded, activations=activations, clip=clip,
                           peephole=peephole, lengths=lengths, coupled=coupled)
@@ -134,7 +132,7 @@ def recurrence(f: Body, p: V, p_t: V, p_n: V, p_d: V, r: V, r_d: V, y: V, y_t: V
                cn_d: V, extra: V, extra_d: V, lens: V, status: V, steps: V, batch: V, hidden: V, blocks: V,
                tiles: V, per_item: V, items: V, first: V, backward: V, *, kind: str,
                phases: tuple[tuple[int, ...], ...], units: int, height: int, tail: bool,
-               activations: tuple[Activation, ...], clip: float, peephole: bool, lengths: bool,
+               activations: tuple[Expr, ...], clip: float, peephole: bool, lengths: bool,
                coupled: bool) -> None:
     """p: projected inputs, r: packed R, y: hidden states, h0, hn, c0, cn: first and last states, each with
     its strides over time, batch and directions; elements of a row are next to each other. `extra`: an LSTM's
@@ -155,7 +153,7 @@ def recurrence(f: Body, p: V, p_t: V, p_n: V, p_d: V, r: V, r_d: V, y: V, y_t: V
         return f.gep(f.scratch, state_size * i, F32)
 
     def act(index: int, x: V) -> V:
-        return _activate(f, activations[index], _clipped(f, x, clip) if index < 2 else x)
+        return emit(f, activations[index], [_clipped(f, x, clip) if index < 2 else x])
 
     def item(i: V) -> None:
         group = i // items
@@ -305,35 +303,3 @@ def _write(f: Body, x: V, base: V, index: V, mask: V | None) -> None:
 
 def _clipped(f: Body, x: V, clip: float) -> V:
     return f.minimum(f.maximum(x, -clip), clip) if clip else x
-
-
-ACTIVATIONS: dict[str, tuple[float, ...]] = {
-    "relu": (), "tanh": (), "sigmoid": (), "softsign": (), "softplus": (), "leakyrelu": (0.01,),
-    "thresholdedrelu": (1.0,), "elu": (1.0,), "affine": (1.0, 0.0), "scaledtanh": (1.0, 1.0),
-    "hardsigmoid": (0.2, 0.5)}
-"""The alpha and beta each activation has where none are given; only those it takes."""
-
-
-def _activate(f: Body, activation: Activation, x: V) -> V:
-    name, alpha, beta = activation
-    if name == "relu":
-        return f.maximum(x, 0)
-    if name == "tanh":
-        return vmath.tanh(f, x)
-    if name == "sigmoid":
-        return vmath.sigmoid(f, x)
-    if name == "softsign":
-        return x / (1 + f.unary("fabs", x))
-    if name == "softplus":
-        return f.maximum(x, 0) + vmath.log1p(f, vmath.exp(f, -f.unary("fabs", x)))
-    if name == "leakyrelu":
-        return f.select(x >= 0, x, x * alpha)
-    if name == "thresholdedrelu":
-        return f.select(x >= alpha, x, x * 0)
-    if name == "elu":
-        return f.select(x >= 0, x, vmath.expm1(f, f.minimum(x, 0)) * alpha)
-    if name == "affine":
-        return f.fma(x, alpha, beta)
-    if name == "scaledtanh":
-        return vmath.tanh(f, x * beta) * alpha
-    return f.minimum(f.maximum(f.fma(x, alpha, beta), 0), 1)

@@ -14,9 +14,7 @@ from ...codegen.kernels.conv.copies import pad_rows
 from ...codegen.kernels.conv.geometry import Geometry, phases, preferred_pitch
 from ...codegen.write.expr import Expr
 from ...codegen.write.tile import Operand, widens
-from ...codegen.write.trace import trace
 from ...ir import No, Node, Value
-from ...ops.define import find
 from ...ops.nn.conv import transposed
 from ...ops.nn.geometry import window
 from ...shapes.symbolic import memo
@@ -25,7 +23,7 @@ from ..lower import Emit, Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor, last_strides
 from ..walk import Walked
 from . import int8, matrix_unit
-from .rows import attributes
+from .elementwise import activation
 
 FEW_CHANNELS = 4
 """Input channels up to which an image is copied with its margins, each channel a plane."""
@@ -35,27 +33,6 @@ _VALUE = Expr.leaf(0, _F32)
 
 _PHASES = 1 << 12
 """Phases of a transposed convolution up to which there is a kernel for each."""
-_OPERATORS: dict[str, tuple[tuple[str, float], ...]] = {
-    "Relu": (), "Sigmoid": (), "Tanh": (), "HardSwish": (), "Softplus": (), "Softsign": (), "Gelu": (),
-    "LeakyRelu": (("alpha", 0.01),), "Elu": (("alpha", 1.0),), "HardSigmoid": (("alpha", 0.2), ("beta", 0.5))}
-"""Activations of fused convolutions: operators with the attributes their parameters set, and defaults."""
-
-
-def activation(name: str | None, params: Sequence[float] | None) -> Expr | None | No:
-    """The tree of a fused activation over leaf 0; None for none."""
-    given = [float(p) for p in params or ()]
-    if not name:
-        return None
-    if name == "Clip":
-        low, high = (*given, *(-np.inf, np.inf)[len(given):])[:2]
-        return Expr("minimum", (Expr("maximum", (_VALUE, Expr.const(low, _F32)), _F32),
-                                Expr.const(high, _F32)), _F32)
-    op = find("", name, 20)
-    if name not in _OPERATORS or op is None:
-        return No(f"the activation {name}")
-    named = _OPERATORS[name]
-    attrs = {key: given[i] if i < len(given) else default for i, (key, default) in enumerate(named)}
-    return trace(op, attrs, [_F32])
 
 
 def _three(values: Sequence[int], fill: int) -> tuple[int, int, int]:
@@ -231,7 +208,7 @@ def geometry(shape: tuple[int, ...], w: np.ndarray, attrs: dict[str, Any]) -> Ge
     """What a convolution's attributes mean for an input of `shape` and weights [Cout, Cin / group, K...]."""
     lists = (None if attrs.get(name) is None else tuple(attrs[name])
              for name in ("kernel_shape", "strides", "dilations", "pads"))
-    return _geometry(tuple(shape), w.shape, attrs.get("group", 1), attrs.get("auto_pad", "NOTSET"), *lists)
+    return _geometry(tuple(shape), w.shape, attrs["group"], attrs["auto_pad"], *lists)
 
 
 @memo()
@@ -274,7 +251,7 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
     """Direct, Winograd or depthwise; FusedConv adds a tensor and applies an activation."""
     if not node.domain and isinstance(exact := int8.dequantized_conv(lo, node, geometry), Lazy):
         return exact
-    attrs, parts = attributes(node), _parts(lo, node, (_F32, _F16))
+    attrs, parts = node.attributes, _parts(lo, node, (_F32, _F16))
     if isinstance(parts, No):
         return parts
     x, w, bias = parts
@@ -282,7 +259,7 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
     if isinstance(g, No):
         return g
     shape = (g.batch, w.shape[0], *g.out[5 - w.ndim:])
-    then: Expr | None | No = activation(attrs.get("activation"), attrs.get("activation_params"))
+    then = activation(attrs.get("activation"), attrs.get("activation_params"))
     if isinstance(then, No):
         return then
     z = node.inputs[3] if len(node.inputs) > 3 else None
@@ -318,7 +295,7 @@ def convolution_of_last(lo: Lowering, node: Node) -> Pending | No:
     t, w = lo.tensor(x), np.moveaxis(w, -1, 1)
     first, last = [0, t.rank - 1, *range(1, t.rank - 1)], [0, *range(2, t.rank), 1]
     t = t.permute(first)
-    g = geometry(t.shape, w, attributes(node))
+    g = geometry(t.shape, w, node.attributes)
     if isinstance(g, No):
         return g
     shape = (g.batch, w.shape[0], *g.out[5 - w.ndim:])
@@ -335,11 +312,11 @@ def convolution_of_last(lo: Lowering, node: Node) -> Pending | No:
 @lowers("ConvTranspose", types=(_F32,))
 def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     """One plain convolution per phase of the output, each writing every stride-th pixel."""
-    attrs, parts = attributes(node), _parts(lo, node)
+    attrs, parts = node.attributes, _parts(lo, node)
     if isinstance(parts, No):
         return parts
     x, w, bias = parts
-    shape, group, rank = lo.shape(x), attrs.get("group", 1), w.ndim - 2
+    shape, group, rank = lo.shape(x), attrs["group"], w.ndim - 2
     if not 3 <= len(shape) <= 5 or w.ndim != len(shape) or group < 1 or w.shape[0] != shape[1] or (
             w.shape[0] % group) or 0 in (*shape, *w.shape):
         return No("kernels convolve one to three spatial axes of images that are not empty")
@@ -349,7 +326,7 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     if math.prod(strides) > _PHASES:
         return No(f"a kernel for each of more than {_PHASES} phases is too much to compile")
     try:
-        begin, size = transposed(shape[2:], w.shape[2:], strides, dilations, attrs.get("auto_pad", "NOTSET"),
+        begin, size = transposed(shape[2:], w.shape[2:], strides, dilations, attrs["auto_pad"],
                                  attrs.get("output_padding"), attrs.get("output_shape"), attrs.get("pads"))
     except (TypeError, ValueError):
         return No("its window does not fit")

@@ -23,7 +23,6 @@ from ...ops.define import normalized_axis
 from ..lower import Lazy, Lowering, Out, Pending, Source
 from ..tensor import Tensor, last_strides
 from ..walk import Walked, merged
-from .rows import attributes
 
 INT, F = "int32", "float32"
 BYTES = ("int8", "uint8")
@@ -53,7 +52,7 @@ def coded(lo: Lowering, value: Value | None) -> Coded | None:
     if x is None or scale is None or not (x in lo.env or lo.knows(x)) or lo.dtype(x) not in BYTES or (
             lo.dtype(scale) != F or not lo.knows(scale) or (zero is not None and not lo.knows(zero))):
         return None
-    return Coded(x, scale, zero, node.attrs.get("axis", 1))
+    return Coded(x, scale, zero, node.attribute("axis"))
 
 
 def number(lo: Lowering, value: Value | None, default: int = 0) -> Any:
@@ -353,7 +352,7 @@ def dequantized_conv(lo: Lowering, node: Node, geometry: Callable[..., Any]) -> 
     if zero is None or scale is None or by is None or weights is None or weights.ndim < 3 or (
             by.size > 1 and (by.ndim != 1 or normalized_axis(second.axis, weights.ndim) != 0)):
         return None
-    g = geometry(lo.shape(first.value), weights, attributes(node))
+    g = geometry(lo.shape(first.value), weights, node.attributes)
     if isinstance(g, No):
         return g
     shape = (g.batch, weights.shape[0], *g.out[5 - weights.ndim:])

@@ -16,7 +16,7 @@ from ...ops.nn.geometry import Window, window
 from ..lower import Lowering, Pending, lowers
 from ..tensor import Tensor, last_strides
 from ..walk import Walked
-from .rows import alive, attributes
+from .rows import alive
 
 FEW_CHANNELS = 4
 """Channels below which an image that is not channels-last is walked one number at a time."""
@@ -81,18 +81,18 @@ def windows(lo: Lowering, node: Node) -> Pending | No:
     """One number per window and channel."""
     (x,) = node.inputs
     assert x is not None
-    shape, dtype, attrs = lo.shape(x), lo.dtype(x), attributes(node)
+    shape, dtype, attrs = lo.shape(x), lo.dtype(x), node.attributes
     largest = node.op_type in ("MaxPool", "GlobalMaxPool")
     if not 3 <= len(shape) <= 5 or 0 in shape:
         return No("kernels pool one to three spatial axes")
     if alive(lo, node, 1):
         return No("its indices are read")
-    if not largest and dtype in pool.LOWEST or attrs.get("p", 2) not in (1, 2):
+    if not largest and dtype in pool.LOWEST or attrs.get("p") not in (None, 1, 2):
         return No(f"no generated kernel for {dtype} and this norm")
     kernel = attrs.get("kernel_shape", shape[2:])
     try:
         win = window(shape[2:], kernel, attrs.get("strides"), attrs.get("dilations"), attrs.get("pads"),
-                     attrs.get("auto_pad", "NOTSET"), attrs.get("ceil_mode", 0))
+                     **{key: attrs[key] for key in ("auto_pad", "ceil_mode") if key in attrs})
     except (TypeError, ValueError):
         return No("its window does not fit")
     if any(max(b, e) > (k - 1) * d

@@ -83,20 +83,20 @@ def _targets(lo: Lowering, node: Node, aggregate: str, transform: str) -> Tensor
 
 @lowers("ai.onnx.ml::TreeEnsembleRegressor", types=TYPES)
 def tree_ensemble_regressor(lo: Lowering, node: Node) -> Tensor | No:
-    return _targets(lo, node, node.attrs.get("aggregate_function", "SUM"),
-                    node.attrs.get("post_transform", "NONE"))
+    return _targets(lo, node, node.attribute("aggregate_function"),
+                    node.attribute("post_transform"))
 
 
 @lowers("ai.onnx.ml::TreeEnsemble", types=("float32",))
 def tree_ensemble(lo: Lowering, node: Node) -> Tensor | No:
-    return _targets(lo, node, AGGREGATES[node.attrs.get("aggregate_function", 1)],
-                    TRANSFORMS[node.attrs.get("post_transform", 0)])
+    return _targets(lo, node, AGGREGATES[node.attribute("aggregate_function")],
+                    TRANSFORMS[node.attribute("post_transform")])
 
 
 @lowers("ai.onnx.ml::TreeEnsembleClassifier", types=TYPES)
 def tree_ensemble_classifier(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] | No:
     prepared, packed = _packed(lo, node, "SUM")
-    transform = node.attrs.get("post_transform", "NONE")
+    transform = node.attribute("post_transform")
     if isinstance(packed, str):
         return No(packed)
     labels, base = prepared["labels"], prepared["base"]
