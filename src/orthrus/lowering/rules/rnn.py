@@ -120,7 +120,7 @@ def _bias(bias: np.ndarray | None, gates: int, hidden: int, directions: int, lin
     return total
 
 
-def _projected(lo: Lowering, x: Tensor, own: tuple[Any, ...], plan: rnn.Plan, weights: np.ndarray,
+def _projected(lo: Lowering, x: Tensor, own: tuple[Any, ...], plan: rnn.RecurrencePlan, weights: np.ndarray,
                bias: np.ndarray) -> Tensor:
     """X times every direction's W plus biases, [.., .., directions * columns] in the order `plan` wants."""
     rows, k, n = x.shape[0] * x.shape[1], x.shape[2], len(weights) * plan.columns
