@@ -104,7 +104,8 @@ class RecurrencePlan:
                                         coupled))
 
 
-def plan(machine: Machine, kind: str, hidden: int, batch: int, linear_before_reset: bool = False) -> RecurrencePlan:
+def plan(machine: Machine, kind: str, hidden: int, batch: int, linear_before_reset: bool = False
+         ) -> RecurrencePlan:
     """Divide a layer of one of `GATES`."""
     lanes = machine.lanes()
     phases: tuple[tuple[int, ...], ...] = (tuple(range(GATES[kind])),)
