@@ -27,7 +27,7 @@ from skips import lacking, needs
 
 from orthrus import knobs
 from orthrus.codegen.machines.detect import host
-from orthrus.codegen.machines.executable import Block
+from orthrus.codegen.machines.executable import CodePages
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2
 from orthrus.codegen.object import cache, library
 from orthrus.codegen.object.build import assemble
@@ -94,7 +94,8 @@ class Scaling:
         self.run = entry.make(self.block)
 
 
-def meeting(pool: threads.Pool | None, items: int, first: int, step: int) -> tuple[entry.Block, np.ndarray]:
+def meeting(pool: threads.Pool | None, items: int, first: int, step: int
+            ) -> tuple[entry.StepBlock, np.ndarray]:
     """A program whose items wait for flags, and the flags."""
     assert HOST is not None
     (code,) = library.addresses([runtime_meet()], HOST)
@@ -283,7 +284,7 @@ def test_a_system_without_threads_is_asked_once(monkeypatch: pytest.MonkeyPatch)
 def test_arrays_are_checked() -> None:
     program = Scaling(4)
     x, y = np.ones(4, np.float32), np.zeros(4, np.float32)
-    wrong: list[tuple[Any, ...]] = [(), (x,), (x, y, y), (x, [1.0]), (None, y), (x, y.view(entry.Block))]
+    wrong: list[tuple[Any, ...]] = [(), (x,), (x, y, y), (x, [1.0]), (None, y), (x, y.view(entry.StepBlock))]
     for run in (program.run, lambda *a: entry._through_ctypes(program.block, *a)):
         for arrays in wrong:
             with pytest.raises(TypeError, match="as many as"):
@@ -706,7 +707,7 @@ def test_memory_that_cannot_be_executable(monkeypatch: pytest.MonkeyPatch) -> No
             return -1
     monkeypatch.setattr(executable, "_libc", Refusing)
     with pytest.raises(Fail, match="ORTHRUS_CODEGEN=0"):
-        Block(1).seal()
+        CodePages(1).seal()
     forget()
     refusal = library.available()
     assert refusal is not None and "executable" in refusal.reason

@@ -8,6 +8,7 @@ the definitions, in what becomes of infinities and NaN.
 from __future__ import annotations
 
 import onnx
+from test_ops import EXPECTED
 
 from fuzz.judge import Finding
 

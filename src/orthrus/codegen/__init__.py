@@ -24,9 +24,9 @@ counts what a kernel has become.
 
 `kernels`: each beside the planning of its sizes, tiles and packing.
   elements     `loops` (elementwise), `transpose`, `gather`, `quantize_range`
-  rows         `reduce`, `top_k`, `rows` (softmax, and the walk over rows), `norm`
-  products     `gemm`; `amx` on a matrix unit; `int8` of bytes
-  images       `conv`, `winograd`, `depthwise`; `pool`, `resize` and `grid_sample` in `sample`'s frame; `nms`
+  rows         `reduce`, `top_k`, `softmax` and `norm` in the frame of `rows`
+  products     `gemm`; `amx` on a matrix unit; `int8`: of bytes
+  images       `conv`; `pool`, `resize` and `grid_sample` in the frame of `sample`; `nms`
   sequences    `attention`, `attention_few`, `attention_parts` under them, `rotary`; `rnn`
   ensembles    `tree_ensemble`
 """

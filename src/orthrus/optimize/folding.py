@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ALL as ERRORS
-from ..ir import Graph, Node, Stored, TensorType, Value, element_of, in_memory
+from ..ir import Graph, LazyArray, Node, TensorType, Value, element_of, in_memory
 from ..limits import using
 from ..ops import infer
 from ..ops.tensor.movement import VIEWS
@@ -123,7 +123,7 @@ def _results(work: Work, node: Node) -> list[np.ndarray] | None:
             return None
         if array.nbytes >= KEPT_BYTES and (node.op_type in _VIEWS or node.op.broadcasts):
             again = partial(_computed, run, len(arrays), inputs)
-            array = Stored.computed(again, array, *(a for a in inputs if a is not None))
+            array = LazyArray.computed(again, array, *(a for a in inputs if a is not None))
         arrays.append(array)
     return arrays if len(arrays) == len(node.outputs) else None
 

@@ -25,7 +25,7 @@ def pages(size: int) -> int:
     return int(at)
 
 
-class Block:
+class CodePages:
     """Memory that linked objects are written to and that is then made executable."""
 
     def __init__(self, size: int) -> None:

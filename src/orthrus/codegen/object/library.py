@@ -78,10 +78,10 @@ def _unable() -> No | None:
     if host() is None:
         reason = "no machine code can be generated for this machine"
     else:
-        from ..machines.executable import Block
+        from ..machines.executable import CodePages
 
         try:
-            Block(1).seal()
+            CodePages(1).seal()
             return None
         except (Fail, OSError, MemoryError):
             reason = "memory cannot be made executable here"

@@ -16,7 +16,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from ..machines.executable import Block
+from ..machines.executable import CodePages
 from ..write import spacemit_matrix
 from . import link_riscv
 
@@ -209,7 +209,7 @@ address)."""
 def link(objects: Sequence[bytes]) -> list[dict[str, int]]:
     """Load `objects` into one block; per object, its functions by name. Raises ValueError for what is no
     object of ours, Fail where memory cannot be made executable."""
-    block, found = _linked(objects, _MACHINES.get(platform.machine()), Block)
+    block, found = _linked(objects, _MACHINES.get(platform.machine()), CodePages)
     block.seal()
     return found
 

@@ -120,7 +120,7 @@ def attended(lo: Lowering, a: Heads, out: Tensor, present: tuple[Tensor, Tensor]
         if mask.strides[3] not in (0, 1):
             mask = lo.copied(mask, c_strides(mask.shape))
         mask_steps, mask_step = steps(mask), mask.strides[3]
-    form = attention.Form(q.dtype, size, v.shape[3], mask_step, a.window is not None,
+    form = attention.AttentionForm(q.dtype, size, v.shape[3], mask_step, a.window is not None,
                           "" if a.ends is None else a.ends.dtype, a.trailing, bool(a.cap), a.sink is not None)
     made = attention.plan(lo.machine, form, batch, heads, kv_heads, length, total,
                           len(os.sched_getaffinity(0)),

@@ -9,7 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.kernels import conv, depthwise, winograd
+from ...codegen.kernels.conv import depthwise, direct, winograd
+from ...codegen.kernels.conv.copies import pad_rows
+from ...codegen.kernels.conv.geometry import Geometry, phases, preferred_pitch
 from ...codegen.write.expr import Expr
 from ...codegen.write.tile import Operand, widens
 from ...ir import No, Node, Value
@@ -23,7 +25,7 @@ from ..walk import Walked
 from . import int8, matrix_unit
 from .elementwise import activation
 
-FEW = 4
+FEW_CHANNELS = 4
 """Input channels up to which an image is copied with its margins, each channel a plane."""
 
 _F32, _F16 = "float32", "float16"
@@ -72,7 +74,7 @@ def _met(t: Tensor, size: Sequence[int], written: bool = False) -> Walked:
     return Walked(t, (t.shape[0], *size, t.shape[1]), (image, *plane, t.strides[1]), written)
 
 
-def _counted(plan: conv.Plan) -> tuple[int, int, int]:
+def _counted(plan: direct.ConvPlan) -> tuple[int, int, int]:
     """Depth, rows and pixels of a row of the output, as the kernel counts them."""
     deep, high, wide = plan.geometry.out
     return deep, high * wide // plan.width, plan.width
@@ -88,10 +90,10 @@ class Convolution:
     `key` tells its weights from those of other nodes. Images of float16 are widened first where no
     instruction does it on the way, or where the kernel transforms them."""
 
-    def __init__(self, lo: Lowering, g: conv.Geometry, x: Tensor, weights: Callable[[], np.ndarray],
+    def __init__(self, lo: Lowering, g: Geometry, x: Tensor, weights: Callable[[], np.ndarray],
                  key: tuple[Any, ...]) -> None:
         self.g, self.weights, self.key = g, weights, key
-        self.stem = (g.groups == 1 and g.cin <= FEW and g.size[0] == g.kernel[0] == g.out[0] == 1
+        self.stem = (g.groups == 1 and g.cin <= FEW_CHANNELS and g.size[0] == g.kernel[0] == g.out[0] == 1
                      and g.pads[0] == 0 and g.kernel[2] > 1 and g.dilations[2] == 1
                      and min(g.pads) >= 0)
         self.side = 0 if self.stem or depthwise.fits(g) or not lo.transforms else winograd.choose(
@@ -100,14 +102,14 @@ class Convolution:
             self.side = 0
         if x.dtype != _F32 and (self.side or not widens(lo.machine, x.dtype, x.dtype)):
             wide = lo.new(x.shape, _F32, None if self.stem else last_strides(
-                x.shape, conv.preferred_pitch(x.shape[1])))
+                x.shape, preferred_pitch(x.shape[1])))
             store(lo, wide, Expr.leaf(0, x.dtype).cast(_F32), [x])
             x = wide
         if self.stem:
             planar = x.strides[-1] == 1 and (x.shape[0] == 1 or x.strides[0] == x.shape[1] * x.strides[1])
             self.x = x if planar else lo.contiguous(x)
         else:
-            self.x = lo.channels_last(x, conv.preferred_pitch(x.shape[1]))
+            self.x = lo.channels_last(x, preferred_pitch(x.shape[1]))
 
     def write(self, lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         """Append the steps that put the tree of the convolution into `out`."""
@@ -132,7 +134,7 @@ class Convolution:
             self._write_winograd(lo, winograd.plan(g, machine, self.side), out, tree, operands, given)
             return
         flat = all(map(_even, (self.x, out, *(t for t, o in zip(operands, given, strict=True) if o.row))))
-        plan = conv.plan(g, machine, flat and g.strides[1:] == (1, 1), dtype=dtype)
+        plan = direct.plan(g, machine, flat and g.strides[1:] == (1, 1), dtype=dtype)
         packed = lo.constant((*self.key, plan.merge, plan.cols), lambda: plan.pack(self.weights()))
         lo.step(plan.spec(tree, given), [
             self.x, packed, _met(out, _counted(plan), True), *plan.cells(_walk(self.x), _walk(out)),
@@ -154,10 +156,10 @@ class Convolution:
 
     def _write_stem(self, lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor],
                     given: list[Operand]) -> None:
-        x, stem = self.x, conv.plan_stem(self.g, lo.machine, self.x.dtype)
+        x, stem = self.x, direct.plan_stem(self.g, lo.machine, self.x.dtype)
         copy = lo.new((stem.planes, stem.rows, stem.pitch), x.dtype)
         plane, row = x.strides[1] if x.shape[1] > 1 else x.strides[0], x.strides[-2] if x.rank > 3 else 0
-        lo.step(conv.pad_rows(dtype=x.dtype), [x, Out(copy), *stem.copy_cells(plane, row)],
+        lo.step(pad_rows(dtype=x.dtype), [x, Out(copy), *stem.copy_cells(plane, row)],
                 stem.planes * stem.rows, 16)
         packed = lo.constant((*self.key, "stem", stem.plan.cols), lambda: stem.pack(self.weights()))
         size = _counted(stem.plan)
@@ -165,7 +167,7 @@ class Convolution:
             copy, packed, _met(out, size, True), *stem.plan.cells(stem.strides, _walk(out)),
             *_cells_of(operands, size)], stem.plan.items, 1, stem.plan.scratch)
 
-    def _write_winograd(self, lo: Lowering, plan: winograd.Plan, out: Tensor, tree: Expr | None,
+    def _write_winograd(self, lo: Lowering, plan: winograd.WinogradPlan, out: Tensor, tree: Expr | None,
                         operands: list[Tensor], given: list[Operand]) -> None:
         packed = lo.constant((*self.key, "winograd", plan.side, plan.cols),
                              lambda: plan.pack(np.asarray(self.weights(), np.float32)))
@@ -194,7 +196,7 @@ def _accepts(t: Tensor) -> bool:
 
 
 def _pending(shape: tuple[int, ...], emit: Emit) -> Pending:
-    return Pending(shape, _F32, emit, last_strides(shape, conv.preferred_pitch(shape[1])), _accepts)
+    return Pending(shape, _F32, emit, last_strides(shape, preferred_pitch(shape[1])), _accepts)
 
 
 def _spatial(w: np.ndarray) -> np.ndarray:
@@ -202,7 +204,7 @@ def _spatial(w: np.ndarray) -> np.ndarray:
     return w.reshape(*w.shape[:2], *_three(w.shape[2:], 1))
 
 
-def geometry(shape: tuple[int, ...], w: np.ndarray, attrs: dict[str, Any]) -> conv.Geometry | No:
+def geometry(shape: tuple[int, ...], w: np.ndarray, attrs: dict[str, Any]) -> Geometry | No:
     """What a convolution's attributes mean for an input of `shape` and weights [Cout, Cin / group, K...]."""
     lists = (None if attrs.get(name) is None else tuple(attrs[name])
              for name in ("kernel_shape", "strides", "dilations", "pads"))
@@ -211,7 +213,7 @@ def geometry(shape: tuple[int, ...], w: np.ndarray, attrs: dict[str, Any]) -> co
 
 @memo()
 def _geometry(shape: tuple[int, ...], w: tuple[int, ...], group: int, auto_pad: str,
-              *lists: tuple[int, ...] | None) -> conv.Geometry | No:
+              *lists: tuple[int, ...] | None) -> Geometry | No:
     """`lists`: the size of the kernel, its steps, its spread and the margins."""
     if not 3 <= len(shape) <= 5 or len(w) != len(shape) or group < 1 or w[0] % group or (
             w[1] * group != shape[1]) or 0 in (*shape, *w):
@@ -223,7 +225,7 @@ def _geometry(shape: tuple[int, ...], w: tuple[int, ...], group: int, auto_pad: 
         return No("its window does not fit")
     if win.kernel != w[2:]:
         return No("its kernel_shape is not that of its weights")
-    return conv.Geometry(shape[0], group, w[1], w[0] // group, _three(win.size, 1),
+    return Geometry(shape[0], group, w[1], w[0] // group, _three(win.size, 1),
                          _three(win.kernel, 1), _three(win.strides, 1), _three(win.dilations, 1),
                          _three(win.begin, 0), _three(win.out, 1))
 
@@ -329,12 +331,12 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     except (TypeError, ValueError):
         return No("its window does not fit")
     cin, cout = w.shape[0] // group, w.shape[1]
-    whole = conv.Geometry(shape[0], group, cin, cout, _three(shape[2:], 1), _three(w.shape[2:], 1),
+    whole = Geometry(shape[0], group, cin, cout, _three(shape[2:], 1), _three(w.shape[2:], 1),
                           _three(strides, 1), _three(dilations, 1), _three(begin, 0), _three(size, 1))
     made = (shape[0], cout * group, *size)
     if 0 in made:
         return No("its output is empty")
-    t = lo.channels_last(lo.tensor(x), conv.preferred_pitch(shape[1]))
+    t = lo.channels_last(lo.tensor(x), preferred_pitch(shape[1]))
 
     def weights(picks: tuple[slice, ...]) -> np.ndarray:
         moved = w.reshape(group, cin, cout, *w.shape[2:]).swapaxes(1, 2)
@@ -342,8 +344,8 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         tree, operands = _with_bias(tree, operands, bias, made)
-        for g, picks, starts in conv.phases(whole):
-            def cut(t: Tensor, g: conv.Geometry = g, starts: tuple[int, int, int] = starts) -> Tensor:
+        for g, picks, starts in phases(whole):
+            def cut(t: Tensor, g: Geometry = g, starts: tuple[int, int, int] = starts) -> Tensor:
                 for axis in range(2, t.rank):
                     place = axis - 2 + 3 - rank
                     t = t.slice(axis, starts[place], g.out[place], whole.strides[place])

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.kernels import conv
+from ...codegen.kernels.conv.geometry import Geometry
 from ...codegen.kernels.int8 import depthwise, products
 from ...codegen.kernels.int8.margins import int8_margins
 from ...codegen.write.expr import Expr
@@ -168,7 +168,7 @@ def product(lo: Lowering, a: Tensor, factor: Factor, zero: int = 0, bias: Bias |
     return Pending(shape, INT, emit)
 
 
-def convolution(lo: Lowering, x: Tensor, g: conv.Geometry, key: tuple[Any, ...],
+def convolution(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...],
                 weights: Callable[[], tuple[np.ndarray, np.ndarray | None]], shape: tuple[int, ...],
                 zero: int = 0, bias: Bias | None = None) -> Pending | No:
     """x (N, C, spatial...) with weights (M, C / group, KH, KW), int32; padding counts as `zero`."""
@@ -210,7 +210,7 @@ def _two(t: Tensor) -> Tensor:
     return t.view((n, c, 1, w), (a, b, w * d, d))
 
 
-def _convolve(lo: Lowering, x: Tensor, g: conv.Geometry, key: tuple[Any, ...],
+def _convolve(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...],
               weights: Callable[[], tuple[np.ndarray, np.ndarray | None]], zero: int, bias: Bias | None,
               out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
     """Append the convolution of one group."""
@@ -274,7 +274,7 @@ def _convolve(lo: Lowering, x: Tensor, g: conv.Geometry, key: tuple[Any, ...],
           [t.strides[1] == 1 and t.shape[1] > 1 for t in operands], tree)
 
 
-def _by_channel(lo: Lowering, x: Tensor, g: conv.Geometry, key: tuple[Any, ...],
+def _by_channel(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...],
                 weights: Callable[[], tuple[np.ndarray, np.ndarray | None]], zero: int, bias: Bias | None,
                 out: Tensor, tree: Expr, operands: Sequence[Tensor]) -> None:
     """Append a depthwise convolution."""

@@ -18,7 +18,7 @@ from ..tensor import Tensor
 from .gather import gathered, placed
 from .matmul import write
 from .rows import F, Norm, Reads, finished
-from .trees import close_scores
+from .tree_ensemble import close_scores
 
 TYPES = ("float32", "int32", "int64")
 ML = "ai.onnx.ml::"

@@ -18,7 +18,7 @@ from ..tensor import Tensor, last_strides
 from ..walk import Walked
 from .rows import alive
 
-FEW = 4
+FEW_CHANNELS = 4
 """Channels below which an image that is not channels-last is walked one number at a time."""
 
 
@@ -62,7 +62,7 @@ def _last(t: Tensor) -> bool:
 def image(lo: Lowering, t: Tensor) -> Tensor:
     """`t` as kernels over pixels read it: channels-last, or with few channels as it is where images and
     channels are one axis."""
-    if not _last(t) and t.shape[1] < FEW and t.joined(0, 2) is not None:
+    if not _last(t) and t.shape[1] < FEW_CHANNELS and t.joined(0, 2) is not None:
         return t
     return lo.channels_last(t)
 

@@ -20,7 +20,7 @@ from ..walk import Walked
 from .rows import FLOATS, Reads, lying, reading
 
 TYPES = tuple(LLVM)
-FEW, LARGE, PIECES = 8, 1 << 17, 64
+FEW_ITEMS, LARGE, PIECES = 8, 1 << 17, 64
 """With so few items and so many elements a reduction is done in pieces first."""
 
 _KINDS = {"ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod"}
@@ -58,7 +58,7 @@ def fold(lo: Lowering, what: Folded, out: Tensor, after: Expr | None, operands: 
     def walked(t: Tensor) -> tuple[int, ...]:
         return tuple(0 if a in what.axes else s for a, s in enumerate(t.strides))
 
-    def planned(more: Sequence[Tensor]) -> reduce.Walk | None:
+    def planned(more: Sequence[Tensor]) -> reduce.ReduceWalk | None:
         return reduce.plan(lo.machine, what.shape, what.axes, [*(t.strides for t in what.tensors),
                                                                 *map(walked, more)],
                            len(what.tensors), BYTES[what.tree.dtype])
@@ -73,7 +73,7 @@ def fold(lo: Lowering, what: Folded, out: Tensor, after: Expr | None, operands: 
         fold(lo, what, plain, None, [])
         store(lo, out, after or Expr.leaf(0, what.dtype), [plain, *operands])
         return
-    if walk.items <= FEW and math.prod(what.shape) >= LARGE and not what.kind.startswith("arg"):
+    if walk.items <= FEW_ITEMS and math.prod(what.shape) >= LARGE and not what.kind.startswith("arg"):
         _in_pieces(lo, what, out, after, operands)
         return
     tensors = [*what.tensors, *operands, out]

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...codegen.kernels import rows
 from ...codegen.kernels.norm import norm_rows
+from ...codegen.kernels.softmax import softmax_rows
 from ...codegen.write.expr import Expr
 from ...codegen.write.template import Spec
 from ...ir import No, Node, Value
@@ -19,7 +20,7 @@ from ..walk import Walked, order_like
 FLOATS = ("float32", "float16", "bfloat16")
 F = "float32"
 View = Callable[[Tensor], Tensor]
-Kernel = Callable[[rows.Form, tuple[rows.Read, ...], Expr, "Reads"], tuple[Spec, list[Any]]]
+Kernel = Callable[[rows.RowForm, tuple[rows.Read, ...], Expr, "Reads"], tuple[Spec, list[Any]]]
 """(form, tensors, closing tree, what is read) to the kernel and its arguments behind the tensors."""
 
 
@@ -72,7 +73,7 @@ def finished(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, ker
     def walked(out: Tensor, more: Sequence[Tensor]) -> list[Tensor]:
         return [*map(view, reads.tensors), *operands, *map(view, more), *extra, view(out)]
 
-    def planned(tensors: Sequence[Tensor]) -> rows.Walk | None:
+    def planned(tensors: Sequence[Tensor]) -> rows.RowWalk | None:
         return rows.plan(machine, tensors[0].shape, reduced, [_steps(t) for t in tensors])
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, more: list[Tensor]) -> None:
@@ -150,9 +151,9 @@ def softmax(lo: Lowering, node: Node) -> Pending | No:
     reduced = (axis,) if node.op.since >= 13 else tuple(range(axis, len(shape)))
     log = node.op_type == "LogSoftmax"
 
-    def kernel(form: rows.Form, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
+    def kernel(form: rows.RowForm, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
                ) -> tuple[Spec, list[Any]]:
-        return rows.softmax_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree,
+        return softmax_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree,
                                  after=after, log=log), []
     return finished(lo, reading(lo, x), reduced, lo.dtype(x), kernel, exponentials=True)
 
@@ -167,7 +168,7 @@ class Norm:
     mean: Tensor | None = None
     inverse: Tensor | None = None
 
-    def __call__(self, form: rows.Form, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
+    def __call__(self, form: rows.RowForm, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
                  ) -> tuple[Spec, list[Any]]:
         spec = norm_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree, after=after,
                          kind=self.kind, keeps=self.keeps, mean=self.mean is not None,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir import No, Node, Stored, Value
+from ...ir import LazyArray, No, Node, Value
 from ..pattern import number, rule
 from .facts import array, ints, rank, unread
 
@@ -66,7 +66,7 @@ def _fused(op: Any, conv: Node, root: Node, scale: np.ndarray | None, shift: np.
     given, dtype, weights = kept.const, kept.const.dtype, kept
     if scale is not None:
         groups = None if conv.op_type == "Conv" else conv.attribute("group")
-        made = Stored.computed(partial(_scaled, groups, given, scale), given, given, scale)
+        made = LazyArray.computed(partial(_scaled, groups, given, scale), given, given, scale)
         weights = op.constant(made, name="weight")
     total = (bias if scale is None else bias * scale) + shift
     return op.again(conv, conv.inputs[0], weights, op.constant(total.astype(dtype), name="bias"))

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....codegen.kernels import winograd
-from ....codegen.kernels.conv import Geometry
+from ....codegen.kernels.conv import winograd
+from ....codegen.kernels.conv.geometry import Geometry
 from ....codegen.runtime.call_kernel import aligned
 from ....codegen.write.expr import Expr
 from ....codegen.write.tile import Operand
@@ -157,7 +157,7 @@ class _End:
         return Tensor(tuple(shape), desc, over.buffer)
 
 
-def _product(lo: Lowering, plan: winograd.Plan, v: Tensor, u: Tensor, m: Tensor
+def _product(lo: Lowering, plan: winograd.WinogradPlan, v: Tensor, u: Tensor, m: Tensor
              ) -> tuple[Primitive, list[Argument]]:
     """M = V @ U for each position of a tile, and its arguments. Raises Refused."""
     positions = u.shape[0]
@@ -168,7 +168,7 @@ def _product(lo: Lowering, plan: winograd.Plan, v: Tensor, u: Tensor, m: Tensor
     return made, [(SRC, v), (WEIGHTS, u), (DST, m)]
 
 
-def _unpacked(plan: winograd.Plan, weights: np.ndarray) -> np.ndarray:
+def _unpacked(plan: winograd.WinogradPlan, weights: np.ndarray) -> np.ndarray:
     """U [positions, Cin, Cout] of weights [Cout, Cin, 3, 3]."""
     packed = plan.pack(weights[:, :, None])
     flat = packed.swapaxes(1, 2).reshape(len(packed), weights.shape[1], -1)
