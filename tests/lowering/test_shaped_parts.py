@@ -19,7 +19,7 @@ from skips import needs
 import orthrus as ort
 from orthrus import knobs
 from orthrus.errors import EPFail
-from orthrus.lowering import formula, lower, native, rules  # noqa: F401
+from orthrus.lowering import formula, lower, rules, shaped_part  # noqa: F401
 
 pytestmark = needs("generated code")
 
@@ -57,11 +57,11 @@ def test_shapes_that_come_back_keep_their_plan(provider: str, monkeypatch: pytes
     original = type(part)._made
     monkeypatch.setattr(type(part), "_made", lambda self, key, kinds: (
         made.append(key[0][0]) if key not in self.plans else None) or original(self, key, kinds))
-    for n in range(1, 3 * native.PLANS):
+    for n in range(1, 3 * shaped_part.PLANS):
         for again in (n, 1):
             session.run(None, rows(again))
             session.run(None, rows(again))
-    assert made.count(1) <= 1 and len(part.plans) <= native.PLANS and len(made) > 2 * native.PLANS
+    assert made.count(1) <= 1 and len(part.plans) <= shaped_part.PLANS and len(made) > 2 * shaped_part.PLANS
 
 
 def broken(monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
@@ -208,7 +208,7 @@ def test_weights_go_with_a_session_that_ran_with_many_shapes(shapes: int, monkey
             session.run(None, rows(n, 256))
         graph = session._sess._engine.graph
         weights = [weakref.ref(v.const) for v in graph.initializers.values() if v.const.nbytes > 1 << 16]
-        assert len(weights) == 2 and bool(part_of(session).formulas) == bool(shapes)
+        assert len(weights) == 2 and bool(part_of(session).learner.formulas) == bool(shapes)
         del graph, session
         assert [ref() for ref in weights] == [None] * 2
     finally:

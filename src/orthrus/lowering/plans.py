@@ -24,9 +24,10 @@ from ..ir import ElementType, TensorType, Type, Value, element_of, in_memory, ty
 from ..kernels import Part, Work
 from .attribution import places, works
 from .device import Device
-from .lower import Lowering, Step
+from .lower import Lowering
 from .memory import ALIGN, plan
 from .report import Trail
+from .step import Step
 from .tensor import Buffer, Tensor
 
 _IDLE = 4

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from ..codegen.object import override
 from ..ir import Node, TensorType, Value, shape_text
 from ..kernels import Contents, Packed, Place, PlanReport, StepReport
-from .lower import Lowering, Step
-from .memory import tensors
+from .lower import Lowering
+from .step import Step
 from .tensor import Buffer, Tensor
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Trail:
 
 def contents(native: Native) -> Contents:
     """What `native` has compiled by now."""
-    with native.lock:
+    with native.plans.lock:
         shapes, refused = list(native.plans), dict(native.refused)
         constants = list(native.constants.items())
     plans = {key: native.exact(key) for key in shapes}
@@ -79,7 +79,7 @@ def _places(native: Native, plan: Stepped) -> Iterator[Place]:
         names.setdefault(id(tensor.buffer), value.name)
     found: dict[int, Buffer] = {}
     for step in plan.steps:
-        for tensor in tensors(step):
+        for tensor in step.tensors():
             if tensor.buffer.kind == "arena" and id(tensor.buffer) not in found:
                 found[id(tensor.buffer)] = tensor.buffer
                 names.setdefault(id(tensor.buffer), f"(made for {step.node.label})")

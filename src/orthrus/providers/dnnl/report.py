@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def contents(fused: Fused) -> Contents:
     """What `fused` has made by now."""
-    with fused.lib.openmp.lock:
+    with fused.plans.lock:
         plans, refused = dict(fused.plans), dict(fused.refused)
         packed = [made for forms in fused.constants.packed.values() for *_, made in forms]
     names = fused.constants.names

@@ -25,9 +25,9 @@ from ...codegen.write.template import Spec
 from ...ir import No
 from ...kernels import Kernel, Part
 from ...lowering.device import Device
-from ...lowering.lower import Step
 from ...lowering.native import Native
 from ...lowering.plans import Stepped
+from ...lowering.step import Step
 from ...lowering.tensor import Tensor
 from ..cpu import CPUExecutionProvider
 from . import cycles_code, targets
@@ -151,7 +151,7 @@ class Estimator:
         return [self._time(step, memory, chip, cores, resident) for step in plan.steps]
 
     def _time(self, step: Step, memory: _Memory, chip: Chip, cores: int, resident: _Resident) -> StepTime:
-        size = sum(t.buffer.size or t.size * t.itemsize for t in _tensors(step))
+        size = sum(t.buffer.size or t.size * t.itemsize for t in step.tensors())
         if step.spec is None:
             spent = host_time(size)
             return StepTime(step, f"reference {step.node.op_type}", spent, spent * 1e6 * chip.core.clock,
@@ -223,7 +223,7 @@ class _Resident:
         """The bytes of a step that are there, or that it writes and leaves there."""
         found = 0
         written = {id(t.buffer) for t in step.outs}
-        for t in {id(t.buffer): t for t in _tensors(step)}.values():
+        for t in {id(t.buffer): t for t in step.tensors()}.values():
             size = t.buffer.size or t.size * t.itemsize
             known = id(t.buffer) in self.held
             if size <= self.room / 2 and (known or id(t.buffer) in written):
@@ -233,10 +233,6 @@ class _Resident:
         while sum(self.held.values()) > self.room:
             self.held.popitem(last=False)
         return found
-
-
-def _tensors(step: Step) -> list[Tensor]:
-    return [a for a in (*step.args, *step.outs) if isinstance(a, Tensor)]
 
 
 def _table(t: Tensor) -> bytes:
