@@ -24,17 +24,23 @@ if TYPE_CHECKING:
 class GeneratingProvider(ExecutionProvider):
     """A provider of generated kernels, one for each fused part."""
 
-    def _device(self) -> Device:
-        """Where parts run, and for which machine they are made."""
+    def _machine(self) -> Machine | No:
+        """The machine to generate kernels for, or why none are."""
         raise NotImplementedError
 
-    def _storing(self) -> Device:
+    def _opening(self, package: Package) -> Machine | No:
+        """The machine that runs what is in a package, or why none does."""
+        raise NotImplementedError
+
+    def _device(self, machine: Machine) -> Device:
+        """Where parts for a machine run."""
+        from ..lowering.device import Device
+
+        return Device(machine)
+
+    def _storing(self, machine: Machine) -> Device:
         """The device of parts that are stored."""
-        return self._device()
-
-    def _opening(self, package: Package) -> Device | No:
-        """The device that runs what is in a package, or why none does."""
-        raise NotImplementedError
+        return self._device(machine)
 
     def _beside(self, machine: Machine) -> list[tuple[Machine, library.Unit]]:
         """The code beside a part's own that runs it."""
@@ -73,24 +79,27 @@ class GeneratingProvider(ExecutionProvider):
         return Kernel(native, name, stepwise=native.stepwise, quick=native.quick if here else None,
                       into=native.into if here else None, close=native.close, **more)
 
-    def _generated(self, native: Native, part: Part) -> Kernel:
-        from ..lowering.report import contents
-
-        return self._kernel(native, f"generated for {len(part.nodes)} nodes",
-                            describe=lambda: contents(native))
-
     def compile(self, part: Part) -> Sequence[Kernel | No]:
         """One kernel for the part."""
-        return [self._generated(self._prepared(part, self._device()), part)]
+        from ..lowering.report import contents
+
+        machine = self._machine()
+        if isinstance(machine, No):
+            return [machine]
+        native = self._prepared(part, self._device(machine))
+        return [self._kernel(native, f"generated for {len(part.nodes)} nodes",
+                             describe=lambda: contents(native))]
 
     def store(self, part: Part) -> Stored | No:
-        """A part whose inputs have known sizes, for the device's machine."""
+        """A part whose inputs have known sizes, for the machine that kernels are generated for."""
         from ..lowering.package import FORMAT, pack
 
-        native = self._prepared(part, self._storing())
-        packed = pack(native, self._beside(native.machine))
+        machine = self._machine()
+        if isinstance(machine, No):
+            return machine
+        packed = pack(self._prepared(part, self._storing(machine)), self._beside(machine))
         return packed if isinstance(packed, No) else Stored(
-            packed, f"package {FORMAT}", self._label(native.machine), f"{len(part.nodes)} nodes")
+            packed, f"package {FORMAT}", self._label(machine), f"{len(part.nodes)} nodes")
 
     def load(self, part: Part, stored: Stored) -> Kernel | No:
         from ..lowering.package import Package
@@ -103,21 +112,17 @@ class GeneratingProvider(ExecutionProvider):
     def kernel_of(self, part: Part, package: Package, notes: str = "",
                   otherwise: Callable[..., Any] | None = None) -> Kernel | No:
         """The kernel of an opened package; see `Package.kernel`. Raises ValueError for a damaged one."""
-        device = self._opening(package)
-        if isinstance(device, No):
-            return device
-        package.provide(self._beside(device.machine))
-        native = package.kernel(part, device, self._threads(), otherwise)
+        machine = self._opening(package)
+        if isinstance(machine, No):
+            return machine
+        package.provide(self._beside(machine))
+        native = package.kernel(part, self._device(machine), self._threads(), otherwise)
         return self._kernel(native, f"compiled ahead for {self._label(package.machine)}, {notes}")
 
 
 class CompleteProvider(GeneratingProvider):
     """One that takes every node: what no kernel is generated for runs by a registered one, or by the
     operator's definition."""
-
-    def _machine(self) -> Machine | No:
-        """The machine to generate kernels for, or why none are."""
-        raise NotImplementedError
 
     def claim(self, node: Node) -> No | None:
         """Everything that has a meaning."""

@@ -17,7 +17,6 @@ from ..base import INTERPRETED, Option, flag, interpreted
 from ..generating import CompleteProvider
 
 if TYPE_CHECKING:
-    from ...lowering.device import Device
     from ...lowering.package import Package
 
 
@@ -62,23 +61,13 @@ class CPUExecutionProvider(CompleteProvider):
         usable, asked = amx.usable(machine), self.settings["float32_precision"]
         return False if asked == "exact" or not usable else True if asked == "fast" else None
 
-    def _device(self) -> Device:
-        from ...lowering.device import Device
-
-        machine = self._machine()
-        assert not isinstance(machine, No)
-        return Device(machine)
-
-    def _opening(self, package: Package) -> Device | No:
-        from ...lowering.device import Device
-
+    def _opening(self, package: Package) -> Machine | No:
         here = self._host(library.runnable())
-        if isinstance(here, No):
-            return here
-        if not here.runs(package.machine) or (package.machine.has("amx-tile") and not amx.permitted()):
+        if not isinstance(here, No) and (not here.runs(package.machine) or (
+                package.machine.has("amx-tile") and not amx.permitted())):
             return No(f"it is made for {package.machine.label} and {', '.join(package.machine.features)}, "
                       f"some of which {here.label} here lacks")
-        return Device(here)
+        return here
 
 
 @CPUExecutionProvider.kernel("NonMaxSuppression", since=10)

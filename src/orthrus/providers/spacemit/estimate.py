@@ -77,7 +77,10 @@ class _Planning(GeneratingProvider):
     def probe(cls) -> None:
         return None
 
-    def _device(self) -> Device:
+    def _machine(self) -> Machine:
+        return self.machine
+
+    def _device(self, machine: Machine) -> Device:
         return self.device
 
     def _prepared(self, part: Part, device: Device) -> Native:
@@ -97,9 +100,6 @@ class Rest(_Planning, CompleteProvider):
     """What the CPU provider would be on the chip: it takes what `Planner` leaves."""
 
     name = "CPUExecutionProvider"
-
-    def _machine(self) -> Machine:
-        return self.machine
 
 
 def machine_of(target: str) -> Machine:

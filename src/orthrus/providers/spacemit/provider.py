@@ -140,27 +140,31 @@ class SpaceMITExecutionProvider(GeneratingProvider):
     def compile(self, part: Part) -> Sequence[Kernel | No]:
         if self._set("DUMP_SUBGRAPHS"):
             dump(part)
-        native = self._prepared(part, self.device)
+        (kernel,) = super().compile(part)
+        assert isinstance(kernel, Kernel)
+        native: Any = kernel.run
         if self.profile is not None:
             self.profile.types.update((node.label, node.op_type) for node in part.nodes)
             self.profile.types.update(
                 (step.node.label, "+".join(node.op_type for node in work.nodes))
                 for plan in native.lowered()
                 for step, work in zip(plan.steps, plan.works(native.part), strict=True))
-        kernel = self._generated(native, part)
         if folder := self._set("DUMP_TENSORS"):
             return [replace(kernel, run=Dumping(native.stepwise, part, folder))]
         if self.profile is not None and on_board():
             return [replace(kernel, run=functools.partial(_profiled, native.stepwise, self.profile))]
         return [kernel]
 
-    def _device(self) -> Device:
+    def _machine(self) -> Machine:
+        return self.machine
+
+    def _device(self, machine: Machine) -> Device:
         return self.device
 
-    def _storing(self) -> Device:
+    def _storing(self, machine: Machine) -> Device:
         from ...lowering.package import Compiling
 
-        return Compiling(self.machine)
+        return Compiling(machine)
 
     def _threads(self) -> int:
         return 0
@@ -180,16 +184,15 @@ class SpaceMITExecutionProvider(GeneratingProvider):
         """On a board and under emulation."""
         return [*((machine, unit) for unit in _FURTHER), (worker.MACHINE, Program.now())]
 
-    def _opening(self, package: Package) -> Device | No:
+    def _opening(self, package: Package) -> Machine | No:
         made_for, here = self._label(package.machine), detect.host() if on_board() else None
         if here is not None:
-            return self.device if here.runs(package.machine) else No(
+            return here if here.runs(package.machine) else No(
                 f"it is made for {made_for}, which this board's processor is not")
         if not self.settings["target"]:
             self.machine = package.machine
-        if package.machine != self.machine:
-            return No(f"it is made for {made_for}; the option target says {self.settings['target']}")
-        return self.device
+        return self.machine if package.machine == self.machine else No(
+            f"it is made for {made_for}; the option target says {self.settings['target']}")
 
 
 def dump(part: Part) -> None:
