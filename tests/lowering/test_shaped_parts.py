@@ -165,15 +165,20 @@ def test_feeds_that_no_definition_takes_are_no_fault_of_a_rule(caplog: pytest.Lo
     assert not [r for r in caplog.records if "which is slow" in r.getMessage()]
 
 
+HELD = threading.Lock()
+
+
 def slowly(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
-    """Let formulas be found on threads, by 0.05 seconds a node; the event is set once one has begun."""
+    """Let formulas be found on threads, by 0.05 seconds a node, each with a lock held that is not this
+    package's; the event is set once one has begun."""
     monkeypatch.setattr(knobs.SHAPES, "value", 1)
     begun, original = threading.Event(), formula.Open._on_host
 
     def slow(self: Any, node: Any) -> bool:
-        begun.set()
-        time.sleep(0.05)
-        return original(self, node)
+        with HELD:
+            begun.set()
+            time.sleep(0.05)
+            return original(self, node)
     monkeypatch.setattr(formula.Open, "_on_host", slow)
     return begun
 
@@ -189,9 +194,11 @@ def test_a_fork_while_a_formula_is_looked_for(monkeypatch: pytest.MonkeyPatch) -
     child = os.fork()
     if not child:
         try:
+            free = HELD.acquire(timeout=5)
+            HELD.release()
             for n in (3, 7, 9):
                 session.run(None, rows(n))
-            os._exit(0)
+            os._exit(not free)
         finally:
             os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -36,7 +36,8 @@ class Native(ShapedPart[Plan]):
     """A part on a device. `matrix_unit`: whether float32 products may be computed by one; None to find out,
     see `precision`; `tried`: what was found out, by the inputs' shapes. `half_epilogue`: whether what sums of
     bytes stand for may be rounded to float16; `transforms`: whether convolutions may go by way of transforms;
-    `direct`: the same part without these, once it was needed."""
+    `direct`: the same part without these, once it was needed. `served`: the shapes of the last program,
+    which are used without a call from then on."""
 
     half_epilogue = False
     transforms = True
@@ -51,6 +52,7 @@ class Native(ShapedPart[Plan]):
         self.open = any(v.shape is None or any(not isinstance(d, int) for d in v.shape) for v in part.inputs)
         self.trial = Trial(part, self.machine) if matrix_unit is None else None
         self.tried: dict[Key, bool] = {}
+        self.served: Key = ()
 
     def into(self, arrays: Sequence[np.ndarray], targets: Sequence[np.ndarray | None]) -> Any:
         """As a call; a result is its target, where that is of its shape and type, in C order, and in memory
@@ -62,9 +64,11 @@ class Native(ShapedPart[Plan]):
     def quick(self, arrays: Sequence[np.ndarray]) -> Program | None:
         """What does the same as a call with such arrays, all in generated code; None where numpy has a step,
         or before there was such a call."""
-        plan = self.plans.get(self.key(arrays))
+        key = self.key(arrays)
+        plan = self.plans.get(key)
         if plan is None or not plan.native or not plan.idle:
             return None
+        self.served = key
         instance = plan.take()
         call: Any = instance.parts[0][0]
         return Program(call.__self__, instance.status, [(a.shape, a.dtype) for a in arrays], plan.outputs,
@@ -162,6 +166,11 @@ class Native(ShapedPart[Plan]):
                 call(*arrays, *outputs)
             if step is not None:
                 self._host(step, step.args, instance, arrays, outputs)
+
+    def _new(self, key: Key, kinds: Kinds) -> Plan | None:
+        if self.served in self.plans:
+            self.plans.move_to_end(self.served)
+        return super()._new(key, kinds)
 
     def exact(self, key: Key) -> Stepped | None:
         """The plan for inputs of these shapes, with all that their lowering knew; None without one."""
