@@ -21,7 +21,7 @@ import numpy as np
 import onnxruntime
 from onnx import TensorProto, helper
 
-from orthrus.codegen.kernels.attention import Form, Plan, arguments, plan
+from orthrus.codegen.kernels.attention import AttentionForm, AttentionPlan, arguments, plan
 from orthrus.codegen.machines.detect import host
 from orthrus.codegen.object.build import assemble
 from orthrus.codegen.object.link import link
@@ -52,7 +52,7 @@ def chain(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> Callable[[], Any]:
     return onnx_call(nodes, feed, ["y"])
 
 
-def native_call(made: Plan, args: list[Any]) -> Callable[[], Any]:
+def native_call(made: AttentionPlan, args: list[Any]) -> Callable[[], Any]:
     """The planned kernel on all its items."""
     machine = host()
     assert machine is not None
@@ -69,7 +69,7 @@ def native_call(made: Plan, args: list[Any]) -> Callable[[], Any]:
             cells[i] = x
     room = np.zeros(made.scratch + 64, np.uint8)
     row, at = cells.ctypes.data, room.ctypes.data + -room.ctypes.data % 64
-    kept = (args, cells, room)
+    kept = (args, cells, room, found)
     return lambda: (enter(row, 0, made.items, at), kept)[0]
 
 
@@ -81,7 +81,8 @@ def ours(heads: int, q: np.ndarray, k: np.ndarray, v: np.ndarray, past: list[np.
     length, size = q.shape[1], q.shape[2] // heads
     held = past[0].shape[2] if past else 0
     total = held + k.shape[1]
-    made = plan(machine, Form("float32", size, size), 1, heads, heads, length, total, grown=bool(past))
+    form = AttentionForm("float32", size, size)
+    made = plan(machine, form, 1, heads, heads, length, total, grown=bool(past))
     lying, by_head = (0, size, heads * size), (0, held * size, size)
     cache = None
     if past:
@@ -131,7 +132,7 @@ def cases() -> dict[str, dict[str, Callable[[], Any]]]:
                                     "fused": onnx_call([fused], feed, ["y", "rk", "rv"])}
     machine = host()
     assert machine is not None
-    one = plan(machine, Form("float32", size, size), 1, heads, heads, 1, held)
+    one = plan(machine, AttentionForm("float32", size, size), 1, heads, heads, 1, held)
     lying, by_head = (0, size, size), (0, held * size, size)
     args = arguments(one, [flat[0], *past, np.zeros_like(flat[0]), 0, 0, 0],
                      [lying, by_head, by_head, lying, (0, 0, 0)], heads, 1, 1, held, (0, 1 << 40, 1 << 40), 0,

@@ -26,7 +26,10 @@ sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / "support")]
 
 import native  # noqa: E402
 
-from orthrus.codegen.kernels import conv, depthwise, winograd  # noqa: E402
+from orthrus.codegen.kernels.conv import depthwise, winograd  # noqa: E402
+from orthrus.codegen.kernels.conv import direct as planning  # noqa: E402
+from orthrus.codegen.kernels.conv.copies import pad_rows  # noqa: E402
+from orthrus.codegen.kernels.conv.geometry import Geometry, preferred_pitch  # noqa: E402
 from orthrus.codegen.machines.detect import host  # noqa: E402
 from orthrus.codegen.write.expr import Expr  # noqa: E402
 from orthrus.codegen.write.tile import Operand  # noqa: E402
@@ -159,23 +162,23 @@ def direct(x: np.ndarray, w: np.ndarray, b: np.ndarray, y: np.ndarray, stride: i
     pad = k // 2
     cin, cout = w.shape[1], w.shape[0]
     strides = (0, 0, y.shape[2] * y.shape[3], y.shape[3])
-    g = conv.Geometry(1, 1, cin, cout, (1, size, size), (1, k, k), (1, stride, stride), (1, 1, 1),
+    g = Geometry(1, 1, cin, cout, (1, size, size), (1, k, k), (1, stride, stride), (1, 1, 1),
                       (0, pad, pad),
                       (1, out, out))
     if cin < 16:
         return stem(g, x, w, b, y, strides)
-    pitch = conv.preferred_pitch(cin)
-    p = conv.plan(g, MACHINE, flat=stride == 1, **how)
+    pitch = preferred_pitch(cin)
+    p = planning.plan(g, MACHINE, flat=stride == 1, **how)
     return bound(p.spec(RELU, BIAS), pixels_last(x, pitch), aligned(p.pack(w)), y,
                  *p.cells((0, 0, size * pitch, pitch), strides), b, 0, 0, 0, 0, items=p.items,
                  scratch=p.scratch)
 
 
-def stem(g: conv.Geometry, x: np.ndarray, w: np.ndarray, b: np.ndarray, y: np.ndarray,
+def stem(g: Geometry, x: np.ndarray, w: np.ndarray, b: np.ndarray, y: np.ndarray,
          strides: tuple[int, ...]) -> Step:
-    s = conv.plan_stem(g, MACHINE)
+    s = planning.plan_stem(g, MACHINE)
     padded = aligned(np.zeros((s.planes, s.rows, s.pitch), np.float32))
-    first = bound(conv.pad_rows(), x, padded, *s.copy_cells(x.shape[3] * x.shape[2], x.shape[3]),
+    first = bound(pad_rows(), x, padded, *s.copy_cells(x.shape[3] * x.shape[2], x.shape[3]),
                   items=s.planes * s.rows)
     then = bound(s.plan.spec(RELU, BIAS), padded, aligned(s.pack(w)), y, *s.plan.cells(s.strides, strides),
                  b, 0, 0, 0, 0, items=s.plan.items, scratch=s.plan.scratch)
@@ -188,7 +191,7 @@ def stem(g: conv.Geometry, x: np.ndarray, w: np.ndarray, b: np.ndarray, y: np.nd
 
 def each_channel(x: np.ndarray, w: np.ndarray, b: np.ndarray, y: np.ndarray, stride: int) -> Step:
     channels, size, out, k = x.shape[1], x.shape[2], y.shape[1], w.shape[2]
-    g = conv.Geometry(1, channels, 1, 1, (1, size, size), (1, k, k), (1, stride, stride), (1, 1, 1),
+    g = Geometry(1, channels, 1, 1, (1, size, size), (1, k, k), (1, stride, stride), (1, 1, 1),
                       (0, k // 2, k // 2), (1, out, out))
     return bound(depthwise.spec(g, MACHINE, RELU, BIAS), pixels_last(x, channels),
                  aligned(depthwise.pack(w, LANES)), y,
@@ -198,8 +201,8 @@ def each_channel(x: np.ndarray, w: np.ndarray, b: np.ndarray, y: np.ndarray, str
 
 def by_tiles(side: int, block: int | None = None) -> Make:
     def make(x: np.ndarray, w: np.ndarray, b: np.ndarray, y: np.ndarray, stride: int) -> Step:
-        size, out, pitch = x.shape[2], y.shape[1], conv.preferred_pitch(x.shape[1])
-        g = conv.Geometry(1, 1, w.shape[1], w.shape[0], (1, size, size), (1, 3, 3), (1, 1, 1), (1, 1, 1),
+        size, out, pitch = x.shape[2], y.shape[1], preferred_pitch(x.shape[1])
+        g = Geometry(1, 1, w.shape[1], w.shape[0], (1, size, size), (1, 3, 3), (1, 1, 1), (1, 1, 1),
                           (0, 1, 1), (1, out, out))
         p = winograd.plan(g, MACHINE, side, block)
         v, m = (_shared(name, n if p.whole else 1) for name, n in (("v", p.v_size), ("m", p.m_size)))
@@ -235,7 +238,7 @@ def compare(makes: dict[str, Make], cin: int, size: int, cout: int, k: int, stri
     peer = Peer(ws, bs, stride, group, x)
     wanted = peer.run()
     out = wanted[0].shape[2]
-    y = aligned(np.zeros((1, out, out, conv.preferred_pitch(cout)), np.float32))
+    y = aligned(np.zeros((1, out, out, preferred_pitch(cout)), np.float32))
     runs: list[Step] = []
     errors = []
     for make in makes.values():

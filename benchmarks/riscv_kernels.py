@@ -13,7 +13,9 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from orthrus.codegen.kernels import conv, depthwise, gemm
+from orthrus.codegen.kernels import gemm
+from orthrus.codegen.kernels.conv import depthwise, direct
+from orthrus.codegen.kernels.conv.geometry import Geometry
 from orthrus.codegen.kernels.int8 import depthwise as int8_depthwise
 from orthrus.codegen.kernels.int8 import products as int8
 from orthrus.codegen.machines.machine import SPACEMIT_K1, SPACEMIT_K3, SPACEMIT_K3_X100, Machine, rvv
@@ -28,10 +30,10 @@ _HEAD = ("kernel", "types", "vectors", "multiply-adds", "products", "other vecto
 _SUM = Expr.leaf(0, "int32")
 
 
-def _geometry(groups: int, channels: int, kernel: int) -> conv.Geometry:
+def _geometry(groups: int, channels: int, kernel: int) -> Geometry:
     """A convolution of 256 channels over 56 x 56 pixels that keeps the size."""
     window, pads = (1, kernel, kernel), (0, kernel // 2, kernel // 2)
-    return conv.Geometry(1, groups, channels, channels, (1, 56, 56), window, (1, 1, 1), (1, 1, 1), pads,
+    return Geometry(1, groups, channels, channels, (1, 56, 56), window, (1, 1, 1), (1, 1, 1), pads,
                          (1, 56, 56))
 
 
@@ -40,7 +42,7 @@ def _gemm(machine: Machine, dtype: str) -> Spec:
 
 
 def _conv(kernel: int) -> Callable[[Machine, str], Spec]:
-    return lambda machine, dtype: conv.plan(_geometry(1, 256, kernel), machine, kernel == 1, dtype=dtype
+    return lambda machine, dtype: direct.plan(_geometry(1, 256, kernel), machine, kernel == 1, dtype=dtype
                                             ).spec(None, [])
 
 

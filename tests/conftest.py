@@ -1,10 +1,12 @@
-"""What holds for every test: sessions are made anew, and skips follow the table in `skips.py`."""
+"""What holds for every test: sessions are made anew, kernels are cached in a folder of the suite's own, and
+skips follow the table in `skips.py`."""
 
 from __future__ import annotations
 
 import os
 from collections import Counter
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +14,8 @@ import pytest
 
 # Tests change what sessions are made of, which a kept one would not show: it is left to those that ask.
 os.environ.setdefault("ORTHRUS_CACHE_SESSIONS", "0")
+# One from run to run, as names in it tell of the sources; `pytest --cache-clear` empties it.
+os.environ["ORTHRUS_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "d" / "kernels")
 
 from skips import NEEDS, known_reason, lacking
 

@@ -59,6 +59,8 @@ INTERPRET = Knob("INTERPRET", "", "comma-separated nodes or operators that numpy
 OVERRIDE = Knob("OVERRIDE", "", "folder of <kernel>.ll files that take the place of generated kernels")
 SEED = Knob("SEED", -1, "seed of everything random; -1 draws one")
 CODEGEN = Knob("CODEGEN", 1, "0 generates no machine code: everything runs on numpy")
+MACHINE = Knob("MACHINE", "", "a lesser processor that code is generated for, such as avx2 or sse2; this one "
+                             "where empty")
 CACHE = Knob("CACHE", 1, "0 neither reads nor writes the cache of generated code")
 CACHE_DIR = Knob("CACHE_DIR", "", "folder of that cache; orthrus in the user's cache folder where empty")
 CACHE_SESSIONS = Knob("CACHE_SESSIONS", 2048, "megabytes of whole sessions kept in a folder of that cache, "

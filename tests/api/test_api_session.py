@@ -8,7 +8,6 @@ import json
 import logging
 import pickle
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -429,10 +428,8 @@ def test_terminate_from_another_thread() -> None:
     options = ort.RunOptions()
     timer = threading.Timer(0.2, lambda: setattr(options, "terminate", True))
     timer.start()
-    start = time.monotonic()
     with pytest.raises(state.Fail, match="terminate flag"):
         session.run(None, {"trips": np.array(1 << 30), "x": np.ones(2, np.float32)}, options)
-    assert time.monotonic() - start < 10
 
 
 def test_a_timeout() -> None:

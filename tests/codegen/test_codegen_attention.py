@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import orthrus
 from orthrus.codegen.kernels import attention
-from orthrus.codegen.kernels.attention import Form, arguments, plan
+from orthrus.codegen.kernels.attention import AttentionForm, arguments, plan
 from orthrus.codegen.kernels.attention_few import append_rows
 from orthrus.codegen.kernels.rotary import turn
 from orthrus.codegen.machines.detect import host
@@ -76,7 +76,7 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float = 0.3, m
     kv_heads, value_size = k.shape[1], v.shape[3]
     held = past[0].shape[2] if past else 0
     total = k.shape[2] + held
-    form = Form(q.dtype.name, size, value_size,
+    form = AttentionForm(q.dtype.name, size, value_size,
                 None if mask is None else mask.strides[3] // mask.itemsize if total > 1 else 0,
                 window is not None or ends is not None, "" if ends is None else ends.dtype.name, trailing,
                 cap != 0,
@@ -259,8 +259,8 @@ def test_other_x86(machine: Any, length: int) -> None:
 @pytest.mark.parametrize("machine", [NEON, RVV256])
 def test_assembles_elsewhere(machine: Any) -> None:
     for length in (1, 20):
-        assert assemble(plan(machine, Form("float32", 64, 64, 1), 1, 2, 2, length, 90).spec.text(machine),
-                        machine)
+        made = plan(machine, AttentionForm("float32", 64, 64, 1), 1, 2, 2, length, 90)
+        assert assemble(made.spec.text(machine), machine)
 
 
 def test_division_covers_every_tile() -> None:
@@ -286,7 +286,7 @@ def test_tiles_cover_every_query(most: int) -> None:
 
 
 def test_a_new_length_needs_no_new_kernel() -> None:
-    form = Form("float32", 64, 64, 1)
+    form = AttentionForm("float32", 64, 64, 1)
     specs = {plan(AVX2, form, 1, 12, 12, length, length).spec for length in range(15, 600)}
     assert len(specs) == 1
 

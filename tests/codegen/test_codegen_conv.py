@@ -16,7 +16,9 @@ from hypothesis import strategies as st  # noqa: E402
 from onnx import helper, numpy_helper  # noqa: E402
 
 import orthrus  # noqa: E402
-from orthrus.codegen.kernels import conv, depthwise, winograd  # noqa: E402
+from orthrus.codegen.kernels.conv import depthwise, direct, winograd  # noqa: E402
+from orthrus.codegen.kernels.conv.copies import pad_rows  # noqa: E402
+from orthrus.codegen.kernels.conv.geometry import LONG_SUM, Geometry, phases  # noqa: E402
 from orthrus.codegen.machines.detect import host  # noqa: E402
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2, Machine  # noqa: E402
 from orthrus.codegen.object import build  # noqa: E402
@@ -63,7 +65,7 @@ class Case:
                  pads: tuple[int, ...], pad: int = 0) -> None:
         rng = np.random.default_rng(seed)
         win = window(size, kernel, strides, dilations, pads)
-        self.g = conv.Geometry(batch, group, cin, cout, three(size, 1), three(kernel, 1), three(strides, 1),
+        self.g = Geometry(batch, group, cin, cout, three(size, 1), three(kernel, 1), three(strides, 1),
                                three(dilations, 1), three(win.begin, 0), three(win.out, 1))
         channels = group * cout
         self.x = image(rng, (batch, group * cin, *self.g.size), pad)
@@ -89,7 +91,7 @@ class Case:
 
     def direct(self, machine: Machine | None, **how: Any) -> None:
         target = machine or host()
-        plan = conv.plan(self.g, target, **how)
+        plan = direct.plan(self.g, target, **how)
         native.run(plan.spec(self.tree, self.operands), self.x, plan.pack(self.w), self.y,
                    *plan.cells(walk(self.x), walk(self.y)), *self.cells, items=plan.items,
                    scratch=plan.scratch,
@@ -108,10 +110,10 @@ class Case:
         self.check()
 
     def stem(self, machine: Machine | None) -> None:
-        stem = conv.plan_stem(self.g, machine or host())
+        stem = direct.plan_stem(self.g, machine or host())
         x = native.guarded(np.ascontiguousarray(self.x))
         copy = native.guarded(np.full((stem.planes, stem.rows, stem.pitch), np.nan, np.float32))
-        native.run(conv.pad_rows(), x, copy, *stem.copy_cells(prod(self.g.size), self.g.size[2]),
+        native.run(pad_rows(), x, copy, *stem.copy_cells(prod(self.g.size), self.g.size[2]),
                    items=stem.planes * stem.rows, machine=machine)
         native.run(stem.plan.spec(self.tree, self.operands), copy, stem.pack(self.w), self.y,
                    *stem.plan.cells(stem.strides, walk(self.y)), *self.cells, items=stem.plan.items,
@@ -258,14 +260,14 @@ def test_long_sums(machine: Machine | None, cin: int, size: tuple[int, int], k: 
     """Sums are made of parts: of equal products, whose rounding errors add up, the error stays small."""
     case = Case(cin, 1, 1, cin, 40, size, (k, k), (stride, stride), (1, 1), (k // 2,) * 4)
     case.direct(machine, flat=k == 1)
-    plan, x, w = conv.plan(case.g, machine or host()), np.ones_like(case.x), np.full_like(case.w, 0.1)
+    plan, x, w = direct.plan(case.g, machine or host()), np.ones_like(case.x), np.full_like(case.w, 0.1)
     assert (plan.parts == "none") == (k * k * cin <= 192)
     x = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 1, -1)), -1, 1)
     native.run(plan.spec(None, ()), x, plan.pack(w), case.y, *plan.cells(walk(x), walk(case.y)),
                items=plan.items, scratch=plan.scratch, machine=machine)
     want = CONV.body(x.astype(np.float64), w.astype(np.float64), strides=list(case.g.strides),
                      pads=[*case.g.pads] * 2)
-    np.testing.assert_allclose(case.y, want, rtol=(conv.LONG * 1.5 + 40) * 2.0 ** -24)
+    np.testing.assert_allclose(case.y, want, rtol=(LONG_SUM * 1.5 + 40) * 2.0 ** -24)
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -283,7 +285,7 @@ def test_sigmoids_without_denormals(machine: Machine | None) -> None:
     x = np.array([np.nan, np.inf, -np.inf, -200, -95, -87.5, -86.5, -3, 0, 3, 86.5, 87.5, 95, 104, 200, 1],
                  np.float32)
     case.x[...], case.w[:, 0, 0, 0, 0] = 1, x
-    plan = conv.plan(case.g, machine or host())
+    plan = direct.plan(case.g, machine or host())
     native.run(plan.spec(Expr("sigmoid", (Expr.leaf(0, F),), F), ()), case.x, plan.pack(case.w), case.y,
                *plan.cells(walk(case.x), walk(case.y)), items=plan.items, scratch=plan.scratch,
                machine=machine)
@@ -312,7 +314,7 @@ def test_other_machines() -> None:
     for machine in (NEON, RVV256):
         for case in (Case(1, 1, 1, 8, 40, (9, 9), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1)),
                      Case(1, 1, 1, 8, 40, (9, 30), (1, 1), (1, 1), (1, 1), (0, 0, 0, 0))):
-            plan = conv.plan(case.g, machine)
+            plan = direct.plan(case.g, machine)
             build.assemble(plan.spec(case.tree, case.operands).text(machine), machine)
         case = Case(1, 1, 20, 1, 1, (9, 9), (3, 3), (1, 1), (1, 1), (1, 1, 1, 1))
         build.assemble(depthwise.spec(case.g, machine, case.tree, case.operands).text(machine), machine)
@@ -331,17 +333,17 @@ def test_phases_cover_the_output() -> None:
         x, w = rng.standard_normal((1, 2, *size)), rng.standard_normal((2, 3, *kernel))
         want = TRANSPOSED.body(x, w, strides=list(stride), dilations=list(dilation), pads=list(pads),
                                output_padding=list(extra))
-        g = conv.Geometry(1, 1, 2, 3, three(size, 1), three(kernel, 1), three(stride, 1), three(dilation, 1),
+        g = Geometry(1, 1, 2, 3, three(size, 1), three(kernel, 1), three(stride, 1), three(dilation, 1),
                           three(pads[:len(size)], 0), three(want.shape[2:], 1))
         y = np.full((1, 3, *g.out), np.nan)
-        for part, picks, starts in conv.phases(g):
+        for part, picks, starts in phases(g):
             taps = w.swapaxes(0, 1).reshape(3, 2, *g.kernel)[(slice(None), slice(None), *picks)]
             place = tuple(slice(s, None, t) for s, t in zip(starts, g.strides, strict=True))
             y[(0, slice(None), *place)] = naive(x.reshape(2, *g.size), taps, part)
         np.testing.assert_allclose(y.reshape(want.shape), want, rtol=1e-12, atol=1e-12)
 
 
-def naive(x: np.ndarray, w: np.ndarray, g: conv.Geometry) -> np.ndarray:
+def naive(x: np.ndarray, w: np.ndarray, g: Geometry) -> np.ndarray:
     """One image, tap by tap."""
     y = np.zeros((w.shape[0], *g.out))
     for at in np.ndindex(*g.out):

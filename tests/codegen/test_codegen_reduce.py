@@ -121,7 +121,7 @@ def test_long_sums_are_as_accurate_as_pairwise(machine: Machine, along: bool) ->
 @pytest.mark.parametrize("across", (False, True))
 @pytest.mark.parametrize("kind,dtype", (("sum", "float32"), ("max", "uint8"), ("arg min", "float64")))
 def test_other_machines_assemble(machine: Machine, across: bool, kind: str, dtype: str) -> None:
-    form = reduce.Form(2, 1, across, 2 if across else 1, across)
+    form = reduce.ReduceForm(2, 1, across, 2 if across else 1, across)
     out = "int64" if "arg" in kind else dtype
     spec = reduce.reduce_axes(form=form, kind=kind, reads=((dtype, 1),), tree=Expr.leaf(0, dtype),
                               operands=((out, int(across)),), out=out,

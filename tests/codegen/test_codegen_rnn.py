@@ -20,14 +20,20 @@ from orthrus.codegen.kernels import rnn  # noqa: E402
 from orthrus.codegen.machines.detect import host  # noqa: E402
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2, Machine  # noqa: E402
 from orthrus.codegen.object import build  # noqa: E402
+from orthrus.codegen.write.trace import traced  # noqa: E402
 from orthrus.ops import define  # noqa: E402
-from orthrus.ops.nn import rnn as definitions  # noqa: E402, F401
+from orthrus.ops.nn.rnn import DEFAULTS, activations_of  # noqa: E402
 
-DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
 OTHERS = ("Relu", "Tanh", "Sigmoid", "Softsign", "Softplus", "LeakyRelu", "ThresholdedRelu", "Elu", "Affine",
           "ScaledTanh", "HardSigmoid")
 BOUNDED = ("Tanh", "Sigmoid", "Softsign", "ScaledTanh", "HardSigmoid")
 """Those that do not grow from step to step, and rounding with them."""
+
+
+def trees(kind: str, *names: str) -> tuple:
+    """The activations of one direction, as the kernel takes them."""
+    (one,) = activations_of(kind, names, 1, None, None)
+    return tuple(traced(op, attrs, ["float32"]) for op, attrs in one)
 
 
 def layer(rng: np.random.Generator, kind: str, steps: int, batch: int, inputs: int, hidden: int,
@@ -116,8 +122,7 @@ def test_layers(case: tuple, machine: Machine) -> None:
         attrs["linear_before_reset"] = int(lbr)
     if kind == "LSTM":
         attrs["input_forget"] = int(coupled)
-    activations = tuple((name.lower(), 0.0, 0.0) for name in DEFAULTS[kind])
-    got = run(kind, values, direction, lbr, activations, clip, coupled, machine, (1,))
+    got = run(kind, values, direction, lbr, trees(kind), clip, coupled, machine, (1,))
     for a, b in zip(got, expected(kind, values, attrs), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
 
@@ -125,8 +130,7 @@ def test_layers(case: tuple, machine: Machine) -> None:
 @pytest.mark.parametrize("name", OTHERS)
 def test_activations(name: str) -> None:
     values = layer(np.random.default_rng(1), "RNN", 3, 2, 6, 20, 1, 0, frozenset("B"))
-    activation = (name.lower(), *rnn.ACTIVATIONS[name.lower()], 0.0, 0.0)[:3]
-    got = run("RNN", values, "forward", False, (activation,), 0.0, False, AVX2)
+    got = run("RNN", values, "forward", False, trees("RNN", name), 0.0, False, AVX2)
     for a, b in zip(got, expected("RNN", values, {"activations": [name]}), strict=True):
         np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
 
@@ -183,5 +187,4 @@ def test_lengths_out_of_range_are_refused() -> None:
 def test_assembles_elsewhere(machine: Machine) -> None:
     for kind in DEFAULTS:
         plan = rnn.plan(machine, kind, 40, 3)
-        activations = tuple((name.lower(), 0.0, 0.0) for name in DEFAULTS[kind])
-        assert build.assemble(plan.spec(activations, 0.0, False, True, False).text(machine), machine)
+        assert build.assemble(plan.spec(trees(kind), 0.0, False, True, False).text(machine), machine)

@@ -12,6 +12,7 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from orthrus.codegen.kernels import norm, rows  # noqa: E402
+from orthrus.codegen.kernels.softmax import softmax_rows  # noqa: E402
 from orthrus.codegen.machines.detect import host  # noqa: E402
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2  # noqa: E402
 from orthrus.codegen.object import build  # noqa: E402
@@ -84,7 +85,7 @@ def test_rows_of_any_layout(case: tuple, kind: str) -> None:
     shared = {"form": walk.form, "tensors": rows.tensors_of([dtype, dtype], walk), "reads": 1, "tree": tree,
               "after": None}
     if kind in ("softmax", "log"):
-        spec, more = rows.softmax_rows(log=kind == "log", **shared), []
+        spec, more = softmax_rows(log=kind == "log", **shared), []
         want = softmax(wide(x), axes, kind == "log")
     else:
         spec, more = norm.norm_rows(kind=kind, **shared), [1e-5]
@@ -117,7 +118,7 @@ def test_softmax_with_scale_mask_and_chain(n: int, hold: bool) -> None:
     tree = Expr("fma", (LEAF, Expr.const(0.125, "float32"), Expr.leaf(1, "float32")), "float32")
     after = Expr("mul", (LEAF, Expr.leaf(1, "float32")), "float32").cast("float16")
     tensors = rows.tensors_of(["float32"] * 3 + ["float16"], walk)
-    spec = rows.softmax_rows(form=walk.form, tensors=tensors, reads=2, tree=tree, after=after, log=False)
+    spec = softmax_rows(form=walk.form, tensors=tensors, reads=2, tree=tree, after=after, log=False)
     native.run(spec, *walk.cells([x, mask, gate, y]), items=walk.items, scratch=walk.scratch, splits=(7, 8))
     close(y, softmax(wide(x) * .125 + mask, (3,), False) * gate, "float16")
 
@@ -158,7 +159,7 @@ def test_infinite_and_masked_rows(hold: bool) -> None:
     walk = rows.plan(host(), x.shape, (1,), [steps(x), steps(y)], hold)
     assert walk is not None
     tensors = rows.tensors_of(["float32"] * 2, walk)
-    spec = rows.softmax_rows(form=walk.form, tensors=tensors, reads=1, tree=LEAF, after=None, log=False)
+    spec = softmax_rows(form=walk.form, tensors=tensors, reads=1, tree=LEAF, after=None, log=False)
     native.run(spec, *walk.cells([x, y]), items=5, scratch=walk.scratch)
     with np.errstate(invalid="ignore"):
         np.testing.assert_allclose(y, softmax(wide(x), (1,), False), rtol=1e-6)
@@ -191,5 +192,5 @@ def test_other_machines_assemble(machine, axes: tuple[int, ...]) -> None:
     for dtype in DTYPES:
         shared = {"form": walk.form, "tensors": rows.tensors_of([dtype] * 2, walk), "reads": 1,
                   "tree": Expr.leaf(0, dtype).cast("float32"), "after": None}
-        for spec in (rows.softmax_rows(log=True, **shared), norm.norm_rows(kind="layer", **shared)):
+        for spec in (softmax_rows(log=True, **shared), norm.norm_rows(kind="layer", **shared)):
             assert build.assemble(spec.text(machine), machine)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st  # noqa: E402
 from onnx import TensorProto, helper  # noqa: E402
 
 import orthrus  # noqa: E402
-from orthrus.codegen.kernels import tree_ensemble  # noqa: E402
+from orthrus.codegen.kernels.tree_ensemble import packing, scores  # noqa: E402
 from orthrus.codegen.machines.detect import host  # noqa: E402
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2, Machine  # noqa: E402
 from orthrus.codegen.object import build  # noqa: E402
@@ -79,7 +79,7 @@ def table(rng: np.random.Generator, rows: int, features: int) -> np.ndarray:
     return x
 
 
-def run(packed: tree_ensemble.Packed, x: np.ndarray, start: np.ndarray, machine: Machine | None, block: int,
+def run(packed: packing.PackedForest, x: np.ndarray, start: np.ndarray, machine: Machine | None, block: int,
         splits: tuple[int, ...] = ()) -> np.ndarray:
     arrays = {k: native.guarded(v) for k, v in packed.arrays.items()} | {"start": start.astype(np.float32)}
     y = native.guarded(np.full((len(x), len(start)), np.nan, np.float32))
@@ -107,8 +107,8 @@ def test_forests(case: tuple, aggregate: str, machine: Machine, rows: int, dtype
     made = Growing(rng, features, modes, missing)
     for i in range(count):
         made.tree(depth, ragged, (i % targets,) if alone else tuple(range(targets)), coarse)
-    forest = trees._regressor(**made.attributes("target"), n_targets=targets)["forest"]
-    packed = tree_ensemble.plan(machine, forest, aggregate)
+    forest = trees.TreeEnsembleRegressor.prepare(made.attributes("target") | {"n_targets": targets})["forest"]
+    packed = packing.plan(machine, forest, aggregate)
     if isinstance(packed, str):
         return
     x = table(rng, rows, features)
@@ -127,11 +127,11 @@ def test_deep_trees_continue_in_links() -> None:
     made = Growing(rng, 40, ("BRANCH_LEQ",), True)
     for i in range(20):
         made.tree(8 if i % 3 else 24, .02 if i % 3 else .3, (i % 2,), False)
-    forest = trees._regressor(**made.attributes("target"), n_targets=2)["forest"]
+    forest = trees.TreeEnsembleRegressor.prepare(made.attributes("target") | {"n_targets": 2})["forest"]
     x = table(rng, 37, 40)
     for machine in (host(), AVX2):
-        packed = tree_ensemble.plan(machine, forest, "SUM")
-        assert isinstance(packed, tree_ensemble.Packed) and dict(packed.params)["chained"]
+        packed = packing.plan(machine, forest, "SUM")
+        assert isinstance(packed, packing.PackedForest) and dict(packed.params)["chained"]
         y = run(packed, x, np.zeros(2), machine, 24)
         np.testing.assert_allclose(y, forest.scores(x, "SUM")[0], rtol=2e-6, atol=1e-5)
 
@@ -141,9 +141,9 @@ def test_division_into_blocks_changes_no_bit() -> None:
     made = Growing(rng, 20, ("BRANCH_LEQ",), False)
     for _ in range(100):
         made.tree(6, .1, (0,), False)
-    forest = trees._regressor(**made.attributes("target"))["forest"]
-    packed = tree_ensemble.plan(host(), forest, "SUM")
-    assert isinstance(packed, tree_ensemble.Packed)
+    forest = trees.TreeEnsembleRegressor.prepare(made.attributes("target"))["forest"]
+    packed = packing.plan(host(), forest, "SUM")
+    assert isinstance(packed, packing.PackedForest)
     x = table(rng, 53, 20)
     once = run(packed, x, np.zeros(1), None, 56)
     for block, splits in ((1, (7, 30)), (8, (3,)), (24, (1, 2))):
@@ -151,13 +151,14 @@ def test_division_into_blocks_changes_no_bit() -> None:
 
 
 def test_shared_branches() -> None:
-    forest = trees._ensemble(
-        tree_roots=[0, 1], nodes_featureids=[0, 1, 2], nodes_splits=np.array([0, .5, -.5], np.float32),
-        nodes_modes=np.array([0, 1, 5], np.uint8), nodes_truenodeids=[2, 2, 0], nodes_falsenodeids=[2, 1, 2],
-        nodes_trueleafs=[0, 0, 1], nodes_falseleafs=[0, 1, 1], leaf_targetids=[0, 0, 0],
-        leaf_weights=np.array([1, 10, 100], np.float32))["forest"]
-    packed = tree_ensemble.plan(host(), forest, "SUM")
-    assert isinstance(packed, tree_ensemble.Packed)
+    forest = trees.TreeEnsemble.prepare({
+        "tree_roots": [0, 1], "nodes_featureids": [0, 1, 2],
+        "nodes_splits": np.array([0, .5, -.5], np.float32), "nodes_modes": np.array([0, 1, 5], np.uint8),
+        "nodes_truenodeids": [2, 2, 0], "nodes_falsenodeids": [2, 1, 2], "nodes_trueleafs": [0, 0, 1],
+        "nodes_falseleafs": [0, 1, 1], "leaf_targetids": [0, 0, 0],
+        "leaf_weights": np.array([1, 10, 100], np.float32)})["forest"]
+    packed = packing.plan(host(), forest, "SUM")
+    assert isinstance(packed, packing.PackedForest)
     x = table(np.random.default_rng(0), 64, 3)
     assert (run(packed, x, np.zeros(1), None, 8) == forest.scores(x, "SUM")[0]).all()
 
@@ -168,11 +169,11 @@ def test_what_is_left_to_numpy() -> None:
     made.tree(2, 0, (0,), False)
     attributes = made.attributes("target")
     attributes["target_weights"][0] = float("nan")
-    for forest in (trees._regressor(**attributes)["forest"],
-                   trees._regressor(**made.attributes("target") | {
+    for forest in (trees.TreeEnsembleRegressor.prepare(attributes)["forest"],
+                   trees.TreeEnsembleRegressor.prepare(made.attributes("target") | {
                        "nodes_values": None, "target_weights": [1.0] * 4,
                        "nodes_values_as_tensor": np.full(7, 1 / 3)})["forest"]):
-        assert isinstance(tree_ensemble.plan(AVX2, forest, "SUM"), str)
+        assert isinstance(packing.plan(AVX2, forest, "SUM"), str)
 
 
 @pytest.mark.parametrize("machine", [NEON, RVV256], ids=lambda m: m.arch)
@@ -181,11 +182,11 @@ def test_assembles_elsewhere(machine: Machine) -> None:
     made = Growing(rng, 30, ("BRANCH_LEQ",), False)
     made.tree(20, .3, (0, 1), False)
     made.tree(13, .0, (0, 1), False)
-    forest = trees._regressor(**made.attributes("target"), n_targets=2)["forest"]
-    packed = tree_ensemble.plan(machine, forest, "SUM")
-    assert isinstance(packed, tree_ensemble.Packed)
-    scores = tree_ensemble.tree_scores(transform="SOFTMAX", choice="most", pair=None)
-    for spec in (packed.spec("float32"), scores):
+    forest = trees.TreeEnsembleRegressor.prepare(made.attributes("target") | {"n_targets": 2})["forest"]
+    packed = packing.plan(machine, forest, "SUM")
+    assert isinstance(packed, packing.PackedForest)
+    closing = scores.tree_scores(transform="SOFTMAX", choice="most", pair=None)
+    for spec in (packed.spec("float32"), closing):
         assert build.assemble(spec.text(machine), machine)
 
 

@@ -16,10 +16,10 @@ import numpy as np
 import onnx
 from benchmarks.cases import cases as test_data
 from onnx import AttributeProto, helper
+from oracle import Case
 
 from fuzz.cases import FAMILIES
 from fuzz.draw import Dice
-from oracle import Case
 from orthrus.ir import parse_type
 from orthrus.ops import defined, find
 from orthrus.ops.schema import lookup

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from hypothesis import strategies as st
+from oracle import Case
 
 from fuzz import contrib, elements, layers, movement
 from fuzz.draw import Draw
-from oracle import Case
 
 FAMILIES: dict[str, Callable[[Draw], Case]] = {
     f.__name__.rstrip("_"): f

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from oracle import Case
 
 from fuzz.draw import F32, Draw
-from oracle import Case
 
 MS = "com.microsoft"
 

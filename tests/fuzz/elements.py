@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from oracle import Case
 
 from fuzz.draw import (
     ANY,
@@ -17,7 +18,6 @@ from fuzz.draw import (
     Draw,
     ints,
 )
-from oracle import Case
 
 # elementwise
 

@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+from oracle import peer_results
 
 import orthrus
 from fuzz.patterns import STEPS
 from fuzz.steps import Maker, Var, info
-from oracle import peer_results
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 _SIZES = {"N": 2, "S": 3, "T": 1, "C": 4}

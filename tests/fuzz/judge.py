@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+from guards import guarded
 from onnx import numpy_helper
+from oracle import difference
 
 import orthrus
 from fuzz.small import Feeds, Subject
-from guards import guarded
-from oracle import difference
 from orthrus import errors, knobs
 from orthrus.ir import HALF
 

@@ -10,10 +10,20 @@ from __future__ import annotations
 import onnx
 
 from fuzz.judge import Finding
-from test_ops import EXPECTED
 
 DIFFERS: dict[str, str] = {
-    **EXPECTED,
+    "Clip": "onnxruntime clamps infinities to the type's range where a bound is absent",
+    "Mod": "onnxruntime computes 64-bit fmod through double",
+    "Shrink": "onnxruntime computes integers through float",
+    "ReduceProd": "onnxruntime loses the high bits of integer products",
+    "ReduceLogSumExp": "integers: onnxruntime truncates between the steps",
+    "ReduceLogSum": "integers: onnxruntime truncates between the steps",
+    "ReduceL2": "integers: onnxruntime truncates between the steps",
+    "ReduceMax": "onnxruntime does not pass NaN on",
+    "ReduceMin": "onnxruntime does not pass NaN on",
+    "Pow": "onnxruntime computes integer powers through double",
+    "Round": "onnxruntime rounds float16 through another type",
+    "MatMulInteger": "onnxruntime leaves the result of an inner dimension of 0 uninitialized",
     "Hardmax": "onnxruntime takes NaN for no largest element",
     "ArgMax": "onnxruntime takes NaN for no largest element",
     "ArgMin": "onnxruntime takes NaN for no smallest element",

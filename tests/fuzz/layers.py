@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from oracle import Case
 
 from fuzz.draw import (
     F32,
@@ -13,7 +14,6 @@ from fuzz.draw import (
     ints,
     positive,
 )
-from oracle import Case
 
 # contractions
 

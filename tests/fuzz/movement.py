@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import numpy as np
+from oracle import Case
 
 from fuzz.draw import (
     ANY,
@@ -16,7 +17,6 @@ from fuzz.draw import (
     ints,
     positive,
 )
-from oracle import Case
 
 # movement
 

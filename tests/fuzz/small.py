@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+from oracle import Case
 
 from fuzz import applications
 from fuzz.applications import fitted, imports, special
 from fuzz.patterns import STEPS
 from fuzz.steps import Maker, Var, info
-from oracle import Case
 
 LEVELS = ("ORT_DISABLE_ALL", "ORT_ENABLE_BASIC", "ORT_ENABLE_EXTENDED", "ORT_ENABLE_ALL")
 Feeds = dict[str, np.ndarray]

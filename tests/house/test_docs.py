@@ -17,11 +17,12 @@ import pytest
 from skips import needs
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-LINKING = [*PAGES, ROOT / "benchmarks" / "RESULTS.md"]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINKING = [*PAGES, ROOT / "CHANGELOG.md", ROOT / "benchmarks" / "RESULTS.md"]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(#[^)]*)?\)")
-INSTALLERS = ("pip", "pytest")
+OTHERS = ("pip", "pytest", "ruff", "mypy")
+"""Commands that are neither ours nor Python."""
 SWITCH = re.compile(r"ORTHRUS_\w+=")
 PROVIDER_LINES = 50
 ABOUT = {"dnnl.md": needs("oneDNN"), "iree.md": needs("IREE"), "spacemit.md": needs("SpaceMIT"),
@@ -33,9 +34,9 @@ import linecache, sys
 from typer.testing import CliRunner
 import os, runpy, subprocess
 blocks, names = __import__("json").load(sys.stdin), {"__name__": "page"}
-PROGRAM = "from orthrus.tools.cli.main import main; main()"
+PAGE, PROGRAM = sys.argv[1], "from orthrus.tools.cli.main import main; main()"
 for line, kind, text in blocks:
-    where = f"{sys.argv[1]}:{line}"
+    where = f"{PAGE}:{line}"
     if kind == "python":
         linecache.cache[where] = (len(text), None, text.splitlines(True), where)
         exec(compile(text, where, "exec"), names)
@@ -116,7 +117,9 @@ def test_page_runs(page: Path, tmp_path: Path) -> None:
 def test_commands_exist(page: Path) -> None:
     for block in blocks(page):
         for words in commands(block) if block.language == "sh" else ():
-            if words[0] in ("orthrus", *INSTALLERS) or SWITCH.match(words[0]):
+            files = [word.partition("::")[0] for word in words if word.startswith("tests/")]
+            assert all((ROOT / file).exists() for file in files), words
+            if words[0] in ("orthrus", *OTHERS) or SWITCH.match(words[0]):
                 continue
             assert words[0] == "python", words
             where = [ROOT / words[1]]

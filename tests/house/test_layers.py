@@ -21,7 +21,7 @@ ORDER = (
 """Stages in the order the data meets them; names in one tuple may import each other."""
 PACKAGES = frozenset({"quantization", "transformers", "backend", "datasets"})
 """Tool packages beside the stages: they stand on the public API, so nothing imports them."""
-ROOMS = {"codegen": ("machines", "write", "object", "runtime", "kernels")}
+ROOMS = {"codegen": ("machines", "write", "object", "emulate", "runtime", "kernels")}
 """The rooms of a stage, in the order in which they may import each other."""
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 NETWORK = frozenset({"socket", "urllib", "http", "requests", "ftplib", "smtplib", "ssl", "aiohttp", "httpx"})
@@ -41,8 +41,8 @@ CODE = {
     "lowering/rules/__init__.py": "import_module: the modules with rules",
     "codegen/object/library.py": "loads: objects from a process that was started for them",
     "codegen/kernels/amx.py": "CDLL: the C library", "codegen/machines/executable.py": "CDLL: libc, libgcc",
+    "codegen/emulate/shared.py": "CDLL: the C library",
     "codegen/runtime/threads.py": "CDLL: the C library",
-    "providers/spacemit/shared.py": "CDLL: the C library",
     "providers/dnnl/binding.py": "CDLL: the installed package's library",
     "providers/dnnl/openmp.py": "CDLL: the OpenMP library",
     "testing/failures.py": "loads: a session it pickled itself",

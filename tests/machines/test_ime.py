@@ -15,6 +15,8 @@ board = pytest.importorskip("board")
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
+from orthrus.codegen.emulate.emulator import Call, Calls, Worker  # noqa: E402
+from orthrus.codegen.emulate.shared import Shared  # noqa: E402
 from orthrus.codegen.machines.machine import (  # noqa: E402
     RVV256,
     SPACEMIT_K1,
@@ -29,8 +31,6 @@ from orthrus.codegen.write.body import Body  # noqa: E402
 from orthrus.codegen.write.emit import I8, I32, V, vec  # noqa: E402
 from orthrus.codegen.write.template import template  # noqa: E402
 from orthrus.errors import Fail  # noqa: E402
-from orthrus.providers.spacemit.emulator import Call, Calls, Worker  # noqa: E402
-from orthrus.providers.spacemit.shared import Shared  # noqa: E402
 
 emulated = needs("emulator")
 MACHINES = (SPACEMIT_K1, SPACEMIT_K3)
@@ -176,7 +176,7 @@ def test_registers_outlive_the_signal(machine: Machine) -> None:
 
 def _raw(bits: int, *code: int) -> None:
     """Run instructions, and return behind them, on a worker of its own."""
-    shared = Shared()
+    shared = Shared("riscv64")
     at = shared.load([_object(code)])[0]["kernel"]
     Worker(shared, bits, seconds=20).run(Calls(shared, [Call(at, 0, 0, 0, 0, "raw")]))
 

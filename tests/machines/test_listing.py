@@ -13,7 +13,7 @@ from benchmarks import riscv_kernels
 from orthrus.codegen.kernels import gemm
 from orthrus.codegen.machines.machine import AVX2, RVV256, SPACEMIT_K1, SPACEMIT_K3, Machine
 from orthrus.codegen.object import riscv_cost
-from orthrus.codegen.object.riscv_cost import Block, Vector, count, innermost, loops
+from orthrus.codegen.object.riscv_cost import BasicBlock, Vector, count, innermost, loops
 
 NEST = """
 	.text
@@ -50,7 +50,7 @@ kernel:                                 # @kernel
 """
 
 
-def by_label(text: str, machine: Machine = SPACEMIT_K1) -> dict[str, Block]:
+def by_label(text: str, machine: Machine = SPACEMIT_K1) -> dict[str, BasicBlock]:
     return {b.label: b for b in loops(text, machine)}
 
 

@@ -16,7 +16,9 @@ import onnx  # noqa: E402
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 import orthrus as ort  # noqa: E402
-from orthrus.codegen.kernels import conv, depthwise, gemm, loops  # noqa: E402
+from orthrus.codegen.kernels import gemm, loops  # noqa: E402
+from orthrus.codegen.kernels.conv import depthwise, direct  # noqa: E402
+from orthrus.codegen.kernels.conv.geometry import Geometry  # noqa: E402
 from orthrus.codegen.machines.machine import RVV256, SPACEMIT_K1, SPACEMIT_K3, Machine  # noqa: E402
 from orthrus.codegen.object import riscv_cost  # noqa: E402
 from orthrus.codegen.write import tile  # noqa: E402
@@ -121,8 +123,8 @@ def instructions(spec: Spec, machine: Machine) -> list[str]:
     return [i.op for i in most.instructions]
 
 
-PLAIN = conv.Geometry(1, 1, 64, 128, (1, 20, 20), (1, 3, 3), (1, 1, 1), (1, 1, 1), (0, 1, 1), (1, 20, 20))
-APART = conv.Geometry(1, 128, 1, 1, (1, 20, 20), (1, 3, 3), (1, 1, 1), (1, 1, 1), (0, 1, 1), (1, 20, 20))
+PLAIN = Geometry(1, 1, 64, 128, (1, 20, 20), (1, 3, 3), (1, 1, 1), (1, 1, 1), (0, 1, 1), (1, 20, 20))
+APART = Geometry(1, 128, 1, 1, (1, 20, 20), (1, 3, 3), (1, 1, 1), (1, 1, 1), (0, 1, 1), (1, 20, 20))
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=("k1", "k3"))
@@ -130,7 +132,7 @@ def test_products_widen_on_the_way(machine: Machine) -> None:
     """float16 comes in, float32 is summed, and nothing is converted on its own."""
     made = gemm.plan(machine, 100, 256, 256, 1, "panels", 256, a_type=F16, b_type=F16)
     assert not made.pitch, "A is not copied"
-    for spec in (made.spec(None, []), conv.plan(PLAIN, machine, dtype=F16).spec(None, []),
+    for spec in (made.spec(None, []), direct.plan(PLAIN, machine, dtype=F16).spec(None, []),
                  depthwise.spec(APART, machine, None, [], dtype=F16)):
         ops = instructions(spec, machine)
         assert any(o.startswith("vfwmacc") for o in ops) and not any("cvt" in o for o in ops), ops

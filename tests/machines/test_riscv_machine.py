@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from orthrus.codegen.emulate import system
 from orthrus.codegen.machines import detect, riscv
 from orthrus.codegen.machines.machine import (
     RVV256,
@@ -15,7 +16,6 @@ from orthrus.codegen.machines.machine import (
     rvv,
     target,
 )
-from orthrus.providers.spacemit import system
 
 K1_ISA = ("rv64imafdcv_zicbom_zicboz_zicntr_zicond_zicsr_zifencei_zihintpause_zihpm_zfh_zfhmin_zca_zcd_"
           "zba_zbb_zbc_zbs_zkt_zve32f_zve32x_zve64d_zve64f_zve64x_zvfh_zvfhmin_zvkt_sscofpmf_sstc_svinval_svnapot_"
@@ -113,11 +113,7 @@ def test_the_length_is_asked_for_in_two_instructions() -> None:
 
 
 def test_the_process_asks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`detect.host` on a riscv64 machine."""
+    """`detect.found` on a riscv64 machine."""
     monkeypatch.setattr(detect.platform, "machine", lambda: "riscv64")
     monkeypatch.setattr(riscv, "host", lambda: RVV256)
-    detect.host.cache_clear()
-    try:
-        assert detect.host() is RVV256
-    finally:
-        detect.host.cache_clear()
+    assert detect.found.__wrapped__() is RVV256

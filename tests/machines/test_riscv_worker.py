@@ -20,15 +20,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from skips import needs
 
+from orthrus.codegen.emulate import elf, emulator
+from orthrus.codegen.emulate.emulator import Call, Calls, Worker
+from orthrus.codegen.emulate.shared import CODE, PAGE, Shared
 from orthrus.codegen.machines.machine import BITS, HALF, RVV128, RVV1024, rvv
 from orthrus.codegen.object import link, link_riscv
 from orthrus.codegen.object.build import assemble
 from orthrus.codegen.write.emit import F16, F32, I32, I64, PTR, VOID, Module, V
 from orthrus.errors import Fail
 from orthrus.ir import No
-from orthrus.providers.spacemit import elf, emulator
-from orthrus.providers.spacemit.emulator import Call, Calls, Worker
-from orthrus.providers.spacemit.shared import CODE, PAGE, Shared
 
 emulated = needs("emulator")
 
@@ -120,12 +120,12 @@ def test_image() -> None:
 
 
 def test_program_file() -> None:
-    made = elf.program(b"\x13\0\0\0", 1 << 20, 1 << 20)
+    made = elf.program(b"\x13\0\0\0", 1 << 20, 1 << 20, "riscv64")
     assert made[:4] == b"\x7fELF" and struct.unpack_from("<HHI", made, 16) == (2, 243, 1)
     assert struct.unpack_from("<QQ", made, 24) == (1 << 20, 64) and made[PAGE:] == b"\x13\0\0\0"
     for address, entry in ((8, 8), (1 << 20, 4 + (1 << 20)), (1 << 20, 0)):
         with pytest.raises(ValueError):
-            elf.program(b"\x13\0\0\0", address, entry)
+            elf.program(b"\x13\0\0\0", address, entry, "riscv64")
 
 
 def test_machines() -> None:
@@ -137,7 +137,7 @@ def test_machines() -> None:
 
 
 def test_memory() -> None:
-    shared = Shared()
+    shared = Shared("riscv64")
     a, b = shared.take(100), shared.take(5, PAGE)
     assert a % 64 == 0 and b % PAGE == 0 and a >= shared.address + CODE
     shared.release(a)
@@ -161,12 +161,12 @@ def test_memory() -> None:
 def test_without_an_emulator(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(emulator, "_PACKAGE", "no_package_of_that_name")
-    found = emulator.find()
+    found = emulator.find("riscv64")
     assert isinstance(found, No) and "apt-get install qemu-user" in found.reason
     emulator.probe.cache_clear()
-    assert isinstance(emulator.probe(256), No)
+    assert isinstance(emulator.probe("riscv64", 256), No)
     with pytest.raises(Fail, match="apt-get install qemu-user"):
-        Worker(Shared(), 256)
+        Worker(Shared("riscv64"), 256)
     emulator.probe.cache_clear()
 
 
@@ -178,7 +178,7 @@ def test_an_emulator_from_a_python_package(monkeypatch: pytest.MonkeyPatch, tmp_
     program.chmod(0o755)
     monkeypatch.setenv("PATH", "")
     monkeypatch.syspath_prepend(str(tmp_path))
-    assert emulator.find() == str(program)
+    assert emulator.find("riscv64") == str(program)
 
 
 @needs("xuantie-qemu")
@@ -186,7 +186,7 @@ def test_an_emulator_from_a_python_package(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_the_package_on_pypi(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is on PyPI runs kernels for the cores that have float16 and instructions for bits, too."""
     monkeypatch.setenv("PATH", "")
-    path = emulator.find()
+    path = emulator.find("riscv64")
     assert not isinstance(path, No)
     core = replace(rvv(length), features=tuple(sorted({*rvv(length).features, *HALF, *BITS})))
 
@@ -194,7 +194,7 @@ def test_the_package_on_pypi(length: int, monkeypatch: pytest.MonkeyPatch) -> No
         at = f.load(PTR, args)
         wide = f.cast(f.splat(f.cast(f.load(I64, at), F16), 4), F32)
         f.store(f.cast(f.reduce(wide, V.__add__), I64), at)
-    shared = Shared()
+    shared = Shared("riscv64")
     cell, row = shared.array((1,), "int64"), shared.array((1,), "int64")
     cell[0], row[0] = 5, cell.ctypes.data
     (found,) = shared.load([kernel(write, core)])
@@ -205,14 +205,14 @@ def test_the_package_on_pypi(length: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_another_program_is_no_emulator() -> None:
     with pytest.raises(Fail, match="/bin/true runs no program with vectors of 256 bits"):
-        Worker(Shared(), 256, qemu="/bin/true")
+        Worker(Shared("riscv64"), 256, qemu="/bin/true")
 
 
 class Board:
     """A worker, and one cell that its kernels write."""
 
     def __init__(self, bits: int = 256, seconds: float | None = 20) -> None:
-        self.shared = Shared()
+        self.shared = Shared("riscv64")
         self.worker = Worker(self.shared, bits, seconds=seconds)
         self.cell, self.args = self.shared.array((1,), "int64"), self.shared.array((1,), "int64")
         self.args[0] = self.cell.ctypes.data
@@ -305,10 +305,9 @@ def test_code_cannot_be_overwritten(board: Board) -> None:
 @emulated
 def test_a_limit_of_time() -> None:
     board = Board(seconds=0.3)
-    start = time.monotonic()
     with pytest.raises(Fail, match="kernel slow did not end in 0.3 seconds"):
         board.run(board.call(kernel(endless), "slow"))
-    assert time.monotonic() - start < 10 and board.run(board.call(number(5))) == 5
+    assert board.run(board.call(number(5))) == 5
 
 
 @emulated
@@ -350,10 +349,11 @@ def test_not_after_a_fork(board: Board) -> None:
 
 @emulated
 def test_a_worker_ends_with_its_owner(tmp_path: Path) -> None:
-    script = ("import sys, os; sys.path.insert(0, sys.argv[1]); from test_riscv_worker import Board, number\n"
+    script = ("import sys, os; sys.path[:0] = sys.argv[1:]; from test_riscv_worker import Board, number\n"
               "b = Board(); b.run(b.call(number(5))); print(b.worker.pid, flush=True); os._exit(0)")
-    done = subprocess.run([sys.executable, "-c", script, str(Path(__file__).parent)], capture_output=True,
-                          text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", script, str(Path(__file__).parent),
+                           str(Path(__file__).parents[1] / "support")], capture_output=True, text=True,
+                          timeout=60)
     pid = int(done.stdout)
     until = time.monotonic() + 20
     while time.monotonic() < until and Path(f"/proc/{pid}/stat").exists():
@@ -366,7 +366,7 @@ def test_a_worker_ends_with_its_owner(tmp_path: Path) -> None:
 
 def test_nothing_is_left_over(tmp_path: Path) -> None:
     """Arrays and lists go back where they came from."""
-    shared = Shared()
+    shared = Shared("riscv64")
     made = Calls(shared, [Call(1, 2, 3, 4, 5, "x")])
     assert np.array_equal(np.frombuffer(ctypes.string_at(made.address, 48), np.int64), [0, 1, 2, 3, 4, 5])
     made.release()

@@ -112,7 +112,7 @@ def pairs() -> Iterator[Any]:
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(("base", "exponent"), pairs())
+@pytest.mark.parametrize(("base", "exponent"), list(pairs()))
 def test_powers_at_the_extremes(base: str, exponent: str) -> None:
     """Of two integers Orthrus's powers are exact and wrap, onnxruntime's are float64's; where those are exact
     and fit, both are the same."""

@@ -1,6 +1,6 @@
 """What must hold for large models, many sessions and long lives: time, memory, threads, processes.
 
-Bounds on time are several times what a slow machine takes; where work can be counted it is counted instead.
+Nothing is timed: work is counted.
 """
 
 import gc
@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ import onnx
 import pytest
 from benchmarks.call_overhead import chain as adds
 from big_models import weighty
+from counting import counted
 from graphs import info, model
 from onnx import TensorProto, helper
 from skips import needs
@@ -55,14 +55,14 @@ def swin(request: Any, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, l
     return str(path), [rng.standard_normal(s).astype(np.float32) for s in shapes]
 
 
-def test_a_large_transformer_is_ready_in_seconds(swin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_transformer_is_ready_soon(swin: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     by_schema = infer._by_schema
     monkeypatch.setattr(infer, "_by_schema", lambda node, *rest: asked.append(node) or by_schema(node, *rest))
     path, (image, *_) = swin
-    start = time.process_time()
-    session = ort.InferenceSession(path)
-    assert time.process_time() - start < 8
+    with counted() as count:
+        session = ort.InferenceSession(path)
+    assert count.calls < 8_000_000
     nodes = sum(n.op_type != "Constant" for n in onnx.load(path, load_external_data=False).graph.node)
     assert nodes > 3600 and len(engine_of(session).graph.nodes) < nodes / 2
     assert len(asked) < nodes / 4, "most types follow without asking ONNX"
@@ -102,20 +102,18 @@ def test_a_long_chain_runs(op: str, length: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("op", ["Relu", "Transpose", "MatMul",
-                                pytest.param("Add", marks=pytest.mark.thorough)])
-def test_time_is_linear_in_the_number_of_nodes(op: str) -> None:
-    def seconds(length: int) -> float:
+@pytest.mark.parametrize("op", ["Relu", "Transpose", "MatMul", "Add"])
+def test_work_is_linear_in_the_number_of_nodes(op: str) -> None:
+    def calls(length: int) -> int:
         source, x = big_models.chain(length, op).SerializeToString(), np.eye(4, dtype=np.float32)
-        start = time.process_time()
-        session = ort.InferenceSession(source)
-        for _ in range(3):
-            session.run(None, {"v0": x})
-        return time.process_time() - start
+        with counted() as count:
+            session = ort.InferenceSession(source)
+            for _ in range(3):
+                session.run(None, {"v0": x})
+        return count.calls
 
-    seconds(1_000)
-    short = min(seconds(10_000) for _ in range(2))
-    assert min(seconds(40_000) for _ in range(2)) < 10 * short
+    calls(500)
+    assert calls(4_000) < 4.4 * calls(1_000)
 
 
 def test_fused_parts_take_linear_time() -> None:
@@ -214,13 +212,20 @@ def test_weights_go_with_a_model_that_fails(monkeypatch: pytest.MonkeyPatch) -> 
     assert made and all(ref() is None for ref in made)
 
 
+@pytest.mark.parametrize("kind", ["plain", "control"])
+@pytest.mark.parametrize("holder", ["graph", "placement", "program"])
 @pytest.mark.usefixtures("no_collector")
-def test_whoever_holds_the_graph_keeps_the_weights() -> None:
-    session = ort.InferenceSession(weighty().SerializeToString())
-    graph = engine_of(session).graph
-    weights = weights_of(graph)
+def test_whoever_holds_the_graph_keeps_the_weights(kind: str, holder: str, monkeypatch: pytest.MonkeyPatch
+                                                   ) -> None:
+    """However the interpreter counts references: those that it borrows it need not count."""
+    monkeypatch.setattr(sys, "getrefcount", lambda _: 1)
+    session = ort.InferenceSession(weighty(kind).SerializeToString())
+    held = getattr(engine_of(session), holder)
+    weights = weights_of(engine_of(session).graph)
     del session
+    graph = held if isinstance(held, Graph) else held.graph
     assert all(ref() is not None for ref in weights) and "w" in graph.initializers
+    assert all(body.outer is graph for node in graph.nodes for body in node.bodies())
 
 
 def resident() -> int:

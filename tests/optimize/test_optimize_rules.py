@@ -10,6 +10,7 @@ from support_graphs import Net, evaluate, feeds, kinds
 
 from orthrus import knobs
 from orthrus.ir import verify
+from orthrus.ops.define import defined
 from orthrus.optimize import PASSES, optimize
 from orthrus.optimize.pattern import Rule
 
@@ -105,6 +106,32 @@ unary("merge_not_where", lambda n, x: n.Where(n.Greater(x, F(0)), x, F(2)), tabl
 T = [0, 2, 1]
 unary("push_transpose_unary", lambda n, x: n.Relu(n.Transpose(x, perm=T)))
 unary("push_transpose_unary", lambda n, x: n.Relu(n.Reshape(n.Transpose(x, perm=T), ints(-1))), table=SPARES)
+OTHER_TYPES = {**dict.fromkeys(("Not", "And", "Or", "Xor"), bool), "BitShift": np.uint8,
+               **dict.fromkeys(("BitwiseNot", "BitwiseAnd", "BitwiseOr", "BitwiseXor"), np.int32)}
+COUNTED = (np.arange(24) % 3).reshape(3, 4, 2)
+ASKED = {"BitShift": {"direction": "LEFT"}, "Mod": {"fmod": 1}}
+
+
+def elementwise(inputs):
+    """The operators that compute so many tensors element by element, and an element type of theirs."""
+    for it in {op.name: op for op in defined() if op.own and op.broadcasts and not op.domain}.values():
+        if (2 if it.variadic else len(it.inputs)) == inputs:
+            yield it.name, OTHER_TYPES.get(it.name, F)
+
+
+def apply(net, name, *inputs):
+    return [net.node("", name, *inputs, **ASKED.get(name, {}))]
+
+
+for _name, _dtype in elementwise(1):
+    unary("push_transpose_unary", lambda n, x, name=_name: apply(n, name, n.Transpose(x, perm=T))[0],
+          dtype=_dtype)
+for _name, _dtype in elementwise(2):
+    case(FIRES, "push_transposes_binary", lambda n, name=_name, dtype=_dtype: apply(
+        n, name, *(n.Transpose(n.input(x, 2, 3, 4, dtype=dtype), perm=T) for x in "xy")))
+    unary("push_transpose_constant", lambda n, x, name=_name, dtype=_dtype: apply(
+        n, name, n.Transpose(x, perm=[1, 2, 0]), COUNTED.astype(dtype))[0],
+          dtype=_dtype)
 unary("push_transpose_clip", lambda n, x: n.Clip(n.Transpose(x, perm=T), F(-1), F(1)))
 unary("push_transpose_clip", lambda n, x: n.Clip(n.Reshape(x, ints(-1)), F(-1), F(1)), table=SPARES)
 unary(

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from skips import needs
 
 import orthrus as ort
-from orthrus.codegen.kernels.conv import Geometry
+from orthrus.codegen.kernels.conv.geometry import Geometry
 from orthrus.providers.dnnl.rules.winograd import chosen
 
 pytestmark = needs("oneDNN", "generated code")

@@ -27,10 +27,11 @@ from skips import needs
 
 import orthrus as ort
 from orthrus import errors
+from orthrus.codegen.emulate import emulator
 from orthrus.codegen.machines import machine
 from orthrus.codegen.machines.detect import host
 from orthrus.lowering.native import Native
-from orthrus.providers.spacemit import claims, device, emulator, options, provider, targets, team
+from orthrus.providers.spacemit import claims, device, options, provider, targets, team
 
 emulated = needs("emulator")
 NAME, CPU = "SpaceMITExecutionProvider", "CPUExecutionProvider"

@@ -1,4 +1,4 @@
-"""Kernels for RISC-V run under emulation, as if arrays of this process were the worker's.
+"""Kernels for RISC-V and for AArch64 run under emulation, as if arrays of this process were the worker's.
 
 What a kernel gets is copied into the worker's memory, each array with all the memory it is a part of and
 between pages nobody may touch; what the kernel wrote is copied back.
@@ -17,14 +17,14 @@ from unittest import mock
 
 import numpy as np
 
+from orthrus.codegen.emulate.emulator import Call, Calls, Worker
+from orthrus.codegen.emulate.shared import PAGE, Shared
 from orthrus.codegen.machines import detect
 from orthrus.codegen.machines.machine import Machine
 from orthrus.codegen.object import library
 from orthrus.codegen.object.build import assemble
 from orthrus.codegen.write.template import Spec
 from orthrus.lowering import device, native
-from orthrus.providers.spacemit.emulator import Call, Calls, Worker
-from orthrus.providers.spacemit.shared import PAGE, Shared
 
 _FORBIDDEN = 0
 guards: dict[int, tuple[int, int]] = {}
@@ -33,6 +33,8 @@ chosen: list[Machine] = []
 """The last one is what kernels are compiled for and run on, whatever machine they are asked for."""
 ran: list[str] = []
 """The kernels that ran, for tests that want to know."""
+executed: set[tuple[str, str]] = set()
+"""By architecture, the templates of which a kernel was brought into a worker."""
 
 
 @contextlib.contextmanager
@@ -51,15 +53,22 @@ def on(target: Machine) -> Iterator[None]:
 
 
 @functools.cache
-def worker(bits: int) -> Worker:
-    """The worker whose vector registers hold `bits` bits."""
-    return Worker(Shared(), bits, seconds=60)
+def worker(target: Machine) -> Worker:
+    """The worker for kernels written for `target`: on ARM, a processor that has nothing beyond it."""
+    model = ("neoverse-n1" if target.has("dotprod") else "cortex-a57") if target.arch == "aarch64" else None
+    return _worker(target.arch, 8 * target.vector, model)
+
+
+@functools.cache
+def _worker(arch: str, bits: int, model: str | None) -> Worker:
+    return Worker(Shared(arch), bits, seconds=60, model=model)
 
 
 @functools.cache
 def loaded(spec: Spec, target: Machine) -> int:
     """Where a kernel starts in the worker's memory."""
-    (found,) = worker(8 * target.vector).shared.load(
+    executed.add((target.arch, spec.template))
+    (found,) = worker(target).shared.load(
         [bytes(assemble(spec.text(target), target))])  # type: ignore[arg-type]
     return found["kernel"]
 
@@ -136,7 +145,7 @@ def run(spec: Spec, arrays: Sequence[np.ndarray], row: np.ndarray, edges: Sequen
         target: Machine) -> None:
     """Call a kernel with the cells `row`, which name `arrays`, on the items between the edges."""
     room = np.full(scratch + 64, 0xFF, np.uint8)
-    copy = _Copy(worker(8 * target.vector), [*arrays, row, room])
+    copy = _Copy(worker(target), [*arrays, row, room])
     copy.move(row)
     own = copy.there(room.ctypes.data)
     copy.run([Call(loaded(spec, target), copy.there(row.ctypes.data), lo, hi, own + -own % 64, str(spec))
@@ -155,7 +164,7 @@ class _Part:
     def run(self, *arrays: np.ndarray) -> None:
         for index, at, offset in self.patches.tolist():
             ctypes.c_int64.from_address(at).value = arrays[index].ctypes.data + offset
-        copy = _Copy(worker(8 * self.target.vector), [*arrays, self.block, self.cells, *self.kept])
+        copy = _Copy(worker(self.target), [*arrays, self.block, self.cells, *self.kept])
         copy.move(self.cells)
         copy.run([Call(kernel, copy.there(args), 0, items, copy.there(self.scratch), f"step {i}")
                   for i, (kernel, args, items, *_) in enumerate(self.table.tolist())], self.cells)

@@ -1,5 +1,5 @@
-"""Running one generated kernel by itself, and arrays that end where memory ends. Kernels for RISC-V run under
-emulation, see `board`."""
+"""Running one generated kernel by itself, and arrays that end where memory ends. Kernels for
+other architectures run under emulation, see `board`."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ def address(spec: Spec, machine: Machine | None = None) -> int:
     """Where the kernel of `spec` starts, compiled for `machine` (else this one)."""
     target = machine or notes.checking(host())
     (found,) = link([bytes(assemble(spec.text(target), target))])  # type: ignore[arg-type]
+    _kept.append(found)
     return found["kernel"]
 
 
@@ -54,10 +55,11 @@ def run(spec: Spec, *args: Any, items: int, scratch: int = 0, machine: Machine |
     """Call a kernel on all its items, in one go or divided at `splits`."""
     edges = [0, *splits, items]
     target = board.chosen[-1] if board.chosen else machine
-    if target is not None and target.arch == "riscv64":
+    here = host()
+    if target is not None and (here is None or target.arch != here.arch):
         board.run(spec, [x for x in args if isinstance(x, np.ndarray)], cells(args), edges, scratch, target)
         return
-    target = notes.checking(target or host())
+    target = notes.checking(target or here)
     call = ctypes.CFUNCTYPE(None, *[ctypes.c_void_p] * 1, *[ctypes.c_int64] * 2, ctypes.c_void_p)(
         address(spec, target))
     note = np.zeros(notes.NOTED, np.int64)

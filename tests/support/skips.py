@@ -22,18 +22,19 @@ import numpy as np
 import pytest
 from matrix_unit_double import why_none
 
+from orthrus.codegen.emulate import emulator
 from orthrus.codegen.object import library
 from orthrus.codegen.runtime import fastcall
 from orthrus.ir import No
 from orthrus.providers import known
 from orthrus.providers.iree.compiler import COMPILER, installed
-from orthrus.providers.spacemit import emulator
 
 MODELS = Path(os.environ.get("TEST_MODELS", Path(__file__).parents[3] / "shared" / "models"))
 """Trained models, which are no part of this repository: a folder each, with its data in meta.json."""
 RECORDINGS = Path("/usr/share/sounds/alsa")
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _EMULATOR = "no qemu-riscv64 on PATH, and no xuantie-qemu: apt-get install qemu-user"
+_ARM = "no qemu-aarch64 on PATH: apt-get install qemu-user"
 
 
 class Need(NamedTuple):
@@ -65,7 +66,8 @@ NEEDS = {
     "IREE": Need(lambda: _probed("IREE") and installed(COMPILER) is not None,
                  "IREE is not here: pip install orthrus-runtime[iree]", extra=True),
     "SpaceMIT": Need(lambda: _probed("SpaceMIT"), _EMULATOR, extra=True),
-    "emulator": Need(lambda: not isinstance(emulator.find(), No), _EMULATOR, extra=True),
+    "emulator": Need(lambda: not isinstance(emulator.find("riscv64"), No), _EMULATOR, extra=True),
+    "ARM emulator": Need(lambda: not isinstance(emulator.find("aarch64"), No), _ARM, extra=True),
     "xuantie-qemu": Need(lambda: importlib.util.find_spec("qemu") is not None,
                          "xuantie-qemu is not here: pip install orthrus-runtime[spacemit]", extra=True),
     "models": Need(lambda: any(MODELS.glob("*/meta.json")),

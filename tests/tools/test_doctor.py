@@ -12,6 +12,8 @@ from skips import needs
 from typer.testing import CliRunner
 
 from orthrus import knobs
+from orthrus.codegen.machines import detect
+from orthrus.codegen.machines.machine import FORCED
 from orthrus.codegen.object import cache
 from orthrus.tools.cli import checkup
 from orthrus.tools.cli.main import app
@@ -54,6 +56,17 @@ def test_no_secrets(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         text = run()
     assert "hunter2" not in text and str(tmp_path) not in text and "~/cache" in text
     assert "ORTHRUS_SKIP: fuse_gelu" in text and "ORTHRUS_STOP" not in text
+
+
+@generates
+def test_a_forced_machine() -> None:
+    here = detect.found()
+    name = next(name for name, m in FORCED.items() if here is not None and m.arch == here.arch)
+    with knobs.setting(MACHINE=name):
+        assert f"forced by ORTHRUS_MACHINE={name}" in run()
+    with knobs.setting(MACHINE="none"):
+        check = checks()["Code generation"]
+    assert check.state == checkup.BROKEN and "ORTHRUS_MACHINE" in check.found and "unset it" in check.cure
 
 
 def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from planted import commands
 from skips import needs
 
 import orthrus as ort
+from orthrus.codegen.emulate.emulator import Call, Calls, Worker
+from orthrus.codegen.emulate.shared import CODE, Shared
 from orthrus.codegen.object.build import assemble
 from orthrus.codegen.object.riscv_cost import Instruction
 from orthrus.codegen.write import spacemit_matrix
@@ -32,8 +34,6 @@ from orthrus.errors import InvalidArgument
 from orthrus.lowering.plans import Stepped
 from orthrus.lowering.tensor import Tensor
 from orthrus.providers.spacemit import cycles, cycles_code, cycles_timing, cycles_walk, estimate
-from orthrus.providers.spacemit.emulator import Call, Calls, Worker
-from orthrus.providers.spacemit.shared import CODE, Shared
 from orthrus.tools.cli.estimate import Planned
 from orthrus.tools.cli.estimate import estimate as estimated
 
@@ -220,7 +220,7 @@ def counted(plan: Stepped, vlen: int, folder: Path,
     log = folder / "log"
     for name, value in (("SINGLESTEP", "1"), ("LOG", "exec,nochain"), ("LOG_FILENAME", str(log))):
         monkeypatch.setenv(f"QEMU_{name}", value)
-    shared, machine = Shared(), plan.code.device.machine
+    shared, machine = Shared("riscv64"), plan.code.device.machine
     worker = Worker(shared, vlen, seconds=60)
     places: dict[int, int] = {}
     arena, scratch = (shared.array((size + 4096,), "uint8") for size in (plan.size, plan.scratch))

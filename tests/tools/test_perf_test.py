@@ -28,7 +28,7 @@ from orthrus.demo import MODEL
 from orthrus.tools.perf import flags, latency, report, settings, versus
 from orthrus.tools.perf.flags import Flags, UsageFault, rewritten
 from orthrus.tools.perf.perf_test import PARSER, command
-from orthrus.tools.perf.run import Bench, Block, generated
+from orthrus.tools.perf.run import Bench, RunBlock, generated
 from orthrus.tools.perf.settings import settings_of
 
 SUMMARY = """Session creation time cost: # s
@@ -477,7 +477,7 @@ def side(engine: str, times: list[list[float]]) -> versus.Side:
 
     made = settings_of(Flags(model="m.onnx", provider=engine, repeat=1))
     return versus.Side(made, [versus.Opened(creation=1.0, first=[0.5])],
-                            [[Block(array("d", block), wall=sum(block)) for block in times]])
+                            [[RunBlock(array("d", block), wall=sum(block)) for block in times]])
 
 
 @pytest.mark.parametrize(("second", "told"), [

@@ -230,8 +230,8 @@ def _read(data: bytes) -> CoreAdapter:
             left -= size
             if left < 0 or name in adapter.parameters:
                 raise ValueError(f"parameter {name!r} is there twice, or shares its bytes with others")
-            adapter.parameters[name] = CoreValue._make(np.frombuffer(data, kind.numpy, elements,
-                                                                     at).reshape(shape).copy())
+            found = np.frombuffer(data, kind.numpy, elements, at)
+            adapter.parameters[name] = CoreValue._make(found.reshape(shape).copy())
     except (ValueError, struct.error) as error:
         raise RuntimeError(f"the file is no adapter: {error}") from error
     return adapter

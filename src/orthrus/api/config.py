@@ -21,85 +21,109 @@ log = logging.getLogger("orthrus")
 _PROCESSORS = 1 << 16
 """The highest number of a processor that is taken for one."""
 
-KEYS: dict[str, str] = {"session.load_model_format": "ONNX or unset; ORT fails, as the flatbuffer format is "
-                        "onnxruntime's own", "session.save_model_format": "ONNX or unset; ORT fails",
-                        "session.disable_cpu_ep_fallback": "1: fail where the CPU provider would get a node",
-                        "session.record_ep_graph_assignment_info": "1: keep what "
-                        "get_provider_graph_assignment_info() answers",
-                        "session.model_external_initializers_file_folder_path": "folder of the model's "
-                        "external data",
-                        "session.optimized_model_filepath": "as SessionOptions.optimized_model_filepath",
-                        "session.optimized_model_external_initializers_file_name": "data file of the "
-                        "optimized model, beside it",
-                        "session.optimized_model_external_initializers_min_size_in_bytes": "from which size "
-                        "tensors go to that file; 1024",
-                        "session.strict_shape_type_inference": "1: a contradiction in shapes or types is an "
-                        "error, not a warning", "session.allow_released_opsets_only": "1: an opset newer "
-                        "than the newest release is an error",
-                        "optimization.disable_specified_optimizers": "names of passes to leave out, "
-                        "separated by commas or semicolons",
-                        "optimization.constant_folding_max_output_size_in_bytes": "bytes one folded constant "
-                        "may take; 0: no bound",
-                        "ep.context_enable": "1: write the model with its compiled parts inside",
-                        "ep.context_file_path": "where to; beside the model as <name>_ctx.onnx where unset",
-                        "ep.context_embed_mode": "1: compiled parts are in the model; else beside it",
-                        "ep.context_node_name_prefix": "what the names of their nodes begin with",
-                        "ep.context_model_external_initializers_file_name": "data file for the tensors "
-                        "that are left, beside that model",
-                        "ep.context_sign": "a file with the private key that signs compiled parts",
-                        "ep.context_trust": "which compiled parts of the model may run, as they are machine "
-                        "code: none where unset, 1 for all, or the public keys that have to have signed them",
-                        "session.intra_op_num_threads": "as SessionOptions.intra_op_num_threads",
-                        "session.inter_op_num_threads": "as SessionOptions.inter_op_num_threads",
-                        "session.enable_cpu_mem_arena": "as SessionOptions.enable_cpu_mem_arena",
-                        "session.enable_mem_pattern": "as SessionOptions.enable_mem_pattern",
-                        "session.log_id": "as SessionOptions.logid",
-                        "session.log_severity_level": "as SessionOptions.log_severity_level",
-                        "session.log_verbosity_level": "as SessionOptions.log_verbosity_level",
-                        "session.enable_profiling": "the prefix of a profile to write; empty: none",
-                        "session.graph_optimization_level": "disable_all, enable_basic, enable_extended, "
-                        "enable_layout or enable_all", "session.execution_mode": "sequential or parallel",
-                        "session.use_per_session_threads": "as SessionOptions.use_per_session_threads",
-                        "session.use_deterministic_compute": "as SessionOptions.use_deterministic_compute",
-                        "orthrus.dump": "folder that receives what orthrus.dump_what names, as ORTHRUS_DUMP "
-                        "for this session alone",
-                        "orthrus.dump_what": "as ORTHRUS_DUMP_WHAT: passes, parts, tensors, code or all; "
-                        "passes where unset",
-                        "orthrus.map_external_data": "0: read tensors outside the model file into memory "
-                        "instead of mapping them, as ORTHRUS_MAP=0 for this session alone",
-                        "session.intra_op_thread_affinities": "processors for each thread but the caller's, "
-                        "counted from 1, as 1,2;3-4; threads are the process's: the last session decides"}
+_LEVELS = {"disable_all": 0, "enable_basic": 1, "enable_extended": 2, "enable_layout": 3, "enable_all": 99}
+_MODES = {"sequential": 0, "ort_sequential": 0, "parallel": 1, "ort_parallel": 1}
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in ("0", "1", "false", "true"):
+        raise ValueError("expected 0 or 1")
+    return text.lower() in ("1", "true")
+
+
+def _choice(table: dict[str, int], kind: Callable[[int], Any]) -> Callable[[str], Any]:
+    def read(text: str) -> Any:
+        if text.lower() not in table:
+            raise ValueError(f"expected one of {', '.join(table)}")
+        return kind(table[text.lower()])
+    return read
+
+
+_PROPERTIES: dict[str, tuple[str, Callable[[str], Any]]] = {
+    "session.intra_op_num_threads": ("intra_op_num_threads", int),
+    "session.inter_op_num_threads": ("inter_op_num_threads", int),
+    "session.enable_cpu_mem_arena": ("enable_cpu_mem_arena", _flag),
+    "session.enable_mem_pattern": ("enable_mem_pattern", _flag),
+    "session.log_id": ("logid", str),
+    "session.log_severity_level": ("log_severity_level", int),
+    "session.log_verbosity_level": ("log_verbosity_level", int),
+    "session.graph_optimization_level":
+        ("graph_optimization_level", _choice(_LEVELS, GraphOptimizationLevel)),
+    "session.optimized_model_filepath": ("optimized_model_filepath", str),
+    "session.execution_mode": ("execution_mode", _choice(_MODES, ExecutionMode)),
+    "session.use_per_session_threads": ("use_per_session_threads", _flag),
+    "session.use_deterministic_compute": ("use_deterministic_compute", _flag),
+}
+"""Keys that stand for a property of SessionOptions: its name, and how its text is read."""
+
+KEYS: dict[str, str] = {
+    **{key: f"as SessionOptions.{name}" for key, (name, _) in _PROPERTIES.items()},
+    "session.load_model_format": "ONNX or unset; ORT fails, as the flatbuffer format is onnxruntime's own",
+    "session.save_model_format": "ONNX or unset; ORT fails",
+    "session.disable_cpu_ep_fallback": "1: fail where the CPU provider would get a node",
+    "session.record_ep_graph_assignment_info": "1: keep what get_provider_graph_assignment_info() answers",
+    "session.model_external_initializers_file_folder_path": "folder of the model's external data",
+    "session.optimized_model_external_initializers_file_name": "data file of the optimized model, beside it",
+    "session.optimized_model_external_initializers_min_size_in_bytes":
+        "from which size tensors go to that file; 1024",
+    "session.strict_shape_type_inference":
+        "1: a contradiction in shapes or types is an error, not a warning",
+    "session.allow_released_opsets_only": "1: an opset newer than the newest release is an error",
+    "optimization.disable_specified_optimizers":
+        "names of passes to leave out, separated by commas or semicolons",
+    "optimization.constant_folding_max_output_size_in_bytes":
+        "bytes one folded constant may take; 0: no bound",
+    "ep.context_enable": "1: write the model with its compiled parts inside",
+    "ep.context_file_path": "where to; beside the model as <name>_ctx.onnx where unset",
+    "ep.context_embed_mode": "1: compiled parts are in the model; else beside it",
+    "ep.context_node_name_prefix": "what the names of their nodes begin with",
+    "ep.context_model_external_initializers_file_name":
+        "data file for the tensors that are left, beside that model",
+    "ep.context_sign": "a file with the private key that signs compiled parts",
+    "ep.context_trust":
+        "which compiled parts of the model may run, as they are machine code: none where unset, 1 for "
+        "all, or the public keys that have to have signed them",
+    "session.enable_profiling": "the prefix of a profile to write; empty: none",
+    "session.graph_optimization_level":
+        "disable_all, enable_basic, enable_extended, enable_layout or enable_all",
+    "session.execution_mode": "sequential or parallel",
+    "orthrus.dump":
+        "folder that receives what orthrus.dump_what names, as ORTHRUS_DUMP for this session alone",
+    "orthrus.dump_what": "as ORTHRUS_DUMP_WHAT: passes, parts, tensors, code or all; passes where unset",
+    "orthrus.map_external_data":
+        "0: read tensors outside the model file into memory instead of mapping them, as ORTHRUS_MAP=0 "
+        "for this session alone",
+    "session.intra_op_thread_affinities":
+        "processors for each thread but the caller's, counted from 1, as 1,2;3-4; threads are the "
+        "process's: the last session decides",
+}
 """Key -> what it does."""
 
-INERT: tuple[str, ...] = ("session.disable_prepacking", "session.use_env_allocators",
-                          "session.set_denormal_as_zero", "session.disable_quant_qdq",
-                          "session.disable_qdq_constant_folding", "session.disable_double_qdq_remover",
-                          "session.enable_quant_qdq_cleanup", "optimization.enable_gelu_approximation",
-                          "optimization.enable_cast_chain_elimination",
-                          "session.disable_aot_function_inlining", "optimization.memory_optimizer_config",
-                          "optimization.enable_memory_probe_recompute_config",
-                          "session.graph_optimizations_loop_level",
-                          "session.use_device_allocator_for_initializers", "session.inter_op.allow_spinning",
-                          "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us",
-                          "session.inter_op.spin_duration_us", "session.intra_op.spin_backoff_max",
-                          "session.inter_op.spin_backoff_max", "session.use_ort_model_bytes_directly",
-                          "session.use_ort_model_bytes_for_initializers",
-                          "session.use_memory_mapped_ort_model", "session.qdqisint8allowed",
-                          "session.x64quantprecision", "optimization.minimal_build_optimizations",
-                          "session.enable_saved_runtime_optimizations", "session.dynamic_block_base",
-                          "session.force_spinning_stop", "session.node_partition_config_file",
-                          "session.debug_layout_transformation",
-                          "session.save_external_prepacked_constant_initializers",
-                          "session.collect_node_memory_stats_to_file",
-                          "session.resource_cuda_partitioning_settings", "session.layer_assignment_settings",
-                          "session.name_based_layer_assignment", "session.max_shape_override",
-                          "session.compile_only", "mlas.enable_gemm_fastmath_arm64_bfloat16",
-                          "mlas.use_lut_gemm", "mlas.disable_kleidiai", "mlas.kleidiai.conv_igemm_max_work",
-                          "mlas.nchwc_pointwise_conv_max_input_channel_batch",
-                          "session.qdq_matmulnbits_accuracy_level", "session.qdq_matmulnbits_block_size",
-                          "session.enable_dq_matmulnbits_fusion", "session.disable_model_compile",
-                          "session.fail_on_suboptimal_compiled_model",
-                          "session.function_expansion_node_limit")
+INERT: tuple[str, ...] = (
+    "session.disable_prepacking", "session.use_env_allocators", "session.set_denormal_as_zero",
+    "session.disable_quant_qdq", "session.disable_qdq_constant_folding",
+    "session.disable_double_qdq_remover", "session.enable_quant_qdq_cleanup",
+    "optimization.enable_gelu_approximation", "optimization.enable_cast_chain_elimination",
+    "session.disable_aot_function_inlining", "optimization.memory_optimizer_config",
+    "optimization.enable_memory_probe_recompute_config", "session.graph_optimizations_loop_level",
+    "session.use_device_allocator_for_initializers", "session.inter_op.allow_spinning",
+    "session.intra_op.allow_spinning", "session.intra_op.spin_duration_us",
+    "session.inter_op.spin_duration_us", "session.intra_op.spin_backoff_max",
+    "session.inter_op.spin_backoff_max", "session.use_ort_model_bytes_directly",
+    "session.use_ort_model_bytes_for_initializers", "session.use_memory_mapped_ort_model",
+    "session.qdqisint8allowed", "session.x64quantprecision", "optimization.minimal_build_optimizations",
+    "session.enable_saved_runtime_optimizations", "session.dynamic_block_base",
+    "session.force_spinning_stop", "session.node_partition_config_file",
+    "session.debug_layout_transformation", "session.save_external_prepacked_constant_initializers",
+    "session.collect_node_memory_stats_to_file", "session.resource_cuda_partitioning_settings",
+    "session.layer_assignment_settings", "session.name_based_layer_assignment", "session.max_shape_override",
+    "session.compile_only", "mlas.enable_gemm_fastmath_arm64_bfloat16", "mlas.use_lut_gemm",
+    "mlas.disable_kleidiai", "mlas.kleidiai.conv_igemm_max_work",
+    "mlas.nchwc_pointwise_conv_max_input_channel_batch", "session.qdq_matmulnbits_accuracy_level",
+    "session.qdq_matmulnbits_block_size", "session.enable_dq_matmulnbits_fusion",
+    "session.disable_model_compile", "session.fail_on_suboptimal_compiled_model",
+    "session.function_expansion_node_limit",
+)
 
 OPTIMIZERS: dict[str, tuple[str, ...]] = {
     "ConstantFolding": ("fold_constants", "fold_shapes"),
@@ -138,47 +162,6 @@ OPTIMIZERS: dict[str, tuple[str, ...]] = {
 }
 """onnxruntime's names of optimizers -> the passes here that do their work; a pass's own name works as
 well."""
-
-_LEVELS = {"disable_all": 0, "enable_basic": 1, "enable_extended": 2, "enable_layout": 3, "enable_all": 99}
-_MODES = {"sequential": 0, "ort_sequential": 0, "parallel": 1, "ort_parallel": 1}
-
-
-def _flag(text: str) -> bool:
-    if text.lower() not in ("0", "1", "false", "true"):
-        raise ValueError("expected 0 or 1")
-    return text.lower() in ("1", "true")
-
-
-def _choice(table: dict[str, int], kind: Callable[[int], Any]) -> Callable[[str], Any]:
-    def read(text: str) -> Any:
-        if text.lower() not in table:
-            raise ValueError(f"expected one of {', '.join(table)}")
-        return kind(table[text.lower()])
-    return read
-
-
-_PROPERTIES: dict[str, tuple[str, Callable[[str],
-                                           Any]]] = {"session.intra_op_num_threads": ("intra_op_num_threads",
-                                                                                      int),
-                                                     "session.inter_op_num_threads": ("inter_op_num_threads",
-                                                                                      int),
-                                                     "session.enable_cpu_mem_arena": ("enable_cpu_mem_arena",
-                                                                                      _flag),
-                                                     "session.enable_mem_pattern": ("enable_mem_pattern",
-                                                                                    _flag),
-                                                     "session.log_id": ("logid", str),
-                                                     "session.log_severity_level": ("log_severity_level",
-                                                                                    int),
-                                                     "session.log_verbosity_level": ("log_verbosity_level",
-                                                                                     int),
-                                                     "session.graph_optimization_level": (
-    "graph_optimization_level", _choice(_LEVELS, GraphOptimizationLevel)),
-                                                     "session.optimized_model_filepath": (
-    "optimized_model_filepath", str), "session.execution_mode": ("execution_mode", _choice(_MODES,
-                                                                                           ExecutionMode)),
-                                                     "session.use_per_session_threads": (
-    "use_per_session_threads", _flag), "session.use_deterministic_compute": ("use_deterministic_compute",
-                                                                             _flag),}
 
 
 def _read(key: str, text: str, read: Callable[[str], Any]) -> Any:

@@ -383,9 +383,10 @@ def _processor() -> OrtHardwareDevice:
     return OrtHardwareDevice._make(OrtHardwareDeviceType.CPU, *known.get(vendor, (vendor, 0)), 0)
 
 
-_KINDS = {OrtHardwareDeviceType.GPU: ("NvTensorRTRTX", "Tensorrt", "CUDA", "ROCM", "MIGraphX", "Dml",
-                                      "WebGpu"), OrtHardwareDeviceType.NPU: ("SpaceMIT", "QNN", "VitisAI",
-                                                                             "Rknpu", "CANN", "VSINPU")}
+_KINDS = {
+    OrtHardwareDeviceType.GPU: ("NvTensorRTRTX", "Tensorrt", "CUDA", "ROCM", "MIGraphX", "Dml", "WebGpu"),
+    OrtHardwareDeviceType.NPU: ("SpaceMIT", "QNN", "VitisAI", "Rknpu", "CANN", "VSINPU"),
+}
 
 
 @functools.cache

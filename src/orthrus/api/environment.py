@@ -74,15 +74,14 @@ def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_thr
 
 def create_and_register_allocator(memory_info: OrtMemoryInfo, arena_cfg: OrtArenaCfg | None) -> None:
     """Kept for the API's sake: memory is planned per input shape. Raises TypeError for other arguments."""
-    if not isinstance(memory_info, OrtMemoryInfo) or not (arena_cfg is None or isinstance(arena_cfg,
-                                                                                          OrtArenaCfg)):
+    if not isinstance(memory_info, OrtMemoryInfo) or not isinstance(arena_cfg, OrtArenaCfg | None):
         raise mismatch("create_and_register_allocator", "(arg0: OrtMemoryInfo, arg1: OrtArenaCfg) -> None",
                        memory_info, arena_cfg)
 
 
-def create_and_register_allocator_v2(provider_type: str, memory_info: OrtMemoryInfo, options: Mapping[str,
-                                                                                                      str],
-                                     arena_cfg: OrtArenaCfg | None) -> None:
+def create_and_register_allocator_v2(
+    provider_type: str, memory_info: OrtMemoryInfo, options: Mapping[str, str], arena_cfg: OrtArenaCfg | None,
+) -> None:
     """As `create_and_register_allocator`, for a provider."""
     create_and_register_allocator(memory_info, arena_cfg)
 

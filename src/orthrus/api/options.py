@@ -228,10 +228,10 @@ class SessionOptions(_Options):
                            policy)
         self._policy = policy
 
-    def set_provider_selection_policy_delegate(self, delegate: Callable[[Sequence[OrtEpDevice], Mapping[str,
-                                                                                                        str],
-                                                                         Mapping[str, str], int],
-                                                                        list[OrtEpDevice]]) -> None:
+    def set_provider_selection_policy_delegate(
+        self, delegate: Callable[[Sequence[OrtEpDevice], Mapping[str, str], Mapping[str, str], int],
+                                 list[OrtEpDevice]],
+    ) -> None:
         """Let `delegate(devices, model metadata, run-time metadata, at most)` choose the devices, and with
         them the providers, when a session is created."""
         if not callable(delegate):

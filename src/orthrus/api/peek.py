@@ -62,8 +62,8 @@ def options_from_model(source: Any, options: SessionOptions) -> SessionOptions:
     return given
 
 
-def external_arrays(source: Any, by_name: dict[str, np.ndarray], files: dict[str, bytes]) -> dict[str,
-                                                                                                  np.ndarray]:
+def external_arrays(source: Any, by_name: dict[str, np.ndarray], files: dict[str, bytes]
+                    ) -> dict[str, np.ndarray]:
     """Arrays for the initializers given by name, and for those whose data lies in `files`.
 
     Raises Fail for a name the model has no initializer of, InvalidArgument for data that lies outside its

@@ -44,10 +44,11 @@ _OWN = frozenset({"_sess", "_engine_run", "_quick", "_direct", "_enable_fallback
 """Attributes a session makes itself; a pickle carries every other."""
 
 
-def check_and_normalize_provider_args(providers: Sequence[str | tuple[str, dict[Any, Any]]] | None,
-                                      provider_options: Sequence[dict[Any, Any]] | None,
-                                      available_provider_names: Sequence[str]) -> tuple[list[str],
-                                                                                        list[dict[str, str]]]:
+def check_and_normalize_provider_args(
+    providers: Sequence[str | tuple[str, dict[Any, Any]]] | None,
+    provider_options: Sequence[dict[Any, Any]] | None,
+    available_provider_names: Sequence[str],
+) -> tuple[list[str], list[dict[str, str]]]:
     """Names and options of the providers asked for: each name once, options as texts.
 
     A name that is not available is kept, with a warning. Raises ValueError for arguments of the wrong form.
@@ -454,8 +455,8 @@ class InferenceSession(Session):
         self._providers, self._provider_options = core.get_providers(), core.get_provider_options()
         self._profiling_start_time_ns = core.get_profiling_start_time_ns
         self._sess_options = core.session_options
-        plain = all(isinstance(v.type, TensorType) for v in (*engine.inputs, *engine.overridable,
-                                                             *engine.outputs))
+        values = (*engine.inputs, *engine.overridable, *engine.outputs)
+        plain = all(isinstance(v.type, TensorType) for v in values)
         self._plain = plain and core._profile is None
         self._sess, self._engine_run = core, engine.run
         self._open_doors()

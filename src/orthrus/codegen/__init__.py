@@ -22,11 +22,16 @@ counts what a kernel has become.
 `entry` makes a program callable from Python, `fastcall` does a whole run from a dict of arrays to a list,
 `call_kernel` calls one kernel.
 
+`emulate`: kernels for another architecture run here, in workers, small programs under qemu's user emulation.
+`shared` is the memory both sides see at the same address, `worker` the program, `system` and `illegal` what
+it needs of the machine, `elf` the file it starts from; `emulator` finds qemu, starts workers and hands them
+lists of calls.
+
 `kernels`: each beside the planning of its sizes, tiles and packing.
   elements     `loops` (elementwise), `transpose`, `gather`, `quantize_range`
-  rows         `reduce`, `top_k`, `rows` (softmax, and the walk over rows), `norm`
-  products     `gemm`; `amx` on a matrix unit; `int8` of bytes
-  images       `conv`, `winograd`, `depthwise`; `pool`, `resize` and `grid_sample` in `sample`'s frame; `nms`
+  rows         `reduce`, `top_k`, `softmax` and `norm` in the frame of `rows`
+  products     `gemm`; `amx` on a matrix unit; `int8`: of bytes
+  images       `conv`; `pool`, `resize` and `grid_sample` in the frame of `sample`; `nms`
   sequences    `attention`, `attention_few`, `attention_parts` under them, `rotary`; `rnn`
   ensembles    `tree_ensemble`
 """

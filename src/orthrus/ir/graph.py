@@ -99,6 +99,18 @@ class Node:
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     @property
+    def attributes(self) -> dict[str, Any]:
+        """All attributes: those given, and the definition's defaults for the others. Raises TypeError where
+        one is required and not given."""
+        return dict(self.attrs) if self.op is None else self.op.with_defaults(self.attrs)
+
+    def attribute(self, name: str) -> Any:
+        """One attribute, given or by default; None where it has neither."""
+        if name in self.attrs or self.op is None:
+            return self.attrs.get(name)
+        return self.op.defaults.get(name)
+
+    @property
     def output(self) -> Value:
         """The first output."""
         value = self.outputs[0]

@@ -19,7 +19,7 @@ Read = Callable[[int, int], np.ndarray]
 cannot."""
 
 
-class Stored(np.lib.mixins.NDArrayOperatorsMixin):
+class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
     """A tensor of `dtype` and `shape`, whose content `read` fetches. It passes for a numpy array."""
 
     __slots__ = ("dtype", "shape", "_read", "_last", "__weakref__")
@@ -107,7 +107,7 @@ class Stored(np.lib.mixins.NDArrayOperatorsMixin):
         return self.array().__reduce__()
 
     def __repr__(self) -> str:
-        return f"Stored({self.dtype}, {self.shape})"
+        return f"LazyArray({self.dtype}, {self.shape})"
 
 
 def in_memory(value: Any) -> Any:
@@ -116,7 +116,7 @@ def in_memory(value: Any) -> Any:
 
 
 def _stays(value: Any) -> bool:
-    return type(value) is Stored
+    return type(value) is LazyArray
 
 
 def _nothing() -> None:

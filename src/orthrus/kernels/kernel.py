@@ -89,16 +89,13 @@ class OpKernelInfo:
 
     def attribute(self, name: str, default: Any = None) -> Any:
         """The node's attribute, else the operator's default, else `default`."""
-        if name in self.node.attrs:
-            return self.node.attrs[name]
-        op = self.node.op
-        return op.with_defaults(self.node.attrs).get(name, default) if op is not None else default
+        found = self.node.attribute(name)
+        return default if found is None else found
 
     @property
     def attributes(self) -> dict[str, Any]:
         """All attributes, defaults included."""
-        op, attrs = self.node.op, self.node.attrs
-        return op.with_defaults(attrs) if op is not None else dict(attrs)
+        return self.node.attributes
 
     def constant_input(self, index: int) -> Any:
         """The array of input `index` where it is constant, else None."""

@@ -18,7 +18,7 @@ from ..ir import Graph
 from ..limits import DEFAULT, Limits, using
 from ..modelfile import ModelFile
 from . import build, check, expand
-from .gradient import write_out_gradients
+from .expand_gradient import write_out_gradients
 from .source import open_source
 from .write import save, to_model_proto
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import Fail
-from ..ir import ElementType, SparseArray, Stored
+from ..ir import ElementType, LazyArray, SparseArray
 from ..limits import bounded, current
 from .source import Payload
 
@@ -174,7 +174,7 @@ def from_bytes(data: Any, element: ElementType, shape: tuple[int, ...], what: st
     if isinstance(data, Payload):
         whole = np.little_endian and element.bits >= 8 and element is not ElementType.BOOL
         if whole and expected >= _STORED:
-            return Stored(element.numpy, shape, data.read)  # type: ignore[return-value]
+            return LazyArray(element.numpy, shape, data.read)  # type: ignore[return-value]
         data = data.read(0, expected)
         data.flags.writeable = False
     if element.bits < 8:

@@ -12,6 +12,7 @@ from ..codegen.write.expr import LLVM
 from ..codegen.write.trace import trace
 from ..ir import Graph, No, Node, TensorType, Value
 from ..kernels import convex_groups
+from ..ops.tensor.movement import VIEWS
 from . import rules as _rules  # noqa: F401
 from .lower import RULES, TYPES
 
@@ -27,8 +28,7 @@ CONTENT: dict[str, tuple[int, ...]] = {
 }
 """Inputs whose elements decide shapes, or what is computed: they must be known while lowering."""
 
-_VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Slice", "Shape",
-                    "Size"})
+_VIEWS = VIEWS | {"Transpose", "Slice", "Shape", "Size"}
 """Operators that cost numpy nothing: alone they are not worth a part."""
 
 _FREE = "views cost nothing where they are"

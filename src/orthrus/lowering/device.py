@@ -48,8 +48,9 @@ class Device:
         return pool().capacity
 
     def addresses(self, specs: Sequence[Spec]) -> list[int]:
-        """Where kernels start. Raises RuntimeError for one that LLVM refuses."""
-        return library.addresses(specs, self.machine)
+        """Where kernels start: their code is there for as long as the list. Raises RuntimeError for one that
+        LLVM refuses."""
+        return library.kernels(specs, self.machine)
 
     def room(self, size: int) -> np.ndarray:
         """New memory, uint8, that kernels may read and write. Raises MemoryError."""

@@ -18,6 +18,7 @@ import numpy as np
 from ..codegen.write.expr import Expr
 from ..ir import Node, Value
 from ..limits import current
+from ..ops.tensor.movement import VIEWS
 from ..shapes.symbolic import Key, Size, Sizes, filled, formed, has_size, pinned
 from .lower import Lazy, Lowering, listed
 from .memory import ALIGN, Lives
@@ -34,8 +35,7 @@ _SLACK = 8
 """Places in the arena are for buffers longer by up to one part in so many, so that shapes a little larger
 need no others."""
 
-_PLAIN = frozenset({"Gather", "Concat", "Unsqueeze", "Squeeze", "Reshape", "Slice", "Identity", "Transpose",
-                    "Split", "Flatten", "Expand"})
+_PLAIN = VIEWS | {"Gather", "Concat", "Slice", "Transpose", "Split", "Expand"}
 """Operators whose definition moves elements and never looks at them."""
 
 _ARITHMETIC: dict[str, Callable[..., Any]] = {
@@ -122,7 +122,7 @@ class Open(Lowering):
         if not has_size(tuple(shape)):
             return super().shape_by(node, shape, rest)
         if node.op_type == "Flatten":
-            axis = node.attrs.get("axis", 1)
+            axis = node.attribute("axis")
             return math.prod(shape[:axis]), math.prod(shape[axis:])
         plain, sizes = [], dict[int, Any]()
         for d in shape:
@@ -140,7 +140,7 @@ class Open(Lowering):
             if not has_size(shape):
                 return super()._on_host(node)
             sizes = np.array(shape, object)
-            begin, end = node.attrs.get("start", 0), node.attrs.get("end")
+            begin, end = node.attribute("start"), node.attrs.get("end")
             self._follow(node.output, sizes[begin:end] if node.op_type == "Shape" else sizes.prod())
             return True
         inputs = [v for v in node.inputs if v is not None]

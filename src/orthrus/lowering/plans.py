@@ -84,11 +84,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Code:
-    """What plans of the same steps have in common: the kernels' addresses, the labels of the nodes they are
-    for, the number of inputs. `appends`: an input and an output each that may be the same memory: a cache
-    that rows are appended to, and that nothing else reads."""
+    """What plans of the same steps have in common: the kernels' addresses as the device gave them, the labels
+    of the nodes they are for, the number of inputs. `appends`: an input and an output each that may be the
+    same memory: a cache that rows are appended to, and that nothing else reads."""
 
-    kernels: np.ndarray
+    kernels: list[int]
     names: list[str]
     inputs: int
     appends: frozenset[tuple[int, int]]
@@ -98,7 +98,7 @@ class Code:
     @staticmethod
     def of(steps: Sequence[Step], inputs: int, device: Device, threads: int) -> Code:
         native = [(s, s.spec) for s in steps if s.spec is not None]
-        return Code(np.array(device.addresses([spec for _, spec in native]), np.int64),
+        return Code(device.addresses([spec for _, spec in native]),
                     [s.node.label for s, _ in native], inputs, _appends(steps), device, threads)
 
 
@@ -270,7 +270,7 @@ class Instance:
         self._program = functools.partial(
             device.program, arrays=code.inputs + len(made.outputs), patches=patches, threads=threads,
             scratch=self.base + made.size, scratch_size=made.scratch, hold=made.small,
-            keep=(self.arena, cells, given.kept))
+            keep=(self.arena, cells, given.kept, code.kernels))
         first = 0
         self.parts: list[tuple[Callable[..., None] | None, Step | None]] = []
         for row, step in (*made.hosts, (len(self.table), None)):

@@ -85,6 +85,7 @@ class Op:
         self.optional: set[str] = set()
         self.variadic = False
         self.attributes: dict[str, Any] = {}
+        self.defaults: dict[str, Any] = {}
         self.annotations: dict[str, Any] = {}
         self.runtime: set[str] = set()
         self.prepared = frozenset(prepared)
@@ -108,17 +109,26 @@ class Op:
                     self.optional.add(p.name)
         self._body_takes = frozenset(self.attributes)
 
+    def __call__(self, *inputs: Any, **attrs: Any) -> Any:
+        """The body of inputs with the attributes completed: how one definition stands on another."""
+        return self.body(*inputs, **self.with_defaults(attrs))
+
     def body_over(self, namespace: Any) -> Callable[..., Any]:
-        """The body with `namespace` for `xp`, to be called with arrays of another kind than numpy's."""
+        """The body with `namespace` for `xp`, also in the operators it calls, to be called with arrays of
+        another kind than numpy's."""
         body: Any = self.body
         names = {k: namespace if v is xp else v for k, v in body.__globals__.items()}
+        names |= {k: names[k].body_over(namespace) for k in body.__code__.co_names
+                  if isinstance(names.get(k), Op)}
         made = types.FunctionType(body.__code__, names, body.__name__, body.__defaults__, body.__closure__)
-        made.__kwdefaults__ = body.__kwdefaults__
+        made.__kwdefaults__ = (body.__kwdefaults__ or {}) | self.defaults
         return made
 
     def _add_attribute(self, p: inspect.Parameter) -> None:
-        default = REQUIRED if p.default is p.empty else p.default
-        self.attributes[p.name] = float(np.float32(default)) if isinstance(default, float) else default
+        default = float(np.float32(p.default)) if isinstance(p.default, float) else p.default
+        self.attributes[p.name] = REQUIRED if default is p.empty else default
+        if default is not p.empty:
+            self.defaults[p.name] = default
         self.annotations[p.name] = p.annotation
 
     def __repr__(self) -> str:
@@ -174,11 +184,11 @@ class Op:
     @property
     def required(self) -> list[str]:
         """The attributes that have no default."""
-        return [name for name, default in self.attributes.items() if default is REQUIRED]
+        return [name for name in self.attributes if name not in self.defaults]
 
     def with_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
         """`given` over the defaults. A required attribute left out raises TypeError."""
-        merged = {**{k: v for k, v in self.attributes.items() if v is not REQUIRED}, **given}
+        merged = self.defaults | given
         if missing := [name for name in self.required if name not in given]:
             raise TypeError(f"Required attribute '{missing[0]}' is missing.")
         return merged
@@ -384,8 +394,7 @@ def reduction(**options: Any) -> Callable[[Callable[..., Any]], Op]:
         def by_attribute(x, *, axes: list[int] | None = None, keepdims: int = 1):
             return folded(x, normalized(axes, x.ndim), bool(keepdims))
 
-        def infer(x: Value, axes: Any = None, *, keepdims: int = 1,
-                  noop_with_empty_axes: int = 0) -> list[Type]:
+        def infer(x: Value, axes: Any = None, *, keepdims: int, noop_with_empty_axes: int = 0) -> list[Type]:
             given = axes.const if isinstance(axes, Value) else axes
             if x.shape is None or (isinstance(axes, Value) and given is None):
                 known = x.shape is not None and keepdims

@@ -74,7 +74,7 @@ def _same(node: Node, inputs: Values, elem: ElementType, shape: Dims) -> TensorT
 
 
 def _softmax(node: Node, inputs: Values, elem: ElementType, shape: Dims) -> TensorType | None:
-    axis = node.attrs.get("axis", 1 if node.version < 13 else -1)
+    axis = node.attribute("axis")
     return TensorType(elem, shape) if _inside(node, axis, len(shape)) else None
 
 
@@ -86,7 +86,7 @@ def _cast(node: Node, inputs: Values, elem: ElementType, shape: Dims) -> TensorT
 def _shape(node: Node, inputs: Values, elem: ElementType, shape: Dims) -> TensorType | None:
     if node.version < 15 and node.attrs:
         return None
-    kept = shape[slice(node.attrs.get("start", 0), node.attrs.get("end"))]
+    kept = shape[slice(node.attribute("start"), node.attrs.get("end"))]
     return TensorType(ElementType.INT64, (len(kept),))
 
 
@@ -109,7 +109,7 @@ def _matmul(node: Node, inputs: Values, elem: ElementType, a: Dims) -> TensorTyp
 
 
 def _gather(node: Node, inputs: Values, elem: ElementType, shape: Dims) -> TensorType | None:
-    indices, axis = _dims(inputs[1]) if len(inputs) == 2 else None, node.attrs.get("axis", 0)
+    indices, axis = _dims(inputs[1]) if len(inputs) == 2 else None, node.attribute("axis")
     if indices is None or not _inside(node, axis, len(shape)):
         return None
     axis %= len(shape)

@@ -101,7 +101,7 @@ def expand(x: Value, shape: Value) -> list[Type]:
 
 
 @GatherND.infer_with
-def gather_nd(data: Value, indices: Value, *, batch_dims: int = 0) -> list[Type]:
+def gather_nd(data: Value, indices: Value, *, batch_dims: int) -> list[Type]:
     """The batch and index dimensions, then those of the data that the tuples leave open."""
     if data.shape is None or indices.shape is None:
         return [TensorType(data.elem, None)]
@@ -123,7 +123,7 @@ def gather_nd(data: Value, indices: Value, *, batch_dims: int = 0) -> list[Type]
 
 @LayerNormalization.infer_with
 def layer_normalization(
-    x: Value, *_: Value | None, axis: int = -1, stash_type: int = 1, **__: Any
+    x: Value, *_: Value | None, axis: int, stash_type: int, **__: Any
 ) -> list[Type]:
     """The input's type; mean and deviation have 1 for every normalized dimension."""
     stash = ElementType(stash_type)
@@ -143,8 +143,8 @@ def normalization(x: Value, *_: Value | None, **__: Any) -> list[Type]:
 
 
 @ConvTranspose.infer_with
-def conv_transpose(x: Value, w: Value, *_: Value | None, auto_pad: str = "NOTSET",
-                   dilations: list[int] | None = None, group: int = 1, kernel_shape: list[int] | None = None,
+def conv_transpose(x: Value, w: Value, *_: Value | None, auto_pad: str,
+                   dilations: list[int] | None = None, group: int, kernel_shape: list[int] | None = None,
                    output_padding: list[int] | None = None, output_shape: list[int] | None = None,
                    pads: list[int] | None = None, strides: list[int] | None = None) -> list[Type]:
     """[N, M, O...], a dimension of it unknown where that of the input or of the kernel is."""
@@ -165,7 +165,7 @@ def conv_transpose(x: Value, w: Value, *_: Value | None, auto_pad: str = "NOTSET
 
 @STFT.infer_with
 def stft(signal: Value, step: Value, window: Value | None = None, length: Value | None = None, *,
-         onesided: int = 1) -> list[Type]:
+         onesided: int) -> list[Type]:
     """[batch, frames, bins, 2], each unknown where it follows from what is not known."""
     if signal.shape is None:
         return [TensorType(signal.elem, (None, None, None, 2))]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import Node, TensorType, Value
-from .pattern import attribute, number
+from .pattern import number
 from .rewrite import Work, is_dead
 
 _SHARED_BYTES = 4096
@@ -92,7 +92,7 @@ def _first(node: Node) -> Value | None:
 
 def _dropout(node: Node) -> Value | None:
     if node.version < 7:
-        return node.inputs[0] if attribute(node, "is_test") else None
+        return node.inputs[0] if node.attribute("is_test") else None
     if node.version >= 12 and len(node.inputs) > 2 and node.inputs[2] is not None:
         return node.inputs[0] if number(node.inputs[2]) == 0 else None
     return node.inputs[0]
@@ -106,7 +106,7 @@ def _cast(node: Node) -> Value | None:
 def _reshape(node: Node) -> Value | None:
     shape = _const(node, 1)
     x = node.inputs[0]
-    if shape is not None and not attribute(node, "allowzero") and x is not None and x.shape is not None \
+    if shape is not None and not node.attribute("allowzero") and x is not None and x.shape is not None \
             and shape.size == len(x.shape) and np.count_nonzero(shape) == int(-1 in shape):
         return x
     return x if _known_same_shape(node) else None
@@ -170,7 +170,7 @@ def _flatten(node: Node) -> Value | None:
     x = node.inputs[0]
     return (
         x
-        if x is not None and x.shape is not None and len(x.shape) == 2 and attribute(node, "axis") in (1, -1)
+        if x is not None and x.shape is not None and len(x.shape) == 2 and node.attribute("axis") in (1, -1)
         else None
     )
 
@@ -185,7 +185,7 @@ def _resize(node: Node) -> Value | None:
     if scales is None or not scales.size or np.any(scales != 1) or node.version < 11:
         return None
     return (
-        None if attribute(node, "coordinate_transformation_mode") == "tf_crop_and_resize" else node.inputs[0]
+        None if node.attribute("coordinate_transformation_mode") == "tf_crop_and_resize" else node.inputs[0]
     )
 
 

@@ -14,7 +14,6 @@ import numpy as np
 
 from ..ir import ElementType, Graph, Node, TensorType, Value
 from ..ops import infer
-from .pattern import attribute
 
 PREFIX = "\N{MIDDLE DOT}"
 _SAME_SHAPE = frozenset({
@@ -257,7 +256,7 @@ def _reshape(names: Dimensions, node: Node) -> Dims | None:
         return None
     out = list(told)
     for i, d in enumerate(out):
-        if d == 0 and not attribute(node, "allowzero"):
+        if d == 0 and not node.attribute("allowzero"):
             out[i] = x[i] if x is not None else None
     if out.count(-1) == 1:
         rest = [d for d in out if d != -1]
@@ -297,13 +296,13 @@ def _squeeze(names: Dimensions, node: Node) -> Dims:
 
 
 def _flatten(names: Dimensions, node: Node) -> Dims:
-    shape, axis = _shape(node.inputs[0]), node.attrs.get("axis", 1)
+    shape, axis = _shape(node.inputs[0]), node.attribute("axis")
     axis += len(shape) if axis < 0 else 0
     return names.product(shape[:axis]), names.product(shape[axis:])
 
 
 def _gather(names: Dimensions, node: Node) -> Dims:
-    x, i, axis = _shape(node.inputs[0]), _shape(node.inputs[1]), node.attrs.get("axis", 0)
+    x, i, axis = _shape(node.inputs[0]), _shape(node.inputs[1]), node.attribute("axis")
     axis %= len(x)
     return (*x[:axis], *i, *x[axis + 1:])
 
@@ -323,7 +322,7 @@ def _concat(names: Dimensions, node: Node) -> Dims:
 
 
 def _split(names: Dimensions, node: Node) -> list[Dims]:
-    shape, axis = _shape(node.inputs[0]), node.attrs.get("axis", 0)
+    shape, axis = _shape(node.inputs[0]), node.attribute("axis")
     axis %= len(shape)
     parts = names.elements(node.inputs[1]) if len(node.inputs) > 1 else None
     if parts is None:

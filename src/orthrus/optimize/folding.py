@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 
 from ..errors import ALL as ERRORS
-from ..ir import Graph, Node, Stored, TensorType, Value, element_of, in_memory
+from ..ir import Graph, LazyArray, Node, TensorType, Value, element_of, in_memory
 from ..limits import using
 from ..ops import infer
-from .pattern import attribute
+from ..ops.tensor.movement import VIEWS
 from .rewrite import KEPT_BYTES, Work
 
 _FAILURES: tuple[type[Exception], ...] = (
@@ -32,7 +32,7 @@ _HEAVY = frozenset({
     "Unique", "TopK", "Resize", "RegexFullMatch", "StringSplit", "TfIdfVectorizer", "DFT", "STFT"})
 _HEAVY_ELEMENTS = 1 << 18
 _KEPT = frozenset({"DequantizeLinear"})
-_VIEWS = frozenset({"Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose"})
+_VIEWS = VIEWS | {"Transpose"}
 
 
 def fold_constants(work: Work) -> int:
@@ -123,7 +123,7 @@ def _results(work: Work, node: Node) -> list[np.ndarray] | None:
             return None
         if array.nbytes >= KEPT_BYTES and (node.op_type in _VIEWS or node.op.broadcasts):
             again = partial(_computed, run, len(arrays), inputs)
-            array = Stored.computed(again, array, *(a for a in inputs if a is not None))
+            array = LazyArray.computed(again, array, *(a for a in inputs if a is not None))
         arrays.append(array)
     return arrays if len(arrays) == len(node.outputs) else None
 
@@ -221,7 +221,7 @@ def _tell_reshape(work: Work, node: Node) -> bool:
     told: list[int] = []
     for i, d in enumerate(shape.content):
         if isinstance(d, int):
-            if d == 0 and attribute(node, "allowzero"):
+            if d == 0 and node.attribute("allowzero"):
                 return False
             told.append(d)
         elif d is not None and i < len(x.shape) and x.shape[i] == d:

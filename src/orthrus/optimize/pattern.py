@@ -24,7 +24,6 @@ import ml_dtypes
 import numpy as np
 
 from ..ir import Node, Value
-from ..ops.define import REQUIRED
 
 Kind = tuple[str, str]
 COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean",
@@ -173,7 +172,7 @@ def _enter(pattern: Apply, node: Node, match: Match, goals: Goals = None) -> Goa
     match.made[pattern] = node
     match._trail.append(pattern)
     for name, wanted in pattern.attrs.items():
-        value = attribute(node, name)
+        value = node.attribute(name)
         if isinstance(wanted, Variable):
             if not match._bind(wanted.name, value):
                 return _FAIL
@@ -279,14 +278,6 @@ def _private(match: Match, root: Node) -> bool:
                                                            any(user not in nodes for user in value.uses)):
                 return False
     return True
-
-
-def attribute(node: Node, name: str) -> Any:
-    """The attribute, or the operator's default where the node does not give it."""
-    if name in node.attrs:
-        return node.attrs[name]
-    default = node.op.attributes.get(name) if node.op is not None else None
-    return None if default is REQUIRED else default
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -14,10 +14,11 @@ from weakref import WeakKeyDictionary
 
 from ..ir import Node, Type, Value
 from ..kernels import Work
+from ..ops.tensor.movement import VIEWS
 from .flops import Given, Unknown, flops
 
-VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout", "Shape", "Size",
-                   "ExpandDims", "Optional", "OptionalGetElement", "SequenceConstruct", "SequenceAt"})
+FREE = VIEWS | {"Dropout", "Shape", "Size", "ExpandDims", "Optional", "OptionalGetElement",
+                "SequenceConstruct", "SequenceAt"}
 """Operators that move no element."""
 
 MOVES = frozenset({"Transpose", "Slice", "Split", "Concat", "Expand", "DepthToSpace", "SpaceToDepth",
@@ -92,11 +93,11 @@ def _cost(nodes: Sequence[Node], head: Node, inputs: Sequence[Value], outputs: S
           types: Mapping[Value, Type], copies: bool = False) -> Cost:
     """`copies`: the head takes a kernel even where it could be a view: its elements lie in another order."""
     total, moved, known = 0, 0, True
-    if head.op_type in VIEWS and not copies and all(node.op_type in VIEWS for node in nodes):
+    if head.op_type in FREE and not copies and all(node.op_type in FREE for node in nodes):
         return Cost(0, 0)
     outside = set(inputs)
     read: dict[Value, int] = {}
-    views = {v for node in nodes if (node.op_type in VIEWS and not (node is head and copies))
+    views = {v for node in nodes if (node.op_type in FREE and not (node is head and copies))
              or (node.op_type in MOVES and node is not head)
              for v in node.outputs if v is not None}
     for node in nodes:

@@ -29,9 +29,7 @@ class Given:
 
     def __init__(self, node: Node, types: Mapping[Value, Type]) -> None:
         self.node, self.types = node, types
-        self.attrs: dict[str, Any] = dict(node.attrs)
-        if node.op is not None:
-            self.attrs = node.op.with_defaults(node.attrs)
+        self.attrs = node.attributes
 
     def kind(self, value: Value | None) -> TensorType:
         """Raises Unknown where `value` is absent, or no tensor of concrete shape."""
@@ -111,7 +109,7 @@ def _matmul(g: Given) -> int:
     depth = a[-2] if g.attrs.get("transA") and len(a) > 1 else a[-1]
     if g.attrs.get("transBatchA") and len(a) > 2:
         depth = a[0] if g.attrs.get("transA") else a[-1]
-    return 2 * depth * prod(g.y()) + (prod(g.y()) if g.attrs.get("alpha", 1.0) != 1.0 else 0)
+    return 2 * depth * prod(g.y()) + (prod(g.y()) if g.attrs.get("alpha") not in (None, 1) else 0)
 
 
 def _product(second: int, bias: int | None = None, per_output: int = 0) -> Count:
@@ -127,8 +125,8 @@ def _product(second: int, bias: int | None = None, per_output: int = 0) -> Count
 def _gemm(g: Given) -> int:
     a, size = g.x(0), prod(g.y())
     depth = a[0] if g.attrs.get("transA") else a[1]
-    scaled = int(g.attrs.get("alpha", 1.0) != 1.0)
-    third = (1 + int(g.attrs.get("beta", 1.0) != 1.0)) if g.has(2) and g.node.op_type != "QGemm" else 0
+    scaled = int(g.attrs["alpha"] != 1)
+    third = (1 + int(g.attrs["beta"] != 1)) if g.has(2) and g.node.op_type != "QGemm" else 0
     return (2 * depth + scaled + third) * size
 
 
@@ -147,7 +145,7 @@ def _conv_transpose(g: Given) -> int:
 
 def _deform_conv(g: Given) -> int:
     w = g.x(1)
-    taps = prod(g.y()) // g.y()[1] * g.attrs.get("offset_group", 1) * prod(w[2:])
+    taps = prod(g.y()) // g.y()[1] * g.attrs["offset_group"] * prod(w[2:])
     return (2 * prod(w[1:]) + int(g.has(3))) * prod(g.y()) + 8 * taps * (g.x(0)[1] // g.attrs["offset_group"])
 
 
@@ -266,10 +264,8 @@ def _pooled(per_tap: int, at_end: int = 0) -> Count:
 
 
 def _resized(g: Given) -> int:
-    mode = g.attrs.get("mode", "nearest")
-    mode = mode.decode() if isinstance(mode, bytes) else mode
     changed = sum(a != b for a, b in zip(g.x(), g.y(), strict=True))
-    taps = {"linear": 2, "cubic": 4}.get(mode, 0)
+    taps = {"linear": 2, "cubic": 4}.get(g.attrs["mode"], 0)
     return 2 * taps ** changed * prod(g.y()) if taps else 0
 
 

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from .cost import MOVES, VIEWS
+from .cost import FREE, MOVES
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -108,7 +108,7 @@ def operators(node: NodeProfile) -> str:
     at memory another way."""
     counts: dict[str, int] = {}
     for op in node.fused_ops or (node.op_type,):
-        if op == node.op_type or op not in VIEWS | MOVES:
+        if op == node.op_type or op not in FREE | MOVES:
             counts[op] = counts.get(op, 0) + 1
     parts = [op if count == 1 else f"{count} {op}" for op, count in counts.items()]
     if len(parts) > 3:

@@ -6,9 +6,11 @@ why, and a program with a plan per tuple of input shapes. It may run on many thr
 
 from __future__ import annotations
 
+import copy
 import logging
 import sys
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -41,9 +43,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("orthrus")
 FETCHES = 64
 """Choices of outputs an engine keeps the steps and plans of."""
-
-_OWN_REFERENCES = 2
-"""References that `Engine._release` itself has to a graph nobody else holds."""
 
 
 @dataclass
@@ -479,14 +478,18 @@ class Engine:
         garbage collector comes by. Whoever else holds the graph keeps it whole.
         """
         self.program.close()
-        graph = self.graph
+        graph, held = copy.copy(self.graph), weakref.ref(self.graph)
+        bodies = [body for node in graph.nodes for body in node.bodies() if body.outer is self.graph]
+        for body in bodies:
+            body.outer = graph
         self.graph = empty = Graph(info=graph.info)
         self.placement = Placement(empty, [])
         self.program = Program(empty, [], {})
         self._fetches = {}
-        inner = sum(body.outer is graph for node in graph.nodes for body in node.bodies())
-        if sys.getrefcount(graph) <= inner + _OWN_REFERENCES:
+        if (whole := held()) is None:
             graph.release()
+        for body in bodies:
+            body.outer = whole
 
 
 def _dump_asked(entries: dict[str, str]) -> Dump | None:

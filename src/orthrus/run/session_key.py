@@ -27,8 +27,9 @@ from ..ops import define
 from ..providers import CPUExecutionProvider
 from .engine import Config
 
-_HARMLESS = ("CACHE", "CACHE_DIR", "CACHE_SESSIONS", "REPRODUCE", "THREADS", "CODEGEN")
-"""Switches that change nothing about what is kept, or keep from keeping by themselves."""
+_HARMLESS = ("CACHE", "CACHE_DIR", "CACHE_SESSIONS", "REPRODUCE", "THREADS", "CODEGEN", "MACHINE")
+"""Switches that change nothing about what is kept, keep from keeping by themselves, or are told by the
+machine."""
 _LARGEST = 1 << 26
 """Bytes of a model in memory that is looked at whole."""
 _SAMPLES, _SAMPLE = 8, 1 << 12

@@ -141,8 +141,8 @@ def claims_do_not_depend_on_order(bench: Bench) -> Iterator[Finding]:
     fresh = [_answer(bench.make(), g) for g in graphs]
     one = bench.make()
     rows = []
-    for turn, order in (("first to last", range(len(asked))), ("last to first", range(len(asked) - 1, -1,
-                                                                                      -1)),
+    for turn, order in (("first to last", range(len(asked))),
+                        ("last to first", range(len(asked) - 1, -1, -1)),
                         ("a second time", range(len(asked)))):
         for i in order:
             bench.saw()

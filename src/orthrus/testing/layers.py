@@ -19,9 +19,8 @@ WIDE = ("float", "double", "float16")
 
 @sampled("MatMul")
 def matmul(d: Draw) -> Iterator[Made]:
-    for a, b in (((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((2, 1, 3, 4), (5, 4, 2)), ((4,), (4, 3)), ((2, 3),
-                                                                                                    (3,)),
-                 ((4,), (4,)), ((17, 33), (33, 19)), ((0, 4), (4, 2)), ((3, 0), (0, 2))):
+    for a, b in (((3, 4), (4, 5)), ((2, 3, 4), (4, 5)), ((2, 1, 3, 4), (5, 4, 2)), ((4,), (4, 3)),
+                 ((2, 3), (3,)), ((4,), (4,)), ((17, 33), (33, 19)), ((0, 4), (4, 2)), ((3, 0), (0, 2))):
         yield [d(*a), d(*b)], {}
 
 
@@ -160,8 +159,8 @@ def lstm(d: Draw) -> Iterator[Made]:
     yield [d(4, 2, 3), d.small(1, 16, 3), d.small(1, 16, 4)], {"hidden_size": 4}, 3
     yield ([d(4, 2, 3), d.small(2, 16, 3), d.small(2, 16, 4), d.small(2, 32), None, d.small(2, 2, 4),
             d.small(2, 2, 4)], {"hidden_size": 4, "direction": "bidirectional"}, 3)
-    yield [d(4, 2, 3), d.small(1, 16, 3), d.small(1, 16, 4), d.small(1, 32)], {"hidden_size": 4,
-                                                                             "direction": "reverse"}, 1
+    yield ([d(4, 2, 3), d.small(1, 16, 3), d.small(1, 16, 4), d.small(1, 32)],
+           {"hidden_size": 4, "direction": "reverse"}, 1)
 
 
 @sampled("GRU", *WIDE)

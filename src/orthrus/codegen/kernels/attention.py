@@ -39,7 +39,7 @@ from .attention_parts import (
     wide_load,
 )
 
-FEW = 2
+FEW_QUERIES = 2
 """Queries per head up to which `attend_few` is the faster one."""
 
 
@@ -303,7 +303,7 @@ def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kv_head
 
 
 @dataclass(frozen=True)
-class Form:
+class AttentionForm:
     """What of an attention a kernel is written for; see `attend`."""
 
     dtype: str
@@ -318,7 +318,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Plan:
+class AttentionPlan:
     """A kernel, its items and bytes of scratch; `tiling` are the arguments from `tiles` to `per`, None where
     the kernel is `attend_few`."""
 
@@ -329,14 +329,14 @@ class Plan:
 
 
 @choice()
-def plan(machine: Machine, form: Form, batch: int, heads: int, kv_heads: int, length: int, total: int,
-         threads: int = 1, grown: bool = False) -> Plan:
+def plan(machine: Machine, form: AttentionForm, batch: int, heads: int, kv_heads: int, length: int,
+         total: int, threads: int = 1, grown: bool = False) -> AttentionPlan:
     """The kernel for `length` queries per head over `total` keys. `grown`: keys are copied to a cache on the
     way, which only `attend_few` does."""
     group = heads // kv_heads
     if grown or is_few(length):
         few = Few.of(machine, form.size, form.value_size)
-        return Plan(attend_few(grown=grown, **vars(form)), batch * kv_heads,
+        return AttentionPlan(attend_few(grown=grown, **vars(form)), batch * kv_heads,
                     few.bytes(machine, group * length, total), None)
     tiles, rows, tall = _tiling(shapes(machine)[2], length)
     block = block_of(machine, form.size + form.value_size)
@@ -346,8 +346,9 @@ def plan(machine: Machine, form: Form, batch: int, heads: int, kv_heads: int, le
     per = -(-group * tiles // chunks)
     chunks = -(-group * tiles // per)
     slots = 1 if total <= block else per
-    return Plan(attend(rows=rows, short=tiles > 1, block=block, **vars(form)), batch * kv_heads * chunks,
-                4 * (at.state + slots * at.slot), (tiles, tall, chunks, per))
+    return AttentionPlan(attend(rows=rows, short=tiles > 1, block=block, **vars(form)),
+                         batch * kv_heads * chunks, 4 * (at.state + slots * at.slot),
+                         (tiles, tall, chunks, per))
 
 
 def _tiling(most: int, length: int) -> tuple[int, int, int]:
@@ -363,7 +364,7 @@ def _tiling(most: int, length: int) -> tuple[int, int, int]:
 def is_few(length: int, grown: bool = False) -> bool:
     """Whether `attend_few` is the faster kernel for so many queries; a cache it copies on the way pays for
     more."""
-    return length <= (FEW + 2 if grown else FEW)
+    return length <= (FEW_QUERIES + 2 if grown else FEW_QUERIES)
 
 
 def block_of(machine: Machine, width: int) -> int:
@@ -386,8 +387,9 @@ def _chunks(heads: int, tiles: int, threads: int, most: int) -> int:
     return best
 
 
-def arguments(made: Plan, tensors: Sequence[Any], strides: Sequence[Sequence[int]], kv_heads: int, group: int,
-              length: int, total: int, window: tuple[int, int, int], ends_add: int, scale: float, cap: float,
+def arguments(made: AttentionPlan, tensors: Sequence[Any], strides: Sequence[Sequence[int]], kv_heads: int,
+              group: int, length: int, total: int, window: tuple[int, int, int], ends_add: int, scale: float,
+              cap: float,
               cache: tuple[Sequence[Any], Sequence[Sequence[int]], int] | None = None) -> list[Any]:
     """A plan's kernel arguments. `tensors`: q, k, v, out, mask, ends, sink, 0 for those absent; `strides`:
     batch, head and position of q, k, v, out and mask. `window`: shift, left, right. `cache`: past and present

@@ -19,12 +19,12 @@ from ..write.body import Body
 from ..write.emit import F32, I8, I64, PTR, V, vec
 from ..write.expr import BYTES, LLVM, Expr
 from ..write.template import Spec, template
-from ..write.tile import Epilogue, Operand, Place, Rows, as_float, joined, load, shapes, tile, widens
+from ..write.tile import Corner, Operand, Rows, TileEpilogue, as_float, joined, load, shapes, tile, widens
 
 SOURCES = ("panels", "rows", "copied", "transposed")
 """How B is read: packed by `pack`; in place along N; along N or along K, each panel copied to scratch."""
 
-FEW = 4
+FEW_ROWS = 4
 """Rows of A up to which `dots` reads B as it lies along K."""
 
 SPLIT = 50_000
@@ -65,7 +65,7 @@ def pack(machine: Machine, b: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Plan:
+class GemmPlan:
     """How one product is divided. Rows are `tiles` tiles, the first `tall` of heights[0] rows, the others one
     less; a work item is `per_rows` tiles by `per_cols` panels of one matrix. `deep`: elements of K done at a
     time, `split` where that is not all. `tail`: the last panel is not full. `pitch`: of A's copy in scratch,
@@ -107,7 +107,7 @@ class Plan:
 
 @choice()
 def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_row: int, b_row: int = 0,
-         a_type: str = F, b_type: str = F) -> Plan:
+         a_type: str = F, b_type: str = F) -> GemmPlan:
     """Divide C (m, n) = A (m, k) B (k, n), `batch` of them; `a_row`, `b_row`: their row strides in elements.
     float32 or half precision; half of A is widened in a copy where no instruction does."""
     lanes = machine.lanes()
@@ -149,7 +149,7 @@ def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_ro
     room = 4 * height * wide * (per_rows * per_cols if split else 1)
     scratch = room + 4 * pitch * per_rows * height + (4 * deep * wide if source in SOURCES[2:] else 0)
     heights = (height, height - 1) if tall < tiles else (height,)
-    return Plan(source, a_type, b_type, cols, heights, tiles, tall, per_rows, per_cols, row_blocks,
+    return GemmPlan(source, a_type, b_type, cols, heights, tiles, tall, per_rows, per_cols, row_blocks,
                 col_blocks, deep, split, n % wide != 0, pitch, ahead, fetch, touch, items,
                 grain(flops, items), scratch)
 
@@ -180,7 +180,7 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
     floats = vec(F32, lanes)
     a_elem, b_elem = LLVM[a_type], LLVM[b_type]
     full = heights[0]
-    finish = Epilogue(f, tree, operands)
+    finish = TileEpilogue(f, tree, operands)
     first = len(CELLS.split())
     sides = [(f.arg(first + 4 * i, PTR), *(f.arg(first + 4 * i + j, I64) for j in (1, 2, 3)))
              for i in range(len(operands))]
@@ -204,7 +204,7 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
         a_at = f.gep(a, outer * a_out + at * a_in, a_elem)
         b_at = f.gep(b, outer * b_out + at * b_in, b_elem)
         c_at = f.gep(c, (outer * c_out + at * c_in), _stored(finish.dtype))
-        places = [Place(f.gep(p, outer * o + at * q, _stored(x.dtype)), r)
+        places = [Corner(f.gep(p, outer * o + at * q, _stored(x.dtype)), r)
                   for (p, r, o, q), x in zip(sides, operands, strict=True)]
         t0 = block * per_rows
         t1 = f.fast_min(t0 + per_rows, tiles)
@@ -263,8 +263,8 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
                                 size, sums, prefetch=ahead, stream=stream, lines=fetch,
                                 mask=masks if source == "rows" else None, a_type=stored,
                                 b_type=b_elem if source in SOURCES[:2] else F32)
-                    out = Place(f.gep(c_at, row * c_row + col, _stored(finish.dtype)), c_row)
-                    theirs = [Place(f.gep(x.at, row * x.stride + (col if o.col else 0), _stored(o.dtype)),
+                    out = Corner(f.gep(c_at, row * c_row + col, _stored(finish.dtype)), c_row)
+                    theirs = [Corner(f.gep(x.at, row * x.stride + (col if o.col else 0), _stored(o.dtype)),
                                     x.stride) for x, o in zip(places, operands, strict=True)]
                     if last is None:
                         finish.store(sums, cols, out, theirs, masks, room)
@@ -299,7 +299,7 @@ def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row:
     (batch * blocks + block) is a vector of columns. Operands as in `gemm`."""
     lanes = f.machine.lanes()
     a_elem, b_elem, b_size = LLVM[a_type], LLVM[b_type], BYTES[b_type]
-    finish = Epilogue(f, tree, operands)
+    finish = TileEpilogue(f, tree, operands)
     sides = [(f.arg(17 + 4 * i, PTR), *(f.arg(17 + 4 * i + j, I64) for j in (1, 2, 3)))
              for i in range(len(operands))]
     whole = k & -lanes
@@ -328,10 +328,11 @@ def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row:
             zeros = [f.zero(vec(F32, lanes))] * lanes
             sums = f.loop(0, whole, lanes, zeros, lambda j, *sums: step(j, None, sums))
             sums = f.when(whole < k, lambda: step(whole, tail, sums), lambda: sums)
-            places = [Place(f.gep(p, outer * o + at * q + r * s + (col if x.col else 0), _stored(x.dtype)), s)
-                      for (p, s, o, q), x in zip(sides, operands, strict=True)]
+            places = [
+                Corner(f.gep(p, outer * o + at * q + r * s + (col if x.col else 0), _stored(x.dtype)), s)
+                for (p, s, o, q), x in zip(sides, operands, strict=True)]
             out = f.gep(c, outer * c_out + at * c_in + r * c_row + col, _stored(finish.dtype))
-            finish.store([_added(f, sums)], 1, Place(out), places, mask)
+            finish.store([_added(f, sums)], 1, Corner(out), places, mask)
         f.loop(0, m, 1, [], row)
     f.loop(f.lo, f.hi, 1, [], item)
 

@@ -3,8 +3,8 @@
 `nest` brings shapes and strides into the form the kernel takes: dimensions of one element dropped, neighbours
 that lie as one joined, the innermost in vectors. In memory order of the result: `outer` dimensions, of which
 an item is one position; a `middle` one looped over inside an item; the inner one, which where it is long is
-`cut` into blocks, one an item. Rows of at most `FEW` elements have a kernel of their own, that puts several
-into a vector.
+`cut` into blocks, one an item. Rows of at most `SHORT_ROW` elements have a kernel of their own, that puts
+several into a vector.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ BLOCK = 4096
 ENOUGH = 1 << 14
 """Operations below which work is not divided."""
 
-FEW, ROWS = 4, 1024
+SHORT_ROW, ROWS = 4, 1024
 """Elements of a row up to which a vector holds several, and rows of an item then."""
 
 _LONGEST = 48
@@ -93,7 +93,7 @@ def _ways(made: Nest, tree: Expr) -> tuple[str, ...] | None:
     `row`: without gaps; `back`: so, each row from its last element to its first; `pitch`: rows apart;
     `plane`: rows next to each other for each element; `each`: one element a row; `cycle`: every row the same;
     `one`: one element in all."""
-    if len(made.sizes) < 2 or not 1 < made.sizes[-1] <= FEW or made.sizes[-1] * tree.size() > _LONGEST:
+    if len(made.sizes) < 2 or not 1 < made.sizes[-1] <= SHORT_ROW or made.sizes[-1] * tree.size() > _LONGEST:
         return None
     few, found = made.sizes[-1], []
     for row, step in (s[-2:] for s in made.strides):

@@ -11,13 +11,14 @@ from ..write.convert import convert
 from ..write.emit import F32, I32, PTR, V, vec
 from ..write.expr import LLVM, Expr
 from ..write.template import template
-from .rows import Ends, Form, Place, Read, Rows
+from .rows import Ends, Read, RowForm, RowPlace, Rows
 from .sample import Block, Frame, Pixel, dot
 
 
 @template("")
-def norm_rows(f: Body, *, form: Form, tensors: tuple[Read, ...], reads: int, tree: Expr, after: Expr | None,
-              kind: str, keeps: bool = False, mean: bool = False, inverse: bool = False) -> None:
+def norm_rows(f: Body, *, form: RowForm, tensors: tuple[Read, ...], reads: int, tree: Expr,
+              after: Expr | None, kind: str, keeps: bool = False, mean: bool = False, inverse: bool = False
+              ) -> None:
     """Rows divided by their size: x being `tree` of the first `reads` tensors, `layer` (x - mean) /
     sqrt(variance + epsilon), `rms` x / sqrt(mean square + epsilon), `deviation` (x - mean) / (sqrt(variance)
     + epsilon), `l1` and `l2` x over its norm, 0 where that is 0. The variance is that of the centred values.
@@ -36,7 +37,7 @@ def norm_rows(f: Body, *, form: Form, tensors: tuple[Read, ...], reads: int, tre
     def row(item: V) -> None:
         centred = kind in ("layer", "deviation")
 
-        def entered(place: Place) -> V:
+        def entered(place: RowPlace) -> V:
             x = ends.first(place)
             if keeps:
                 place.write(out - 1, x)
@@ -46,7 +47,7 @@ def norm_rows(f: Body, *, form: Form, tensors: tuple[Read, ...], reads: int, tre
         if centred:
             middle = rows.sweep(lambda place, now: now + entered(place), zero) / rows.count
 
-        def power(place: Place, now: V) -> V:
+        def power(place: RowPlace, now: V) -> V:
             place.fetch(reads, out)
             if centred:
                 x = place.only(ends.later(place) - middle, 0)
@@ -67,7 +68,7 @@ def norm_rows(f: Body, *, form: Form, tensors: tuple[Read, ...], reads: int, tre
         if factors is not None:
             f.store(f.extract(factor, 0) if rows.lanes > 1 else factor, factors, item)
 
-        def closed(place: Place, now: V) -> V:
+        def closed(place: RowPlace, now: V) -> V:
             x = ends.later(place)
             if kind in ("l1", "l2"):
                 x = f.select(factor.eq(0), 0, x / factor)

@@ -29,7 +29,7 @@ _FLOATS = ("float32", "float64")
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class ReduceForm:
     """How a kernel walks. `outer`: dimensions that count items; `inner`: folded dimensions around the
     innermost; `across`: lanes are results, `width` vectors of them, and with `ragged` the last ones are not
     full."""
@@ -42,12 +42,12 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """A `Form` with its sizes. `steps`: per tensor its strides over the outer dimensions, then of what is
-    read those over the inner ones, and where across the innermost; `units`: per tensor its stride between
+class ReduceWalk:
+    """A `ReduceForm` with its sizes. `steps`: per tensor its strides over the outer dimensions, then of what
+    is read those over the inner ones, and where across the innermost; `units`: per tensor its stride between
     lanes. `outer`, `inner`: the sizes that `steps` go with; the first `reads` tensors are read."""
 
-    form: Form
+    form: ReduceForm
     sizes: tuple[int, ...]
     outer: tuple[int, ...]
     inner: tuple[int, ...]
@@ -73,7 +73,7 @@ class Walk:
 
 
 def plan(machine: Machine, shape: Sequence[int], axes: Sequence[int], strides: Sequence[Sequence[int]],
-         reads: int, size: int) -> Walk | None:
+         reads: int, size: int) -> ReduceWalk | None:
     """The walk over tensors that all have `shape`, the first `reads` of them read and the last written,
     folded along `axes`, where the others have stride 0. `size`: bytes of a number. None where no dimension of
     one element after the other is common to what is read."""
@@ -98,7 +98,7 @@ def plan(machine: Machine, shape: Sequence[int], axes: Sequence[int], strides: S
         elif length > 1:
             return None
     across = columns > 0
-    form = Form(max(len(kept), 1), len(folded), across, width, ragged)
+    form = ReduceForm(max(len(kept), 1), len(folded), across, width, ragged)
     rows = [d for d, _ in kept] or [1]
     sizes = (length, *((columns,) if across else ()), *(d for d, _ in folded), *rows[1:])
     found = tuple((*([s[t] for _, s in kept] or [0]),
@@ -106,7 +106,7 @@ def plan(machine: Machine, shape: Sequence[int], axes: Sequence[int], strides: S
                   for t in range(len(steps)))
     items = math.prod(rows) * (-(-columns // (lanes * width)) if across else 1)
     inner = (*(d for d, _ in folded), *((length,) if across else ()))
-    return Walk(form, sizes, tuple(rows), inner, found, units, reads, items,
+    return ReduceWalk(form, sizes, tuple(rows), inner, found, units, reads, items,
                 max(1, GRAIN * math.prod(rows) // max(1, math.prod(shape))) if not across else
                 max(1, GRAIN // (length * math.prod(d for d, _ in folded) * min(columns, lanes * width))))
 
@@ -210,7 +210,7 @@ def _bound(dtype: str, lowest: bool) -> Any:
 
 
 @template("")
-def reduce_axes(f: Body, *, form: Form, kind: str, reads: tuple[Read, ...], tree: Expr,
+def reduce_axes(f: Body, *, form: ReduceForm, kind: str, reads: tuple[Read, ...], tree: Expr,
                 operands: tuple[Read, ...], out: str, after: Expr | None) -> None:
     """`kind` (`sum`, `prod`, `max`, `min`, or `arg max`, `arg min`, `arg max last`, `arg min last`) of `tree`
     over the tensors `reads`. `after`, over the result and `operands`, gives what is stored as `out`."""

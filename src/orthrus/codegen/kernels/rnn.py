@@ -11,25 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 
 from ..machines.machine import Machine
-from ..write import vmath
 from ..write.body import Body
 from ..write.emit import F32, I32, I64, V, vec
+from ..write.expr import Expr, emit
 from ..write.template import Spec, template
 from ..write.tile import tile
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-Activation = tuple[str, float, float]
-"""Its name in lower case, alpha and beta."""
-
 _STATES = {"RNN": 2, "GRU": 4, "LSTM": 3}
 
 
 @dataclass(frozen=True)
-class Plan:
+class RecurrencePlan:
     """How a layer is divided. `phases`: which gates a pass over h·Rᵀ computes; `units`: vectors of hidden
     lanes next to each other; `blocks` of them cover the hidden size. Rows of the batch are done `height` at
     a time, `tiles` of them per direction; the last one starts earlier and repeats rows. An item takes
@@ -97,15 +95,17 @@ class Plan:
         out[..., :self.hidden] = vectors
         return out
 
-    def spec(self, activations: tuple[Activation, ...], clip: float, peephole: bool, lengths: bool,
+    def spec(self, activations: tuple[Expr, ...], clip: float, peephole: bool, lengths: bool,
              coupled: bool) -> Spec:
-        """The kernel; `clip` 0 for none, `coupled`: an LSTM whose input gate is 1 less its forget gate."""
-        return recurrence(kind=self.kind, phases=self.phases, units=self.units, height=self.height,
-                          tail=self.hidden != self.padded, activations=activations, clip=clip,
-                          peephole=peephole, lengths=lengths, coupled=coupled)
+        """The kernel; `activations`: trees over leaf 0; `clip` 0 for none; `coupled`: an LSTM whose input
+        gate is 1 less its forget gate."""
+        return recurrence(form=CellForm(self.kind, self.phases, self.units, self.height,
+                                        self.hidden != self.padded, activations, clip, peephole, lengths,
+                                        coupled))
 
 
-def plan(machine: Machine, kind: str, hidden: int, batch: int, linear_before_reset: bool = False) -> Plan:
+def plan(machine: Machine, kind: str, hidden: int, batch: int, linear_before_reset: bool = False
+         ) -> RecurrencePlan:
     """Divide a layer of one of `GATES`."""
     lanes = machine.lanes()
     phases: tuple[tuple[int, ...], ...] = (tuple(range(GATES[kind])),)
@@ -118,7 +118,7 @@ def plan(machine: Machine, kind: str, hidden: int, batch: int, linear_before_res
     tiles = -(-batch // tallest)
     height = -(-batch // tiles)
     near = 4 * GATES[kind] * hidden * hidden <= machine.l2 * 3 // 4
-    return Plan(kind, phases, lanes, units, -(-vectors // units), hidden, height, tiles,
+    return RecurrencePlan(kind, phases, lanes, units, -(-vectors // units), hidden, height, tiles,
                 1 if near else -(-tiles // 2))
 
 
@@ -128,163 +128,216 @@ _CELLS = ("p:ptr p_t:i64 p_n:i64 p_d:i64 r:ptr r_d:i64 y:ptr y_t:i64 y_n:i64 y_d
           "items:i64 first:i64 backward:i64")
 
 
-@template(_CELLS)
-def recurrence(f: Body, p: V, p_t: V, p_n: V, p_d: V, r: V, r_d: V, y: V, y_t: V, y_n: V, y_d: V, h0: V,
-               h0_n: V, h0_d: V, hn: V, hn_n: V, hn_d: V, c0: V, c0_n: V, c0_d: V, cn: V, cn_n: V,
-               cn_d: V, extra: V, extra_d: V, lens: V, status: V, steps: V, batch: V, hidden: V, blocks: V,
-               tiles: V, per_item: V, items: V, first: V, backward: V, *, kind: str,
-               phases: tuple[tuple[int, ...], ...], units: int, height: int, tail: bool,
-               activations: tuple[Activation, ...], clip: float, peephole: bool, lengths: bool,
-               coupled: bool) -> None:
+@dataclass(frozen=True)
+class CellForm:
+    """What `recurrence` is written for. `tail`: the hidden size does not fill its last block; `clip`: 0 for
+    none; `lengths`: each row has its own number of steps; `coupled`: see `RecurrencePlan.spec`."""
+
+    kind: str
+    phases: tuple[tuple[int, ...], ...]
+    units: int
+    height: int
+    tail: bool
+    activations: tuple[Expr, ...]
+    clip: float
+    peephole: bool
+    lengths: bool
+    coupled: bool
+
+
+@template(_CELLS, together=True)
+def recurrence(f: Body, c: SimpleNamespace, *, form: CellForm) -> None:
     """p: projected inputs, r: packed R, y: hidden states, h0, hn, c0, cn: first and last states, each with
     its strides over time, batch and directions; elements of a row are next to each other. `extra`: an LSTM's
     peephole weights i, o, f, or a GRU's second bias of the candidate where it is added before the reset,
     [.., padded]. Item (direction - first) * items + group of tiles; directions from `backward` on run against
     time. With `lengths` each row has its own number of steps, `lens` int32: beyond, y is 0 and states stay;
     `status` becomes 1 where one is not in 0 to `steps`."""
-    lanes = f.machine.lanes()
-    floats, wide = vec(F32, lanes), units * lanes
-    gates = GATES[kind]
-    padded = blocks * wide
-    size = padded * height
-    rows = range(height)
-    before_reset = kind == "GRU" and len(phases) == 1
-    state_size = per_item * size
-
-    def area(i: int) -> V:
-        return f.gep(f.scratch, state_size * i, F32)
-
-    def act(index: int, x: V) -> V:
-        return _activate(f, activations[index], _clipped(f, x, clip) if index < 2 else x)
-
-    def item(i: V) -> None:
-        group = i // items
-        d = first + group
-        t0 = (i - group * items) * per_item
-        count = f.minimum(tiles - t0, per_item)
-        p_at, r_at, y_at, h0_at, hn_at, c0_at, cn_at, side = (
-            f.gep(base, d * stride, F32) for base, stride in (
-                (p, p_d), (r, r_d), (y, y_d), (h0, h0_d), (hn, hn_d), (c0, c0_d), (cn, cn_d),
-                (extra, extra_d)))
-        back = d >= backward
-
-        def row_of(t: V) -> V:
-            """The first row of the batch in tile `t` of this item."""
-            return f.minimum((t0 + t) * height, batch - height)
-
-        def mask_at(column: V, u: int) -> V | None:
-            return f.mask(lanes, hidden - column - u * lanes) if tail else None
-
-        def each_state(body: Callable[[V, V, V, V | None], None]) -> None:
-            """body(row of the batch, place in a state, column, mask) for all vectors of a state."""
-            def one(t: V) -> None:
-                for row in rows:
-                    def vector(b: V, row: int = row) -> None:
-                        column = b * lanes
-                        body(row_of(t) + row, t * size + padded * row + column, column, mask_at(column, 0))
-                    f.loop(0, blocks * units, 1, [], vector)
-            f.loop(0, count, 1, [], one)
-
-        def begin(state: V, source: V, stride: V) -> None:
-            each_state(lambda n, at, column, mask: f.store(
-                _read(f, source, n * stride + column, mask), state, at, 64))
-
-        def finish(state: V, target: V, stride: V) -> None:
-            each_state(lambda n, at, column, mask: _write(
-                f, f.load(floats, state, at, 64), target, n * stride + column, mask))
-        begin(area(0), h0_at, h0_n)
-        if kind == "LSTM":
-            begin(area(2), c0_at, c0_n)
-
-        def step(s: V, now: V, new: V) -> list[V]:
-            def timed(t: V) -> tuple[list[V], list[V]]:
-                """Per row the step of the sequence it is at and whether that is within its length."""
-                if not lengths:
-                    return [f.select(back, steps - 1 - s, s)] * height, []
-                at, live = [], []
-                for row in rows:
-                    own = _bounded(f, f.cast(f.load(I32, lens, row_of(t) + row), I64), steps)
-                    live.append(s < own)
-                    at.append(f.select(live[-1] & back, own - 1 - s, s))
-                return at, live
-
-            def part(phase: int) -> None:
-                mine = phases[phase]
-                cols = len(mine) * units
-                panels = r_at if not phase else f.gep(r_at, hidden * padded * len(phases[0]), F32)
-
-                def block(b: V) -> None:
-                    panel = f.gep(panels, b * hidden * (cols * lanes), F32)
-                    column = b * wide
-
-                    def one(t: V) -> None:
-                        when, live = timed(t)
-                        base = t * size
-                        inputs = [f.gep(p_at, when[i] * p_t + (row_of(t) + i) * p_n + column * gates, F32)
-                                  for i in rows]
-                        rest = 2 if before_reset else gates
-                        acc = [f.load(floats, x, (g * units + u) * lanes) if g < rest else f.zero(floats)
-                               for x in inputs for g in mine for u in range(units)]
-                        source = f.gep(now if not phase else area(3), base, F32)
-                        acc = tile(f, height, cols, source, padded, panel, cols * lanes, hidden, acc)
-                        for i in rows:
-                            for u in range(units):
-                                at = base + padded * i + column + u * lanes
-                                x = acc[i * cols + u:(i + 1) * cols:units]
-                                mask = mask_at(column, u)
-                                old = f.load(floats, now, at, 64)
-                                if kind == "GRU" and not phase and not before_reset:
-                                    f.store(act(0, x[0]), area(2), at, 64)
-                                    f.store(act(0, x[1]) * old, area(3), at, 64)
-                                    continue
-                                alive = live[i] if live else None
-                                h = cell(x, at, old, column + u * lanes, inputs[i], u, phase, alive)
-                                f.store(h if alive is None else f.select(alive, h, old), new, at, 64)
-                                place = when[i] * y_t + (row_of(t) + i) * y_n + column + u * lanes
-                                shown = h if alive is None else f.select(alive, h, f.zero(floats))
-                                _write(f, shown, y_at, place, mask)
-                    f.loop(0, count, 1, [], one)
-                f.loop(0, blocks, 1, [], block)
-
-            def cell(x: Sequence[V], at: V, old: V, column: V, given: V, u: int, phase: int, alive: V | None
-                     ) -> V:
-                """The new hidden state from the gates' sums; an LSTM's new cell is stored where `alive`."""
-                if kind == "RNN":
-                    return act(0, x[0])
-                if kind == "GRU":
-                    if before_reset:
-                        z = act(0, x[0])
-                        linear = x[2] + f.load(floats, side, column)
-                        sum_ = f.fma(act(0, x[1]), linear, f.load(floats, given, (2 * units + u) * lanes))
-                    else:
-                        z, sum_ = f.load(floats, area(2), at, 64), x[0]
-                    return f.fma(z, old, (1 - z) * act(1, sum_))
-                c = f.load(floats, area(2), at, 64)
-
-                def peep(gate: int, sum_: V, state: V) -> V:
-                    if not peephole:
-                        return sum_
-                    return f.fma(f.load(floats, side, padded * gate + column), state, sum_)
-                i = act(0, peep(0, x[0], c))
-                forget = 1 - i if coupled else act(0, peep(2, x[2], c))
-                before, c = c, f.fma(forget, c, i * act(1, x[3]))
-                f.store(c if alive is None else f.select(alive, c, before), area(2), at, 64)
-                return act(0, peep(1, x[1], c)) * act(2, c)
-
-            for phase in range(len(phases)):
-                part(phase)
-            return [new, now]
-        h, _ = f.loop(0, steps, 1, [area(0), area(1)], step)
-        finish(h, hn_at, hn_n)
-        if kind == "LSTM":
-            finish(area(2), cn_at, cn_n)
-
-    if lengths:
+    layer = _Layer(f, c, form)
+    if form.lengths:
         def check(n: V) -> None:
-            own = f.cast(f.load(I32, lens, n), I64)
-            f.when(own.ne(_bounded(f, own, steps)), lambda: f.store(f.i64(1), status))
-        f.loop(0, batch, 1, [], check)
-    f.loop(f.lo, f.hi, 1, [], item)
+            own = f.cast(f.load(I32, c.lens, n), I64)
+            f.when(own.ne(_bounded(f, own, c.steps)), lambda: f.store(f.i64(1), c.status))
+        f.loop(0, c.batch, 1, [], check)
+    f.loop(f.lo, f.hi, 1, [], lambda i: _Item(layer, i).write())
+
+
+class _Layer:
+    """What all items share: the cells, what is written for, and sizes."""
+
+    def __init__(self, f: Body, c: SimpleNamespace, form: CellForm) -> None:
+        self.f, self.c, self.form = f, c, form
+        self.lanes = f.machine.lanes()
+        self.floats, self.wide = vec(F32, self.lanes), form.units * self.lanes
+        self.gates = GATES[form.kind]
+        self.padded = c.blocks * self.wide
+        self.size = self.padded * form.height
+        self.before_reset = form.kind == "GRU" and len(form.phases) == 1
+        self.state_size = c.per_item * self.size
+
+    def area(self, i: int) -> V:
+        """A state of all of an item's rows in this thread's scratch: hidden, the next hidden, cells or what a
+        GRU keeps between its phases."""
+        return self.f.gep(self.f.scratch, self.state_size * i, F32)
+
+    def act(self, index: int, x: V) -> V:
+        clipped = _clipped(self.f, x, self.form.clip) if index < 2 else x
+        return emit(self.f, self.form.activations[index], [clipped])
+
+
+class _Item:
+    """Some tiles of the batch's rows in one direction, through all steps."""
+
+    def __init__(self, layer: _Layer, i: V) -> None:
+        f, c = layer.f, layer.c
+        self.layer, self.f, self.c, self.form = layer, f, c, layer.form
+        group = i // c.items
+        d = c.first + group
+        self.t0 = (i - group * c.items) * c.per_item
+        self.count = f.minimum(c.tiles - self.t0, c.per_item)
+        self.p, self.r, self.y, self.h0, self.hn, self.c0, self.cn, self.side = (
+            f.gep(base, d * stride, F32) for base, stride in (
+                (c.p, c.p_d), (c.r, c.r_d), (c.y, c.y_d), (c.h0, c.h0_d), (c.hn, c.hn_d), (c.c0, c.c0_d),
+                (c.cn, c.cn_d), (c.extra, c.extra_d)))
+        self.back = d >= c.backward
+
+    def write(self) -> None:
+        f, c, area = self.f, self.c, self.layer.area
+        self._begin(area(0), self.h0, c.h0_n)
+        if self.form.kind == "LSTM":
+            self._begin(area(2), self.c0, c.c0_n)
+        h, _ = f.loop(0, c.steps, 1, [area(0), area(1)], self._step)
+        self._finish(h, self.hn, c.hn_n)
+        if self.form.kind == "LSTM":
+            self._finish(area(2), self.cn, c.cn_n)
+
+    def row_of(self, t: V) -> V:
+        """The first row of the batch in tile `t` of this item."""
+        return self.f.minimum((self.t0 + t) * self.form.height, self.c.batch - self.form.height)
+
+    def mask_at(self, column: V, u: int) -> V | None:
+        lanes = self.layer.lanes
+        return self.f.mask(lanes, self.c.hidden - column - u * lanes) if self.form.tail else None
+
+    # first and last states
+
+    def _each_state(self, body: Callable[[V, V, V, V | None], None]) -> None:
+        """body(row of the batch, place in a state, column, mask) for all vectors of a state."""
+        f, layer = self.f, self.layer
+
+        def one(t: V) -> None:
+            for row in range(self.form.height):
+                def vector(b: V, row: int = row) -> None:
+                    column = b * layer.lanes
+                    body(self.row_of(t) + row, t * layer.size + layer.padded * row + column, column,
+                         self.mask_at(column, 0))
+                f.loop(0, self.c.blocks * self.form.units, 1, [], vector)
+        f.loop(0, self.count, 1, [], one)
+
+    def _begin(self, state: V, source: V, stride: V) -> None:
+        self._each_state(lambda n, at, column, mask: self.f.store(
+            _read(self.f, source, n * stride + column, mask), state, at, 64))
+
+    def _finish(self, state: V, target: V, stride: V) -> None:
+        self._each_state(lambda n, at, column, mask: _write(
+            self.f, self.f.load(self.layer.floats, state, at, 64), target, n * stride + column, mask))
+
+    # steps
+
+    def _step(self, s: V, now: V, new: V) -> list[V]:
+        """The step `s` of all rows, from the hidden states `now` to `new`."""
+        for phase in range(len(self.form.phases)):
+            self._phase(phase, s, now, new)
+        return [new, now]
+
+    def _timed(self, s: V, t: V) -> tuple[list[V], list[V]]:
+        """Per row the step of the sequence it is at and whether that is within its length."""
+        f, c, height = self.f, self.c, self.form.height
+        if not self.form.lengths:
+            return [f.select(self.back, c.steps - 1 - s, s)] * height, []
+        at, live = [], []
+        for row in range(height):
+            own = _bounded(f, f.cast(f.load(I32, c.lens, self.row_of(t) + row), I64), c.steps)
+            live.append(s < own)
+            at.append(f.select(live[-1] & self.back, own - 1 - s, s))
+        return at, live
+
+    def _phase(self, phase: int, s: V, now: V, new: V) -> None:
+        """The gates of one pass over h·Rᵀ, block by block of hidden lanes, tile by tile of rows."""
+        f, c, layer, form = self.f, self.c, self.layer, self.form
+        cols = len(form.phases[phase]) * form.units
+        panels = self.r if not phase else f.gep(self.r, c.hidden * layer.padded * len(form.phases[0]), F32)
+
+        def block(b: V) -> None:
+            panel = f.gep(panels, b * c.hidden * (cols * layer.lanes), F32)
+            column = b * layer.wide
+            f.loop(0, self.count, 1, [], lambda t: self._tile(phase, panel, column, t, s, now, new))
+        f.loop(0, c.blocks, 1, [], block)
+
+    def _tile(self, phase: int, panel: V, column: V, t: V, s: V, now: V, new: V) -> None:
+        f, c, layer, form = self.f, self.c, self.layer, self.form
+        mine, units, lanes, rows = form.phases[phase], form.units, layer.lanes, range(form.height)
+        cols = len(mine) * units
+        when, live = self._timed(s, t)
+        base = t * layer.size
+        inputs = [f.gep(self.p, when[i] * c.p_t + (self.row_of(t) + i) * c.p_n + column * layer.gates, F32)
+                  for i in rows]
+        rest = 2 if layer.before_reset else layer.gates
+        acc = [f.load(layer.floats, x, (g * units + u) * lanes) if g < rest else f.zero(layer.floats)
+               for x in inputs for g in mine for u in range(units)]
+        source = f.gep(now if not phase else layer.area(3), base, F32)
+        acc = tile(f, form.height, cols, source, layer.padded, panel, cols * lanes, c.hidden, acc)
+        for i in rows:
+            for u in range(units):
+                at = base + layer.padded * i + column + u * lanes
+                x = acc[i * cols + u:(i + 1) * cols:units]
+                mask = self.mask_at(column, u)
+                old = f.load(layer.floats, now, at, 64)
+                if form.kind == "GRU" and not phase and not layer.before_reset:
+                    f.store(layer.act(0, x[0]), layer.area(2), at, 64)
+                    f.store(layer.act(0, x[1]) * old, layer.area(3), at, 64)
+                    continue
+                alive = live[i] if live else None
+                h = self._cell(x, at, old, column + u * lanes, inputs[i], u, alive)
+                f.store(h if alive is None else f.select(alive, h, old), new, at, 64)
+                place = when[i] * c.y_t + (self.row_of(t) + i) * c.y_n + column + u * lanes
+                shown = h if alive is None else f.select(alive, h, f.zero(layer.floats))
+                _write(f, shown, self.y, place, mask)
+
+    # cells
+
+    def _cell(self, x: Sequence[V], at: V, old: V, column: V, given: V, u: int, alive: V | None) -> V:
+        """The new hidden state from the gates' sums; an LSTM's new cell is stored where `alive`."""
+        if self.form.kind == "RNN":
+            return self.layer.act(0, x[0])
+        if self.form.kind == "GRU":
+            return self._gru(x, at, old, column, given, u)
+        return self._lstm(x, at, column, alive)
+
+    def _gru(self, x: Sequence[V], at: V, old: V, column: V, given: V, u: int) -> V:
+        f, layer, act = self.f, self.layer, self.layer.act
+        if layer.before_reset:
+            z = act(0, x[0])
+            linear = x[2] + f.load(layer.floats, self.side, column)
+            place = (2 * self.form.units + u) * layer.lanes
+            sum_ = f.fma(act(0, x[1]), linear, f.load(layer.floats, given, place))
+        else:
+            z, sum_ = f.load(layer.floats, layer.area(2), at, 64), x[0]
+        return f.fma(z, old, (1 - z) * act(1, sum_))
+
+    def _lstm(self, x: Sequence[V], at: V, column: V, alive: V | None) -> V:
+        f, layer, act, coupled = self.f, self.layer, self.layer.act, self.form.coupled
+        before = f.load(layer.floats, layer.area(2), at, 64)
+
+        def peep(gate: int, sum_: V, state: V) -> V:
+            if not self.form.peephole:
+                return sum_
+            return f.fma(f.load(layer.floats, self.side, layer.padded * gate + column), state, sum_)
+        i = act(0, peep(0, x[0], before))
+        forget = 1 - i if coupled else act(0, peep(2, x[2], before))
+        cell = f.fma(forget, before, i * act(1, x[3]))
+        f.store(cell if alive is None else f.select(alive, cell, before), layer.area(2), at, 64)
+        return act(0, peep(1, x[1], cell)) * act(2, cell)
 
 
 def _bounded(f: Body, x: V, most: V) -> V:
@@ -305,35 +358,3 @@ def _write(f: Body, x: V, base: V, index: V, mask: V | None) -> None:
 
 def _clipped(f: Body, x: V, clip: float) -> V:
     return f.minimum(f.maximum(x, -clip), clip) if clip else x
-
-
-ACTIVATIONS: dict[str, tuple[float, ...]] = {
-    "relu": (), "tanh": (), "sigmoid": (), "softsign": (), "softplus": (), "leakyrelu": (0.01,),
-    "thresholdedrelu": (1.0,), "elu": (1.0,), "affine": (1.0, 0.0), "scaledtanh": (1.0, 1.0),
-    "hardsigmoid": (0.2, 0.5)}
-"""The alpha and beta each activation has where none are given; only those it takes."""
-
-
-def _activate(f: Body, activation: Activation, x: V) -> V:
-    name, alpha, beta = activation
-    if name == "relu":
-        return f.maximum(x, 0)
-    if name == "tanh":
-        return vmath.tanh(f, x)
-    if name == "sigmoid":
-        return vmath.sigmoid(f, x)
-    if name == "softsign":
-        return x / (1 + f.unary("fabs", x))
-    if name == "softplus":
-        return f.maximum(x, 0) + vmath.log1p(f, vmath.exp(f, -f.unary("fabs", x)))
-    if name == "leakyrelu":
-        return f.select(x >= 0, x, x * alpha)
-    if name == "thresholdedrelu":
-        return f.select(x >= alpha, x, x * 0)
-    if name == "elu":
-        return f.select(x >= 0, x, vmath.expm1(f, f.minimum(x, 0)) * alpha)
-    if name == "affine":
-        return f.fma(x, alpha, beta)
-    if name == "scaledtanh":
-        return vmath.tanh(f, x * beta) * alpha
-    return f.minimum(f.maximum(f.fma(x, alpha, beta), 0), 1)

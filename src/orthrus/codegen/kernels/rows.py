@@ -1,5 +1,5 @@
-"""Softmax, layer normalization and their like: rows of a strided tensor in, each changed by numbers that the
-whole row gives.
+"""The frame of softmax, layer normalization and their like: rows of a strided tensor, each changed by numbers
+that the whole row gives.
 
 A row runs along the axes that are reduced. Its elements either lie next to each other (`along`), or a vector
 holds the same place of as many rows that lie next to each other (`across`). Before its first use an element
@@ -19,12 +19,10 @@ from typing import Any
 
 from ...shapes.symbolic import memo
 from ..machines.machine import Machine
-from ..write import vmath
 from ..write.body import Body
 from ..write.convert import convert
 from ..write.emit import F32, I64, PTR, V, vec
 from ..write.expr import LLVM, Expr, emit
-from ..write.template import template
 
 UNROLL = 4
 _GRAIN = 1 << 14
@@ -33,13 +31,13 @@ _CHUNK = 256
 
 Read = tuple[str, int]
 """A tensor as a kernel reads or writes it: numpy's type name and its stride from lane to lane, 0 or 1."""
-Step = Callable[["Place", V], V]
-Steps = Callable[["Place", list[V]], list[V]]
+Step = Callable[["RowPlace", V], V]
+Steps = Callable[["RowPlace", list[V]], list[V]]
 Combine = Callable[[V, V], V]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class RowForm:
     """How a kernel walks its rows. `outer`: dimensions that count rows; `across`: lanes are rows, and with
     `ragged` the last vector is not full; `segments`: a row is made of several runs; `held`: vectors of a row
     that stays in registers, 0 where it goes through scratch."""
@@ -52,12 +50,12 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
-    """A `Form` with its sizes: what `plan` finds out. `columns`: rows next to each other, 0 unless across;
+class RowWalk:
+    """A `RowForm` with its sizes: what `plan` finds out. `columns`: rows next to each other, 0 unless across;
     `outer`: sizes of the dimensions that count rows; `strides`: per tensor those of `outer`, then of segments
     where there are some, then from element to element where across."""
 
-    form: Form
+    form: RowForm
     length: int
     segments: int
     columns: int
@@ -87,7 +85,7 @@ class Walk:
 
 
 def plan(machine: Machine, shape: Sequence[int], reduced: Sequence[int], strides: Sequence[Sequence[int]],
-         hold: bool = True) -> Walk | None:
+         hold: bool = True) -> RowWalk | None:
     """The walk over the rows of tensors that all have `shape` and lie by `strides` (in elements; 0 where
     broadcast), the first being what is read and the last what is written. Where `hold`, rows that fit into
     half the registers stay there. None where no kernel walks so: more than three dimensions count rows, a row
@@ -97,7 +95,7 @@ def plan(machine: Machine, shape: Sequence[int], reduced: Sequence[int], strides
 
 @memo()
 def _planned(machine: Machine, shape: tuple[int, ...], reduced: tuple[int, ...],
-             strides: tuple[tuple[int, ...], ...], hold: bool) -> Walk | None:
+             strides: tuple[tuple[int, ...], ...], hold: bool) -> RowWalk | None:
     axes = [a for a, d in enumerate(shape) if d != 1]
     inner = sorted((a for a in axes if a in reduced), key=lambda a: (-strides[0][a], a))
     kept = merged(shape, [a for a in axes if a not in reduced], strides)
@@ -114,12 +112,12 @@ def _planned(machine: Machine, shape: tuple[int, ...], reduced: tuple[int, ...],
     if len(rows) > 1 or len(kept) > 3:
         return None
     vectors = length if across else -(-length // lanes)
-    form = Form(max(len(kept), 1), across, columns % lanes != 0, bool(rows),
+    form = RowForm(max(len(kept), 1), across, columns % lanes != 0, bool(rows),
                 vectors if hold and not rows and vectors <= machine.registers // 2 else 0)
     size = length * (rows[0][0] if rows else 1)
     found = [(*([k[1][t] for k in kept] or [0]), *(r[1][t] for r in rows), *([steps[t]] if across else []))
              for t in range(len(strides))]
-    return Walk(form, length, rows[0][0] if rows else 1, columns, tuple(k[0] for k in kept) or (1,),
+    return RowWalk(form, length, rows[0][0] if rows else 1, columns, tuple(k[0] for k in kept) or (1,),
                 tuple(found), units if across else steps, math.prod(k[0] for k in kept) * blocks,
                 max(1, _GRAIN // (size * (min(columns, lanes) if across else 1))),
                 4 * size * (lanes if across else 1))
@@ -168,7 +166,7 @@ def positions(f: Body, sizes: Sequence[V], body: Callable[[V, Sequence[V]], None
     f.loop(f.lo, f.hi, 1, [rest, *first], item)
 
 
-class Place:
+class RowPlace:
     """One vector of a row during a pass."""
 
     def __init__(self, rows: Rows, bases: Sequence[V], index: V | int, slot: V | int, mask: V | None) -> None:
@@ -241,9 +239,9 @@ class Place:
 
 class Rows:
     """The loops of a kernel over its rows and over the vectors of each. The arguments are those of
-    `Walk.cells`; `cell` reads what comes behind them."""
+    `RowWalk.cells`; `cell` reads what comes behind them."""
 
-    def __init__(self, f: Body, form: Form, tensors: Sequence[Read]) -> None:
+    def __init__(self, f: Body, form: RowForm, tensors: Sequence[Read]) -> None:
         self.f, self.form, self.tensors, self.lanes = f, form, tensors, f.machine.lanes(4)
         self.align = f.machine.vector if form.across else 0
         self.none = f.const(vec(F32, self.lanes), 0)
@@ -322,7 +320,7 @@ class Rows:
             ways = [list(start) for _ in range(min(UNROLL, form.held))]
             for j in range(form.held):
                 mask = self.mask if across else self.tail if j == form.held - 1 else None
-                place = Place(self, self.bases, j if across else j * self.lanes, 0, mask)
+                place = RowPlace(self, self.bases, j if across else j * self.lanes, 0, mask)
                 ways[j % UNROLL] = step(place, ways[j % UNROLL])
             return [_joined([w[0] for w in ways], combine)] if start else []
         chunk = _CHUNK * (1 if across else self.lanes)
@@ -363,9 +361,9 @@ class Rows:
         f, across, count = self.f, self.form.across, len(start)
         width = 1 if across else self.lanes
 
-        def place(i: V, mask: V | None) -> Place:
+        def place(i: V, mask: V | None) -> RowPlace:
             at = slot + i
-            return Place(self, bases, i, at * self.lanes if across else at, mask)
+            return RowPlace(self, bases, i, at * self.lanes if across else at, mask)
 
         def several(i: V, *now: V) -> list[V]:
             return [v for j in range(UNROLL)
@@ -415,24 +413,24 @@ class Ends:
         self.reads = reads
         self.again = not rows.form.held and plain(tree)
 
-    def value(self, place: Place) -> V:
+    def value(self, place: RowPlace) -> V:
         """The element as the row sees it, float32."""
         read = {leaf.value: place.read(leaf.value) for leaf in self.tree.leaves()}
         inputs = [read.get(i, next(iter(read.values()))) for i in range(max(read) + 1)]
         return convert(self.rows.f, emit(self.rows.f, self.tree, inputs), self.tree.dtype, "float32")
 
-    def first(self, place: Place) -> V:
+    def first(self, place: RowPlace) -> V:
         """The element in the first pass."""
         x = self.value(place)
         if not self.again:
             place.keep(x)
         return x
 
-    def later(self, place: Place) -> V:
+    def later(self, place: RowPlace) -> V:
         """The element in a pass that follows."""
         return self.value(place) if self.again else place.kept()
 
-    def store(self, place: Place, x: V, out: int) -> V:
+    def store(self, place: RowPlace, x: V, out: int) -> V:
         """Apply the closing tree and store; its operands stand between `reads` and `out`."""
         f = self.rows.f
         if self.after is None:
@@ -443,35 +441,6 @@ class Ends:
         return x
 
 
-@template("")
-def softmax_rows(f: Body, *, form: Form, tensors: tuple[Read, ...], reads: int, tree: Expr,
-                 after: Expr | None, log: bool) -> None:
-    """exp(x - max) over its sum, x being `tree` of the first `reads` tensors; the last tensor is written.
-    With `log` its logarithm. NaN along rows without a finite element."""
-    rows = Rows(f, form, tensors)
-    ends = Ends(rows, tree, reads, after)
-    lanes = vec(F32, rows.lanes)
-    out = len(tensors) - 1
-
-    def row(item: V) -> None:
-        def raised(place: Place, now: V) -> V:
-            place.fetch(reads, out)
-            e = place.only(vmath.exp_nonpositive(f, place.only(ends.later(place), -math.inf) - most), 0)
-            if not log:
-                place.keep(e)
-            return now + e
-        most = rows.sweep(lambda place, now: f.fast_max(place.only(ends.first(place), -math.inf), now),
-                          f.const(lanes, -math.inf), f.fast_max)
-        total = rows.sweep(raised, f.const(lanes, 0))
-        if log:
-            less = vmath.log(f, total)
-            rows.sweep(lambda place, _: ends.store(place, ends.later(place) - most - less, out))
-        else:
-            share = 1 / total
-            rows.sweep(lambda place, _: ends.store(place, place.kept() * share, out))
-    rows.each(row)
-
-
-def tensors_of(dtypes: Sequence[str], walk: Walk) -> tuple[Read, ...]:
+def tensors_of(dtypes: Sequence[str], walk: RowWalk) -> tuple[Read, ...]:
     """What a kernel for `walk` has to know of its tensors."""
     return tuple(zip(dtypes, walk.lanes, strict=True))

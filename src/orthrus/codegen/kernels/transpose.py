@@ -1,7 +1,7 @@
 """Copies that turn: the source lies along another axis than the target, blocks are turned in registers.
 
-Three ways: square blocks of one vector's lanes; and where the shorter axis has at most `FEW` elements without
-gaps behind them, rows of it woven together (planes to pixels) or taken apart (pixels to planes).
+Three ways: square blocks of one vector's lanes; and where the shorter axis has at most `NARROW` elements
+without gaps behind them, rows of it woven together (planes to pixels) or taken apart (pixels to planes).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..write.template import Spec, template
 from .loops import Nest, picked
 from .rows import positions
 
-FEW = 4
+NARROW = 4
 LEAST = 4
 """Elements along both axes from which on blocks pay."""
 
@@ -37,9 +37,9 @@ def plan(machine: Machine, made: Nest, size: int) -> tuple[Spec, list[int], int,
     rows, columns = sizes[last], sizes[at]
     outer = [a for a in range(last) if a != at]
     way = "block"
-    if rows <= FEW and target[at] == rows:
+    if rows <= NARROW and target[at] == rows:
         way = "weave"
-    elif columns <= FEW and source[last] == columns:
+    elif columns <= NARROW and source[last] == columns:
         way = "part"
     elif min(rows, columns) < LEAST:
         return None

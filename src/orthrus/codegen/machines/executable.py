@@ -6,12 +6,14 @@ import contextlib
 import ctypes
 import mmap
 import platform
+import weakref
 
 from ...errors import Fail
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
 _libc.mprotect.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
@@ -25,12 +27,14 @@ def pages(size: int) -> int:
     return int(at)
 
 
-class Block:
-    """Memory that linked objects are written to and that is then made executable."""
+class CodePages:
+    """Memory that linked objects are written to and that is then made executable. It goes with this, but not
+    when the process ends: threads may be in it until then."""
 
     def __init__(self, size: int) -> None:
         self.size = -(-max(size, 1) // mmap.PAGESIZE) * mmap.PAGESIZE
         self.address = pages(self.size)
+        weakref.finalize(self, _libc.munmap, self.address, self.size).atexit = False
         self.bytes = memoryview((ctypes.c_char * self.size).from_address(self.address)).cast("B")
 
     def seal(self) -> None:

@@ -50,7 +50,7 @@ class Machine:
     def runs(self, code: Machine) -> bool:
         """Whether code made for the machine `code` runs on this one."""
         needed = {feature for feature in code.features if not feature.startswith("zvl")}
-        return (code.arch == self.arch and code.vector <= self.vector and needed <= set(self.features)
+        return (code.triple == self.triple and code.vector <= self.vector and needed <= set(self.features)
                 and code.matrix in (None, self.matrix) and code.checked == self.checked)
 
     @property
@@ -66,13 +66,15 @@ class Machine:
 AVX512 = Machine(
     "x86_64", "x86_64-unknown-linux-gnu", "x86-64",
     ("avx", "avx2", "avx512bw", "avx512cd", "avx512dq", "avx512f", "avx512vl", "bmi", "bmi2", "f16c", "fma",
-     "lzcnt", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"), 64, 32)
+     "lzcnt", "popcnt", "sse2", "sse3", "sse4.1", "sse4.2", "ssse3"), 64, 32)
 AVX2 = Machine(
     "x86_64", "x86_64-unknown-linux-gnu", "x86-64",
-    ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "popcnt", "sse3", "sse4.1", "sse4.2", "ssse3"),
-    32, 16)
+    ("avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "popcnt", "sse2", "sse3", "sse4.1", "sse4.2",
+     "ssse3"), 32, 16)
 SSE2 = Machine("x86_64", "x86_64-unknown-linux-gnu", "x86-64", ("sse2",), 16, 16)
 NEON = Machine("aarch64", "aarch64-unknown-linux-gnu", "generic", ("neon",), 16, 32)
+DARWIN = "arm64-apple-darwin-elf"
+"""The triple of code for ARM under macOS, which has register x18 for itself, in objects that `link` reads."""
 
 
 def rvv(bits: int) -> Machine:
@@ -110,6 +112,15 @@ SPACEMIT = {"spacemit_k1": spacemit(256, 128 << 10), "spacemit_k3": spacemit(102
 """The cores of K1 (cluster 0, whose four cores share 512 KB) and of K3: those for matrices and the general
 ones. The caches of K3's cores are not published per core; theirs are assumed."""
 SPACEMIT_K1, SPACEMIT_K3, SPACEMIT_K3_X100 = SPACEMIT.values()
+
+
+FORCED = {"sse2": SSE2, "avx2": AVX2, "avx512": AVX512, "neon": NEON,
+          **{f"rvv{8 * m.vector}": m for m in (RVV128, RVV256, RVV512, RVV1024)}, **SPACEMIT}
+"""The machines that a process can be told to write kernels for, by name."""
+BEYOND = {"avx512": ("avx512vnni", "avx512bf16", "avx512fp16", "avx512vbmi", "avx512vbmi2", "avxvnni",
+                     "amx-tile", "amx-bf16", "amx-int8"),
+          "avx2": ("avxvnni",), "neon": ("dotprod",)}
+"""Features that kernels may use where a machine has more than its name says."""
 
 
 def target(name: str, bits: int = 256) -> Machine:

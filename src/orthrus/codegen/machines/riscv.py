@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
-from .executable import Block
+from .executable import CodePages
 from .machine import BITS, HALF, SPACEMIT_K1, SPACEMIT_K3, SPACEMIT_K3_X100, Machine, rvv
 
 _CORES = {"x60": SPACEMIT_K1, "a100": SPACEMIT_K3, "x100": SPACEMIT_K3_X100}
@@ -85,7 +85,7 @@ def _has_matrix(core: int) -> bool:
 
 def vector_bytes() -> int:
     """What this core says: `vlenb`."""
-    block = Block(len(_VLENB))
+    block = CodePages(len(_VLENB))
     block.bytes[:len(_VLENB)] = _VLENB
     block.seal()
     return int(ctypes.CFUNCTYPE(ctypes.c_long)(block.address)())

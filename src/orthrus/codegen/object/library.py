@@ -1,8 +1,8 @@
 """Kernels by what they are: from a `Spec` to the address of its machine code in this process.
 
-What this process has met before is known; else the object is read from disk; else it is compiled, with
-further processes helping where much is missing, and kept on disk. All that one call finds missing is linked
-into one block. Safe under threads.
+What is in use in this process is known, and what was lately; else the object is read from disk; else it is
+compiled, with further processes helping where much is missing, and kept on disk. All that one call finds
+missing is linked into one block, which is unmapped when nobody holds any of it. Safe under threads.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakValueDictionary
 
 from ... import knobs
 from ...errors import Fail
@@ -26,8 +28,14 @@ from ..write.body import ENTRY
 from ..write.template import Spec
 from . import cache, override
 
+if TYPE_CHECKING:
+    from .link import Linked
+
 _log = logging.getLogger("orthrus")
-_known: dict[Machine, dict[str, dict[str, int]]] = {}
+_known: dict[Machine, WeakValueDictionary[str, Linked]] = {}
+_recent: deque[Linked] = deque(maxlen=256)
+"""Code that was asked for last, whether or not somebody still has it: sessions come again."""
+_forever: dict[int, Linked] = {}
 _given: dict[tuple[Machine, str], bytes] = {}
 """Objects of this package's own kernels that are at hand without a look at the disk."""
 _lent: dict[tuple[Machine, str], bytes] = {}
@@ -78,10 +86,10 @@ def _unable() -> No | None:
     if host() is None:
         reason = "no machine code can be generated for this machine"
     else:
-        from ..machines.executable import Block
+        from ..machines.executable import CodePages
 
         try:
-            Block(1).seal()
+            CodePages(1).seal()
             return None
         except (Fail, OSError, MemoryError):
             reason = "memory cannot be made executable here"
@@ -89,31 +97,61 @@ def _unable() -> No | None:
     return No(reason)
 
 
+class Kernels(list[int]):
+    """Where kernels start. Their code is there for as long as this is."""
+
+    def __init__(self, code: Sequence[Linked]) -> None:
+        super().__init__([each[ENTRY] for each in code])
+        self._code = code
+
+
+def kernels(specs: Sequence[Spec], machine: Machine) -> Kernels:
+    """The kernels of `specs`. Raises RuntimeError for one that LLVM refuses, Fail where no code can be
+    generated."""
+    return Kernels(_found(specs, machine))
+
+
 def addresses(specs: Sequence[Spec], machine: Machine) -> list[int]:
-    """Where the kernels of `specs` start. Raises RuntimeError for one that LLVM refuses, Fail where no code
-    can be generated."""
+    """Where the kernels of `specs` start, for the life of the process. Raises as `kernels` does."""
     return [found[ENTRY] for found in functions(specs, machine)]
 
 
-def functions(units: Sequence[Unit], machine: Machine) -> list[dict[str, int]]:
-    """Per unit the addresses of its functions by name. A kernel that was edited is taken from its file."""
+def functions(units: Sequence[Unit], machine: Machine) -> Sequence[dict[str, int]]:
+    """Per unit the addresses of its functions by name, for the life of the process. Raises as `kernels`
+    does."""
+    found = _found(units, machine)
+    _forever.update((id(each), each) for each in found)
+    return found
+
+
+def _found(units: Sequence[Unit], machine: Machine) -> list[Linked]:
+    """The code of `units`. A kernel that was edited is taken from its file."""
     override.dump(units, machine)
     units = override.replaced(units)
-    known = _known.setdefault(machine, {})
     keys = {id(unit): repr(unit) for unit in {id(unit): unit for unit in units}.values()}
-    if not all(key in known for key in keys.values()):
+    known = _known.setdefault(machine, WeakValueDictionary())
+    found = _held(known, keys.values())
+    if len(found) < len(set(keys.values())):
         with _lock:
-            missing = {keys[id(unit)]: unit for unit in units if keys[id(unit)] not in known}
+            found |= _held(known, keys.values())
+            missing = {keys[id(unit)]: unit for unit in units if keys[id(unit)] not in found}
             for key, unit in list(missing.items()):
                 if isinstance(unit, override.Edited):
-                    known[key] = override.checked(unit, machine)
+                    found[key] = override.checked(unit, machine)
                     del missing[key]
             if missing:
-                known.update(zip(missing, _bring(list(missing.values()), machine), strict=True))
-    return [known[keys[id(unit)]] for unit in units]
+                found.update(zip(missing, _bring(list(missing.values()), machine), strict=True))
+            known.update(found)
+    _recent.extend(found.values())
+    return [found[keys[id(unit)]] for unit in units]
 
 
-def _bring(units: list[Unit], machine: Machine) -> list[dict[str, int]]:
+def _held(known: WeakValueDictionary[str, Linked], keys: Iterable[str]) -> dict[str, Linked]:
+    """What is known of `keys`, which then stays."""
+    return {key: code for key in keys if (code := known.get(key)) is not None}
+
+
+def _bring(units: list[Unit], machine: Machine) -> list[Linked]:
     """Read or compile, then link."""
     from .link import link
 
@@ -214,8 +252,9 @@ try:
 finally:
     pickle.dump(made, sys.stdout.buffer)
 """
-"""A process that knows nothing but this package's folder and llvmlite's: importing all of Orthrus would take
+"""A process that knows nothing but the folders of `codegen` and llvmlite: importing all of Orthrus would take
 longer than most of the work it is given."""
+_FOLDER = os.path.dirname(os.path.dirname(__file__))
 
 
 def _help(texts: list[str], machine: Machine) -> list[bytes]:
@@ -227,7 +266,7 @@ def _help(texts: list[str], machine: Machine) -> list[bytes]:
     python = os.path.basename(sys.executable or "")
     if found is None or found.origin is None or not python.startswith(("python", "pypy")):
         return []
-    command = [sys.executable, "-I", "-S", "-c", _HELPER, os.path.dirname(__file__),
+    command = [sys.executable, "-I", "-S", "-c", _HELPER, _FOLDER,
                os.path.dirname(os.path.dirname(found.origin))]
     try:
         done = subprocess.run(command, input=pickle.dumps((texts, machine)), stdout=subprocess.PIPE,

@@ -2,8 +2,7 @@
 
 What LLVM emits for a module that calls nothing outside itself needs a handful of relocations; doing them here
 spares the load of LLVM in a process whose kernels are already on disk. Memory is written first and made
-executable afterwards, never both at once. It stays for the life of the process: threads may sit in it until
-the very end, so no Python object owns it.
+executable afterwards, never both at once. It goes with the last of the `Linked` functions in it.
 
 An object may come from a damaged file: every offset is checked, and what does not hold is a ValueError.
 """
@@ -16,7 +15,7 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
-from ..machines.executable import Block
+from ..machines.executable import CodePages
 from ..write import spacemit_matrix
 from . import link_riscv
 
@@ -206,12 +205,20 @@ _PATCHES: dict[int, dict[int, tuple[int, Callable[[memoryview, int, int, int], N
 address)."""
 
 
-def link(objects: Sequence[bytes]) -> list[dict[str, int]]:
-    """Load `objects` into one block; per object, its functions by name. Raises ValueError for what is no
-    object of ours, Fail where memory cannot be made executable."""
-    block, found = _linked(objects, _MACHINES.get(platform.machine()), Block)
+class Linked(dict[str, int]):
+    """An object's functions by name. Their code is there for as long as this is."""
+
+    def __init__(self, functions: dict[str, int], room: CodePages) -> None:
+        super().__init__(functions)
+        self._room = room
+
+
+def link(objects: Sequence[bytes]) -> list[Linked]:
+    """Load `objects` into one block; per object, its functions. Raises ValueError for what is no object of
+    ours, Fail where memory cannot be made executable."""
+    block, found = _linked(objects, _MACHINES.get(platform.machine()), CodePages)
     block.seal()
-    return found
+    return [Linked(each, block) for each in found]
 
 
 def image(objects: Sequence[bytes], address: int, arch: str) -> tuple[bytes, list[dict[str, int]]]:

@@ -23,6 +23,7 @@ from ..write.template import Spec
 
 if TYPE_CHECKING:
     from .library import Unit
+    from .link import Linked
 
 _TYPES = ["ptr", "i64", "i64", "ptr"]
 
@@ -86,8 +87,8 @@ def _edit(path: str, folder: str) -> Edited | None:
 
 
 @functools.cache
-def checked(unit: Edited, machine: Machine) -> dict[str, int]:
-    """The addresses of an edited unit's functions. Raises Fail with the file's name and LLVM's words."""
+def checked(unit: Edited, machine: Machine) -> Linked:
+    """An edited unit's functions. Raises Fail with the file's name and LLVM's words."""
     from .build import assemble
     from .link import link
 

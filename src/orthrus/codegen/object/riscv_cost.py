@@ -68,7 +68,7 @@ class Instruction:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BasicBlock:
     """Instructions that run one after the other. `depth`: how many loops it lies in; `loop`: the label of the
     innermost one's first block; `successors`: the labels of blocks that may follow; `entry`: a function
     begins here."""
@@ -86,7 +86,7 @@ class Loop:
     """A loop that holds no other; its label is its first block's."""
 
     label: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[BasicBlock, ...]
 
     @property
     def instructions(self) -> list[Instruction]:
@@ -125,14 +125,14 @@ def count(instructions: Iterable[Instruction]) -> Counts:
         multiply_adds=sum(i.products for i in every))
 
 
-def innermost(blocks: Sequence[Block]) -> list[Loop]:
+def innermost(blocks: Sequence[BasicBlock]) -> list[Loop]:
     """The loops that hold no other, in the order of the text."""
     inside = _loops({b.label: b.successors for b in blocks}, [b.label for b in blocks if b.entry])
     return [Loop(head, tuple(b for b in blocks if b.label in body)) for head, body in inside.items()
             if not any(other in body for other in inside if other != head)]
 
 
-def loops(text: str, machine: Machine) -> list[Block]:
+def loops(text: str, machine: Machine) -> list[BasicBlock]:
     """The blocks of a module, in order. `text`: LLVM assembly, which is compiled for `machine`, or what has
     been made of it. Raises ValueError for a machine that is no RISC-V one."""
     if machine.arch != "riscv64":
@@ -147,7 +147,7 @@ def loops(text: str, machine: Machine) -> list[Block]:
     for d in drafts:
         around = [h for h, body in bodies.items() if d.label in body]
         own = min(around, key=lambda h: len(bodies[h]), default=None)
-        made.append(Block(d.label, tuple(d.done), len(around), d.successors, own, d.entry))
+        made.append(BasicBlock(d.label, tuple(d.done), len(around), d.successors, own, d.entry))
     return made
 
 

@@ -118,7 +118,7 @@ def _release(f: Function, block: V, process: V) -> None:
     f.when(cell(f, block, Cell.HOLD).ne(0), keep, free)
 
 
-class Block(np.ndarray):
+class StepBlock(np.ndarray):
     """A program block: an int64 array of `Cell`s. `kept`: what its addresses point to."""
 
     kept: tuple[Any, ...]
@@ -127,7 +127,7 @@ class Block(np.ndarray):
 
 def block(table: np.ndarray, arrays: int = 0, patches: np.ndarray | None = None, *, threads: int = 1,
           scratch: int = 0, scratch_size: int = 0, hold: bool = False, keep: Sequence[Any] = (),
-          using: Pool | None = None) -> Block:
+          using: Pool | None = None) -> StepBlock:
     """A program block.
 
     `table`: int64 [steps, 4], rows of a kernel's address, its arguments' address, items, grain. `arrays`: how
@@ -144,7 +144,7 @@ def block(table: np.ndarray, arrays: int = 0, patches: np.ndarray | None = None,
         raise ValueError(f"a patch reads an array that is not among the {arrays}")
     if bool((table[:, 3] < 1).any()):
         raise ValueError("a grain is at least 1")
-    made = np.zeros(Cell.END, np.int64).view(Block)
+    made = np.zeros(Cell.END, np.int64).view(StepBlock)
     made.kept, made.pool = (table, rows, *keep), None
     made[Cell.TABLE], made[Cell.STEPS] = table.ctypes.data, len(table)
     made[Cell.SCRATCH], made[Cell.SCRATCH_SIZE] = scratch, scratch_size
@@ -159,7 +159,7 @@ def block(table: np.ndarray, arrays: int = 0, patches: np.ndarray | None = None,
     return made
 
 
-def make(program: Block) -> Callable[..., None]:
+def make(program: StepBlock) -> Callable[..., None]:
     """A function of `program`'s arrays, C-contiguous and of type `np.ndarray` itself, that runs it. Raises
     TypeError for another number of arrays or another type. It ends early once `program[Cell.STOPPED]` is not
     0, which stays so; `program[Cell.DONE]` is how many steps it did."""
@@ -184,14 +184,14 @@ def direct() -> bool:
     if sys.implementation.name != "cpython":
         return False
     base = np.arange(24, dtype=np.float32)
-    for array in (base, base[3:], np.zeros((2, 0)), base.view(Block)):
+    for array in (base, base[3:], np.zeros((2, 0)), base.view(StepBlock)):
         kind, data = (ctypes.c_ssize_t * 2).from_address(id(array) + _HEADER - 8)
         if kind != id(type(array)) or data != array.ctypes.data:
             return False
     return True
 
 
-def _through_ctypes(program: Block, *arrays: np.ndarray) -> None:
+def _through_ctypes(program: StepBlock, *arrays: np.ndarray) -> None:
     if len(arrays) != program[Cell.ARRAYS] or any(type(array) is not np.ndarray for array in arrays):
         raise TypeError(_REFUSAL.decode())
     for index, at, offset in program.kept[1].tolist():

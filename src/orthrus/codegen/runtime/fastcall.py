@@ -221,7 +221,7 @@ class Program(NamedTuple):
     """What a target is made of: a program block whose arrays are `inputs` and then `outputs`, (shape, type)
     each; the cell that is 0 after a good run; and what to call once the target has no use for it."""
 
-    block: entry.Block
+    block: entry.StepBlock
     status: np.ndarray
     inputs: list[tuple[tuple[int, ...], np.dtype[Any]]]
     outputs: list[tuple[tuple[int, ...], np.dtype[Any]]]

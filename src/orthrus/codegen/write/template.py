@@ -16,6 +16,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 from ...shapes.symbolic import pinned, tracing
@@ -65,7 +66,10 @@ class Spec:
         module = Module(machine.triple)
         body = (Checked if machine.checked else Body)(module, machine)
         given = {name: body.arg(i, ty) for i, (name, ty) in enumerate(made.cells)}
-        made.write(body, **given, **dict(self.params))
+        if made.together:
+            made.write(body, SimpleNamespace(**given), **dict(self.params))
+        else:
+            made.write(body, **given, **dict(self.params))
         body.ret()
         return str(module)
 
@@ -73,9 +77,10 @@ class Spec:
 class Template:
     """A function that writes kernels; calling it with parameters names one of them."""
 
-    def __init__(self, cells: str, write: Callable[..., None]) -> None:
+    def __init__(self, cells: str, write: Callable[..., None], together: bool) -> None:
         self.cells = [(name, ty) for name, _, ty in (cell.partition(":") for cell in cells.split())]
         self.write, self.name, self.__doc__ = write, write.__name__, write.__doc__
+        self.together = together
         if self.name in _templates:
             raise ValueError(f"two templates are named {self.name}")
         _templates[self.name] = self
@@ -104,7 +109,8 @@ def _has_float(value: Any) -> bool:
     return isinstance(value, float)
 
 
-def template(cells: str) -> Callable[[Callable[..., None]], Template]:
-    """Declare a template. `cells`: the arguments every kernel of it takes, as `name:type`; further ones,
-    whose number depends on the parameters, are read with `f.arg(i, type)` behind them."""
-    return lambda write: Template(cells, write)
+def template(cells: str, together: bool = False) -> Callable[[Callable[..., None]], Template]:
+    """Declare a template. `cells`: the arguments every kernel of it takes, as `name:type`, each an argument
+    of the function by its name, or all `together` attributes of its second one. Further ones, whose number
+    depends on the parameters, are read with `f.arg(i, type)` behind them."""
+    return lambda write: Template(cells, write, together)

@@ -237,14 +237,14 @@ class Operand:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Corner:
     """Where a tile's first element of something lies, and how many elements its rows are apart."""
 
     at: V
     stride: V | int = 0
 
 
-class Epilogue:
+class TileEpilogue:
     """Stores float32 sums through `tree`: leaf 0 is the sum, leaf i operand i - 1; as they are without."""
 
     def __init__(self, f: Body, tree: Expr | None, operands: Sequence[Operand]) -> None:
@@ -252,7 +252,7 @@ class Epilogue:
         self.dtype = tree.dtype if tree is not None else "float32"
         self.size = 0 if tree is None else tree.size()
 
-    def store(self, acc: Sequence[V], cols: int, out: Place, places: Sequence[Place], mask: Masks = None,
+    def store(self, acc: Sequence[V], cols: int, out: Corner, places: Sequence[Corner], mask: Masks = None,
               room: V | None = None) -> None:
         """Store a tile. With `room` (memory for the tile, aligned to vectors), a large tree is written once,
         in a loop over rows, instead of once per vector."""
@@ -270,7 +270,7 @@ class Epilogue:
                 at, ats = self._next(at, ats, out, places)
             self._row(acc[r * cols:r * cols + cols], at, ats, fixed, masks)
 
-    def store_from(self, sums: V, ty: str, rows: V | int, cols: int, out: Place, places: Sequence[Place],
+    def store_from(self, sums: V, ty: str, rows: V | int, cols: int, out: Corner, places: Sequence[Corner],
                    mask: Masks = None) -> None:
         """Store `rows` rows of `cols` vectors of type `ty` each, found at `sums` one after another."""
         f, masks, lanes = self.f, mask_list(mask, cols), int(ty[1:ty.index(" ")])
@@ -284,13 +284,13 @@ class Epilogue:
             return [f.gep(at, cols * size, I8), after, *afters]
         f.loop(0, rows, 1, [sums, out.at, *(p.at for p in places)], row)
 
-    def _next(self, at: V, ats: Sequence[V], out: Place, places: Sequence[Place]) -> tuple[V, list[V]]:
+    def _next(self, at: V, ats: Sequence[V], out: Corner, places: Sequence[Corner]) -> tuple[V, list[V]]:
         f = self.f
         return f.gep(at, out.stride * BYTES[self.dtype], I8), [
             f.gep(p, place.stride * BYTES[o.dtype], I8) if o.row else p
             for p, place, o in zip(ats, places, self.operands, strict=True)]
 
-    def _fixed(self, places: Sequence[Place], cols: int, lanes: int,
+    def _fixed(self, places: Sequence[Corner], cols: int, lanes: int,
                masks: Sequence[V | None]) -> list[list[V] | None]:
         """The vectors of operands that are the same in every row."""
         return [None if o.row else self._read(o, p.at, cols, lanes, masks)

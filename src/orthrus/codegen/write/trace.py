@@ -43,17 +43,17 @@ def trace(op: Op, attrs: Mapping[str, Any], dtypes: Sequence[str | None],
     """
     given = [*attrs.items(), *(constants or {}).items()]
     if not all(isinstance(v, _PLAIN) for _, v in given):
-        return _traced(op, attrs, dtypes, constants)
+        return _recorded(op, attrs, dtypes, constants)
     key = op, tuple(dtypes), tuple([(name, type(v), repr(v)) for name, v in given])
     made = _known.get(key)
     if made is None:
         if len(_known) >= _MOST:
             _known.clear()
-        made = _known[key] = _traced(op, attrs, dtypes, constants)
+        made = _known[key] = _recorded(op, attrs, dtypes, constants)
     return made
 
 
-def _traced(op: Op, attrs: Mapping[str, Any], dtypes: Sequence[str | None],
+def _recorded(op: Op, attrs: Mapping[str, Any], dtypes: Sequence[str | None],
             constants: Mapping[int, Any] | None) -> Expr | No:
     if op.runtime or op.prepared or op.n_outputs != 1:
         return No(f"{op.name} is more than a function of elements")
@@ -85,6 +85,13 @@ def _traced(op: Op, attrs: Mapping[str, Any], dtypes: Sequence[str | None],
     except (_Untraceable, TypeError, ValueError, AttributeError, OverflowError) as error:
         return No(f"{op.name} is not traced: {error}")
     return result.expr
+
+
+def traced(op: Op, attrs: Mapping[str, Any], dtypes: Sequence[str | None]) -> Expr:
+    """The tree of an operator that is known to have one."""
+    tree = trace(op, attrs, dtypes)
+    assert isinstance(tree, Expr), tree.reason
+    return tree
 
 
 def cast(source: str, target: str) -> Expr | No:

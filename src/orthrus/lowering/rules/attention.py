@@ -18,7 +18,7 @@ from ...ir import No, Node, Value
 from ..elements import store
 from ..lower import Lowering, Out, lowers
 from ..tensor import Tensor, c_strides, joint_shape, of_constant
-from .rows import FLOATS, attributes
+from .rows import FLOATS
 
 F = "float32"
 MS = "com.microsoft::"
@@ -120,7 +120,7 @@ def attended(lo: Lowering, a: Heads, out: Tensor, present: tuple[Tensor, Tensor]
         if mask.strides[3] not in (0, 1):
             mask = lo.copied(mask, c_strides(mask.shape))
         mask_steps, mask_step = steps(mask), mask.strides[3]
-    form = attention.Form(q.dtype, size, v.shape[3], mask_step, a.window is not None,
+    form = attention.AttentionForm(q.dtype, size, v.shape[3], mask_step, a.window is not None,
                           "" if a.ends is None else a.ends.dtype, a.trailing, bool(a.cap), a.sink is not None)
     made = attention.plan(lo.machine, form, batch, heads, kv_heads, length, total,
                           len(os.sched_getaffinity(0)),
@@ -194,7 +194,7 @@ def of_rank_4(t: Tensor) -> Tensor:
 @lowers("Attention", types=FLOATS)
 def attend(lo: Lowering, node: Node) -> Any:
     """ONNX's attention."""
-    at = attributes(node)
+    at = node.attributes
     vq, vk, vv, v_mask, v_past_k, v_past_v, v_lengths = inputs_of(node, 7)
     if wanted(lo, node, 3):
         return No("its scores are read")
@@ -226,7 +226,7 @@ def attend(lo: Lowering, node: Node) -> Any:
         if a.ends.shape != q.shape[:1]:
             return No("its lengths do not fit")
         a.ends = lo.contiguous(a.ends)
-    left, right = at.get("left_window_size", -1), at.get("right_window_size", -1)
+    left, right = at["left_window_size"], at["right_window_size"]
     left = left if left >= 0 else UNLIMITED
     right = min([UNLIMITED, *([right] if right >= 0 else []), *([0] if at.get("is_causal") else [])])
     cut = right < UNLIMITED and (a.trailing or held + right < total - 1)
@@ -282,7 +282,7 @@ def both_biases(lo: Lowering, first: Tensor | None, second: Tensor | None) -> Te
 @lowers(MS + "MultiHeadAttention", types=FLOATS)
 def attend_separate(lo: Lowering, node: Node) -> Any:
     """com.microsoft's attention over projected queries, keys and values."""
-    at = attributes(node)
+    at = node.attributes
     vq, vk, vv, v_bias, v_mask, v_added, v_past_k, v_past_v, *rest = inputs_of(node, 10)
     if wanted(lo, node, 3) or any(v is not None for v in rest):
         return No("its scores are read or its cache is shared")
@@ -358,7 +358,7 @@ def added_bias(lo: Lowering, v_mask: Value | None, v_bias: Value | None, batch: 
 @lowers(MS + "GroupQueryAttention", types=FLOATS)
 def attend_grouped(lo: Lowering, node: Node) -> Any:
     """com.microsoft's causal attention with shared key heads, over a cache that takes up the new rows."""
-    at = attributes(node)
+    at = node.attributes
     (vq, vk, vv, v_past_k, v_past_v, v_ends, v_total, v_cos, v_sin, v_at, v_bias, v_sink,
      *rest) = inputs_of(node, 16)
     known = lo.known(v_total)
@@ -367,8 +367,9 @@ def attend_grouped(lo: Lowering, node: Node) -> Any:
         return No("a rare form, or its length is not known from shapes")
     if (v_past_k is None) != (v_past_v is None) or (vk is None) != (vv is None) or v_at is not None:
         return No("half a past, or positions")
-    if any(at.get(name) not in (None, plain) for name, plain in (
-            ("k_quant_type", "NONE"), ("v_quant_type", "NONE"), ("sliding_window_cache", 0))):
+    assert node.op is not None
+    if any(at[name] != node.op.defaults[name] for name in ("k_quant_type", "v_quant_type",
+                                                           "sliding_window_cache")):
         return No("a quantized or windowed cache")
     heads, shared, flat = at["num_heads"], at["kv_num_heads"], lo.tensor(vq)
     if flat.rank != 3 or min(heads, shared) < 1 or heads % shared:
@@ -392,7 +393,7 @@ def attend_grouped(lo: Lowering, node: Node) -> Any:
     old = [lo.new((batch, shared, 0, t.shape[3]), t.dtype) for t in (k, v)]
     if v_past_k is not None and v_past_v is not None:
         old = [lo.tensor(v_past_k), lo.tensor(v_past_v)]
-    window, causal = at.get("local_window_size", -1), at.get("causal", 1)
+    window, causal = at["local_window_size"], at["causal"]
     first = length == total
     a = Heads(q, k, v, at.get("scale") or 1 / math.sqrt(size or 1), past=(old[0], old[1]),
               window=(0, window - 1 if window >= 0 else UNLIMITED, 0 if causal else UNLIMITED),
@@ -451,7 +452,7 @@ def turned(lo: Lowering, x: Tensor, caches: tuple[Tensor, Tensor], positions: Te
 @lowers("RotaryEmbedding", MS + "RotaryEmbedding", types=FLOATS)
 def turn(lo: Lowering, node: Node) -> Any:
     """Rotary positions of both domains."""
-    at = attributes(node)
+    at = node.attributes
     if node.domain:
         vx, v_at, v_cos, v_sin = inputs_of(node, 4)
     else:

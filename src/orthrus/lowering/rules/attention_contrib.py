@@ -30,13 +30,13 @@ from .attention import (
     wanted,
 )
 from .matmul import product
-from .rows import FLOATS, attributes
+from .rows import FLOATS
 
 
 @lowers(MS + "Attention", types=FLOATS)
 def attend_projected(lo: Lowering, node: Node) -> Any:
     """Self attention of input · weights + bias."""
-    at = attributes(node)
+    at = node.attributes
     vx, v_weights, v_bias, v_mask, v_past, v_added, v_held = inputs_of(node, 7)
     assert vx is not None and v_weights is not None
     if at.get("do_rotary") or at.get("past_present_share_buffer") or v_held is not None:

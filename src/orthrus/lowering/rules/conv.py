@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.kernels import conv, depthwise, winograd
+from ...codegen.kernels.conv import depthwise, direct, winograd
+from ...codegen.kernels.conv.copies import pad_rows
+from ...codegen.kernels.conv.geometry import Geometry, phases, preferred_pitch
 from ...codegen.write.expr import Expr
 from ...codegen.write.tile import Operand, widens
-from ...codegen.write.trace import trace
 from ...ir import No, Node, Value
-from ...ops.define import find
 from ...ops.nn.conv import transposed
 from ...ops.nn.geometry import window
 from ...shapes.symbolic import memo
@@ -23,9 +23,9 @@ from ..lower import Emit, Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor, last_strides
 from ..walk import Walked
 from . import int8, matrix_unit
-from .rows import attributes
+from .elementwise import activation
 
-FEW = 4
+FEW_CHANNELS = 4
 """Input channels up to which an image is copied with its margins, each channel a plane."""
 
 _F32, _F16 = "float32", "float16"
@@ -33,27 +33,6 @@ _VALUE = Expr.leaf(0, _F32)
 
 _PHASES = 1 << 12
 """Phases of a transposed convolution up to which there is a kernel for each."""
-_OPERATORS: dict[str, tuple[tuple[str, float], ...]] = {
-    "Relu": (), "Sigmoid": (), "Tanh": (), "HardSwish": (), "Softplus": (), "Softsign": (), "Gelu": (),
-    "LeakyRelu": (("alpha", 0.01),), "Elu": (("alpha", 1.0),), "HardSigmoid": (("alpha", 0.2), ("beta", 0.5))}
-"""Activations of fused convolutions: operators with the attributes their parameters set, and defaults."""
-
-
-def activation(name: str | None, params: Sequence[float] | None) -> Expr | None | No:
-    """The tree of a fused activation over leaf 0; None for none."""
-    given = [float(p) for p in params or ()]
-    if not name:
-        return None
-    if name == "Clip":
-        low, high = (*given, *(-np.inf, np.inf)[len(given):])[:2]
-        return Expr("minimum", (Expr("maximum", (_VALUE, Expr.const(low, _F32)), _F32),
-                                Expr.const(high, _F32)), _F32)
-    op = find("", name, 20)
-    if name not in _OPERATORS or op is None:
-        return No(f"the activation {name}")
-    named = _OPERATORS[name]
-    attrs = {key: given[i] if i < len(given) else default for i, (key, default) in enumerate(named)}
-    return trace(op, attrs, [_F32])
 
 
 def _three(values: Sequence[int], fill: int) -> tuple[int, int, int]:
@@ -95,7 +74,7 @@ def _met(t: Tensor, size: Sequence[int], written: bool = False) -> Walked:
     return Walked(t, (t.shape[0], *size, t.shape[1]), (image, *plane, t.strides[1]), written)
 
 
-def _counted(plan: conv.Plan) -> tuple[int, int, int]:
+def _counted(plan: direct.ConvPlan) -> tuple[int, int, int]:
     """Depth, rows and pixels of a row of the output, as the kernel counts them."""
     deep, high, wide = plan.geometry.out
     return deep, high * wide // plan.width, plan.width
@@ -111,10 +90,10 @@ class Convolution:
     `key` tells its weights from those of other nodes. Images of float16 are widened first where no
     instruction does it on the way, or where the kernel transforms them."""
 
-    def __init__(self, lo: Lowering, g: conv.Geometry, x: Tensor, weights: Callable[[], np.ndarray],
+    def __init__(self, lo: Lowering, g: Geometry, x: Tensor, weights: Callable[[], np.ndarray],
                  key: tuple[Any, ...]) -> None:
         self.g, self.weights, self.key = g, weights, key
-        self.stem = (g.groups == 1 and g.cin <= FEW and g.size[0] == g.kernel[0] == g.out[0] == 1
+        self.stem = (g.groups == 1 and g.cin <= FEW_CHANNELS and g.size[0] == g.kernel[0] == g.out[0] == 1
                      and g.pads[0] == 0 and g.kernel[2] > 1 and g.dilations[2] == 1
                      and min(g.pads) >= 0)
         self.side = 0 if self.stem or depthwise.fits(g) or not lo.transforms else winograd.choose(
@@ -123,14 +102,14 @@ class Convolution:
             self.side = 0
         if x.dtype != _F32 and (self.side or not widens(lo.machine, x.dtype, x.dtype)):
             wide = lo.new(x.shape, _F32, None if self.stem else last_strides(
-                x.shape, conv.preferred_pitch(x.shape[1])))
+                x.shape, preferred_pitch(x.shape[1])))
             store(lo, wide, Expr.leaf(0, x.dtype).cast(_F32), [x])
             x = wide
         if self.stem:
             planar = x.strides[-1] == 1 and (x.shape[0] == 1 or x.strides[0] == x.shape[1] * x.strides[1])
             self.x = x if planar else lo.contiguous(x)
         else:
-            self.x = lo.channels_last(x, conv.preferred_pitch(x.shape[1]))
+            self.x = lo.channels_last(x, preferred_pitch(x.shape[1]))
 
     def write(self, lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         """Append the steps that put the tree of the convolution into `out`."""
@@ -155,7 +134,7 @@ class Convolution:
             self._write_winograd(lo, winograd.plan(g, machine, self.side), out, tree, operands, given)
             return
         flat = all(map(_even, (self.x, out, *(t for t, o in zip(operands, given, strict=True) if o.row))))
-        plan = conv.plan(g, machine, flat and g.strides[1:] == (1, 1), dtype=dtype)
+        plan = direct.plan(g, machine, flat and g.strides[1:] == (1, 1), dtype=dtype)
         packed = lo.constant((*self.key, plan.merge, plan.cols), lambda: plan.pack(self.weights()))
         lo.step(plan.spec(tree, given), [
             self.x, packed, _met(out, _counted(plan), True), *plan.cells(_walk(self.x), _walk(out)),
@@ -177,10 +156,10 @@ class Convolution:
 
     def _write_stem(self, lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor],
                     given: list[Operand]) -> None:
-        x, stem = self.x, conv.plan_stem(self.g, lo.machine, self.x.dtype)
+        x, stem = self.x, direct.plan_stem(self.g, lo.machine, self.x.dtype)
         copy = lo.new((stem.planes, stem.rows, stem.pitch), x.dtype)
         plane, row = x.strides[1] if x.shape[1] > 1 else x.strides[0], x.strides[-2] if x.rank > 3 else 0
-        lo.step(conv.pad_rows(dtype=x.dtype), [x, Out(copy), *stem.copy_cells(plane, row)],
+        lo.step(pad_rows(dtype=x.dtype), [x, Out(copy), *stem.copy_cells(plane, row)],
                 stem.planes * stem.rows, 16)
         packed = lo.constant((*self.key, "stem", stem.plan.cols), lambda: stem.pack(self.weights()))
         size = _counted(stem.plan)
@@ -188,7 +167,7 @@ class Convolution:
             copy, packed, _met(out, size, True), *stem.plan.cells(stem.strides, _walk(out)),
             *_cells_of(operands, size)], stem.plan.items, 1, stem.plan.scratch)
 
-    def _write_winograd(self, lo: Lowering, plan: winograd.Plan, out: Tensor, tree: Expr | None,
+    def _write_winograd(self, lo: Lowering, plan: winograd.WinogradPlan, out: Tensor, tree: Expr | None,
                         operands: list[Tensor], given: list[Operand]) -> None:
         packed = lo.constant((*self.key, "winograd", plan.side, plan.cols),
                              lambda: plan.pack(np.asarray(self.weights(), np.float32)))
@@ -217,7 +196,7 @@ def _accepts(t: Tensor) -> bool:
 
 
 def _pending(shape: tuple[int, ...], emit: Emit) -> Pending:
-    return Pending(shape, _F32, emit, last_strides(shape, conv.preferred_pitch(shape[1])), _accepts)
+    return Pending(shape, _F32, emit, last_strides(shape, preferred_pitch(shape[1])), _accepts)
 
 
 def _spatial(w: np.ndarray) -> np.ndarray:
@@ -225,16 +204,16 @@ def _spatial(w: np.ndarray) -> np.ndarray:
     return w.reshape(*w.shape[:2], *_three(w.shape[2:], 1))
 
 
-def geometry(shape: tuple[int, ...], w: np.ndarray, attrs: dict[str, Any]) -> conv.Geometry | No:
+def geometry(shape: tuple[int, ...], w: np.ndarray, attrs: dict[str, Any]) -> Geometry | No:
     """What a convolution's attributes mean for an input of `shape` and weights [Cout, Cin / group, K...]."""
     lists = (None if attrs.get(name) is None else tuple(attrs[name])
              for name in ("kernel_shape", "strides", "dilations", "pads"))
-    return _geometry(tuple(shape), w.shape, attrs.get("group", 1), attrs.get("auto_pad", "NOTSET"), *lists)
+    return _geometry(tuple(shape), w.shape, attrs["group"], attrs["auto_pad"], *lists)
 
 
 @memo()
 def _geometry(shape: tuple[int, ...], w: tuple[int, ...], group: int, auto_pad: str,
-              *lists: tuple[int, ...] | None) -> conv.Geometry | No:
+              *lists: tuple[int, ...] | None) -> Geometry | No:
     """`lists`: the size of the kernel, its steps, its spread and the margins."""
     if not 3 <= len(shape) <= 5 or len(w) != len(shape) or group < 1 or w[0] % group or (
             w[1] * group != shape[1]) or 0 in (*shape, *w):
@@ -246,7 +225,7 @@ def _geometry(shape: tuple[int, ...], w: tuple[int, ...], group: int, auto_pad: 
         return No("its window does not fit")
     if win.kernel != w[2:]:
         return No("its kernel_shape is not that of its weights")
-    return conv.Geometry(shape[0], group, w[1], w[0] // group, _three(win.size, 1),
+    return Geometry(shape[0], group, w[1], w[0] // group, _three(win.size, 1),
                          _three(win.kernel, 1), _three(win.strides, 1), _three(win.dilations, 1),
                          _three(win.begin, 0), _three(win.out, 1))
 
@@ -272,7 +251,7 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
     """Direct, Winograd or depthwise; FusedConv adds a tensor and applies an activation."""
     if not node.domain and isinstance(exact := int8.dequantized_conv(lo, node, geometry), Lazy):
         return exact
-    attrs, parts = attributes(node), _parts(lo, node, (_F32, _F16))
+    attrs, parts = node.attributes, _parts(lo, node, (_F32, _F16))
     if isinstance(parts, No):
         return parts
     x, w, bias = parts
@@ -280,7 +259,7 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
     if isinstance(g, No):
         return g
     shape = (g.batch, w.shape[0], *g.out[5 - w.ndim:])
-    then: Expr | None | No = activation(attrs.get("activation"), attrs.get("activation_params"))
+    then = activation(attrs.get("activation"), attrs.get("activation_params"))
     if isinstance(then, No):
         return then
     z = node.inputs[3] if len(node.inputs) > 3 else None
@@ -316,7 +295,7 @@ def convolution_of_last(lo: Lowering, node: Node) -> Pending | No:
     t, w = lo.tensor(x), np.moveaxis(w, -1, 1)
     first, last = [0, t.rank - 1, *range(1, t.rank - 1)], [0, *range(2, t.rank), 1]
     t = t.permute(first)
-    g = geometry(t.shape, w, attributes(node))
+    g = geometry(t.shape, w, node.attributes)
     if isinstance(g, No):
         return g
     shape = (g.batch, w.shape[0], *g.out[5 - w.ndim:])
@@ -333,11 +312,11 @@ def convolution_of_last(lo: Lowering, node: Node) -> Pending | No:
 @lowers("ConvTranspose", types=(_F32,))
 def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     """One plain convolution per phase of the output, each writing every stride-th pixel."""
-    attrs, parts = attributes(node), _parts(lo, node)
+    attrs, parts = node.attributes, _parts(lo, node)
     if isinstance(parts, No):
         return parts
     x, w, bias = parts
-    shape, group, rank = lo.shape(x), attrs.get("group", 1), w.ndim - 2
+    shape, group, rank = lo.shape(x), attrs["group"], w.ndim - 2
     if not 3 <= len(shape) <= 5 or w.ndim != len(shape) or group < 1 or w.shape[0] != shape[1] or (
             w.shape[0] % group) or 0 in (*shape, *w.shape):
         return No("kernels convolve one to three spatial axes of images that are not empty")
@@ -347,17 +326,17 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     if math.prod(strides) > _PHASES:
         return No(f"a kernel for each of more than {_PHASES} phases is too much to compile")
     try:
-        begin, size = transposed(shape[2:], w.shape[2:], strides, dilations, attrs.get("auto_pad", "NOTSET"),
+        begin, size = transposed(shape[2:], w.shape[2:], strides, dilations, attrs["auto_pad"],
                                  attrs.get("output_padding"), attrs.get("output_shape"), attrs.get("pads"))
     except (TypeError, ValueError):
         return No("its window does not fit")
     cin, cout = w.shape[0] // group, w.shape[1]
-    whole = conv.Geometry(shape[0], group, cin, cout, _three(shape[2:], 1), _three(w.shape[2:], 1),
+    whole = Geometry(shape[0], group, cin, cout, _three(shape[2:], 1), _three(w.shape[2:], 1),
                           _three(strides, 1), _three(dilations, 1), _three(begin, 0), _three(size, 1))
     made = (shape[0], cout * group, *size)
     if 0 in made:
         return No("its output is empty")
-    t = lo.channels_last(lo.tensor(x), conv.preferred_pitch(shape[1]))
+    t = lo.channels_last(lo.tensor(x), preferred_pitch(shape[1]))
 
     def weights(picks: tuple[slice, ...]) -> np.ndarray:
         moved = w.reshape(group, cin, cout, *w.shape[2:]).swapaxes(1, 2)
@@ -365,8 +344,8 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         tree, operands = _with_bias(tree, operands, bias, made)
-        for g, picks, starts in conv.phases(whole):
-            def cut(t: Tensor, g: conv.Geometry = g, starts: tuple[int, int, int] = starts) -> Tensor:
+        for g, picks, starts in phases(whole):
+            def cut(t: Tensor, g: Geometry = g, starts: tuple[int, int, int] = starts) -> Tensor:
                 for axis in range(2, t.rank):
                     place = axis - 2 + 3 - rank
                     t = t.slice(axis, starts[place], g.out[place], whole.strides[place])

@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from ...codegen.write.expr import Expr
-from ...codegen.write.trace import cast
+from ...codegen.write.trace import cast, traced
 from ...ir import ElementType, No, Node
+from ...ops.contrib.fused import fused_activation
 from ..lower import Lazy, Lowering, lowers
+
+
+def activation(name: str | None, params: Sequence[float | None] | None) -> Expr | None | No:
+    """The tree of a fused activation over leaf 0, float32; None for none."""
+    if not name:
+        return None
+    try:
+        op, attrs = fused_activation(name, params)
+    except ValueError as error:
+        return No(str(error))
+    return traced(op, attrs, ["float32"])
 
 
 @lowers("Cast")
@@ -29,7 +43,7 @@ def batch_normalization(lo: Lowering, node: Node) -> Lazy | No:
     if x is None or any(a is None for a in arrays):
         return No("its scale, bias, mean and variance are not constant")
     scale, bias, mean, variance = (np.asarray(a, np.float64) for a in arrays)
-    factor = scale / np.sqrt(variance + node.attrs.get("epsilon", 1e-5))
+    factor = scale / np.sqrt(variance + node.attribute("epsilon"))
     term = bias - mean * factor
     lying = (-1, *(1,) * (len(lo.shape(x)) - 2))
     key = tuple(id(v) for v in rest)

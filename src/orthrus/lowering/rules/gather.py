@@ -13,10 +13,11 @@ from ...codegen.kernels import gather, loops
 from ...codegen.write.expr import BYTES, LLVM, Expr
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
+from ...ops.tensor.index import ScatterElements
 from ..elements import store
 from ..lower import Lowering, Out, Pending, lowers
 from ..tensor import Tensor, c_strides
-from .rows import attributes, lying
+from .rows import lying
 
 TYPES = tuple(LLVM)
 INDICES = ("int32", "int64")
@@ -88,7 +89,7 @@ def gather_axis(lo: Lowering, node: Node) -> Pending | Tensor | No:
     if refused is not None:
         return refused
     shape, own = lo.shape(vx), lo.shape(vi)
-    axis = normalized_axis(attributes(node)["axis"], len(shape))
+    axis = normalized_axis(node.attributes["axis"], len(shape))
     known = lo.known(vi)
     if known is not None and known.size == 1 and -shape[axis] <= known.item() < shape[axis]:
         t = lo.tensor(vx).slice(axis, known.item() % shape[axis], 1)
@@ -107,7 +108,7 @@ def gather_nd(lo: Lowering, node: Node) -> Pending | No:
     refused = _refused(lo, vx, vi)
     if refused is not None:
         return refused
-    shape, own, b = lo.shape(vx), lo.shape(vi), attributes(node).get("batch_dims", 0)
+    shape, own, b = lo.shape(vx), lo.shape(vi), node.attribute("batch_dims") or 0
     if not own or not 0 <= b < min(len(shape), len(own)) or not 1 <= own[-1] <= len(shape) - b or (
             shape[:b] != own[:b]):
         return No("its shapes do not fit")
@@ -129,7 +130,7 @@ def gather_elements(lo: Lowering, node: Node) -> Pending | No:
     if refused is not None:
         return refused
     x, indices = lo.tensor(vx), lo.tensor(vi)
-    axis = normalized_axis(attributes(node)["axis"], x.rank)
+    axis = normalized_axis(node.attributes["axis"], x.rank)
 
     def write(lo: Lowering, out: Tensor) -> None:
         last = max(range(x.rank), key=lambda a: (out.shape[a] > 1, -abs(out.strides[a]), a))
@@ -154,7 +155,7 @@ def _elements(lo: Lowering, node: Node, x: Value, indices: Value) -> No | None:
     shape, own = lo.shape(x), lo.shape(indices)
     if len(shape) != len(own):
         return No("its ranks differ")
-    axis = normalized_axis(attributes(node)["axis"], len(shape))
+    axis = normalized_axis(node.attributes["axis"], len(shape))
     if any(n > d for a, (d, n) in enumerate(zip(shape, own, strict=True)) if a != axis):
         return No("its indices have more places than its data")
     return None
@@ -163,7 +164,7 @@ def _elements(lo: Lowering, node: Node, x: Value, indices: Value) -> No | None:
 def _how(lo: Lowering, node: Node) -> str | No:
     """How updates are folded in."""
     assert node.inputs[0] is not None and node.inputs[2] is not None
-    how: str = attributes(node).get("reduction", "none")
+    how: str = node.attribute("reduction") or ScatterElements.defaults["reduction"]
     dtype = lo.dtype(node.inputs[0])
     if how not in ("none", "add", "mul", "max", "min"):
         return No("an unknown reduction")
@@ -187,7 +188,7 @@ def scatter_elements(lo: Lowering, node: Node) -> Pending | No:
     if lo.shape(vu) != lo.shape(vi):
         return No("its updates do not fit")
     x, indices, updates = lo.tensor(vx), lo.tensor(vi), lo.tensor(vu)
-    axis = normalized_axis(attributes(node)["axis"], x.rank)
+    axis = normalized_axis(node.attributes["axis"], x.rank)
 
     def write(lo: Lowering, out: Tensor) -> None:
         lo.copy(x, out)
@@ -282,14 +283,14 @@ def pad(lo: Lowering, node: Node) -> Pending | Tensor | No:
     """The input in the middle of its result, whose borders are filled axis by axis."""
     vx = node.inputs[0]
     assert vx is not None
-    attrs, dtype = attributes(node), lo.dtype(vx)
+    attrs, dtype = node.attributes, lo.dtype(vx)
     given: list[Any] = [None if v is None else lo.known(v) for v in node.inputs[1:]]
     if any(g is None and v is not None for g, v in zip(given, node.inputs[1:], strict=True)):
         return No("its pads are not known")
     pads, fill, axes = [*given, None, None, None][:3]
     if pads is None:
         pads = np.array(attrs.get("pads") or attrs.get("paddings") or [])
-        fill = np.array(attrs.get("value", 0.0))
+        fill = np.array(attrs["value"])
     t = lo.tensor(vx)
     which = range(t.rank) if axes is None else [normalized_axis(a, t.rank) for a in axes.reshape(-1).tolist()]
     ends = pads.reshape(-1).tolist()
@@ -306,7 +307,7 @@ def pad(lo: Lowering, node: Node) -> Pending | Tensor | No:
     if not any((*before, *after)):
         return t
     shape = tuple(b + d + e for b, d, e in zip(before, t.shape, after, strict=True))
-    mode = attrs.get("mode", "constant")
+    mode = attrs["mode"]
     value = 0 if fill is None or not fill.size else fill.reshape(()).item()
     constant = Expr.const(value, dtype if dtype not in ("float16", "bfloat16") else "float32").cast(dtype)
 
@@ -339,11 +340,11 @@ def blocks(lo: Lowering, node: Node) -> Pending | No:
     """A view with the blocks' axes apart, put into a view of the result."""
     vx = node.inputs[0]
     assert vx is not None
-    attrs = attributes(node)
+    attrs = node.attributes
     s, t = attrs["blocksize"], lo.tensor(vx)
     if t.rank != 4 or s < 1 or 0 in t.shape:
         return No("no image")
-    first = attrs.get("mode", "DCR") == "DCR"
+    first = attrs.get("mode") != "CRD"
     n, c, h, w = t.shape
     deep = node.op_type == "DepthToSpace"
     if (c % (s * s)) if deep else (h % s or w % s):
@@ -367,7 +368,7 @@ def running(lo: Lowering, node: Node) -> Pending | No:
     """Totals so far along a known axis."""
     vx, va = node.inputs
     assert vx is not None
-    known, attrs = lo.known(va), attributes(node)
+    known, attrs = lo.known(va), node.attributes
     if known is None or known.size != 1 or not lo.shape(vx) or 0 in lo.shape(vx):
         return No("its axis is not known, or it is empty")
     t = lo.tensor(vx)

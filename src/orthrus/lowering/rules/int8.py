@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.kernels import conv
+from ...codegen.kernels.conv.geometry import Geometry
 from ...codegen.kernels.int8 import depthwise, products
 from ...codegen.kernels.int8.margins import int8_margins
 from ...codegen.write.expr import Expr
@@ -23,7 +23,6 @@ from ...ops.define import normalized_axis
 from ..lower import Lazy, Lowering, Out, Pending, Source
 from ..tensor import Tensor, last_strides
 from ..walk import Walked, merged
-from .rows import attributes
 
 INT, F = "int32", "float32"
 BYTES = ("int8", "uint8")
@@ -53,7 +52,7 @@ def coded(lo: Lowering, value: Value | None) -> Coded | None:
     if x is None or scale is None or not (x in lo.env or lo.knows(x)) or lo.dtype(x) not in BYTES or (
             lo.dtype(scale) != F or not lo.knows(scale) or (zero is not None and not lo.knows(zero))):
         return None
-    return Coded(x, scale, zero, node.attrs.get("axis", 1))
+    return Coded(x, scale, zero, node.attribute("axis"))
 
 
 def number(lo: Lowering, value: Value | None, default: int = 0) -> Any:
@@ -169,7 +168,7 @@ def product(lo: Lowering, a: Tensor, factor: Factor, zero: int = 0, bias: Bias |
     return Pending(shape, INT, emit)
 
 
-def convolution(lo: Lowering, x: Tensor, g: conv.Geometry, key: tuple[Any, ...],
+def convolution(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...],
                 weights: Callable[[], tuple[np.ndarray, np.ndarray | None]], shape: tuple[int, ...],
                 zero: int = 0, bias: Bias | None = None) -> Pending | No:
     """x (N, C, spatial...) with weights (M, C / group, KH, KW), int32; padding counts as `zero`."""
@@ -211,7 +210,7 @@ def _two(t: Tensor) -> Tensor:
     return t.view((n, c, 1, w), (a, b, w * d, d))
 
 
-def _convolve(lo: Lowering, x: Tensor, g: conv.Geometry, key: tuple[Any, ...],
+def _convolve(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...],
               weights: Callable[[], tuple[np.ndarray, np.ndarray | None]], zero: int, bias: Bias | None,
               out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
     """Append the convolution of one group."""
@@ -275,7 +274,7 @@ def _convolve(lo: Lowering, x: Tensor, g: conv.Geometry, key: tuple[Any, ...],
           [t.strides[1] == 1 and t.shape[1] > 1 for t in operands], tree)
 
 
-def _by_channel(lo: Lowering, x: Tensor, g: conv.Geometry, key: tuple[Any, ...],
+def _by_channel(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...],
                 weights: Callable[[], tuple[np.ndarray, np.ndarray | None]], zero: int, bias: Bias | None,
                 out: Tensor, tree: Expr, operands: Sequence[Tensor]) -> None:
     """Append a depthwise convolution."""
@@ -353,7 +352,7 @@ def dequantized_conv(lo: Lowering, node: Node, geometry: Callable[..., Any]) -> 
     if zero is None or scale is None or by is None or weights is None or weights.ndim < 3 or (
             by.size > 1 and (by.ndim != 1 or normalized_axis(second.axis, weights.ndim) != 0)):
         return None
-    g = geometry(lo.shape(first.value), weights, attributes(node))
+    g = geometry(lo.shape(first.value), weights, node.attributes)
     if isinstance(g, No):
         return g
     shape = (g.batch, weights.shape[0], *g.out[5 - weights.ndim:])

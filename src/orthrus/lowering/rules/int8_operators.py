@@ -11,14 +11,15 @@ import numpy as np
 
 from ...codegen.kernels import quantize_range
 from ...codegen.write.expr import Expr
+from ...codegen.write.trace import traced
 from ...ir import No, Node, Value
+from ...ops.nn.activation import LeakyRelu, Sigmoid
 from ..elements import store
 from ..lower import Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor
 from . import int8
 from .conv import geometry
 from .quantize import dequantized, one, quantized
-from .rows import attributes
 
 MS = "com.microsoft::"
 F, INT = "float32", "int32"
@@ -116,7 +117,7 @@ def quantized_gemm(lo: Lowering, node: Node) -> Lazy | No:
     """alpha * A·B' + C, quantized or as floats."""
     a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero = (*node.inputs, None, None, None)[:9]
     assert a is not None and b is not None
-    attrs = attributes(node)
+    attrs = node.attributes
     factor = _factor(lo, b, b_zero, bool(attrs["transB"]))
     if isinstance(factor, No):
         return factor
@@ -224,7 +225,7 @@ def _convolved(lo: Lowering, node: Node, x: Value, x_zero: Value | None, w: Valu
     if weights is None or zero is None or (w_zero is not None and low is None) or (
             bias is not None and added is None):
         return No("integer kernels take constant weights, zero points and bias")
-    g = geometry(lo.shape(x), weights, attributes(node))
+    g = geometry(lo.shape(x), weights, node.attributes)
     if isinstance(g, No):
         return g
     if low is not None and low.size not in (1, weights.shape[0]):
@@ -305,11 +306,6 @@ lowers(MS + "QLinearMul", types=int8.BYTES)(_pair(_binary("mul")))
 def qlinear_activation(lo: Lowering, node: Node) -> Lazy | No:
     """An activation between quantized tensors."""
     x, x_scale, x_zero, y_scale, y_zero = (*node.inputs, None, None)[:5]
-    value = Expr.leaf(0, F)
-    if node.op_type == "QLinearSigmoid":
-        tree = Expr("sigmoid", (value,), F)
-    else:
-        slope = Expr.const(attributes(node)["alpha"], F)
-        tree = Expr("where", (Expr("lt", (value, Expr.const(0.0, F)), "bool"),
-                              Expr("mul", (value, slope), F), value), F)
+    means = LeakyRelu if node.op_type == "QLinearLeakyRelu" else Sigmoid
+    tree = traced(means, node.attributes, [F])
     return _combined(lo, lambda dtypes: tree, [(x, x_scale, x_zero)], y_scale, y_zero)

@@ -17,8 +17,8 @@ from ..lower import Lazy, Lowering, Pending, lowers
 from ..tensor import Tensor
 from .gather import gathered, placed
 from .matmul import write
-from .rows import F, Norm, Reads, attributes, finished
-from .trees import close_scores
+from .rows import F, Norm, Reads, finished
+from .tree_ensemble import close_scores
 
 TYPES = ("float32", "int32", "int64")
 ML = "ai.onnx.ml::"
@@ -30,7 +30,7 @@ def scale(lo: Lowering, node: Node) -> Lazy | No:
     """(x - offset) * scale."""
     (x,) = node.inputs
     assert x is not None
-    lazy, attrs = lo.lazy(x), attributes(node)
+    lazy, attrs = lo.lazy(x), node.attributes
     shift, factor = (np.asarray([] if attrs[name] is None else attrs[name], np.float32)
                      for name in ("offset", "scale"))
     if len(lazy.shape) not in (1, 2) or shift.size != factor.size or shift.size not in (1, lazy.shape[-1]):
@@ -49,7 +49,7 @@ def normalize(lo: Lowering, node: Node) -> Pending | No:
     """Each row over its norm."""
     (x,) = node.inputs
     assert x is not None
-    norm, rank = attributes(node)["norm"], len(lo.shape(x))
+    norm, rank = node.attributes["norm"], len(lo.shape(x))
     if rank not in (1, 2) or norm not in ("L1", "L2"):
         return No("a maximum, or rows of several axes")
     t = lo.tensor(x)
@@ -61,7 +61,7 @@ def _scores(lo: Lowering, node: Node, targets: int, shift: np.ndarray) -> Tensor
     x = lo.tensor(node.inputs[0])
     rows = x.shape[0] if x.rank > 1 else 1
     width = x.size // rows if rows else 0
-    flat = np.asarray(attributes(node)["coefficients"] or [], np.float32)
+    flat = np.asarray(node.attributes["coefficients"] or [], np.float32)
     if targets < 1 or not width or flat.size != targets * width or shift.size not in (0, targets):
         return No("its coefficients do not fit")
     if x.dtype != F:
@@ -85,7 +85,7 @@ def _scores(lo: Lowering, node: Node, targets: int, shift: np.ndarray) -> Tensor
 def classify(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] | No:
     """The label of the highest score, and the scores behind their transform."""
     assert node.op is not None
-    attrs, labels = attributes(node), node.op.prepare(node.attrs)["labels"]
+    attrs, labels = node.attributes, node.op.prepare(node.attrs)["labels"]
     given = node.attrs.get("intercepts")
     shift = np.asarray([] if given is None else given, np.float32)
     targets = shift.size or len(labels)
@@ -102,7 +102,7 @@ def classify(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] | No:
 @lowers(ML + "LinearRegressor", types=TYPES)
 def regress(lo: Lowering, node: Node) -> Tensor | No:
     """The scores behind their transform, which one target does without."""
-    attrs = attributes(node)
+    attrs = node.attributes
     targets, transform = attrs["targets"], attrs["post_transform"]
     if transform == "PROBIT":
         return No("the post transform PROBIT")

@@ -21,11 +21,11 @@ from ..lower import Lazy, Lowering, Pending, Source, lowers
 from ..tensor import Tensor, joint_shape
 from ..walk import Walked, merged
 from . import int8, matrix_unit
+from .elementwise import activation
 
 FLOATS = ("float32", "float16", "bfloat16")
 F = "float32"
 MS = "com.microsoft::"
-_ZERO = Expr.const(0.0, F)
 
 Flips = tuple[bool, bool]
 """Whether dimension 0 goes behind the other batch dimensions, and whether the last two change places."""
@@ -44,7 +44,7 @@ def matmul(lo: Lowering, node: Node) -> Lazy | No:
 @lowers(MS + "FusedMatMul", MS + "TransposeMatMul", types=FLOATS)
 def fused_matmul(lo: Lowering, node: Node) -> Lazy | No:
     """alpha * A'·B'."""
-    attrs = _attributes(node)
+    attrs = node.attributes
     a, b = ((bool(attrs.get(f"transBatch{x}")), bool(attrs[f"trans{x}"])) for x in "AB")
     return _finished(lo, node, a, b, attrs["alpha"])
 
@@ -52,53 +52,35 @@ def fused_matmul(lo: Lowering, node: Node) -> Lazy | No:
 @lowers("Gemm", MS + "FusedGemm", types=FLOATS)
 def matrix_product(lo: Lowering, node: Node) -> Lazy | No:
     """alpha * A'·B' + beta * C, and an activation of it."""
-    attrs = _attributes(node)
+    attrs = node.attributes
     a, b, *rest = node.inputs
     assert a is not None and b is not None
     if len(lo.shape(a)) != 2 or len(lo.shape(b)) != 2:
         return No("Gemm takes matrices")
     c = rest[0] if rest and attrs["beta"] else None
-    name = attrs.get("activation") or ""
-    if name not in _ACTIVATIONS:
-        return No(f"no expression for {name}")
+    then = activation(attrs.get("activation"),
+                      [attrs.get(f"activation_{x}") for x in ("alpha", "beta", "gamma")])
+    if isinstance(then, No):
+        return then
     made = _finished(lo, node, (False, bool(attrs["transA"])), (False, bool(attrs["transB"])), attrs["alpha"],
-                     c, attrs["beta"], lambda x: _ACTIVATIONS[name](x, attrs))
+                     c, attrs["beta"], then)
     if c is not None and attrs.get("broadcast") == 0 and isinstance(made, Lazy) and lo.shape(c) != made.shape:
         return No("C has to have the product's shape")
     return made
 
 
-def _leaky(x: Expr, attrs: dict[str, Any]) -> Expr:
-    slope = attrs.get("activation_alpha")
-    scaled = Expr("mul", (x, Expr.const(0.01 if slope is None else slope, F)), F)
-    return Expr("where", (Expr("lt", (x, _ZERO), "bool"), scaled, x), F)
-
-
-_ACTIVATIONS: dict[str, Callable[[Expr, dict[str, Any]], Expr]] = {
-    "": lambda x, attrs: x,
-    "Relu": lambda x, attrs: Expr("maximum", (x, _ZERO), F),
-    "Sigmoid": lambda x, attrs: Expr("sigmoid", (x,), F),
-    "Tanh": lambda x, attrs: Expr("tanh", (x,), F),
-    "LeakyRelu": _leaky,
-}
-
-
-def _attributes(node: Node) -> dict[str, Any]:
-    assert node.op is not None
-    return node.op.with_defaults(node.attrs)
-
-
 def _finished(lo: Lowering, node: Node, flips_a: Flips, flips_b: Flips, alpha: float = 1.0,
-              addend: Value | None = None, beta: float = 1.0,
-              activation: Callable[[Expr], Expr] = lambda x: x) -> Lazy | No:
-    """activation(alpha * A'·B' + beta * addend) in the type of A."""
+              addend: Value | None = None, beta: float = 1.0, then: Expr | None = None) -> Lazy | No:
+    """then(alpha * A'·B' + beta * addend) in the type of A."""
+    def behind(tree: Expr) -> Expr:
+        return tree if then is None else then.substitute(lambda _: tree)
     a, b = node.inputs[:2]
     assert a is not None and b is not None
     dtype = lo.dtype(a)
     if flips_a == _PLAIN and not flips_b[0] and beta == 1:
         exact = int8.dequantized_product(lo, node, a, b, flips_b[1], addend, alpha)
         if exact is not None:
-            return Lazy(exact.shape, activation(exact.tree), exact.operands)
+            return Lazy(exact.shape, behind(exact.tree), exact.operands)
     if dtype not in FLOATS or lo.dtype(b) != dtype:
         return No(f"no kernel multiplies {dtype} by {lo.dtype(b)}")
     made = product(lo, a, b, flips_a, flips_b)
@@ -113,7 +95,7 @@ def _finished(lo: Lowering, node: Node, flips_a: Flips, flips_b: Flips, alpha: f
         term = Expr.leaf(1, dtype).cast(F)
         tree = Expr("add", (tree, term if beta == 1 else Expr("mul", (term, Expr.const(beta, F)), F)), F)
         operands.append(lo.tensor(addend))
-    return Lazy(made.shape, activation(tree).cast(dtype), operands)
+    return Lazy(made.shape, behind(tree).cast(dtype), operands)
 
 
 def _spreads(shape: Sequence[int], to: Sequence[int]) -> bool:
@@ -235,7 +217,7 @@ def _step(lo: Lowering, views: Sequence[Tensor], rows: int, n: int, k: int, row:
         a, b, rows, n = b, a, 1, rows
         between[:4] = *between[2:4], *between[:2]
         row, b_row = [0, 0, 0], row[0]
-    if turned or (source == "transposed" and rows <= gemm.FEW and n >= lanes):
+    if turned or (source == "transposed" and rows <= gemm.FEW_ROWS and n >= lanes):
         blocks = -(-n // lanes)
         spec = gemm.dots(a_type=a.dtype, b_type=b.dtype, tree=tree, operands=kinds)
         lo.step(spec, [a, b, result, rows, n, k, row[0], b_row, row[2], batch[1], *between[:6], blocks,

@@ -95,7 +95,7 @@ def _bounds(start: int, end: int, step: int, size: int) -> tuple[int, int]:
 def split(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     """Views side by side."""
     t = lo.tensor(node.inputs[0])
-    axis = normalized_axis(node.attrs.get("axis", 0), t.rank)
+    axis = normalized_axis(node.attribute("axis"), t.rank)
     sizes = node.attrs.get("split")
     if len(node.inputs) > 1 and node.inputs[1] is not None:
         known = lo.known(node.inputs[1])

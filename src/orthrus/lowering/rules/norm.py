@@ -10,7 +10,7 @@ from ...ir import No, Node
 from ..lower import Lowering, Pending, lowers
 from ..tensor import Tensor
 from .pool import framed, pixels
-from .rows import FLOATS, Norm, affine, attributes, finished, reading
+from .rows import FLOATS, Norm, affine, finished, reading
 
 
 @lowers("InstanceNormalization", "GroupNormalization", types=FLOATS)
@@ -18,7 +18,7 @@ def group_norm(lo: Lowering, node: Node) -> Pending | No:
     """Per instance and group of channels; a group is one channel for InstanceNormalization."""
     x, scale, bias = node.inputs
     assert x is not None and scale is not None and bias is not None and node.op is not None
-    shape, attrs = lo.shape(x), attributes(node)
+    shape, attrs = lo.shape(x), node.attributes
     if len(shape) < 2:
         return No("it has no channels")
     groups = attrs.get("num_groups", shape[1])
@@ -49,7 +49,7 @@ def response_norm(lo: Lowering, node: Node) -> Pending | No:
     """Each channel over a power of the squares around it."""
     (x,) = node.inputs
     assert x is not None
-    attrs, shape = attributes(node), lo.shape(x)
+    attrs, shape = node.attributes, lo.shape(x)
     if len(shape) < 3 or attrs["size"] < 1 or 0 in shape:
         return No("it has no pixels")
     t = lo.channels_last(lo.tensor(x))

@@ -16,9 +16,9 @@ from ...ops.nn.geometry import Window, window
 from ..lower import Lowering, Pending, lowers
 from ..tensor import Tensor, last_strides
 from ..walk import Walked
-from .rows import alive, attributes
+from .rows import alive
 
-FEW = 4
+FEW_CHANNELS = 4
 """Channels below which an image that is not channels-last is walked one number at a time."""
 
 
@@ -62,7 +62,7 @@ def _last(t: Tensor) -> bool:
 def image(lo: Lowering, t: Tensor) -> Tensor:
     """`t` as kernels over pixels read it: channels-last, or with few channels as it is where images and
     channels are one axis."""
-    if not _last(t) and t.shape[1] < FEW and t.joined(0, 2) is not None:
+    if not _last(t) and t.shape[1] < FEW_CHANNELS and t.joined(0, 2) is not None:
         return t
     return lo.channels_last(t)
 
@@ -81,18 +81,18 @@ def windows(lo: Lowering, node: Node) -> Pending | No:
     """One number per window and channel."""
     (x,) = node.inputs
     assert x is not None
-    shape, dtype, attrs = lo.shape(x), lo.dtype(x), attributes(node)
+    shape, dtype, attrs = lo.shape(x), lo.dtype(x), node.attributes
     largest = node.op_type in ("MaxPool", "GlobalMaxPool")
     if not 3 <= len(shape) <= 5 or 0 in shape:
         return No("kernels pool one to three spatial axes")
     if alive(lo, node, 1):
         return No("its indices are read")
-    if not largest and dtype in pool.LOWEST or attrs.get("p", 2) not in (1, 2):
+    if not largest and dtype in pool.LOWEST or attrs.get("p") not in (None, 1, 2):
         return No(f"no generated kernel for {dtype} and this norm")
     kernel = attrs.get("kernel_shape", shape[2:])
     try:
         win = window(shape[2:], kernel, attrs.get("strides"), attrs.get("dilations"), attrs.get("pads"),
-                     attrs.get("auto_pad", "NOTSET"), attrs.get("ceil_mode", 0))
+                     **{key: attrs[key] for key in ("auto_pad", "ceil_mode") if key in attrs})
     except (TypeError, ValueError):
         return No("its window does not fit")
     if any(max(b, e) > (k - 1) * d

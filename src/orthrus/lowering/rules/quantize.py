@@ -16,14 +16,15 @@ import numpy as np
 from ...codegen.write.expr import Expr
 from ...ir import ElementType, No, Node, Value
 from ...ops.define import normalized_axis
+from ...ops.tensor.movement import VIEWS
 from ..lower import Lazy, Lowering, Source, lowers
 from ..tensor import Tensor
 from .int8 import coded, number
 
 _F32 = "float32"
 _BYTES = {"int8": (-128, 127), "uint8": (0, 255)}
-MOVES = ("MaxPool", "GlobalMaxPool", "Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Expand",
-         "Slice", "Identity", "DepthToSpace", "SpaceToDepth", "Tile")
+MOVES = (*VIEWS, "MaxPool", "GlobalMaxPool", "Transpose", "Expand", "Slice", "DepthToSpace", "SpaceToDepth",
+         "Tile")
 """Operators that give some of their first input's elements, unchanged."""
 
 _READS_BYTES = frozenset({"Conv", "MatMul", "Gemm", "Concat", *MOVES})
@@ -72,7 +73,7 @@ def quantize_linear(lo: Lowering, node: Node) -> Lazy | No:
     """To eight bits, with one scale or one for each index of an axis."""
     x, scale, zero = (*node.inputs, None)[:3]
     assert x is not None and scale is not None
-    asked = node.attrs.get("output_dtype", 0)
+    asked = node.attribute("output_dtype")
     target = lo.dtype(zero) if zero is not None else ElementType(asked).numpy.name if asked else "uint8"
     if target not in _BYTES or lo.dtype(scale) != _F32 or node.attrs.get("block_size") or (
             node.attrs.get("precision")):
@@ -82,7 +83,7 @@ def quantize_linear(lo: Lowering, node: Node) -> Lazy | No:
             zero is None or lo.knows(zero)) and number(lo, scale) is not None and (
             number(lo, source.scale) == number(lo, scale) and number(lo, source.zero) == number(lo, zero)):
         return lo.lazy(source.value)
-    made = quantized(lo, lo.lazy(x), scale, zero, target, node.attrs.get("axis", 1))
+    made = quantized(lo, lo.lazy(x), scale, zero, target, node.attribute("axis"))
     return made or No("its scale or zero point is computed or does not fit")
 
 
@@ -183,7 +184,7 @@ def dequantize_linear(lo: Lowering, node: Node) -> Lazy | No:
     if lo.dtype(x) in _BYTES and (len(node.output.uses) > 1 or any(
             reader.op_type in _READS_BYTES for reader in node.output.uses)):
         lo.tensor(x)
-    made = dequantized(lo, lo.lazy(x), scale, zero, node.attrs.get("axis", 1))
+    made = dequantized(lo, lo.lazy(x), scale, zero, node.attribute("axis"))
     return made or No("its scale or zero point is computed or does not fit")
 
 

@@ -17,10 +17,10 @@ from ..elements import store
 from ..lower import Lazy, Lowering, Pending, lowers
 from ..tensor import Tensor
 from ..walk import Walked
-from .rows import FLOATS, Reads, attributes, lying, reading
+from .rows import FLOATS, Reads, lying, reading
 
 TYPES = tuple(LLVM)
-FEW, LARGE, PIECES = 8, 1 << 17, 64
+FEW_ITEMS, LARGE, PIECES = 8, 1 << 17, 64
 """With so few items and so many elements a reduction is done in pieces first."""
 
 _KINDS = {"ReduceMax": "max", "ReduceMin": "min", "ReduceProd": "prod"}
@@ -58,7 +58,7 @@ def fold(lo: Lowering, what: Folded, out: Tensor, after: Expr | None, operands: 
     def walked(t: Tensor) -> tuple[int, ...]:
         return tuple(0 if a in what.axes else s for a, s in enumerate(t.strides))
 
-    def planned(more: Sequence[Tensor]) -> reduce.Walk | None:
+    def planned(more: Sequence[Tensor]) -> reduce.ReduceWalk | None:
         return reduce.plan(lo.machine, what.shape, what.axes, [*(t.strides for t in what.tensors),
                                                                 *map(walked, more)],
                            len(what.tensors), BYTES[what.tree.dtype])
@@ -73,7 +73,7 @@ def fold(lo: Lowering, what: Folded, out: Tensor, after: Expr | None, operands: 
         fold(lo, what, plain, None, [])
         store(lo, out, after or Expr.leaf(0, what.dtype), [plain, *operands])
         return
-    if walk.items <= FEW and math.prod(what.shape) >= LARGE and not what.kind.startswith("arg"):
+    if walk.items <= FEW_ITEMS and math.prod(what.shape) >= LARGE and not what.kind.startswith("arg"):
         _in_pieces(lo, what, out, after, operands)
         return
     tensors = [*what.tensors, *operands, out]
@@ -144,7 +144,7 @@ def pending(lo: Lowering, what: Folded, keepdims: bool, dtype: str, after: Expr 
 
 
 def _axes(lo: Lowering, node: Node, rank: int) -> tuple[int, ...] | No:
-    attrs = attributes(node)
+    attrs = node.attributes
     given: Any = attrs.get("axes")
     if len(node.inputs) > 1 and node.inputs[1] is not None:
         given = lo.known(node.inputs[1])
@@ -187,7 +187,7 @@ def reduction(lo: Lowering, node: Node) -> Pending | Lazy | No:
     if not axes:
         plain = kind in ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd")
         return lo.lazy(x) if plain else No("no axes")
-    keepdims = bool(attributes(node)["keepdims"])
+    keepdims = bool(node.attributes["keepdims"])
     return _reduction(lo, x, kind, axes, keepdims)
 
 
@@ -250,7 +250,7 @@ def arg(lo: Lowering, node: Node) -> Pending | No:
     """Where the largest or smallest stands."""
     (x,) = node.inputs
     assert x is not None
-    shape, attrs = lo.shape(x), attributes(node)
+    shape, attrs = lo.shape(x), node.attributes
     if 0 in shape or not shape or max(shape) >= 1 << 31:
         return No("empty, a scalar or too long")
     (axis,) = normalized([attrs["axis"]], len(shape))

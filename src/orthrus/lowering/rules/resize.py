@@ -16,7 +16,7 @@ from ...ops.define import find, normalized_axis
 from ..lower import Lowering, Pending, lowers
 from ..tensor import Tensor
 from .pool import framed, image, pixels
-from .rows import FLOATS, attributes
+from .rows import FLOATS
 
 LONGEST = 1 << 12
 """Length of an axis up to which its table is made."""
@@ -27,7 +27,7 @@ def resized(lo: Lowering, node: Node) -> Pending | No:
     """Each output pixel from a few input pixels."""
     x = node.inputs[0]
     assert x is not None and node.op is not None
-    shape, dtype, attrs = lo.shape(x), lo.dtype(x), attributes(node)
+    shape, dtype, attrs = lo.shape(x), lo.dtype(x), node.attributes
     nearest = attrs["mode"] == "nearest"
     if not 3 <= len(shape) <= 5 or 0 in shape or max(shape[2:]) > LONGEST:
         return No("kernels resize one to three spatial axes of moderate length")

@@ -11,20 +11,21 @@ import numpy as np
 from ...codegen.kernels import gemm, rnn
 from ...codegen.write.expr import Expr
 from ...codegen.write.tile import Operand
+from ...codegen.write.trace import traced
 from ...ir import No, Node, Value
+from ...ops.nn.rnn import activations_of
 from ..lower import Lowering, Out, lowers
 from ..tensor import Tensor
 from ..walk import Walked
 from . import matrix_unit
 
 F = "float32"
-DEFAULTS = {"RNN": ("tanh",), "GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh")}
 
 
 @lowers("RNN", "GRU", "LSTM", types=(F,))
 def recurrent_layer(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     assert node.op is not None
-    kind, attrs = node.op_type, node.op.with_defaults(node.attrs)
+    kind, attrs = node.op_type, node.attributes
     x, w, r, b, lengths, h0, c0, peephole = (*node.inputs, *[None] * 8)[:8]
     assert x is not None
     known = [lo.known(v) for v in (w, r, b, peephole)]
@@ -77,20 +78,14 @@ def recurrent_layer(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     return (y, *lasts) if kind == "LSTM" else (y, lasts[0])
 
 
-def _activations(kind: str, attrs: dict[str, Any], directions: int) -> list[tuple[rnn.Activation, ...]] | No:
-    """Per direction; alphas and betas are used up by those that take them."""
-    per = len(DEFAULTS[kind])
-    names = [n.lower() for n in attrs["activations"] or DEFAULTS[kind] * directions]
-    if len(names) < per * directions or any(n not in rnn.ACTIVATIONS for n in names):
-        return No(f"activations {names}")
-    alphas, betas = iter(attrs["activation_alpha"] or ()), iter(attrs["activation_beta"] or ())
-    made: list[rnn.Activation] = []
-    for name in names[:per * directions]:
-        given = [float(next(values, default)) for values, default in zip(
-            (alphas, betas), rnn.ACTIVATIONS[name], strict=False)]
-        alpha, beta = (*given, 0.0, 0.0)[:2]
-        made.append((name, alpha, beta))
-    return [tuple(made[d * per:(d + 1) * per]) for d in range(directions)]
+def _activations(kind: str, attrs: dict[str, Any], directions: int) -> list[tuple[Expr, ...]] | No:
+    """Their trees, per direction."""
+    try:
+        named = activations_of(kind, attrs["activations"], directions, attrs["activation_alpha"],
+                               attrs["activation_beta"])
+    except ValueError as error:
+        return No(str(error))
+    return [tuple([traced(op, given, [F]) for op, given in each]) for each in named]
 
 
 def _fits(kind: str, attrs: dict[str, Any], x: tuple[int, ...], known: Sequence[np.ndarray | None],
@@ -125,7 +120,7 @@ def _bias(bias: np.ndarray | None, gates: int, hidden: int, directions: int, lin
     return total
 
 
-def _projected(lo: Lowering, x: Tensor, own: tuple[Any, ...], plan: rnn.Plan, weights: np.ndarray,
+def _projected(lo: Lowering, x: Tensor, own: tuple[Any, ...], plan: rnn.RecurrencePlan, weights: np.ndarray,
                bias: np.ndarray) -> Tensor:
     """X times every direction's W plus biases, [.., .., directions * columns] in the order `plan` wants."""
     rows, k, n = x.shape[0] * x.shape[1], x.shape[2], len(weights) * plan.columns

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...codegen.kernels import rows
 from ...codegen.kernels.norm import norm_rows
+from ...codegen.kernels.softmax import softmax_rows
 from ...codegen.write.expr import Expr
 from ...codegen.write.template import Spec
 from ...ir import No, Node, Value
@@ -19,7 +20,7 @@ from ..walk import Walked, order_like
 FLOATS = ("float32", "float16", "bfloat16")
 F = "float32"
 View = Callable[[Tensor], Tensor]
-Kernel = Callable[[rows.Form, tuple[rows.Read, ...], Expr, "Reads"], tuple[Spec, list[Any]]]
+Kernel = Callable[[rows.RowForm, tuple[rows.Read, ...], Expr, "Reads"], tuple[Spec, list[Any]]]
 """(form, tensors, closing tree, what is read) to the kernel and its arguments behind the tensors."""
 
 
@@ -72,7 +73,7 @@ def finished(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, ker
     def walked(out: Tensor, more: Sequence[Tensor]) -> list[Tensor]:
         return [*map(view, reads.tensors), *operands, *map(view, more), *extra, view(out)]
 
-    def planned(tensors: Sequence[Tensor]) -> rows.Walk | None:
+    def planned(tensors: Sequence[Tensor]) -> rows.RowWalk | None:
         return rows.plan(machine, tensors[0].shape, reduced, [_steps(t) for t in tensors])
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, more: list[Tensor]) -> None:
@@ -114,12 +115,6 @@ def _closed(own: Expr, tree: Expr, count: int) -> Expr:
     return tree.substitute(lambda leaf: own if leaf.value == 0 else Expr.leaf(leaf.value + count, leaf.dtype))
 
 
-def attributes(node: Node) -> dict[str, Any]:
-    """A node's attributes, with the defaults of those it does not have."""
-    assert node.op is not None
-    return dict(node.op.with_defaults(node.attrs))
-
-
 def spread(lo: Lowering, value: Value | None, shape: tuple[int, ...]) -> Tensor | None:
     """An operand broadcast to `shape`; None where it does not fit or is of a type kernels do not compute
     with."""
@@ -149,16 +144,16 @@ def softmax(lo: Lowering, node: Node) -> Pending | No:
     (x,) = node.inputs
     assert x is not None and node.op is not None
     shape = lo.shape(x)
-    axis = attributes(node)["axis"]
+    axis = node.attributes["axis"]
     if not -len(shape) <= axis < len(shape):
         return No("its axis is out of range")
     axis = normalized_axis(axis, len(shape))
     reduced = (axis,) if node.op.since >= 13 else tuple(range(axis, len(shape)))
     log = node.op_type == "LogSoftmax"
 
-    def kernel(form: rows.Form, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
+    def kernel(form: rows.RowForm, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
                ) -> tuple[Spec, list[Any]]:
-        return rows.softmax_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree,
+        return softmax_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree,
                                  after=after, log=log), []
     return finished(lo, reading(lo, x), reduced, lo.dtype(x), kernel, exponentials=True)
 
@@ -173,7 +168,7 @@ class Norm:
     mean: Tensor | None = None
     inverse: Tensor | None = None
 
-    def __call__(self, form: rows.Form, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
+    def __call__(self, form: rows.RowForm, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
                  ) -> tuple[Spec, list[Any]]:
         spec = norm_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree, after=after,
                          kind=self.kind, keeps=self.keeps, mean=self.mean is not None,
@@ -184,7 +179,7 @@ class Norm:
 @lowers("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", types=FLOATS)
 def layer_norm(lo: Lowering, node: Node) -> Any:
     """Over the axes from one on, times a scale and plus a bias."""
-    x, attrs = node.inputs[0], attributes(node)
+    x, attrs = node.inputs[0], node.attributes
     assert x is not None
     shape, axis = lo.shape(x), attrs["axis"]
     if not -len(shape) <= axis < len(shape):
@@ -202,7 +197,7 @@ def layer_norm(lo: Lowering, node: Node) -> Any:
     if not any(extra):
         return finished(lo, reading(lo, x), along, dtype, Norm(kind, attrs["epsilon"]),
                         affine(tensors, dtype), tensors)
-    if attrs.get("stash_type", 1) != 1:
+    if attrs["stash_type"] != 1:
         return No("its statistics are not float32")
     per_row = (*shape[:axis], *(1,) * (len(shape) - axis))
     statistics = [lo.new(per_row, F) for _ in extra]
@@ -226,7 +221,7 @@ def _now(lo: Lowering, made: Pending | No, *others: Tensor | None) -> Any:
         types=FLOATS)
 def skip_norm(lo: Lowering, node: Node) -> Any:
     """The normalization of x + skip + bias, and where it is read that sum."""
-    x, attrs = node.inputs[0], attributes(node)
+    x, attrs = node.inputs[0], node.attributes
     assert x is not None
     shape, dtype = lo.shape(x), lo.dtype(x)
     centred = node.op_type == "SkipLayerNormalization"
@@ -255,10 +250,10 @@ def plain_norm(lo: Lowering, node: Node) -> Pending | No:
     """Without scale and bias, over one axis or several."""
     (x,) = node.inputs
     assert x is not None
-    attrs, rank = attributes(node), len(lo.shape(x))
+    attrs, rank = node.attributes, len(lo.shape(x))
     whole = node.op_type == "MeanVarianceNormalization"
     axes = list(attrs["axes"]) if whole else [attrs["axis"]]
-    if not axes or any(not -rank <= a < rank for a in axes) or attrs.get("p", 2) not in (1, 2):
+    if not axes or any(not -rank <= a < rank for a in axes) or attrs.get("p") not in (None, 1, 2):
         return No("its axes are out of range")
     kernel = Norm("deviation", 1e-9) if whole else Norm("l1" if attrs["p"] == 1 else "l2")
     return finished(lo, reading(lo, x), [normalized_axis(a, rank) for a in axes], lo.dtype(x), kernel)

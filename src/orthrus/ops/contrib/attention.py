@@ -179,7 +179,7 @@ def Attention(input, weights, bias=None, mask_index=None, past=None, attention_b
 @Attention.infer_with
 def _attention_type(input: Value, weights: Value, bias: Value | None = None, mask: Value | None = None,
                     past: Value | None = None, *_: Value | None, num_heads: int, qkv_hidden_sizes: Any = None,
-                    past_present_share_buffer: int = 0, **__: Any) -> list[Type]:
+                    past_present_share_buffer: int, **__: Any) -> list[Type]:
     width = weights.shape[-1] if weights.shape else None
     third = width // 3 if isinstance(width, int) else None
     sizes = qkv_hidden_sizes if qkv_hidden_sizes is not None and len(qkv_hidden_sizes) == 3 else [third] * 3

@@ -6,17 +6,31 @@ the operators it stands for mean together.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ...ir import ElementType, TensorType, Type, Value
-from ..define import FLOATS, broadcast, define, elementwise, normalized_axis, xp
+from ..define import FLOATS, Op, broadcast, define, elementwise, normalized_axis
 from ..functions import mean_of
+from ..math.arithmetic import Clip_6, Tanh
 from ..math.linalg import gemm, matmul
+from ..nn.activation import (
+    Elu,
+    HardSigmoid,
+    HardSwish,
+    LeakyRelu,
+    Relu,
+    Sigmoid,
+    Softplus,
+    Softsign,
+    Swish,
+)
+from ..nn.activation import Gelu as OnnxGelu
 from ..nn.conv import Conv, ConvTranspose
 from ..nn.geometry import per_axis, window
+from ..nn.norm import LayerNormalization
 from ..nn.sampling import GridSample as OnnxGridSample
 
 MS = "com.microsoft"
@@ -56,19 +70,19 @@ def _tanh_gelu(x: np.ndarray) -> np.ndarray:
 @elementwise(domain=MS, types={"x": FLOATS})
 def Gelu(x):
     """x times the normal distribution function of x"""
-    return 0.5 * x * (1 + xp.erf(x * 0.7071067811865476))
+    return OnnxGelu(x)
 
 
 @elementwise(domain=MS, types={"x": FLOATS})
 def QuickGelu(x, *, alpha: float = 1.702):
     """x * sigmoid(alpha * x)"""
-    return x * xp.sigmoid(alpha * x)
+    return Swish(x, alpha=alpha)
 
 
 @elementwise(domain=MS, types={"a": FLOATS, "b": FLOATS})
 def BiasGelu(a, b):
     """The Gelu of a + b"""
-    return 0.5 * (a + b) * (1 + xp.erf((a + b) * 0.7071067811865476))
+    return OnnxGelu(a + b)
 
 
 @define(domain=MS, widen=True, result="same", types={"x": FLOATS, "bias": FLOATS})
@@ -158,7 +172,9 @@ SkipSimplifiedLayerNormalization.infer_with(_skip_norm_type)
 
 
 @define(outputs=2, types={"x": FLOATS, "scale": FLOATS})
-def SimplifiedLayerNormalization(x, scale, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1):
+def SimplifiedLayerNormalization(x, scale, *, axis: int = -1,
+                                 epsilon: float = LayerNormalization.defaults["epsilon"],
+                                 stash_type: int = 1):
     """x over the root of its mean square along the dimensions from `axis` on, times scale; and the inverse
     roots"""
     at = normalized_axis(axis, x.ndim)
@@ -221,32 +237,26 @@ def _looked_up(table: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
     return table[ids]
 
 
-def fused_activation(name: str | None, params: Sequence[float] | None) -> Callable[[np.ndarray], np.ndarray]:
-    """The activation a fused operator names, with its parameters. Raises ValueError for one that does not
-    exist."""
-    given = [float(v) for v in params or ()]
+ACTIVATIONS = {it.name: it for it in (Clip_6, Elu, OnnxGelu, HardSigmoid, HardSwish, LeakyRelu, Relu,
+                                      Sigmoid, Softplus, Softsign, Tanh)}
+"""What fused operators name."""
 
-    def parameter(index: int, default: float) -> float:
-        return given[index] if len(given) > index else default
 
-    table: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-        "": lambda x: x,
-        "Relu": lambda x: np.maximum(x, 0),
-        "LeakyRelu": lambda x: np.where(x < 0, x * x.dtype.type(parameter(0, 0.01)), x),
-        "Sigmoid": lambda x: xp.sigmoid(x),
-        "Tanh": np.tanh,
-        "HardSigmoid": lambda x: np.clip(x * x.dtype.type(parameter(0, 0.2))
-                                         + x.dtype.type(parameter(1, 0.5)), 0, 1),
-        "Clip": lambda x: np.clip(x, x.dtype.type(parameter(0, -np.inf)), x.dtype.type(parameter(1, np.inf))),
-        "Elu": lambda x: np.where(x < 0, x.dtype.type(parameter(0, 1.0)) * np.expm1(np.minimum(x, 0)), x),
-        "HardSwish": lambda x: x * np.clip(x / 6 + x.dtype.type(0.5), 0, 1),
-        "Softplus": lambda x: np.logaddexp(x, x.dtype.type(0)),
-        "Softsign": lambda x: x / (1 + np.abs(x)),
-        "Gelu": lambda x: 0.5 * x * (1 + xp.erf(x * x.dtype.type(0.7071067811865476))),
-    }
-    if (name or "") not in table:
-        raise ValueError(f"activation {name!r} is none of {', '.join(sorted(table)[1:])}")
-    return table[name or ""]
+def fused_activation(name: str, params: Sequence[float | None] | None) -> tuple[Op, dict[str, Any]]:
+    """The activation a fused operator names, with the attributes that its parameters set, in order, but for
+    those that are None. Raises ValueError for an activation that does not exist."""
+    if name not in ACTIVATIONS:
+        raise ValueError(f"activation {name!r} is none of {', '.join(ACTIVATIONS)}")
+    op = ACTIVATIONS[name]
+    given = [float(v) for v in params or () if v is not None]
+    return op, dict(zip((k for k, v in op.attributes.items() if isinstance(v, float)), given, strict=False))
+
+
+def _activated(y: np.ndarray, name: str | None, params: Sequence[float | None] | None) -> np.ndarray:
+    if not name:
+        return y
+    op, attrs = fused_activation(name, params)
+    return np.asarray(op.bind(attrs)(y))
 
 
 def flipped(x: np.ndarray, flip: int, flip_batch: int) -> np.ndarray:
@@ -274,9 +284,9 @@ def _flipped_shape(shape: Any, flip: int, flip_batch: int) -> Any:
 
 
 @FusedMatMul.infer_with
-def _fused_product_type(a: Value, b: Value, *, transA: int, transB: int, transBatchA: int = 0,
-                        transBatchB: int = 0,
-                        **_: Any) -> list[Type]:
+def _fused_product_type(a: Value, b: Value, *, transA: int, transB: int,
+                        transBatchA: int = FusedMatMul.defaults["transBatchA"],
+                        transBatchB: int = FusedMatMul.defaults["transBatchB"], **_: Any) -> list[Type]:
     return [TensorType(a.elem, product_shape(_flipped_shape(a.shape, transA, transBatchA),
                                              _flipped_shape(b.shape, transB, transBatchB)))]
 
@@ -296,8 +306,7 @@ def FusedGemm(a, b, c=None, *, activation: str | None = None, activation_alpha: 
               beta: float = 1.0, transA: int = 0, transB: int = 0):
     """An activation of alpha * A' @ B' + beta * C"""
     y = gemm(a, b, c, alpha, beta, transA, transB)
-    params = [v for v in (activation_alpha, activation_beta, activation_gamma) if v is not None]
-    return fused_activation(activation, params)(y)
+    return _activated(y, activation, (activation_alpha, activation_beta, activation_gamma))
 
 
 @FusedGemm.infer_with
@@ -317,7 +326,7 @@ def FusedConv(x, w, b=None, z=None, *, activation: str | None = None, activation
     y = Conv.body(x, w, b, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape,
                   pads=pads,
                   strides=strides)
-    return fused_activation(activation, activation_params)(y if z is None else y + z)
+    return _activated(y if z is None else y + z, activation, activation_params)
 
 
 def channels_first(x: np.ndarray) -> np.ndarray:

@@ -14,9 +14,9 @@ import numpy as np
 from ...ir import ElementType, TensorType, Type, Value, element_of
 from ...limits import bounded
 from ..define import broadcast, define, normalized_axis
-from ..functions import mean_of, sigmoid
+from ..functions import mean_of
 from ..math.linalg import matmul
-from ..nn.activation import softmax
+from ..nn.activation import LeakyRelu, Sigmoid, softmax
 from ..nn.conv import QLinearConv as OnnxQLinearConv
 from ..nn.pool import AveragePool, MaxPool
 from ..tensor.quantize import DequantizeLinear as OnnxDequantizeLinear
@@ -70,9 +70,9 @@ def _every(dtype: np.dtype[Any]) -> np.ndarray:
 
 @define(domain=MS, types={"x": ("float", "float16"), "y_scale": ("float", "float16"),
                           "y_zero_point": _QUANTIZED})
-def QuantizeLinear(x, y_scale, y_zero_point=None, *, axis: int | None = None):
+def QuantizeLinear(x, y_scale, y_zero_point=None, *, axis: int = OnnxQuantizeLinear.defaults["axis"]):
     """saturate(round(x / y_scale) + y_zero_point)"""
-    return OnnxQuantizeLinear.body(x, y_scale, y_zero_point, axis=1 if axis is None else axis)
+    return OnnxQuantizeLinear.body(x, y_scale, y_zero_point, axis=axis)
 
 
 @QuantizeLinear.infer_with
@@ -81,9 +81,9 @@ def _quantize_type(x: Value, y_scale: Value, y_zero_point: Value | None = None, 
 
 
 @define(domain=MS, types={"x": (*_QUANTIZED, "int32"), "x_scale": ("float", "float16")})
-def DequantizeLinear(x, x_scale, x_zero_point=None, *, axis: int | None = None):
+def DequantizeLinear(x, x_scale, x_zero_point=None, *, axis: int = OnnxDequantizeLinear.defaults["axis"]):
     """(x - x_zero_point) * x_scale"""
-    return OnnxDequantizeLinear.body(x, x_scale, x_zero_point, axis=1 if axis is None else axis)
+    return OnnxDequantizeLinear.body(x, x_scale, x_zero_point, axis=axis)
 
 
 @DequantizeLinear.infer_with
@@ -123,15 +123,15 @@ def _given(value: np.ndarray | None, name: str) -> np.ndarray:
 @define(domain=MS, types={"x": _BYTES, "x_scale": _FLOAT, "y_scale": _FLOAT})
 def QLinearSigmoid(x, x_scale, x_zero_point=None, y_scale=None, y_zero_point=None):
     """The sigmoid of a quantized tensor, quantized"""
-    y = sigmoid(real(_every(x.dtype), x_scale, x_zero_point))
+    y = Sigmoid(real(_every(x.dtype), x_scale, x_zero_point))
     return by_table(x, coded(y, _given(y_scale, "Y_scale"), y_zero_point, x.dtype))
 
 
 @define(domain=MS, types={"x": _BYTES, "x_scale": _FLOAT, "y_scale": _FLOAT})
-def QLinearLeakyRelu(x, x_scale, x_zero_point=None, y_scale=None, y_zero_point=None, *, alpha: float = 0.01):
+def QLinearLeakyRelu(x, x_scale, x_zero_point=None, y_scale=None, y_zero_point=None, *,
+                     alpha: float = LeakyRelu.defaults["alpha"]):
     """The LeakyRelu of a quantized tensor, quantized"""
-    y = real(_every(x.dtype), x_scale, x_zero_point)
-    y = np.where(y < 0, y * np.float32(alpha), y)
+    y = LeakyRelu(real(_every(x.dtype), x_scale, x_zero_point), alpha=alpha)
     return by_table(x, coded(y, _given(y_scale, "Y_scale"), y_zero_point, x.dtype))
 
 

@@ -56,9 +56,7 @@ def DynamicQuantizeLSTM(x, w, r, b=None, sequence_lens=None, initial_h=None, ini
     start_h, start_c = layer.initial(initial_h, "initial_h"), layer.initial(initial_c, "initial_c")
     if p is not None and p.shape != (layer.directions, 3 * n):
         raise ValueError(f"P has shape {p.shape}, expected {(layer.directions, 3 * n)}")
-    names = _functions(activations, ("Sigmoid", "Tanh", "Tanh"), layer.directions, activation_alpha,
-                       activation_beta,
-                       clip)
+    names = _functions("LSTM", activations, layer.directions, activation_alpha, activation_beta, clip)
     results = []
     for d, functions in enumerate(names):
         peep = np.zeros((3, n), x.dtype) if p is None else p[d].reshape(3, n)

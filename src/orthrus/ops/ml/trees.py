@@ -294,8 +294,7 @@ def _regressor(*, nodes_treeids: list[int] | None = None, nodes_nodeids: list[in
                target_nodeids: list[int] | None = None, target_ids: list[int] | None = None,
                target_weights: list[float] | None = None, target_weights_as_tensor: np.ndarray | None = None,
                base_values: list[float] | None = None, base_values_as_tensor: np.ndarray | None = None,
-               n_targets: int = 1, aggregate_function: str = "SUM",
-               post_transform: str = "NONE") -> dict[str, Any]:
+               n_targets: int = 1, aggregate_function: str, post_transform: str) -> dict[str, Any]:
     _checked(aggregate_function, _AGGREGATES, "aggregate_function")
     _checked(post_transform, TRANSFORMS, "post_transform")
     base = _base(base_values, base_values_as_tensor)
@@ -373,7 +372,7 @@ def _classifier(*, nodes_treeids: list[int] | None = None, nodes_nodeids: list[i
                 class_weights: list[float] | None = None, class_weights_as_tensor: np.ndarray | None = None,
                 base_values: list[float] | None = None, base_values_as_tensor: np.ndarray | None = None,
                 classlabels_strings: list[str] | None = None, classlabels_int64s: list[int] | None = None,
-                post_transform: str = "NONE") -> dict[str, Any]:
+                post_transform: str) -> dict[str, Any]:
     _checked(post_transform, TRANSFORMS, "post_transform")
     nodes = _node_lists(locals())
     labels = labels_of(classlabels_strings, classlabels_int64s)
@@ -411,7 +410,7 @@ def _ensemble(*, tree_roots: list[int], nodes_featureids: list[int], nodes_split
               nodes_falseleafs: list[int], leaf_targetids: list[int], leaf_weights: np.ndarray,
               nodes_missing_value_tracks_true: list[int] | None = None,
               membership_values: np.ndarray | None = None,
-              n_targets: int = 1, aggregate_function: int = 1, post_transform: int = 0) -> dict[str, Any]:
+              n_targets: int = 1, aggregate_function: int, post_transform: int) -> dict[str, Any]:
     mode = np.asarray(nodes_modes).reshape(-1).astype(np.int64)
     count, leaves = mode.size, np.size(leaf_targetids)
     if count and not 0 <= mode.min() <= mode.max() <= _MEMBER:

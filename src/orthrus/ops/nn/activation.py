@@ -150,11 +150,11 @@ def Swish(x, *, alpha: float = 1.0):
 @elementwise()
 def SwiGLU(a, b, *, alpha: float = 1.0):
     """a * sigmoid(alpha * a) * b"""
-    return a * xp.sigmoid(alpha * a) * b
+    return Swish(a, alpha=alpha) * b
 
 
 @SwiGLU.infer_with
-def _swiglu_type(a: Value, b: Value, *, alpha: float = 1.0) -> list[Type]:
+def _swiglu_type(a: Value, b: Value, **_: Any) -> list[Type]:
     if a.shape is not None and b.shape is not None and (
             len(a.shape) != len(b.shape) or any(isinstance(m, int) and isinstance(n, int) and m != n
                                                 for m, n in zip(a.shape, b.shape, strict=True))):

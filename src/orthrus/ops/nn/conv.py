@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ... import limits
-from ..define import op, xp
+from ..define import op
+from .activation import Swish
 from .geometry import Window, blocks, per_axis, taps, window
 
 _ALL: Any = slice(None)
@@ -249,7 +250,7 @@ def CausalConvWithState(input, weight, bias=None, past_state=None, *, activation
         y += x[:, :, j:j + length] * weight[:, :, j]
     y = _add_bias(y, bias)
     if activation in ("silu", "swish"):
-        y = y * xp.sigmoid(y)
+        y = Swish(y)
     elif activation != "none":
         raise ValueError(f"activation is {activation!r}, expected silu, swish or none")
     return y, x[:, :, length:].copy()

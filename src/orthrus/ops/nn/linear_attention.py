@@ -54,8 +54,8 @@ def linear_attention(query: np.ndarray, key: np.ndarray, value: np.ndarray, stat
     gates = np.exp(_unpacked(decay, shared, "decay"))[..., None] if gated and decay is not None else None
     rates = _unpacked(beta, shared if beta.shape[-1] != 1 else 1,
                       "beta") if delta and beta is not None else None
-    if (gates is not None and gates.shape[3] not in (1, width)) or (rates is not None
-                                                                    and rates.shape[3] != 1):
+    if (gates is not None and gates.shape[3] not in (1, width)) or (
+            rates is not None and rates.shape[3] != 1):
         raise ValueError("decay or beta has a last dimension that fits neither a head nor its features")
     factor = np.float32(scale or 1 / math.sqrt(width or 1))
     groups = q.reshape(time, batch, shared, outer // shared, width)

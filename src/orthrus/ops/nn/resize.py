@@ -307,8 +307,7 @@ def Upsample_1(X, *, height_scale: float, width_scale: float, mode: str = "neare
 @Resize.infer_with
 @Resize_11.infer_with
 def resize_type(x: Value, roi: Value | None = None, scales: Value | None = None, sizes: Value | None = None,
-                *, axes: list[int] | None = None, keep_aspect_ratio_policy: str = "stretch", **_: Any
-                ) -> list[Type]:
+                *, axes: list[int] | None, keep_aspect_ratio_policy: str, **_: Any) -> list[Type]:
     """The input's type with `axes` resized; the lengths are unknown where scales or sizes are."""
     if x.shape is None:
         return [TensorType(x.elem, None)]

@@ -11,59 +11,67 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ... import limits
-from ..define import op, xp
+from ..define import Op, op, xp
+from ..math.arithmetic import Tanh
+from .activation import (
+    Elu,
+    HardSigmoid,
+    LeakyRelu,
+    Relu,
+    Sigmoid,
+    Softplus,
+    Softsign,
+    ThresholdedRelu,
+)
 
 _Function = Callable[[np.ndarray], np.ndarray]
+Activation = tuple[Op, dict[str, float]]
+"""An operator and its attributes."""
+
+DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "Tanh", "Tanh")}
+"""The activations of one direction where none are named."""
 
 
-def _softplus(x: np.ndarray) -> np.ndarray:
-    return np.logaddexp(x, x.dtype.type(0))
+def Affine(x, *, alpha: float = 1.0, beta: float = 0.0):
+    """alpha * x + beta"""
+    return alpha * x + beta
 
 
-_PLAIN: dict[str, _Function] = {
-    "relu": lambda x: np.maximum(x, 0), "tanh": np.tanh, "sigmoid": lambda x: xp.sigmoid(x),
-    "softsign": lambda x: x / (1 + np.abs(x)), "softplus": _softplus}
-_ALPHA: dict[str, tuple[float, Callable[..., np.ndarray]]] = {
-    "leakyrelu": (0.01, lambda x, a: np.where(x >= 0, x, a * x)),
-    "thresholdedrelu": (1.0, lambda x, a: np.where(x >= a, x, x * 0)),
-    "elu": (1.0, lambda x, a: np.where(x >= 0, x, a * np.expm1(np.minimum(x, 0))))}
-_ALPHA_BETA: dict[str, tuple[float, float, Callable[..., np.ndarray]]] = {
-    "affine": (1.0, 0.0, lambda x, a, b: a * x + b),
-    "scaledtanh": (1.0, 1.0, lambda x, a, b: a * np.tanh(b * x)),
-    "hardsigmoid": (0.2, 0.5, lambda x, a, b: np.clip(a * x + b, 0, 1))}
+def ScaledTanh(x, *, alpha: float = 1.0, beta: float = 1.0):
+    """alpha * tanh(beta * x)"""
+    return alpha * xp.tanh(beta * x)
 
 
-def _functions(names: Sequence[str] | None, defaults: Sequence[str], directions: int,
-               alphas: Sequence[float] | None, betas: Sequence[float] | None, clip: float | None
-               ) -> list[list[_Function]]:
-    """Per direction, the activations; those that need an alpha or beta take the lists' next, or the default.
+OPERATORS = (Relu, Tanh, Sigmoid, Softsign, Softplus, LeakyRelu, ThresholdedRelu, Elu, HardSigmoid,
+             Op(Affine, result="same"), Op(ScaledTanh, result="same"))
+_NAMED = {it.name.lower(): it for it in OPERATORS}
 
-    Each clips its input but the third, which is applied to the cell: onnxruntime leaves that one alone.
-    """
-    per = len(defaults)
-    names = list(names) if names else list(defaults) * directions
+
+def activations_of(kind: str, names: Sequence[str] | None, directions: int, alphas: Sequence[float] | None,
+                   betas: Sequence[float] | None) -> list[tuple[Activation, ...]]:
+    """Per direction, the activations of a layer of one of `DEFAULTS`; those that have an alpha or beta take
+    the lists' next, or keep their default. Raises ValueError for a name that is unknown or missing."""
+    per = len(DEFAULTS[kind])
+    names = list(names or DEFAULTS[kind] * directions)
     if len(names) < per * directions:
         raise ValueError(f"activations lists {names}, expected {per * directions} names")
-    next_alpha, next_beta = iter(alphas or ()), iter(betas or ())
-    made: list[_Function] = []
+    values = {"alpha": iter(alphas or ()), "beta": iter(betas or ())}
+    made: list[Activation] = []
     for name in names[:per * directions]:
-        key = name.lower()
-        if key in _PLAIN:
-            f = _PLAIN[key]
-        elif key in _ALPHA:
-            default, body = _ALPHA[key]
-            f = _with(body, next(next_alpha, default))
-        elif key in _ALPHA_BETA:
-            first, second, body = _ALPHA_BETA[key]
-            f = _with(body, next(next_alpha, first), next(next_beta, second))
-        else:
-            raise ValueError(f"activation {name!r} is none of {sorted([*_PLAIN, *_ALPHA, *_ALPHA_BETA])}")
-        made.append(f if clip is None or len(made) % per == 2 else _clipped(f, clip))
-    return [made[i * per:(i + 1) * per] for i in range(directions)]
+        it = _NAMED.get(name.lower())
+        if it is None:
+            raise ValueError(f"activation {name!r} is none of {sorted(_NAMED)}")
+        made.append((it, {key: float(next(values[key], default)) for key, default in it.defaults.items()}))
+    return [tuple(made[i * per:(i + 1) * per]) for i in range(directions)]
 
 
-def _with(body: Callable[..., np.ndarray], *values: float) -> _Function:
-    return lambda x: body(x, *map(x.dtype.type, values))
+def _functions(kind: str, names: Sequence[str] | None, directions: int, alphas: Sequence[float] | None,
+               betas: Sequence[float] | None, clip: float | None) -> list[list[_Function]]:
+    """Per direction, the activations. Each clips its input but the third, which is applied to the cell:
+    onnxruntime leaves that one alone."""
+    return [[it.bind(attrs) if clip is None or i == 2 else _clipped(it.bind(attrs), clip)
+             for i, (it, attrs) in enumerate(each)]
+            for each in activations_of(kind, names, directions, alphas, betas)]
 
 
 def _clipped(f: _Function, clip: float) -> _Function:
@@ -169,7 +177,7 @@ def RNN(X, W, R, B=None, sequence_lens=None, initial_h=None, *, activation_alpha
     """H_t = f(X_t·Wᵀ + H_{t-1}·Rᵀ + Wb + Rb) → Y [T, D, N, H], Y_h [D, N, H]."""
     layer = _Layer(X, W, R, B, sequence_lens, 1, direction, layout, hidden_size)
     start = layer.initial(initial_h, "initial_h")
-    names = _functions(activations, ("Tanh",), layer.directions, activation_alpha, activation_beta, clip)
+    names = _functions("RNN", activations, layer.directions, activation_alpha, activation_beta, clip)
     results = []
     for d, (f,) in enumerate(names):
         recurrent, bias = layer.r[d].T, layer.b[d].reshape(2, -1).sum(axis=0)
@@ -189,8 +197,7 @@ def GRU(X, W, R, B=None, sequence_lens=None, initial_h=None, *, activation_alpha
     """Gated recurrent unit with gates in the order z, r, h → Y [T, D, N, H], Y_h [D, N, H]."""
     layer = _Layer(X, W, R, B, sequence_lens, 3, direction, layout, hidden_size)
     start, n = layer.initial(initial_h, "initial_h"), layer.hidden
-    names = _functions(activations, ("Sigmoid", "Tanh"), layer.directions, activation_alpha, activation_beta,
-                       clip)
+    names = _functions("GRU", activations, layer.directions, activation_alpha, activation_beta, clip)
     results = []
     for d, (f, g) in enumerate(names):
         of_input, of_state = layer.b[d].reshape(2, -1)
@@ -228,8 +235,7 @@ def LSTM(X, W, R, B=None, sequence_lens=None, initial_h=None, initial_c=None, P=
     start_h, start_c = layer.initial(initial_h, "initial_h"), layer.initial(initial_c, "initial_c")
     if P is not None and P.shape != (layer.directions, 3 * n):
         raise ValueError(f"P has shape {list(P.shape)}, expected {[layer.directions, 3 * n]}")
-    names = _functions(activations, ("Sigmoid", "Tanh", "Tanh"), layer.directions, activation_alpha,
-                       activation_beta, clip)
+    names = _functions("LSTM", activations, layer.directions, activation_alpha, activation_beta, clip)
     results = []
     for d, (f, g, h_of) in enumerate(names):
         peep = None if P is None else P[d].reshape(3, n)

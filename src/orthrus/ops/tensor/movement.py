@@ -479,3 +479,7 @@ def Trilu(x, k=None, *, upper: int = 1):
     out = np.full(x.shape, zero_of(x.dtype), x.dtype)
     np.copyto(out, x, where=distance >= k if upper else distance <= k)
     return out
+
+
+VIEWS = frozenset(it.name for it in (Identity, Reshape, Squeeze, Unsqueeze, Flatten))
+"""Operators whose result is their first input's elements in their order."""

@@ -39,7 +39,7 @@ def fuse_attention(op, p, v, root):
     softmax, precision = _softmax(op, p)
     if softmax is None:
         return None
-    if softmax.version < 13 or softmax.attrs.get("axis", -1) not in (-1, (rank(softmax.output) or 0) - 1):
+    if softmax.version < 13 or softmax.attribute("axis") not in (-1, (rank(softmax.output) or 0) - 1):
         return No("the softmax is not along the last axis")
     x = softmax.inputs[0]
     if precision is not None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from ...ir import No, Node, Stored, Value
-from ..pattern import attribute, number, rule
+from ...ir import LazyArray, No, Node, Value
+from ..pattern import number, rule
 from .facts import array, ints, rank, unread
 
 _NAMES = ("Conv", "ConvTranspose")
@@ -20,7 +20,7 @@ def _channels(node: Node) -> int | None:
     if weights is None or weights.ndim < 3:
         return None
     return int(
-        weights.shape[0] if node.op_type == "Conv" else weights.shape[1] * (attribute(node, "group") or 1)
+        weights.shape[0] if node.op_type == "Conv" else weights.shape[1] * (node.attribute("group"))
     )
 
 
@@ -65,8 +65,8 @@ def _fused(op: Any, conv: Node, root: Node, scale: np.ndarray | None, shift: np.
     assert kept is not None
     given, dtype, weights = kept.const, kept.const.dtype, kept
     if scale is not None:
-        groups = None if conv.op_type == "Conv" else attribute(conv, "group") or 1
-        made = Stored.computed(partial(_scaled, groups, given, scale), given, given, scale)
+        groups = None if conv.op_type == "Conv" else conv.attribute("group")
+        made = LazyArray.computed(partial(_scaled, groups, given, scale), given, given, scale)
         weights = op.constant(made, name="weight")
     total = (bias if scale is None else bias * scale) + shift
     return op.again(conv, conv.inputs[0], weights, op.constant(total.astype(dtype), name="bias"))
@@ -80,14 +80,13 @@ def fuse_conv_batch_normalization(op, s, b, m, v, root):
     if channels is None or any(g is None or g.shape != (channels,) for g in given):
         return No("the statistics or the weights are not constant")
     if (
-        attribute(root, "training_mode")
+        root.attribute("training_mode")
         or not unread(root, 1, 2, 3, 4)
         or (root.version < 7 and not root.attrs.get("is_test"))
     ):
         return No("it is in training mode")
     scale, bias, mean, var = (g.astype(np.float64) for g in given)
-    epsilon = attribute(root, "epsilon")
-    factor = scale / np.sqrt(var + (1e-5 if epsilon is None else epsilon))
+    factor = scale / np.sqrt(var + root.attribute("epsilon"))
     if not np.all(np.isfinite(factor)):
         return No("a variance is not positive")
     return _fused(op, conv, root, factor, bias - mean * factor)
@@ -140,13 +139,13 @@ def fuse_pad(op, x, pads, v, root):
     ):
         return No("it does not pad the spatial axes by known amounts")
     if (
-        attribute(root, "auto_pad") not in (None, "NOTSET", "VALID")
-        or attribute(root, "ceil_mode")
+        root.attribute("auto_pad") not in (None, "NOTSET", "VALID")
+        or root.attribute("ceil_mode")
         or not unread(root, 1)
     ):
         return No("the operator pads by its own rule")
     spatial = n - 2
-    own = attribute(root, "pads") or [0] * 2 * spatial
+    own = root.attribute("pads") or [0] * 2 * spatial
     value = 0 if v is None else number(v)
     changed = {}
     if root.op_type == "MaxPool":
@@ -155,11 +154,11 @@ def fuse_pad(op, x, pads, v, root):
     elif value != 0:
         return No("it pads with something else than 0")
     elif root.op_type == "AveragePool":
-        if any(own) and not attribute(root, "count_include_pad"):
+        if any(own) and not root.attribute("count_include_pad"):
             return No("the operator leaves its own padding out of the average")
         changed["count_include_pad"] = 1
     merged = [a + b for a, b in zip(own, told[2:n] + told[n + 2:], strict=True)]
-    if root.op_type != "Conv" and (kernel := attribute(root, "kernel_shape")) is not None and any(
+    if root.op_type != "Conv" and (kernel := root.attribute("kernel_shape")) is not None and any(
             p >= k for p, k in zip(merged, [*kernel, *kernel], strict=True)):
         return No("the padding is as wide as the kernel")
     return op.again(root, x, *root.inputs[1:], pads=merged, auto_pad=None, **changed)

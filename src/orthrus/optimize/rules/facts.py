@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from ...ir import Node, TensorType, Value
-from ..pattern import attribute
 
 
 def ints(value: Value | None) -> list[int] | None:
@@ -38,7 +37,7 @@ def positive(axes: list[int] | None, n: int | None) -> list[int] | None:
 
 def permutation(node: Node) -> list[int] | None:
     """A Transpose's permutation, its default written out."""
-    perm = attribute(node, "perm")
+    perm = node.attribute("perm")
     if perm is not None:
         return [int(p) for p in perm]
     n = rank(node.inputs[0])

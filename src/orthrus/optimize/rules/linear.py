@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir import No
-from ..pattern import attribute, number, rule
+from ..pattern import number, rule
 from .facts import array, from_weights, permutation, rank, unread
 
 
@@ -49,9 +49,9 @@ def fuse_gemm_transpose(op, a, b, c, root):
         return No("the transpose does not exchange the axes")
     changed = {}
     if left:
-        changed["transA"] = 1 - (attribute(root, "transA") or 0)
+        changed["transA"] = 1 - root.attribute("transA")
     else:
-        changed["transB"] = 1 - (attribute(root, "transB") or 0)
+        changed["transB"] = 1 - root.attribute("transB")
     return op.again(root, a, b, *([c] if c is not None else []), **changed)
 
 
@@ -84,7 +84,7 @@ def fuse_matmul_mul(op, a, b, c, d, root):
     factor = _by_column(c, n or 0)
     if factor is None or n is None or n < 1 or weights.ndim != 2 or weights.dtype.kind not in "fV":
         return No("the factor is not constant by column")
-    transposed = made.op_type == "Gemm" and bool(attribute(made, "transB"))
+    transposed = made.op_type == "Gemm" and bool(made.attribute("transB"))
     columns = weights.shape[0 if transposed else 1]
     bias = array(d) if d is not None else None
     if factor.size not in (1, columns) or (
@@ -105,21 +105,20 @@ def fuse_matmul_batch_normalization(op, a, b, s, t, m, v, c, root):
     given = [array(x) for x in (s, t, m, v)]
     if rank(root.output) != 2 or any(g is None for g in given) or array(b).ndim != 2:
         return No("the statistics are not constant, or it is no matrix")
-    if attribute(root, "training_mode") or not unread(root, 1, 2, 3, 4) or root.version < 7:
+    if root.attribute("training_mode") or not unread(root, 1, 2, 3, 4) or root.version < 7:
         return No("it is in training mode")
     scale, shift, mean, var = (g.astype(np.float64) for g in given)
-    epsilon = attribute(root, "epsilon")
-    factor = scale / np.sqrt(var + (1e-5 if epsilon is None else epsilon))
-    weights, transposed = array(b), made.op_type == "Gemm" and bool(attribute(made, "transB"))
+    factor = scale / np.sqrt(var + root.attribute("epsilon"))
+    weights, transposed = array(b), made.op_type == "Gemm" and bool(made.attribute("transB"))
     if c is not None and (array(c) is None or array(c).ndim > 1):
         return No("the bias does not follow the columns")
-    alpha, beta = (attribute(made, k) if made.op_type == "Gemm" else 1.0 for k in ("alpha", "beta"))
+    alpha, beta = (made.attribute(k) if made.op_type == "Gemm" else 1.0 for k in ("alpha", "beta"))
     bias = 0.0 if c is None else array(c).astype(np.float64) * beta
     wide = weights.astype(np.float64) * alpha * (factor.reshape(-1, 1) if transposed else factor)
     total = np.broadcast_to((bias - mean) * factor + shift, factor.shape)
     return op.Gemm(a, op.constant(wide.astype(weights.dtype), name="weight"),
                    op.constant(total.astype(weights.dtype), name="bias"), transB=int(transposed),
-                   transA=attribute(made, "transA") if made.op_type == "Gemm" else None)
+                   transA=made.attribute("transA") if made.op_type == "Gemm" else None)
 
 
 def _swaps_last(perm):
@@ -165,7 +164,8 @@ def fuse_matmul_scale(op, a, b, c, root):
     ):
         return No("the factor is no constant number")
     attrs = y.node.attrs if y.node.domain else {}
-    alpha = attrs.get("alpha", 1.0) * (factor if root.op_type == "Mul" else 1 / factor)
+    own = y.node.attribute("alpha") if y.node.domain else 1.0
+    alpha = own * (factor if root.op_type == "Mul" else 1 / factor)
     return op("com.microsoft::FusedMatMul")(a, b, **{**attrs, "alpha": float(alpha)})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir import ElementType, No
+from ...ops.define import defined
 from ..pattern import rule
 from .facts import array, ints, inverse, permutation, positive, rank
 
@@ -125,11 +126,11 @@ def merge_batched_transpose(op, x, root):
 def merge_concats(op, root):
     """A Concat inside a Concat on the same axis."""
     n = rank(root.output)
-    axis = positive([int(root.attrs.get("axis", 1))], n)
+    axis = positive([int(root.attribute("axis"))], n)
     flat = []
     for value in root.inputs:
         inner = op.maker(value, "Concat")
-        if inner is not None and axis is not None and positive([int(inner.attrs.get("axis", 1))], n) == axis:
+        if inner is not None and axis is not None and positive([int(inner.attribute("axis"))], n) == axis:
             flat += inner.inputs
         else:
             flat.append(value)
@@ -141,11 +142,13 @@ def merge_not_where(op, c, a, b):
     return op.Where(c, b, a)
 
 
-UNARY = ("Relu", "LeakyRelu", "Sigmoid", "Tanh", "Abs", "Neg", "Exp", "Log", "Sqrt", "Erf", "Elu", "Selu",
-    "Celu", "Softplus", "Softsign", "HardSigmoid", "HardSwish", "Swish", "Gelu", "Mish", "Cast", "Not",
-    "Floor", "Ceil", "Round", "Sign", "Reciprocal", "ThresholdedRelu", "Sin", "Cos", "IsNaN")
-BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "And", "Or", "Xor", "Equal", "Greater", "Less",
-    "GreaterOrEqual", "LessOrEqual", "PRelu")
+def _elementwise(inputs: int) -> list[str]:
+    """The operators that compute so many tensors element by element; those of any number do two, too."""
+    return sorted({it.name for it in defined() if it.own and it.broadcasts and not it.domain
+                   and (2 if it.variadic else len(it.inputs)) == inputs})
+
+
+UNARY, BINARY = [*_elementwise(1), "Cast"], _elementwise(2)
 
 
 @rule(lambda op, x: [getattr(op, name)(op.Transpose(x)) for name in UNARY])
@@ -174,9 +177,8 @@ def push_transpose_constant(op, x, c, root):
     perm, given = permutation(root.inputs[at].node), array(c)
     if perm is None or given is None or given.ndim > len(perm):
         return No("the constant does not follow the permutation")
-    if given.size == 1:
-        moved = op.constant(given.reshape(())) if given.ndim else c
-    else:
+    moved = c
+    if given.size != 1:
         full = given.reshape((1,) * (len(perm) - given.ndim) + given.shape)
         moved = op.constant(np.ascontiguousarray(full.transpose(inverse(perm))))
     return op.Transpose(op.again(root, *((x, moved) if at == 0 else (moved, x))), perm=perm)
@@ -198,7 +200,7 @@ def push_transpose_softmax(op, x, root):
     perm = permutation(root.inputs[0].node)
     if root.version < 13 or perm is None:
         return No("the older form flattens")
-    return op.Transpose(op.again(root, x, axis=perm[int(root.attrs.get("axis", -1))]), perm=perm)
+    return op.Transpose(op.again(root, x, axis=perm[int(root.attribute("axis"))]), perm=perm)
 
 
 @rule(lambda op, x, pads, v=None: op.Pad(op.Transpose(x), pads, v))

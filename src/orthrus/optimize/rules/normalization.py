@@ -137,18 +137,18 @@ def fuse_skip_rms_normalization(op, x, y, s, g, root):
 
 def _skip(op, kind, x, y, s, root, weights):
     n = rank(s)
-    axis = root.attrs.get("axis", -1)
+    axis = root.attribute("axis")
     if n not in (2, 3) or axis not in (-1, n - 1) or not unread(root, 1, 2) or not same_type(x, y):
         return No("the terms are not two tensors of one shape, normalized along the last axis")
     if (
         rank(weights[0]) != 1
-        or root.attrs.get("stash_type", 1) != 1
+        or root.attribute("stash_type") != 1
         or x.elem not in (ElementType.FLOAT, ElementType.FLOAT16)
         or weights[0].elem != x.elem
     ):
         return No("scale and terms differ in type")
     given = (x, y) if array(y) is None else (y, x)
-    epsilon = root.attrs.get("epsilon", 1e-5)
+    epsilon = root.attribute("epsilon")
     if any(user is not root for user in s.uses) or s.graph_outputs:
         made, _, _, total = op(kind)(*given, *weights, epsilon=epsilon, outputs=4)
         return {root.output: made, s: total}

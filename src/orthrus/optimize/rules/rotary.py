@@ -103,7 +103,7 @@ def _repeats(value, half):
             value = node.inputs[0]
         elif node.op_type == "Mul" and number(node.inputs[0]) is not None:
             value = node.inputs[1]
-        elif node.op_type == "Gather" and not node.attrs.get("axis", 0) and (rank(node.inputs[0]) or 0) >= 2:
+        elif node.op_type == "Gather" and not node.attribute("axis") and (rank(node.inputs[0]) or 0) >= 2:
             value = node.inputs[0]
         else:
             return False

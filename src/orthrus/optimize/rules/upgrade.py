@@ -120,7 +120,7 @@ _ASYMMETRIC = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "
 
 
 def _upsample(node: Node) -> Form | No | None:
-    mode = node.attrs.get("mode", "nearest")
+    mode = node.attribute("mode")
     if isinstance(mode, bytes):
         mode = mode.decode()
     if mode not in ("nearest", "linear", "bilinear"):
@@ -136,7 +136,7 @@ def _upsample(node: Node) -> Form | No | None:
 
 
 def _resize(node: Node) -> Form | No | None:
-    mode = node.attrs.get("mode", "nearest")
+    mode = node.attribute("mode")
     return _by_scales(node.inputs[0], node.inputs[1], mode) if node.version == 10 else None
 
 
@@ -152,7 +152,7 @@ def _by_scales(x: Value | None, scales: Any, mode: str) -> Form | No:
 
 def _softmax(node: Node) -> Form | No:
     """The older form flattens; along the last axis that makes no difference."""
-    n, axis = rank(node.inputs[0]), node.attrs.get("axis", 1)
+    n, axis = rank(node.inputs[0]), node.attribute("axis")
     if n is None:
         return No("the rank is not known")
     if (axis if axis >= 0 else axis + n) != n - 1:
@@ -208,7 +208,7 @@ def _reshape(node: Node) -> Form | None:
 
 
 def _concat(node: Node) -> Form | None:
-    return None if "axis" in node.attrs else (list(node.inputs), {"axis": 1})
+    return None if "axis" in node.attrs else (list(node.inputs), {"axis": node.attribute("axis")})
 
 
 def _scatter(node: Node) -> Form:
@@ -217,11 +217,11 @@ def _scatter(node: Node) -> Form:
 
 def _dft(node: Node) -> Form:
     inputs: list[Any] = [*node.inputs, None][:2]
-    return [*inputs, np.array(node.attrs.get("axis", 1), np.int64)], _without(node, "axis")
+    return [*inputs, np.array(node.attribute("axis"), np.int64)], _without(node, "axis")
 
 
 def _grid_sample(node: Node) -> Form:
-    mode = node.attrs.get("mode", "bilinear")
+    mode = node.attribute("mode")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
     return list(node.inputs), {**node.attrs, "mode": mode}
 
@@ -242,7 +242,7 @@ def _group_normalization(node: Node) -> Form | No:
 def _batch_normalization(node: Node) -> Form | No:
     """The form that does not train."""
     trains = len(node.outputs) > 1 or (node.version < 7 and not node.attrs.get("is_test"))
-    if trains or not node.attrs.get("spatial", 1):
+    if trains or node.attribute("spatial") == 0:
         return No("it trains, or normalizes every feature apart")
     return list(node.inputs), _without(node, "spatial", "is_test", "consumed_inputs")
 

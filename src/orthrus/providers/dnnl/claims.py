@@ -11,8 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ...ir import ElementType, No, Node, Value
-from .rules.elementwise import ARITHMETIC, COMPARISONS, UNARY, attributes, function
-from .rules.move import VIEWS
+from ...ops.nn.rnn import DEFAULTS
+from .rules.elementwise import ARITHMETIC, COMPARISONS, UNARY, function
+from .rules.move import FREE
 from .rules.reduce import REDUCTIONS
 
 Check = Callable[[Node], "No | None"]
@@ -73,7 +74,7 @@ def _dropout(node: Node) -> No | None:
 
 
 def _batch(node: Node) -> No | None:
-    if attributes(node).get("training_mode"):
+    if node.attributes.get("training_mode"):
         return No("training mode")
     if any(v is not None and v.elem is not E.FLOAT for v in node.inputs[1:]):
         return No("its statistics are not float32")
@@ -99,7 +100,7 @@ def _pool(node: Node) -> No | None:
 
 
 def _lrn(node: Node) -> No | None:
-    if attributes(node)["size"] % 2 == 0:
+    if node.attributes["size"] % 2 == 0:
         return No("an even size")
     return _rank(3, 5)(node)
 
@@ -112,11 +113,11 @@ def _softmax(node: Node) -> No | None:
 def _resize(node: Node) -> No | None:
     if node.version < 11:
         return No("where it shrinks, it takes the next element")
-    attrs = attributes(node)
+    attrs = node.attributes
     if attrs["mode"] not in ("nearest", "linear"):
         return No(f"mode {attrs['mode']}")
     if attrs.get("antialias") or attrs.get("axes") or attrs.get("exclude_outside") \
-            or attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+            or attrs.get("keep_aspect_ratio_policy") not in (None, "stretch"):
         return No("antialias, axes, exclude_outside and keep_aspect_ratio_policy are not oneDNN's")
     mode = attrs["coordinate_transformation_mode"]
     if attrs["mode"] == "linear" and mode != "half_pixel":
@@ -128,7 +129,7 @@ def _resize(node: Node) -> No | None:
 
 def _recurrent(functions: tuple[str, ...]) -> Check:
     def check(node: Node) -> No | None:
-        attrs, inputs = attributes(node), [*node.inputs, *(None,) * 8]
+        attrs, inputs = node.attributes, [*node.inputs, *(None,) * 8]
         sides = 2 if attrs["direction"] == "bidirectional" else 1
         given = attrs.get("activations")
         if given and [g.lower() for g in given] != [f.lower() for f in functions] * sides:
@@ -145,12 +146,11 @@ def _recurrent(functions: tuple[str, ...]) -> Check:
 
 
 def _attention(node: Node) -> No | None:
-    attrs = attributes(node)
-    for name, plain in (("is_causal", 0), ("softcap", 0.0), ("left_window_size", -1),
-                        ("right_window_size", -1), ("softmax_precision", None),
-                        ("qk_matmul_output_mode", 0)):
-        if attrs.get(name, plain) != plain:
-            return No(f"{name} is {attrs[name]}")
+    assert node.op is not None
+    for name in ("is_causal", "softcap", "left_window_size", "right_window_size", "softmax_precision",
+                 "qk_matmul_output_mode"):
+        if node.attribute(name) != node.op.defaults.get(name):
+            return No(f"{name} is {node.attribute(name)}")
     if any(v is not None for v in node.inputs[4:]):
         return No("past keys, past values or lengths are given")
     if len(node.inputs) > 3 and node.inputs[3] is not None and node.inputs[3].elem is not E.FLOAT:
@@ -190,7 +190,7 @@ def _qlinear_conv(node: Node) -> No | None:
 
 
 def _dequantize(node: Node) -> No | None:
-    attrs = attributes(node)
+    attrs = node.attributes
     scale, zero = node.inputs[1], node.inputs[2] if len(node.inputs) > 2 else None
     if not _constant(scale) or not _constant(zero):
         return No("its scale or zero point is no constant")
@@ -208,7 +208,7 @@ def _dequantize(node: Node) -> No | None:
 
 
 def _quantize(node: Node) -> No | None:
-    attrs = attributes(node)
+    attrs = node.attributes
     out = node.output.elem
     if out not in BYTES:
         return No(f"its result is {out.text if out else 'of unknown type'}; oneDNN's are uint8 and int8")
@@ -286,9 +286,7 @@ CLAIMS: dict[str, tuple[tuple[ElementType, ...], Check]] = {
     "Softmax": (REAL, _softmax),
     "LogSoftmax": (REAL, _softmax),
     "Resize": ((E.FLOAT,), _resize),
-    "LSTM": ((E.FLOAT,), _recurrent(("Sigmoid", "Tanh", "Tanh"))),
-    "GRU": ((E.FLOAT,), _recurrent(("Sigmoid", "Tanh"))),
-    "RNN": ((E.FLOAT,), _recurrent(("Tanh",))),
+    **{kind: ((E.FLOAT,), _recurrent(functions)) for kind, functions in DEFAULTS.items()},
     "Attention": ((E.FLOAT,), _attention),
     "Concat": ((*REAL, *BYTES), _at_least_one),
     "Cast": ((*REAL, E.INT32), _cast),
@@ -314,7 +312,7 @@ LEFT: dict[str, str] = {
 }
 """Operators that oneDNN has, and why they are left to others."""
 
-LIGHT = VIEWS | {"Cast", "QuantizeLinear", "DequantizeLinear", "Concat"}
+LIGHT = FREE | {"Cast", "QuantizeLinear", "DequantizeLinear", "Concat"}
 """Operators that are worth a part only beside one that computes."""
 
 
@@ -334,7 +332,7 @@ def supported(node: Node, bfloat16: bool, integers: bool) -> No | None:
         return No(f"{elem.text}: oneDNN's {node.op_type} takes {' and '.join(t.text for t in types)}")
     if elem is E.BFLOAT16 and not bfloat16:
         return No("this processor, or max_cpu_isa, has no bfloat16")
-    if elem in BYTES and node.kind not in VIEWS and not integers:
+    if elem in BYTES and node.kind not in FREE and not integers:
         return No("without VNNI, oneDNN's sums of 8-bit products may saturate")
     if all(v.dead for v in node.outputs if v is not None):
         return No("nobody reads it")

@@ -166,7 +166,7 @@ def _by_content(node: Node) -> str:
     return "constant pads that cut do not compile" if place == 1 else "constant steps back do not compile"
 
 
-_BATCHED = ("MatMul", "MatMulInteger", "Where", "PRelu", "Gemm", "Expand")
+_BATCHED = ("MatMul", "MatMulInteger", "PRelu", "Gemm", "Expand")
 """Operators that stretch dimensions of 1 and are no elementwise definitions."""
 
 

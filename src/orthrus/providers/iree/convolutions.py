@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
+from ...ops.nn.conv import Conv
 from ...ops.nn.geometry import Window, window
 
 Dim = int | str
@@ -128,18 +129,18 @@ class _Writer:
         x, w = (self._shape(name) for name in node.input[:2])
         if x is None or w is None or any(isinstance(d, str) for d in (*x[1:], *w)) or not all((*x[1:], *w)):
             return None
-        attrs: dict[str, Any] = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        auto = attrs.get("auto_pad", b"NOTSET").decode()
+        given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        attrs = Conv.with_defaults({k: v.decode() if isinstance(v, bytes) else v for k, v in given.items()})
         try:
-            win = window(x[2:], w[2:], attrs.get("strides"), attrs.get("dilations"),  # type: ignore[arg-type]
-                         attrs.get("pads"), auto)
+            win = window(x[2:], w[2:], attrs["strides"], attrs["dilations"],  # type: ignore[arg-type]
+                         attrs["pads"], attrs["auto_pad"])
         except ValueError:
             return None
         self.elem = self.types[node.output[0]].elem_type if node.output[0] in self.types else 0
         if self.elem not in _TYPES:
             return None
         constant = self.constants.get(node.input[1])
-        return _Conv(node, self.elem, x[0], win, attrs.get("group", 1), w,  # type: ignore[arg-type]
+        return _Conv(node, self.elem, x[0], win, attrs["group"], w,  # type: ignore[arg-type]
                      None if constant is None else numpy_helper.to_array(constant))
 
     def _shape(self, name: str) -> tuple[Dim, ...] | None:

@@ -63,10 +63,10 @@ def _constants_from(first: int) -> Condition:
     return condition
 
 
-def _attribute(name: str, *allowed: object, default: object) -> Condition:
+def _attribute(name: str, *allowed: object) -> Condition:
     def condition(node: Node) -> No | None:
-        value = node.attrs.get(name, default)
-        return None if value in allowed else No(
+        value = node.attribute(name)
+        return None if value is None or value in allowed else No(
             f"{name} is {value}; only {' and '.join(map(str, allowed))} are taken")
     return condition
 
@@ -74,7 +74,7 @@ def _attribute(name: str, *allowed: object, default: object) -> Condition:
 def _no_padding_unless_counted(node: Node) -> No | None:
     if node.attrs.get("count_include_pad") == 1:
         return None
-    automatic = node.attrs.get("auto_pad", "NOTSET") in ("SAME_UPPER", "SAME_LOWER")
+    automatic = node.attribute("auto_pad") in ("SAME_UPPER", "SAME_LOWER")
     if automatic or any(node.attrs.get("pads") or ()):
         return No("padding that does not count")
     return None
@@ -91,8 +91,8 @@ _REST = (_constants_from(1),)
 CLAIMS: dict[str, Claim] = {
     "Conv": Claim(F, None, (*_CONV, _rank_up_to(3))),
     "ConvTranspose": Claim(F, None, (*_CONV, _rank_up_to(2))),
-    "Gemm": Claim(F, None, (_attribute("transA", 0, default=0), _attribute("alpha", 1.0, default=1.0),
-                            _attribute("beta", 1.0, default=1.0))),
+    "Gemm": Claim(F, None, (_attribute("transA", 0), _attribute("alpha", 1.0),
+                            _attribute("beta", 1.0))),
     "MatMul": Claim(F),
     "com.microsoft::DynamicQuantizeMatMul": Claim(frozenset({"float32"})),
     "MatMulInteger": Claim(BYTES, frozenset({"int32"})),
@@ -116,12 +116,12 @@ CLAIMS: dict[str, Claim] = {
     **dict.fromkeys(("Unsqueeze", "Squeeze", "Reshape", "Tile"), Claim(B7, None, _REST)),
     "Slice": Claim(B7, None, (_slice_since, *_REST)),
     "Resize": Claim(F | {"int8"}, None, (
-        _attribute("coordinate_transformation_mode", "asymmetric", "half_pixel", default="half_pixel"),
-        _attribute("mode", "nearest", "linear", default="nearest"))),
+        _attribute("coordinate_transformation_mode", "asymmetric", "half_pixel"),
+        _attribute("mode", "nearest", "linear"))),
     "Pad": Claim(F | {"int32", "int8", "uint8"}, None, _REST),
     "GridSample": Claim(F, None, (
-        _attribute("mode", "bilinear", "linear", "nearest", default="linear"),
-        _attribute("padding_mode", "zeros", "border", default="zeros"))),
+        _attribute("mode", "bilinear", "linear", "nearest"),
+        _attribute("padding_mode", "zeros", "border"))),
     **dict.fromkeys(("LayerNormalization", "InstanceNormalization", "BatchNormalization", "RMSNormalization",
                      "GroupNormalization"), Claim(F)),
     **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),

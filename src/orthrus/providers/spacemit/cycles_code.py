@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ...codegen.machines.machine import Machine
 from ...codegen.object.build import assemble
-from ...codegen.object.riscv_cost import BRANCH, CONFIGURATION, Block, Instruction, loops
+from ...codegen.object.riscv_cost import BRANCH, CONFIGURATION, BasicBlock, Instruction, loops
 from .cycles_timing import base_of, register
 
 NOTHING, COMPUTE, LOAD, STORE, JUMP, BRANCHES, SET, VECTOR, DONE = range(9)
@@ -151,7 +151,7 @@ def read(text: str, machine: Machine) -> Code:
     return Code(tuple(ops), frozenset(filled.values()), inside, machine, numbers)
 
 
-def _bodies(blocks: Sequence[Block]) -> dict[str, set[str]]:
+def _bodies(blocks: Sequence[BasicBlock]) -> dict[str, set[str]]:
     """By the label of its first block, the blocks of each loop."""
     ways = {b.label: b.successors for b in blocks}
     before: dict[str, list[str]] = {label: [] for label in ways}

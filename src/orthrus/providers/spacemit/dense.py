@@ -89,10 +89,10 @@ def _quantized(node: Node) -> Iterator[Node]:
     yield _made(node, "Cast", [sums], [real], to=_F.value)
     scale = Value(f"{node.output.name}.scale", TensorType(_F, ()))
     yield _made(node, "Mul", scales, [scale])
-    alpha = node.attrs.get("alpha", 1.0)
-    product = node.output if alpha == 1 else _like(node.output, _F, "product")
+    alpha = node.attribute("alpha")
+    product = node.output if alpha in (None, 1) else _like(node.output, _F, "product")
     yield _made(node, "Mul", [real, scale], [product])
-    if alpha != 1:
+    if product is not node.output:
         factor = Value(f"{node.output.name}.alpha", TensorType(_F, ()), None, np.float32(alpha).reshape(()))
         yield _made(node, "Mul", [product, factor], [node.output])
 

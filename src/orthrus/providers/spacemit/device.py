@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
+from ...codegen.emulate.shared import Shared
 from ...codegen.machines.machine import Machine
 from ...codegen.object import library
 from ...codegen.write.template import Spec
 from ...lowering.device import Device
 from .profile import Profile
-from .shared import Shared
 from .team import Lists, Row, Team, gather_workers, note_time
 
 _lock = threading.Lock()
@@ -35,7 +35,7 @@ _known: dict[tuple[Machine, str], int] = {}
 @functools.cache
 def memory() -> Shared:
     """The memory of this process's workers."""
-    return Shared()
+    return Shared("riscv64")
 
 
 def bring(specs: Sequence[Spec], machine: Machine) -> list[int]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from ... import knobs
+from ...codegen.emulate import emulator, worker
 from ...codegen.machines import detect
 from ...codegen.machines.machine import Machine
 from ...codegen.object import library
@@ -26,10 +27,9 @@ from ...kernels import Kernel, Part, Work
 from ...lowering.device import Device
 from ..base import Capability, GraphView, Option
 from ..generating import GeneratingProvider
-from . import claims, dense, emulator, options, targets, worker
+from . import claims, dense, options, targets
 from .profile import Profile
 from .team import gather_workers, note_time
-from .worker import Program
 
 if TYPE_CHECKING:
     from ...lowering.native import Native
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orthrus")
 
+ARCH = "riscv64"
 NAME = "SpineSubgraph"
 """What parts are called, between the provider's name and their numbers."""
 
@@ -48,7 +49,7 @@ _FURTHER = (Runtime(), Entry(object.__basicsize__), gather_workers(), note_time(
 
 def on_board() -> bool:
     """Whether this process runs on a riscv64 processor itself."""
-    return platform.machine() == "riscv64"
+    return platform.machine() == ARCH
 
 
 class SpaceMITExecutionProvider(GeneratingProvider):
@@ -73,7 +74,7 @@ class SpaceMITExecutionProvider(GeneratingProvider):
     @classmethod
     def probe(cls) -> No | None:
         if not on_board():
-            found = emulator.find()
+            found = emulator.find(ARCH)
             return found if isinstance(found, No) else None
         return None if detect.host() is not None else No("this processor has no vectors (RVV 1.0)")
 
@@ -182,7 +183,7 @@ class SpaceMITExecutionProvider(GeneratingProvider):
 
     def _beside(self, machine: Machine) -> list[tuple[Machine, library.Unit]]:
         """On a board and under emulation."""
-        return [*((machine, unit) for unit in _FURTHER), (worker.MACHINE, Program.now())]
+        return [*((machine, unit) for unit in _FURTHER), (worker.MACHINES[ARCH], worker.Program.now(ARCH))]
 
     def _opening(self, package: Package) -> Machine | No:
         made_for, here = self._label(package.machine), detect.host() if on_board() else None

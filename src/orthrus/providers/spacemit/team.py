@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...codegen.emulate.emulator import Call, Calls, Worker, run
+from ...codegen.emulate.shared import Shared
 from ...codegen.runtime.scheduler import pointer
 from ...codegen.write.body import Body
 from ...codegen.write.emit import I32, I64, V
 from ...codegen.write.template import template
-from .emulator import Call, Calls, Worker, run
-from .shared import Shared
 
 _YIELD = (0x07C00893, 0x00000073, 0x00008067)
 """li a7, 124 (sched_yield); ecall; ret"""

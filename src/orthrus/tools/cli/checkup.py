@@ -84,14 +84,15 @@ def examine() -> Checkup:
         try:
             facts, checks = look()
         except Exception as error:
-            facts, checks = {}, [Check(section, BROKEN, f"cannot be examined: {_said(error)}")]
+            facts, checks = {}, [Check(section, BROKEN, f"cannot be examined: {_said(error)}",
+                                   getattr(error, "cure", None) or "")]
         found.facts[section] = facts
         found.checks += checks
     for name, attempt in (("a kernel", try_kernel), ("a model", try_model)):
         try:
             found.checks.append(attempt())
         except Exception as error:
-            found.checks.append(Check(name, BROKEN, _said(error),
+            found.checks.append(Check(name, BROKEN, _said(error), getattr(error, "cure", None) or
                                       "set ORTHRUS_CODEGEN=0 to run on numpy, and report this"))
     return found
 
@@ -211,7 +212,8 @@ def generation() -> Found:
     described, refusal = host(), library.available()
     facts: dict[str, str] = {}
     if described is not None:
-        facts = {"written for": f"{described.triple}, cpu {described.cpu}",
+        forced = f", forced by ORTHRUS_MACHINE={knobs.MACHINE.value}" if knobs.MACHINE else ""
+        facts = {"written for": f"{described.triple}, cpu {described.cpu}{forced}",
                  "vectors": f"{8 * described.vector} bits, {described.registers} registers",
                  "first and second cache": f"{described.l1 >> 10} KiB, {described.l2 >> 10} KiB",
                  "features used": " ".join(described.features) or "none"}

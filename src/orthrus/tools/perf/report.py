@@ -17,7 +17,7 @@ import numpy as np
 from ...shown import tell
 from ..cli.display import size_text
 from .latency import Latency, Paired, summarize
-from .run import Block
+from .run import RunBlock
 from .settings import Settings
 from .versus import Comparison, Side
 
@@ -30,7 +30,7 @@ class Result:
     settings: Settings
     creation: float
     first: list[float]
-    block: Block
+    block: RunBlock
     peak: int
     labels: list[str] = field(default_factory=list)
     placement: dict[str, int] = field(default_factory=dict)

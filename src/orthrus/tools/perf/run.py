@@ -36,7 +36,7 @@ Tick = Callable[[int, float], None]
 
 
 @dataclass
-class Block:
+class RunBlock:
     """Runs in a row: seconds of each, the shape group of each (where there are several), seconds until a
     bound run was submitted (with -g), seconds of wall clock and of processor time."""
 
@@ -47,7 +47,7 @@ class Block:
     cpu: float = 0.0
     interrupted: bool = False
 
-    def extend(self, other: Block) -> None:
+    def extend(self, other: RunBlock) -> None:
         """Take in the runs of a later block."""
         self.times.extend(other.times)
         self.groups.extend(other.groups)
@@ -267,7 +267,7 @@ class Bench:
         return [seconds], outputs
 
     def block(self, runs: int | None, seconds: float | None, tick: Tick | None = None,
-              told: Callable[[int, float], None] | None = None) -> Block:
+              told: Callable[[int, float], None] | None = None) -> RunBlock:
         """Run so many times, or until the times sum up to `seconds` (with concurrent runs: until they have
         passed), and at least once.
 
@@ -283,8 +283,8 @@ class Bench:
         done.wall, done.cpu = time.perf_counter() - start, time.process_time() - cpu
         return done
 
-    def _work(self, turns: _Turns, tick: Tick | None, told: Callable[[int, float], None] | None) -> Block:
-        done, clock = Block(), time.perf_counter
+    def _work(self, turns: _Turns, tick: Tick | None, told: Callable[[int, float], None] | None) -> RunBlock:
+        done, clock = RunBlock(), time.perf_counter
         calls = [self._call(feed) for feed in self.feeds]
         append, due, spent, several = done.times.append, clock() + TICK, 0.0, len(calls) > 1
         try:
@@ -311,8 +311,9 @@ class Bench:
             done.interrupted = turns.stopped = True
         return done
 
-    def _together(self, turns: _Turns, tick: Tick | None, told: Callable[[int, float], None] | None) -> Block:
-        done, start = Block(), time.perf_counter()
+    def _together(self, turns: _Turns, tick: Tick | None, told: Callable[[int, float], None] | None
+                  ) -> RunBlock:
+        done, start = RunBlock(), time.perf_counter()
         with ThreadPoolExecutor(self.settings.concurrent) as pool:
             work = [pool.submit(self._work, turns, None, told) for _ in range(self.settings.concurrent)]
             try:

@@ -21,7 +21,7 @@ import numpy as np
 
 from ..shapes.open_dimensions import Shapes
 from .latency import Paired, paired
-from .run import Bench, Block, peak_bytes
+from .run import Bench, RunBlock, peak_bytes
 from .settings import Settings
 
 BLOCKS = 4
@@ -54,13 +54,13 @@ class Side:
 
     settings: Settings
     launches: list[Opened] = field(default_factory=list)
-    blocks: list[list[Block]] = field(default_factory=list)
+    blocks: list[list[RunBlock]] = field(default_factory=list)
     peak: int = 0
 
     @property
-    def whole(self) -> Block:
+    def whole(self) -> RunBlock:
         """All blocks as one."""
-        whole = Block()
+        whole = RunBlock()
         for blocks in self.blocks:
             for block in blocks:
                 whole.extend(block)

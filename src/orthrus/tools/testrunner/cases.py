@@ -15,7 +15,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from .data import Place, places
+from .data import DataFolder, places
 from .matching import Tolerance, Tolerances
 
 _RANDOM = "its expected values are draws of a generator that ONNX does not specify"
@@ -36,7 +36,7 @@ class Case:
 
     name: str
     model: Path
-    places: tuple[Place, ...] = ()
+    places: tuple[DataFolder, ...] = ()
     skip: str = ""
 
 

@@ -34,7 +34,7 @@ class DataSet:
 
 
 @dataclass(frozen=True)
-class Place:
+class DataFolder:
     """Where a data set lies: the files of `folder` whose names begin with `prefix`."""
 
     folder: Path
@@ -83,7 +83,7 @@ def _type(info: Any) -> Type | None:
         return None
 
 
-def places(model: Path) -> list[Place]:
+def places(model: Path) -> list[DataFolder]:
     """The data sets of a model by name, unread: those in folders, and else those beside it.
 
     A folder counts where it holds a file such as `input_0.pb` or `outputs.pb`, or is called `test_data...`.
@@ -95,9 +95,9 @@ def places(model: Path) -> list[Place]:
         folders = [f for f in model.parent.iterdir() if f.is_dir() and not f.name.startswith(".")]
     except OSError:
         folders = []
-    found = [Place(f) for f in sorted(folders, key=number)
+    found = [DataFolder(f) for f in sorted(folders, key=number)
              if f.name.startswith("test_data") or any(f.glob("input*.pb")) or any(f.glob("output*.pb"))]
-    beside = Place(model.parent, f"{model.stem}_")
+    beside = DataFolder(model.parent, f"{model.stem}_")
     if not found and any(any(model.parent.glob(f"{_literal(beside.prefix)}{side}*.pb")) for side in SIDES):
         return [beside]
     return found
@@ -110,7 +110,7 @@ def data_sets(model: Path | str) -> list[DataSet]:
     return [read(place, declared) for place in places(Path(model))]
 
 
-def read(place: Place, declared: Signature) -> DataSet:
+def read(place: DataFolder, declared: Signature) -> DataSet:
     """One data set. A value goes by the name in its file where all names are the model's, else by its number.
 
     Where expected outputs lie beside the model without inputs, these are what ONNX's own test runner feeds:
@@ -124,7 +124,7 @@ def read(place: Place, declared: Signature) -> DataSet:
     return DataSet(place.folder, inputs, outputs)
 
 
-def _read_side(place: Place, side: str, types: dict[str, Type | None],
+def _read_side(place: DataFolder, side: str, types: dict[str, Type | None],
                weights: frozenset[str]) -> dict[str, Any]:
     files = _numbered(place, side)
     together = place.folder / f"{place.prefix}{side}s.pb"
@@ -162,7 +162,7 @@ def _fitting(value: Any, kind: Type, name: str, file: Path) -> Any:
     return value
 
 
-def _numbered(place: Place, side: str) -> list[Path]:
+def _numbered(place: DataFolder, side: str) -> list[Path]:
     """The files of one side in order. Raises ValueError for a number that is none, or missing."""
     found: dict[int, Path] = {}
     pattern = re.compile(rf"{side}_?(\d+)\.pb")

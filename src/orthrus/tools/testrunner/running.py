@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .cases import Case, configured
-from .data import DataSet, Place, Signature, read, signature, write_values
+from .data import DataFolder, DataSet, Signature, read, signature, write_values
 from .matching import Tolerance, Tolerances, compare
 from .report import Outcome, Report, Result
 
@@ -141,7 +141,7 @@ class _Trial:
     """One data set under test: read when its first run begins and let go after its last; a run that fails
     stands for all."""
 
-    def __init__(self, place: Place, declared: Signature, session: Any, tolerance: Tolerance,
+    def __init__(self, place: DataFolder, declared: Signature, session: Any, tolerance: Tolerance,
                  settings: Settings) -> None:
         self.outcome, self.text, self.seconds = Outcome.SUCCESS, "", 0.0
         self._place, self._declared, self._session = place, declared, session

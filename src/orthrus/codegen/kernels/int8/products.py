@@ -81,7 +81,7 @@ def pack(b: np.ndarray, zero: np.ndarray | None, how: Packing) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ProductPlan:
     """How one product is divided. A line is `tiles` tiles, the first `tall` of heights[0] positions, the
     others one less; an item is `per_rows` tiles by `per_cols` panels of one line. `kind`: of the machine's
     instructions, "amx" for its matrix unit; `unrolled`: `run` is a multiple of four groups; `flat`: no
@@ -167,7 +167,7 @@ def tallest(machine: Machine, mine: Unit, cols: int) -> int:
 
 
 def plan(machine: Machine, how: Packing, lines: int, length: int, n: int, taps: int, run: int, step: int,
-         signed: bool, flat: bool) -> Plan:
+         signed: bool, flat: bool) -> ProductPlan:
     """Divide `lines` lines of `length` positions by `n` columns."""
     mine, panels = unit(machine), -(-n // how.width)
     kind = "amx" if how.multiple == amx.CHUNK else mine.kind
@@ -198,7 +198,7 @@ def plan(machine: Machine, how: Packing, lines: int, length: int, n: int, taps: 
     more = 64 if kind == "amx" else 0
     if kind == "ime":
         more = spacemit.scratch(machine) + per_rows * height * taps * run
-    return Plan(how, kind, signed, 0 if kind == "amx" else mine.offset(signed), cols, heights,
+    return ProductPlan(how, kind, signed, 0 if kind == "amx" else mine.offset(signed), cols, heights,
                 run % (_UNROLL * mine.group) == 0, flat, n % how.width != 0, fetch, tiles, tall, per_rows,
                 row_blocks, per_cols, col_blocks, items, max(1, -(-SPLIT * items // max(work, 1))),
                 4 * how.width * height + more)

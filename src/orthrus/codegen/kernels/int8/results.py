@@ -9,7 +9,7 @@ from __future__ import annotations
 from ...write.body import Body
 from ...write.emit import I8, I32, I64, PTR, V, vec
 from ...write.expr import BYTES, Expr
-from ...write.tile import Epilogue, Masks, Operand, Place
+from ...write.tile import Corner, Masks, Operand, TileEpilogue
 
 CELLS = ("a:ptr b:ptr start:ptr out:ptr taps:ptr count:i64 run:i64 step:i64 line_step:i64 length:i64 n:i64 "
          "width:i64 valid:i64 out_line:i64 out_row:i64 out_col:i64 "
@@ -25,7 +25,7 @@ class Results:
                  panel: tuple[int, int], tree: Expr, operands: tuple[Operand, ...], flat: bool, tail: bool,
                  cells: str = CELLS) -> None:
         self.f, self.n, self.width, self.valid, self.flat, self.tail = f, n, width, valid, flat, tail
-        self.finish = Epilogue(f, tree, operands)
+        self.finish = TileEpilogue(f, tree, operands)
         self.cols, self.lanes = panel
         first = len(cells.split())
         sides = [(f.arg(first + 4 * i, PTR), *(f.arg(first + 4 * i + j, I64) for j in (1, 2, 3)))
@@ -34,14 +34,14 @@ class Results:
                         *((at, (line, row, col), BYTES[o.dtype], o.col)
                           for (at, line, row, col), o in zip(sides, operands, strict=True))]
 
-    def places(self, line: V, y: V | int, x: V, column: V) -> list[Place]:
+    def places(self, line: V, y: V | int, x: V, column: V) -> list[Corner]:
         """The result's and the operands' for the position at row `y` and column `x`."""
         f, made = self.f, []
         for at, (by_line, by_row, by_col), size, across in self.targets:
             there = line * by_line + x * by_col
             if not isinstance(y, int):
                 there = there + y * by_row
-            made.append(Place(f.gep(at, (there + column if across else there) * size, I8), by_col))
+            made.append(Corner(f.gep(at, (there + column if across else there) * size, I8), by_col))
         return made
 
     def masks(self, column: V) -> Masks:

@@ -13,14 +13,14 @@ from ..lower import Lowering
 from ..objects import Attr, Binary, Desc, Eltwise, PostOp, Primitive, strided
 from ..step import Step, lowers
 from ..tensor import Argument, Tensor
-from .elementwise import attributes, ranked
+from .elementwise import ranked
 from .norm import exponentials
 
 
 @lowers("Attention")
 def attention(lo: Lowering, node: Node) -> Tensor | No:
     """softmax(q @ k' * scale + mask) @ v, of [B, H, L, E] or [B, L, H*E]."""
-    attrs = attributes(node)
+    attrs = node.attributes
     q, k, v = (lo.tensor(value) for value in node.inputs[:3])
     flat = len(q.shape) == 3
     if flat:

@@ -16,7 +16,6 @@ from ..lower import Lowering
 from ..objects import Attr, Desc, Primitive, Scaling, Sum, last_strides, open_layout, strided
 from ..step import LINKS, lowers
 from ..tensor import Argument, Quantized, Tensor
-from .elementwise import attributes
 from .winograd import transformed
 
 
@@ -27,7 +26,7 @@ def convolution(lo: Lowering, node: Node) -> None:
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     b = None if bias is None else lo.plain(lo.tensor(bias))
     if qx is not None and qw is not None and fits(qx, qw, 0):
-        scalings, args = scaled(lo, qx, qw, 1 if attributes(node)["group"] == 1 else 3)
+        scalings, args = scaled(lo, qx, qw, 1 if node.attributes["group"] == 1 else 3)
         _convolve(lo, node, qx.tensor, qw.tensor, b, "float32", scalings, args, integer=True)
     else:
         if lo.winograd and transformed(lo, node, b):
@@ -51,7 +50,7 @@ def quantized_convolution(lo: Lowering, node: Node) -> No | None:
     if bias is not None:
         b = lo.constant(("bias", id(node)), lambda: (bias * (qx.scale.reshape(()) * qw.scale.reshape(-1))
                                                      ).astype(np.float32))
-    scalings, args = scaled(lo, qx, qw, 1 if attributes(node)["group"] == 1 else 3)
+    scalings, args = scaled(lo, qx, qw, 1 if node.attributes["group"] == 1 else 3)
     more, further = lo.scaled(end, DST)
     _convolve(lo, node, qx.tensor, qw.tensor, b, end.tensor.dtype, [*scalings, *more], [*args, *further],
               fuse=False)
@@ -111,7 +110,7 @@ class _Made:
     """Makes the primitives of a convolution."""
 
     def __init__(self, lo: Lowering, node: Node, x: Tensor, w: Tensor, bias: Tensor | None) -> None:
-        self.lo, self.bias, attrs = lo, bias, attributes(node)
+        self.lo, self.bias, attrs = lo, bias, node.attributes
         self.win = window(x.shape[2:], attrs["kernel_shape"] or w.shape[2:], attrs["strides"],
                           attrs["dilations"], attrs["pads"], attrs["auto_pad"])
         self.group, self.out = attrs["group"], (x.shape[0], w.shape[0], *self.win.out)
@@ -168,7 +167,7 @@ def _feeds_convolutions(lo: Lowering, node: Node) -> bool:
 @lowers("ConvTranspose")
 def transposed_convolution(lo: Lowering, node: Node) -> None:
     """X [N, C, D...] and W [C, M/group, K...]."""
-    attrs, lib = attributes(node), lo.lib
+    attrs, lib = node.attributes, lo.lib
     x, w = lo.tensor(node.inputs[0]), lo.tensor(node.inputs[1])
     rank, group = len(x.shape) - 2, attrs["group"]
     kernel = per_axis(attrs["kernel_shape"] or w.shape[2:], rank, "kernel_shape")

@@ -9,6 +9,7 @@ import numpy as np
 
 from ....ir import No, Node, Value
 from ....ops.define import broadcast
+from ....ops.math.arithmetic import Clip_6
 from ..binding import BINARY, DST, ELTWISE, INFERENCE, SCALES, SRC, SRC_1, WEIGHTS
 from ..fuse import finish
 from ..lower import Lowering
@@ -39,17 +40,12 @@ COMPARISONS = {"Greater": "gt", "GreaterOrEqual": "ge", "Less": "lt", "LessOrEqu
 _COMMUTE = frozenset({"add", "mul", "max", "min"})
 
 
-def attributes(node: Node) -> dict[str, Any]:
-    """A node's attributes, defaults included."""
-    return node.op.with_defaults(node.attrs) if node.op is not None else dict(node.attrs)
-
-
 def function(node: Node) -> Eltwise | No:
     """The function of one number that `node` applies to its first input."""
     if node.kind in _PLAIN:
         return _PLAIN[node.kind]
     if node.kind in _FROM_ATTRIBUTES:
-        return _FROM_ATTRIBUTES[node.kind](attributes(node))
+        return _FROM_ATTRIBUTES[node.kind](node.attributes)
     if node.kind == "Reciprocal":
         return Eltwise("pow", 1.0, -1.0)
     if node.kind == "Clip":
@@ -67,13 +63,12 @@ def _one(value: Value | None) -> float | None:
 
 
 def _clip(node: Node) -> Eltwise | No:
-    attrs = attributes(node)
     bounds = []
-    for i, (name, default) in enumerate((("min", -np.finfo(np.float32).max),
-                                         ("max", np.finfo(np.float32).max))):
+    for i, (name, default) in enumerate(Clip_6.defaults.items()):
         value = node.inputs[i + 1] if i + 1 < len(node.inputs) else None
         if value is None:
-            bounds.append(float(attrs.get(name, default)))
+            given = node.attribute(name)
+            bounds.append(default if given is None else float(given))
         elif (bound := _one(value)) is None:
             return No(f"its {name} is no constant number")
         else:

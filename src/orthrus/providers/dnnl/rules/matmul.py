@@ -15,7 +15,7 @@ from ..objects import Attr, Binary, Desc, Eltwise, PostOp, Primitive, Scaling, o
 from ..step import lowers
 from ..tensor import Argument, Quantized, Tensor
 from .conv import fits, operands, scaled
-from .elementwise import attributes, ranked
+from .elementwise import ranked
 
 
 @lowers("MatMul")
@@ -101,7 +101,7 @@ def _awkward(t: Tensor) -> bool:
 @lowers("Gemm")
 def general_product(lo: Lowering, node: Node) -> No | None:
     """alpha * A' @ B' + beta * C."""
-    attrs = attributes(node)
+    attrs = node.attributes
     values = [*node.inputs, None][:3]
     qa, qb = lo.quantized(values[0]), lo.quantized(values[1])
     axis = 0 if attrs["transB"] else 1

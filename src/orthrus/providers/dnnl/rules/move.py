@@ -9,15 +9,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ....ir import ElementType, No, Node, Value
+from ....ops.tensor.movement import VIEWS
 from ..binding import Refused
 from ..lower import Lowering
 from ..objects import inner, last_strides, strided
 from ..step import Link, links, lowers
 from ..tensor import Joined, Quantized, Tensor
-from .elementwise import attributes
 
-VIEWS = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Identity", "Dropout", "Slice",
-                   "Split"})
+FREE = VIEWS | {"Transpose", "Dropout", "Slice", "Split"}
 """Operators that cost nothing where they are."""
 
 
@@ -37,7 +36,7 @@ def reshape(lo: Lowering, node: Node) -> Tensor | Quantized:
 
 
 def _shape(lo: Lowering, node: Node) -> list[int]:
-    attrs, old = attributes(node), lo.shape(node.inputs[0])
+    attrs, old = node.attributes, lo.shape(node.inputs[0])
     if node.op_type == "Flatten":
         axis = attrs["axis"] + (len(old) if attrs["axis"] < 0 else 0)
         return [math.prod(old[:axis]), math.prod(old[axis:])]
@@ -68,7 +67,7 @@ def _shape(lo: Lowering, node: Node) -> list[int]:
 @lowers("Transpose")
 def transpose(lo: Lowering, node: Node) -> Tensor | Quantized:
     """The dimensions in another order."""
-    order = attributes(node)["perm"]
+    order = node.attributes["perm"]
     rank = len(lo.shape(node.inputs[0]))
     return through(lo, node.inputs[0],
                    lambda t: lo.permuted(t, order if order is not None else range(rank - 1, -1, -1)))
@@ -97,7 +96,7 @@ def slices(lo: Lowering, node: Node) -> Tensor | Quantized | No:
     old = lo.shape(node.inputs[0])
     begin, shape = [0] * len(old), list(old)
     if node.version < 10:
-        attrs = attributes(node)
+        attrs = node.attributes
         starts, ends, axes, steps = attrs["starts"], attrs["ends"], attrs.get("axes"), None
     else:
         given = [None if (known := lo.known(v)) is None else known.reshape(-1) for v in node.inputs[1:]]
@@ -116,7 +115,7 @@ def slices(lo: Lowering, node: Node) -> Tensor | Quantized | No:
 @lowers("Split")
 def split(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     """Boxes along one dimension."""
-    attrs = attributes(node)
+    attrs = node.attributes
     x = lo.tensor(node.inputs[0])
     axis, count = attrs["axis"] % len(x.shape), len(node.outputs)
     given = lo.known(node.inputs[1]) if len(node.inputs) > 1 else attrs.get("split")
@@ -136,7 +135,7 @@ def split(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
 @lowers("Concat")
 def concatenation(lo: Lowering, node: Node) -> Tensor | Quantized | Joined:
     """Tensors one after another along a dimension."""
-    axis = attributes(node)["axis"] % len(lo.shape(node.inputs[0]))
+    axis = node.attributes["axis"] % len(lo.shape(node.inputs[0]))
     found = [lo.quantized(v) for v in node.inputs]
     head = found[0]
     if head is not None and all(head.like(q) for q in found):
@@ -159,7 +158,7 @@ def apart(lo: Lowering, node: Node, parts: Sequence[Tensor]) -> bool:
     if reader is None or reader.op_type != "Conv" or reader.inputs[0] is not node.output:
         return False
     weights = lo.known(reader.inputs[1])
-    return (weights is not None and weights.dtype == np.float32 and attributes(reader)["group"] == 1
+    return (weights is not None and weights.dtype == np.float32 and reader.attributes["group"] == 1
             and math.prod(weights.shape[2:]) == 1
             and all(p.dtype == "float32" and p.shape[1] >= _WIDE and p.desc.strides == last_strides(p.shape)
                     and len(p.shape) == 4 for p in parts))

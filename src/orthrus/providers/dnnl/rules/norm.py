@@ -23,7 +23,7 @@ from ..lower import Lowering
 from ..objects import Attr, Primitive
 from ..step import lowers
 from ..tensor import Argument, Tensor
-from .elementwise import attributes, between
+from .elementwise import between
 
 
 @lowers("BatchNormalization")
@@ -34,7 +34,7 @@ def batch_normalization(lo: Lowering, node: Node) -> Tensor | No:
         return No("no channels")
     scale, shift, mean, variance = (lo.plain(lo.tensor(v)) for v in node.inputs[1:5])
     made = Primitive(lo.lib, "batch_normalization_forward", lo.lib.engine, INFERENCE, x.desc, x.desc,
-                     attributes(node)["epsilon"], USE_STATISTICS | USE_SCALE | USE_SHIFT, Attr(lo.lib))
+                     node.attributes["epsilon"], USE_STATISTICS | USE_SCALE | USE_SHIFT, Attr(lo.lib))
     out = lo.new(x.shape, x.desc)
     lo.step(made, [(SRC, x), (MEAN, mean), (VARIANCE, variance), (SCALE, scale), (SHIFT, shift), (DST, out)],
             [out])
@@ -44,7 +44,7 @@ def batch_normalization(lo: Lowering, node: Node) -> Tensor | No:
 @lowers("LayerNormalization")
 def layer_normalization(lo: Lowering, node: Node) -> Tensor:
     """Over the dimensions from `axis` on."""
-    attrs = attributes(node)
+    attrs = node.attributes
     x = lo.tensor(node.inputs[0])
     axis = attrs["axis"] % len(x.shape)
     shift = node.inputs[2] if len(node.inputs) > 2 else None
@@ -78,7 +78,7 @@ def skip_layer_normalization(lo: Lowering, node: Node) -> tuple[Tensor | None, .
             total = between(lo, "add", total, lo.tensor(value))
     shift = inputs[3]
     y = normalized(lo, total, len(total.shape) - 1, lo.tensor(inputs[2]),
-                   None if shift is None else lo.tensor(shift), attributes(node)["epsilon"])
+                   None if shift is None else lo.tensor(shift), node.attributes["epsilon"])
     return (y, None, None, total)[:len(node.outputs)]
 
 
@@ -86,7 +86,7 @@ def skip_layer_normalization(lo: Lowering, node: Node) -> tuple[Tensor | None, .
 def softmax(lo: Lowering, node: Node) -> Tensor:
     """Over one dimension; before version 13, over all from `axis` on."""
     x = lo.tensor(node.inputs[0])
-    axis = attributes(node)["axis"] % len(x.shape)
+    axis = node.attributes["axis"] % len(x.shape)
     kind = "log" if node.op_type == "LogSoftmax" else "accurate"
     if node.version < 13:
         rows = lo.reshaped(x, (math.prod(x.shape[:axis]), math.prod(x.shape[axis:])))
@@ -109,7 +109,7 @@ def exponentials(lo: Lowering, x: Tensor, axis: int, kind: str = "accurate") -> 
 @lowers("LRN")
 def local_response(lo: Lowering, node: Node) -> Tensor | No:
     """Over neighbouring channels."""
-    attrs = attributes(node)
+    attrs = node.attributes
     x = lo.dense(lo.tensor(node.inputs[0]))
     if not 3 <= len(x.shape) <= 5:
         return No(f"rank {len(x.shape)}")

@@ -11,13 +11,12 @@ from ..lower import Lowering
 from ..objects import Attr, Primitive, open_layout
 from ..step import lowers
 from ..tensor import Quantized, Tensor
-from .elementwise import attributes
 
 
 @lowers("MaxPool", "AveragePool")
 def pooling(lo: Lowering, node: Node) -> Tensor | Quantized | No:
     """A window's largest or mean element; quantized integers are compared as they are."""
-    attrs, shape = attributes(node), lo.shape(node.inputs[0])
+    attrs, shape = node.attributes, lo.shape(node.inputs[0])
     if len(shape) < 3 or len(shape) > 5:
         return No(f"rank {len(shape)}")
     win = window(shape[2:], attrs["kernel_shape"], attrs["strides"], attrs["dilations"], attrs["pads"],

@@ -10,7 +10,6 @@ from ..lower import Lowering
 from ..objects import Scaling, strided
 from ..step import Link, links, lowers
 from ..tensor import Argument, Quantized, Tensor
-from .elementwise import attributes
 
 
 @lowers("DequantizeLinear")
@@ -22,7 +21,7 @@ def dequantize(lo: Lowering, node: Node) -> Quantized | No:
     zero = np.zeros(1, np.int8) if given is None else lo.known(given)
     if scale is None or zero is None:
         return No("its scale or zero point is no constant")
-    found = Quantized(t, np.asarray(scale), np.asarray(zero), attributes(node).get("axis", 1), node)
+    found = Quantized(t, np.asarray(scale), np.asarray(zero), node.attribute("axis"), node)
     if t.buffer.kind != "const" and not found.whole:
         return No("a scale for each index of an axis, of what is no constant")
     return found

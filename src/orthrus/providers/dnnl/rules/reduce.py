@@ -16,7 +16,7 @@ from ..lower import Lowering
 from ..objects import Attr, Eltwise, PostOp, Primitive, strided
 from ..step import lowers
 from ..tensor import Tensor
-from .elementwise import applied, attributes
+from .elementwise import applied
 
 REDUCTIONS = {"ReduceSum": "sum", "ReduceMean": "mean", "ReduceProd": "mul", "ReduceL1": "sum",
               "ReduceL2": "sum", "ReduceSumSquare": "sum"}
@@ -33,7 +33,7 @@ _LONGEST = 4096
 @lowers(*REDUCTIONS)
 def reduction(lo: Lowering, node: Node) -> Tensor:
     """Over the given axes, all where none are given."""
-    attrs, kind = attributes(node), node.op_type
+    attrs, kind = node.attributes, node.op_type
     x = lo.tensor(node.inputs[0])
     given = lo.known(node.inputs[1]) if len(node.inputs) > 1 else None
     axes = attrs.get("axes") if given is None else given.reshape(-1).tolist()

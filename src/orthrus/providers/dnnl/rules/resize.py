@@ -12,13 +12,12 @@ from ..lower import Lowering
 from ..objects import Attr, Primitive, open_layout
 from ..step import lowers
 from ..tensor import Tensor
-from .elementwise import attributes
 
 
 @lowers("Resize")
 def resize(lo: Lowering, node: Node) -> Tensor | No:
     """X [N, C, D...] to the given sizes, or by the given scales."""
-    attrs = attributes(node)
+    attrs = node.attributes
     x = lo.dense(lo.tensor(node.inputs[0]))
     if not 3 <= len(x.shape) <= 5:
         return No(f"rank {len(x.shape)}")

@@ -25,7 +25,6 @@ from ..lower import Lowering
 from ..objects import Attr, Desc, Primitive, open_layout, strided
 from ..step import lowers
 from ..tensor import Argument, Tensor
-from .elementwise import attributes
 
 _ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}
 """oneDNN's gates in ONNX's order: i f c o of i o f c, u r o of z r h."""
@@ -34,7 +33,7 @@ _ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (0, 1, 2), "RNN": (0,)}
 @lowers("LSTM", "GRU", "RNN")
 def recurrent(lo: Lowering, node: Node) -> tuple[Tensor | None, ...] | No:
     """X [T, N, I], W [D, G*H, I], R [D, G*H, H], B [D, 2*G*H] to Y [T, D, N, H], Y_h and Y_c [D, N, H]."""
-    attrs, lib = attributes(node), lo.lib
+    attrs, lib = node.attributes, lo.lib
     x, w, r, b, _, h0, c0 = [*node.inputs, *(None,) * 7][:7]
     kind, order = node.op_type, _ORDER[node.op_type]
     weights, recurrence = lo.known(w), lo.known(r)

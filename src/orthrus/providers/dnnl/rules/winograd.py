@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ....codegen.kernels import winograd
-from ....codegen.kernels.conv import Geometry
+from ....codegen.kernels.conv import winograd
+from ....codegen.kernels.conv.geometry import Geometry
 from ....codegen.runtime.call_kernel import aligned
 from ....codegen.write.expr import Expr
 from ....codegen.write.tile import Operand
@@ -25,7 +25,6 @@ from ..lower import Lowering
 from ..objects import Attr, Primitive, Sum, last_strides, strided
 from ..step import Link
 from ..tensor import Argument, Tensor
-from .elementwise import attributes
 
 _F32 = "float32"
 _MANY = 64
@@ -40,7 +39,7 @@ _GAIN = 0.85
 
 def transformed(lo: Lowering, node: Node, bias: Tensor | None) -> bool:
     """Write the steps of a convolution of float32; False where it is to be computed directly."""
-    weights, attrs, given = lo.known(node.inputs[1]), attributes(node), lo.shape(node.inputs[0])
+    weights, attrs, given = lo.known(node.inputs[1]), node.attributes, lo.shape(node.inputs[0])
     if weights is None or weights.ndim != 4 or weights.dtype != np.float32 or attrs["group"] != 1:
         return False
     win = window(given[2:], attrs["kernel_shape"] or weights.shape[2:], attrs["strides"], attrs["dilations"],
@@ -121,7 +120,7 @@ class _End:
         known = {i: array for i, v in enumerate(node.inputs)
                  if v is not None and (array := self.lo.known(v)) is not None and array.size == 1}
         rest = [i for i, v in enumerate(node.inputs) if v is not None and v is not value and i not in known]
-        tree = trace(node.op, attributes(node), [None if v is None else _F32 for v in node.inputs], known)
+        tree = trace(node.op, node.attributes, [None if v is None else _F32 for v in node.inputs], known)
         if isinstance(tree, No) or tree.dtype != _F32 or len(rest) > 1:
             return False
         leaf = self._leaf(link.operand) if rest and link.operand is not None else None
@@ -158,7 +157,7 @@ class _End:
         return Tensor(tuple(shape), desc, over.buffer)
 
 
-def _product(lo: Lowering, plan: winograd.Plan, v: Tensor, u: Tensor, m: Tensor
+def _product(lo: Lowering, plan: winograd.WinogradPlan, v: Tensor, u: Tensor, m: Tensor
              ) -> tuple[Primitive, list[Argument]]:
     """M = V @ U for each position of a tile, and its arguments. Raises Refused."""
     positions = u.shape[0]
@@ -169,7 +168,7 @@ def _product(lo: Lowering, plan: winograd.Plan, v: Tensor, u: Tensor, m: Tensor
     return made, [(SRC, v), (WEIGHTS, u), (DST, m)]
 
 
-def _unpacked(plan: winograd.Plan, weights: np.ndarray) -> np.ndarray:
+def _unpacked(plan: winograd.WinogradPlan, weights: np.ndarray) -> np.ndarray:
     """U [positions, Cin, Cout] of weights [Cout, Cin, 3, 3]."""
     packed = plan.pack(weights[:, :, None])
     flat = packed.swapaxes(1, 2).reshape(len(packed), weights.shape[1], -1)

@@ -126,7 +126,7 @@ def _gather(node: Node, given: Any, shapes: Any) -> Elements | None:
     if where is None:
         return None
     index = np.array(where, np.int64).reshape(given[1].shape)
-    return _array(np.take(data, index, axis=node.attrs.get("axis", 0)))
+    return _array(np.take(data, index, axis=node.attribute("axis")))
 
 
 def _concat(node: Node, given: Any, shapes: Any) -> Elements | None:
@@ -214,7 +214,7 @@ def _range(node: Node, given: Any, shapes: Any) -> Elements | None:
 
 
 def _split(node: Node, given: Any, shapes: Any) -> Elements | None:
-    data, axis = _known(given[0]), node.attrs.get("axis", 0)
+    data, axis = _known(given[0]), node.attribute("axis")
     parts = ints(given[1]) if len(given) > 1 and given[1] is not None else node.attrs.get("split")
     length = data.shape[axis]
     first = parts[0] if parts else -(-length // len(node.outputs))
@@ -330,7 +330,7 @@ def _reduce(function: Callable[[list[Any]], Any]) -> Callable[..., Elements | No
             line = list(lines[place])
             out[place] = None if None in line else function(line)
         return out.reshape([1 if i in gone else n for i, n in enumerate(data.shape)]
-                           if node.attrs.get("keepdims", 1) else out.shape)
+                           if node.attribute("keepdims") else out.shape)
     return rule
 
 

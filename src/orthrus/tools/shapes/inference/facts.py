@@ -69,8 +69,8 @@ class Facts:
         """The elements of an input as ints, None where one is not known."""
         return ints(self.elements[i]) if i < len(self.elements) else None
 
-    def attribute(self, name: str, default: Any = None) -> Any:
-        return self.node.attrs.get(name, default)
+    def attribute(self, name: str) -> Any:
+        return self.node.attribute(name)
 
     def axes(self, i: int = 1) -> list[int] | None:
         """Axes from the input `i` or the attribute; None where there are none. Raises LookupError where they

@@ -52,7 +52,7 @@ def stft(f: Facts) -> Shapes:
     length: Expr | None = f.shape(2)[0] if f.has(2) else f.vector(3)[0]
     if length is None or step is None or step.integer is None:
         return [[signal[0], None, None, expr(2)]]
-    bins = floor_div(length, expr(2)) + 1 if f.attribute("onesided", 1) else length
+    bins = floor_div(length, expr(2)) + 1 if f.attribute("onesided") else length
     return [[signal[0], floor_div(signal[1] - length, step) + 1, bins, expr(2)]]
 
 
@@ -61,8 +61,8 @@ def dft(f: Facts) -> Shapes:
     axis = f.numbers(2) if f.has(2) else None
     if f.has(2) and axis is None:
         return [[None] * len(x)]
-    place = (axis[0] if axis else f.attribute("axis", -2 if f.node.version >= 20 else 1)) % len(x)
-    back, half = f.attribute("inverse", 0), f.attribute("onesided", 0)
+    place = (axis[0] if axis else -2 if f.node.version >= 20 else f.attribute("axis")) % len(x)
+    back, half = f.attribute("inverse"), f.attribute("onesided")
     length = f.vector(1)[0] if f.has(1) else (x[place] - 1) * 2 if back and half else x[place]
     if length is not None and half and not back:
         length = floor_div(length, expr(2)) + 1

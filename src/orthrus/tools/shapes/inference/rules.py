@@ -40,7 +40,7 @@ def _expand(f: Facts) -> Shapes:
 
 def _reshape(f: Facts) -> Shapes:
     told: list[Expr | None] = (f.vector(1) if f.has(1) else
-                               [expr(d) for d in f.attribute("shape", [])])
+                               [expr(d) for d in f.attribute("shape") or []])
     x = f.shapes[0]
     out = list(told)
     for i, d in enumerate(told):
@@ -59,7 +59,7 @@ def _reshape(f: Facts) -> Shapes:
 
 
 def _flatten(f: Facts) -> Shapes:
-    x, axis = f.shape(0), f.attribute("axis", 1)
+    x, axis = f.shape(0), f.attribute("axis")
     axis += len(x) if axis < 0 else 0
     return [[product(x[:axis]), product(x[axis:])]]
 
@@ -94,7 +94,7 @@ def concat(f: Facts, first: int = 0, step: int = 1) -> Shapes:
 
 def _split(f: Facts) -> Shapes:
     x, count = f.shape(0), len(f.node.outputs)
-    axis = f.attribute("axis", 0) % len(x)
+    axis = f.attribute("axis") % len(x)
     parts: list[Expr | None]
     if f.has(1):
         parts = f.vector(1)
@@ -199,19 +199,19 @@ def _range(f: Facts) -> Shapes:
 def _top_k(f: Facts) -> Shapes:
     x = f.shape(0)
     k = f.vector(1)[0] if f.has(1) else expr(f.attribute("k"))
-    axis = f.attribute("axis", -1) % len(x)
+    axis = f.attribute("axis") % len(x)
     shape = [*x[:axis], k, *x[axis + 1:]]
     return [shape, shape]
 
 
 def _one_hot(f: Facts) -> Shapes:
     x, depth = f.shape(0), f.vector(1)[0]
-    axis = f.attribute("axis", -1) % (len(x) + 1)
+    axis = f.attribute("axis") % (len(x) + 1)
     return [[*x[:axis], depth, *x[axis:]]]
 
 
 def _reduced(f: Facts) -> Shapes:
-    x, keep = f.shape(0), f.attribute("keepdims", 1)
+    x, keep = f.shape(0), f.attribute("keepdims")
     if f.has(1) and f.numbers(1) is None:
         return [[None] * len(x) if keep else [None] * (len(x) - len(f.vector(1)))]
     axes = f.axes()

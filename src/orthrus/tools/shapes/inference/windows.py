@@ -37,7 +37,7 @@ def _window(size: Expr, k: Any, stride: int, dilation: int, begin: int, end: int
 def spatial(f: Facts, size: Sequence[Expr], kernel: Sequence[Any], up: bool = False) -> list[Expr | None]:
     n = len(size)
     strides, dilations = f.attribute("strides") or [1] * n, f.attribute("dilations") or [1] * n
-    pads, auto = f.attribute("pads") or [0] * 2 * n, f.attribute("auto_pad", "NOTSET")
+    pads, auto = f.attribute("pads") or [0] * 2 * n, f.attribute("auto_pad")
     return [_window(size[i], k, strides[i], dilations[i], pads[i], pads[n + i], auto, up)
             for i, k in enumerate(kernel)]
 
@@ -74,11 +74,11 @@ def conv_transpose(f: Facts) -> Shapes:
         full = (size - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + (more[i] + 1)
         if f.attribute("output_shape"):
             out.append(expr(f.attribute("output_shape")[-n:][i]))
-        elif f.attribute("auto_pad", "NOTSET").startswith("SAME"):
+        elif str(f.attribute("auto_pad")).startswith("SAME"):
             out.append(least(size * strides[i], full))
         else:
             out.append(full if f.attribute("auto_pad") == "VALID" else full - (pads[i] + pads[n + i]))
-    return [[x[0], w[1] * f.attribute("group", 1), *out]]
+    return [[x[0], w[1] * f.attribute("group"), *out]]
 
 
 def max_unpool(f: Facts) -> Shapes:
@@ -96,7 +96,7 @@ def resize(f: Facts) -> Shapes:
     out: list[Expr | None] = list(x)
     modern = f.node.version >= 11
     if f.has(3):
-        if f.attribute("keep_aspect_ratio_policy", "stretch") != "stretch":
+        if f.attribute("keep_aspect_ratio_policy") not in (None, "stretch"):
             raise LookupError("the aspect ratio decides")
         for axis, told in zip(axes, f.vector(3), strict=True):
             out[axis] = told

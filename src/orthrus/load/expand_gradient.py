@@ -181,7 +181,7 @@ def _reduced(mean: bool) -> Rule:
         x = _args(n)[0]
         if x.shape is None or g.shape is None:
             raise NotImplementedFail(f"the derivative of {n.op_type} needs shapes of known rank", node=n)
-        if not n.attrs.get("keepdims", 1):
+        if not n.attribute("keepdims"):
             axes = n.inputs[1].const if len(n.inputs) > 1 and n.inputs[1] is not None else n.attrs.get("axes")
             kept = range(len(x.shape)) if axes is None else [int(a) % len(x.shape) for a in np.ravel(axes)]
             g = t.add("Unsqueeze", g, t.constant(sorted(kept)))

@@ -17,7 +17,7 @@ from skips import needs
 import orthrus as ort
 from orthrus import memory
 from orthrus.capi.onnxruntime_pybind11_state import Fail
-from orthrus.ir import Stored, in_memory
+from orthrus.ir import LazyArray, in_memory
 from orthrus.load import load
 from orthrus.modelfile import ModelFile
 
@@ -40,7 +40,7 @@ def counted(array: np.ndarray, reads: list[tuple[int, int]]) -> Any:
     def read(start: int, end: int) -> np.ndarray:
         reads.append((start, end))
         return np.frombuffer(array.tobytes()[start:end], np.uint8).copy()
-    return Stored(array.dtype, array.shape, read)
+    return LazyArray(array.dtype, array.shape, read)
 
 
 def test_it_passes_for_the_array_without_being_read() -> None:
@@ -72,10 +72,10 @@ def test_it_is_read_again_once_nobody_holds_what_was_read() -> None:
 def test_what_is_computed_from_stored_arrays_is_computed_when_looked_at() -> None:
     reads: list[tuple[int, int]] = []
     it = counted(WEIGHT, reads)
-    double = Stored.computed(lambda: it * 2, it, it)
+    double = LazyArray.computed(lambda: it * 2, it, it)
     assert not reads
     np.testing.assert_array_equal(double, WEIGHT * 2)
-    at_once = Stored.computed(lambda: WEIGHT * 2, WEIGHT, WEIGHT)
+    at_once = LazyArray.computed(lambda: WEIGHT * 2, WEIGHT, WEIGHT)
     assert type(at_once) is np.ndarray
 
 
@@ -85,7 +85,7 @@ def test_large_tensors_of_a_file_are_stored_small_ones_are_arrays(tmp_path: Path
     graph = model(nodes, [info("x", shape=["N", 256])], [info("y", shape=["N", 256])], weights)
     onnx.save(graph, tmp_path / "m.onnx")
     made = load(str(tmp_path / "m.onnx")).initializers
-    assert [type(made[n].const) is Stored for n in weights] == [True, False, False]
+    assert [type(made[n].const) is LazyArray for n in weights] == [True, False, False]
     of_bytes = load((tmp_path / "m.onnx").read_bytes()).initializers
     for name, array in weights.items():
         np.testing.assert_array_equal(made[name].const, array)

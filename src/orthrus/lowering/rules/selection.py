@@ -13,7 +13,6 @@ from ...ir import No, Node
 from ...ops.define import normalized_axis
 from ..lower import Lazy, Lowering, Out, lowers
 from ..tensor import Tensor
-from .rows import attributes
 
 GRAIN = 1 << 12
 
@@ -21,7 +20,7 @@ GRAIN = 1 << 12
 @lowers("TopK", types=tuple(t for t in LLVM if t != "bool"))
 def top_k(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] | No:
     """Values and their indices, best first."""
-    x, attrs = node.inputs[0], attributes(node)
+    x, attrs = node.inputs[0], node.attributes
     assert x is not None
     shape = lo.shape(x)
     k = attrs.get("k")
@@ -42,7 +41,7 @@ def top_k(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] | No:
     made = loops.nest([shape[a] for a in others], [[v.strides[a] for a in others] for v in every])
     sizes = made.sizes or (1,)
     lines = [v for t_, s in zip(every, made.strides, strict=True) for v in (*(s or (0,)), t_.strides[axis])]
-    spec = best_of_rows(dtype=t.dtype, outer=len(sizes), least=not attrs.get("largest", 1),
+    spec = best_of_rows(dtype=t.dtype, outer=len(sizes), least=attrs.get("largest") == 0,
                                unit=t.strides[axis] == 1)
     lo.step(spec, [Out(values), Out(places), t, length, k, (k - 1).bit_length(), *sizes[1:], *lines],
             math.prod(sizes), max(1, GRAIN // length), scratch(lo.machine, t.dtype, length, k))
@@ -60,7 +59,7 @@ def one_hot(lo: Lowering, node: Node) -> Lazy | No:
         return No("its depth or values are not known")
     size, t = depth.item(), lo.tensor(vi)
     size = int(size) if isinstance(size, float) else size
-    axis = attributes(node)["axis"]
+    axis = node.attributes["axis"]
     axis = axis + t.rank + 1 if axis < 0 else axis
     if not 0 <= axis <= t.rank or size < 1 or t.dtype == "uint64":
         return No("its axis is out of range, or nothing is asked for")
@@ -105,6 +104,6 @@ def trilu(lo: Lowering, node: Node) -> Lazy | No:
     here = [_numbers(lo, rows, (rows, 1)),
             lo.constant(("from", k, columns), lambda: np.arange(-k, columns - k))]
     row, column = Expr.leaf(count, "int64"), Expr.leaf(count + 1, "int64")
-    inside = Expr("ge" if attributes(node)["upper"] else "le", (column, row), "bool")
+    inside = Expr("ge" if node.attributes["upper"] else "le", (column, row), "bool")
     zero = Expr.const(0, "bool" if dtype == "bool" else dtype)
     return Lazy(shape, Expr("where", (inside, lazy.tree, zero), dtype), [*lazy.operands, *here])

@@ -1,13 +1,15 @@
 """3x3 convolution of stride 1 by Winograd's F(2x2, 3x3) and F(4x4, 3x3), over channels-last images.
 
 A tile is m x m output pixels and the (m + 2) x (m + 2) input pixels they depend on. In: an image (N, C, H, W)
-of float32 whose channels are adjacent; weights packed by `Plan.pack`; an elementwise tree over the results
-with its operands. Out: an image of the same kind. Three phases: V = B'dB per tile and channel, one product M
-= V·U per position of a tile, and y = A'MA. Where U stays near, one kernel does them block by block of tiles;
-where it has to be streamed, each phase is a kernel over the whole image, so that U is read once. The result
-differs from the exact one by less than 1e-6 (m = 2) or 5e-6 (m = 4) of the largest output nearby. Where an
-output of a tile is not finite, or beyond 2 ** 40, the cell `status` becomes `OUTSIDE`: what a pixel of the
-tile holds may then show in outputs that do not depend on it, and the image is to be convolved directly. """
+of float32 whose channels are adjacent; weights packed by `WinogradPlan.pack`; an elementwise tree over the
+results with its operands. Out: an image of the same kind. Three phases: V = B'dB per tile and channel, one
+product M = V·U per position of a tile, and y = A'MA. Where U stays near, one kernel does them block by block
+of tiles; where it has to be streamed, each phase is a kernel over the whole image, so that U is read once.
+The result differs from the exact one by less than 1e-6 (m = 2) or 5e-6 (m = 4) of the largest output nearby.
+Where an output of a tile is not finite, or beyond 2 ** 40, the cell `status` becomes `OUTSIDE`: what a pixel
+of the tile holds may then show in outputs that do not depend on it, and the image is to be convolved
+directly.
+"""
 
 from __future__ import annotations
 
@@ -17,16 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from ...shapes.symbolic import choice
-from ..machines.machine import Machine
-from ..runtime.call_kernel import aligned
-from ..write.body import Body
-from ..write.emit import F32, I8, I64, PTR, V, vec
-from ..write.expr import BYTES, Expr
-from ..write.template import OUTSIDE, Spec, template
-from ..write.tile import Operand, joined, load, shapes, tile
-from ..write.vmath import any_lane
-from .conv import LONG, Epilogue, Geometry, chunk_of, tile_cols
+from ....shapes.symbolic import choice
+from ...machines.machine import Machine
+from ...runtime.call_kernel import aligned
+from ...write.body import Body
+from ...write.emit import F32, I8, I64, PTR, V, vec
+from ...write.expr import BYTES, Expr
+from ...write.template import OUTSIDE, Spec, template
+from ...write.tile import Operand, joined, load, shapes, tile
+from ...write.vmath import any_lane
+from .epilogue import PixelEpilogue
+from .geometry import LONG_SUM, Geometry, chunk_of, tile_cols
 
 _A, _B = 0.75, 1.5
 """Points of F(4x4) beside 0 and infinity, each with both signs: exact, and a quarter of the error of 1 and
@@ -93,7 +96,7 @@ class _Phases:
         self.ahead, self.n = ahead, side + 2
         self.lanes = f.machine.lanes(4)
         self.ty = vec(F32, self.lanes)
-        self.finish = Epilogue(f, tree, operands, len(CELLS.split()))
+        self.finish = PixelEpilogue(f, tree, operands, len(CELLS.split()))
         cin, cout, block = cells["cin"], cells["cout"], cells["block"]
         wide = cols * self.lanes
         self.panels = (cout + (wide - 1)) // wide
@@ -276,7 +279,7 @@ def winograd_give(f: Body, p: _Phases, c: dict[str, V]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class WinogradPlan:
     """How a geometry is done: `side` of a tile in pixels, tiles of a `block`, register tiles of `rows` x
     `cols`."""
 
@@ -313,7 +316,7 @@ class Plan:
         """Products summed one after another: fewer with tiles of 4, which amplify errors, as long as weights
         stay near."""
         cin = self.geometry.cin
-        return chunk_of(cin, 32 if self.side == 4 and cin <= LONG else LONG)
+        return chunk_of(cin, 32 if self.side == 4 and cin <= LONG_SUM else LONG_SUM)
 
     @property
     def v_row(self) -> int:
@@ -374,7 +377,7 @@ class Plan:
 
 
 @choice()
-def plan(g: Geometry, machine: Machine, side: int, block: int | None = None) -> Plan:
+def plan(g: Geometry, machine: Machine, side: int, block: int | None = None) -> WinogradPlan:
     """A plan for a geometry that `choose` accepts."""
     lanes, cols = machine.lanes(4), tile_cols(machine, g.cout)
     tiles = g.batch * -(-g.out[1] // side) * -(-g.out[2] // side)
@@ -390,7 +393,7 @@ def plan(g: Geometry, machine: Machine, side: int, block: int | None = None) -> 
         blocks = -(-tiles // block)
         block = -(-tiles // blocks)
     rows = -(-block // -(-block // most))
-    return Plan(g, side, block, rows, cols, lanes)
+    return WinogradPlan(g, side, block, rows, cols, lanes)
 
 
 def few_bits(w: np.ndarray) -> bool:

@@ -1,46 +1,26 @@
-"""Forests of decision trees: rows of features in, per row and target the sum, least or greatest leaf out.
+"""A forest as its kernel reads it: thresholds as ranks, trees completed, nodes as words, leaves in a table.
 
-Thresholds are replaced by ranks. Every row's features are ranked once among the thresholds they meet, by
-binary search; a test is then one comparison of integers, and a node is one 32-bit word: the threshold's rank
-above, the column of ranks it is for in the low `bits`. A *column* is a feature together with where its NaN
-goes.
-
-A vector's lanes are trees. A group of as many trees walks down together for one row, whose ranks lie in
-registers where they fit: the first levels choose between whole vectors, each further level is one gather.
-Trees are padded to complete ones, so that a node's children follow from its place; deep or ragged trees are
-complete for some levels and continue in a list of linked nodes. Lanes add up their own leaves and are joined
-at the end, so that the order of a sum depends on the forest alone.
+In: a `Forest` and how its leaves are joined. Out: `PackedForest`, or why the kernel cannot do it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..machines.machine import Machine
-from ..write import vmath
-from ..write.body import Body
-from ..write.emit import F32, I32, I64, V, vec
-from ..write.expr import LLVM
-from ..write.template import Spec, template
+from ...machines.machine import Machine
+from ...write.template import Spec
+from .walk import BATCH, SIGN, TOP, WAYS, forest_rows
 
 if TYPE_CHECKING:
-    from ...ops.ml.trees import Forest
+    from ....ops.ml.trees import Forest
 
-TOP = 3
-"""Levels that are chosen from whole vectors."""
-WAYS = 8
-"""Rows that walk a group's trees at the same time; half of it where registers are few."""
-BATCH = 4
-"""Groups of trees of one depth that stand together, so that a single row can walk them at the same time."""
 DEEPEST = 12
 """Levels of a complete tree."""
 _SURE = 6
-_SIGN = 1 << 31
 _LIMIT = 1 << 27
 _BLOCK = 128
 _CACHE = 1 << 18
@@ -65,7 +45,7 @@ class Splits:
 
 
 @dataclass(frozen=True, eq=False)
-class Packed:
+class PackedForest:
     """A forest as `forest_rows` reads it: its parameters and arrays. `spoken[t]`: every row meets a leaf for
     target t, `mentioned[t]`: some leaf is for it."""
 
@@ -239,7 +219,7 @@ def _dense(forest: Forest, aggregate: str, wide: bool) -> np.ndarray:
     return dense.astype(np.float32)
 
 
-def plan(machine: Machine, forest: Forest, aggregate: str) -> Packed | str:
+def plan(machine: Machine, forest: Forest, aggregate: str) -> PackedForest | str:
     """`forest` packed for `machine`, `aggregate` being SUM, AVERAGE, MIN or MAX; else why no kernel takes
     it."""
     if not forest.mode.size or not np.isfinite(forest.weight).all():
@@ -280,13 +260,13 @@ def plan(machine: Machine, forest: Forest, aggregate: str) -> Packed | str:
               "links": grow.links, "last": grow.last, "weights": dense}
     join = {"MIN": "min", "MAX": "max"}.get(aggregate, "sum")
     params = {"bits": bits, "held": held, "chained": bool(grow.links.size), "wide": wide, "join": join}
-    return Packed(tuple(params.items()), lanes, columns, (held or columns) * lanes, dense.shape[1], arrays,
-                  spoken, mentioned, int(s.features.max()) + 1)
+    return PackedForest(tuple(params.items()), lanes, columns, (held or columns) * lanes, dense.shape[1],
+                        arrays, spoken, mentioned, int(s.features.max()) + 1)
 
 
 def _signed(words: np.ndarray) -> np.ndarray:
     """Unsigned words as signed ones in the same order."""
-    return (words.astype(np.int64) - _SIGN).astype(np.int32)
+    return (words.astype(np.int64) - SIGN).astype(np.int32)
 
 
 class _Grower:
@@ -372,288 +352,3 @@ class _Grower:
         self.links = np.stack((np.where(branch, self.words[place], self.always),
                                np.where(branch, pair[place], np.arange(len(node)))), 1).astype(np.int32)
         self.last = self.final[(~node).clip(0)]
-
-
-class _Walk:
-    """One row's way: its ranks, in `held` vectors or at an address."""
-
-    def __init__(self, f: Body, ranks: V, held: int, bits: int) -> None:
-        self.f, self.bits, self.at = f, bits, ranks
-        self.lanes = f.machine.lanes(4)
-        self.ty = vec(I32, self.lanes)
-        self.held = [f.load(self.ty, ranks, i * self.lanes, 64) for i in range(held)]
-
-    def fails(self, word: V) -> V:
-        """Per lane whether the row's rank exceeds that of `word`."""
-        return self.rank(word) > word
-
-    def rank(self, word: V) -> V:
-        f, h = self.f, self.held
-        if not h:
-            return f.gather(I32, self.at, word & ((1 << self.bits) - 1))
-        if len(h) == 1:
-            return f.intrinsic("x86.avx512.permvar.si.512", self.ty, h[0], word)
-        pairs = [f.intrinsic("x86.avx512.vpermi2var.d.512", self.ty, h[i], word, h[i + 1])
-                 for i in range(0, len(h), 2)]
-        return pairs[0] if len(pairs) == 1 else f.select((word & 32).ne(0), pairs[1], pairs[0])
-
-
-def _down(f: Body, place: V, right: V) -> V:
-    """The child's place in the next level."""
-    twice = place + place
-    return f.select(right, twice + 1, twice)
-
-
-@template("x:ptr x_row:i64 rows:i64 block:i64 y:ptr columns:i64 features:ptr nan_right:ptr search:ptr "
-          "searches:ptr tables:ptr groups:ptr sections:ptr count:i64 width:i64 start:ptr links:ptr last:ptr "
-          "weights:ptr")
-def forest_rows(f: Body, x: V, x_row: V, rows: V, block: V, y: V, columns: V, features: V, nan_right: V,
-                search: V, searches: V, tables: V, groups: V, sections: V, count: V, width: V, start: V,
-                links: V, last: V, weights: V, *, dtype: str, bits: int, held: int, chained: bool, wide: bool,
-                join: str) -> None:
-    """y [rows, targets] float32 = what the trees say of each row of x (`x_row` elements apart, features next
-    to each other) joined by sum, min or max, plus `start` [targets]. Items are blocks of `block` rows. A
-    section is a target with its trees, or all targets with `wide` leaves of `width` weights. The forest's
-    arrays are those of `Packed`."""
-    lanes, ways = f.machine.lanes(4), WAYS if f.machine.registers >= 32 else WAYS // 2
-    ints, floats = vec(I32, lanes), vec(F32, lanes)
-    pitch = f.i64(held * lanes) if held else columns * lanes
-    sums = f.gep(f.scratch, block * pitch, I32)
-    lane = f.const(ints, list(range(lanes)))
-    neutral = f.const(floats, {"sum": 0.0, "min": np.inf, "max": -np.inf}[join])
-
-    def joined(a: V, b: V) -> V:
-        return a + b if join == "sum" else f.fast_min(a, b) if join == "min" else f.fast_max(a, b)
-
-    def each(n: V, body: Callable[[V, int], None]) -> None:
-        """Run body(first, how many) over n rows."""
-        whole = n & -ways
-        f.loop(0, whole, ways, [], lambda r: body(r, ways))
-        f.loop(whole, n, 1, [], lambda r: body(r, 1))
-
-    def rank(first: V, r: V, several: int) -> None:
-        at = [f.gep(x, (first + r + w) * x_row, LLVM[dtype]) for w in range(several)]
-
-        def batch(c: V) -> None:
-            column = c * lanes
-            feature = f.load(ints, features, column)
-            to_right = f.load(ints, nan_right, column).ne(0)
-            record = f.gep(searches, c * 2, I64)
-            table, depth = f.gep(search, f.load(I64, record), F32), f.load(I64, record, 1)
-            value = [f.cast(f.gather(LLVM[dtype], a, feature), F32) for a in at]
-            root = f.load(floats, table)
-            places = [_down(f, lane, root < v) for v in value]
-
-            def level(i: V, now: V, *p: V) -> list[V]:
-                here = [_down(f, q, f.gather(F32, now, q) < v) for q, v in zip(p, value, strict=True)]
-                return [f.gep(now, f.i64(lanes) << i, F32), *here]
-            ends = f.loop(1, depth, 1, [f.gep(table, lanes, F32), *places], level)[1:]
-            base = lane << f.splat(f.cast(depth, I32), lanes)
-            for w, (p, v) in enumerate(zip(ends, value, strict=True)):
-                word = ((p - base) << bits) ^ f.const(ints, -_SIGN)
-                top = f.const(ints, ((1 << 32 - bits) - 1 << bits) - _SIGN)
-                f.store(f.select(v.ne(v) & to_right, top, word), f.scratch, (r + w) * pitch + column, 64)
-        f.loop(0, columns, 1, [], batch)
-
-    def add(leaf: V, row: V) -> None:
-        if not wide:
-            at = f.gep(sums, row * lanes, F32)
-            f.store(joined(f.bitcast(leaf, floats), f.load(floats, at, 0, 64)), at, 0, 64)
-            return
-        to = f.gep(sums, row * width * lanes, F32)
-
-        def one(k: V) -> None:
-            weight = f.gather(F32, f.gep(weights, k, F32), leaf)
-            f.store(joined(weight, f.load(floats, to, k * lanes, 64)), to, k * lanes, 64)
-        f.loop(0, width, 1, [], one)
-
-    def descend(way: Sequence[_Walk], tables: Sequence[V], top: Sequence[Sequence[V]], depth: V, linked: bool
-                ) -> list[V]:
-        """What the leaves hold for each row and the table it walks; one table may serve all."""
-        def level(i: V, now: V, *p: V) -> list[V]:
-            bases = [f.gep(t, now, I32) for t in tables]
-            words = [f.gather(I32, bases[w % len(bases)], q) for w, q in enumerate(p)]
-            return [now + (f.i64(lanes) << i), *(_down(f, q, w.fails(word))
-                                                 for q, w, word in zip(p, way, words, strict=True))]
-        places = [_start(f, w, top[i % len(top)], lane) for i, w in enumerate(way)]
-        now, *places = f.loop(TOP, depth, 1, [f.i64(lanes * ((1 << TOP) - 1)), *places], level)
-        leaves = [f.gather(I32, f.gep(tables[i % len(tables)], now, I32), p) for i, p in enumerate(places)]
-        return _chain(f, way, links, last, leaves) if linked else leaves
-
-    def row_at(r: V) -> _Walk:
-        return _Walk(f, f.gep(f.scratch, r * pitch, I32), held, bits)
-
-    def walk(n: V, linked: bool) -> Any:
-        def run(g: V) -> None:
-            record = f.gep(groups, g * (BATCH + 2), I64)
-            depth, many = f.load(I64, record, BATCH), f.load(I64, record, BATCH + 1)
-
-            def table_at(j: V | int) -> tuple[V, list[V]]:
-                at = f.gep(tables, f.load(I64, record, j), I32)
-                return at, [f.load(ints, at, i * lanes) for i in range((1 << TOP) - 1)]
-
-            def one(j: V) -> None:
-                at, top = table_at(j)
-
-                def some(r: V) -> None:
-                    way = [row_at(r + w) for w in range(ways)]
-                    for w, leaf in enumerate(descend(way, [at], [top], depth, linked)):
-                        add(leaf, r + w)
-                f.loop(0, n & -ways, ways, [], some)
-            f.loop(0, many, 1, [], one)
-
-            def single(r: V) -> None:
-                at, top = zip(*(table_at(j) for j in range(BATCH)), strict=True)
-                for j, leaf in enumerate(descend([row_at(r)] * BATCH, at, top, depth, linked)):
-                    f.when(many > j, partial(add, leaf, r))
-            f.loop(n & -ways, n, 1, [], single)
-        return run
-
-    def item(i: V) -> None:
-        first = i * block
-        n = f.minimum(rows - first, block)
-        each(n, lambda r, several: rank(first, r, several))
-
-        def section(s: V) -> None:
-            f.loop(0, n * width, 1, [], lambda j: f.store(neutral, sums, j * lanes, 64))
-            bounds = f.gep(sections, s * 3, I64)
-            begin, middle, end = (f.load(I64, bounds, j) for j in range(3))
-            f.loop(begin, middle, 1, [], walk(n, False))
-            if chained:
-                f.loop(middle, end, 1, [], walk(n, True))
-
-            def close(j: V) -> None:
-                total = f.reduce(f.load(floats, sums, j * lanes, 64), joined)
-                place = j if wide else j * count + s
-                column = j % width if wide else s
-                f.store(total + f.load(F32, start, column), y, first * (width if wide else count) + place)
-            f.loop(0, n * width, 1, [], close)
-        f.loop(0, count, 1, [], section)
-    f.loop(f.lo, f.hi, 1, [], item)
-
-
-def _start(f: Body, way: _Walk, top: Sequence[V], lane: V) -> V:
-    """A row's place in the first level behind `top`, whose nodes are whole vectors."""
-    place, nodes = lane << TOP, list(top)
-    sides: list[V] = []
-    for level in range(TOP):
-        choice, nodes = nodes[:1 << level], nodes[1 << level:]
-        for side in reversed(sides):
-            choice = [f.select(side, choice[j + 1], choice[j]) for j in range(0, len(choice), 2)]
-        sides.append(way.fails(choice[0]))
-        place = f.select(sides[-1], place + (1 << TOP - 1 - level), place)
-    return place
-
-
-def _chain(f: Body, way: Sequence[_Walk], links: V, last: V, places: Sequence[V]) -> list[V]:
-    """Follow the links until no lane moves; what the leaves hold."""
-    lanes = places[0].lanes
-
-    def step(*p: V) -> tuple[V, list[V]]:
-        new, moved = [], f.zero(vec("i1", lanes))
-        for q, w in zip(p, way, strict=True):
-            right = w.fails(f.gather(I32, links, q, I64))
-            child = f.gather(I32, f.gep(links, 1, I32), q, I64)
-            new.append(f.select(right, child + 1, child))
-            moved = moved | new[-1].ne(q)
-        return f.compare("ne", f.bitcast(moved, f"i{lanes}"), 0), new
-    return [f.gather(I32, last, p) for p in f.repeat(list(places), step)]
-
-
-@template("y:ptr rows:i64 classes:i64 labels:ptr names:ptr first:float second:float")
-def tree_scores(f: Body, y: V, rows: V, classes: V, labels: V, names: V, first: V, second: V, *,
-                transform: str, choice: str, pair: Pair | None) -> None:
-    """Apply a post transform to y [rows, classes] in place and write each row's label, `names` being int64:
-    with `choice` "most" that of the highest score, "only" the first, with "none" no label. `pair`: how two
-    classes share what the trees say, `first` and `second` being base values. Items are vectors of rows."""
-    lanes = f.machine.lanes(4)
-    ints, floats = vec(I32, lanes), vec(F32, lanes)
-
-    def item(i: V) -> None:
-        row = i * lanes
-        mask = f.mask(lanes, f.minimum(rows - row, lanes))
-        base = f.gep(y, row * classes, F32)
-        at = f.const(ints, list(range(lanes))) * f.cast(classes, I32)
-
-        def score(k: V | int) -> V:
-            return f.gather(F32, f.gep(base, k, F32), at, mask=mask)
-
-        def put(k: V | int, x: V) -> None:
-            f.scatter(x, f.gep(base, k, F32), at, mask)
-
-        def label(which: V) -> None:
-            found = f.gather(I64, names, which)
-            f.store_masked(found, labels, row, mask)
-        if pair is not None:
-            scores, above = pair.scores(f, score(0), score(1), first, second, transform)
-            for k in range(2):
-                put(k, scores[k])
-            label(f.cast(above, I32))
-            return
-        most, which = f.loop(0, classes, 1, [f.const(floats, -np.inf), f.zero(ints)], lambda k, m, w: (
-            (lambda x: [f.fast_max(x, m), f.select(x > m, f.cast(k, I32), w)])(score(k))))
-        if choice != "none":
-            label(which if choice == "most" else f.zero(ints))
-        if transform == "LOGISTIC":
-            f.loop(0, classes, 1, [], lambda k: put(k, vmath.sigmoid(f, score(k))))
-        elif transform.startswith("SOFTMAX"):
-            def raised(k: V, total: V) -> V:
-                x = score(k)
-                e = vmath.exp(f, x - most)
-                if transform == "SOFTMAX_ZERO":
-                    e = f.select(f.unary("fabs", x) > 1e-7, e, 0)
-                put(k, e)
-                return total + e
-            (total,) = f.loop(0, classes, 1, [f.zero(floats)], raised)
-            total = f.select(total.eq(0), 1, total)
-            f.loop(0, classes, 1, [], lambda k: put(k, score(k) / total))
-    f.loop(f.lo, f.hi, 1, [], item)
-
-
-@dataclass(frozen=True)
-class Pair:
-    """How a model of two classes is read. `spoken`: whether rows have a score for each class, `base`: how
-    many base values there are, `one`: all leaves are for one class, `positive`: no weight is negative."""
-
-    spoken: tuple[bool, bool]
-    base: int
-    one: bool
-    positive: bool
-
-    def scores(self, f: Body, x: V, z: V, first: V, second: V, transform: str) -> tuple[Sequence[V], V]:
-        """The scores of both classes and whether the second is chosen, from what the trees say of each."""
-        paired, zero = self.spoken[1], f.zero(x.ty)
-        if self.base == 2:
-            joined = x + second
-            pair = ((-joined if self.spoken[0] else zero), joined) if paired else (x + first, zero)
-            lead = joined if paired else pair[0]
-            paired = True
-        else:
-            if self.base:
-                x = x + first if self.spoken[0] or not paired else zero
-            pair, lead = (x, z), (z if paired else x)
-        if paired:
-            shown = _both(f, pair, transform)
-        elif transform == "LOGISTIC":
-            shown = (vmath.sigmoid(f, -x), vmath.sigmoid(f, x))
-        else:
-            shown = (-x if not self.one or not self.positive else 1 - x, x)
-        if self.one:
-            return shown, lead > (0.5 if self.positive else 0.0)
-        a, b = pair if paired else (-x, x)
-        return shown, b > a
-
-
-def _both(f: Body, pair: Sequence[V], transform: str) -> Sequence[V]:
-    """Two scores after a post transform."""
-    if transform == "LOGISTIC":
-        return [vmath.sigmoid(f, x) for x in pair]
-    if transform == "NONE":
-        return pair
-    most = f.fast_max(pair[0], pair[1])
-    raised = [vmath.exp(f, x - most) for x in pair]
-    if transform == "SOFTMAX_ZERO":
-        raised = [f.select(f.unary("fabs", x) > 1e-7, e, 0) for x, e in zip(pair, raised, strict=True)]
-    total = raised[0] + raised[1]
-    total = f.select(total.eq(0), 1, total)
-    return [e / total for e in raised]

@@ -1,9 +1,9 @@
-"""What LLVM has no instruction for, as small functions of the worker in machine words: system calls, and the
-vector registers as a whole."""
+"""What LLVM has no instruction for, as small functions of the worker in machine words: system calls, and
+RISC-V's vector registers as a whole."""
 
 from __future__ import annotations
 
-from ...codegen.write.emit import I32, I64, Function, V
+from ..write.emit import I32, I64, Function, V
 
 _A = tuple(range(10, 18))
 _T0, _T1, _T2 = 5, 6, 7
@@ -29,9 +29,20 @@ def _registers(op: int) -> list[int]:
     return words
 
 
+_ARM_CALL, _ARM_FETCH_ANEW, _ARM_RETURN = 0xD4000001, 0xD5033FDF, 0xD65F03C0
+
+
+def _arm_move(to: int, source: int) -> int:
+    return 0xAA0003E0 | source << 16 | to
+
+
 _SYSTEM = [_add_number(_A[7], _A[0], 0), *(_add_number(_A[i], _A[i + 1], 0) for i in range(6)), _INTO_KERNEL,
            _FETCH_ANEW, _RETURN]
 _LENGTH = [_read(_A[0], _VLENB), _RETURN]
+_ARM_SYSTEM = [_arm_move(8, 0), *(_arm_move(i, i + 1) for i in range(6)), _ARM_CALL, _ARM_FETCH_ANEW,
+               _ARM_RETURN]
+_ARM_LENGTH = [0xD2800000 | 16 << 5, _ARM_RETURN]
+"""Sixteen, whatever the processor: kernels use no other vectors."""
 _EIGHT = [_read(_T2, _VLENB), 3 << 20 | _T2 << 15 | 1 << 12 | _T2 << 7 | 0x13]
 _SAVE = [_read(_T0, _VL), _read(_T1, _VTYPE), *_EIGHT,
          *(cell << 10 | register << 20 | _A[0] << 15 | 3 << 12 | 0x23
@@ -45,15 +56,20 @@ STATE = 16
 """Bytes in front of the registers where they are kept: vector length and type."""
 
 
+def _arm(f: Function) -> bool:
+    return f.module.triple.startswith("aarch64")
+
+
 def system(f: Function, number: int | V, *args: int | V) -> V:
     """The result of a system call; code that was written before it is seen after it."""
     given = [f.i64(a) for a in (number, *args)]
-    return f.call(f.table(I32, _SYSTEM), [*given, *[f.i64(0)] * (7 - len(given))], I64)
+    words = _ARM_SYSTEM if _arm(f) else _SYSTEM
+    return f.call(f.table(I32, words), [*given, *[f.i64(0)] * (7 - len(given))], I64)
 
 
 def vector_bytes(f: Function) -> V:
     """The bytes of a vector register."""
-    return f.call(f.table(I32, _LENGTH), [], I64)
+    return f.call(f.table(I32, _ARM_LENGTH if _arm(f) else _LENGTH), [], I64)
 
 
 def save(f: Function, to: V) -> None:

@@ -8,8 +8,8 @@ process's own while a signal is handled, where Linux keeps and brings back a cop
 
 from __future__ import annotations
 
-from ...codegen.machines.machine import TILES
-from ...codegen.write.emit import I8, I16, I32, I64, PTR, VOID, Function, Module, V
+from ..machines.machine import TILES
+from ..write.emit import I8, I16, I32, I64, PTR, VOID, Function, Module, V
 from . import system
 
 SIGNAL = 4

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from ...codegen.kernels import tree_ensemble as ensemble
+from ...codegen.kernels.tree_ensemble import packing, scores
 from ...ir import No, Node
 from ...ops.ml.linear import TRANSFORMS
 from ..lower import Lowering, Out, lowers
@@ -16,21 +16,21 @@ from ..tensor import Tensor
 
 TYPES = ("float32", "int32", "int64")
 AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
-_made: WeakKeyDictionary[Node, tuple[dict[str, Any], ensemble.Packed | str]] = WeakKeyDictionary()
+_made: WeakKeyDictionary[Node, tuple[dict[str, Any], packing.PackedForest | str]] = WeakKeyDictionary()
 
 
-def _packed(lo: Lowering, node: Node, aggregate: str) -> tuple[dict[str, Any], ensemble.Packed | str]:
+def _packed(lo: Lowering, node: Node, aggregate: str) -> tuple[dict[str, Any], packing.PackedForest | str]:
     """What the definition prepares of the node's attributes, with the number of `targets` for the forest, and
     the forest packed: made once."""
     if node not in _made:
         assert node.op is not None
         prepared = node.op.prepare(node.attrs)
         forest = prepared.pop("forest")
-        _made[node] = prepared | {"targets": forest.targets}, ensemble.plan(lo.machine, forest, aggregate)
+        _made[node] = prepared | {"targets": forest.targets}, packing.plan(lo.machine, forest, aggregate)
     return _made[node]
 
 
-def _scores(lo: Lowering, node: Node, packed: ensemble.Packed, start: np.ndarray) -> Tensor | No:
+def _scores(lo: Lowering, node: Node, packed: packing.PackedForest, start: np.ndarray) -> Tensor | No:
     """The step of the trees: [rows, targets] float32, plus `start`."""
     assert node.inputs[0] is not None
     x = lo.tensor(node.inputs[0])
@@ -50,12 +50,12 @@ def _scores(lo: Lowering, node: Node, packed: ensemble.Packed, start: np.ndarray
 
 
 def close_scores(lo: Lowering, y: Tensor, transform: str, choice: str = "none", names: Tensor | None = None,
-           pair: ensemble.Pair | None = None, base: tuple[float, float] = (0.0, 0.0)) -> Tensor:
+           pair: scores.Pair | None = None, base: tuple[float, float] = (0.0, 0.0)) -> Tensor:
     """The step of a post transform on the scores `y` and of the labels, which it gives."""
     rows, classes = y.shape
     labels = y if names is None else lo.new((rows,), "int64")
     if choice != "none" or transform != "NONE":
-        lo.step(ensemble.tree_scores(transform=transform, choice=choice, pair=pair),
+        lo.step(scores.tree_scores(transform=transform, choice=choice, pair=pair),
                 [Out(y), rows, classes, Out(labels), names or y, *base], -(-rows // lo.machine.lanes(4)), 64)
     return labels
 
@@ -83,20 +83,20 @@ def _targets(lo: Lowering, node: Node, aggregate: str, transform: str) -> Tensor
 
 @lowers("ai.onnx.ml::TreeEnsembleRegressor", types=TYPES)
 def tree_ensemble_regressor(lo: Lowering, node: Node) -> Tensor | No:
-    return _targets(lo, node, node.attrs.get("aggregate_function", "SUM"),
-                    node.attrs.get("post_transform", "NONE"))
+    return _targets(lo, node, node.attribute("aggregate_function"),
+                    node.attribute("post_transform"))
 
 
 @lowers("ai.onnx.ml::TreeEnsemble", types=("float32",))
 def tree_ensemble(lo: Lowering, node: Node) -> Tensor | No:
-    return _targets(lo, node, AGGREGATES[node.attrs.get("aggregate_function", 1)],
-                    TRANSFORMS[node.attrs.get("post_transform", 0)])
+    return _targets(lo, node, AGGREGATES[node.attribute("aggregate_function")],
+                    TRANSFORMS[node.attribute("post_transform")])
 
 
 @lowers("ai.onnx.ml::TreeEnsembleClassifier", types=TYPES)
 def tree_ensemble_classifier(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] | No:
     prepared, packed = _packed(lo, node, "SUM")
-    transform = node.attrs.get("post_transform", "NONE")
+    transform = node.attribute("post_transform")
     if isinstance(packed, str):
         return No(packed)
     labels, base = prepared["labels"], prepared["base"]
@@ -107,7 +107,7 @@ def tree_ensemble_classifier(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] 
         return No("whether a class gets a score depends on the row")
     names = lo.constant((id(node), "names"), lambda: labels)
     if len(labels) == 2:
-        pair = ensemble.Pair((bool(packed.spoken[0]), bool(packed.spoken[1])), base.size,
+        pair = scores.Pair((bool(packed.spoken[0]), bool(packed.spoken[1])), base.size,
                           prepared["only"] is not None, prepared["positive"])
         y = _scores(lo, node, packed, np.zeros(2))
         first, second = (*(float(b) for b in base), 0.0, 0.0)[:2]

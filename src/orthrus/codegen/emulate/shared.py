@@ -17,8 +17,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...codegen.object.link import image
 from ...errors import Fail
+from ..object.link import image
 
 PAGE = mmap.PAGESIZE
 CODE = 64 << 20
@@ -51,9 +51,11 @@ def _mapped(fd: int, size: int, over: int = 0) -> int:
 
 
 class Shared:
-    """The memory. `size`: bytes of it there are so far; `fd`: the file, for a worker to map."""
+    """The memory. `arch`: whose code it holds; `size`: bytes of it there are so far; `fd`: the file, for a
+    worker to map."""
 
-    def __init__(self) -> None:
+    def __init__(self, arch: str) -> None:
+        self.arch = arch
         self.fd = os.memfd_create("orthrus", os.MFD_CLOEXEC)
         self.address = 0
         try:
@@ -87,10 +89,10 @@ class Shared:
             self.address = 0
 
     def load(self, objects: Sequence[bytes]) -> list[dict[str, int]]:
-        """Link riscv64 objects into the code; per object, the addresses of its functions. Raises ValueError
-        for what is no such object, Fail where there is no room."""
+        """Link objects for the architecture into the code; per object, the addresses of its functions. Raises
+        ValueError for what is no such object, Fail where there is no room."""
         with self._lock:
-            code, found = image(objects, self._code, "riscv64")
+            code, found = image(objects, self._code, self.arch)
             if self._code + len(code) > self.address + CODE:
                 raise Fail("no room for more code", found=f"{CODE} bytes are full",
                            cure="run fewer models in one process")

@@ -10,7 +10,7 @@ from ...ir import No, Node
 from ..lower import Lowering, Pending, lowers
 from ..tensor import Tensor
 from .pool import framed, pixels
-from .rows import FLOATS, attributes
+from .rows import FLOATS
 
 
 @lowers("GridSample", types=FLOATS)
@@ -18,7 +18,7 @@ def grid_sample(lo: Lowering, node: Node) -> Pending | No:
     """Each output pixel from up to four input pixels."""
     x, places = node.inputs
     assert x is not None and places is not None
-    shape, where, attrs = lo.shape(x), lo.shape(places), attributes(node)
+    shape, where, attrs = lo.shape(x), lo.shape(places), node.attributes
     if len(shape) != 4 or len(where) != 4 or 0 in (*shape, *where) or where[0] != shape[0] or where[3] != 2:
         return No("kernels sample images with two spatial axes")
     if lo.dtype(places) not in FLOATS:

@@ -11,7 +11,7 @@ where a list is a cell that the worker sets to the number of calls begun, so tha
 the worker stopped, and five cells for each call: kernel, its arguments, first item, end of items, scratch.
 
 What an emulator does not know of SpacemiT's instructions, the program does itself: see `illegal`. Its own
-code uses no vector register.
+code uses no vector register there. System calls have the same numbers on every architecture there is here.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import hashlib
 from dataclasses import replace
 from typing import NamedTuple
 
-from ...codegen.machines.machine import RVV128, Machine
-from ...codegen.object import library
-from ...codegen.object.link import image
-from ...codegen.write.emit import I64, PTR, VOID, Function, Module, V
+from ..machines.machine import NEON, RVV128, Machine
+from ..object import library
+from ..object.link import image
+from ..write.emit import I64, PTR, VOID, Function, Module, V
 from . import elf
 from .illegal import SIGNAL, handler
 from .system import on_signal, system, vector_bytes
@@ -32,13 +32,14 @@ from .system import on_signal, system, vector_bytes
 CELLS, ROW = 8, 5
 _ADDRESS = 1 << 20
 _READ, _WRITE, _EXIT, _PARENT = 63, 64, 93, 173
-MACHINE = replace(RVV128, features=("a", "c", "d", "f", "m"))
+MACHINES = {"riscv64": replace(RVV128, features=("a", "c", "d", "f", "m")), "aarch64": NEON}
+"""What the program is compiled for, by architecture."""
 
 
-def text() -> str:
+def text(arch: str) -> str:
     """The program as LLVM assembly."""
-    module = Module(RVV128.triple)
-    takes_over = handler(module)
+    module = Module(MACHINES[arch].triple)
+    takes_over = handler(module) if arch == "riscv64" else None
     f = module.function("_start", [], VOID)
     request, parent = f.alloca(I64, CELLS), system(f, _PARENT)
     where = f.cast(request, I64)
@@ -55,7 +56,8 @@ def text() -> str:
                lambda: answer(_run(f, f.cast(first, PTR), second, parent)))
         return f.const("i1", 1), []
 
-    on_signal(f, SIGNAL, V(f, PTR, f"@{takes_over.name}"))
+    if takes_over is not None:
+        on_signal(f, SIGNAL, V(f, PTR, f"@{takes_over.name}"))
     answer(vector_bytes(f))
     f.repeat([], serve)
     f.ret()
@@ -81,22 +83,23 @@ def _run(f: Function, calls: V, count: V, parent: V) -> V:
 class Program(NamedTuple):
     """The program as a unit of the library; `digest` of its text, which several files write."""
 
+    arch: str
     digest: str
 
     @classmethod
-    def now(cls) -> Program:
-        return cls(hashlib.blake2b(text().encode(), digest_size=16).hexdigest())
+    def now(cls, arch: str) -> Program:
+        return cls(arch, hashlib.blake2b(text(arch).encode(), digest_size=16).hexdigest())
 
     @property
     def origin(self) -> str:
         return __file__
 
     def text(self, machine: Machine) -> str:
-        return text()
+        return text(self.arch)
 
 
 @functools.cache
-def build() -> bytes:
+def build(arch: str) -> bytes:
     """The program as an ELF file."""
-    made, (found,) = image(library.objects([Program.now()], MACHINE), _ADDRESS, "riscv64")
-    return elf.program(made, _ADDRESS, found["_start"])
+    made, (found,) = image(library.objects([Program.now(arch)], MACHINES[arch]), _ADDRESS, arch)
+    return elf.program(made, _ADDRESS, found["_start"], arch)

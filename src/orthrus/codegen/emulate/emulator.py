@@ -1,4 +1,4 @@
-"""Kernels run in a worker under qemu's user emulation, on a machine that is no riscv64 one.
+"""Kernels run in a worker under qemu's user emulation, on a machine of another architecture.
 
 A list of calls costs one exchange over a pipe, however long it is. A worker that crashes or takes too long is
 ended, which the caller gets as a Fail that names the kernel, and the next run starts another one: memory,
@@ -34,15 +34,16 @@ from ...ir import No
 from .shared import CODE, Shared
 from .worker import CELLS, ROW, build
 
-NAMES = ("qemu-riscv64", "qemu-riscv64-static")
-CURE = ("install qemu's user emulation, 7.0 or later: apt-get install qemu-user (Debian, Ubuntu), or "
-        "pip install xuantie-qemu")
+CURE = ("install qemu's user emulation, 7.0 or later: apt-get install qemu-user (Debian, Ubuntu), or, for "
+        "riscv64, pip install xuantie-qemu")
 _PACKAGE = "qemu"
 """What xuantie-qemu installs; it puts no emulator on PATH."""
-_MODELS = ("rv64,v=true,vlen={0},vext_spec=v1.0,Zfh=true", "max,vlen={0}",
-           "rv64,v=true,vlen={0},vext_spec=v1.0",
-           "c908v,vlen={0},vext_spec=v1.0,x-zba=true,x-zbb=true,x-zbs=true")
-"""How versions of qemu name a processor with vectors of so many bits: 7, from 9 on, 8, the one on PyPI."""
+_MODELS = {"riscv64": ("rv64,v=true,vlen={0},vext_spec=v1.0,Zfh=true", "max,vlen={0}",
+                       "rv64,v=true,vlen={0},vext_spec=v1.0",
+                       "c908v,vlen={0},vext_spec=v1.0,x-zba=true,x-zbb=true,x-zbs=true"),
+           "aarch64": ("max",)}
+"""How versions of qemu name a processor with vectors of so many bits. For RISC-V: 7, from 9 on, 8, the one on
+PyPI."""
 _START = 20.0
 _MMAP, _MPROTECT = 222, 226
 
@@ -76,26 +77,28 @@ class Calls:
         self.shared.release(self.address)
 
 
-def find() -> str | No:
-    """The path of qemu's user emulation for riscv64, or what to install."""
+def find(arch: str) -> str | No:
+    """The path of qemu's user emulation for `arch`, or what to install."""
+    name = f"qemu-{arch}"
     package = importlib.util.find_spec(_PACKAGE)
     folders = list(package.submodule_search_locations or ()) if package else []
-    found = [*map(shutil.which, NAMES), *(shutil.which(NAMES[0], path=folder) for folder in folders)]
-    return next((path for path in found if path), None) or No(f"there is no {NAMES[0]} on PATH; {CURE}")
+    found = [shutil.which(name), shutil.which(f"{name}-static"),
+             *(shutil.which(name, path=folder) for folder in folders)]
+    return next((path for path in found if path), None) or No(f"there is no {name} on PATH; {CURE}")
 
 
 @functools.cache
-def probe(vlen: int, qemu: str | None = None) -> tuple[str, str] | No:
+def probe(arch: str, vlen: int, qemu: str | None = None, model: str | None = None) -> tuple[str, str] | No:
     """The program and the processor's name with which a worker of `vlen` bits per vector register runs here,
     or why none does. It is tried once."""
-    program = qemu or find()
+    program = qemu or find(arch)
     if isinstance(program, No):
         return program
     said = ""
     with tempfile.TemporaryDirectory(prefix="orthrus-") as folder:
-        path = _file(folder)
-        for model in _MODELS:
-            command = [program, "-cpu", model.format(vlen), path]
+        path = _file(folder, arch)
+        for each in [model] if model else _MODELS[arch]:
+            command = [program, "-cpu", each.format(vlen), path]
             try:
                 done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_START,
                                       cwd=folder, process_group=0, check=False)
@@ -108,10 +111,10 @@ def probe(vlen: int, qemu: str | None = None) -> tuple[str, str] | No:
     return No(f"{program} runs no program with vectors of {vlen} bits ({said}); {CURE}")
 
 
-def _file(folder: str) -> str:
+def _file(folder: str, arch: str) -> str:
     path = os.path.join(folder, "worker")
     with open(path, "wb") as file:
-        file.write(build())
+        file.write(build(arch))
     os.chmod(path, 0o700)
     return path
 
@@ -124,8 +127,9 @@ class _Process:
     def __init__(self, shared: Shared, program: str, model: str) -> None:
         with tempfile.TemporaryDirectory(prefix="orthrus-") as folder:
             self.popen = subprocess.Popen(
-                [program, "-cpu", model, _file(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, bufsize=0, pass_fds=(shared.fd,), cwd="/", process_group=0)
+                [program, "-cpu", model, _file(folder, shared.arch)], stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+                pass_fds=(shared.fd,), cwd="/", process_group=0)
             assert self.popen.stdin is not None and self.popen.stdout is not None
             self.send, self.answers = self.popen.stdin.fileno(), self.popen.stdout.fileno()
             self.end = weakref.finalize(self, _end, self.popen)
@@ -232,14 +236,15 @@ def run(workers: Sequence[Worker], lists: Sequence[Calls], cores: Sequence[int] 
 
 class Worker:
     """Runs calls under emulation. `vlen`: bits of a vector register; `qemu`: another program than the one on
-    PATH; `seconds`: the time one list may take, None for any. Raises Fail where no worker can run here."""
+    PATH; `seconds`: the time one list may take, None for any; `model`: qemu's name of a processor, where not
+    just any will do. Raises Fail where no worker can run here."""
 
-    def __init__(self, shared: Shared, vlen: int, qemu: str | None = None,
-                 seconds: float | None = None) -> None:
+    def __init__(self, shared: Shared, vlen: int, qemu: str | None = None, seconds: float | None = None,
+                 model: str | None = None) -> None:
         self.shared, self.vlen, self.seconds = shared, vlen, seconds
-        found = probe(vlen, qemu)
+        found = probe(shared.arch, vlen, qemu, model)
         if isinstance(found, No):
-            raise Fail("riscv64 kernels cannot run on this machine", found=found.reason, cure=CURE)
+            raise Fail(f"{shared.arch} kernels cannot run on this machine", found=found.reason, cure=CURE)
         self._program, self._model = found
         self._process: _Process | None = None
         self._owner, self._lock = os.getpid(), threading.Lock()
@@ -330,8 +335,8 @@ class Worker:
                        cure="allow more time, or a smaller input: emulation does some hundred million "
                             "operations a second") from None
         if name is None:
-            raise Fail("the worker for riscv64 kernels does not start", found=said or str(error), cure=CURE
-                       ) from None
+            raise Fail(f"the worker for {self.shared.arch} kernels does not start",
+                       found=said or str(error), cure=CURE) from None
         raise Fail(f"kernel {name} crashed in the worker", node=name, found=_status(status, said),
                    cure=_cure(status, said)) from None
 

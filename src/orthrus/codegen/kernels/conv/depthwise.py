@@ -13,14 +13,15 @@ from functools import partial
 
 import numpy as np
 
-from ..machines.machine import Machine
-from ..runtime.call_kernel import aligned
-from ..write.body import Body
-from ..write.emit import F32, I8, V, vec
-from ..write.expr import BYTES, LLVM, Expr
-from ..write.template import Spec, template
-from ..write.tile import Operand, Rows, added, load
-from .conv import Epilogue, Geometry, inside
+from ...machines.machine import Machine
+from ...runtime.call_kernel import aligned
+from ...write.body import Body
+from ...write.emit import F32, I8, V, vec
+from ...write.expr import BYTES, LLVM, Expr
+from ...write.template import Spec, template
+from ...write.tile import Operand, Rows, added, load
+from .epilogue import PixelEpilogue, inside
+from .geometry import Geometry
 
 DEPTHWISE_CELLS = (
     "x:ptr w:ptr y:ptr rows:i64 width:i64 channels:i64 high:i64 wide:i64 kh:i64 sh:i64 dh:i64 ph:i64 pw:i64 "
@@ -37,7 +38,7 @@ def depthwise_rows(f: Body, x: V, w: V, y: V, rows: V, width: V, channels: V, hi
     `kw`, `stride` and `dilation` are those along rows."""
     elem, ty = LLVM[dtype], vec(F32, lanes)
     stored, each = vec(elem, lanes), BYTES[dtype]
-    finish = Epilogue(f, tree, operands, len(DEPTHWISE_CELLS.split()))
+    finish = PixelEpilogue(f, tree, operands, len(DEPTHWISE_CELLS.split()))
     size = BYTES[finish.dtype]
     columns: dict[int, list[tuple[int, int]]] = {}
     for n in range(pixels):

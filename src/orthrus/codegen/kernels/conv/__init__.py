@@ -1,0 +1,1 @@
+"""Convolutions over channels-last images: kernels, the trees that end them, and their planning."""
