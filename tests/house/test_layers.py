@@ -13,10 +13,10 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "orthrus"
 ORDER = (
-    ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",), ("memory",), ("modelfile",),
-    ("ir",), ("shapes",), ("ops",), ("load",), ("optimize",), ("kernels",), ("codegen",), ("lowering",),
-    ("providers",), ("partition",), ("plan",), ("run",), ("profiling",), ("api", "capi"), ("testing",),
-    ("demo",), ("tools",),
+    ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",), ("recent",), ("memory",),
+    ("modelfile",), ("ir",), ("shapes",), ("ops",), ("load",), ("optimize",), ("kernels",), ("codegen",),
+    ("lowering",), ("providers",), ("partition",), ("plan",), ("run",), ("profiling",), ("api", "capi"),
+    ("testing",), ("demo",), ("tools",),
 )
 """Stages in the order the data meets them; names in one tuple may import each other."""
 PACKAGES = frozenset({"quantization", "transformers", "backend", "datasets"})

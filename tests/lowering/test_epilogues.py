@@ -25,7 +25,8 @@ from orthrus.codegen.machines.machine import (
 )
 from orthrus.kernels import reference
 from orthrus.load import load
-from orthrus.lowering.lower import Lowering, Step
+from orthrus.lowering.lower import Lowering
+from orthrus.lowering.step import Step
 from orthrus.lowering.tensor import Buffer, Tensor
 from orthrus.lowering.walk import Walked, readable, within
 

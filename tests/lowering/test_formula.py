@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -168,7 +167,7 @@ def test_models(name: str, threads: int) -> None:
     for shape in MIXED:
         agree(session, feeds(*shape))
     used = [agree(session, feeds(*shape)) for shape in ALIKE[name]]
-    assert any(map(all, used[1:])), [native.unlearnt for native in natives(session)]
+    assert any(map(all, used[1:])), [native.learner.unlearnt for native in natives(session)]
 
 
 def test_a_decoder_is_lowered_twice() -> None:
@@ -235,7 +234,7 @@ def test_limits_of_a_session_hold() -> None:
     session = ort.InferenceSession(model, limits=ort.Limits(max_tensor_bytes=4 << 20))
     for batch in (200, 205, 207):
         session.run(None, feeds(batch, 16, 0))
-    assert any(formula.served for native in natives(session) for formula in native.formulas)
+    assert any(formula.served for native in natives(session) for formula in native.learner.formulas)
     with pytest.raises((errors.Fail, errors.InvalidArgument, MemoryError), match="bytes"):
         session.run(None, feeds(20_000, 40, 0))
 
@@ -248,7 +247,7 @@ def test_one_name_of_two_sizes_is_no_formulas() -> None:
     (native,) = natives(session)
     for count in (20, 30):
         native(drawn(count, 4), drawn(count, 4))
-    formula = native.formulas[0]
+    formula = native.learner.formulas[0]
     assert formula.plan([(50, 4), (50, 4)]) is not None
     for first, second in ((50, 40), (0, 40), (40, 0)):
         assert formula.plan([(first, 4), (second, 4)]) is None
@@ -270,6 +269,22 @@ def test_the_most_of_several_sizes() -> None:
         assert y.shape == (min(max(n, 3), 800), min(max(m, 5), 900))
 
 
+def test_small_shapes_take_no_more_memory_for_large_ones() -> None:
+    """A plan by formula has about as large an arena as one by lowering, whatever came before."""
+    node = helper.make_node
+    nodes = [node("Softmax", ["x"], ["a"], axis=1), node("Softmax", ["a"], ["b"], axis=0),
+             node("Softmax", ["b"], ["y"], axis=1)]
+    session = ort.InferenceSession(model_of(nodes, {"x": (FLOAT, ["n", 64])}, ["y"]))
+    (native,) = natives(session)
+    for count in (2000, 2100):
+        session.run(None, {"x": drawn(count, 64)})
+    (formula,) = native.learner.formulas
+    for count in (60_000, 2400, 40_000, 3000, 70_000):
+        key = ((count, 64),)
+        plan, exact = formula.plan(key), native.lower(key, [(*key, "float32")])
+        assert plan is not None and exact.size <= plan.size <= 2 * exact.size + (1 << 15)
+
+
 def test_learning_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(knobs.SHAPES, "value", 1)
     model, feeds = transformer()
@@ -279,24 +294,9 @@ def test_learning_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
         if thread.name == "orthrus formula":
             thread.join()
     (native,) = natives(session)
-    assert len(native.formulas) == 1
+    assert len(native.learner.formulas) == 1
     session.run(None, feeds(1, 1, 21))
-    assert native.formulas[0].served and not native.learning
-
-
-def test_a_fork_waits_for_what_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(knobs.SHAPES, "value", 1)
-    model, feeds = transformer()
-    session = ort.InferenceSession(model)
-    session.run(None, feeds(1, 1, 20))
-    child = os.fork()
-    if not child:
-        try:
-            session.run(None, feeds(1, 3, 30))
-            os._exit(0)
-        finally:
-            os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert native.learner.formulas[0].served and not native.learner.learning
 
 
 def test_without_a_thread_it_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,7 +309,7 @@ def test_without_a_thread_it_is_lowered(monkeypatch: pytest.MonkeyPatch) -> None
     for past in (20, 21, 22):
         assert agree(session, feeds(1, 1, past)) == [False]
     (native,) = natives(session)
-    assert set(native.unlearnt) == {"can't start new thread"} and not native.learning
+    assert set(native.learner.unlearnt) == {"can't start new thread"} and not native.learner.learning
 
 
 def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -317,4 +317,4 @@ def test_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
     model, feeds = rows()
     session = ort.InferenceSession(model)
     assert not any(any(agree(session, feeds(*shape))) for shape in MIXED[:4])
-    assert all(not native.formulas for native in natives(session))
+    assert all(not native.learner.formulas for native in natives(session))

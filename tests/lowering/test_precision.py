@@ -240,7 +240,7 @@ def test_every_shape_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
             s.run(None, {"x": weights(rows, K)})
     (native,) = natives(s)
     assert {64, 80, 96, 70, 113} <= {shape[0] for (shape,) in native.tried} and all(native.tried.values())
-    assert products(s) == len(native.tried) and not native.formulas
+    assert products(s) == len(native.tried) and not native.learner.formulas
 
 
 @pytest.mark.parametrize(("value", "good"), [

@@ -7,6 +7,7 @@ they work in. Every provider that generates code stands on this stage.
   lower, rules  what each operator becomes; `tensor`, `walk` and `elements` are what rules are written in
   memory        places in one arena for the buffers of a part
   plans         what a run needs: a plan per tuple of input shapes; `formula` makes them for further shapes
-  native        a compiled part at run time; `device` is where its kernels run, `package` one compiled ahead
+  shaped_part   a part at run time, whoever compiled it; `learner` finds formulas beside runs
+  native        such a part of generated kernels; `device` is where these run, `package` one compiled ahead
   report        what a part holds, for people; `attribution` says which nodes a step works for
 """

@@ -11,7 +11,8 @@ from collections.abc import Mapping, Sequence
 
 from ..ir import Node, Type, Value
 from ..kernels import Part, Work
-from .lower import Lazy, Lowering, Step
+from .lower import Lazy, Lowering
+from .step import Step
 from .tensor import Buffer, Tensor
 
 

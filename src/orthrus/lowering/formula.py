@@ -16,14 +16,13 @@ from typing import Any
 import numpy as np
 
 from ..codegen.write.expr import Expr
-from ..codegen.write.notes import front
 from ..ir import Node, Value
 from ..limits import current
 from ..ops.tensor.movement import VIEWS
 from ..shapes.symbolic import Key, Size, Sizes, filled, formed, has_size, pinned
 from .lower import Lazy, Lowering, listed
 from .memory import ALIGN, Lives
-from .plans import Cells, Code, Plan, bits, laid, numpy_type, step_args
+from .plans import Arguments, Cells, Code, Plan, numpy_type
 from .tensor import Buffer, Tensor, c_strides
 
 _ELEMENTS = 64
@@ -239,40 +238,22 @@ class Formula:
         self.sizes, self.dims = sizes, [tuple(each) for each in dims]
         steps = made.steps
         self.code = code(steps)
-        checked = self.code.device.machine.checked
         self.lives = Lives.of(steps, [made.status.buffer])
         self.status = self.lives.buffers.index(made.status.buffer)
         buffers = {id(b): i for i, b in enumerate(self.lives.buffers)}
-        values: list[Any] = []
-        arena: list[Any] = []
-        arrays: list[Any] = []
+        given = Arguments(steps, self.code.inputs, self.code.device, made.status.buffer)
+        self.kept = given.kept
+        arena = [x for cell, buffer, offset in given.arena for x in (cell, buffers[id(buffer)], offset)]
         tables: dict[int, tuple[Table, list[int], list[Any]]] = {}
-        begins: list[int] = []
-        self.kept: dict[int, np.ndarray] = {}
-        for step in steps:
-            begins.append(len(values) + (front(len(step.args)) if checked else 0))
-            for a in step_args(step, made.status.buffer) if checked else step.args:
-                cell: Any = 0
-                if isinstance(a, Size):
-                    cell = a
-                elif not isinstance(a, Tensor):
-                    cell = bits(a)
-                elif a.buffer.kind == "table":
-                    _, cells, offsets = tables.setdefault(id(a.buffer), (a.buffer.table, [], []))
-                    cells.append(len(values))
-                    offsets.append(a.byte_offset)
-                elif a.buffer.array is not None:
-                    cell = laid(a.buffer, self.code.device, self.kept) + a.byte_offset
-                elif a.buffer.kind == "arena":
-                    arena += [len(values), buffers[id(a.buffer)], a.byte_offset]
-                else:
-                    index = a.buffer.index + (self.code.inputs if a.buffer.kind == "output" else 0)
-                    arrays += [index, len(values), a.byte_offset]
-                values.append(cell)
+        for cell, buffer, offset in given.tables:
+            _, cells, offsets = tables.setdefault(id(buffer), (buffer.table, [], []))
+            cells.append(cell)
+            offsets.append(offset)
         rows: dict[Key, int] = {}
-        self.begins = np.array(begins, np.int64)
-        self.values = _Numbers(values, rows)
-        self.arena, self.arrays = _Numbers(arena, rows, (-1, 3)), _Numbers(arrays, rows, (-1, 3))
+        self.begins = np.array(given.begins, np.int64)
+        self.values = _Numbers(given.values, rows)
+        self.arena = _Numbers(arena, rows, (-1, 3))
+        self.arrays = _Numbers([x for row in given.arrays for x in row], rows, (-1, 3))
         self.work = _Numbers([x for s in steps for x in (s.items, s.grain)], rows, (-1, 2))
         self.scratch = _Numbers([s.scratch for s in steps], rows)
         self.bytes = _Numbers([b.size for b in self.lives.buffers], rows)

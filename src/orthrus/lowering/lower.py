@@ -26,6 +26,7 @@ from ..ir import No, Node, TensorType, Value, in_memory
 from ..limits import bounded, current
 from ..ops.infer import infer_node
 from . import elements
+from .step import Step
 from .tensor import Buffer, Tensor, at_line, c_strides, extent, joint_shape, last_strides, of_constant
 from .walk import Walked, order_like, readable, unit, within
 
@@ -116,20 +117,6 @@ class Lazy:
             if isinstance(o, Source):
                 return o
         return None
-
-
-@dataclass(eq=False, slots=True)
-class Step:
-    """One kernel call, or with `host` a function of numpy arrays: `args` are tensors, ints and floats."""
-
-    spec: Spec | None
-    args: list[Any]
-    items: int
-    grain: int
-    scratch: int
-    node: Node
-    outs: list[Tensor]
-    host: Callable[..., Any] | None = None
 
 
 class Lowering:

@@ -5,19 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .lower import Step
-from .tensor import Buffer, Tensor
+from .step import Step
+from .tensor import Buffer
 
 ALIGN = 64
 
 _STAGGER = 4096
 """Sizes that are multiples of this are made a little longer, lest equal offsets in neighbouring buffers fall
 into one set of the cache."""
-
-
-def tensors(step: Step) -> list[Tensor]:
-    """Every tensor that `step` touches."""
-    return [*[a for a in step.args if isinstance(a, Tensor)], *step.outs]
 
 
 @dataclass(frozen=True)
@@ -35,7 +30,7 @@ class Lives:
         first: dict[Buffer, int] = {}
         last: dict[Buffer, int] = {}
         for i, step in enumerate(steps):
-            for t in tensors(step):
+            for t in step.tensors():
                 if t.buffer.kind == "arena":
                     first.setdefault(t.buffer, i)
                     last[t.buffer] = i

@@ -26,9 +26,10 @@ from ..ir import No, Node, in_memory
 from ..kernels import Gate, Part
 from ..memory import LINE, take
 from .device import Device
-from .lower import Step
 from .native import Native
 from .plans import Plan, Stepped, numpy_type
+from .shaped_part import Key, Kinds
+from .step import Step
 from .tensor import Buffer, Tensor
 
 log = logging.getLogger("orthrus")
@@ -275,7 +276,7 @@ class _Ahead(Native):
             [(tuple(shape), numpy_type(name)) for shape, name in about["outputs"]], about["arena"],
             about["scratch"], about["status"], device, self.threads)
 
-    def _made(self, key: tuple[Any, ...], kinds: Any) -> Plan | None:
+    def _made(self, key: Key, kinds: Kinds) -> Plan | None:
         if key in self.plans or self.otherwise is not None:
             return self.plans.get(key)
         raise InvalidArgument(

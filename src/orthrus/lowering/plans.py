@@ -22,11 +22,13 @@ from ..codegen.write.notes import NOTED, front, refuse
 from ..codegen.write.notes import cells as guarded
 from ..ir import ElementType, TensorType, Type, Value, element_of, in_memory, type_of
 from ..kernels import Part, Work
+from ..shapes.symbolic import Size
 from .attribution import places, works
 from .device import Device
-from .lower import Lowering, Step
+from .lower import Lowering
 from .memory import ALIGN, plan
 from .report import Trail
+from .step import Step
 from .tensor import Buffer, Tensor
 
 _IDLE = 4
@@ -177,36 +179,48 @@ class Cells:
 
     @staticmethod
     def of(steps: Sequence[Step], inputs: int, device: Device, status: int) -> Cells:
-        checked, report = device.machine.checked, Buffer("arena", 64, offset=status)
-        values: list[int] = []
-        arena: list[tuple[int, int]] = []
-        arrays: list[tuple[int, int, int]] = []
-        begins: list[int] = []
-        kept: dict[int, np.ndarray] = {}
+        given = Arguments(steps, inputs, device, Buffer("arena", 64, offset=status))
+        arena = [(cell, buffer.offset + offset) for cell, buffer, offset in given.arena]
+        return Cells(np.array(given.values, np.int64), np.array(arena, np.int64).reshape(-1, 2),
+                     np.array(given.arrays, np.int64).reshape(-1, 3), np.array(given.begins, np.int64),
+                     given.kept)
+
+
+class Arguments:
+    """What kernels are given, cell behind cell: `values`, which may be `Size`s, and 0 for what is not known
+    yet: in `arena` and `tables` a cell, the buffer whose address it is, and bytes into it; in `arrays` an
+    array's index, a cell and bytes. `begins`, `kept`: see `Cells`. `report`: the buffer of the status."""
+
+    def __init__(self, steps: Sequence[Step], inputs: int, device: Device, report: Buffer) -> None:
+        self.values: list[Any] = []
+        self.arena: list[tuple[int, Buffer, int]] = []
+        self.tables: list[tuple[int, Buffer, int]] = []
+        self.arrays: list[tuple[int, int, int]] = []
+        self.begins: list[int] = []
+        self.kept: dict[int, np.ndarray] = {}
+        self.inputs, self.device = inputs, device
+        checked = device.machine.checked
         for step in steps:
             if step.spec is None:
                 for a in step.args:
                     if isinstance(a, Tensor) and a.buffer.array is not None:
-                        laid(a.buffer, device, kept)
+                        laid(a.buffer, device, self.kept)
                 continue
-            begins.append(len(values) + (front(len(step.args)) if checked else 0))
+            self.begins.append(len(self.values) + (front(len(step.args)) if checked else 0))
             for a in step_args(step, report) if checked else step.args:
-                if type(a) is int:
-                    cell = a
-                elif not isinstance(a, Tensor):
-                    cell = bits(a)
-                elif a.buffer.array is not None:
-                    cell = laid(a.buffer, device, kept) + a.byte_offset
-                else:
-                    cell, buffer, offset = 0, a.buffer, a.byte_offset
-                    if buffer.kind == "arena":
-                        arena.append((len(values), buffer.offset + offset))
-                    else:
-                        index = buffer.index + (inputs if buffer.kind == "output" else 0)
-                        arrays.append((index, len(values), offset))
-                values.append(cell)
-        return Cells(np.array(values, np.int64), np.array(arena, np.int64).reshape(-1, 2),
-                     np.array(arrays, np.int64).reshape(-1, 3), np.array(begins, np.int64), kept)
+                self.values.append(self._pointed(a) if isinstance(a, Tensor) else
+                                   a if type(a) in (int, Size) else bits(a))
+
+    def _pointed(self, t: Tensor) -> int:
+        """The address of a tensor's first element, or 0."""
+        cell, buffer, offset = len(self.values), t.buffer, t.byte_offset
+        if buffer.array is not None:
+            return laid(buffer, self.device, self.kept) + offset
+        if buffer.kind in ("arena", "table"):
+            (self.arena if buffer.kind == "arena" else self.tables).append((cell, buffer, offset))
+        else:
+            self.arrays.append((buffer.index + (self.inputs if buffer.kind == "output" else 0), cell, offset))
+        return 0
 
 
 def step_args(step: Step, report: Buffer) -> list[Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -24,6 +24,7 @@ from ..codegen.object import cache
 from ..ir import Node, Value, in_memory
 from ..kernels import Part
 from .plans import numpy_type
+from .shaped_part import Kinds
 
 LIMIT = 2e-5
 """Difference, in parts of the largest output, up to which fast products are good enough."""
@@ -37,7 +38,6 @@ _JUMPS = frozenset({"Mod", "ThresholdedRelu", "Shrink"})
 
 _FAST, _EXACT = b"fast", b"exact"
 
-Kinds = Sequence[tuple[tuple[int, ...], str]]
 Run = Callable[..., Any]
 
 

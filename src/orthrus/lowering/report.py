@@ -6,14 +6,14 @@ nothing. Nothing here is called by a run, but for `finished`, by one that is wat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..codegen.object import override
 from ..ir import Node, TensorType, Value, shape_text
-from ..kernels import Contents, Packed, Place, PlanReport, StepReport
-from .lower import Lowering, Step
-from .memory import tensors
+from ..kernels import Contents, Packed, Part, Place, PlanReport, StepReport
+from .lower import Lowering
+from .step import Step
 from .tensor import Buffer, Tensor
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Trail:
 
 def contents(native: Native) -> Contents:
     """What `native` has compiled by now."""
-    with native.lock:
+    with native.plans.lock:
         shapes, refused = list(native.plans), dict(native.refused)
         constants = list(native.constants.items())
     plans = {key: native.exact(key) for key in shapes}
@@ -49,9 +49,14 @@ def contents(native: Native) -> Contents:
     return Contents(tuple(reports), tuple(sorted(packed, key=lambda c: -c.bytes)), native.threads)
 
 
+def inputs_of(part: Part, key: tuple[Any, ...]) -> tuple[tuple[str, str], ...]:
+    """The names of a part's inputs, each with its type, by the key of a plan."""
+    return tuple((v.name, shape_text(TensorType(v.elem, tuple(shape))))
+                 for v, shape in zip(part.inputs, key, strict=False))
+
+
 def _plan(native: Native, key: tuple[Any, ...], plan: Stepped | None, reason: str) -> PlanReport:
-    inputs = tuple((v.name, shape_text(TensorType(v.elem, tuple(shape))))
-                   for v, shape in zip(native.part.inputs, key, strict=True))
+    inputs = inputs_of(native.part, key)
     guessed = key in native.guessed
     if plan is None:
         return PlanReport(inputs, guessed, interpreted=reason)
@@ -59,7 +64,8 @@ def _plan(native: Native, key: tuple[Any, ...], plan: Stepped | None, reason: st
                   if all(v is None or v in plan.folded for v in node.outputs))
     steps = tuple(_step(step, work.nodes, plan.trail.why)
                   for step, work in zip(plan.steps, plan.works(native.part), strict=True))
-    return PlanReport(inputs, guessed, steps, plan.size, plan.scratch, tuple(_places(native, plan)), known,
+    return PlanReport(inputs, guessed, steps, plan.size, plan.scratch,
+                      tuple(places(native.part, plan.steps, plan.trail.held, plan.status)), known,
                       seconds=plan.seconds)
 
 
@@ -72,20 +78,21 @@ def _step(step: Step, nodes: tuple[Node, ...], why: dict[Node, str]) -> StepRepo
                       override.file_name(step.spec), edited=override.edited(step.spec))
 
 
-def _places(native: Native, plan: Stepped) -> Iterator[Place]:
-    """The arena's rows, by step and offset: a buffer goes by the first value in it."""
+def places(part: Part, steps: Sequence[Any], held: Mapping[Value, Any], status: int = -1) -> Iterator[Place]:
+    """The arena's rows, by step and offset: a buffer goes by the first value that is `held` in it. `status`:
+    the offset of that of the kernels."""
     names: dict[int, str] = {}
-    for value, tensor in plan.trail.held.items():
+    for value, tensor in held.items():
         names.setdefault(id(tensor.buffer), value.name)
     found: dict[int, Buffer] = {}
-    for step in plan.steps:
-        for tensor in tensors(step):
+    for step in steps:
+        for tensor in step.tensors():
             if tensor.buffer.kind == "arena" and id(tensor.buffer) not in found:
                 found[id(tensor.buffer)] = tensor.buffer
                 names.setdefault(id(tensor.buffer), f"(made for {step.node.label})")
-    names.update((i, "(status)") for i, b in found.items() if b.offset == plan.status)
+    names.update((i, "(status)") for i, b in found.items() if b.offset == status)
     for b in sorted(found.values(), key=lambda b: (b.first, b.offset)):
-        yield Place(native.part.name, names[id(b)], b.offset, b.size, b.first, b.last)
+        yield Place(part.name, names[id(b)], b.offset, b.size, b.first, b.last)
 
 
 def _constant(key: Any, tensor: Tensor, names: dict[int, str]) -> Packed:

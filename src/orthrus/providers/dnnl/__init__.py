@@ -122,7 +122,7 @@ class DnnlExecutionProvider(ExecutionProvider):
                       generates and self.settings["winograd"] and mode == "strict", self.strict)
         fused.prepare()
         return [Kernel(fused, f"oneDNN for {len(part.nodes)} nodes", stepwise=fused.stepwise,
-                       describe=lambda: contents(fused))]
+                       describe=lambda: contents(fused), close=fused.close)]
 
     def _threads(self) -> int:
         if self.settings["deterministic"]:

@@ -17,6 +17,8 @@ import numpy as np
 from ...errors import EPFail
 from ...ir import ElementType, No, Node, TensorType, Value, in_memory
 from ...limits import bounded
+from ...lowering.interpret import Reference
+from ...lowering.shaped_part import Unfit
 from ...lowering.tensor import Buffer
 from ...ops.infer import infer_node
 from .binding import DST, MULTIPLE_SRC, SCALES, SRC, ZERO_POINTS, Library, Refused
@@ -34,10 +36,8 @@ from .objects import (
     regrouped,
     strided,
 )
-from .step import RULES, Step, Unfit
+from .step import RULES, Step
 from .tensor import Argument, Joined, Quantized, Tensor
-
-Reference = Callable[[Node], Callable[..., Any]]
 
 _STATUS = np.zeros(2, np.float32)
 """The bytes of a status, as a type that oneDNN has."""

@@ -9,49 +9,36 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from ...errors import EPFail, Fail
-from ...ir import ElementType, TensorType, Type, Value, element_of, in_memory, likely_shapes
-from ...kernels import Gate, Part, Work, failed, readable
+from ...errors import EPFail
+from ...ir import ElementType, TensorType, Type, Value, element_of, in_memory
+from ...kernels import Part, Work, readable
 from ...limits import HARMLESS, reserve
 from ...lowering import memory
-from ...lowering.interpret import Note, Watch, interpret
-from ...lowering.refused import Refused
+from ...lowering.interpret import Note, Reference, Watch
+from ...lowering.shaped_part import Key, Kinds, ShapedPart, Unfit
 from ...memory import take
 from . import rules as _rules  # noqa: F401
 from .binding import SCRATCHPAD, Argument, Library, failure
 from .constants import Constants
 from .generated import Code, Runner
-from .lower import Lowering, Reference
+from .lower import Lowering
 from .objects import Memory
-from .step import Step, Unfit
+from .step import Step
 from .tensor import Joined, Tensor
 
 log = logging.getLogger("orthrus")
-
-PLANS = 32
-"""Input-shape tuples a part keeps a plan for; the least recently used goes first."""
 
 _IDLE = 4
 """Idle blocks of memory a plan keeps."""
 
 
-
 def _dtype(name: str) -> np.dtype[Any]:
     return ElementType.BFLOAT16.numpy if name == "bfloat16" else np.dtype(name)
-
-
-class _Touch:
-    """A step as the planner of memory sees it: the tensors it touches."""
-
-    def __init__(self, step: Step) -> None:
-        self.args: list[Any] = []
-        self.outs = step.tensors()
 
 
 class Plan:
@@ -61,8 +48,8 @@ class Plan:
         self.lib, self.steps = lowering.lib, lowering.steps
         self.runner = Runner(lowering.lib.openmp, threads)
         self.runner.bring([step.code for step in self.steps if step.code is not None])
-        touched: Any = [_Touch(s) for s in self.steps]
-        self.size = memory.plan(touched, [])
+        touching: Any = self.steps
+        self.size = memory.plan(touching, [])
         self.outputs = [(lowering.outputs[v].shape, _dtype(lowering.outputs[v].dtype)) for v in outputs]
         self.bytes = self.size + sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.outputs)
         self.kinds: dict[Value, Type] = {}
@@ -106,7 +93,7 @@ class Instance:
     step of generated code."""
 
     def __init__(self, plan: Plan) -> None:
-        self.lib = plan.lib
+        self.lib, self.steps = plan.lib, plan.steps
         self.block = take(plan.size)
         self.base = self.block.ctypes.data
         self.moving: list[tuple[str, int, int, int]] = []
@@ -168,41 +155,32 @@ class Instance:
         return np.ndarray(t.shape, dtype, flat.data, t.offset, strides)
 
 
-class Fused:
-    """The kernel of a fused part: called with arrays it gives arrays. `deciding`: inputs whose elements are
-    shapes: they choose the plan as the arrays' shapes do. What does not lower runs by the nodes'
-    definitions, with a line in the log and in the report."""
+class Fused(ShapedPart[Plan]):
+    """A part by oneDNN, on `threads` threads. `arena`: whether memory is kept between runs."""
 
     def __init__(self, part: Part, lib: Library, reference: Reference, threads: int, arena: bool,
                  fpmath: str = "strict", winograd: bool = False, strict: bool = False) -> None:
-        self.part, self.lib, self.reference, self.threads, self.arena = part, lib, reference, threads, arena
-        self.fpmath, self.winograd = fpmath, winograd
+        super().__init__(part, reference, threads, strict)
+        self.lib, self.arena, self.fpmath, self.winograd = lib, arena, fpmath, winograd
         self.constants = Constants(lib)
-        self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
-        self.refused = Refused(part, strict)
-        self.guessed: set[tuple[Any, ...]] = set()
-        self.whys: dict[tuple[Any, ...], dict[str, str]] = {}
-        self.single = len(part.outputs) == 1
-        self.gate = Gate(part.inputs)
         shapes = {n.inputs[1] for n in part.nodes if n.op_type == "Reshape" and len(n.inputs) > 1}
         self.deciding = [i for i, v in enumerate(part.inputs) if v in shapes]
-
-    def __call__(self, *arrays: Any) -> Any:
-        return self._entered(arrays, self._run)
 
     def stepwise(self, arrays: Sequence[np.ndarray], note: Note | None, watch: Watch | None = None,
                  check: Callable[[], None] | None = None) -> Any:
         """As a call, step by step; see `Kernel`. Values in blocked layouts are not shown to `watch`."""
         clock = time.perf_counter_ns
         began = clock()
+        arrays = self.gate(arrays)
+        plan = self.plan(arrays)
+        if plan is None:
+            return self.interpret(arrays, note, watch, check)
 
-        def run(plan: Plan, instance: Instance, given: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
-                ) -> None:
-            nonlocal began
+        def run(instance: Instance, given: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
             for i in range(-1, len(plan.steps)):
                 start = clock()
                 if i >= 0:
-                    self._one(plan, instance, i, given, outputs)
+                    self._one(instance, i, given, outputs)
                 end = clock()
                 if note is not None:
                     note(None if i < 0 else self.work(plan, plan.steps[i]), began if i < 0 else start, end)
@@ -211,79 +189,44 @@ class Fused:
                         watch(value, instance.view(t, given, outputs))
                 if check is not None and i >= 0:
                     check()
-        return self._entered(arrays, run, lambda given: self.interpret(given, note, watch, check))
+        try:
+            return self._entered(plan, arrays, run)
+        except Unfit as why:
+            self.unfit(why)
+            return self.interpret(arrays, note, watch, check)
 
-    def _entered(self, arrays: Sequence[Any], run: Callable[..., None],
-                 interpret: Callable[[Sequence[Any]], Any] | None = None) -> Any:
-        interpret = interpret or self.interpret
-        arrays = self.gate(arrays)
-        key = tuple([a.shape for a in arrays])
-        if self.deciding:
-            key = (*key, *[tuple(arrays[i].ravel().tolist()) for i in self.deciding])
-        with self.lib.openmp.threads(self.threads):
-            try:
-                plan = self.plans[key]
-                self.plans.move_to_end(key)
-            except KeyError:
-                plan = self._made(key, [(a.shape, a.dtype.name) for a in arrays])
-            if plan is None:
-                made = interpret(arrays)
-                self.refused.answered(key)
-                return made
-            if plan.bytes > HARMLESS:
-                reserve(plan.bytes, str(self.part))
-            given = readable(arrays)
-            outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
-            instance = plan.take()
-            instance.aim(given, outputs)
-            try:
-                run(plan, instance, given, outputs)
-            except Unfit as why:
-                log.info("%s runs by its nodes' definitions this time: %s", self.part, why)
-                return interpret(arrays)
-            finally:
-                if self.arena:
-                    plan.give(instance)
+    def _entered(self, plan: Plan, arrays: Sequence[np.ndarray], run: Callable[..., None]) -> Any:
+        if plan.bytes > HARMLESS:
+            reserve(plan.bytes, str(self.part))
+        given = readable(arrays)
+        outputs = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+        instance = plan.take()
+        instance.aim(given, outputs)
+        try:
+            with self.lib.openmp.threads(self.threads):
+                run(instance, given, outputs)
+        finally:
+            if self.arena:
+                plan.give(instance)
         return outputs[0] if self.single else tuple(outputs)
 
-    def _run(self, plan: Plan, instance: Instance, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
-             ) -> None:
+    def _run(self, instance: Instance, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         execute, stream = self.lib.execute, self.lib.stream
         for i, (primitive, count, cells) in enumerate(instance.calls):
             if primitive is None or execute(primitive, stream, count, cells):
-                self._one(plan, instance, i, inputs, outputs)
+                self._one(instance, i, arrays, outputs)
 
-    def _one(self, plan: Plan, instance: Instance, index: int, inputs: Sequence[np.ndarray],
+    def _one(self, instance: Instance, index: int, arrays: Sequence[np.ndarray],
              outputs: Sequence[np.ndarray]) -> None:
         """Run one step. Raises EPFail with its node where oneDNN answers with a failure."""
-        step, (primitive, count, cells) = plan.steps[index], instance.calls[index]
+        step, (primitive, count, cells) = instance.steps[index], instance.calls[index]
         if step.code is not None:
             cells()
         elif primitive is None:
-            self._host(step, instance, inputs, outputs)
+            self._host(step, step.reads, instance, arrays, outputs)
         elif status := self.lib.execute(primitive, self.lib.stream, count, cells):
             error: Any = failure(f"dnnl_primitive_execute of {step.kernel}", status)
             raise EPFail(getattr(error, "text", str(error)), node=step.node)
-
-    def _host(self, step: Step, instance: Instance, inputs: Sequence[np.ndarray],
-              outputs: Sequence[np.ndarray]) -> None:
-        assert step.host is not None
-        given = [None if t is None else instance.view(t, inputs, outputs) for t in step.reads]
-        while given and given[-1] is None:
-            given.pop()
-        try:
-            made = step.host(*given)
-        except Unfit:
-            raise
-        except Exception as error:
-            raise failed(step.node, error, given, step.node.name) from error
-        results = made if isinstance(made, tuple) else (made,)
-        kept = [r for v, r in zip(step.node.outputs, results, strict=False) if v is not None]
-        for t, result in zip(step.outs, kept, strict=True):
-            if np.shape(result) != t.shape:
-                raise Fail(f"{step.node.label} gave another shape than its type says", node=step.node,
-                           found=str(np.shape(result)), expected=str(t.shape))
-            instance.view(t, inputs, outputs)[...] = result
 
     def work(self, plan: Plan, step: Step) -> Work:
         """What a step does, for profiles."""
@@ -296,54 +239,16 @@ class Fused:
         return Work(step.node, step.kernel, step.nodes, tuple(given), tuple(results),
                     {v: k for v, k in types.items() if k is not None}, turns.index(step) + 1, len(turns))
 
-    def prepare(self) -> None:
-        """Lower ahead of the first run, with a guess in the place of each open dimension; not where computed
-        shapes decide."""
-        kinds = [(v.shape, v.elem.numpy.name) for v in self.part.inputs]
-        if self.deciding or any(shape is None for shape, _ in kinds):
-            return
-        cached = any("past" in v.name for v in self.part.inputs)
-        key = tuple(likely_shapes([shape for shape, _ in kinds], cached))
-        exact = all(isinstance(d, int) for shape, _ in kinds for d in shape)
-        with self.lib.openmp.threads(self.threads):
-            made = self._made(key, [(g, dtype) for g, (_, dtype) in zip(key, kinds, strict=True)])
-        if not exact:
-            self.guessed.add(key)
-            if made is None:
-                del self.plans[key]
-
-    def _made(self, key: tuple[Any, ...], kinds: Sequence[tuple[tuple[int, ...], str]]) -> Plan | None:
-        with self.lib.openmp.lock:
-            if key in self.plans:
-                self.plans.move_to_end(key)
-                return self.plans[key]
-            start, part = time.perf_counter(), self.part
-            made: Plan | None = None
-            try:
-                inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
-                looked = {part.inputs[i]: np.array(values, np.int64)
-                          for i, values in zip(self.deciding, key[len(inputs):], strict=True)}
-                with self.lib.multiplying(self.fpmath):
-                    lowering = Lowering(self.lib, part.nodes, inputs, part.outputs, self.constants,
-                                        self.reference, self.winograd, looked)
-                made = Plan(lowering, part.outputs, self.threads)
-                made.seconds = time.perf_counter() - start
-                self.whys[key] = {node.label: why for node, why in lowering.why.items()}
-                for node, why in self.whys[key].items():
-                    log.info("%s: %s runs by its definition for %s: %s", part, node, key, why)
-            except (MemoryError, EPFail):
-                raise
-            except Exception as error:
-                log.info("%s runs by its nodes' definitions for %s: %s: %s", part, key, type(error).__name__,
-                         error)
-                self.refused.note(key, error)
-            self.plans[key] = made
-            while len(self.plans) > PLANS:
-                self.refused.forget(self.plans.popitem(last=False)[0])
-            return made
-
-    def interpret(self, arrays: Sequence[np.ndarray], note: Note | None = None, watch: Watch | None = None,
-                  check: Callable[[], None] | None = None) -> Any:
-        """The part by its definitions, node by node: for shapes that do not lower, and to find which node
-        fails."""
-        return interpret(self.part, self.reference, arrays, note, watch, check)
+    def lower(self, key: Key, kinds: Kinds) -> Plan:
+        part, lib = self.part, self.lib
+        inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
+        looked = {part.inputs[i]: np.array(values, np.int64)
+                  for i, values in zip(self.deciding, key[len(inputs):], strict=True)}
+        with lib.openmp.lock, lib.openmp.threads(self.threads):
+            with lib.multiplying(self.fpmath):
+                lowering = Lowering(lib, part.nodes, inputs, part.outputs, self.constants, self.reference,
+                                    self.winograd, looked)
+            made = Plan(lowering, part.outputs, self.threads)
+        for node, why in lowering.why.items():
+            log.info("%s: %s runs by its definition for %s: %s", part, node.label, key, why)
+        return made

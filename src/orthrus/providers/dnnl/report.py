@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ...ir import TensorType, shape_text
-from ...kernels import Contents, Packed, Place, PlanReport, StepReport
+from ...kernels import Contents, Packed, PlanReport, StepReport
+from ...lowering.report import inputs_of, places
 
 if TYPE_CHECKING:
     from .part import Fused, Plan
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
 
 def contents(fused: Fused) -> Contents:
     """What `fused` has made by now."""
-    with fused.lib.openmp.lock:
+    with fused.plans.lock:
         plans, refused = dict(fused.plans), dict(fused.refused)
         packed = [made for forms in fused.constants.packed.values() for *_, made in forms]
     names = fused.constants.names
@@ -24,8 +23,7 @@ def contents(fused: Fused) -> Contents:
 
 
 def _plan(fused: Fused, key: tuple[Any, ...], plan: Plan | None, reason: str) -> PlanReport:
-    inputs = tuple((v.name, shape_text(TensorType(v.elem, tuple(shape))))
-                   for v, shape in zip(fused.part.inputs, key, strict=False))
+    inputs = inputs_of(fused.part, key)
     if plan is None:
         return PlanReport(inputs, key in fused.guessed, interpreted=reason)
     steps = tuple(StepReport(s.kernel, s.node.label, tuple(n.label for n in s.nodes), 1,
@@ -33,19 +31,5 @@ def _plan(fused: Fused, key: tuple[Any, ...], plan: Plan | None, reason: str) ->
                   for s in plan.steps)
     done = {n for s in plan.steps for n in s.nodes}
     views = tuple(n.label for n in fused.part.nodes if n not in done)
-    return PlanReport(inputs, key in fused.guessed, steps, plan.size, 0, tuple(_places(fused, plan)), views,
-                      seconds=plan.seconds)
-
-
-def _places(fused: Fused, plan: Plan) -> Iterator[Place]:
-    names: dict[int, str] = {}
-    for value, t in plan.held.items():
-        names.setdefault(id(t.buffer), value.name)
-    seen = set()
-    for step in plan.steps:
-        for t in step.tensors():
-            b = t.buffer
-            if b.kind == "arena" and id(b) not in seen:
-                seen.add(id(b))
-                name = names.get(id(b), f"(made for {step.node.label})")
-                yield Place(fused.part.name, name, b.offset, b.size, b.first, b.last)
+    return PlanReport(inputs, key in fused.guessed, steps, plan.size, 0,
+                      tuple(places(fused.part, plan.steps, plan.held)), views, seconds=plan.seconds)

@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=Callable[..., Any])
 
 
-class Unfit(Exception):
-    """What a run found in its data that its primitives do not compute as ONNX says: the definitions do."""
-
-
 @dataclass(eq=False)
 class Step:
     """One primitive's execution; with `code` a generated kernel's; or with `host` a call of a definition on

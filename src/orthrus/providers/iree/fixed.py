@@ -7,7 +7,6 @@ sizes is several times faster than code for any size, and nothing is left for it
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,7 +17,7 @@ from ...errors import EPFail, Fail
 from ...ir import No
 from ...kernels import Kernel, Part
 from ...load import load
-from ...locks import lock
+from ...recent import Recent
 from .model import model_bytes
 
 Shape = tuple[int, ...]
@@ -37,26 +36,21 @@ class FixedShapes:
 
     def __init__(self, part: Part, make: Callable[[Part], Kernel | No]) -> None:
         self.part, self.make = part, make
-        self.kernels: OrderedDict[tuple[Shape, ...], Kernel] = OrderedDict()
-        self.lock = lock()
+        self.kernels: Recent[tuple[Shape, ...], Kernel] = Recent(_LOADED)
 
     def kernel(self, arrays: Sequence[np.ndarray]) -> Kernel:
         """The kernel for arrays of these shapes. Raises EPFail where they do not compile, Fail where a node
         cannot take them."""
         shapes = tuple(a.shape for a in arrays)
-        with self.lock:
-            if shapes in self.kernels:
-                self.kernels.move_to_end(shapes)
-                return self.kernels[shapes]
-            found = self.make(fixed(self.part, shapes))
-            if isinstance(found, No):
-                raise EPFail(f"IREE does not compile a part for these shapes: {found.reason}", node=self.part,
-                             found=", ".join(str(list(s)) for s in shapes),
-                             cure="the option shapes=open, which lets such a part go to another provider")
-            self.kernels[shapes] = found
-            if len(self.kernels) > _LOADED:
-                self.kernels.popitem(last=False)
-            return found
+        return self.kernels.kept(shapes, lambda: self._compiled(shapes))
+
+    def _compiled(self, shapes: tuple[Shape, ...]) -> Kernel:
+        found = self.make(fixed(self.part, shapes))
+        if isinstance(found, No):
+            raise EPFail(f"IREE does not compile a part for these shapes: {found.reason}", node=self.part,
+                         found=", ".join(str(list(s)) for s in shapes),
+                         cure="the option shapes=open, which lets such a part go to another provider")
+        return found
 
     def run(self, *arrays: np.ndarray) -> Any:
         """The results for `arrays`."""

@@ -7,7 +7,6 @@ the model contradicts itself; its results are never handed on unseen.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,8 +15,8 @@ import numpy as np
 from ...errors import EPFail, Fail
 from ...ir import Node, TensorType, Value
 from ...kernels import Part
-from ...locks import lock
 from ...ops.infer import InferenceError, content, infer_node, merged
+from ...recent import Recent
 
 Shape = tuple[Any, ...]
 _KEPT = 64
@@ -29,24 +28,14 @@ class Shapes:
     def __init__(self, part: Part) -> None:
         self.part = part
         self.compiled = all(_inferable(node) for node in part.nodes)
-        self.known: OrderedDict[tuple[Shape, ...], list[Shape | None]] = OrderedDict()
-        self.lock = lock()
+        self.known: Recent[tuple[Shape, ...], list[Shape | None]] = Recent(_KEPT)
 
     def expected(self, arrays: Sequence[np.ndarray]) -> list[Shape | None]:
         """A shape per output; None, and None for a dimension, where it depends on more than shapes. Raises
         Fail where a node cannot take inputs of such shapes."""
         given = tuple(a.shape for a in arrays)
-        with self.lock:
-            found = self.known.get(given)
-            if found is not None:
-                self.known.move_to_end(given)
-        if found is None:
-            found = self._inferred(given) if self.compiled else self._declared(given)
-            with self.lock:
-                self.known[given] = found
-                while len(self.known) > _KEPT:
-                    self.known.popitem(last=False)
-        return found
+        find = self._inferred if self.compiled else self._declared
+        return self.known.kept(given, lambda: find(given))
 
     def check(self, made: Sequence[np.ndarray], expected: Sequence[Shape | None],
               arrays: Sequence[np.ndarray]) -> None:

@@ -22,14 +22,13 @@ import numpy as np
 
 from ...codegen.machines.machine import Machine
 from ...codegen.write.template import Spec
-from ...ir import No
-from ...kernels import Kernel, Part
+from ...kernels import Part
 from ...lowering.device import Device
-from ...lowering.lower import Step
 from ...lowering.native import Native
 from ...lowering.plans import Stepped
+from ...lowering.step import Step
 from ...lowering.tensor import Tensor
-from ..cpu import CPUExecutionProvider
+from ..generating import CompleteProvider, GeneratingProvider
 from . import cycles_code, targets
 from .cycles import Chip
 from .cycles import chip as known
@@ -65,11 +64,11 @@ class _Paper(Device):
         return array
 
 
-class Planner(SpaceMITExecutionProvider):
-    """The provider, but what it compiles is only planned: `made` gets it."""
+class _Planning(GeneratingProvider):
+    """Nothing that is compiled runs: `made` gets what would."""
 
-    def __init__(self, target: str, cores: int) -> None:
-        super().__init__({"target": target})
+    def __init__(self, target: str, cores: int, options: dict[str, str] | None = None) -> None:
+        super().__init__(options)
         self.machine = machine_of(target)
         self.device = _Paper(self.machine, cores)
         self.made: list[Native] = []
@@ -78,43 +77,35 @@ class Planner(SpaceMITExecutionProvider):
     def probe(cls) -> None:
         return None
 
-    def compile(self, part: Part) -> Sequence[Kernel | No]:
-        return _collected(super().compile(part), self.made)
+    def _machine(self) -> Machine:
+        return self.machine
+
+    def _device(self, machine: Machine) -> Device:
+        return self.device
+
+    def _prepared(self, part: Part, device: Device) -> Native:
+        native = super()._prepared(part, device)
+        self.made.append(native)
+        return native
 
 
-class Rest(CPUExecutionProvider):
-    """The CPU provider on the chip: what `Planner` leaves, planned as well."""
+class Planner(_Planning, SpaceMITExecutionProvider):
+    """The provider on paper."""
 
     def __init__(self, target: str, cores: int) -> None:
-        super().__init__()
-        self._device = _Paper(machine_of(target), cores)
-        self.made: list[Native] = []
+        super().__init__(target, cores, {"target": target})
 
-    def _machine(self) -> Machine | No:
-        return self._device.machine
 
-    def compile(self, part: Part) -> Sequence[Kernel | No]:
-        from ...kernels import reference
+class Rest(_Planning, CompleteProvider):
+    """What the CPU provider would be on the chip: it takes what `Planner` leaves."""
 
-        if not part.fused:
-            return super().compile(part)
-        native = Native(part, self._device, lambda node: reference(node).run, self.threads)
-        native.prepare()
-        self.made.append(native)
-        return [Kernel(native, "planned")]
+    name = "CPUExecutionProvider"
 
 
 def machine_of(target: str) -> Machine:
     """The machine that code for `target` is generated for. Raises InvalidArgument that lists the names."""
     known(target)
     return targets.named(target)
-
-
-def _collected(kernels: Sequence[Kernel | No], made: list[Native]) -> Sequence[Kernel | No]:
-    for kernel in kernels:
-        if isinstance(kernel, Kernel) and kernel.stepwise is not None:
-            made.append(kernel.stepwise.__self__)  # type: ignore[attr-defined]
-    return kernels
 
 
 @dataclass(frozen=True)
@@ -151,7 +142,7 @@ class Estimator:
         return [self._time(step, memory, chip, cores, resident) for step in plan.steps]
 
     def _time(self, step: Step, memory: _Memory, chip: Chip, cores: int, resident: _Resident) -> StepTime:
-        size = sum(t.buffer.size or t.size * t.itemsize for t in _tensors(step))
+        size = sum(t.buffer.size or t.size * t.itemsize for t in step.tensors())
         if step.spec is None:
             spent = host_time(size)
             return StepTime(step, f"reference {step.node.op_type}", spent, spent * 1e6 * chip.core.clock,
@@ -223,7 +214,7 @@ class _Resident:
         """The bytes of a step that are there, or that it writes and leaves there."""
         found = 0
         written = {id(t.buffer) for t in step.outs}
-        for t in {id(t.buffer): t for t in _tensors(step)}.values():
+        for t in {id(t.buffer): t for t in step.tensors()}.values():
             size = t.buffer.size or t.size * t.itemsize
             known = id(t.buffer) in self.held
             if size <= self.room / 2 and (known or id(t.buffer) in written):
@@ -233,10 +224,6 @@ class _Resident:
         while sum(self.held.values()) > self.room:
             self.held.popitem(last=False)
         return found
-
-
-def _tensors(step: Step) -> list[Tensor]:
-    return [a for a in (*step.args, *step.outs) if isinstance(a, Tensor)]
 
 
 def _table(t: Tensor) -> bytes:

@@ -8,6 +8,7 @@ import os
 import platform
 import weakref
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,15 +23,17 @@ from ...codegen.runtime.entry import Entry
 from ...codegen.runtime.scheduler import Runtime
 from ...errors import InvalidArgument
 from ...ir import No, Node, Value
-from ...kernels import Kernel, Part, Stored, Work
+from ...kernels import Kernel, Part, Work
 from ...lowering.device import Device
-from ..base import Capability, ExecutionProvider, GraphView, Option
+from ..base import Capability, GraphView, Option
+from ..generating import GeneratingProvider
 from . import claims, dense, options, targets
 from .profile import Profile
 from .team import gather_workers, note_time
 
 if TYPE_CHECKING:
     from ...lowering.native import Native
+    from ...lowering.package import Package
 
 log = logging.getLogger("orthrus")
 
@@ -49,7 +52,7 @@ def on_board() -> bool:
     return platform.machine() == ARCH
 
 
-class SpaceMITExecutionProvider(ExecutionProvider):
+class SpaceMITExecutionProvider(GeneratingProvider):
     """RISC-V cores with vectors, SpacemiT's K1 and K3 among them: on such a core in this process, elsewhere
     in workers under qemu's user emulation. There it is listed once `spacemit_ort` is imported: who takes all
     providers there are should not land in an emulator."""
@@ -136,71 +139,61 @@ class SpaceMITExecutionProvider(ExecutionProvider):
         return [Capability(group, NAME) for group in joined]
 
     def compile(self, part: Part) -> Sequence[Kernel | No]:
-        from ...lowering.report import contents
-
         if self._set("DUMP_SUBGRAPHS"):
             dump(part)
-        native = self._native(part, self.device)
+        (kernel,) = super().compile(part)
+        assert isinstance(kernel, Kernel)
+        native: Any = kernel.run
         if self.profile is not None:
             self.profile.types.update((node.label, node.op_type) for node in part.nodes)
             self.profile.types.update(
                 (step.node.label, "+".join(node.op_type for node in work.nodes))
                 for plan in native.lowered()
                 for step, work in zip(plan.steps, plan.works(native.part), strict=True))
-        run: Callable[..., Any] = native
         if folder := self._set("DUMP_TENSORS"):
-            run = Dumping(native.stepwise, part, folder)
-        elif self.profile is not None and on_board():
-            run = functools.partial(_profiled, native.stepwise, self.profile)
-        return [Kernel(run, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
-                       quick=None if self.device.apart else native.quick, describe=lambda: contents(native))]
+            return [replace(kernel, run=Dumping(native.stepwise, part, folder))]
+        if self.profile is not None and on_board():
+            return [replace(kernel, run=functools.partial(_profiled, native.stepwise, self.profile))]
+        return [kernel]
 
+    def _machine(self) -> Machine:
+        return self.machine
+
+    def _device(self, machine: Machine) -> Device:
+        return self.device
+
+    def _storing(self, machine: Machine) -> Device:
+        from ...lowering.package import Compiling
+
+        return Compiling(machine)
+
+    def _threads(self) -> int:
+        return 0
 
     def _native(self, part: Part, device: Device) -> Native:
-        """The compiled part."""
-        from ...kernels import reference
-        from ...lowering.native import Native
-
         level = self._set("DENSE_ACCURACY_LEVEL")
         if self.dynamic and level < dense.FULL:
             part = dense.lowered(part, level)
-        native = Native(part, device, lambda node: reference(node).run, 0)
+        native = super()._native(part, device)
         native.half_epilogue = self.machine.has("zvfh") and not self._set("DISABLE_FLOAT16_EPILOGUE")
-        native.prepare()
         return native
 
-    def store(self, part: Part) -> Stored | No:
-        from ...lowering.package import FORMAT, Compiling, pack
+    def _label(self, machine: Machine) -> str:
+        return targets.label(machine)
 
-        native = self._native(part, Compiling(self.machine))
-        packed = pack(native, self._beside(self.machine))
-        if isinstance(packed, No):
-            return packed
-        return Stored(packed, f"package {FORMAT}", targets.label(self.machine), f"{len(part.nodes)} nodes")
+    def _beside(self, machine: Machine) -> list[tuple[Machine, library.Unit]]:
+        """On a board and under emulation."""
+        return [*((machine, unit) for unit in _FURTHER), (worker.MACHINES[ARCH], worker.Program.now(ARCH))]
 
-    @staticmethod
-    def _beside(target: Machine) -> list[tuple[Machine, library.Unit]]:
-        """The code beside a part's own that runs it, on a board and under emulation."""
-        return [*((target, unit) for unit in _FURTHER), (worker.MACHINES[ARCH], worker.Program.now(ARCH))]
-
-    def load(self, part: Part, stored: Stored) -> Kernel | No:
-        from ...lowering.package import Package
-
-        try:
-            package = Package(stored.data)
-            here = detect.host() if on_board() else None
-            if here is not None and not here.runs(package.machine):
-                return No(f"it is made for {stored.target}, which this board's processor is not")
-            if here is None and not self.settings["target"]:
-                self.machine = package.machine
-            if here is None and package.machine != self.machine:
-                return No(f"it is made for {stored.target}; the option target says {self.settings['target']}")
-            package.provide(self._beside(here or self.machine))
-            native = package.kernel(part, self.device)
-        except ValueError as error:
-            return No(str(error))
-        return Kernel(native, f"compiled ahead for {stored.target}, {stored.notes}", stepwise=native.stepwise,
-                      quick=None if self.device.apart else native.quick)
+    def _opening(self, package: Package) -> Machine | No:
+        made_for, here = self._label(package.machine), detect.host() if on_board() else None
+        if here is not None:
+            return here if here.runs(package.machine) else No(
+                f"it is made for {made_for}, which this board's processor is not")
+        if not self.settings["target"]:
+            self.machine = package.machine
+        return self.machine if package.machine == self.machine else No(
+            f"it is made for {made_for}; the option target says {self.settings['target']}")
 
 
 def dump(part: Part) -> None:

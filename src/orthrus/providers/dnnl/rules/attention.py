@@ -7,10 +7,11 @@ import math
 import numpy as np
 
 from ....ir import No, Node
+from ....lowering.shaped_part import Unfit
 from ..binding import DST, POST_OP, SRC, SRC_1, WEIGHTS
 from ..lower import Lowering
 from ..objects import Attr, Binary, Desc, Eltwise, PostOp, Primitive, strided
-from ..step import Step, Unfit, lowers
+from ..step import Step, lowers
 from ..tensor import Argument, Tensor
 from .elementwise import ranked
 from .norm import exponentials

@@ -1,0 +1,29 @@
+"""What a lowering writes: one call of a kernel, or of numpy, with its arguments and how much work it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..codegen.write.template import Spec
+from ..ir import Node
+from .tensor import Tensor
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """One kernel call, or with `host` a function of numpy arrays: `args` are tensors, ints and floats."""
+
+    spec: Spec | None
+    args: list[Any]
+    items: int
+    grain: int
+    scratch: int
+    node: Node
+    outs: list[Tensor]
+    host: Callable[..., Any] | None = None
+
+    def tensors(self) -> list[Tensor]:
+        """Every tensor that it touches."""
+        return [*[a for a in self.args if isinstance(a, Tensor)], *self.outs]
