@@ -33,6 +33,7 @@ def address(spec: Spec, machine: Machine | None = None) -> int:
     """Where the kernel of `spec` starts, compiled for `machine` (else this one)."""
     target = machine or notes.checking(host())
     (found,) = link([bytes(assemble(spec.text(target), target))])  # type: ignore[arg-type]
+    _kept.append(found)
     return found["kernel"]
 
 
