@@ -59,6 +59,7 @@ def native_call(made: AttentionPlan, args: list[Any]) -> Callable[[], Any]:
     (found,) = link([bytes(assemble(made.spec.text(machine), machine))])  # type: ignore[arg-type]
     enter = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64,
                              ctypes.c_void_p)(found["kernel"])
+    enter.code = found  # type: ignore[attr-defined]
     cells = np.zeros(len(args), np.int64)
     for i, x in enumerate(args):
         if isinstance(x, np.ndarray):

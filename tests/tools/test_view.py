@@ -551,8 +551,7 @@ def test_in_a_browser_without_a_run_the_tabs_say_so(browser: Any) -> None:
 @pytest.mark.parametrize("make", [lambda: long_flat(4000), lambda: transformer(300)],
                          ids=["flat", "transformer"])
 def test_in_a_browser_four_thousand_nodes_stay_fluid(browser: Any, make: Any) -> None:
-    """Nothing is timed to the millisecond: what overlaps, what is drawn, and that a frame is no matter of
-    seconds."""
+    """Nothing overlaps, and a frame draws no more than what is in sight."""
     model = make()
     it = plain_session(model)
     path = Path("big.html")
@@ -580,19 +579,25 @@ def test_in_a_browser_four_thousand_nodes_stay_fluid(browser: Any, make: Any) ->
         check(tree.root);
         return [[...tree.visible()].filter((item) => !item.children).length, found]""")
     assert count == len(model.graph.node) + 2 and overlapping == []
-    slowest, moved = browser.execute_async_script("""
-        const done = arguments[0], p = orthrusView.painter, spent = [];
+    drawn, moved = browser.execute_async_script("""
+        const done = arguments[0], p = orthrusView.painter, drawn = [];
+        let calls = 0;
+        for (const name of ["fill", "stroke", "fillRect", "strokeRect", "fillText"]) {
+          const draws = p.context[name];
+          p.context[name] = function(...given) { calls += 1; return draws.apply(this, given); };
+        }
         p.view.k = 0.2;
         p.view.y = 64 - orthrusView.tree.root.h * 0.06;
         const before = p.view.y, step = () => {
           p.pan(0, -9);
+          calls = 0;
           p.draw();
-          spent.push(p.spent);
-          if (spent.length < 40) requestAnimationFrame(step);
-          else done([spent.sort((a, b) => a - b)[20], before - p.view.y]);
+          drawn.push(calls);
+          if (drawn.length < 40) requestAnimationFrame(step);
+          else done([Math.max(...drawn), before - p.view.y]);
         };
         step();""")
-    assert moved == pytest.approx(360) and slowest < 500
+    assert moved == pytest.approx(360) and 0 < drawn < 1000
     quiet(browser, path)
 
 

@@ -13,7 +13,6 @@ class Painter {
     this.chosen = null;
     this.found = new Set();
     this.colour = () => ({});
-    this.frames = 0;
     this.font = getComputedStyle(document.body).fontFamily;
     this.readTheme();
     new ResizeObserver(() => this.resize()).observe(canvas);
@@ -184,7 +183,7 @@ class Painter {
   draw() {
     cancelAnimationFrame(this.waiting);
     this.waiting = 0;
-    const { context: c, view, ratio } = this, start = performance.now();
+    const { context: c, view, ratio } = this;
     c.setTransform(ratio, 0, 0, ratio, 0, 0);
     c.fillStyle = this.theme.page;
     c.fillRect(0, 0, this.width, this.height);
@@ -196,8 +195,6 @@ class Painter {
       this.box(this.tree.root);
       if (this.chosen) this.links(this.chosen);
     }
-    this.frames += 1;
-    this.spent = performance.now() - start;
   }
 
   /* Some of the graph stays in sight. */
