@@ -265,9 +265,10 @@ def test_profiling_goes_past_the_door_and_opens_it_again(monkeypatch: pytest.Mon
     entered: list[bool] = []
     real: Callable[..., Any] = Engine.run
 
-    def run(self: Engine, names: Any, feeds: Any, deadline: Any = None, record: Any = None) -> Any:
+    def run(self: Engine, names: Any, feeds: Any, deadline: Any = None, record: Any = None,
+            *rest: Any) -> Any:
         entered.append(record is not None)
-        return real(self, names, feeds, deadline, record)
+        return real(self, names, feeds, deadline, record, *rest)
     monkeypatch.setattr(Engine, "run", run)
     session = ort.InferenceSession(api_models.add())
     feeds = {"a": np.ones((2, 3), np.float32), "b": np.ones((1, 3), np.float32)}

@@ -11,8 +11,9 @@ import numpy as np
 
 from ..errors import EPFail
 from ..ir import HALF, Value
+from ..kernels import HOST, DeviceArray, copied
 from ..limits import held
-from ..plan import TRASH, Code, Step
+from ..plan import TRASH, Call, Code
 from .executor import Context, execute
 
 _RTOL = {np.dtype(np.float64): 1e-9}
@@ -23,18 +24,22 @@ _HALF_RTOL = 2e-2
 def execute_checked(code: Code, slots: list[Any], context: Context) -> None:
     """As `execute`. Raises EPFail for the first step whose result differs from its nodes' definitions."""
     for run, take, write, frees, step in code:
-        given = [slots[i] for i in step.reads]
+        given = [_readable(slots[i]) for i in step.reads]
         execute([(run, take, write, (), step)], slots, context)
-        if not step.control and all(n.op is not None and "rng" not in n.op.runtime for n in step.part.nodes):
+        if not step.bodies and all(n.op is not None and "rng" not in n.op.runtime for n in step.part.nodes):
             for (name, expected), i in zip(_defined(step, given), step.writes, strict=False):
                 if i > TRASH:
-                    _compare(step, name, slots[i], expected)
+                    _compare(step, name, _readable(slots[i]), expected)
         for i in frees:
             context.room += held(slots[i])
             slots[i] = None
 
 
-def _defined(step: Step, given: list[Any]) -> list[tuple[str, Any]]:
+def _readable(value: Any) -> Any:
+    return copied(value, HOST) if isinstance(value, DeviceArray) else value
+
+
+def _defined(step: Call, given: list[Any]) -> list[tuple[str, Any]]:
     """What the definitions of the step's nodes give for `given`: a name and a value per output."""
     part = step.part
     inputs = part.inputs if part.fused else part.nodes[0].inputs
@@ -47,7 +52,7 @@ def _defined(step: Step, given: list[Any]) -> list[tuple[str, Any]]:
     return [("" if v is None else v.name, known.get(v)) for v in outputs]
 
 
-def _compare(step: Step, name: str, got: Any, expected: Any) -> None:
+def _compare(step: Call, name: str, got: Any, expected: Any) -> None:
     if not isinstance(expected, np.ndarray | np.generic) or not isinstance(got, np.ndarray):
         return
     expected = np.asarray(expected)

@@ -27,12 +27,12 @@ import numpy as np
 from .. import knobs
 from ..errors import InvalidArgument
 from ..ir import Value, shape_text, type_of
-from ..kernels import Part
+from ..kernels import HOST, DeviceArray, Part, copied
 from ..limits import held
 from ..load import save
 from ..locks import lock
 from ..partition import Placement
-from ..plan import TRASH, Code, Step
+from ..plan import TRASH, Call, Code
 from .executor import LONG, Context, execute
 
 log = logging.getLogger("orthrus")
@@ -177,6 +177,8 @@ class _Tensors:
             return
         file = f"{self.count:04d}_{knobs.file_name(name)}.npy"
         row = dict(about)
+        if isinstance(value, DeviceArray):
+            value = copied(value, HOST)
         try:
             row["type"] = shape_text(type_of(value))
             if not isinstance(value, np.ndarray | np.generic):
@@ -189,7 +191,7 @@ class _Tensors:
             row["reason"] = str(error)
         self.rows.append(row)
 
-    def value(self, value: Value, array: Any, step: Step) -> None:
+    def value(self, value: Value, array: Any, step: Call) -> None:
         """Write what a node made."""
         node = value.node or step.node
         several = len([v for v in node.outputs if v is not None]) > 1
@@ -198,7 +200,7 @@ class _Tensors:
                                  "provider": step.part.provider, "part": step.part.name,
                                  "kernel": step.kernel.name})
 
-    def absent(self, value: Value, step: Step) -> None:
+    def absent(self, value: Value, step: Call) -> None:
         node = value.node or step.node
         self.rows.append({"node": node.label, "op_type": node.op_type, "value": value.name,
                           "part": step.part.name, "reason": "never in memory: it is computed inside a later "
@@ -241,7 +243,7 @@ class _Watching(Context):
                 slots[i] = None
         self.room = room
 
-    def _inside(self, step: Step, seen: set[Value], *given: Any) -> Any:
+    def _inside(self, step: Call, seen: set[Value], *given: Any) -> Any:
         """A compiled part, step by step."""
         def watch(value: Value, array: np.ndarray) -> None:
             if value not in seen:

@@ -19,12 +19,12 @@ import numpy as np
 from .. import knobs
 from ..errors import ALL, Fail, InvalidArgument, unforeseen
 from ..ir import Graph, Value
-from ..kernels import KernelRegistry, KernelRegistryManager
+from ..kernels import HOST, Device, DeviceArray, KernelRegistry, KernelRegistryManager, copied
 from ..limits import DEFAULT, Deadline, Limits, swap, using
 from ..locks import lock
 from ..modelfile import ModelFile
 from ..partition import Placement, partition
-from ..plan import Code, Program, Step, build
+from ..plan import Call, Code, Program, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
 from ..providers.trust import Trust
 from .dimensions import agree, fix_dimensions, name_apart, shared_names
@@ -167,7 +167,7 @@ class Engine:
         self._shared = [] if config.names_apart else shared_names(self.inputs)
         self._source = self._source if self._shared else None
         self._literal: Engine | None = None
-        self._fetches: dict[tuple[str, ...] | None, Fetch] = {
+        self._fetches: dict[tuple[Any, ...] | None, Fetch] = {
             None: Fetch(self.program, self.program.outputs, config.limits)}
         self._lock = lock()
         self._parallel = ParallelExecutor(config.inter_op_threads, config.limits) if config.parallel else None
@@ -180,7 +180,7 @@ class Engine:
                        or type(p).on_run_end is not ExecutionProvider.on_run_end]
         self._door = self._quick_door()
         self.quick = None if self._door is None else self._door.run
-        self.when_served: Callable[[Step, tuple[Any, ...]], bool] | None = None
+        self.when_served: Callable[[Call, tuple[Any, ...]], bool] | None = None
         self._served: tuple[Any, ...] | None = None
         self._seen: tuple[Any, ...] | None = None
         self._arena = config.memory_pattern and config.memory_reuse and not config.parallel and all(
@@ -220,18 +220,21 @@ class Engine:
         log.warning("%s: %s", text, reasons)
 
     def run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None = None,
-            record: list[Any] | None = None) -> list[Any]:
-        """Run once. `output_names` None or empty: all outputs.
+            record: list[Any] | None = None, wanted: Sequence[Device] | None = None) -> list[Any]:
+        """Run once. `output_names` None or empty: all outputs. `wanted`: the device on which each is to be
+        had, the host where there is none such in this session; what is fed may lie on any.
 
         Raises ValueError for a missing feed, InvalidArgument for a feed or an output name that does not fit,
         and the error of a step that fails. `record` receives what `execute_traced` notes.
         """
         names = tuple(output_names) if output_names else None
-        fetch = self._fetches.get(names) or self._new_fetch(names)
         fed = self._fed(feeds)
+        fetch = self._fetches.get(names) or self._new_fetch(names)
+        if len(self.program.devices) > 1:
+            fetch = self._placed_fetch(names, fed, wanted) or fetch
         shapes = [getattr(value, "shape", None) for value in fed.values()]
         if self._shared and not agree(self._shared, feeds):
-            return self._unassuming().run(names, feeds, deadline, record)
+            return self._unassuming().run(names, feeds, deadline, record, wanted)
         limits = self.config.limits
         if self.overridable:
             shapes.extend(feeds)
@@ -278,7 +281,9 @@ class Engine:
             if known is None:
                 raise InvalidArgument(f"Invalid input name: {name}", expected=", ".join(entries),
                                       cure="feed only what session.get_inputs() lists")
-            fed[known[0]] = known[1](given)
+            fed[known[0]] = value = known[1](given)
+            if isinstance(value, DeviceArray) and value.device not in self.program.devices:
+                fed[known[0]] = copied(value, HOST)
         return fed
 
     def begin(self, output_names: Sequence[str] | None, feeds: dict[str, Any]
@@ -287,7 +292,7 @@ class Engine:
         a function that waits and gives the results. None where a run has to be done by `run`. Raises as
         `run` does, and so does the function."""
         fetch = self._alone(output_names, feeds)
-        if fetch is None or (step := fetch.steps[0]).kernel.start is None:
+        if fetch is None or (step := fetch.calls[0]).kernel.start is None:
             return None
         fed, slots, given = self._given(fetch, step, feeds)
         try:
@@ -307,7 +312,7 @@ class Engine:
         """A run whose results are `targets`, filled, where they can take them; None where it has to be done
         by `run`. Raises as `run` does."""
         fetch = self._alone(names, feeds)
-        if fetch is None or (step := fetch.steps[0]).kernel.into is None:
+        if fetch is None or (step := fetch.calls[0]).kernel.into is None:
             return None
         fed, slots, given = self._given(fetch, step, feeds)
         wanted = dict(zip(fetch.outputs, targets, strict=True))
@@ -330,12 +335,12 @@ class Engine:
         dimensions."""
         names = tuple(output_names) if output_names else None
         fetch = self._fetches.get(names) or self._new_fetch(names)
-        plain = not (self._hooks or self._special or knobs.DEBUG.value or knobs.CHECK.value
-                     or self.config.limits.run_timeout < LONG)
+        plain = not (self._hooks or self._special or len(self.program.devices) > 1
+                     or knobs.DEBUG.value or knobs.CHECK.value or self.config.limits.run_timeout < LONG)
         return fetch if plain and len(fetch.code) == 1 and (
             not self._shared or agree(self._shared, feeds)) else None
 
-    def _given(self, fetch: Fetch, step: Step, feeds: dict[str, Any]
+    def _given(self, fetch: Fetch, step: Call, feeds: dict[str, Any]
                ) -> tuple[dict[int, Any], list[Any], list[Any]]:
         """The values fed, by slot; all slots with these in them; what `step` reads of them."""
         fed, slots = self._fed(feeds), fetch.program.template.copy()
@@ -347,9 +352,9 @@ class Engine:
         """The way around `run` for runs that are one call of generated code, where such there can be: `quick`
         takes output names and feeds, and gives the results, or None where `run` has to do it."""
         program = self.program
-        step = program.steps[0] if len(program.steps) == 1 else None
-        if (step is None or step.kernel.quick is None or self._hooks or self._special
-                or self.config.limits.run_timeout < LONG
+        step = program.calls[0] if len(program.steps) == 1 else None
+        if (step is None or step.kernel.quick is None or len(program.devices) > 1
+                or self._hooks or self._special or self.config.limits.run_timeout < LONG
                 or sorted(step.reads) != sorted(program.inputs) or len(self._required) != len(program.inputs)
                 or sorted(step.writes) != sorted(set(program.outputs))
                 or len(step.writes) != len(self._names)):
@@ -367,7 +372,7 @@ class Engine:
         """Whether runs may be one call of generated code."""
         return self._door is not None
 
-    def _serve(self, door: Door, step: Step, arrays: list[Any]) -> None:
+    def _serve(self, door: Door, step: Call, arrays: list[Any]) -> None:
         """Let the door serve runs with arrays such as these, which a run of `step` just took: the first ever,
         or those that come twice in a row past the door."""
         shapes = tuple([a.shape for a in arrays])
@@ -422,11 +427,28 @@ class Engine:
             if name not in self._slot_of:
                 raise InvalidArgument(f"Invalid output name:{name}", expected=", ".join(self._names),
                                       cure="ask only for what session.get_outputs() lists")
-        fetch = Fetch(program, [self._slot_of[n] for n in names], self.config.limits)
+        return self._kept_fetch(names, Fetch(program, [self._slot_of[n] for n in names], self.config.limits))
+
+    def _placed_fetch(self, names: tuple[str, ...] | None, fed: dict[int, Any],
+                      wanted: Sequence[Device] | None) -> Fetch | None:
+        """The steps where something comes from another device than the host, or has to go there; None where
+        all is the host's."""
+        number = {id(device): i for i, device in enumerate(self.program.devices)}
+        come = {slot: number[id(v.device)] for slot, v in fed.items() if isinstance(v, DeviceArray)}
+        go = [number.get(id(device), 0) for device in wanted or ()]
+        if not come and not any(go):
+            return None
+        key = (names, tuple(sorted(come.items())), tuple(go))
+        return self._fetches.get(key) or self._kept_fetch(key, Fetch(
+            self.program, [self._slot_of[n] for n in names or self._names], self.config.limits, come, go))
+
+    def _kept_fetch(self, key: tuple[Any, ...], fetch: Fetch) -> Fetch:
+        if len(self.program.devices) > 1:
+            self._constants = constants_of(self.program)
         with self._lock:
-            if None in self._fetches:
+            if (whole := self._fetches.get(None)) is not None:
                 self._fetches = {None: whole} if len(self._fetches) > FETCHES else self._fetches
-                self._fetches[names] = fetch
+                self._fetches[key] = fetch
         return fetch
 
     def _report_steps(self, record: list[Any]) -> None:

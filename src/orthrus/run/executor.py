@@ -17,10 +17,10 @@ import numpy as np
 
 from .. import errors
 from ..ir import Value, type_of
-from ..kernels import Work, failed, plain
+from ..kernels import DeviceArray, Work, failed, plain
 from ..limits import Deadline, Limits, held, over, using
 from ..locks import lock
-from ..plan import TRASH, Code, Step
+from ..plan import TRASH, Call, Code
 
 _ndarray, _text = np.ndarray, np.dtype(object)
 LONG = 3600.0
@@ -75,7 +75,7 @@ def execute(code: Code, slots: list[Any], context: Context) -> None:
                 elif y.base is None:
                     room -= y.nbytes if y.dtype is not _text else held(y)
             else:
-                given = (context, *take(slots)) if step.control else take(slots)
+                given = (context, *take(slots)) if step.bodies else take(slots)
                 room -= _spread(run(*given), step.writes, slots)
             if room < 0:
                 raise over()
@@ -84,7 +84,7 @@ def execute(code: Code, slots: list[Any], context: Context) -> None:
                     room += held(dead)
                 elif dead.base is None:
                     room += dead.nbytes if dead.dtype is not _text else held(dead)
-                slots[i] = None
+                slots[i] = dead = None
     except Exception as error:
         if step is None:
             raise
@@ -97,13 +97,13 @@ class Event(NamedTuple):
     """One timed stretch of a run: `step` of the program, or what one of the steps within it did. `work` None:
     getting ready, before the first of those. Times in ns of `time.perf_counter_ns`."""
 
-    step: Step
+    step: Call
     start: int
     end: int
     work: Work | None
 
 
-def _recorded(step: Step, context: Context, into: list[Any], *given: Any) -> Any:
+def _recorded(step: Call, context: Context, into: list[Any], *given: Any) -> Any:
     """A fused step that notes each of its own."""
     append, new = into.append, tuple.__new__
 
@@ -114,7 +114,7 @@ def _recorded(step: Step, context: Context, into: list[Any], *given: Any) -> Any
     return step.kernel.stepwise(given, note, None, context.check if context.watched else None)
 
 
-def _watched(step: Step, context: Context, *given: Any) -> Any:
+def _watched(step: Call, context: Context, *given: Any) -> Any:
     """A fused step with a look at the deadline behind each of its own."""
     assert step.kernel.stepwise is not None
     return step.kernel.stepwise(given, None, None, context.check)
@@ -141,7 +141,7 @@ def execute_traced(code: Code, slots: list[Any], context: Context) -> None:
             slots[i] = None
 
 
-def _work(step: Step, given: list[Any], made: list[Any]) -> Work:
+def _work(step: Call, given: list[Any], made: list[Any]) -> Work:
     """What a step that is timed whole did."""
     part = step.part
     reads = part.inputs if part.fused else step.node.inputs
@@ -157,6 +157,8 @@ def _work(step: Step, given: list[Any], made: list[Any]) -> Work:
 
 
 def _described(value: Any) -> Any:
+    if isinstance(value, DeviceArray):
+        return value.type
     try:
         return None if value is None else type_of(value)
     except TypeError:
@@ -184,7 +186,7 @@ def _spread(values: Any, writes: tuple[int, ...], slots: list[Any]) -> int:
     return room
 
 
-def failure(step: Step, error: Exception, inputs: list[Any]) -> Exception:
+def failure(step: Call, error: Exception, inputs: list[Any]) -> Exception:
     """What a step's exception becomes."""
     return failed(step.node, error, inputs, str(step.part) if step.part.fused else step.node.name)
 

@@ -289,8 +289,8 @@ def _places(program: Program, arena: Arena | None) -> Iterator[Place]:
 def _reports(placement: Placement, program: Program, depth: int, nodes: list[NodeReport],
              sources: list[tuple[PartReport, Callable[[], Contents] | None]]) -> None:
     inner: dict[Graph, Program] = {}
-    for step in program.steps:
-        inner.update((body.graph, body) for body in step.control)
+    for step in program.calls:
+        inner.update((body.graph, body) for body in step.bodies)
         part, kernel = step.part, step.kernel
         if part.fused:
             labels = tuple(node.label for node in part.nodes)

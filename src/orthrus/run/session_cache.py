@@ -32,16 +32,17 @@ from ..ir import ElementType, Graph, ModelInfo, No, Node, TensorType, Value
 from ..kernels import Part
 from ..locks import lock
 from ..modelfile import ModelFile
-from ..plan.program import whole
+from ..plan.build import whole
 from ..providers import CPUExecutionProvider
 from ..providers.ep_node import DOMAIN, OP_TYPE
 from .engine import Config, Engine
 from .session_key import Proof, foreign, name_of
 
 if TYPE_CHECKING:
+    from ..kernels import Device
     from ..limits import Deadline
     from ..lowering.package import Package
-    from ..plan import Step
+    from ..plan import Call
 
 log = logging.getLogger("orthrus")
 
@@ -87,7 +88,7 @@ class _Watch:
 
     def __init__(self, name: str, seen: bytes | None, engine: Engine, source: Any) -> None:
         self.name, self.seen, self.source = name, seen, source
-        program, (step,) = engine.program, engine.program.steps
+        program, (step,) = engine.program, engine.program.calls
         self.about = {"reads": [program.inputs.index(slot) for slot in step.reads],
                       "writes": [program.outputs.index(slot) for slot in step.writes],
                       "kinds": sorted(engine.kinds),
@@ -95,7 +96,7 @@ class _Watch:
                       "inputs": [_described(v) for v in engine.inputs],
                       "outputs": [_described(v) for v in engine.outputs]}
 
-    def __call__(self, step: Step, shapes: Shapes) -> bool:
+    def __call__(self, step: Call, shapes: Shapes) -> bool:
         """Told of a run; answers whether to be told of the next one with other shapes."""
         now = json.dumps(shapes).encode()
         if self.seen is None:
@@ -109,7 +110,7 @@ class _Watch:
             threading.Thread(target=self._keep, args=(step, shapes), name="orthrus-keep").start()
         return True
 
-    def _keep(self, step: Step, shapes: Shapes) -> None:
+    def _keep(self, step: Call, shapes: Shapes) -> None:
         from ..lowering.native import Native
         from ..lowering.package import beside, packed
 
@@ -265,7 +266,7 @@ class Kept:
         return self._sound().info
 
     def run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None = None,
-            record: list[Any] | None = None) -> list[Any]:
+            record: list[Any] | None = None, wanted: Sequence[Device] | None = None) -> list[Any]:
         """See `Engine.run`."""
         plain = record is None and not knobs.DEBUG and not knobs.CHECK
         if plain and isinstance(small := self._sound(), _Small):
@@ -275,7 +276,7 @@ class Kept:
             made = engine.quick(output_names, feeds)
             if made is not None:
                 return made
-        return engine.run(output_names, feeds, deadline, record)
+        return engine.run(output_names, feeds, deadline, record, wanted)
 
     def begin(self, output_names: Sequence[str] | None, feeds: dict[str, Any]
               ) -> Callable[[], list[Any]] | None:

@@ -71,7 +71,7 @@ class Planner(SpaceMITExecutionProvider):
     def __init__(self, target: str, cores: int) -> None:
         super().__init__({"target": target})
         self.machine = machine_of(target)
-        self.device = _Paper(self.machine, cores)
+        self.runs_on = _Paper(self.machine, cores)
         self.made: list[Native] = []
 
     @classmethod

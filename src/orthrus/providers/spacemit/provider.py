@@ -80,7 +80,7 @@ class SpaceMITExecutionProvider(ExecutionProvider):
         return (detect.host() if on_board() else None) or targets.chosen(self.settings)
 
     @functools.cached_property
-    def device(self) -> Device:
+    def runs_on(self) -> Device:
         """Where it runs."""
         cores = self._set("INTRA_THREAD_AFFINITY")
         asked = self._set("INTRA_THREAD_NUM")
@@ -139,7 +139,7 @@ class SpaceMITExecutionProvider(ExecutionProvider):
 
         if self._set("DUMP_SUBGRAPHS"):
             dump(part)
-        native = self._native(part, self.device)
+        native = self._native(part, self.runs_on)
         if self.profile is not None:
             self.profile.types.update((node.label, node.op_type) for node in part.nodes)
             self.profile.types.update(
@@ -152,7 +152,7 @@ class SpaceMITExecutionProvider(ExecutionProvider):
         elif self.profile is not None and on_board():
             run = functools.partial(_profiled, native.stepwise, self.profile)
         return [Kernel(run, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
-                       quick=None if self.device.apart else native.quick, describe=lambda: contents(native))]
+                       quick=None if self.runs_on.apart else native.quick, describe=lambda: contents(native))]
 
 
     def _native(self, part: Part, device: Device) -> Native:
@@ -195,11 +195,11 @@ class SpaceMITExecutionProvider(ExecutionProvider):
             if here is None and package.machine != self.machine:
                 return No(f"it is made for {stored.target}; the option target says {self.settings['target']}")
             package.provide(self._beside(here or self.machine))
-            native = package.kernel(part, self.device)
+            native = package.kernel(part, self.runs_on)
         except ValueError as error:
             return No(str(error))
         return Kernel(native, f"compiled ahead for {stored.target}, {stored.notes}", stepwise=native.stepwise,
-                      quick=None if self.device.apart else native.quick)
+                      quick=None if self.runs_on.apart else native.quick)
 
 
 def dump(part: Part) -> None:
