@@ -174,10 +174,10 @@ def test_feeds_and_results_on_the_device_are_not_copied(device: SimulatedDevice)
     want = host(proto).run(None, {"x": X})
     x, before = copied(X, device), device.copies[0]
     for _ in range(3):
-        y, b = e.run(None, {"x": x}, wanted=[device, HOST])
+        y, b = e.run(None, {"x": x}, targets=[device, HOST])
         assert y.device is device and np.allclose(device.read(y), want[0]) and np.allclose(b, want[1])
     assert device.copies == (before, 3, 0)
-    (y,) = e.run(["y"], {"x": x}, wanted=[device])
+    (y,) = e.run(["y"], {"x": x}, targets=[device])
     assert device.copies == (before, 3, 0)
     np.testing.assert_allclose(e.run(["y"], {"x": y})[0], host(proto).run(["y"], {"x": want[0]})[0], 1e-6)
     del x, y
@@ -192,13 +192,13 @@ def test_a_result_on_the_device_is_the_callers_own(device: SimulatedDevice) -> N
                provider(device, ["Identity", "Relu"]))
     x = copied(X, device)
     for _ in range(2):
-        made = e.run(None, {"x": x}, wanted=[device] * 4)
+        made = e.run(None, {"x": x}, targets=[device] * 4)
         assert len({id(each.memory) for each in (*made, x)}) == 5
         for each in made:
             device.copy_in(np.full((2, 3), 99, np.float32), each.handle)
     same, k, r, twin = e.run(None, {"x": x})
     assert (same == X).all() and (k == W).all() and (r == np.maximum(X, 0)).all() and (twin == r).all()
-    (w,) = e.run(["k"], {"x": x}, wanted=[device])
+    (w,) = e.run(["k"], {"x": x}, targets=[device])
     assert (device.read(w) == W).all()
     del x, made, each, w
     e.close()
@@ -284,7 +284,7 @@ def test_threads_and_sessions_do_not_mix(device: SimulatedDevice, parallel: bool
         want = plain.run(None, {"x": x})
         for i in range(30):
             fed = copied(x, device) if i % 3 == 0 else x
-            got = engines[i % 2].run(None, {"x": fed}, wanted=[device, HOST] if i % 5 == 0 else None)
+            got = engines[i % 2].run(None, {"x": fed}, targets=[device, HOST] if i % 5 == 0 else ())
             y = device.read(got[0]) if i % 5 == 0 else got[0]
             if not (np.allclose(y, want[0]) and np.allclose(got[1], want[1])):
                 wrong.append(k)

@@ -113,9 +113,7 @@ class SessionIOBinding:
                 _check(name, target._value, declared[name])
         feeds = {name: _given(value) for name, value in self._inputs.items()}
         try:
-            results = self._filled(session, names, feeds, run_options)
-            if results is None:
-                results = session._execute(names, feeds, run_options, self._wanted())
+            results = session._execute(names, feeds, run_options, self._targets())
         except Exception as error:
             text = getattr(error, "text", "")
             raise RuntimeError("Error in execution: " + "".join(str(error).partition(text)[1:] if text
@@ -123,23 +121,11 @@ class SessionIOBinding:
         self._results = [self._taken(name, value, declared[name]) for name, value in zip(names, results,
                                                                                          strict=True)]
 
-    def _wanted(self) -> list[Any]:
-        """The device on which each output is to be had: that of the tensor it is bound to, else that named.
-        """
-        return [self._places.get(name) if bound is None or bound._placed is None else bound._placed.device
+    def _targets(self) -> list[Any]:
+        """The array that each output is bound to, or the device where it is to be had."""
+        return [self._places.get(name) if bound is None else
+                bound._value if bound._placed is None else bound._placed.device
                 for name, bound in self._outputs.items()]
-
-    def _filled(self, session: CoreSession, names: list[str], feeds: dict[str, Any], run_options: Any
-                ) -> list[Any] | None:
-        """The results of a run that writes them to the memory bound, as far as it can; None where the run has
-        to be an ordinary one."""
-        targets = [None if v is None or not isinstance(v._value, np.ndarray) else v._value
-                   for v in self._outputs.values()]
-        if run_options is not None or session._profile is not None or session._collecting or all(
-                target is None for target in targets):
-            return None
-        made: list[Any] | None = session._engine.run_into(names, feeds, targets)
-        return made
 
     def _taken(self, name: str, value: Any, kind: Any) -> CoreValue:
         target = self._outputs[name]

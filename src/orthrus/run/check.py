@@ -1,6 +1,6 @@
 """Every step against its definition: what a provider's kernel gives has to be what the operators mean.
 
-In: the same program and slots as the executors. The switch CHECK=2 runs this in their place.
+In: a run that is watched, as the switch CHECK=2 asks for.
 """
 
 from __future__ import annotations
@@ -12,27 +12,25 @@ import numpy as np
 from ..errors import EPFail
 from ..ir import HALF, Value
 from ..kernels import HOST, DeviceArray, copied
-from ..limits import held
-from ..plan import TRASH, Call, Code
-from .executor import Context, execute
+from ..plan import TRASH, Call
+from .executor import Watcher
 
 _RTOL = {np.dtype(np.float64): 1e-9}
 _DEFAULT_RTOL = 1e-4
 _HALF_RTOL = 2e-2
 
 
-def execute_checked(code: Code, slots: list[Any], context: Context) -> None:
-    """As `execute`. Raises EPFail for the first step whose result differs from its nodes' definitions."""
-    for run, take, write, frees, step in code:
-        given = [_readable(slots[i]) for i in step.reads]
-        execute([(run, take, write, (), step)], slots, context)
-        if not step.bodies and all(n.op is not None and "rng" not in n.op.runtime for n in step.part.nodes):
-            for (name, expected), i in zip(_defined(step, given), step.writes, strict=False):
+class Checking(Watcher):
+    """Raises EPFail for the first step whose result differs from its nodes' definitions."""
+
+    def before(self, call: Call, slots: list[Any]) -> Any:
+        return [_readable(slots[i]) for i in call.reads]
+
+    def after(self, call: Call, slots: list[Any], seen: Any) -> None:
+        if not call.bodies and all(n.op is not None and "rng" not in n.op.runtime for n in call.part.nodes):
+            for (name, expected), i in zip(_defined(call, seen), call.writes, strict=False):
                 if i > TRASH:
-                    _compare(step, name, _readable(slots[i]), expected)
-        for i in frees:
-            context.room += held(slots[i])
-            slots[i] = None
+                    _compare(call, name, _readable(slots[i]), expected)
 
 
 def _readable(value: Any) -> Any:

@@ -71,6 +71,16 @@ class Fetch:
     def calls(self) -> list[Call]:
         return [entry[4] for entry in self.code]
 
+    def filling(self, steps: Code, targets: Sequence[Any]) -> Code:
+        """`steps` where the arrays among `targets` are filled by the one kernel that gives all results, if it
+        can do so."""
+        call = steps[0][4] if len(steps) == 1 else None
+        if call is None or (into := call.kernel.into) is None:
+            return steps
+        wanted = {slot: target for slot, target in zip(self.outputs, targets, strict=True)
+                  if isinstance(target, np.ndarray)}
+        return [(lambda *given: into(given, [wanted.get(slot) for slot in call.writes]), *steps[0][1:])]
+
     def plan(self, shapes: tuple[Any, ...], feeds: dict[str, Any]) -> Plan | None:
         """The plan for `shapes`, made when they come a second time in a row; None where there is none."""
         known: Any = self.plans.get(shapes, self)

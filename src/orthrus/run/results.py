@@ -21,9 +21,10 @@ _WASTE = 4
 
 
 def results(values: Sequence[Any], fed: Collection[Any], constants: frozenset[int],
-            block: np.ndarray | None) -> list[Any]:
+            block: np.ndarray | None, targets: Sequence[Any] = ()) -> list[Any]:
     """`values` for the caller to keep and to write on: C-contiguous, and none in memory of `fed`, of
-    `constants` (the ids of their `root`s), of the arena's `block` or of another result. Raises Fail where the
+    `constants` (the ids of their `root`s), of the arena's `block` or of another result; but a result may be
+    its own of `targets`. Raises Fail where the
     copies are more than the run may hold."""
     taken = set(map(id, fed))
     for value in fed:
@@ -31,8 +32,10 @@ def results(values: Sequence[Any], fed: Collection[Any], constants: frozenset[in
             taken.update(map(id, _arrays([value])))
     foreign: frozenset[int] | None = None
     out = []
-    for value in values:
-        if (type(value) is np.ndarray and value.base is None and value.flags.carray
+    for i, value in enumerate(values):
+        if targets and value is targets[i]:
+            out.append(value)
+        elif (type(value) is np.ndarray and value.base is None and value.flags.carray
                 and id(value) not in taken and id(value) not in constants):
             taken.add(id(value))
             out.append(value)

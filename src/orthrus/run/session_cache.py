@@ -35,11 +35,10 @@ from ..modelfile import ModelFile
 from ..plan.build import whole
 from ..providers import CPUExecutionProvider
 from ..providers.ep_node import DOMAIN, OP_TYPE
-from .engine import Config, Engine
+from .engine import Config, Engine, Target
 from .session_key import Proof, foreign, name_of
 
 if TYPE_CHECKING:
-    from ..kernels import Device
     from ..limits import Deadline
     from ..lowering.package import Package
     from ..plan import Call
@@ -266,27 +265,22 @@ class Kept:
         return self._sound().info
 
     def run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None = None,
-            record: list[Any] | None = None, wanted: Sequence[Device] | None = None) -> list[Any]:
+            record: list[Any] | None = None, targets: Sequence[Target] = ()) -> list[Any]:
         """See `Engine.run`."""
         plain = record is None and not knobs.DEBUG and not knobs.CHECK
         if plain and isinstance(small := self._sound(), _Small):
-            return small.run(output_names, feeds, deadline)
+            return small.run(output_names, feeds, deadline, None, targets)
         engine = self.whole()
-        if plain and deadline is None and engine.quick is not None:
+        if plain and deadline is None and not targets and engine.quick is not None:
             made = engine.quick(output_names, feeds)
             if made is not None:
                 return made
-        return engine.run(output_names, feeds, deadline, record, wanted)
+        return engine.run(output_names, feeds, deadline, record, targets)
 
     def begin(self, output_names: Sequence[str] | None, feeds: dict[str, Any]
               ) -> Callable[[], list[Any]] | None:
         """See `Engine.begin`."""
         return self._sound().begin(output_names, feeds)
-
-    def run_into(self, names: Sequence[str], feeds: dict[str, Any], targets: Sequence[np.ndarray | None]
-                 ) -> list[Any] | None:
-        """See `Engine.run_into`."""
-        return self._sound().run_into(names, feeds, targets)
 
     def _otherwise(self, arrays: Sequence[np.ndarray]) -> Any:
         """What the kept kernel was not made for."""
