@@ -22,7 +22,7 @@ from ..codegen.runtime.fastcall import Program
 from ..codegen.write.template import OUTSIDE
 from ..errors import Fail
 from ..ir import likely_shapes
-from ..kernels import Gate, Part, failed, readable
+from ..kernels import Contents, Gate, Part, failed, readable
 from ..limits import HARMLESS, Limits, current, reserve, using
 from ..locks import lock
 from ..shapes.symbolic import Sizes
@@ -33,7 +33,7 @@ from .lower import Lowering, Step
 from .plans import Code, Instance, Lowered, Plan, Stepped
 from .precision import Kinds, Trial
 from .refused import Refused
-from .report import finished
+from .report import contents, finished
 from .tensor import Tensor
 
 log = logging.getLogger("orthrus")
@@ -119,7 +119,12 @@ class Native:
         plan = self._made(tuple([a.shape for a in arrays]), [(a.shape, a.dtype.name) for a in arrays])
         return self.interpret(arrays) if plan is None else self._entered(plan, arrays, self._run, targets)
 
-    def quick(self, arrays: Sequence[np.ndarray]) -> Program | None:
+    @property
+    def quick(self) -> Callable[[Sequence[np.ndarray]], Program | None] | None:
+        """See `Kernel`; None where kernels can only touch memory of their own."""
+        return None if self.device.apart else self._program
+
+    def _program(self, arrays: Sequence[np.ndarray]) -> Program | None:
         """What does the same as a call with such arrays, all in generated code; None where numpy has a step,
         or before there was such a call."""
         plan = self.plans.get(tuple([a.shape for a in arrays]))
@@ -417,6 +422,10 @@ class Native:
         made = interpret(self.part, self.reference, arrays, note, watch, check)
         self.refused.answered(tuple([a.shape for a in arrays]))
         return made
+
+    def describe(self) -> Contents | None:
+        """What was compiled by now."""
+        return contents(self)
 
     def close(self) -> None:
         """There will be no more runs: what looks for a formula ends, and lets go of the part."""

@@ -58,10 +58,10 @@ class _Planning:
         sources = [self.slot(v) for v in reads]
         while sources and sources[-1] == ABSENT and not bound.bodies:
             sources.pop()
-        number = next(i for i, each in enumerate(self.devices) if each is device)
+        number = 0 if device is HOST else next(i for i, d in enumerate(self.devices) if d is device)
         targets = [TRASH if v is None or v.dead else self.slot(v) for v in writes]
-        for value, slot in zip(writes, targets, strict=True):
-            if number and value is not None and slot > TRASH and movable(value):
+        for value, slot in zip(writes, targets, strict=True) if number else ():
+            if value is not None and slot > TRASH and movable(value):
                 self.places[slot] = number
         self.steps.append(Step(len(self.kernels), tuple(sources), tuple(targets), (), number))
         self.kernels.append(bound)

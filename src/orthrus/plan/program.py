@@ -7,10 +7,10 @@ A `Step` is numbers. What they stand for, kernels, devices and constants, lies b
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import EPFail
 from ..ir import ElementType, Graph, Node, TensorType, Type, Value
@@ -24,8 +24,7 @@ COPY = -1
 """The kernel of a step that copies a value to the step's device from whichever it lies on."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """One call: kernel number `kernel` on device number `device` reads the slots `reads` and fills `writes`
     (TRASH: nobody reads it), then `frees` are let go."""
 
@@ -36,7 +35,7 @@ class Step:
     device: int = 0
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Bound:
     """A kernel of a program, and the part it computes. `bodies`: the programs of a control step, whose `run`
     takes the run's context first and whose reads end with the bodies' captures."""
@@ -46,7 +45,7 @@ class Bound:
     bodies: tuple[Program, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class Call:
     """A step with what its numbers stand for: `run(*[slots[i] for i in reads])` gives what goes to `writes`.
     """
@@ -162,7 +161,7 @@ class Program:
             return there[slot, device]
         for step in steps:
             reads = tuple([on(s, d) for s, d in zip(step.reads, self._takes(step), strict=True)])
-            made.append(replace(step, reads=reads))
+            made.append(step._replace(reads=reads))
         results = [on(s, d) for s, d in zip(outputs, wanted, strict=True)]
         return made, results
 
@@ -269,7 +268,7 @@ def freed(steps: Sequence[Step], kept: set[int]) -> list[Step]:
         touched = {*step.reads, *step.writes}
         frees = tuple(sorted(touched - seen))
         seen |= touched
-        out.append(replace(step, frees=frees))
+        out.append(Step(step.kernel, step.reads, step.writes, frees, step.device))
     return out[::-1]
 
 

@@ -97,12 +97,7 @@ class CPUExecutionProvider(ExecutionProvider):
         """One kernel for a fused part. Else per node a registered kernel where one matches and does not
         decline, or the definition's reference."""
         if part.fused:
-            from ...lowering.report import contents
-
-            native = self._native(part)
-            return [Kernel(native, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
-                           quick=native.quick, into=native.into, describe=lambda: contents(native),
-                           close=native.close)]
+            return [Kernel(self._native(part), f"generated for {len(part.nodes)} nodes")]
         kernels: list[Kernel | No] = []
         for node in part.nodes:
             entry = self.lookup(node)
@@ -154,8 +149,7 @@ class CPUExecutionProvider(ExecutionProvider):
                       f"some of which {target.label} here lacks")
         package.provide([(target, unit) for unit in beside()])
         native = package.kernel(part, Device(target), self.threads, otherwise)
-        return Kernel(native, f"compiled ahead, {notes}", stepwise=native.stepwise, quick=native.quick,
-                      into=native.into)
+        return Kernel(native, f"compiled ahead, {notes}")
 
 
 @CPUExecutionProvider.kernel("NonMaxSuppression", since=10)

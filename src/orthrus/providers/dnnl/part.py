@@ -17,7 +17,7 @@ import numpy as np
 
 from ...errors import EPFail, Fail
 from ...ir import ElementType, TensorType, Type, Value, element_of, in_memory, likely_shapes
-from ...kernels import Gate, Part, Work, failed, readable
+from ...kernels import Contents, Gate, Part, Work, failed, readable
 from ...limits import HARMLESS, reserve
 from ...lowering import memory
 from ...lowering.interpret import Note, Watch, interpret
@@ -29,6 +29,7 @@ from .constants import Constants
 from .generated import Code, Runner
 from .lower import Lowering, Reference
 from .objects import Memory
+from .report import contents
 from .step import Step, Unfit
 from .tensor import Joined, Tensor
 
@@ -189,6 +190,10 @@ class Fused:
 
     def __call__(self, *arrays: Any) -> Any:
         return self._entered(arrays, self._run)
+
+    def describe(self) -> Contents:
+        """What was made by now."""
+        return contents(self)
 
     def stepwise(self, arrays: Sequence[np.ndarray], note: Note | None, watch: Watch | None = None,
                  check: Callable[[], None] | None = None) -> Any:

@@ -94,8 +94,9 @@ class IREEExecutionProvider(ExecutionProvider):
             return [No("compiled for another machine, parts do not run here; orthrus compile keeps them")]
         if self.settings["shapes"] == "fixed" and is_open(part):
             made = FixedShapes(part, self._made)
-            return [Kernel(made.run, f"IREE for {len(part.nodes)} nodes, compiled for each shape",
-                           start=made.start if self.runs_on != "local-sync" else None)]
+            concurrent = self.runs_on != "local-sync"
+            return [Kernel(made if concurrent else made.__call__,
+                           f"IREE for {len(part.nodes)} nodes, compiled for each shape")]
         return [self._made(part)]
 
     def _made(self, part: Part) -> Kernel | No:
@@ -172,11 +173,19 @@ class IREEExecutionProvider(ExecutionProvider):
                 shapes.check(made, expected, arrays)
                 return made[0] if len(made) == 1 else tuple(made)
             return finish
-
-        def run(*arrays: np.ndarray) -> Any:
-            return start(*arrays)()
+        run = Started(start)
         concurrent = self.runs_on != "local-sync"
-        return Kernel(run, f"IREE for {len(part.nodes)} nodes", start=start if concurrent else None)
+        return Kernel(run if concurrent else run.__call__, f"IREE for {len(part.nodes)} nodes")
+
+
+class Started:
+    """A part that works on its own once it is begun: `start(*inputs)` gives a function that waits for it."""
+
+    def __init__(self, start: Callable[..., Callable[[], Any]]) -> None:
+        self.start = start
+
+    def __call__(self, *arrays: np.ndarray) -> Any:
+        return self.start(*arrays)()
 
 
 def _elem(value: Value) -> Any:

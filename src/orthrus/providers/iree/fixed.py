@@ -58,7 +58,7 @@ class FixedShapes:
                 self.kernels.popitem(last=False)
             return found
 
-    def run(self, *arrays: np.ndarray) -> Any:
+    def __call__(self, *arrays: np.ndarray) -> Any:
         """The results for `arrays`."""
         return self.kernel(arrays).run(*arrays)
 

@@ -113,7 +113,7 @@ def machine_of(target: str) -> Machine:
 def _collected(kernels: Sequence[Kernel | No], made: list[Native]) -> Sequence[Kernel | No]:
     for kernel in kernels:
         if isinstance(kernel, Kernel) and kernel.stepwise is not None:
-            made.append(kernel.stepwise.__self__)  # type: ignore[attr-defined]
+            made.append(kernel.stepwise.__self__)
     return kernels
 
 

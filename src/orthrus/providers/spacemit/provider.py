@@ -135,8 +135,6 @@ class SpaceMITExecutionProvider(ExecutionProvider):
         return [Capability(group, NAME) for group in joined]
 
     def compile(self, part: Part) -> Sequence[Kernel | No]:
-        from ...lowering.report import contents
-
         if self._set("DUMP_SUBGRAPHS"):
             dump(part)
         native = self._native(part, self.runs_on)
@@ -148,11 +146,10 @@ class SpaceMITExecutionProvider(ExecutionProvider):
                 for step, work in zip(plan.steps, plan.works(native.part), strict=True))
         run: Callable[..., Any] = native
         if folder := self._set("DUMP_TENSORS"):
-            run = Dumping(native.stepwise, part, folder)
+            run = Dumping(native, folder)
         elif self.profile is not None and on_board():
-            run = functools.partial(_profiled, native.stepwise, self.profile)
-        return [Kernel(run, f"generated for {len(part.nodes)} nodes", stepwise=native.stepwise,
-                       quick=None if self.runs_on.apart else native.quick, describe=lambda: contents(native))]
+            run = Profiled(native, self.profile)
+        return [Kernel(run, f"generated for {len(part.nodes)} nodes")]
 
 
     def _native(self, part: Part, device: Device) -> Native:
@@ -198,8 +195,7 @@ class SpaceMITExecutionProvider(ExecutionProvider):
             native = package.kernel(part, self.runs_on)
         except ValueError as error:
             return No(str(error))
-        return Kernel(native, f"compiled ahead for {stored.target}, {stored.notes}", stepwise=native.stepwise,
-                      quick=None if self.runs_on.apart else native.quick)
+        return Kernel(native, f"compiled ahead for {stored.target}, {stored.notes}")
 
 
 def dump(part: Part) -> None:
@@ -217,8 +213,9 @@ def dump(part: Part) -> None:
 class Dumping:
     """Runs a part step by step and writes what its nodes compute, each run over the one before."""
 
-    def __init__(self, stepwise: Callable[..., Any], part: Part, folder: str) -> None:
-        self.stepwise, self.part, self.folder = stepwise, part, Path(folder)
+    def __init__(self, native: Native, folder: str) -> None:
+        self.part, self.folder = native.part, Path(folder)
+        self.stepwise, self.describe, self.close = native.stepwise, native.describe, native.close
 
     def __call__(self, *arrays: np.ndarray) -> Any:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -232,8 +229,16 @@ class Dumping:
         np.save(self.folder / f"{knobs.file_name(value.name)}.npy", array, allow_pickle=False)
 
 
-def _profiled(stepwise: Callable[..., Any], profile: Profile, *arrays: np.ndarray) -> Any:
-    def note(work: Work | None, begin: int, end: int) -> None:
+class Profiled:
+    """Runs a part step by step and adds each step to the provider's own profile."""
+
+    def __init__(self, native: Native, profile: Profile) -> None:
+        self.profile = profile
+        self.stepwise, self.describe, self.close = native.stepwise, native.describe, native.close
+
+    def __call__(self, *arrays: np.ndarray) -> Any:
+        return self.stepwise(arrays, self._note)
+
+    def _note(self, work: Work | None, begin: int, end: int) -> None:
         if work is not None:
-            profile.add(work.node.label, 0, begin, end)
-    return stepwise(arrays, note)
+            self.profile.add(work.node.label, 0, begin, end)
