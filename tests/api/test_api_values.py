@@ -340,7 +340,7 @@ def test_a_cache_bound_as_input_and_output_grows_in_place(read_twice: bool) -> N
         for out, value in zip(outputs, binding.get_outputs(), strict=True):
             np.testing.assert_allclose(value.numpy(), wanted[out.name], rtol=1e-5, atol=1e-6)
         held = {name: wanted[f"new_{name}"] for name in held}
-    (step,) = session._sess._engine.program.steps
+    (step,) = session._sess._engine.program.calls
     plan = next(reversed(step.kernel.run.plans.values()))
     names = [v.name for v in step.part.inputs]
     assert {names[i] for i, _ in plan.code.appends} == ({"values"} if read_twice else {"keys", "values"})

@@ -41,7 +41,7 @@ def session(proto: onnx.ModelProto, **options: str) -> ort.InferenceSession:
 
 def templates(s: ort.InferenceSession) -> set[str]:
     """The kernels of the session's parts."""
-    parts = [step.kernel.run for step in s._sess._engine.program.steps if isinstance(step.kernel.run, Native)]
+    parts = [step.kernel.run for step in s._sess._engine.program.calls if isinstance(step.kernel.run, Native)]
     return {step.spec.template for part in parts for plan in part.plans.values() if plan is not None
             for step in plan.steps if step.spec is not None}
 

@@ -228,7 +228,7 @@ def test_transforms_are_used(name: str) -> None:
     shape, kernel, attrs = CONVOLUTIONS[name]
     made = model([helper.make_node("Conv", ["a", "b"], ["y"], **attrs)], [info("a", shape=shape)],
                  [info("y", shape=None)], {"b": normal(np.random.default_rng(0), kernel)})
-    (step,) = session(made, {})._sess._engine.program.steps
+    (step,) = session(made, {})._sess._engine.program.calls
     (plan,) = step.kernel.run.lowered()
     used = {each.spec.template for each in plan.steps}
     assert used & ({"winograd_give"} if name == "whole phases" else {"winograd_blocks"})
@@ -293,7 +293,7 @@ def test_compiled_code_says_what_its_transform_is_not_for(caplog: pytest.LogCapt
     x, w = normal(np.random.default_rng(0), shape), normal(np.random.default_rng(1), kernel)
     made = model([helper.make_node("Conv", ["a", "b"], ["y"], **attrs)], [info("a", shape=shape)],
                  [info("y", shape=None)], {"b": w})
-    (step,) = session(made, {})._sess._engine.program.steps
+    (step,) = session(made, {})._sess._engine.program.calls
     native = step.kernel.run
     packed = pack(native)
     assert isinstance(packed, bytes)

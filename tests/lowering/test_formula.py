@@ -32,7 +32,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def natives(session: ort.InferenceSession) -> Iterator[Native]:
     """The session's compiled parts."""
     core: Any = session._sess
-    for step in core._engine.program.steps:
+    for step in core._engine.program.calls:
         if isinstance(step.kernel.run, Native):
             yield step.kernel.run
 

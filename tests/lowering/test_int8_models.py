@@ -61,7 +61,7 @@ def model(nodes: list[onnx.NodeProto], feeds: dict[str, np.ndarray], held: dict[
 
 def parts_of(s: orthrus.InferenceSession) -> list[Native]:
     """The session's compiled parts."""
-    return [step.kernel.run for step in s._sess._engine.program.steps if isinstance(step.kernel.run, Native)]
+    return [step.kernel.run for step in s._sess._engine.program.calls if isinstance(step.kernel.run, Native)]
 
 
 def run(made: onnx.ModelProto, feeds: dict[str, np.ndarray], wanted: str | None = "int8",

@@ -60,7 +60,7 @@ def rows(count: int) -> np.ndarray:
 def native(session: ort.InferenceSession) -> Native:
     """The kernel of the session's one part."""
     core: Any = session._sess
-    (step,) = core._engine.program.steps
+    (step,) = core._engine.program.calls
     kernel = step.kernel.run
     assert isinstance(kernel, Native)
     return kernel

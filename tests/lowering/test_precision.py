@@ -51,7 +51,7 @@ def session(proto: onnx.ModelProto, **options: str) -> ort.InferenceSession:
 
 
 def natives(s: ort.InferenceSession) -> list[Native]:
-    runs = (step.kernel.run for step in s._sess._engine.program.steps)
+    runs = (step.kernel.run for step in s._sess._engine.program.calls)
     return [run for run in runs if isinstance(run, Native)]
 
 

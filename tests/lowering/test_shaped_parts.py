@@ -49,7 +49,7 @@ def rows(n: int, m: int = 8) -> dict[str, np.ndarray]:
 
 
 def part_of(session: Any) -> Any:
-    (step,) = session._sess._engine.program.steps
+    (step,) = session._sess._engine.program.calls
     return getattr(step.kernel.run, "__self__", step.kernel.run)
 
 

@@ -43,8 +43,8 @@ def adds(count: int) -> onnx.ModelProto:
 
 def test_slots_are_freed_after_their_last_reader() -> None:
     program = engine(chain(4)).program
-    assert [step.frees for step in program.steps] == [(), program.steps[1].reads, program.steps[2].reads,
-                                                      program.steps[3].reads]
+    assert [step.frees for step in program.calls] == [(), program.calls[1].reads, program.calls[2].reads,
+                                                      program.calls[3].reads]
 
 
 def test_a_dying_input_gives_its_place() -> None:
@@ -102,7 +102,7 @@ def test_fetching_less_runs_less() -> None:
              helper.make_node("Sigmoid", ["x"], ["b"], name="s")]
     e = engine(model(nodes, ["x"], ["a", "b"]))
     e.run(["b"], {"x": np.zeros((2, 3), np.float32)})
-    assert [s.node.name for s in e._fetches[("b",)].steps] == ["s"]
+    assert [s.node.name for s in e._fetches[("b",)].calls] == ["s"]
 
 
 @pytest.mark.parametrize("parallel", [False, True])

@@ -216,7 +216,7 @@ def test_views_alone_are_left() -> None:
 def test_profiles_and_dumps_see_the_steps() -> None:
     made, x = session(residual_block()), real(1, 16, 8, 8)
     made.run(None, {"x": x})
-    [kernel] = [s.kernel for s in made._sess._engine.program.steps]
+    [kernel] = [s.kernel for s in made._sess._engine.program.calls]
     notes: list[Any] = []
     seen: dict[str, np.ndarray] = {}
     kernel.stepwise([x], lambda *row: notes.append(row), lambda v, a: seen.update({v.name: a.copy()}), None)

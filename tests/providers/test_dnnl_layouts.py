@@ -88,7 +88,7 @@ def test_a_batch_of_one_has_the_strides_of_c_order() -> None:
     made = session(data)
     x = real(1, 6, 4)
     np.testing.assert_allclose(made.run(None, {"x": x})[0], defined(data).run(None, {"x": x})[0], atol=1e-5)
-    plan = next(iter(made._sess._engine.program.steps[0].kernel.run.plans.values()))
+    plan = next(iter(made._sess._engine.program.calls[0].kernel.run.plans.values()))
     [source] = [t for step in plan.steps if step.kernel.startswith("lstm") for arg, t in step.args
                 if arg == binding.SRC]
     assert source.desc.strides == (4, 4, 1)

@@ -353,7 +353,7 @@ def test_wrong_options(option: str, value: str) -> None:
 def test_flags_follow_from_options_and_operators(monkeypatch: pytest.MonkeyPatch) -> None:
     def flags(nodes: Any = (), **given: str) -> list[str]:
         made = IREEExecutionProvider(given)
-        return [" ".join(each) for _, each in settings.trials(made.settings, made.device, nodes)]
+        return [" ".join(each) for _, each in settings.trials(made.settings, made.runs_on, nodes)]
 
     assert "stack-allocation-limit" in flags()[0] and "im2col" not in flags()[0]
     monkeypatch.setattr(detect, "host", lambda: machine.AVX2)

@@ -70,7 +70,8 @@ class Doubling(ExecutionProvider):
                 thread.join()
                 return made[0]
             return wait
-        return Kernel(run, f"toy for {len(operators)}", start=start)
+        run.start = start  # type: ignore[attr-defined]
+        return Kernel(run, f"toy for {len(operators)}")
 
 
 @pytest.fixture(autouse=True)

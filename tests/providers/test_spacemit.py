@@ -186,7 +186,7 @@ def test_threads(threads: int, given: dict[str, Any], expected: int) -> None:
     s = session(made, threads, **given)
     np.testing.assert_allclose(s.run(None, X)[0], numpy_results(made, X)[0], 1e-5, 1e-6)
     (p,) = [p for p in s._sess._engine.providers if p.name == NAME]
-    (group,) = p.device.teams.all
+    (group,) = p.runs_on.teams.all
     assert len([w for w in group.workers if w.pid is not None]) == expected
     if "INTRA_THREAD_AFFINITY" in given:
         assert os.sched_getaffinity(group.workers[0].pid) == {0}
@@ -236,7 +236,7 @@ def test_runs_at_the_same_time() -> None:
     for given, got in results:
         np.testing.assert_allclose(got, numpy_results(made, given)[0], 1e-5, 1e-6)
     (p,) = [p for p in s._sess._engine.providers if p.name == NAME]
-    assert 1 <= sum(w.pid is not None for group in p.device.teams.all for w in group.workers) <= 2
+    assert 1 <= sum(w.pid is not None for group in p.runs_on.teams.all for w in group.workers) <= 2
 
 
 @emulated
@@ -245,10 +245,10 @@ def test_sessions_share_threads_when_told_to() -> None:
     one, two = (session(made, 1, USE_GLOBAL_INTRA_THREAD=1) for _ in range(2))
     for s in (one, two, one):
         np.testing.assert_allclose(s.run(None, X)[0], numpy_results(made, X)[0], 1e-5, 1e-6)
-    teams = {id(p.device.teams) for s in (one, two) for p in s._sess._engine.providers if p.name == NAME}
+    teams = {id(p.runs_on.teams) for s in (one, two) for p in s._sess._engine.providers if p.name == NAME}
     assert len(teams) == 1
     own = session(made, 1)
-    assert id(own._sess._engine.providers[0].device.teams) not in teams
+    assert id(own._sess._engine.providers[0].runs_on.teams) not in teams
 
 
 @emulated
@@ -320,7 +320,7 @@ def test_levels_of_accuracy() -> None:
 
 def pids(s: ort.InferenceSession) -> list[int]:
     return [w.pid for p in s._sess._engine.providers if p.name == NAME
-            for group in p.device.teams.all for w in group.workers if w.pid is not None]
+            for group in p.runs_on.teams.all for w in group.workers if w.pid is not None]
 
 
 @emulated
@@ -423,7 +423,7 @@ def test_on_a_board_parts_run_in_this_process(board: None, tmp_path: Path) -> No
     s = session(made, 2, DEBUG_PROFILE=tmp_path / "p")
     np.testing.assert_allclose(s.run(None, X)[0], numpy_results(made, X)[0], 1e-5, 1e-6)
     (p,) = [p for p in s._sess._engine.providers if p.name == NAME]
-    assert p.machine is host() and p.device.pool.capacity == 2
+    assert p.machine is host() and p.runs_on.pool.capacity == 2
     del s, p
     gc.collect()
     (file,) = tmp_path.iterdir()
@@ -432,9 +432,9 @@ def test_on_a_board_parts_run_in_this_process(board: None, tmp_path: Path) -> No
 
 
 def test_on_a_board_sessions_share_threads_when_told_to(board: None) -> None:
-    found = [session(small(), 2, USE_GLOBAL_INTRA_THREAD=1)._sess._engine.providers[0].device.pool
+    found = [session(small(), 2, USE_GLOBAL_INTRA_THREAD=1)._sess._engine.providers[0].runs_on.pool
              for _ in range(2)]
-    assert found[0] is found[1] is not session(small(), 2)._sess._engine.providers[0].device.pool
+    assert found[0] is found[1] is not session(small(), 2)._sess._engine.providers[0].runs_on.pool
 
 
 # compiled ahead

@@ -291,7 +291,7 @@ def test_kernels_of_a_package_are_not_edited_nor_dumped(ahead: bytes, tmp_path: 
     with knobs.setting(DUMP=str(tmp_path / "dump"), DUMP_WHAT="code"):
         made = ort.InferenceSession(ahead, trust=True)
         np.testing.assert_allclose(made.run(None, {"x": X})[0], expected(), rtol=1e-5)
-    (plan,) = made._sess._engine.program.steps[0].kernel.run.plans.values()
+    (plan,) = made._sess._engine.program.calls[0].kernel.run.plans.values()
     spec = plan.steps[0].spec
     (tmp_path / f"{override.file_name(spec)}.ll").write_text("no kernel")
     with knobs.setting(OVERRIDE=str(tmp_path)):

@@ -22,12 +22,13 @@ from typer.testing import CliRunner
 
 import orthrus as ort
 from orthrus.demo import MODEL
+from orthrus.limits import Deadline
 from orthrus.load import load
 from orthrus.ops.infer import infer_graph
 from orthrus.profiling import Peak, cost, cost_of_nodes, peak_of
 from orthrus.profiling import peak as peaks
 from orthrus.profiling.table import brief
-from orthrus.run.engine import Engine
+from orthrus.run.engine import Config, Engine
 from orthrus.tools.cli.main import app
 
 MS = "com.microsoft"
@@ -265,9 +266,10 @@ def test_profiling_goes_past_the_door_and_opens_it_again(monkeypatch: pytest.Mon
     entered: list[bool] = []
     real: Callable[..., Any] = Engine.run
 
-    def run(self: Engine, names: Any, feeds: Any, deadline: Any = None, record: Any = None) -> Any:
+    def run(self: Engine, names: Any, feeds: Any, deadline: Any = None, record: Any = None,
+            *rest: Any) -> Any:
         entered.append(record is not None)
-        return real(self, names, feeds, deadline, record)
+        return real(self, names, feeds, deadline, record, *rest)
     monkeypatch.setattr(Engine, "run", run)
     session = ort.InferenceSession(api_models.add())
     feeds = {"a": np.ones((2, 3), np.float32), "b": np.ones((1, 3), np.float32)}
@@ -589,3 +591,15 @@ def test_names_are_shown_without_what_tells_nothing() -> None:
     assert brief([(f"m/{i}/{part}/act/Relu", "Relu") for i in "12" for part in "ab"]) == [
         "1/a", "1/b", "2/a", "2/b"]
     assert brief([("a", "A"), ("a", "A"), ("", "B")]) == ["a", "a", ""]
+
+
+@needs("door")
+def test_a_run_with_a_deadline_is_recorded_as_any_other() -> None:
+    engine = Engine(MODEL, Config())
+    feeds = {v.name: np.zeros((1, 1, 8, 8), np.float32) for v in engine.inputs}
+    plain: list[Any] = []
+    hurried: list[Any] = []
+    engine.run(None, feeds, record=plain)
+    engine.run(None, feeds, Deadline(60.0), record=hurried)
+    assert [e.work and e.work.label for e in hurried] == [e.work and e.work.label for e in plain]
+    assert any(e.work for e in plain)

@@ -464,7 +464,7 @@ def compared(got: list[np.ndarray], expected: list[np.ndarray], said: list[str])
 
 def refusals(it: Any) -> list[str]:
     """Why parts were not lowered for shapes that they ran with."""
-    kernels = [step.kernel.run for step in it._sess._engine.program.steps]
+    kernels = [step.kernel.run for step in it._sess._engine.program.calls]
     return [why for each in kernels if isinstance(each, Native)
             for shapes, why in each.refused.items() if shapes not in each.guessed]
 

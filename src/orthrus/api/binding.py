@@ -12,9 +12,9 @@ import numpy as np
 
 from .arguments import mismatch
 from .core import CoreSession
-from .devices import HOST, CoreDevice, OrtDevice, core_device
+from .devices import HOST, CoreDevice, OrtDevice, core_device, memory_of
 from .ortvalue import OrtValue
-from .values import CoreValue, OrtValueVector, numpy_type, over_memory
+from .values import CoreValue, OrtValueVector, numpy_type, over_memory, write
 
 
 class SessionIOBinding:
@@ -26,6 +26,7 @@ class SessionIOBinding:
         self._session = session
         self._inputs: dict[str, Any] = {}
         self._outputs: dict[str, CoreValue | None] = {}
+        self._places: dict[str, Any] = {}
         self._results: list[CoreValue] = []
 
     def _input_names(self) -> list[str]:
@@ -59,13 +60,13 @@ class SessionIOBinding:
 
     def bind_output(self, name: str, device: CoreDevice, element_type: Any = None, shape: Any = None,
                     pointer: int | None = None) -> None:
-        """Bind an output to memory at an address, or only name it. Another device means: to be had from the
-        host.
+        """Bind an output to memory at an address, or only name it and the device where it is to be: the host
+        for one that no provider of the session has.
 
         Raises ValueError for an address that is none, RuntimeError for memory of another device.
         """
         if pointer is None:
-            self._outputs[name] = None
+            self._outputs[name], self._places[name] = None, memory_of(device)
             return
         _on_host(core_device(device), "output")
         self._outputs[name] = CoreValue._make(over_memory(pointer, numpy_type(element_type), shape))
@@ -79,6 +80,7 @@ class SessionIOBinding:
 
     def clear_binding_outputs(self) -> None:
         self._outputs.clear()
+        self._places.clear()
         self._results = []
 
     def synchronize_inputs(self) -> None:
@@ -93,7 +95,7 @@ class SessionIOBinding:
 
     def copy_outputs_to_cpu(self) -> list[Any]:
         """The results as arrays, lists and dicts of their own."""
-        return [_copied(v._value) for v in self._results]
+        return [v.numpy() if v._placed is not None else _copied(v._value) for v in self._results]
 
     def _run(self, session: CoreSession, run_options: Any) -> None:
         if not self._outputs:
@@ -111,9 +113,7 @@ class SessionIOBinding:
                 _check(name, target._value, declared[name])
         feeds = {name: _given(value) for name, value in self._inputs.items()}
         try:
-            results = self._filled(session, names, feeds, run_options)
-            if results is None:
-                results = session._execute(names, feeds, run_options)
+            results = session._execute(names, feeds, run_options, self._targets())
         except Exception as error:
             text = getattr(error, "text", "")
             raise RuntimeError("Error in execution: " + "".join(str(error).partition(text)[1:] if text
@@ -121,27 +121,21 @@ class SessionIOBinding:
         self._results = [self._taken(name, value, declared[name]) for name, value in zip(names, results,
                                                                                          strict=True)]
 
-    def _filled(self, session: CoreSession, names: list[str], feeds: dict[str, Any], run_options: Any
-                ) -> list[Any] | None:
-        """The results of a run that writes them to the memory bound, as far as it can; None where the run has
-        to be an ordinary one."""
-        targets = [None if v is None or not isinstance(v._value, np.ndarray) else v._value
-                   for v in self._outputs.values()]
-        if run_options is not None or session._profile is not None or session._collecting or all(
-                target is None for target in targets):
-            return None
-        made: list[Any] | None = session._engine.run_into(names, feeds, targets)
-        return made
+    def _targets(self) -> list[Any]:
+        """The array that each output is bound to, or the device where it is to be had."""
+        return [self._places.get(name) if bound is None else
+                bound._value if bound._placed is None else bound._placed.device
+                for name, bound in self._outputs.items()]
 
     def _taken(self, name: str, value: Any, kind: Any) -> CoreValue:
         target = self._outputs[name]
         if target is None:
             return CoreValue._got(value, kind)
         array = target._value
-        if isinstance(array, np.ndarray) and isinstance(value, np.ndarray):
+        if target.is_tensor() and hasattr(value, "shape") and hasattr(value, "dtype"):
             if value is not array:
                 _check(name, array, kind, value.shape, value.dtype)
-                array[...] = value
+                write(array, value)
         else:
             target._value = CoreValue._got(value)._value
         return target
@@ -152,13 +146,13 @@ def _check(name: str, bound: Any, kind: Any, shape: Sequence[Any] | None = None,
     became."""
     from ..ir import TensorType, element_of
 
-    if not isinstance(bound, np.ndarray) or not isinstance(kind, TensorType):
+    if not hasattr(bound, "dtype") or not isinstance(kind, TensorType):
         return
     dtype = dtype if dtype is not None else kind.elem.numpy if kind.elem is not None else bound.dtype
     if bound.dtype != dtype:
         raise RuntimeError(f"Error in execution: Unexpected output data type. Actual: (tensor("
                            f"{element_of(bound.dtype).text})) , expected: (tensor({element_of(dtype).text}))")
-    if not bound.flags.writeable:
+    if isinstance(bound, np.ndarray) and not bound.flags.writeable:
         raise RuntimeError(f"Error in execution: the memory bound to output {name} is read-only")
     expected = shape if shape is not None else kind.shape
     if expected is None:

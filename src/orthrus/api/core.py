@@ -261,8 +261,8 @@ class CoreSession:
         return [_handed_out(v) for v in self._execute(names, values, run_options)]
 
     def _execute(self, names: list[str] | None, feeds: dict[str, Any], run_options: RunOptions
-                 | None) -> list[Any]:
-        """A run on the engine's own values."""
+                 | None, targets: Sequence[Any] = ()) -> list[Any]:
+        """A run on the engine's own values; `targets`: see `Engine.run`."""
         from ..limits import Deadline
 
         deadline = None
@@ -275,21 +275,21 @@ class CoreSession:
             deadline = Deadline(seconds, run_options)
             deadline.check()
         if self._profile is not None or self._collecting:
-            return self._recorded(lambda record: self._tagged(names, feeds, run_options, deadline, record),
-                                  names, feeds)
-        return self._tagged(names, feeds, run_options, deadline, None)
+            return self._recorded(lambda record: self._tagged(
+                names, feeds, run_options, deadline, record, targets), names, feeds)
+        return self._tagged(names, feeds, run_options, deadline, None, targets)
 
     def _tagged(self, names: list[str] | None, feeds: dict[str, Any], run_options: RunOptions | None,
-                deadline: Any, record: list[Any] | None) -> list[Any]:
+                deadline: Any, record: list[Any] | None, targets: Sequence[Any]) -> list[Any]:
         """A run under the log level and the tag that its options ask for."""
         if run_options is None or (run_options.log_severity_level < 0 and not run_options.logid):
-            made: list[Any] = self._engine.run(names, feeds, deadline, record)
+            made: list[Any] = self._engine.run(names, feeds, deadline, record, targets)
             return made
         from .logs import severity
 
         with severity(run_options.log_severity_level, run_options.logid):
             log.info("Running with tag: %s", run_options.logid)
-            made = self._engine.run(names, feeds, deadline, record)
+            made = self._engine.run(names, feeds, deadline, record, targets)
             return made
 
     def _recorded(self, run: Callable[[list[Any]], list[Any]], names: list[str] | None,

@@ -1,11 +1,11 @@
-"""Devices and memory, as the API names them. Tensors of this runtime live in host memory; other devices can
-be named, and memory on one is refused with the reason.
+"""Devices and memory, as the API names them. Tensors live in host memory, or in that of a device which a
+registered provider has; memory on any other is refused with the reason.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .arguments import mismatch
 from .enums import (
@@ -16,6 +16,9 @@ from .enums import (
     OrtMemoryInfoDeviceType,
     OrtMemType,
 )
+
+if TYPE_CHECKING:
+    from ..kernels import Device
 
 _CPU, _GPU, _FPGA, _NPU, _DML = 0, 1, 2, 3, 4
 _TYPES = {"cpu": _CPU, "cuda": _GPU, "gpu": _GPU, "webgpu": _GPU, "cann": _NPU, "npu": _NPU, "dml": _DML}
@@ -167,6 +170,20 @@ class OrtDevice:
 def core_device(device: Any) -> CoreDevice:
     """The inner device of either form."""
     return device._get_c_device() if isinstance(device, OrtDevice) else device
+
+
+def memory_of(device: Any) -> Device | None:
+    """The memory behind a device's numbers: the host's, or that of a provider's class that is known; else
+    None."""
+    from ..kernels import HOST, Device
+    from ..providers import known
+
+    core = core_device(device)
+    if core.host:
+        return HOST
+    found = (cls.device for cls in known(()).values())
+    return next((d for d in found if isinstance(d, Device) and (d.kind, d.vendor, d.index) == (
+        core.device_type(), core.vendor_id(), core.device_id())), None)
 
 
 _MEMORY_NAMES = {"Cpu": _CPU, "Cuda": _GPU, "CudaPinned": _CPU, "Cann": _NPU, "CannPinned": _CPU, "DML": _GPU,

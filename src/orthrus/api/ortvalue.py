@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,6 +11,9 @@ from .devices import OrtDevice, OrtMemoryInfo
 from .enums import OrtDeviceVendorId
 from .sparse import SparseTensor
 from .values import CoreValue, copy_core
+
+if TYPE_CHECKING:
+    from ..kernels import DeviceArray
 
 
 class OrtValue:
@@ -126,6 +129,10 @@ class OrtValue:
                 raise ValueError("Unable to avoid copy while creating an array as requested.")
             return array.astype(dtype)
         return array.copy() if copy else array
+
+    def __device_array__(self) -> DeviceArray | None:
+        """This tensor where it lies in the memory of a device other than the host."""
+        return self._ortvalue._placed
 
     def __dlpack__(self, *, stream: Any = None) -> Any:
         return self._ortvalue.__dlpack__(stream=stream)

@@ -1,6 +1,7 @@
 """The values of the capi layer: one tensor, sequence, map, sparse tensor or nothing, and a vector of them.
 
-A tensor is a C-contiguous array in host memory, shared with the caller where it came in that form. Types
+A tensor is a C-contiguous array in host memory, shared with the caller where it came in that form, or an
+array of a device. Types
 without a numpy type of their own are `ml_dtypes` arrays, those of four bits with one element per byte.
 """
 
@@ -8,17 +9,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .arguments import mismatch
-from .devices import CoreDevice, OrtMemoryInfo, core_device
+from .devices import CoreDevice, OrtMemoryInfo, core_device, memory_of
 from .sparse import CoreSparse
+
+if TYPE_CHECKING:
+    from ..kernels import DeviceArray
 
 _NO_DEVICE = ("Can't allocate memory on the device using this package of OnnxRuntime. Please use the "
               "appropriate package of OnnxRuntime for your hardware to use this feature.")
 _ONLY_TENSORS = "Only OrtValues that are Tensors are currently supported"
+_ON_DEVICE = "Only tensors in the host's memory are given away by DLPack"
 _CPU = 1
 """DLPack's number for host memory."""
 
@@ -114,6 +119,18 @@ def _allocate(shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
     return np.zeros(dims, dtype)
 
 
+def write(target: Any, source: Any) -> None:
+    """Copy the elements of one tensor over those of another, of the same type and as many, wherever they lie.
+    """
+    from ..kernels import HOST, DeviceArray, copied, fill
+
+    if isinstance(target, DeviceArray):
+        fill(target, source)
+    else:
+        target[...] = (copied(source, HOST) if isinstance(source, DeviceArray) else source).reshape(
+            target.shape)
+
+
 class _Capsule:
     """A bare DLPack capsule as the object numpy asks for one."""
 
@@ -149,11 +166,15 @@ class CoreValue:
 
     @staticmethod
     def ortvalue_from_numpy(array: Any, device: CoreDevice) -> CoreValue:
-        """Share `array`, or copy it where it is not contiguous. Raises RuntimeError for no array or no host
-        device."""
-        if not core_device(device).host:
+        """Share `array`, or copy it where it is not contiguous, or to another device. Raises RuntimeError for
+        no array, or a device that no provider has."""
+        from ..kernels import HOST, copied
+
+        memory = memory_of(device)
+        if memory is None:
             raise RuntimeError(_NO_DEVICE)
-        return CoreValue._make(tensor(array))
+        given = tensor(array)
+        return CoreValue._make(given if memory is HOST else copied(given, memory))
 
     @staticmethod
     def ortvalue_from_numpy_with_onnx_type(data: np.ndarray, onnx_element_type: int) -> CoreValue:
@@ -180,13 +201,17 @@ class CoreValue:
     def ortvalue_from_shape_and_type(shape: Sequence[int], element_type: Any,
                                      device: CoreDevice) -> CoreValue:
         """A tensor of zeros. Raises RuntimeError for a negative dimension, an unknown type or a device that
-        is not the host, MemoryError where it is too large."""
-        if not core_device(device).host:
+        no provider has, MemoryError where it is too large."""
+        from ..kernels import HOST, copied
+
+        memory = memory_of(device)
+        if memory is None:
             name = core_device(device).name.upper()
             raise RuntimeError(f"Can't allocate memory on the {name} device using this package of "
                                "OnnxRuntime. Please use "
                                f"the {name} package of OnnxRuntime to use this feature.")
-        return CoreValue._make(_allocate(shape, numpy_type(element_type)))
+        zeros = _allocate(shape, numpy_type(element_type))
+        return CoreValue._make(zeros if memory is HOST else copied(zeros, memory))
 
     ortvalue_from_shape_and_onnx_type = ortvalue_from_shape_and_type
 
@@ -220,7 +245,7 @@ class CoreValue:
 
     def to_dlpack(self) -> Any:
         """A capsule over this tensor's memory. Raises RuntimeError for a type DLPack has no code for."""
-        array = self._array()
+        array = self._array(_ON_DEVICE)
         try:
             return array.__dlpack__()
         except BufferError as error:
@@ -238,12 +263,32 @@ class CoreValue:
             raise RuntimeError(text)
         return self._value
 
+    def _tensor(self) -> Any:
+        """This tensor, on whichever device. Raises RuntimeError for anything else."""
+        return self._array() if self._placed is None else self._placed
+
+    @property
+    def _placed(self) -> DeviceArray | None:
+        """The tensor where it lies on another device than the host."""
+        from ..kernels import DeviceArray
+
+        return self._value if isinstance(self._value, DeviceArray) else None
+
     def numpy(self) -> np.ndarray:
-        """An array over this tensor's memory. Raises RuntimeError for anything but a tensor."""
+        """An array over this tensor's memory, a copy of it where that is another device's. Raises
+        RuntimeError for anything but a tensor."""
+        from ..kernels import HOST, copied
+
+        if self._placed is not None:
+            made: np.ndarray = copied(self._placed, HOST)
+            return made
         return self._array("Only OrtValues that are Tensors are convertible to Numpy objects").view()
 
     def data_ptr(self) -> int:
-        """The address of the first element. Raises RuntimeError for strings and for anything but a tensor."""
+        """The address of the first element, another device's handle. Raises RuntimeError for strings and for
+        anything but a tensor."""
+        if self._placed is not None:
+            return int(self._placed.handle)
         array = self._array()
         if array.dtype == object:
             raise RuntimeError("a tensor of strings has no address")
@@ -255,6 +300,8 @@ class CoreValue:
 
         if isinstance(self._value, CoreSparse):
             return self._value.data_type()
+        if self._placed is not None:
+            return str(self._placed.type)
         if self._type is not None and not isinstance(self._value, np.ndarray):
             return str(self._type)
         return "" if self._value is None else str(type_of(self._value))
@@ -265,20 +312,22 @@ class CoreValue:
 
         if isinstance(self._value, CoreSparse):
             return int(element_of(self._value.values().dtype))
+        if self._placed is not None:
+            return int(element_of(self._placed.dtype))
         return int(element_of(self._array("element_type() is only supported for tensors").dtype))
 
     def device_name(self) -> str:
-        return "cpu"
+        return "cpu" if self._placed is None else self._placed.device.name
 
     def shape(self) -> list[int]:
         """Raises RuntimeError for maps and sequences."""
         if isinstance(self._value, CoreSparse):
             return self._value.dense_shape()
-        return list(self._array().shape)
+        return list(self._tensor().shape)
 
     def tensor_size_in_bytes(self) -> int:
         """The bytes at `data_ptr()`. Raises RuntimeError for strings and for anything but a tensor."""
-        array = self._array()
+        array = self._tensor()
         if array.dtype == object:
             raise RuntimeError("a tensor of strings has no size in bytes")
         return int(array.nbytes)
@@ -287,7 +336,7 @@ class CoreValue:
         return self._value is not None
 
     def is_tensor(self) -> bool:
-        return isinstance(self._value, np.ndarray)
+        return isinstance(self._value, np.ndarray) or self._placed is not None
 
     def is_sparse_tensor(self) -> bool:
         return isinstance(self._value, CoreSparse)
@@ -307,16 +356,17 @@ class CoreValue:
         Raises RuntimeError where the number of elements or their size differs, or where the memory is
         read-only.
         """
-        array = self._array()
-        source = data._array() if isinstance(data, CoreValue) else tensor(data)
+        array = self._tensor()
+        source = data._tensor() if isinstance(data, CoreValue) else tensor(data)
         if source.size != array.size or source.dtype.itemsize != array.dtype.itemsize:
             raise RuntimeError("The input size of numpy arrays does not match the size of the OrtValue.")
-        if not array.flags.writeable:
+        if self._placed is None and not array.flags.writeable:
             raise RuntimeError("the OrtValue shares read-only memory, which update_inplace cannot change; "
                                "make it from a copy of the array")
-        if source.dtype != array.dtype and object not in (source.dtype, array.dtype):
+        if source.dtype != array.dtype and object not in (source.dtype, array.dtype) and (
+                isinstance(source, np.ndarray)):
             source = source.view(array.dtype)
-        array[...] = source.reshape(array.shape)
+        write(array, source)
 
     def _given(self) -> Any:
         """What a run takes for this value."""
@@ -334,7 +384,7 @@ class CoreValue:
         return cls._make(value, kind)
 
     def __reduce__(self) -> Any:
-        return CoreValue._make, (self._value, self._type)
+        return CoreValue._make, (self._value if self._placed is None else self.numpy(), self._type)
 
 
 class OrtValueVector:
@@ -421,8 +471,8 @@ def copy_core(src: Sequence[CoreValue], dst: Sequence[CoreValue], stream: Any = 
     if len(src) != len(dst):
         raise InvalidArgument(f"the lists differ in length: {len(src)} and {len(dst)}")
     for source, target in zip(src, dst, strict=True):
-        a, b = source._array(), target._array()
+        a, b = source._tensor(), target._tensor()
         if a.dtype != b.dtype or a.size != b.size:
             raise InvalidArgument("the tensors differ in type or size", found=f"{a.dtype}{list(a.shape)}",
                                   expected=f"{b.dtype}{list(b.shape)}")
-        b[...] = a.reshape(b.shape)
+        write(b, a)

@@ -1,5 +1,6 @@
 """Kernels: what computes a node on a provider, how it is registered and how it is found."""
 
+from .device import HOST, Device, DeviceArray, Memory, copied, fill
 from .failure import failed
 from .gate import Gate, plain, readable, vetted
 from .kernel import Kernel, OpKernel, OpKernelContext, OpKernelInfo, Work, create_kernel
@@ -8,7 +9,8 @@ from .reference import reference
 from .registry import KernelDef, KernelEntry, KernelRegistry, KernelRegistryManager
 from .report import Contents, KernelUse, Packed, Place, PlanReport, StepReport
 
-__all__ = ["Contents", "Gate", "Kernel", "KernelDef", "KernelEntry", "KernelRegistry",
-           "KernelRegistryManager", "KernelUse", "OpKernel", "OpKernelContext", "OpKernelInfo", "Packed",
-           "Part", "Place", "PlanReport", "StepReport", "Stored", "Work", "convex_groups", "create_kernel",
-           "failed", "plain", "readable", "reference", "vetted"]
+__all__ = ["HOST", "Contents", "Device", "DeviceArray", "Gate", "Kernel", "KernelDef", "KernelEntry",
+           "KernelRegistry", "KernelRegistryManager", "KernelUse", "Memory", "OpKernel", "OpKernelContext",
+           "OpKernelInfo", "Packed", "Part", "Place", "PlanReport", "StepReport", "Stored", "Work",
+           "convex_groups", "copied", "create_kernel", "failed", "fill", "plain", "readable", "reference",
+           "vetted"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from .. import errors
 from ..ir import Node, shape_text, type_of
+from .device import DeviceArray
 
 _KEPT = tuple(kind for kind in errors.ALL if kind is not errors.Fail)
 
@@ -30,6 +31,8 @@ def failed(node: Node, error: Exception, inputs: Sequence[Any], name: str) -> Ex
 def _described(value: Any) -> str:
     if value is None:
         return "absent"
+    if isinstance(value, DeviceArray):
+        return repr(value)
     try:
         return shape_text(type_of(value))
     except TypeError:

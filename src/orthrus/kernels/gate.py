@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import InvalidArgument
 from ..ir import ElementType, Node, SequenceType, TensorType, Value, shape_text, type_of
 from ..limits import reserve
+from .device import DeviceArray
 from .failure import failed
 
 _READABLE = 0x101
@@ -97,9 +98,10 @@ def _declared(value: Value | None, node: Node, result: Any) -> Any:
     made = plain(result)
     kind = value.type if value is not None else None
     if isinstance(kind, TensorType):
-        fits = isinstance(made, np.ndarray) and not isinstance(made, np.ma.MaskedArray) and (
+        fits = isinstance(made, np.ndarray | DeviceArray) and not isinstance(made, np.ma.MaskedArray) and (
             kind.elem is None or made.dtype == kind.elem.numpy) and (
-            kind.elem is not ElementType.STRING or all(isinstance(item, str) for item in made.flat))
+            kind.elem is not ElementType.STRING or isinstance(made, DeviceArray)
+            or all(isinstance(item, str) for item in made.flat))
     else:
         fits = not isinstance(kind, SequenceType) or isinstance(made, list)
     if not fits:

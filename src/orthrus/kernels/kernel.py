@@ -15,10 +15,14 @@ import numpy as np
 from ..ir import No, Node, Type, Value, in_memory
 from .gate import vetted
 from .registry import KernelEntry
-from .report import Contents
 
 if TYPE_CHECKING:
     from ..providers.base import ExecutionProvider
+
+
+def _able(name: str, doc: str) -> Any:
+    """A further method that what a kernel calls may have, None where it has not."""
+    return property(lambda kernel: getattr(kernel.run, name, None), doc=doc)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,28 +30,28 @@ class Kernel:
     """A compiled step: `run(*inputs)` gives the one output, or a tuple of as many as it has.
 
     `takes_out`: `run` takes one more argument, an array of the output's shape and type to write into.
-    `in_place`: that array may be one of the inputs'. `stepwise`: where `run` does several nodes' work, the
-    same step by step: `stepwise(inputs, note, watch, check)` calls those three that are not None. `note(work,
-    start, end)` is for each step, by the end of the call, with times in nanoseconds of
-    `time.perf_counter_ns`, and None for a `Work` for what prepares the steps and what the notes take;
-    `watch(value, array)` gets what lies in memory between the steps; `check()` comes behind each, and ends
-    the run by what it raises. `quick`: gives the `Program` for inputs such as these, or None.
-    `describe`: what a kernel of several nodes holds by now, as plain data. `start`: begins
-    what `run` does and gives a function that waits for the end of it and gives the results. `into`: as `run`,
-    `into(inputs, targets)` with an array or None for each output: a result is its target, filled, where that
-    can take it. `close`: ends what goes on beside runs, once there will be no more.
+    `in_place`: that array may be one of the inputs'. Where `run` does several nodes' work, or works on its
+    own, it is an object that may have the methods below as well.
     """
 
     run: Callable[..., Any]
     name: str
     takes_out: bool = False
     in_place: bool = False
-    stepwise: Callable[..., Any] | None = None
-    quick: Callable[[Sequence[Any]], Any] | None = None
-    describe: Callable[[], Contents] | None = None
-    start: Callable[..., Callable[[], Any]] | None = None
-    into: Callable[[Sequence[Any], Sequence[Any]], Any] | None = None
-    close: Callable[[], None] | None = None
+
+    stepwise = _able("stepwise", """`stepwise(inputs, note, watch, check)` does the same step by step, and
+    calls those three that are not None. `note(work, start, end)` is for each step, by the end of the call,
+    with times in nanoseconds of `time.perf_counter_ns`, and None for a `Work` for what prepares the steps and
+    what the notes take; `watch(value, array)` gets what lies in memory between the steps; `check()` comes
+    behind each, and ends the run by what it raises.""")
+    quick = _able("quick", "`quick(inputs)` gives the `fastcall.Program` for inputs such as these, or None.")
+    start = _able("start", """`start(*inputs)` begins the work and gives a function that waits for the end of
+    it and gives the results.""")
+    into = _able("into", """`into(inputs, targets)`, with an array or None for each output: a result is its
+    target, filled, where that can take it.""")
+    describe = _able("describe", """`describe()` gives the `Contents` by now, None where nothing is known of
+    them.""")
+    close = _able("close", "`close()` ends what goes on beside runs, once there will be no more.")
 
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)

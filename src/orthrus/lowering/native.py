@@ -15,7 +15,7 @@ from .. import knobs
 from ..codegen.kernels import amx
 from ..codegen.runtime.fastcall import Program
 from ..codegen.write.template import OUTSIDE
-from ..kernels import Part, readable
+from ..kernels import Contents, Part, readable
 from ..limits import HARMLESS, reserve
 from ..shapes.symbolic import Sizes
 from .device import Device
@@ -24,7 +24,7 @@ from .interpret import Note, Reference, Watch
 from .lower import Lowering
 from .plans import Code, Instance, Lowered, Plan, Stepped
 from .precision import Trial
-from .report import finished
+from .report import contents, finished
 from .shaped_part import Key, Kinds, ShapedPart
 from .step import Step
 from .tensor import Tensor
@@ -61,7 +61,12 @@ class Native(ShapedPart[Plan]):
         plan = self.plan(arrays)
         return self.interpret(arrays) if plan is None else self._entered(plan, arrays, self._run, targets)
 
-    def quick(self, arrays: Sequence[np.ndarray]) -> Program | None:
+    @property
+    def quick(self) -> Callable[[Sequence[np.ndarray]], Program | None] | None:
+        """See `Kernel`; None where kernels can only touch memory of their own."""
+        return None if self.device.apart else self._program
+
+    def _program(self, arrays: Sequence[np.ndarray]) -> Program | None:
         """What does the same as a call with such arrays, all in generated code; None where numpy has a step,
         or before there was such a call."""
         key = self.key(arrays)
@@ -256,6 +261,10 @@ class Native(ShapedPart[Plan]):
         except Exception as error:
             log.debug("%s is exact, the trial failed: %s: %s", self.part, type(error).__name__, error)
             return False
+
+    def describe(self) -> Contents | None:
+        """What was compiled by now."""
+        return contents(self)
 
     def close(self) -> None:
         super().close()

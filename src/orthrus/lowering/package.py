@@ -285,6 +285,9 @@ class _Ahead(Native):
             expected=", ".join(str(shape) for shape, _ in self.expected),
             cure="feed these shapes, or compile the model for those")
 
+    def describe(self) -> None:
+        """Nothing: what the steps stand for is not in a package."""
+
     def without_transforms(self, arrays: Sequence[np.ndarray], made: Any) -> Any:
         if self.otherwise is not None:
             return self.otherwise(*arrays)

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..ir import TensorType, Type, Value
+from ..kernels import HOST
 from ..ops.infer import InferenceError, content, infer_node
-from .program import Code, Program, Step, taker
+from .program import Call, Code, Program, taker
 
 SMALLEST = 1 << 14
 """Bytes below which numpy's own cache of small blocks is faster than a place in the arena."""
@@ -102,7 +103,8 @@ def plan_arena(program: Program, made: Code, outputs: Sequence[int],
     top = 0
     for i, step in enumerate(steps):
         kind = by_slot.get(step.writes[0]) if len(step.writes) == 1 else None
-        size = _size(kind) if step.kernel.takes_out and step.writes[0] not in outputs else None
+        size = _size(kind) if step.device is HOST and step.kernel.takes_out and (
+            step.writes[0] not in outputs) else None
         expired = ending.pop(i, [])
         if size is not None:
             assert isinstance(kind, TensorType) and kind.elem is not None and kind.shape is not None
@@ -140,7 +142,7 @@ def _arena(program: Program, made: Code, places: dict[int, Place], top: int) -> 
     return Arena(top, planned, entries, template)
 
 
-def _ends(steps: Sequence[Step], outputs: Sequence[int]) -> dict[int, int]:
+def _ends(steps: Sequence[Call], outputs: Sequence[int]) -> dict[int, int]:
     """The last step at which each slot's memory is read, through views too."""
     ends = dict.fromkeys(outputs, len(steps))
     for i in reversed(range(len(steps))):

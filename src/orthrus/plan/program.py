@@ -1,32 +1,53 @@
-"""The steps of a graph, in order, over numbered slots."""
+"""The steps of a graph, in order, over numbered slots, and what it takes to run them.
+
+A `Step` is numbers. What they stand for, kernels, devices and constants, lies beside the steps in their
+`Program`, and `code` puts the two together for the runner.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..errors import EPFail
-from ..ir import Graph, No, Node, Type, Value, in_memory
-from ..kernels import Gate, Kernel, Part, vetted
-from ..partition import Placement, hand_back
-from ..providers import CPUExecutionProvider
-from ..providers.base import ExecutionProvider
-from ..providers.ep_node import is_context, stored_of
-from ..providers.trust import Trust
+from ..ir import ElementType, Graph, Node, TensorType, Type, Value
+from ..kernels import HOST, Device, DeviceArray, Gate, Kernel, Part, copied
+from ..locks import lock
 
-log = logging.getLogger("orthrus")
+ABSENT, TRASH = 0, 1
+"""Two slots of every program: what an absent input reads, and where goes what nobody reads."""
+
+COPY = -1
+"""The kernel of a step that copies a value to the step's device from whichever it lies on."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Step:
-    """One kernel call: `run(*[slots[i] for i in reads])` fills `writes` (-1: nobody
-    reads it), then `frees` are let go.
+class Step(NamedTuple):
+    """One call: kernel number `kernel` on device number `device` reads the slots `reads` and fills `writes`
+    (TRASH: nobody reads it), then `frees` are let go."""
 
-    A `control` step runs bodies: its `run` takes the run's context first, and its reads
-    end with the bodies' captures.
+    kernel: int
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    frees: tuple[int, ...] = ()
+    device: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class Bound:
+    """A kernel of a program, and the part it computes. `bodies`: the programs of a control step, whose `run`
+    takes the run's context first and whose reads end with the bodies' captures."""
+
+    kernel: Kernel
+    part: Part
+    bodies: tuple[Program, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """A step with what its numbers stand for: `run(*[slots[i] for i in reads])` gives what goes to `writes`.
     """
 
     run: Callable[..., Any]
@@ -35,24 +56,17 @@ class Step:
     frees: tuple[int, ...]
     part: Part
     kernel: Kernel
-    control: tuple[Program, ...] = ()
+    bodies: tuple[Program, ...]
+    device: Device
 
     @property
     def node(self) -> Node:
         return self.part.nodes[0]
 
 
-Code = list[tuple[Callable[..., Any], Callable[[list[Any]], Any], int, tuple[int, ...], Step]]
-
-ABSENT, TRASH = 0, 1
-"""Two slots of every program: what an absent input reads, and where goes what nobody reads."""
-
-
-def code(steps: Sequence[Step]) -> Code:
-    """`steps` as the executors' tuples (run, take, write, frees, step): `run(*take(slots))` is the call,
-    `write` 0 where a step has bodies, or not one output."""
-    return [(s.run, taker(s.reads), s.writes[0] if len(s.writes) == 1 and not s.control else 0, s.frees, s)
-            for s in steps]
+Code = list[tuple[Callable[..., Any], Callable[[list[Any]], Any], int, tuple[int, ...], Call]]
+"""What the runner walks: (run, take, write, frees, call). `run(*take(slots))` is the call, `write` 0 where it
+has bodies, or not one output."""
 
 
 def taker(reads: tuple[int, ...]) -> Callable[[list[Any]], Any]:
@@ -63,51 +77,199 @@ def taker(reads: tuple[int, ...]) -> Callable[[list[Any]], Any]:
 
 
 class Program:
-    """A compiled graph: steps over slots. `template` holds the constants in their
-    slots, slot 0 the absent value."""
+    """A compiled graph. `template` holds the constants in their slots, slot 0 the absent value; `kernels` and
+    `devices` are what steps have numbers of, device 0 the host; `places` says which slots are of a device
+    other than that. `steps` take inputs from the host and give outputs, in the slots `results`, there; `bare`
+    are the same without copies. `copied`: the constants on other devices, which bodies share.
+    """
 
-    def __init__(self, graph: Graph, template: list[Any], slots: dict[Value, int]) -> None:
+    def __init__(self, graph: Graph, template: list[Any], slots: dict[Value, int],
+                 kernels: Sequence[Bound] = (), devices: Sequence[Device] = (HOST,)) -> None:
         self.graph, self.template, self.slots = graph, template, slots
+        self.kernels, self.devices = kernels, devices
         self.inputs = [slots[v] for v in graph.inputs]
         self.outputs = [slots[v] for v in graph.outputs]
         self.gate = Gate(graph.inputs)
         self.captures: list[int] = []
+        self.places: dict[int, int] = {}
+        self.bare: list[Step] = []
         self.steps: list[Step] = []
         self.code: Code = []
+        self.results = self.outputs
+        self.copied: dict[tuple[Value, int], Any] = {}
+        self._copies: dict[tuple[int, int], int] = {}
+        self._originals: dict[int, Value] = {}
+        self._lock = lock()
 
     def __str__(self) -> str:
-        return "\n".join(
-            f"{i:4} {str(s.part):<28} {s.kernel.name:<24} {list(s.reads)} -> {list(s.writes)}  "
-            f"free {list(s.frees)}"
-            for i, s in enumerate(self.steps))
+        rows = []
+        for i, call in enumerate(self.calls):
+            where = "" if call.device is HOST else f"  on {call.device!r}"
+            rows.append(f"{i:4} {str(call.part):<28} {call.kernel.name:<24} {list(call.reads)} -> "
+                        f"{list(call.writes)}  free {list(call.frees)}{where}")
+        return "\n".join(rows)
+
+    @property
+    def calls(self) -> list[Call]:
+        """The steps with what their numbers stand for."""
+        return [entry[4] for entry in self.code]
+
+    @property
+    def constants(self) -> set[int]:
+        """The slots of constants."""
+        found = {i for value, i in self.slots.items() if value.const is not None}
+        return found | {there for (slot, _), there in self._copies.items() if slot in found}
 
     @property
     def fixed(self) -> set[int]:
         """Slots no step may free: the absent value, the constants and what comes in."""
-        constants = (i for value, i in self.slots.items() if value.const is not None)
-        return {ABSENT, TRASH, *constants, *self.inputs, *self.captures}
+        return {ABSENT, TRASH, *self.constants, *self.inputs, *self.captures}
 
     def finish(self, steps: Sequence[Step]) -> None:
-        """Set the steps, each slot freed after its last reader."""
-        self.steps = freed(steps, {*self.outputs, *self.fixed})
-        self.code = code(self.steps)
+        """Set the steps: what is to be computed, before any copy."""
+        self.bare = list(steps)
+        self.steps, self.results = self.planned(self.outputs)
+        self.code = self.bound(self.steps)
+
+    def planned(self, outputs: Sequence[int], fed: Mapping[int, int] | None = None,
+                wanted: Sequence[int] | None = None) -> tuple[list[Step], list[int]]:
+        """The steps that `outputs` need, with the copies these need, each slot freed after its last reader;
+        and the slots where the outputs are then. `fed`: the devices of inputs that come on another than the
+        host; `wanted`: that on which each output is to be had."""
+        whole = set(outputs) == set(self.outputs)
+        steps, results = self.bare if whole else _needed(self.bare, outputs), list(outputs)
+        if len(self.devices) > 1:
+            steps, results = self._copied(steps, results, fed or {}, wanted or [0] * len(results))
+        return freed(steps, {*results, *self.fixed}), results
+
+    def _copied(self, steps: Iterable[Step], outputs: Sequence[int], fed: Mapping[int, int],
+                wanted: Sequence[int]) -> tuple[list[Step], list[int]]:
+        """`steps` with a copy before the first reader on a device where a value does not lie, and the slots
+        of the outputs where they are `wanted`. Constants are copied once, now."""
+        places, constants = {**self.places, **fed}, self.constants
+        values = {slot: value for value, slot in self.slots.items()}
+        fixed = {slot for slot, value in values.items() if not movable(value)} | {ABSENT, TRASH}
+        made, there = list[Step](), dict[tuple[int, int], int]()
+
+        def on(slot: int, device: int) -> int:
+            if slot in fixed or places.get(slot, 0) == device:
+                return slot
+            if (slot, device) not in there:
+                there[slot, device] = copy = self._copy(slot, device, values[slot])
+                if slot not in constants:
+                    made.append(Step(COPY, (slot,), (copy,), (), device))
+            return there[slot, device]
+        for step in steps:
+            reads = tuple([on(s, d) for s, d in zip(step.reads, self._takes(step), strict=True)])
+            made.append(step._replace(reads=reads))
+        results = [on(s, d) for s, d in zip(outputs, wanted, strict=True)]
+        return made, results
+
+    def _takes(self, step: Step) -> list[int]:
+        """The device on which a step takes each value that it reads: its own, that of bodies for captures."""
+        captured = [body.places.get(slot, 0) for body in self.kernels[step.kernel].bodies
+                    for slot in body.captures]
+        return [step.device] * (len(step.reads) - len(captured)) + captured
+
+    def _copy(self, slot: int, device: int, value: Value) -> int:
+        """The slot of what is in `slot` on another device: always the same one."""
+        with self._lock:
+            if (slot, device) not in self._copies:
+                made = None
+                if value.const is not None:
+                    if (value, device) not in self.copied:
+                        self.copied[value, device] = copied(self.template[slot], self.devices[device])
+                    made = self.copied[value, device]
+                self._copies[slot, device] = copy = len(self.template)
+                self._originals[copy], self.places[copy] = value, device
+                self.template.append(made)
+            return self._copies[slot, device]
+
+    def bound(self, steps: Sequence[Step]) -> Code:
+        """`steps` as the runner walks them."""
+        made: Code = []
+        for step in steps:
+            call = self._call(step)
+            write = step.writes[0] if len(step.writes) == 1 and not call.bodies else 0
+            made.append((call.run, taker(step.reads), write, step.frees, call))
+        return made
+
+    def _call(self, step: Step) -> Call:
+        device = self.devices[step.device]
+        bound = self._copying(step) if step.kernel == COPY else self.kernels[step.kernel]
+        run = bound.kernel.run
+        if device is not HOST and step.kernel != COPY:
+            run = _checked(run, device, bound.part.nodes[0], step.writes, self._where(step))
+        return Call(run, step.reads, step.writes, step.frees, bound.part, bound.kernel, bound.bodies, device)
+
+    def _where(self, step: Step) -> list[Device]:
+        return [self.devices[self.places.get(slot, 0)] for slot in step.writes]
+
+    def _copying(self, step: Step) -> Bound:
+        """A copy, as work of a node of its own."""
+        target = self.devices[step.device]
+        value = self._originals[step.writes[0]]
+        node = Node(f"MemcpyTo{'Host' if target is HOST else 'Device'}", "", 1, None, (), {},
+                    f"Memcpy of {value.name} to {target!r}")
+        node.inputs, node.outputs = [value], [value]
+        part = Part("CPUExecutionProvider", [node], [value], [value], info=self.graph.info)
+        return Bound(Kernel(partial(_copied_to, target), f"copy to {target!r}"), part)
 
     def close(self) -> None:
         """There will be no more runs: end what its kernels, and those of bodies, do beside them."""
-        for step in self.steps:
-            if step.kernel.close is not None:
-                step.kernel.close()
-            for body in step.control:
+        for bound in self.kernels:
+            if bound.kernel.close is not None:
+                bound.kernel.close()
+            for body in bound.bodies:
                 body.close()
 
-    def pruned(self, outputs: Sequence[int]) -> list[Step]:
-        """The steps that `outputs` need."""
-        needed, kept = set(outputs), list[Step]()
-        for step in reversed(self.steps):
-            if needed.intersection(step.writes):
-                needed.update(step.reads)
-                kept.append(step)
-        return freed(kept[::-1], {*outputs, *self.fixed})
+
+def movable(value: Value) -> bool:
+    """Whether a value may lie on a device: a tensor of numbers, or of what nobody knows."""
+    return value.type is None or (isinstance(value.type, TensorType)
+                                  and value.type.elem is not ElementType.STRING)
+
+
+def _copied_to(target: Device, value: Any) -> Any:
+    return copied(value, target)
+
+
+def _checked(run: Callable[..., Any], device: Device, node: Node, writes: Sequence[int],
+             places: Sequence[Device]) -> Callable[..., Any]:
+    """`run`, with results where the program takes them to be. It raises EPFail for others."""
+    def checked(*given: Any) -> Any:
+        made = run(*given)
+        several = made if isinstance(made, tuple | list) and len(writes) > 1 else (
+            made if isinstance(made, tuple) else (made,))
+        for result, slot, place in zip(several, writes, places, strict=False):
+            found = result.device if isinstance(result, DeviceArray) else HOST
+            if slot > TRASH and result is not None and found is not place:
+                raise EPFail("a kernel gave a result on another device than its provider's", node=node,
+                             found=repr(result)[:80], expected=f"an array on {place!r}",
+                             cure="make results with device.array(shape, dtype)")
+        return made
+    return checked
+
+
+def _needed(steps: Sequence[Step], outputs: Sequence[int]) -> list[Step]:
+    """The steps that `outputs` need."""
+    needed, kept = set(outputs), list[Step]()
+    for step in reversed(steps):
+        if needed.intersection(step.writes):
+            needed.update(step.reads)
+            kept.append(step)
+    return kept[::-1]
+
+
+def freed(steps: Sequence[Step], kept: set[int]) -> list[Step]:
+    """`steps` with each slot freed after its last reader, but those in `kept`."""
+    out, seen = list[Step](), set(kept)
+    for step in reversed(steps):
+        touched = {*step.reads, *step.writes}
+        frees = tuple(sorted(touched - seen))
+        seen |= touched
+        out.append(Step(step.kernel, step.reads, step.writes, frees, step.device))
+    return out[::-1]
 
 
 class Body:
@@ -140,173 +302,4 @@ class Body:
         for i, value in zip(program.inputs, program.gate(inputs), strict=False):
             slots[i] = value
         self.context.execute(program.code, slots)
-        return [slots[i] for i in program.outputs]
-
-
-class _Slots:
-    """Numbers values as they are met, their constants beside them."""
-
-    def __init__(self) -> None:
-        self.of: dict[Value, int] = {}
-        self.template: list[Any] = [None, None]
-
-    def __call__(self, value: Value | None) -> int:
-        if value is None:
-            return ABSENT
-        if value not in self.of:
-            self.of[value] = len(self.template)
-            self.template.append(in_memory(value.initial))
-        return self.of[value]
-
-
-def build(placement: Placement, providers: Sequence[ExecutionProvider], trust: Trust) -> Program:
-    """Compile every part and number every value. A part that its provider gives back goes to the providers
-    behind it, and `placement` says so. Raises EPFail where a provider gives the wrong number of kernels, Fail
-    for a part that came compiled and that `trust` does not let pass."""
-    compiled = _compile_all(placement, providers, trust)
-    graph, slot = placement.graph, _Slots()
-    captured = graph.captures() if graph.outer is not None else []
-    for value in (*graph.inputs, *captured):
-        slot(value)
-    steps: list[Step] = []
-    for part in placement.parts:
-        kernels = compiled[part]
-        if part.fused:
-            steps.append(_step(part, kernels[0], part.inputs, part.outputs, slot))
-            continue
-        for node, made in zip(part.nodes, kernels, strict=True):
-            alone = part if len(part.nodes) == 1 else Part(part.provider, [node], [], [])
-            if node.has_bodies:
-                steps.append(_control_step(alone, node, placement, providers, trust, slot))
-            else:
-                steps.append(_step(alone, made, node.inputs, node.outputs, slot))
-    for value in graph.outputs:
-        slot(value)
-    program = Program(graph, slot.template, slot.of)
-    program.captures = [slot(v) for v in captured]
-    program.finish(steps)
-    return program
-
-
-def whole(graph: Graph, part: Part, kernel: Kernel) -> Program:
-    """The program of a graph that is one fused part."""
-    slot = _Slots()
-    for value in graph.inputs:
-        slot(value)
-    step = _step(part, kernel, part.inputs, part.outputs, slot)
-    program = Program(graph, slot.template, slot.of)
-    program.finish([step])
-    return program
-
-
-def _compile_all(placement: Placement, providers: Sequence[ExecutionProvider], trust: Trust
-                 ) -> dict[Part, list[Kernel]]:
-    """The kernels of every part; parts that cannot be compiled are handed back first."""
-    by_name = {provider.name: provider for provider in providers}
-    done: dict[Part, list[Kernel]] = {}
-    while waiting := [part for part in placement.parts if part not in done]:
-        for part in waiting:
-            made = _compiled(by_name[part.provider], part, trust)
-            if isinstance(made, No):
-                log.warning("%s hands %s back, %d nodes: %s", part.provider, part, len(part.nodes),
-                            made.reason.partition("\n")[0])
-                hand_back(placement, part, made, providers)
-                break
-            done[part] = made
-    return {part: done[part] for part in placement.parts}
-
-
-def _compiled(provider: ExecutionProvider, part: Part, trust: Trust) -> list[Kernel] | No:
-    """The kernels of one part, or why its nodes go to another provider."""
-    kernels: Sequence[Kernel | No]
-    first = part.nodes[0]
-    if loads := is_context(first):
-        kernels = [provider.load(part, stored_of(first, part.info.path, trust))]
-    else:
-        kernels = list(provider.compile(part))
-    expected = 1 if part.fused else len(part.nodes)
-    good = [k for k in kernels if isinstance(k, Kernel)]
-    if len(good) == expected and len(kernels) == expected:
-        return good
-    refusal = next((k for k in kernels if isinstance(k, No)), None)
-    if loads and refusal is not None:
-        raise EPFail(f"{provider.name} cannot use the compiled part: {refusal.reason}", node=part,
-                     cure="compile the original model again, here")
-    if refusal is not None and len(kernels) == expected and provider.name != CPUExecutionProvider.name:
-        return refusal
-    raise EPFail(f"{provider.name} did not return correct number of compiled functions", node=part,
-                 found=refusal.reason if refusal else f"{len(kernels)} results",
-                 expected=f"{expected} of type Kernel",
-                 cure="compile(part) returns one Kernel for a fused part, else one per node")
-
-
-def _step(part: Part, made: Kernel, reads: Sequence[Value | None], writes: Sequence[Value | None],
-          slot: _Slots) -> Step:
-    sources = tuple(slot(v) for v in reads)
-    while sources and sources[-1] == ABSENT:
-        sources = sources[:-1]
-    run = vetted(made.run, part.nodes[0]) if not part.fused and _believed(part.nodes[0]) else made.run
-    return Step(run, sources, _targets(writes, slot), (), part, made)
-
-
-def _believed(node: Node) -> bool:
-    """Whether nothing but the model's word says what a result's type is: that of an input is not known."""
-    return any(v is not None and v.const is None and "?" in str(v.type or "?") for v in node.inputs)
-
-
-def _targets(writes: Sequence[Value | None], slot: _Slots) -> tuple[int, ...]:
-    return tuple(TRASH if v is None or v.dead else slot(v) for v in writes)
-
-
-def _control_step(part: Part, node: Node, placement: Placement, providers: Sequence[ExecutionProvider],
-                  trust: Trust, slot: _Slots) -> Step:
-    plans: list[tuple[str, int | None, Program, int]] = []
-    reads = [slot(v) for v in node.inputs]
-    plain: dict[str, Any] = {}
-    for key, attr in node.attrs.items():
-        graphs = attr if isinstance(attr, list) and attr and isinstance(attr[0], Graph) else [attr]
-        if not isinstance(graphs[0], Graph):
-            plain[key] = attr
-            continue
-        for i, body in enumerate(graphs):
-            outer = body.captures()
-            inner = build(placement.bodies[body], providers, trust)
-            plans.append((key, i if graphs is attr else None, inner, len(outer)))
-            reads += [slot(v) for v in outer]
-    run = _control_run(node, plain, plans)
-    kernel = Kernel(run, f"control {node.op_type}")
-    return Step(run, tuple(reads), _targets(node.outputs, slot), (), part, kernel, tuple(p[2] for p in plans))
-
-
-def _control_run(node: Node, plain: dict[str, Any], plans: Sequence[tuple[str, int | None, Program, int]]
-                 ) -> Callable[..., Any]:
-    op, count = node.op, len(node.inputs)
-    names = {key for key, *_ in plans}
-    fixed = {k: v for k, v in op.with_defaults({**plain, **dict.fromkeys(names)}).items()
-             if k in op.attributes and k not in names}
-    if "n_outputs" in op.runtime:
-        fixed["n_outputs"] = len(node.outputs)
-
-    def run(context: Any, *values: Any) -> Any:
-        bodies: dict[str, Any] = {}
-        at = count
-        for key, index, program, size in plans:
-            body = Body(program, values[at:at + size], context)
-            at += size
-            if index is None:
-                bodies[key] = body
-            else:
-                bodies.setdefault(key, []).append(body)
-        return op.body(*values[:count], **fixed, **bodies)
-    return vetted(run, node)
-
-
-def freed(steps: Sequence[Step], kept: set[int]) -> list[Step]:
-    """`steps` with each slot freed after its last reader, but those in `kept`."""
-    out, seen = list[Step](), set(kept)
-    for step in reversed(steps):
-        touched = {*step.reads, *step.writes}
-        frees = tuple(sorted(touched - seen))
-        seen |= touched
-        out.append(Step(step.run, step.reads, step.writes, frees, step.part, step.kernel, step.control))
-    return out[::-1]
+        return [slots[i] for i in program.results]

@@ -14,7 +14,7 @@ from typing import Any
 from ..ir import Node, shape_text
 from ..kernels import Work
 from ..locks import lock
-from ..run.executor import Event
+from ..run.record import Event
 from .cost import Cost, cost_of_work, head_of
 from .peak import Peak, peak_of
 from .trace import Trace

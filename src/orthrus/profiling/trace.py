@@ -16,7 +16,7 @@ from typing import Any
 from ..ir import Node, Type, Value
 from ..kernels import Work
 from ..locks import lock
-from ..run.executor import Event
+from ..run.record import Event
 from .cost import head_of, size
 from .flops import Unknown
 

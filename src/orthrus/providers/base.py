@@ -16,6 +16,8 @@ from .. import knobs
 from ..errors import EPFail, InvalidArgument
 from ..ir import Graph, No, Node
 from ..kernels import (
+    HOST,
+    Device,
     Kernel,
     KernelEntry,
     KernelRegistry,
@@ -112,6 +114,7 @@ class ExecutionProvider:
     this level of optimization are left out of its sessions, as they make operators that it does not know.
     `target_option`: the option that names the machine to compile for, which `orthrus compile --target` sets.
     `listed`: whether it is named among the available providers; one that is not works where it is asked for.
+    `device`: where the arguments and results of its kernels lie; the session copies them there and back.
     `threads`: how many a run may use, 0 for as many as there are cores; `strict`: whether what runs by
     definitions for a fault of a rule is an error. The session sets both.
     """
@@ -126,6 +129,7 @@ class ExecutionProvider:
     kernels: ClassVar[KernelRegistry]
     threads: int = 0
     strict: bool = False
+    device: Device = HOST
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

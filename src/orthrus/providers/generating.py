@@ -73,22 +73,12 @@ class GeneratingProvider(ExecutionProvider):
         native.prepare()
         return native
 
-    @staticmethod
-    def _kernel(native: Native, name: str, **more: Any) -> Kernel:
-        here = not native.device.apart
-        return Kernel(native, name, stepwise=native.stepwise, quick=native.quick if here else None,
-                      into=native.into if here else None, close=native.close, **more)
-
     def compile(self, part: Part) -> Sequence[Kernel | No]:
         """One kernel for the part."""
-        from ..lowering.report import contents
-
         machine = self._machine()
         if isinstance(machine, No):
             return [machine]
-        native = self._prepared(part, self._device(machine))
-        return [self._kernel(native, f"generated for {len(part.nodes)} nodes",
-                             describe=lambda: contents(native))]
+        return [Kernel(self._prepared(part, self._device(machine)), f"generated for {len(part.nodes)} nodes")]
 
     def store(self, part: Part) -> Stored | No:
         """A part whose inputs have known sizes, for the machine that kernels are generated for."""
@@ -117,7 +107,7 @@ class GeneratingProvider(ExecutionProvider):
             return machine
         package.provide(self._beside(machine))
         native = package.kernel(part, self._device(machine), self._threads(), otherwise)
-        return self._kernel(native, f"compiled ahead for {self._label(package.machine)}, {notes}")
+        return Kernel(native, f"compiled ahead for {self._label(package.machine)}, {notes}")
 
 
 class CompleteProvider(GeneratingProvider):

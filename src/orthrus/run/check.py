@@ -1,6 +1,6 @@
 """Every step against its definition: what a provider's kernel gives has to be what the operators mean.
 
-In: the same program and slots as the executors. The switch CHECK=2 runs this in their place.
+In: a run that is watched, as the switch CHECK=2 asks for.
 """
 
 from __future__ import annotations
@@ -11,30 +11,33 @@ import numpy as np
 
 from ..errors import EPFail
 from ..ir import HALF, Value
-from ..limits import held
-from ..plan import TRASH, Code, Step
-from .executor import Context, execute
+from ..kernels import HOST, DeviceArray, copied
+from ..plan import TRASH, Call
+from .executor import Watcher
 
 _RTOL = {np.dtype(np.float64): 1e-9}
 _DEFAULT_RTOL = 1e-4
 _HALF_RTOL = 2e-2
 
 
-def execute_checked(code: Code, slots: list[Any], context: Context) -> None:
-    """As `execute`. Raises EPFail for the first step whose result differs from its nodes' definitions."""
-    for run, take, write, frees, step in code:
-        given = [slots[i] for i in step.reads]
-        execute([(run, take, write, (), step)], slots, context)
-        if not step.control and all(n.op is not None and "rng" not in n.op.runtime for n in step.part.nodes):
-            for (name, expected), i in zip(_defined(step, given), step.writes, strict=False):
+class Checking(Watcher):
+    """Raises EPFail for the first step whose result differs from its nodes' definitions."""
+
+    def before(self, call: Call, slots: list[Any]) -> Any:
+        return [_readable(slots[i]) for i in call.reads]
+
+    def after(self, call: Call, slots: list[Any], seen: Any) -> None:
+        if not call.bodies and all(n.op is not None and "rng" not in n.op.runtime for n in call.part.nodes):
+            for (name, expected), i in zip(_defined(call, seen), call.writes, strict=False):
                 if i > TRASH:
-                    _compare(step, name, slots[i], expected)
-        for i in frees:
-            context.room += held(slots[i])
-            slots[i] = None
+                    _compare(call, name, _readable(slots[i]), expected)
 
 
-def _defined(step: Step, given: list[Any]) -> list[tuple[str, Any]]:
+def _readable(value: Any) -> Any:
+    return copied(value, HOST) if isinstance(value, DeviceArray) else value
+
+
+def _defined(step: Call, given: list[Any]) -> list[tuple[str, Any]]:
     """What the definitions of the step's nodes give for `given`: a name and a value per output."""
     part = step.part
     inputs = part.inputs if part.fused else part.nodes[0].inputs
@@ -47,7 +50,7 @@ def _defined(step: Step, given: list[Any]) -> list[tuple[str, Any]]:
     return [("" if v is None else v.name, known.get(v)) for v in outputs]
 
 
-def _compare(step: Step, name: str, got: Any, expected: Any) -> None:
+def _compare(step: Call, name: str, got: Any, expected: Any) -> None:
     if not isinstance(expected, np.ndarray | np.generic) or not isinstance(got, np.ndarray):
         return
     expected = np.asarray(expected)

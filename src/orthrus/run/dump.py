@@ -18,7 +18,6 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,12 @@ import numpy as np
 from .. import knobs
 from ..errors import InvalidArgument
 from ..ir import Value, shape_text, type_of
-from ..kernels import Part
-from ..limits import held
+from ..kernels import HOST, DeviceArray, Part, copied
 from ..load import save
 from ..locks import lock
 from ..partition import Placement
-from ..plan import TRASH, Code, Step
-from .executor import LONG, Context, execute
+from ..plan import TRASH, Call
+from .executor import Context, Watcher
 
 log = logging.getLogger("orthrus")
 
@@ -97,25 +95,15 @@ class Dump:
                  for i, part in enumerate(_parts(placement))]
         _write_index(folder, index)
 
-    def execute(self, code: Code, slots: list[Any], context: Context, inputs: Mapping[str, Any]) -> None:
-        """Run `code`, and write what it computes where that is asked for. `inputs` by name."""
+    def watcher(self, inputs: Mapping[str, Any]) -> Watcher:
+        """What sees a run, and writes what it computes where that is asked for. `inputs` by name."""
         number = next(self._runs) if "tensors" in self.kinds else RUNS + 1
-        if number > RUNS:
-            if number == RUNS + 1 and "tensors" in self.kinds:
-                log.warning("the tensors of %d runs are in %s; those of further runs are not written", RUNS,
-                            self.own)
-            execute(code, slots, context)
-            return
-        folder = Path(self.own, "tensors", f"run_{number:03d}")
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        writer = _Tensors(folder)
-        try:
-            for name, value in inputs.items():
-                writer.write(f"input_{name}", value, {"input": name})
-            _Watching(context, writer).execute(code, slots)
-        finally:
-            writer.finish()
+        if number <= RUNS:
+            return _Writing(self, Path(self.own, "tensors", f"run_{number:03d}"), inputs)
+        if number == RUNS + 1 and "tensors" in self.kinds:
+            log.warning("the tensors of %d runs are in %s; those of further runs are not written", RUNS,
+                        self.own)
+        return _Scoped(self)
 
 
 def _fresh(folder: Path, pattern: str) -> Path:
@@ -177,6 +165,8 @@ class _Tensors:
             return
         file = f"{self.count:04d}_{knobs.file_name(name)}.npy"
         row = dict(about)
+        if isinstance(value, DeviceArray):
+            value = copied(value, HOST)
         try:
             row["type"] = shape_text(type_of(value))
             if not isinstance(value, np.ndarray | np.generic):
@@ -189,7 +179,7 @@ class _Tensors:
             row["reason"] = str(error)
         self.rows.append(row)
 
-    def value(self, value: Value, array: Any, step: Step) -> None:
+    def value(self, value: Value, array: Any, step: Call) -> None:
         """Write what a node made."""
         node = value.node or step.node
         several = len([v for v in node.outputs if v is not None]) > 1
@@ -198,7 +188,7 @@ class _Tensors:
                                  "provider": step.part.provider, "part": step.part.name,
                                  "kernel": step.kernel.name})
 
-    def absent(self, value: Value, step: Step) -> None:
+    def absent(self, value: Value, step: Call) -> None:
         node = value.node or step.node
         self.rows.append({"node": node.label, "op_type": node.op_type, "value": value.name,
                           "part": step.part.name, "reason": "never in memory: it is computed inside a later "
@@ -208,44 +198,56 @@ class _Tensors:
         _write_index(self.folder, self.rows)
 
 
-class _Watching(Context):
-    """A run whose values are written as they are made, in bodies of control flow too. It stops where the run
-    that it stands for does."""
+class _Scoped(Watcher):
+    """A run whose code goes to the dump."""
 
-    __slots__ = ("outer", "writer")
+    def __init__(self, dump: Dump) -> None:
+        self.scope = dump.scope()
 
-    def __init__(self, outer: Context, writer: _Tensors) -> None:
-        super().__init__(outer.room, LONG)
-        self.end, self.room, self.outer, self.writer = outer.end, outer.room, outer, writer
+    def __enter__(self) -> None:
+        self.scope.__enter__()
 
-    def execute(self, code: Code, slots: list[Any]) -> None:
-        """Run `code`, one step at a time."""
-        room = self.room
-        for run, take, write, frees, step in code:
-            self.outer.check()
-            seen: set[Value] = set()
-            if step.kernel.stepwise is not None:
-                run = partial(self._inside, step, seen)
-            execute([(run, take, write, (), step)], slots, self)
-            writes = step.part.outputs if step.part.fused else step.node.outputs
-            for value, slot in zip(writes, step.writes, strict=False):
-                if value is not None and slot > TRASH and value not in seen:
-                    seen.add(value)
-                    self.writer.value(value, slots[slot], step)
-            if step.part.fused:
-                for value in (v for node in step.part.nodes for v in node.outputs):
-                    if value is not None and not value.dead and value not in seen:
-                        self.writer.absent(value, step)
-            for i in frees:
-                self.room += held(slots[i])
-                slots[i] = None
-        self.room = room
+    def __exit__(self, *error: Any) -> None:
+        self.scope.__exit__(*error)
 
-    def _inside(self, step: Step, seen: set[Value], *given: Any) -> Any:
-        """A compiled part, step by step."""
+
+class _Writing(_Scoped):
+    """A run whose values are written as they are made, in bodies of control flow too."""
+
+    def __init__(self, dump: Dump, folder: Path, inputs: Mapping[str, Any]) -> None:
+        super().__init__(dump)
+        self.inputs, self.writer = inputs, _Tensors(folder)
+
+    def __enter__(self) -> None:
+        super().__enter__()
+        folder = self.writer.folder
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        for name, value in self.inputs.items():
+            self.writer.write(f"input_{name}", value, {"input": name})
+
+    def __exit__(self, *error: Any) -> None:
+        self.writer.finish()
+        super().__exit__(*error)
+
+    def before(self, call: Call, slots: list[Any]) -> set[Value]:
+        return set()
+
+    def inside(self, call: Call, context: Context, seen: set[Value], *given: Any) -> Any:
         def watch(value: Value, array: np.ndarray) -> None:
             if value not in seen:
                 seen.add(value)
-                self.writer.value(value, array, step)
-        assert step.kernel.stepwise is not None
-        return step.kernel.stepwise(given, None, watch, self.outer.check)
+                self.writer.value(value, array, call)
+        assert call.kernel.stepwise is not None
+        return call.kernel.stepwise(given, None, watch, context.check)
+
+    def after(self, call: Call, slots: list[Any], seen: set[Value]) -> None:
+        writes = call.part.outputs if call.part.fused else call.node.outputs
+        for value, slot in zip(writes, call.writes, strict=False):
+            if value is not None and slot > TRASH and value not in seen:
+                seen.add(value)
+                self.writer.value(value, slots[slot], call)
+        if call.part.fused:
+            for value in (v for node in call.part.nodes for v in node.outputs):
+                if value is not None and not value.dead and value not in seen:
+                    self.writer.absent(value, call)

@@ -21,16 +21,16 @@ import numpy as np
 from .. import knobs
 from ..errors import ALL, Fail, InvalidArgument, unforeseen
 from ..ir import Graph, Value
-from ..kernels import KernelRegistry, KernelRegistryManager
+from ..kernels import HOST, Device, DeviceArray, KernelRegistry, KernelRegistryManager, copied
 from ..limits import DEFAULT, Deadline, Limits, swap, using
 from ..locks import lock
 from ..modelfile import ModelFile
 from ..partition import Placement, partition
-from ..plan import Code, Program, Step, build
+from ..plan import Call, Program, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
 from ..providers.trust import Trust
 from .dimensions import agree, fix_dimensions, name_apart, shared_names
-from .executor import LONG, Context, ParallelExecutor, execute, execute_traced, failure
+from .executor import LONG, Context, ParallelExecutor, Watcher, execute, failure, watched
 from .feeds import entry
 from .fetch import Fetch
 from .results import constants_of, results
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("orthrus")
 FETCHES = 64
 """Choices of outputs an engine keeps the steps and plans of."""
+Target = Device | np.ndarray | None
+"""Where a result is to be had; None: anywhere on the host."""
 
 
 @dataclass
@@ -166,11 +168,14 @@ class Engine:
         self._shared = [] if config.names_apart else shared_names(self.inputs)
         self._source = self._source if self._shared else None
         self._literal: Engine | None = None
-        self._fetches: dict[tuple[str, ...] | None, Fetch] = {
+        self._fetches: dict[tuple[Any, ...] | None, Fetch] = {
             None: Fetch(self.program, self.program.outputs, config.limits)}
         self._lock = lock()
         self._parallel = ParallelExecutor(config.inter_op_threads, config.limits) if config.parallel else None
-        self._special = self._parallel is not None or (self._dump is not None and self._dump.watches_runs)
+        self._walk = execute if self._parallel is None else self._parallel.execute
+        self._dumps = self._dump is not None and self._dump.watches_runs
+        self._plain = not (self._dumps or self._parallel is not None or len(self.program.devices) > 1
+                           or config.limits.run_timeout < LONG)
         self._constants = constants_of(self.program)
         if knobs.DEBUG >= 1:
             told = str(self.explain())
@@ -179,7 +184,7 @@ class Engine:
                        or type(p).on_run_end is not ExecutionProvider.on_run_end]
         self._door = self._quick_door()
         self.quick = None if self._door is None else self._door.run
-        self.when_served: Callable[[Step, tuple[Any, ...]], bool] | None = None
+        self.when_served: Callable[[Call, tuple[Any, ...]], bool] | None = None
         self._served: tuple[Any, ...] | None = None
         self._seen: tuple[Any, ...] | None = None
         self._arena = config.memory_pattern and config.memory_reuse and not config.parallel and all(
@@ -219,18 +224,22 @@ class Engine:
         log.warning("%s: %s", text, reasons)
 
     def run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None = None,
-            record: list[Any] | None = None) -> list[Any]:
-        """Run once. `output_names` None or empty: all outputs.
+            record: list[Any] | None = None, targets: Sequence[Target] = ()) -> list[Any]:
+        """Run once. `output_names` None or empty: all outputs. `targets`: for each of them an array, which is
+        the result, filled, where that can be; or the device on which it is to be had, where the session has
+        that one. What is fed may lie on any device.
 
         Raises ValueError for a missing feed, InvalidArgument for a feed or an output name that does not fit,
-        and the error of a step that fails. `record` receives what `execute_traced` notes.
+        and the error of a step that fails. `record` receives what `Recording` notes.
         """
         names = tuple(output_names) if output_names else None
         fetch = self._fetches.get(names) or self._new_fetch(names)
         fed = self._fed(feeds)
+        if len(self.program.devices) > 1:
+            fetch = self._placed_fetch(names, fed, targets) or fetch
         shapes = [getattr(value, "shape", None) for value in fed.values()]
         if self._shared and not agree(self._shared, feeds):
-            return self._unassuming().run(names, feeds, deadline, record)
+            return self._unassuming().run(names, feeds, deadline, record, targets)
         limits = self.config.limits
         if self.overridable:
             shapes.extend(feeds)
@@ -242,18 +251,22 @@ class Engine:
             slots, block, steps = instance[0].copy(), instance[1], plan.arena.code
         for slot, value in fed.items():
             slots[slot] = value
+        watcher = self._watcher(record, fed) if self._loud(record) else None
         room = limits.max_total_bytes if block is None else limits.max_total_bytes - block.nbytes
-        context = Context(room, limits.run_timeout, deadline, record)
+        context = Context(room, limits.run_timeout, deadline, watcher)
+        if targets and watcher is None and not context.urgent:
+            steps = fetch.filling(steps, targets)
         before = swap(limits, context)
         try:
             for provider in self._hooks:
                 provider.on_run_start()
             with np.errstate(all="ignore"):
-                if record is not None or self._special or knobs.DEBUG.value or knobs.CHECK.value:
-                    self._execute(steps, slots, context)
+                if watcher is not None:
+                    with watcher:
+                        watched(steps, slots, context, watcher)
                 else:
-                    execute(steps, slots, context)
-            made = results(fetch.take(slots), fed.values(), self._constants, block)
+                    self._walk(steps, slots, context)
+            made = results(fetch.take(slots), fed.values(), self._constants, block, targets)
         finally:
             swap(*before)
             for provider in self._hooks:
@@ -264,6 +277,25 @@ class Engine:
             step = fetch.code[0][4]
             self._serve(self._door, step, [fed[slot] for slot in step.reads])
         return made
+
+    def _loud(self, record: list[Any] | None) -> bool:
+        """Whether anything might look on."""
+        return bool(record is not None or self._dumps or knobs.DEBUG.value or knobs.CHECK.value)
+
+    def _watcher(self, record: list[Any] | None, fed: dict[int, Any]) -> Watcher | None:
+        """What looks on, by the configuration, the switches and `record`; None where nothing does."""
+        if self._dumps and self._dump is not None:
+            inputs = zip(self.program.graph.inputs, self.program.inputs, strict=True)
+            return self._dump.watcher({v.name: fed.get(i, self.program.template[i]) for v, i in inputs})
+        if knobs.CHECK >= 2:
+            from .check import Checking
+
+            return Checking()
+        if record is None and not knobs.DEBUG >= 2:
+            return None
+        from .record import Recording
+
+        return Recording([] if record is None else record)
 
     def _fed(self, feeds: dict[str, Any]) -> dict[int, Any]:
         """The values fed, checked, by slot."""
@@ -277,7 +309,9 @@ class Engine:
             if known is None:
                 raise InvalidArgument(f"Invalid input name: {name}", expected=", ".join(entries),
                                       cure="feed only what session.get_inputs() lists")
-            fed[known[0]] = known[1](given)
+            fed[known[0]] = value = known[1](given)
+            if isinstance(value, DeviceArray) and value.device not in self.program.devices:
+                fed[known[0]] = copied(value, HOST)
         return fed
 
     def begin(self, output_names: Sequence[str] | None, feeds: dict[str, Any]
@@ -286,7 +320,7 @@ class Engine:
         a function that waits and gives the results. None where a run has to be done by `run`. Raises as
         `run` does, and so does the function."""
         fetch = self._alone(output_names, feeds)
-        if fetch is None or (step := fetch.steps[0]).kernel.start is None:
+        if fetch is None or (step := fetch.calls[0]).kernel.start is None:
             return None
         fed, slots, given = self._given(fetch, step, feeds)
         try:
@@ -301,40 +335,16 @@ class Engine:
             return results(fetch.take(slots), fed.values(), self._constants, None)
         return finish
 
-    def run_into(self, names: Sequence[str], feeds: dict[str, Any], targets: Sequence[np.ndarray | None]
-                 ) -> list[Any] | None:
-        """A run whose results are `targets`, filled, where they can take them; None where it has to be done
-        by `run`. Raises as `run` does."""
-        fetch = self._alone(names, feeds)
-        if fetch is None or (step := fetch.steps[0]).kernel.into is None:
-            return None
-        fed, slots, given = self._given(fetch, step, feeds)
-        wanted = dict(zip(fetch.outputs, targets, strict=True))
-        before = swap(self.config.limits)
-        try:
-            with np.errstate(all="ignore"):
-                made = step.kernel.into(given, [wanted.get(slot) for slot in step.writes])
-        except Exception as error:
-            raise failure(step, error, given) from error
-        finally:
-            swap(*before)
-        for slot, value in zip(step.writes, made if isinstance(made, tuple) else (made,), strict=True):
-            slots[slot] = value
-        return [slots[slot] if slots[slot] is target else results([slots[slot]], fed.values(),
-                                                                  self._constants, None)[0]
-                for slot, target in zip(fetch.outputs, targets, strict=True)]
-
     def _alone(self, output_names: Sequence[str] | None, feeds: dict[str, Any]) -> Fetch | None:
         """What computes these outputs, where that is one step, nothing watches it, and `feeds` agree about
         dimensions."""
         names = tuple(output_names) if output_names else None
         fetch = self._fetches.get(names) or self._new_fetch(names)
-        plain = not (self._hooks or self._special or knobs.DEBUG.value or knobs.CHECK.value
-                     or self.config.limits.run_timeout < LONG)
-        return fetch if plain and len(fetch.code) == 1 and (
+        quiet = self._plain and not self._hooks and not self._loud(None)
+        return fetch if quiet and len(fetch.code) == 1 and (
             not self._shared or agree(self._shared, feeds)) else None
 
-    def _given(self, fetch: Fetch, step: Step, feeds: dict[str, Any]
+    def _given(self, fetch: Fetch, step: Call, feeds: dict[str, Any]
                ) -> tuple[dict[int, Any], list[Any], list[Any]]:
         """The values fed, by slot; all slots with these in them; what `step` reads of them."""
         fed, slots = self._fed(feeds), fetch.program.template.copy()
@@ -346,9 +356,8 @@ class Engine:
         """The way around `run` for runs that are one call of generated code, where such there can be: `quick`
         takes output names and feeds, and gives the results, or None where `run` has to do it."""
         program = self.program
-        step = program.steps[0] if len(program.steps) == 1 else None
-        if (step is None or step.kernel.quick is None or self._hooks or self._special
-                or self.config.limits.run_timeout < LONG
+        step = program.calls[0] if len(program.steps) == 1 else None
+        if (step is None or step.kernel.quick is None or self._hooks or not self._plain
                 or sorted(step.reads) != sorted(program.inputs) or len(self._required) != len(program.inputs)
                 or sorted(step.writes) != sorted(set(program.outputs))
                 or len(step.writes) != len(self._names)):
@@ -366,7 +375,7 @@ class Engine:
         """Whether runs may be one call of generated code."""
         return self._door is not None
 
-    def _serve(self, door: Door, step: Step, arrays: list[Any]) -> None:
+    def _serve(self, door: Door, step: Call, arrays: list[Any]) -> None:
         """Let the door serve runs with arrays such as these, which a run of `step` just took: the first ever,
         or those that come twice in a row past the door."""
         shapes = tuple([a.shape for a in arrays])
@@ -382,27 +391,6 @@ class Engine:
             if program is not None:
                 door.open(program)
                 self._served = shapes
-
-    def _execute(self, steps: Code, slots: list[Any], context: Context) -> None:
-        """Run `steps` by the executor that the configuration, the switches and `context.record` ask for."""
-        if context.record is None and knobs.DEBUG >= 2:
-            context.record = []
-        if self._dump is not None and self._dump.watches_runs:
-            names = [v.name for v in self.program.graph.inputs]
-            with self._dump.scope():
-                fed = dict(zip(names, (slots[i] for i in self.program.inputs), strict=True))
-                self._dump.execute(steps, slots, context, fed)
-        elif knobs.CHECK >= 2:
-            from .check import execute_checked
-
-            execute_checked(steps, slots, context)
-        elif context.record is not None:
-            execute_traced(steps, slots, context)
-            self._report_steps(context.record)
-        elif self._parallel is not None:
-            self._parallel.execute(steps, slots, context)
-        else:
-            execute(steps, slots, context)
 
     def _unassuming(self) -> Engine:
         """An engine for the same model in which no two dimensions share a name: feeds contradict them."""
@@ -421,19 +409,29 @@ class Engine:
             if name not in self._slot_of:
                 raise InvalidArgument(f"Invalid output name:{name}", expected=", ".join(self._names),
                                       cure="ask only for what session.get_outputs() lists")
-        fetch = Fetch(program, [self._slot_of[n] for n in names], self.config.limits)
-        with self._lock:
-            if None in self._fetches:
-                self._fetches = {None: whole} if len(self._fetches) > FETCHES else self._fetches
-                self._fetches[names] = fetch
-        return fetch
+        return self._kept_fetch(names, Fetch(program, [self._slot_of[n] for n in names], self.config.limits))
 
-    def _report_steps(self, record: list[Any]) -> None:
-        """Log the time of each step where DEBUG asks for it."""
-        if knobs.DEBUG >= 2:
-            for step, start, end, work in record:
-                what, kernel = (step.part, "preparing") if work is None else (work.label, work.kernel)
-                log.info("%9.1f us  %s  %s", (end - start) / 1e3, what, kernel)
+    def _placed_fetch(self, names: tuple[str, ...] | None, fed: dict[int, Any],
+                      targets: Sequence[Target]) -> Fetch | None:
+        """The steps where something comes from another device than the host, or has to go there; None where
+        all is the host's."""
+        number = {id(device): i for i, device in enumerate(self.program.devices)}
+        come = {slot: number[id(v.device)] for slot, v in fed.items() if isinstance(v, DeviceArray)}
+        go = [number.get(id(target), 0) for target in targets]
+        if not come and not any(go):
+            return None
+        key = (names, tuple(sorted(come.items())), tuple(go))
+        return self._fetches.get(key) or self._kept_fetch(key, Fetch(
+            self.program, [self._slot_of[n] for n in names or self._names], self.config.limits, come, go))
+
+    def _kept_fetch(self, key: tuple[Any, ...], fetch: Fetch) -> Fetch:
+        if len(self.program.devices) > 1:
+            self._constants = constants_of(self.program)
+        with self._lock:
+            if (whole := self._fetches.get(None)) is not None:
+                self._fetches = {None: whole} if len(self._fetches) > FETCHES else self._fetches
+                self._fetches[key] = fetch
+        return fetch
 
     def explain(self) -> Explanation:
         """Per node: which provider and kernel took it, and why each provider before it did not; what compiled

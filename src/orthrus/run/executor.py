@@ -1,26 +1,25 @@
-"""Plan in, arrays out: the executors, and the error a failing step becomes.
+"""The runner: a program's code and a list of slots in, the slots filled; and the error of a failing step.
 
-An executor takes a program's code and a list of slots and fills the slots. All of them let go of what is
-dead, count the bytes they hold, and stop between two steps when told to.
+`execute` walks the code in order, `ParallelExecutor` on several threads, `watched` with somebody looking on.
+All of them let go of what is dead, count the bytes they hold, and stop between two steps when told to.
 """
 
 from __future__ import annotations
 
 import os
-import time
+from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from functools import partial
 from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from .. import errors
-from ..ir import Value, type_of
-from ..kernels import Work, failed, plain
+from ..kernels import failed, plain
 from ..limits import Deadline, Limits, held, over, using
 from ..locks import lock
-from ..plan import TRASH, Code, Step
+from ..plan import TRASH, Call, Code
 
 _ndarray, _text = np.ndarray, np.dtype(object)
 LONG = 3600.0
@@ -28,42 +27,45 @@ LONG = 3600.0
 
 
 class Context(Deadline):
-    """One run: when it has to stop, how much it may hold, and which executor runs bodies.
+    """One run: when it has to stop, how much it may hold, and who watches it.
 
     It stops when `deadline` says so, else after `seconds`."""
 
-    __slots__ = ("room", "record")
+    __slots__ = ("room", "watcher")
 
     def __init__(self, room: int, seconds: float, deadline: Deadline | None = None,
-                 record: list[Any] | None = None) -> None:
+                 watcher: Watcher | None = None) -> None:
         if deadline is None:
             self.seconds, self.end, self.cancelled = seconds, monotonic() + seconds, None
         else:
             self.seconds, self.end, self.cancelled = deadline.seconds, deadline.end, deadline.cancelled
-        self.room, self.record = room, record
+        self.room, self.watcher = room, watcher
 
     @property
-    def watched(self) -> bool:
+    def urgent(self) -> bool:
         """Whether the run may be told to stop, or has to soon."""
         return self.cancelled is not None or self.seconds < LONG
 
     def execute(self, code: Code, slots: list[Any]) -> None:
         """Run a body of control flow inside this run."""
         room = self.room
-        (execute if self.record is None else execute_traced)(code, slots, self)
+        if self.watcher is None:
+            execute(code, slots, self)
+        else:
+            watched(code, slots, self, self.watcher)
         self.room = room
 
 
 def execute(code: Code, slots: list[Any], context: Context) -> None:
     """Run `code` in order. Raises the error of the step that failed, with the step's node in it."""
     end, cancelled, room, step = context.end, context.cancelled, context.room, None
-    watched = context.watched
+    urgent = context.urgent
     try:
         for run, take, write, frees, step in code:
             if monotonic() > end or (cancelled is not None and cancelled.terminate):
                 context.check()
-            if watched and step.kernel.stepwise is not None:
-                run = partial(_watched, step, context)
+            if urgent and run is step.run and step.kernel.stepwise is not None:
+                run = partial(_checking, step, context)
             context.room = room
             if write > 0:
                 y = run(*take(slots))
@@ -75,7 +77,7 @@ def execute(code: Code, slots: list[Any], context: Context) -> None:
                 elif y.base is None:
                     room -= y.nbytes if y.dtype is not _text else held(y)
             else:
-                given = (context, *take(slots)) if step.control else take(slots)
+                given = (context, *take(slots)) if step.bodies else take(slots)
                 room -= _spread(run(*given), step.writes, slots)
             if room < 0:
                 raise over()
@@ -84,7 +86,7 @@ def execute(code: Code, slots: list[Any], context: Context) -> None:
                     room += held(dead)
                 elif dead.base is None:
                     room += dead.nbytes if dead.dtype is not _text else held(dead)
-                slots[i] = None
+                slots[i] = dead = None
     except Exception as error:
         if step is None:
             raise
@@ -93,74 +95,42 @@ def execute(code: Code, slots: list[Any], context: Context) -> None:
         context.room = room
 
 
-class Event(NamedTuple):
-    """One timed stretch of a run: `step` of the program, or what one of the steps within it did. `work` None:
-    getting ready, before the first of those. Times in ns of `time.perf_counter_ns`."""
+class Watcher:
+    """What sees the steps of a run, those in bodies of control flow too; entered around the run. `inside`,
+    where it is not None, runs a kernel that can go step by step: `inside(call, context, seen, *given)`."""
 
-    step: Step
-    start: int
-    end: int
-    work: Work | None
+    inside: Callable[..., Any] | None = None
 
+    def __enter__(self) -> None:
+        """The run begins."""
 
-def _recorded(step: Step, context: Context, into: list[Any], *given: Any) -> Any:
-    """A fused step that notes each of its own."""
-    append, new = into.append, tuple.__new__
+    def __exit__(self, *_: Any) -> None:
+        """The run has ended, perhaps by an error."""
 
-    def note(work: Work | None, start: int, end: int) -> None:
-        # as Event(...), in a third of the time, which counts as the run's
-        append(new(Event, (step, start, end, work)))
-    assert step.kernel.stepwise is not None
-    return step.kernel.stepwise(given, note, None, context.check if context.watched else None)
+    def before(self, call: Call, slots: list[Any]) -> Any:
+        """What `call` is about to be given lies in `slots`. Answers what the other two get as `seen`."""
+
+    def after(self, call: Call, slots: list[Any], seen: Any) -> None:
+        """`call` is done; nothing was freed yet."""
 
 
-def _watched(step: Step, context: Context, *given: Any) -> Any:
-    """A fused step with a look at the deadline behind each of its own."""
-    assert step.kernel.stepwise is not None
-    return step.kernel.stepwise(given, None, None, context.check)
-
-
-def execute_traced(code: Code, slots: list[Any], context: Context) -> None:
-    """As `execute`, with an `Event` in `context.record` for each step, in a fused part for each step within.
-    Those of a body of control flow come before the step that runs it, whose time encloses theirs."""
-    record = context.record
-    assert record is not None
-    for run, take, write, frees, step in code:
-        stepwise = step.kernel.stepwise is not None
-        given = [] if stepwise else [_described(slots[i]) for i in step.reads]
-        start = time.perf_counter_ns()
-        if stepwise:
-            run = partial(_recorded, step, context, record)
-        execute([(run, take, write, (), step)], slots, context)
-        if not stepwise:
-            end = time.perf_counter_ns()
-            record.append(Event(step, start, end, _work(step, given, [_described(slots[i])
-                                                                      for i in step.writes])))
+def watched(code: Code, slots: list[Any], context: Context, watcher: Watcher) -> None:
+    """As `execute`, with `watcher` looking on."""
+    for run, take, write, frees, call in code:
+        seen = watcher.before(call, slots)
+        if watcher.inside is not None and call.kernel.stepwise is not None:
+            run = partial(watcher.inside, call, context, seen)
+        execute([(run, take, write, (), call)], slots, context)
+        watcher.after(call, slots, seen)
         for i in frees:
             context.room += held(slots[i])
             slots[i] = None
 
 
-def _work(step: Step, given: list[Any], made: list[Any]) -> Work:
-    """What a step that is timed whole did."""
-    part = step.part
-    reads = part.inputs if part.fused else step.node.inputs
-    writes = part.outputs if part.fused else step.node.outputs
-    types: dict[Value, Any] = {v: v.type for node in part.nodes for v in (*node.inputs, *node.outputs)
-                               if v is not None}
-    types.update((v, k) for v, k in (*zip(reads, given, strict=False), *zip(writes, made, strict=False))
-                 if v is not None and k is not None)
-    constant = [v for node in part.nodes for v in node.inputs if v is not None and v.const is not None]
-    inputs = dict.fromkeys(v for v in (*reads, *constant) if v is not None)
-    return Work(step.node, step.kernel.name, tuple(part.nodes), tuple(inputs),
-                tuple(v for v in writes if v is not None), types)
-
-
-def _described(value: Any) -> Any:
-    try:
-        return None if value is None else type_of(value)
-    except TypeError:
-        return None
+def _checking(step: Call, context: Context, *given: Any) -> Any:
+    """A fused step with a look at the deadline behind each of its own."""
+    assert step.kernel.stepwise is not None
+    return step.kernel.stepwise(given, None, None, context.check)
 
 
 def _single(value: Any) -> Any:
@@ -184,7 +154,7 @@ def _spread(values: Any, writes: tuple[int, ...], slots: list[Any]) -> int:
     return room
 
 
-def failure(step: Step, error: Exception, inputs: list[Any]) -> Exception:
+def failure(step: Call, error: Exception, inputs: list[Any]) -> Exception:
     """What a step's exception becomes."""
     return failed(step.node, error, inputs, str(step.part) if step.part.fused else step.node.name)
 

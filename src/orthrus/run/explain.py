@@ -161,7 +161,8 @@ class Explanation:
     weights: int = 0
     outside: tuple[Place, ...] = ()
     outside_bytes: int = 0
-    _sources: tuple[tuple[PartReport, Callable[[], Contents] | None], ...] = field(default=(), repr=False)
+    _sources: tuple[tuple[PartReport, Callable[[], Contents | None] | None], ...] = field(
+        default=(), repr=False)
 
     def __iter__(self) -> Iterator[NodeReport]:
         return iter(self.nodes)
@@ -189,9 +190,10 @@ class Explanation:
         """The compiled parts, as they are when this is first asked for."""
         made = []
         for part, describe in self._sources:
-            found = describe() if describe is not None else Contents((), ())
+            described = describe() if describe is not None else None
+            found = described or Contents((), ())
             made.append(PartReport(part.name, part.provider, part.nodes, part.kernel, found.plans,
-                                   found.constants, found.threads, describe is None))
+                                   found.constants, found.threads, described is None))
         return tuple(made)
 
     @property
@@ -266,7 +268,7 @@ def explain(placement: Placement, program: Program, passes: Sequence[Any], timin
     """The report of a compiled graph. `arena`: that of the steps outside of compiled parts."""
     weights = {id(x): x.nbytes for x in program.template if hasattr(x, "nbytes")}
     nodes: list[NodeReport] = []
-    sources: list[tuple[PartReport, Callable[[], Contents] | None]] = []
+    sources: list[tuple[PartReport, Callable[[], Contents | None] | None]] = []
     _reports(placement, program, 0, nodes, sources)
     for part in placement.parts:
         weights.update((id(v.const), v.const.nbytes) for node in part.nodes for v in node.inputs
@@ -287,10 +289,10 @@ def _places(program: Program, arena: Arena | None) -> Iterator[Place]:
 
 
 def _reports(placement: Placement, program: Program, depth: int, nodes: list[NodeReport],
-             sources: list[tuple[PartReport, Callable[[], Contents] | None]]) -> None:
+             sources: list[tuple[PartReport, Callable[[], Contents | None] | None]]) -> None:
     inner: dict[Graph, Program] = {}
-    for step in program.steps:
-        inner.update((body.graph, body) for body in step.control)
+    for step in program.calls:
+        inner.update((body.graph, body) for body in step.bodies)
         part, kernel = step.part, step.kernel
         if part.fused:
             labels = tuple(node.label for node in part.nodes)

@@ -24,6 +24,7 @@ from ..ir import (
     element_of,
     type_of,
 )
+from ..kernels import DeviceArray
 
 CONFIG_CURE = "feed an array as session.get_inputs() describes it"
 
@@ -57,7 +58,7 @@ def _tensor_entry(name: str, kind: TensorType, most: int) -> Callable[[Any], Any
                 if shape[i] != d:
                     raise _wrong_dims(name, shape, kind)
             return laid(given)
-        if isinstance(given, ndarray) and given.nbytes > most:
+        if isinstance(given, ndarray | DeviceArray) and given.nbytes > most:
             raise InvalidArgument(
                 f"The tensor fed as input {name} is over the limit", found=f"{given.nbytes} bytes",
                 expected=f"at most {most} bytes per tensor", cure="raise Limits.max_tensor_bytes")
@@ -152,9 +153,9 @@ def _actual(given: Any) -> str:
     return type(given).__name__
 
 
-def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
+def _as_array(name: str, given: Any, kind: TensorType) -> np.ndarray:
+    """What was fed as an array of numpy's own class in this machine's byte order."""
     assert kind.elem is not None
-    dtype = kind.elem.numpy
     if isinstance(given, str | bytes | dict) or callable(given):
         raise RuntimeError("Input must be a list of dictionaries or a single numpy array for input "
                            f"'{name}'.")
@@ -178,6 +179,14 @@ def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
         given = given.view(np.ndarray)
     if not given.dtype.isnative:
         given = given.astype(given.dtype.newbyteorder("="))
+    return given
+
+
+def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
+    assert kind.elem is not None
+    dtype = kind.elem.numpy
+    placed = given.__device_array__() if hasattr(given, "__device_array__") else None
+    given = _as_array(name, given, kind) if placed is None else placed
     try:
         actual = element_of(given.dtype)
     except TypeError as error:
@@ -196,6 +205,8 @@ def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
                 expected=_dims(kind.shape), cure=CONFIG_CURE)
         if any(isinstance(d, int) and d != g for d, g in zip(kind.shape, given.shape, strict=True)):
             raise _wrong_dims(name, given.shape, kind)
+    if isinstance(given, DeviceArray):
+        return given
     if kind.elem is ElementType.STRING:
         return _strings(name, given)
     return laid(given if given.dtype is dtype else given.view(dtype))

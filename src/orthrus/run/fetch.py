@@ -1,4 +1,5 @@
-"""One choice of outputs: the steps it needs, and a plan for each tuple of input shapes that keeps coming.
+"""One choice of outputs, and of the devices of what comes in and goes out: the steps it needs, and a plan
+for each tuple of input shapes that keeps coming.
 
 A plan is an arena and the blocks of it that no run is using. What idle blocks take together is bounded, but
 for those of the shapes that came last.
@@ -7,7 +8,7 @@ for those of the shapes that came last.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from ..ir import TensorType, Type, Value
 from ..limits import Limits
 from ..locks import lock
-from ..plan import Arena, Code, Program, Step, code, plan_arena, taker
+from ..plan import Arena, Call, Code, Program, plan_arena, taker
 
 PLANS = 16
 """Input-shape tuples a plan is kept for; the least recently used goes first."""
@@ -48,22 +49,37 @@ class Plan:
 
 
 class Fetch:
-    """The steps for `outputs`, and their plans by input shapes. Safe on many threads."""
+    """The steps for `outputs`, and their plans by input shapes; `fed` and `wanted` as in `Program.planned`.
+    Safe on many threads."""
 
     __slots__ = ("program", "outputs", "take", "code", "limits", "plans", "seen", "lock")
 
-    def __init__(self, program: Program, outputs: Sequence[int], limits: Limits) -> None:
-        self.program, self.outputs, self.limits = program, outputs, limits
-        self.take = taker(tuple(outputs))
-        whole = set(outputs) == set(program.outputs)
-        self.code: Code = program.code if whole else code(program.pruned(outputs))
+    def __init__(self, program: Program, outputs: Sequence[int], limits: Limits,
+                 fed: Mapping[int, int] | None = None, wanted: Sequence[int] | None = None) -> None:
+        self.program, self.limits = program, limits
+        self.code: Code = program.code
+        self.outputs: Sequence[int] = program.results
+        if outputs is not program.outputs or fed or wanted:
+            steps, self.outputs = program.planned(outputs, fed, wanted)
+            self.code = program.bound(steps)
+        self.take = taker(tuple(self.outputs))
         self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
         self.seen: tuple[Any, ...] | None = None
         self.lock = lock()
 
     @property
-    def steps(self) -> list[Step]:
+    def calls(self) -> list[Call]:
         return [entry[4] for entry in self.code]
+
+    def filling(self, steps: Code, targets: Sequence[Any]) -> Code:
+        """`steps` where the arrays among `targets` are filled by the one kernel that gives all results, if it
+        can do so."""
+        call = steps[0][4] if len(steps) == 1 else None
+        if call is None or (into := call.kernel.into) is None:
+            return steps
+        wanted = {slot: target for slot, target in zip(self.outputs, targets, strict=True)
+                  if isinstance(target, np.ndarray)}
+        return [(lambda *given: into(given, [wanted.get(slot) for slot in call.writes]), *steps[0][1:])]
 
     def plan(self, shapes: tuple[Any, ...], feeds: dict[str, Any]) -> Plan | None:
         """The plan for `shapes`, made when they come a second time in a row; None where there is none."""

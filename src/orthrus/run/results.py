@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import SparseArray
+from ..kernels import DeviceArray, copied
 from ..limits import charge
 from ..plan import Program
 
@@ -20,9 +21,10 @@ _WASTE = 4
 
 
 def results(values: Sequence[Any], fed: Collection[Any], constants: frozenset[int],
-            block: np.ndarray | None) -> list[Any]:
+            block: np.ndarray | None, targets: Sequence[Any] = ()) -> list[Any]:
     """`values` for the caller to keep and to write on: C-contiguous, and none in memory of `fed`, of
-    `constants` (the ids of their `root`s), of the arena's `block` or of another result. Raises Fail where the
+    `constants` (the ids of their `root`s), of the arena's `block` or of another result; but a result may be
+    its own of `targets`. Raises Fail where the
     copies are more than the run may hold."""
     taken = set(map(id, fed))
     for value in fed:
@@ -30,8 +32,10 @@ def results(values: Sequence[Any], fed: Collection[Any], constants: frozenset[in
             taken.update(map(id, _arrays([value])))
     foreign: frozenset[int] | None = None
     out = []
-    for value in values:
-        if (type(value) is np.ndarray and value.base is None and value.flags.carray
+    for i, value in enumerate(values):
+        if targets and value is targets[i]:
+            out.append(value)
+        elif (type(value) is np.ndarray and value.base is None and value.flags.carray
                 and id(value) not in taken and id(value) not in constants):
             taken.add(id(value))
             out.append(value)
@@ -47,21 +51,23 @@ def constants_of(program: Program) -> frozenset[int]:
     found, stack = set[int](), [program]
     while stack:
         it = stack.pop()
-        found.update(id(root(v)) for v in it.template if isinstance(v, np.ndarray))
-        stack.extend(body for step in it.steps for body in step.control)
+        found.update(id(root(v)) for v in it.template if isinstance(v, np.ndarray | DeviceArray))
+        stack.extend(body for bound in it.kernels for body in bound.bodies)
     return frozenset(found)
 
 
 def root(array: Any) -> Any:
     """The object whose memory `array` looks at."""
+    if isinstance(array, DeviceArray):
+        return array.memory
     while (base := getattr(array, "base", None)) is not None:
         array = base
     return array
 
 
-def _arrays(values: Iterable[Any]) -> Iterator[np.ndarray]:
+def _arrays(values: Iterable[Any]) -> Iterator[np.ndarray | DeviceArray]:
     for value in values:
-        if isinstance(value, np.ndarray):
+        if isinstance(value, np.ndarray | DeviceArray):
             yield value
         elif isinstance(value, list):
             yield from _arrays(value)
@@ -77,6 +83,11 @@ def _owned(value: Any, foreign: frozenset[int], taken: set[int]) -> Any:
             charge(value.nbytes)
             return value.copy()
         taken.add(id(memory))
+        return value
+    if isinstance(value, DeviceArray):
+        if id(value.memory) in foreign or id(value.memory) in taken:
+            return copied(value, value.device)
+        taken.add(id(value.memory))
         return value
     if isinstance(value, list):
         return [_owned(v, foreign, taken) for v in value]

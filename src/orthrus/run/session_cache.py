@@ -32,16 +32,16 @@ from ..ir import ElementType, Graph, ModelInfo, No, Node, TensorType, Value
 from ..kernels import Part
 from ..locks import lock
 from ..modelfile import ModelFile
-from ..plan.program import whole
+from ..plan.build import whole
 from ..providers import CPUExecutionProvider
 from ..providers.ep_node import DOMAIN, OP_TYPE
-from .engine import Config, Engine
+from .engine import Config, Engine, Target
 from .session_key import Proof, foreign, name_of
 
 if TYPE_CHECKING:
     from ..limits import Deadline
     from ..lowering.package import Package
-    from ..plan import Step
+    from ..plan import Call
 
 log = logging.getLogger("orthrus")
 
@@ -87,7 +87,7 @@ class _Watch:
 
     def __init__(self, name: str, seen: bytes | None, engine: Engine, source: Any) -> None:
         self.name, self.seen, self.source = name, seen, source
-        program, (step,) = engine.program, engine.program.steps
+        program, (step,) = engine.program, engine.program.calls
         self.about = {"reads": [program.inputs.index(slot) for slot in step.reads],
                       "writes": [program.outputs.index(slot) for slot in step.writes],
                       "kinds": sorted(engine.kinds),
@@ -95,7 +95,7 @@ class _Watch:
                       "inputs": [_described(v) for v in engine.inputs],
                       "outputs": [_described(v) for v in engine.outputs]}
 
-    def __call__(self, step: Step, shapes: Shapes) -> bool:
+    def __call__(self, step: Call, shapes: Shapes) -> bool:
         """Told of a run; answers whether to be told of the next one with other shapes."""
         now = json.dumps(shapes).encode()
         if self.seen is None:
@@ -109,7 +109,7 @@ class _Watch:
             threading.Thread(target=self._keep, args=(step, shapes), name="orthrus-keep").start()
         return True
 
-    def _keep(self, step: Step, shapes: Shapes) -> None:
+    def _keep(self, step: Call, shapes: Shapes) -> None:
         from ..lowering.native import Native
         from ..lowering.package import beside, packed
 
@@ -265,27 +265,22 @@ class Kept:
         return self._sound().info
 
     def run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None = None,
-            record: list[Any] | None = None) -> list[Any]:
+            record: list[Any] | None = None, targets: Sequence[Target] = ()) -> list[Any]:
         """See `Engine.run`."""
         plain = record is None and not knobs.DEBUG and not knobs.CHECK
         if plain and isinstance(small := self._sound(), _Small):
-            return small.run(output_names, feeds, deadline)
+            return small.run(output_names, feeds, deadline, None, targets)
         engine = self.whole()
-        if plain and deadline is None and engine.quick is not None:
+        if plain and deadline is None and not targets and engine.quick is not None:
             made = engine.quick(output_names, feeds)
             if made is not None:
                 return made
-        return engine.run(output_names, feeds, deadline, record)
+        return engine.run(output_names, feeds, deadline, record, targets)
 
     def begin(self, output_names: Sequence[str] | None, feeds: dict[str, Any]
               ) -> Callable[[], list[Any]] | None:
         """See `Engine.begin`."""
         return self._sound().begin(output_names, feeds)
-
-    def run_into(self, names: Sequence[str], feeds: dict[str, Any], targets: Sequence[np.ndarray | None]
-                 ) -> list[Any] | None:
-        """See `Engine.run_into`."""
-        return self._sound().run_into(names, feeds, targets)
 
     def _otherwise(self, arrays: Sequence[np.ndarray]) -> Any:
         """What the kept kernel was not made for."""

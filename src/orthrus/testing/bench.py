@@ -250,7 +250,7 @@ class Watched:
                     else self.around(kernel.run, *given, **more))
             self.calls.update(labels)
             return made
-        return replace(kernel, run=run, stepwise=None, quick=None)
+        return replace(kernel, run=run)
 
     def run(self, feeds: dict[str, Any]) -> list[Any]:
         with quiet():

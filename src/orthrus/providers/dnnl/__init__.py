@@ -111,7 +111,6 @@ class DnnlExecutionProvider(ExecutionProvider):
         from ...kernels import reference
         from .generated import missing
         from .part import Fused
-        from .report import contents
 
         generates = missing() is None
         if self._threads() > 1 and generates:
@@ -121,8 +120,7 @@ class DnnlExecutionProvider(ExecutionProvider):
                       self.settings["use_arena"], mode,
                       generates and self.settings["winograd"] and mode == "strict", self.strict)
         fused.prepare()
-        return [Kernel(fused, f"oneDNN for {len(part.nodes)} nodes", stepwise=fused.stepwise,
-                       describe=lambda: contents(fused), close=fused.close)]
+        return [Kernel(fused, f"oneDNN for {len(part.nodes)} nodes")]
 
     def _threads(self) -> int:
         if self.settings["deterministic"]:

@@ -16,7 +16,7 @@ import numpy as np
 
 from ...errors import EPFail
 from ...ir import ElementType, TensorType, Type, Value, element_of, in_memory
-from ...kernels import Part, Work, readable
+from ...kernels import Contents, Part, Work, readable
 from ...limits import HARMLESS, reserve
 from ...lowering import memory
 from ...lowering.interpret import Note, Reference, Watch
@@ -28,6 +28,7 @@ from .constants import Constants
 from .generated import Code, Runner
 from .lower import Lowering
 from .objects import Memory
+from .report import contents
 from .step import Step
 from .tensor import Joined, Tensor
 
@@ -165,6 +166,10 @@ class Fused(ShapedPart[Plan]):
         self.constants = Constants(lib)
         shapes = {n.inputs[1] for n in part.nodes if n.op_type == "Reshape" and len(n.inputs) > 1}
         self.deciding = [i for i, v in enumerate(part.inputs) if v in shapes]
+
+    def describe(self) -> Contents:
+        """What was made by now."""
+        return contents(self)
 
     def stepwise(self, arrays: Sequence[np.ndarray], note: Note | None, watch: Watch | None = None,
                  check: Callable[[], None] | None = None) -> Any:

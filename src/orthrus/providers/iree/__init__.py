@@ -60,7 +60,7 @@ class IREEExecutionProvider(ExecutionProvider):
         return None
 
     @property
-    def device(self) -> str:
+    def runs_on(self) -> str:
         """The name of the device that parts run on."""
         return settings.chosen_device(self.settings, self.threads)
 
@@ -73,7 +73,7 @@ class IREEExecutionProvider(ExecutionProvider):
             return No("the type of an input or output is not known to be a tensor's")
         if any(v is not None and v.shape is None for v in (*node.inputs, *node.outputs)):
             return No("the rank of an input or output is not known")
-        if node.op_type in claims.SLOW and not settings.elsewhere(self.settings, self.device):
+        if node.op_type in claims.SLOW and not settings.elsewhere(self.settings, self.runs_on):
             return No("IREE steps through a sequence in small kernels, and the CPU provider is faster")
         return claims.judged(node, sized=self.settings["shapes"] == "fixed")
 
@@ -94,8 +94,9 @@ class IREEExecutionProvider(ExecutionProvider):
             return [No("compiled for another machine, parts do not run here; orthrus compile keeps them")]
         if self.settings["shapes"] == "fixed" and is_open(part):
             made = FixedShapes(part, self._made)
-            return [Kernel(made.run, f"IREE for {len(part.nodes)} nodes, compiled for each shape",
-                           start=made.start if self.device != "local-sync" else None)]
+            concurrent = self.runs_on != "local-sync"
+            return [Kernel(made if concurrent else made.__call__,
+                           f"IREE for {len(part.nodes)} nodes, compiled for each shape")]
         return [self._made(part)]
 
     def _made(self, part: Part) -> Kernel | No:
@@ -115,14 +116,14 @@ class IREEExecutionProvider(ExecutionProvider):
         except OSError as error:
             return No(f"the compiled part cannot be read: {error}")
         return Stored(data, f"iree {installed(COMPILER) or installed(RUNTIME)}",
-                      settings.target_text(self.settings, self.device))
+                      settings.target_text(self.settings, self.runs_on))
 
     def load(self, part: Part, stored: Stored) -> Kernel | No:
         """The kernel of a module that `store` gave. The runtime alone is enough."""
         version = f"iree {installed(RUNTIME)}"
         if stored.version.split(".")[:2] != version.split(".")[:2]:
             return No(f"it was compiled by {stored.version or 'an unnamed version'}, and {version} is here")
-        if why := settings.unfit(stored.target, self.device):
+        if why := settings.unfit(stored.target, self.runs_on):
             return No(f"it was compiled for {stored.target or 'an unnamed machine'}, and {why}")
         try:
             with tempfile.NamedTemporaryFile(suffix=".vmfb") as file:
@@ -143,7 +144,7 @@ class IREEExecutionProvider(ExecutionProvider):
         if isinstance(model, No):
             return model
         given, found = self.settings, list[No]()
-        for way, flags in settings.trials(given, self.device, part.nodes):
+        for way, flags in settings.trials(given, self.runs_on, part.nodes):
             written = model if way == settings.PLAIN else spelled(model, way == settings.BLOCKS)
             if written is None:
                 continue
@@ -158,7 +159,7 @@ class IREEExecutionProvider(ExecutionProvider):
 
     def _kernel(self, part: Part, module: Path) -> Kernel:
         kinds = [_elem(v) for v in part.inputs]
-        program = Program(module, self.device, [_elem(v) for v in part.outputs], self.threads,
+        program = Program(module, self.runs_on, [_elem(v) for v in part.outputs], self.threads,
                           any(node.op_type in _UPDATES or is_context(node) for node in part.nodes))
         shapes, gate = Shapes(part), Gate(part.inputs, ranked=True)
 
@@ -172,11 +173,19 @@ class IREEExecutionProvider(ExecutionProvider):
                 shapes.check(made, expected, arrays)
                 return made[0] if len(made) == 1 else tuple(made)
             return finish
+        run = Started(start)
+        concurrent = self.runs_on != "local-sync"
+        return Kernel(run if concurrent else run.__call__, f"IREE for {len(part.nodes)} nodes")
 
-        def run(*arrays: np.ndarray) -> Any:
-            return start(*arrays)()
-        concurrent = self.device != "local-sync"
-        return Kernel(run, f"IREE for {len(part.nodes)} nodes", start=start if concurrent else None)
+
+class Started:
+    """A part that works on its own once it is begun: `start(*inputs)` gives a function that waits for it."""
+
+    def __init__(self, start: Callable[..., Callable[[], Any]]) -> None:
+        self.start = start
+
+    def __call__(self, *arrays: np.ndarray) -> Any:
+        return self.start(*arrays)()
 
 
 def _elem(value: Value) -> Any:

@@ -52,7 +52,7 @@ class FixedShapes:
                          cure="the option shapes=open, which lets such a part go to another provider")
         return found
 
-    def run(self, *arrays: np.ndarray) -> Any:
+    def __call__(self, *arrays: np.ndarray) -> Any:
         """The results for `arrays`."""
         return self.kernel(arrays).run(*arrays)
 

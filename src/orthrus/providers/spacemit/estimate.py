@@ -70,7 +70,7 @@ class _Planning(GeneratingProvider):
     def __init__(self, target: str, cores: int, options: dict[str, str] | None = None) -> None:
         super().__init__(options)
         self.machine = machine_of(target)
-        self.device = _Paper(self.machine, cores)
+        self.runs_on = _Paper(self.machine, cores)
         self.made: list[Native] = []
 
     @classmethod
@@ -81,7 +81,7 @@ class _Planning(GeneratingProvider):
         return self.machine
 
     def _device(self, machine: Machine) -> Device:
-        return self.device
+        return self.runs_on
 
     def _prepared(self, part: Part, device: Device) -> Native:
         native = super()._prepared(part, device)

@@ -7,7 +7,7 @@ import logging
 import os
 import platform
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -84,7 +84,7 @@ class SpaceMITExecutionProvider(GeneratingProvider):
         return (detect.host() if on_board() else None) or targets.chosen(self.settings)
 
     @functools.cached_property
-    def device(self) -> Device:
+    def runs_on(self) -> Device:
         """Where it runs."""
         cores = self._set("INTRA_THREAD_AFFINITY")
         asked = self._set("INTRA_THREAD_NUM")
@@ -151,16 +151,16 @@ class SpaceMITExecutionProvider(GeneratingProvider):
                 for plan in native.lowered()
                 for step, work in zip(plan.steps, plan.works(native.part), strict=True))
         if folder := self._set("DUMP_TENSORS"):
-            return [replace(kernel, run=Dumping(native.stepwise, part, folder))]
+            return [replace(kernel, run=Dumping(native, folder))]
         if self.profile is not None and on_board():
-            return [replace(kernel, run=functools.partial(_profiled, native.stepwise, self.profile))]
+            return [replace(kernel, run=Profiled(native, self.profile))]
         return [kernel]
 
     def _machine(self) -> Machine:
         return self.machine
 
     def _device(self, machine: Machine) -> Device:
-        return self.device
+        return self.runs_on
 
     def _storing(self, machine: Machine) -> Device:
         from ...lowering.package import Compiling
@@ -211,8 +211,9 @@ def dump(part: Part) -> None:
 class Dumping:
     """Runs a part step by step and writes what its nodes compute, each run over the one before."""
 
-    def __init__(self, stepwise: Callable[..., Any], part: Part, folder: str) -> None:
-        self.stepwise, self.part, self.folder = stepwise, part, Path(folder)
+    def __init__(self, native: Native, folder: str) -> None:
+        self.part, self.folder = native.part, Path(folder)
+        self.stepwise, self.describe, self.close = native.stepwise, native.describe, native.close
 
     def __call__(self, *arrays: np.ndarray) -> Any:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -226,8 +227,16 @@ class Dumping:
         np.save(self.folder / f"{knobs.file_name(value.name)}.npy", array, allow_pickle=False)
 
 
-def _profiled(stepwise: Callable[..., Any], profile: Profile, *arrays: np.ndarray) -> Any:
-    def note(work: Work | None, begin: int, end: int) -> None:
+class Profiled:
+    """Runs a part step by step and adds each step to the provider's own profile."""
+
+    def __init__(self, native: Native, profile: Profile) -> None:
+        self.profile = profile
+        self.stepwise, self.describe, self.close = native.stepwise, native.describe, native.close
+
+    def __call__(self, *arrays: np.ndarray) -> Any:
+        return self.stepwise(arrays, self._note)
+
+    def _note(self, work: Work | None, begin: int, end: int) -> None:
         if work is not None:
-            profile.add(work.node.label, 0, begin, end)
-    return stepwise(arrays, note)
+            self.profile.add(work.node.label, 0, begin, end)
