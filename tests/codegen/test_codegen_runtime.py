@@ -699,12 +699,12 @@ def test_memory_that_cannot_be_executable(monkeypatch: pytest.MonkeyPatch) -> No
     from orthrus.errors import Fail
 
     class Refusing:
-        mmap = executable._libc.mmap
+        mmap = executable.libc().mmap
 
         @staticmethod
         def mprotect(*_: Any) -> int:
             return -1
-    monkeypatch.setattr(executable, "_libc", Refusing)
+    monkeypatch.setattr(executable, "libc", Refusing)
     with pytest.raises(Fail, match="ORTHRUS_CODEGEN=0"):
         Block(1).seal()
     forget()
