@@ -13,7 +13,8 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "orthrus"
 ORDER = (
-    ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",), ("memory",), ("modelfile",), ("processors",),
+    ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",), ("memory",), ("modelfile",),
+    ("processors",),
     ("ir",), ("shapes",), ("ops",), ("load",), ("optimize",), ("kernels",), ("codegen",), ("lowering",),
     ("providers",), ("partition",), ("plan",), ("run",), ("profiling",), ("api", "capi"), ("testing",),
     ("demo",), ("tools",),
