@@ -721,12 +721,12 @@ def test_memory_that_cannot_be_executable(monkeypatch: pytest.MonkeyPatch) -> No
     from orthrus.errors import Fail
 
     class Refusing:
-        mmap, munmap = executable._libc.mmap, executable._libc.munmap
+        mmap, munmap = executable.libc().mmap, executable.libc().munmap
 
         @staticmethod
         def mprotect(*_: Any) -> int:
             return -1
-    monkeypatch.setattr(executable, "_libc", Refusing)
+    monkeypatch.setattr(executable, "libc", Refusing)
     with pytest.raises(Fail, match="ORTHRUS_CODEGEN=0"):
         CodePages(1).seal()
     forget()

@@ -14,9 +14,9 @@ import pytest
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "orthrus"
 ORDER = (
     ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",), ("recent",), ("memory",),
-    ("modelfile",), ("ir",), ("shapes",), ("ops",), ("load",), ("optimize",), ("kernels",), ("codegen",),
-    ("lowering",), ("providers",), ("partition",), ("plan",), ("run",), ("profiling",), ("api", "capi"),
-    ("testing",), ("demo",), ("tools",),
+    ("modelfile",), ("processors",), ("ir",), ("shapes",), ("ops",), ("load",), ("optimize",), ("kernels",),
+    ("codegen",), ("lowering",), ("providers",), ("partition",), ("plan",), ("run",), ("profiling",),
+    ("api", "capi"), ("testing",), ("demo",), ("tools",),
 )
 """Stages in the order the data meets them; names in one tuple may import each other."""
 PACKAGES = frozenset({"quantization", "transformers", "backend", "datasets"})
@@ -40,8 +40,7 @@ CODE = {
     "providers/__init__.py": "import_module: this package's providers",
     "lowering/rules/__init__.py": "import_module: the modules with rules",
     "codegen/object/library.py": "loads: objects from a process that was started for them",
-    "codegen/kernels/amx.py": "CDLL: the C library", "codegen/machines/executable.py": "CDLL: libc, libgcc",
-    "codegen/emulate/shared.py": "CDLL: the C library",
+    "codegen/kernels/amx.py": "CDLL: the C library", "codegen/machines/executable.py": "CDLL: the C library",
     "codegen/runtime/threads.py": "CDLL: the C library",
     "providers/dnnl/binding.py": "CDLL: the installed package's library",
     "providers/dnnl/openmp.py": "CDLL: the OpenMP library",

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import struct
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,10 +30,12 @@ from orthrus.codegen import kernels  # noqa: E402
 from orthrus.codegen.emulate import emulator  # noqa: E402
 from orthrus.codegen.emulate.emulator import Call, Calls, Worker  # noqa: E402
 from orthrus.codegen.emulate.shared import Shared  # noqa: E402
+from orthrus.codegen.machines import executable  # noqa: E402
+from orthrus.codegen.machines.executable import ARM_FLUSH  # noqa: E402
 from orthrus.codegen.machines.machine import NEON, Machine  # noqa: E402
 from orthrus.codegen.object.build import assemble  # noqa: E402
 from orthrus.codegen.write import template  # noqa: E402
-from orthrus.codegen.write.emit import I64, PTR, VOID, Function, Module, V  # noqa: E402
+from orthrus.codegen.write.emit import I32, I64, PTR, VOID, Function, Module, V  # noqa: E402
 from orthrus.codegen.write.template import Spec  # noqa: E402
 from orthrus.demo import MODEL  # noqa: E402
 from orthrus.errors import Fail  # noqa: E402
@@ -182,3 +186,32 @@ def test_nothing_in_the_way_of_products(name: str, types: str, machine: Machine,
     rows = arm_kernels.busiest(spec, machine)
     done, multiplying, *_, spills = arm_kernels.counted(rows)
     assert spills == 0 and done == multiplying * (16 if any(op == "sdot" for op, _ in rows) else 4)
+
+
+@emulated
+def test_the_function_that_flushes_caches_runs(arm: Worker) -> None:
+    """Over a range that ends within a line; its words are what an assembler makes of the text beside them."""
+    def flush(f: Function, args: V) -> None:
+        words = struct.unpack(f"<{len(ARM_FLUSH) // 4}I", ARM_FLUSH)
+        at = f.cast(args, I64)
+        f.call(f.table(I32, list(words)), [at, at + 1000])
+        f.store(f.i64(7), args)
+    call = written(arm, flush)
+    arm.run(Calls(arm.shared, [call]))
+    assert ctypes.c_int64.from_address(call.args).value == 7
+
+
+def test_caches_are_flushed_as_each_system_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, int, int]] = []
+
+    class Libc:
+        def sys_icache_invalidate(self, begin: Any, size: Any) -> None:
+            asked.append(("darwin", begin.value, size.value))
+    monkeypatch.setattr(executable, "libc", Libc)
+    monkeypatch.setattr(executable, "_arm_flush", lambda: lambda a, b: asked.append(("linux", a, b - a)))
+    for system, processor in (("darwin", "arm64"), ("linux", "aarch64"), ("linux", "x86_64"),
+                              ("darwin", "x86_64")):
+        monkeypatch.setattr(sys, "platform", system)
+        monkeypatch.setattr(executable.platform, "machine", lambda processor=processor: processor)
+        executable._flush(4096, 8192)
+    assert asked == [("darwin", 4096, 4096), ("linux", 4096, 4096)]

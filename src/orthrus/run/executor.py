@@ -20,6 +20,7 @@ from ..kernels import failed, plain
 from ..limits import Deadline, Limits, held, over, using
 from ..locks import lock
 from ..plan import TRASH, Call, Code
+from ..processors import usable
 
 _ndarray, _text = np.ndarray, np.dtype(object)
 LONG = 3600.0
@@ -164,8 +165,7 @@ class ParallelExecutor:
     with the first run, not before."""
 
     def __init__(self, threads: int, limits: Limits) -> None:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 2
-        self.threads, self.limits = threads or max(2, cores), limits
+        self.threads, self.limits = threads or max(2, len(usable())), limits
         self._pool: ThreadPoolExecutor | None = None
         self._pid, self._closed = os.getpid(), False
         self._lock = lock()

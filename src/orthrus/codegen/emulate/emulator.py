@@ -16,12 +16,12 @@ import importlib.util
 import itertools
 import mmap
 import os
-import resource
 import select
 import shutil
 import signal
 import struct
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -79,6 +79,8 @@ class Calls:
 
 def find(arch: str) -> str | No:
     """The path of qemu's user emulation for `arch`, or what to install."""
+    if sys.platform != "linux":
+        return No("qemu's user emulation is for Linux alone")
     name = f"qemu-{arch}"
     package = importlib.util.find_spec(_PACKAGE)
     folders = list(package.submodule_search_locations or ()) if package else []
@@ -126,6 +128,8 @@ class _Process:
 
     def __init__(self, shared: Shared, program: str, model: str) -> None:
         with tempfile.TemporaryDirectory(prefix="orthrus-") as folder:
+            import resource
+
             self.popen = subprocess.Popen(
                 [program, "-cpu", model, _file(folder, shared.arch)], stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,

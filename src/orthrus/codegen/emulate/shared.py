@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...errors import Fail
+from ..machines.executable import libc
 from ..object.link import image
 
 PAGE = mmap.PAGESIZE
@@ -29,15 +30,10 @@ _ALIGN = 64
 _FIRST, _APART, _PLACES = 1 << 44, 1 << 37, 512
 _REPLACE, _NO_REPLACE, _NO_RESERVE = 0x10, 0x100000, 0x4000
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
 def _mapped(fd: int, size: int, over: int = 0) -> int:
     """The address of the file's first `size` bytes: one that is free in a worker as well, or `over`, where
     something is that goes."""
-    call = _libc.mmap
-    call.restype = ctypes.c_void_p
-    call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+    call = libc().mmap
     both = mmap.PROT_READ | mmap.PROT_WRITE
     for place in range(_PLACES):
         wanted, how = (over, _REPLACE) if over else (_FIRST + place * _APART, _NO_REPLACE)
@@ -45,7 +41,7 @@ def _mapped(fd: int, size: int, over: int = 0) -> int:
         if at == wanted:
             return wanted
         if at not in (None, ctypes.c_void_p(-1).value):
-            _libc.munmap(ctypes.c_void_p(at), ctypes.c_size_t(size))
+            libc().munmap(ctypes.c_void_p(at), ctypes.c_size_t(size))
     raise Fail("no memory can be shared with a worker", found=f"mmap: errno {ctypes.get_errno()}",
                cure="raise the limit on address space (ulimit -v)")
 
@@ -84,7 +80,7 @@ class Shared:
     def close(self) -> None:
         """Give it back; arrays in it may no longer be touched."""
         if self.address:
-            _libc.munmap(ctypes.c_void_p(self.address), ctypes.c_size_t(CODE + _DATA))
+            libc().munmap(ctypes.c_void_p(self.address), ctypes.c_size_t(CODE + _DATA))
             os.close(self.fd)
             self.address = 0
 

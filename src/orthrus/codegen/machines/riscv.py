@@ -8,13 +8,13 @@ that have it, one that wants K3's to that chip's matrix cores.
 from __future__ import annotations
 
 import ctypes
-import os
 import re
 import struct
 from collections.abc import Callable, Collection
 from dataclasses import replace
 from pathlib import Path
 
+from ...processors import usable
 from .executable import CodePages
 from .machine import BITS, HALF, SPACEMIT_K1, SPACEMIT_K3, SPACEMIT_K3_X100, Machine, rvv
 
@@ -30,7 +30,7 @@ def host() -> Machine | None:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
         return None
-    return described(text, os.sched_getaffinity(0), _has_matrix, vector_bytes)
+    return described(text, usable(), _has_matrix, vector_bytes)
 
 
 def described(cpuinfo: str, cores: Collection[int], has_matrix: Callable[[int], bool],

@@ -254,8 +254,9 @@ def _folder(create: bool, inside: str = "") -> Iterator[int | None]:
 
 
 def place() -> str | None:
-    """Where the folder is, or would be; None where there is none to be used."""
-    if not knobs.CACHE:
+    """Where the folder is, or would be; None where there is none to be used, or where nothing tells whether
+    its files are this user's alone."""
+    if not knobs.CACHE or os.open not in os.supports_dir_fd:
         return None
     if knobs.CACHE_DIR:
         return os.path.abspath(knobs.CACHE_DIR.value)

@@ -22,6 +22,7 @@ from ... import knobs
 from ...errors import Fail
 from ...ir import No
 from ...locks import rlock
+from ...processors import usable
 from ..machines.detect import host
 from ..machines.machine import Machine
 from ..write.body import ENTRY
@@ -207,7 +208,7 @@ def compile_all(texts: Sequence[str], machine: Machine, helpers: int | None = No
     helper fails to bring is compiled here."""
     if helpers is None:
         worth = int(sum(map(len, texts)) * _PACE / _WORTH)
-        helpers = max(0, min(worth, _processors()) - 1)
+        helpers = max(0, min(worth, len(usable())) - 1)
     order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
     shares = [order[i::helpers + 1] for i in range(helpers + 1)]
     made: dict[int, bytes] = {}
@@ -223,10 +224,6 @@ def compile_all(texts: Sequence[str], machine: Machine, helpers: int | None = No
     for thread in threads:
         thread.join()
     return [made[i] if i in made else _compile(text, machine) for i, text in enumerate(texts)]
-
-
-def _processors() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _compile(text: str, machine: Machine) -> bytes:

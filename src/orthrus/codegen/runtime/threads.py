@@ -19,6 +19,7 @@ import time
 from collections.abc import Collection, Sequence
 
 from ... import knobs
+from ...processors import usable
 from ..machines.detect import host
 from ..object.library import functions
 from .scheduler import PLACES, Runtime
@@ -147,8 +148,7 @@ class Pool:
 def cores() -> int:
     """Processor cores this process may use: those of its affinity mask, threads of one core counted once, as
     far as its control group's quota goes."""
-    cpus = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    found = len({_siblings(cpu) for cpu in cpus})
+    found = len({_siblings(cpu) for cpu in usable()})
     quota = cpu_quota()
     return max(1, found if quota is None else min(found, quota))
 

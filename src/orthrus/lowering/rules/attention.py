@@ -4,7 +4,6 @@ and which keys each query sees."""
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +14,7 @@ from ...codegen.kernels import attention, rotary
 from ...codegen.kernels.attention_few import append_rows
 from ...codegen.write.expr import Expr
 from ...ir import No, Node, Value
+from ...processors import usable
 from ..elements import store
 from ..lower import Lowering, Out, lowers
 from ..tensor import Tensor, c_strides, joint_shape, of_constant
@@ -123,7 +123,7 @@ def attended(lo: Lowering, a: Heads, out: Tensor, present: tuple[Tensor, Tensor]
     form = attention.AttentionForm(q.dtype, size, v.shape[3], mask_step, a.window is not None,
                           "" if a.ends is None else a.ends.dtype, a.trailing, bool(a.cap), a.sink is not None)
     made = attention.plan(lo.machine, form, batch, heads, kv_heads, length, total,
-                          len(os.sched_getaffinity(0)),
+                          len(usable()),
                           cache is not None)
     args = attention.arguments(
         made, [q, k, v, Out(out), mask or 0, a.ends or 0, a.sink or 0],

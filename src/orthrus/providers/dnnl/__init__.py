@@ -5,12 +5,12 @@ Importing this loads nothing; `probe` is the first to look for the library.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from ...ir import No, Node
 from ...kernels import Kernel, Part
+from ...processors import usable
 from ..base import ExecutionProvider, Option, flag
 
 
@@ -125,5 +125,4 @@ class DnnlExecutionProvider(ExecutionProvider):
     def _threads(self) -> int:
         if self.settings["deterministic"]:
             return 1
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return self.settings["num_of_threads"] or self.threads or cores
+        return self.settings["num_of_threads"] or self.threads or len(usable())

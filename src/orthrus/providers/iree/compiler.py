@@ -162,7 +162,8 @@ def _folder(given: str) -> Path:
     path = Path(given) if given else Path(base, "iree") if base else Path(_temporary())
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = path.stat()
-    if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+    if hasattr(os, "geteuid") and (
+            status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)):
         raise PermissionError(f"{path} is not this user's alone")
     return path.absolute()
 
@@ -313,4 +314,5 @@ def _in_child() -> None:
     _worker = _Worker()
 
 
-os.register_at_fork(after_in_child=_in_child)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

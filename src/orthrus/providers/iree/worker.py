@@ -13,7 +13,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import resource
 import sys
 import time
 from functools import cache
@@ -29,10 +28,20 @@ def main() -> None:
     os.dup2(2, 1)
     for line in sys.stdin:
         reply = _served(json.loads(line))
-        reply["last"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss > _FULL
+        reply["last"] = _held() > _FULL
         print(json.dumps(reply), file=replies, flush=True)
         if reply["last"]:
             return
+
+
+def _held() -> int:
+    """The most memory this process has had, in KiB; 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most >> 10 if sys.platform == "darwin" else most
 
 
 def _served(job: dict[str, Any]) -> dict[str, Any]:

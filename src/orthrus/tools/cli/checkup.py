@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from ... import knobs
+from ...processors import usable
 
 OK, NOTE, BROKEN = "ok", "note", "broken"
 NEEDED = ("numpy", "onnx", "ml_dtypes", "llvmlite", "typer", "rich")
@@ -156,12 +157,12 @@ def machine() -> Found:
                   if line.startswith(("model name", "Model", "cpu model"))), platform.processor())
     flags = next((line.split(":", 1)[1].split() for line in _read("/proc/cpuinfo").splitlines()
                   if line.startswith(("flags", "Features", "isa"))), [])
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota, memory = threads.cpu_quota(), _memory()
     facts = {"processor": f"{model or 'not known'} ({platform.machine()})",
              "its vector and matrix features": " ".join(sorted(f for f in flags if f.startswith(VECTORS)))
                                                or "not known",
-             "logical processors": f"{os.cpu_count()}, {usable} of them in this process's affinity mask",
+             "logical processors": f"{os.cpu_count()}, {len(usable())} of them in this process's affinity "
+                                   "mask",
              "quota of the control group": "none" if quota is None else f"{quota} processors",
              "threads of a run": f"at most {min(threads.cores(), knobs.THREADS.value or threads.cores())}"}
     for name, key in (("memory", "MemTotal"), ("memory available", "MemAvailable")):
@@ -265,7 +266,7 @@ def cache() -> Found:
 
     folder = stored.place()
     if folder is None:
-        why = "switched off by ORTHRUS_CACHE=0" if not knobs.CACHE else "there is no home folder"
+        why = "switched off by ORTHRUS_CACHE=0" if not knobs.CACHE else "there is no folder for it"
         return {"folder": why}, [Check("cache", NOTE, f"{why}: each process compiles anew",
                                        "unset ORTHRUS_CACHE, or set ORTHRUS_CACHE_DIR")]
     facts = {"folder": home(folder)}

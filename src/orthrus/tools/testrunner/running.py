@@ -7,7 +7,6 @@ go at the same time on threads of this process; no failure of one test ends anot
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 import warnings
@@ -16,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...processors import usable
 from .cases import Case, configured
 from .data import DataFolder, DataSet, Signature, read, signature, write_values
 from .matching import Tolerance, Tolerances, compare
@@ -65,7 +65,7 @@ def run_tests(cases: Sequence[Case], settings: Settings,
     common = _Common(bound, ran, threading.Event())
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Specified provider '.*' is not in available")
-        with ThreadPoolExecutor(settings.models or _cores(), "orthrus-test") as pool:
+        with ThreadPoolExecutor(settings.models or len(usable()), "orthrus-test") as pool:
             waiting = [pool.submit(_run_case, case, settings, common) for case in chosen]
             try:
                 for done in as_completed(waiting):
@@ -77,10 +77,6 @@ def run_tests(cases: Sequence[Case], settings: Settings,
     report.results = [result for done in waiting for result in done.result()]
     report.seconds = time.perf_counter() - start
     return report
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _run_case(case: Case, settings: Settings, common: _Common) -> list[Result]:
@@ -132,7 +128,7 @@ def _run_trials(trials: Sequence[_Trial], settings: Settings, common: _Common) -
         common.ran(1)
 
     runs = [trial for trial in trials for _ in range(settings.repeats)]
-    with ThreadPoolExecutor(min(settings.runs or _cores(), len(runs)), "orthrus-test-run") as pool:
+    with ThreadPoolExecutor(min(settings.runs or len(usable()), len(runs)), "orthrus-test-run") as pool:
         for done in [pool.submit(run, trial) for trial in runs]:
             done.result()
 
