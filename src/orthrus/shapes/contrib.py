@@ -10,7 +10,7 @@ from collections.abc import Callable
 from .expression import Dim, floor_div
 from .facts import Facts, Shapes, elementwise
 from .products import matmul
-from .rules import RULES, concat
+from .rules import RULES, concat, same
 from .windows import conv, pool, spatial
 
 
@@ -69,6 +69,7 @@ CONTRIB: dict[str, Callable[[Facts], Shapes]] = {
     "FusedConv": conv(1), "NhwcConv": _nhwc_conv, "NhwcFusedConv": _nhwc_conv, "QLinearConv": conv(3),
     "NhwcMaxPool": pool, "QLinearAveragePool": pool, "QLinearAdd": _quantized_pair,
     "QLinearMul": _quantized_pair, "QLinearConcat": lambda f: concat(f, 2, 3),
+    **dict.fromkeys(("RotaryEmbedding", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), same),
     **dict.fromkeys(("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation", "MatMulInteger16",
                      "MatMulIntegerToFloat", "DynamicQuantizeMatMul"), matmul()),
     "Attention": _attention(4), "QAttention": _attention(8), "MultiHeadAttention": _multi_head,

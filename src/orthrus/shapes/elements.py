@@ -69,6 +69,11 @@ def follow(node: Node, given: Sequence[Elements | None], shapes: Sequence[Any]) 
     return out if out is not None and out.size <= LIMIT else None
 
 
+def follows(node: Node) -> bool:
+    """Whether there is a rule for the elements of `node`'s output."""
+    return not node.domain and node.op_type in _RULES
+
+
 def ints(values: Elements | None) -> list[int] | None:
     """The elements as ints where every one is a known whole number."""
     if values is None:

@@ -112,6 +112,11 @@ class Expr:
         atom = _sole(self)
         return atom if isinstance(atom, Symbol) else None
 
+    @property
+    def plain(self) -> bool:
+        """Whether it is a polynomial over names, without calls."""
+        return all(isinstance(atom, Symbol) for m in self.terms for atom in m)
+
 
 def number(value: Any) -> int | Fraction:
     """What any number is exactly."""

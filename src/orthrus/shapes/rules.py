@@ -181,6 +181,21 @@ def _tile(f: Facts) -> Shapes:
     return [[d * t if t is not None else None for d, t in zip(x, times, strict=True)]]
 
 
+def same(f: Facts) -> Shapes:
+    return [[*f.shape(0)]]
+
+
+def _transpose(f: Facts) -> Shapes:
+    x, order = f.shape(0), f.attribute("perm")
+    return [[x[i] for i in (reversed(range(len(x))) if order is None else order)]]
+
+
+def _gather(f: Facts) -> Shapes:
+    x, axis = f.shape(0), f.attribute("axis", 0)
+    axis += len(x) if axis < 0 else 0
+    return [[*x[:axis], *f.shape(1), *x[axis + 1:]]]
+
+
 def _told(f: Facts) -> Shapes:
     return [f.vector(0)]
 
@@ -230,7 +245,9 @@ def _picked(f: Facts) -> Shapes:
 
 RULES: dict[str, Callable[[Facts], Shapes]] = {
     "Expand": _expand, "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze, "Concat": concat, "Split": _split, "Slice": _slice, "Pad": _pad, "Tile": _tile,
+    "Unsqueeze": _unsqueeze, "Concat": concat, "Transpose": _transpose,
+    "Gather": _gather, "GatherElements": lambda f: [[*f.shape(1)]], "Split": _split, "Slice": _slice,
+    "Pad": _pad, "Tile": _tile,
     "ConstantOfShape": _told, "Range": _range, "Conv": conv(1), "ConvInteger": conv(1),
     "QLinearConv": conv(3), "DeformConv": conv(1), "MaxPool": pool, "AveragePool": pool, "LpPool": pool,
     "ConvTranspose": conv_transpose, "Resize": resize, "Upsample": resize,
@@ -241,6 +258,10 @@ RULES: dict[str, Callable[[Facts], Shapes]] = {
     "StringConcat": elementwise, "AffineGrid": affine_grid, "MaxUnpool": max_unpool,
     "Attention": attention, "LinearAttention": linear_attention,
     "CausalConvWithState": causal_conv,
+    **dict.fromkeys(("BatchNormalization", "Cast", "CastLike", "CumSum", "DequantizeLinear", "Dropout",
+                     "DynamicQuantizeLinear", "GroupNormalization", "Hardmax", "Identity",
+                     "InstanceNormalization", "LRN", "LayerNormalization", "LogSoftmax", "LpNormalization",
+                     "QuantizeLinear", "RMSNormalization", "RotaryEmbedding", "Softmax", "Trilu"), same),
     **{f"Reduce{k}": _reduced for k in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum",
                                         "LogSumExp", "SumSquare")},
 }

@@ -28,13 +28,11 @@ from ...ir import (
     Value,
 )
 from ...ops import infer
-from ...shapes import elements
-from ...shapes.contrib import CONTRIB
+from ...shapes import elements, rule_of
 from ...shapes.elements import Elements
 from ...shapes.expression import Dim, Expr, TooLarge, bounds, greatest, named, put, symbols
-from ...shapes.facts import Facts, Shape, elementwise
+from ...shapes.facts import Facts, Shape
 from ...shapes.parsing import parse
-from ...shapes.rules import ML, RULES
 from .control import CONTROL, control
 
 log = logging.getLogger(__name__)
@@ -44,9 +42,6 @@ _LONGEST = 400
 """A dimension with a longer text gets a name: expressions over expressions would grow without end."""
 _ANYTHING = ("?", "*", "-1")
 """Texts that exporters write where a dimension has no name."""
-
-
-_BY_DOMAIN = {"": RULES, "ai.onnx.ml": ML, "com.microsoft": CONTRIB}
 
 
 class Inference:
@@ -240,9 +235,7 @@ class Inference:
             return []
 
     def _computed(self, node: Node, shapes: Any, given: Any) -> list[Shape]:
-        rule = _BY_DOMAIN.get(node.domain, {}).get(node.op_type)
-        if rule is None and node.op is not None and node.op.broadcasts:
-            rule = elementwise
+        rule = rule_of(node)
         if rule is None:
             return []
         try:
