@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, TypeAlias
 
-from .polynomial import Form, Monomial, added, divided, ratio, times
+from .polynomial import Form, Monomial, added, divided, floored, ratio, times
 
 INFINITY = math.inf
 _TERMS = 48
@@ -176,16 +176,13 @@ def floor_div(over: Any, under: Any) -> Any:
         return _call("floor", (over, under))
     if under < 0:
         return floor_div(-over, -under)
-    inside = _made({m: n for m, c in over.terms.items() if (n := c // under)})
-    rest = over - under * inside
-    for m, c in _terms(rest).items():
+    inside, left, under = floored(over.terms, under)
+    rest = _made(left)
+    for m, c in left.items():
         if c == 1 and (nested := _floor_of(m)) is not None and isinstance(d := nested.args[1], int):
             beside = rest - Expr({m: c})
-            return inside + floor_div(nested.args[0] + beside * d, d * under)
-    shared = math.gcd(under, *(int(c) for m, c in _terms(rest).items() if m))
-    rest = _made({m: n for m, c in _terms(rest).items() if (n := c // shared)})
-    under //= shared
-    return inside + (_call("floor", (rest, under)) if isinstance(rest, Expr) else rest // under)
+            return _made(inside) + floor_div(nested.args[0] + beside * d, d * under)
+    return _made(inside) + (_call("floor", (rest, under)) if left else 0)
 
 
 def ceil_div(over: Any, under: int) -> Any:

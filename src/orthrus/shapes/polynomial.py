@@ -6,6 +6,7 @@ tuple of its atoms, one for each power; () is 1. The invariant: equal polynomial
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 from typing import Any, TypeAlias
 
@@ -22,7 +23,15 @@ def added(one: Form, other: Form, sign: int = 1) -> Form:
         if total := made.get(m, 0) + sign * c:
             made[m] = total
         else:
-            del made[m]
+            made.pop(m, None)
+    return made
+
+
+def shifted(form: Form, by: Any) -> Form:
+    """form + a number."""
+    made = dict(form)
+    if total := made.pop((), 0) + by:
+        made[()] = total
     return made
 
 
@@ -33,6 +42,15 @@ def times(one: Form, other: Form) -> Form:
             m = tuple(sorted(a + b)) if a and b else a or b
             made[m] = made.get(m, 0) + x * y
     return {m: c for m, c in made.items() if c}
+
+
+def floored(over: Form, by: int) -> tuple[Form, Form, int]:
+    """(whole, rest, by), for whole factors and a number above 0: over // by is whole + rest // by, in lowest
+    terms; without a rest it is `whole`."""
+    whole = {m: n for m, c in over.items() if (n := c // by)}
+    rest = {m: n for m, c in over.items() if (n := c % by)}
+    shared = math.gcd(by, *(int(c) for m, c in rest.items() if m))
+    return whole, {m: n for m, c in rest.items() if (n := c // shared)}, by // shared
 
 
 def ratio(a: Any, b: Any) -> Any:
