@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from .expression import Dim, floor_div
-from .facts import Facts, Shapes, elementwise
+from .facts import Facts, Shapes, broadcast
 from .products import matmul
 from .rules import RULES, concat, same
 from .windows import conv, pool, spatial
@@ -20,7 +20,7 @@ def _nhwc_conv(f: Facts) -> Shapes:
 
 
 def _quantized_pair(f: Facts) -> Shapes:
-    return elementwise(Facts(f.node, [f.shape(0), f.shape(3)], f.elements[:2], f.context))
+    return [broadcast(f, f.shape(0), f.shape(3))]
 
 
 def _attention(past: int) -> Callable[[Facts], Shapes]:

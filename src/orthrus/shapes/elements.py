@@ -34,6 +34,8 @@ LIMIT = 1024
 _WHOLE = frozenset({ElementType.INT32, ElementType.INT64, ElementType.UINT8, ElementType.INT8,
                     ElementType.INT16, ElementType.UINT16, ElementType.UINT32, ElementType.UINT64})
 _FRACTIONS = frozenset({ElementType.FLOAT, ElementType.DOUBLE, ElementType.FLOAT16})
+_EXACT = frozenset({ElementType.FLOAT, ElementType.DOUBLE})
+"""What is taken to hold any dimension."""
 
 Elements: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -121,9 +123,11 @@ def _cast(node: Node, given: Any, shapes: Any) -> Elements | None:
             return v if isinstance(v, bool) else _not(_equal(v, 0))
         if isinstance(v, bool):
             return int(v)
+        if to in _FRACTIONS:
+            return number(to.numpy.type(float(v))) if not isinstance(v, Expr) else v if to in _EXACT else None
         if to in _WHOLE and not whole(v):
             return floor(v) if bounds(v)[0] >= 0 else None
-        return v if to in _WHOLE or to in _FRACTIONS else None
+        return v if to in _WHOLE else None
 
     return _each(convert)(node, [x], shapes)
 
