@@ -146,8 +146,8 @@ class Dimensions:
 
     def _state(self, node: Node) -> tuple[Any, ...]:
         values = [v for v in (*node.inputs, *node.outputs) if v is not None]
-        return (*node.attrs.values(), *node.inputs, *[v.type for v in values], *[v.content for v in values],
-                *map(self.known.get, values))
+        return (node.op_type, node.op, *node.attrs, *node.attrs.values(), *node.inputs,
+                *[v.type for v in values], *[v.content for v in values], *map(self.known.get, values))
 
     def _type(self, node: Node) -> None:
         """Type the outputs; a type that is as it was stays the same object."""

@@ -140,8 +140,6 @@ class Sizes:
 
     def _over(self, above: Form, below: Form, value: int) -> Any:
         """`above` // `below`, `value` now; a polynomial where one is a multiple of the other."""
-        if (exact := divided(above, below)) is not None and all(type(x) is int for x in exact.values()):
-            return self._size(exact, value)
         whole: Form = {}
         if len(below) == 1 and () in below:
             if (by := below[()]) < 0:
@@ -150,6 +148,8 @@ class Sizes:
             below = {(): by}
             if not above:
                 return self._size(whole, value)
+        elif (exact := divided(above, below)) is not None and all(type(x) is int for x in exact.values()):
+            return self._size(exact, value)
         rest = self._atom(("quotient", _key(above), _key(below)), value - _summed(whole.items(), self.values))
         return self._size(added(whole, {(rest,): 1}), value)
 
