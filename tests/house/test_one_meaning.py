@@ -222,7 +222,6 @@ def test_an_activation_in_a_layer_is_the_operator(name: str) -> None:
 
 
 LISTS = {
-    "optimize/dimensions.py": "whose shapes are followed; most are no elementwise definitions",
     "optimize/pattern.py": "commute, which no definition says",
     "optimize/rules/upgrade.py": "broadcast by an attribute before opset 7",
     "providers/spacemit/claims.py": "what SpacemiT lists for its provider",

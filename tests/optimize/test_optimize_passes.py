@@ -209,6 +209,15 @@ def test_computed_reshape_copies_dimensions():
     assert graph.nodes[1].inputs[1].const.tolist() == [0, 0, -1, 4]
 
 
+def test_windows_over_one_dimension_give_equal_ones():
+    def build(n):
+        x = n.input("x", "N", 3, "S")
+        a, b = (n.Conv(x, np.full((4, 3, 2), v, F), strides=[2], pads=[1, 1]) for v in (1, 2))
+        return [n.Reshape(n.Exp(a), n.Shape(n.Abs(b)))]
+    graph, _ = run(build, level=1, S=9)
+    assert kinds(graph) == ["Conv", "Exp"], "the dimensions of a and b are known to be the same"
+
+
 def test_one_node_for_the_same_dimensions():
     def build(n):
         x = n.input("x", "N", "S")

@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from orthrus.tools.shapes.inference.expression import named
-from orthrus.tools.shapes.inference.parsing import parse
+from orthrus.shapes.expression import Expr, named, put, symbols
+from orthrus.shapes.parsing import parse
 
 FEED = dict[str, Any]
 
@@ -80,12 +80,12 @@ def contradictions(model: onnx.ModelProto, feeds: FEED, arrays: FEED) -> tuple[l
         for dim, size in zip(shape, array.shape, strict=True):
             if isinstance(dim, str):
                 found = parse(dim, named) if dim not in names else named(dim)
-                unbound = [s.name for s in found.symbols() if s.name not in names]
-                if found.symbol is not None and unbound:
+                unbound = [s.name for s in symbols(found) if s.name not in names]
+                if isinstance(found, Expr) and found.symbol is not None and unbound:
                     names[unbound[0]] = size
                 elif not unbound:
                     checked += 1
-                    if found.value(names) != size:
+                    if put(found, names) != size:
                         wrong.append(f"{name}: {shape}, the run gives {array.shape}")
             elif dim != size:
                 wrong.append(f"{name}: {shape}, the run gives {array.shape}")

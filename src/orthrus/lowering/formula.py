@@ -1,6 +1,6 @@
 """Plans for shapes that nobody lowered.
 
-In: one lowering, with `Size`s in the place of the dimensions that the part's inputs leave open. Out: a
+In: one lowering, with `SymInt`s in the place of the dimensions that the part's inputs leave open. Out: a
 `Formula`, which computes the plan of any shapes that its lowering would have treated alike. It is the plan
 that a lowering of those shapes makes, but for where in the arena things lie.
 """
@@ -19,7 +19,7 @@ from ..codegen.write.expr import Expr
 from ..ir import Node, Value
 from ..limits import current
 from ..ops.tensor.movement import VIEWS
-from ..shapes.symbolic import Key, Size, Sizes, filled, formed, has_size, pinned
+from ..shapes.symbolic import Key, Polynomials, Sizes, SymInt, filled, formed, has_size, pinned
 from .lower import Lazy, Lowering, listed
 from .memory import ALIGN, Lives
 from .plans import Arguments, Cells, Code, Plan, numpy_type
@@ -61,7 +61,7 @@ def _steps(start: int, step: int, count: int, dtype: str) -> np.ndarray:
 
 
 class Open(Lowering):
-    """A lowering some of whose dimensions are `Size`s; `followed`: small integer values that follow from
+    """A lowering some of whose dimensions are `SymInt`s; `followed`: small integer values that follow from
     them, element by element, as arrays of objects. Raises what a lowering raises, and LookupError for a node
     that only numpy computes, or once `ended` says so."""
 
@@ -126,7 +126,7 @@ class Open(Lowering):
             return math.prod(shape[:axis]), math.prod(shape[axis:])
         plain, sizes = [], dict[int, Any]()
         for d in shape:
-            if isinstance(d, Size) and d != 1:
+            if isinstance(d, SymInt) and d != 1:
                 sizes[_UNLIKELY + len(sizes)] = d
                 d = _UNLIKELY + len(sizes) - 1
             plain.append(int(d))
@@ -189,7 +189,7 @@ class Open(Lowering):
     def _range(self, value: Value | None, start: Any, limit: Any, step: Any) -> bool:
         assert value is not None
         count: Any = max(0, -(-(limit - start) // step))
-        if isinstance(count, Size):
+        if isinstance(count, SymInt):
             dtype = value.elem.numpy.name
             self.env[value] = self._made(Table(_steps, (start, step, count, dtype)), dtype, (count,))
         else:
@@ -211,15 +211,15 @@ def _counted(a: np.ndarray) -> np.ndarray:
 
 
 class _Numbers:
-    """Integers some of which are `Size`s, in an array of `shape`."""
+    """Integers some of which are `SymInt`s, in an array of `shape`."""
 
     def __init__(self, given: Iterable[Any], rows: dict[Key, int], shape: Sequence[int] = (-1,)) -> None:
         all_of = list(given)
-        places = [i for i, x in enumerate(all_of) if isinstance(x, Size)]
+        places = [i for i, x in enumerate(all_of) if isinstance(x, SymInt)]
         self.shape = tuple(shape)
-        self.base = np.array([0 if isinstance(x, Size) else x for x in all_of], np.int64)
+        self.base = np.array([0 if isinstance(x, SymInt) else x for x in all_of], np.int64)
         self.at = np.array(places, np.int64)
-        keys = [tuple(sorted(all_of[i].form.items())) for i in places]
+        keys = [all_of[i].key for i in places]
         self.rows = np.array([rows.setdefault(key, len(rows)) for key in keys], np.int64)
 
     def of(self, found: np.ndarray) -> np.ndarray:
@@ -262,7 +262,7 @@ class Formula:
         self.shapes = _Numbers([d for t in made_of for d in t.shape], rows)
         self.tables = [(table.make, formed(table.given), cells, _Numbers(offsets, rows))
                        for table, cells, offsets in tables.values()]
-        self.matrix = sizes.matrix(list(rows))
+        self.numbers = Polynomials(list(rows))
         self.served = False
         self.room: np.ndarray | None = None
         self.layout: tuple[np.ndarray, int] = np.zeros(0, np.int64), 0
@@ -272,9 +272,9 @@ class Formula:
         makes is over the limits."""
         dimensions = self._dimensions(shapes)
         atoms = self.sizes.at(dimensions) if dimensions is not None else None
-        if atoms is None:
+        found = self.numbers.at(atoms) if atoms is not None else None
+        if atoms is None or found is None:
             return None
-        found = self.matrix @ atoms
         left = iter(self.shapes.of(found).tolist())
         outputs = [(tuple(next(left) for _ in range(rank)), dtype) for rank, dtype in self.types]
         sizes = self.bytes.of(found)
@@ -317,7 +317,7 @@ class Formula:
 
 def opened(shapes: Sequence[tuple[Sequence[Any] | None, Sequence[int]]], sizes: Sizes
            ) -> tuple[list[tuple[Any, ...]], list[list[int]]]:
-    """Shapes with `Size`s in the place of dimensions that are open, and the `dims` of a formula. In: per
+    """Shapes with `SymInt`s in the place of dimensions that are open, and the `dims` of a formula. In: per
     input its shape as the model says it, and one that it has had; the same name is the same dimension."""
     made: list[tuple[Any, ...]] = []
     dims: list[list[int]] = []

@@ -22,7 +22,7 @@ from ..codegen.write.notes import NOTED, front, refuse
 from ..codegen.write.notes import cells as guarded
 from ..ir import ElementType, TensorType, Type, Value, element_of, in_memory, type_of
 from ..kernels import Part, Work
-from ..shapes.symbolic import Size
+from ..shapes.symbolic import SymInt
 from .attribution import places, works
 from .device import Device
 from .lower import Lowering
@@ -187,7 +187,7 @@ class Cells:
 
 
 class Arguments:
-    """What kernels are given, cell behind cell: `values`, which may be `Size`s, and 0 for what is not known
+    """What kernels are given, cell behind cell: `values`, which may be `SymInt`s, and 0 for what is not known
     yet: in `arena` and `tables` a cell, the buffer whose address it is, and bytes into it; in `arrays` an
     array's index, a cell and bytes. `begins`, `kept`: see `Cells`. `report`: the buffer of the status."""
 
@@ -209,7 +209,7 @@ class Arguments:
             self.begins.append(len(self.values) + (front(len(step.args)) if checked else 0))
             for a in step_args(step, report) if checked else step.args:
                 self.values.append(self._pointed(a) if isinstance(a, Tensor) else
-                                   a if type(a) in (int, Size) else bits(a))
+                                   a if type(a) in (int, SymInt) else bits(a))
 
     def _pointed(self, t: Tensor) -> int:
         """The address of a tensor's first element, or 0."""

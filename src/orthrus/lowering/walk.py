@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from ..shapes.symbolic import Size
+from ..shapes.symbolic import SymInt
 from .tensor import Tensor
 
 
@@ -32,9 +32,9 @@ class Walked:
             f"but the tensor lies as {t.shape} by {t.strides}")
 
 
-def _value(number: int | Size) -> int:
+def _value(number: int | SymInt) -> int:
     """What a size is now, which the check relies on for itself alone."""
-    return number.value if isinstance(number, Size) else int(number)
+    return number.value if isinstance(number, SymInt) else int(number)
 
 
 def _plain(numbers: Iterable[int]) -> list[int]:

@@ -1,18 +1,19 @@
 """Sizes that follow from the dimensions of a part's inputs, for code that plans with integers.
 
-What plans a kernel for concrete sizes can be given `Size`s in their place. It then does what it does for the
-values they have now, and their `Sizes` hold what is needed to do the same for others without it: how each
+What plans a kernel for concrete sizes can be given `SymInt`s in their place. It then does what it does for
+the values they have now, and their `Sizes` hold what is needed to do the same for others without it: how each
 number follows from the dimensions, as a polynomial over atoms, and every fact about them that a branch relied
 on. `at(dimensions)` gives the atoms for other dimensions, or None where one of those facts is not so there.
 
-Whatever needs a plain integer of a `Size` (an index, a hash, a parameter of a kernel) relies on its value.
-`memo` and `choice` are caches for functions of sizes: the first lets `Size`s through to the function, the
-second calls it with their values, then as later, and makes `Size`s of the integers in its result.
+Whatever needs a plain integer of a `SymInt` (an index, a hash, a parameter of a kernel) relies on its value.
+`memo` and `choice` are caches for functions of sizes: the first lets `SymInt`s through to the function, the
+second calls it with their values, then as later, and makes `SymInt`s of the integers in its result.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
 import sys
@@ -23,15 +24,16 @@ from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
+from .polynomial import Form, Monomial, added, divided, floored, shifted, times
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
-Form = dict[int, int]
-"""A polynomial: per atom its factor; atom 0 is 1."""
-Key = tuple[tuple[int, int], ...]
+Key = frozenset[tuple[Monomial, int]]
+"""A polynomial over atoms, which are numbered; atom 0 is 1."""
 
 _LARGEST = 1 << 40
-"""Of an atom: what polynomials make of it has to fit into 64 bits."""
+"""Of an atom or a product of some: what polynomials make of it has to fit into 64 bits."""
 
 _ZERO, _OTHER, _POSITIVE = 0, 1, 2
 
@@ -44,7 +46,7 @@ _thread = _Thread()
 
 
 def _key(form: Form) -> Key:
-    return tuple(sorted(form.items()))
+    return frozenset(form.items())
 
 
 class Sizes:
@@ -53,7 +55,6 @@ class Sizes:
     def __init__(self) -> None:
         self.made: list[tuple[Any, ...]] = [("one",)]
         self.values: list[int] = [1]
-        self.base: list[tuple[int, ...]] = [()]
         self.dimensions = 0
         self.facts: dict[tuple[Key, int], None] = {}
         self.pins: list[tuple[int, str]] = []
@@ -67,10 +68,10 @@ class Sizes:
     def __exit__(self, *given: object) -> None:
         _thread.tracing -= 1
 
-    def dimension(self, value: int) -> Size:
+    def dimension(self, value: int) -> SymInt:
         """The next dimension, which is `value` now."""
         self.dimensions += 1
-        return self._size({self._atom(("dimension", self.dimensions - 1), value): 1})
+        return SymInt(self, value, {(self._atom(("dimension", self.dimensions - 1), value),): 1})
 
     def at(self, dimensions: Sequence[int]) -> np.ndarray | None:
         """The atoms for these dimensions, int64; None where a fact is not so."""
@@ -81,11 +82,6 @@ class Sizes:
                 values.append(1)
             elif how == "dimension":
                 values.append(dimensions[rest[0]])
-            elif how == "product":
-                made = 1
-                for atom in rest[0]:
-                    made *= values[atom]
-                values.append(made)
             elif how == "quotient":
                 above, below = (_summed(key, values) for key in rest)
                 if below == 0:
@@ -101,26 +97,21 @@ class Sizes:
         if max(values) > _LARGEST or min(values) < -_LARGEST:
             return None
         atoms = np.array(values, np.int64)
-        matrix, kinds = self._checks
-        found = matrix @ atoms
+        facts, kinds = self._checks
+        atoms = np.array(values, np.int64)
+        found = facts.at(atoms)
+        if found is None:
+            return None
         good = np.where(kinds == _ZERO, found == 0, np.where(kinds == _OTHER, found != 0, found > 0))
         return atoms if bool(good.all()) else None
-
-    def matrix(self, forms: Sequence[Key]) -> np.ndarray:
-        """What gives the values of `forms` when it is multiplied with the atoms."""
-        made = np.zeros((len(forms), len(self.made)), np.int64)
-        for i, form in enumerate(forms):
-            for atom, factor in form:
-                made[i, atom] = factor
-        return made
 
     @functools.cached_property
     def _listed(self) -> list[tuple[Key, int]]:
         return list(self.facts)
 
     @functools.cached_property
-    def _checks(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.matrix([key for key, _ in self.facts]), np.array([kind for _, kind in self.facts], int)
+    def _checks(self) -> tuple[Polynomials, np.ndarray]:
+        return Polynomials([key for key, _ in self.facts]), np.array([kind for _, kind in self.facts], int)
 
     def _answered(self, answers: list[list[int]], count: int, values: Sequence[int]) -> bool:
         """Make the first `count` calls, each where the facts before it are so; whether their results have the
@@ -135,82 +126,39 @@ class Sizes:
             answers.append(numbers)
         return True
 
-    def _atom(self, how: tuple[Any, ...], value: int, base: tuple[int, ...] | None = None) -> int:
+    def _atom(self, how: tuple[Any, ...], value: int) -> int:
         found = self._known.get(how)
         if found is None:
             found = self._known[how] = len(self.made)
             self.made.append(how)
             self.values.append(value)
-            self.base.append((found,) if base is None else base)
         return found
 
-    def _size(self, form: Form) -> Any:
-        """A number: an integer where it follows from no dimension."""
-        form = {atom: factor for atom, factor in form.items() if factor}
-        if not form:
-            return 0
-        if len(form) == 1 and 0 in form:
-            return form[0]
-        return Size(self, _summed(form.items(), self.values), form)
+    def _size(self, form: Form, value: int) -> Any:
+        """A number, `value` now: an integer where it follows from no dimension."""
+        return value if not form or (len(form) == 1 and () in form) else SymInt(self, value, form)
 
-    def _times(self, one: Form, other: Form) -> Form:
-        made: Form = {}
-        for a, x in one.items():
-            for b, y in other.items():
-                if not a or not b:
-                    atom = a or b
-                else:
-                    base = tuple(sorted(self.base[a] + self.base[b]))
-                    atom = self._atom(("product", base), self.values[a] * self.values[b], base)
-                made[atom] = made.get(atom, 0) + x * y
-        return {atom: factor for atom, factor in made.items() if factor}
-
-    def _over(self, above: Form, below: Form) -> Any:
-        """`above` // `below`, exactly where one is a multiple of the other."""
-        if len(below) == 1 and 0 in below:
-            by = below[0]
-            whole = {atom: x // by for atom, x in above.items() if x % by == 0}
-            rest = {atom: x for atom, x in above.items() if x % by}
-            if not rest:
-                return self._size(whole)
-            if whole:
-                return self._size(_added(whole, self._quotient(rest, below)))
-            return self._size(self._quotient(rest, below))
-        if (exact := self._divided(above, below)) is not None:
-            return self._size(exact)
-        return self._size(self._quotient(above, below))
-
-    def _divided(self, above: Form, below: Form) -> Form | None:
-        """The polynomial that `below` times is `above`; None where there is none of one term."""
-        first, factor = max(below.items(), key=lambda each: (len(self.base[each[0]]), each))
-        for atom, x in above.items():
-            rest = list(self.base[atom])
-            try:
-                for part in self.base[first]:
-                    rest.remove(part)
-            except ValueError:
-                continue
-            if x % factor:
-                continue
-            value = 1
-            for part in rest:
-                value *= self.values[part]
-            base = tuple(rest)
-            at = 0 if not base else base[0] if len(base) == 1 else self._atom(("product", base), value, base)
-            if self._times({at: x // factor}, below) == above:
-                return {at: x // factor}
-        return None
-
-    def _quotient(self, above: Form, below: Form) -> Form:
-        value = _summed(above.items(), self.values) // _summed(below.items(), self.values)
-        return {self._atom(("quotient", _key(above), _key(below)), value): 1}
+    def _over(self, above: Form, below: Form, value: int) -> Any:
+        """`above` // `below`, `value` now; a polynomial where one is a multiple of the other."""
+        whole: Form = {}
+        if len(below) == 1 and () in below:
+            if (by := below[()]) < 0:
+                above, by = added({}, above, -1), -by
+            whole, above, by = floored(above, by)
+            below = {(): by}
+            if not above:
+                return self._size(whole, value)
+        elif (exact := divided(above, below)) is not None and all(type(x) is int for x in exact.values()):
+            return self._size(exact, value)
+        rest = self._atom(("quotient", _key(above), _key(below)), value - _summed(whole.items(), self.values))
+        return self._size(added(whole, {(rest,): 1}), value)
 
     def fact(self, form: Form, kind: int) -> None:
         """Rely on a polynomial's being 0, not 0, or above 0."""
         self.facts[_key(form), kind] = None
 
     def asked(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
-        """The result of `function` for the values of `args`, with `Size`s for its integers."""
+        """The result of `function` for the values of `args`, with `SymInt`s for its integers."""
         given = formed(args)
         key = "call", function, given
         if key not in self._known:
@@ -224,10 +172,14 @@ class Sizes:
         number = self._known[key]
         at = iter(range(len(self.made)))
         shape = self.calls[number][2]
-        return _put_back(shape, lambda _: self._size({self._known["answer", number, next(at)]: 1}))
+
+        def answer(_: _Number) -> SymInt:
+            atom = self._known["answer", number, next(at)]
+            return SymInt(self, self.values[atom], {(atom,): 1})
+        return _put_back(shape, answer)
 
 
-class Size:
+class SymInt:
     """An integer of a trace: `value` now, `form` in general."""
 
     __slots__ = ("form", "of", "value")
@@ -235,41 +187,54 @@ class Size:
     def __init__(self, of: Sizes, value: int, form: Form) -> None:
         self.of, self.value, self.form = of, value, form
 
+    @property
+    def key(self) -> Key:
+        return _key(self.form)
+
     def __add__(self, other: Any) -> Any:
-        form = _form(other)
-        return NotImplemented if form is None else self.of._size(_added(self.form, form))
+        if type(other) is int:
+            return SymInt(self.of, self.value + other, shifted(self.form, other)) if other else self
+        if (form := _form(other)) is None:
+            return NotImplemented
+        return self.of._size(added(self.form, form), self.value + _value(other))
 
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Any:
-        form = _form(other)
-        return NotImplemented if form is None else self.of._size(_added(self.form, form, -1))
+        if type(other) is int:
+            return self + -other
+        if (form := _form(other)) is None:
+            return NotImplemented
+        return self.of._size(added(self.form, form, -1), self.value - _value(other))
 
     def __rsub__(self, other: Any) -> Any:
-        form = _form(other)
-        return NotImplemented if form is None else self.of._size(_added(form, self.form, -1))
+        if (form := _form(other)) is None:
+            return NotImplemented
+        return self.of._size(added(form, self.form, -1), _value(other) - self.value)
 
     def __mul__(self, other: Any) -> Any:
-        form = _form(other)
-        return NotImplemented if form is None else self.of._size(self.of._times(self.form, form))
+        if type(other) is int:
+            made = {m: x * other for m, x in self.form.items()}
+            return SymInt(self.of, self.value * other, made) if other else 0
+        if (form := _form(other)) is None:
+            return NotImplemented
+        return self.of._size(times(self.form, form), self.value * _value(other))
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Any:
-        form = _form(other)
-        if form is None:
+        if (form := _form(other)) is None:
             return NotImplemented
         if not other:
             raise ZeroDivisionError
-        return self.of._over(self.form, form)
+        return self.of._over(self.form, form, self.value // _value(other))
 
     def __rfloordiv__(self, other: Any) -> Any:
-        form = _form(other)
-        if form is None:
+        if (form := _form(other)) is None:
             return NotImplemented
         if not self:
             raise ZeroDivisionError
-        return self.of._over(form, self.form)
+        return self.of._over(form, self.form, _value(other) // self.value)
 
     def __mod__(self, other: Any) -> Any:
         return self - self // other * other
@@ -291,9 +256,9 @@ class Size:
         return self.of.asked(int.bit_length, (self,))
 
     def __neg__(self) -> Any:
-        return self.of._size({atom: -x for atom, x in self.form.items()})
+        return 0 - self
 
-    def __pos__(self) -> Size:
+    def __pos__(self) -> SymInt:
         return self
 
     def __abs__(self) -> Any:
@@ -303,20 +268,15 @@ class Size:
         """Whether sign * (self - other) + more > 0."""
         if isinstance(other, float):
             return sign * (self.pinned() - other) + more / 2 > 0
-        form = _form(other)
-        if form is None:
-            return NotImplemented
-        form = _added(self.form, form, -1)
-        if sign < 0:
-            form = {atom: -x for atom, x in form.items()}
-        found = self.of._size(_added(form, {0: more}))
-        if isinstance(found, int):
-            return found > 0
-        if found.value > 0:
-            self.of.fact(found.form, _POSITIVE)
-            return True
-        self.of.fact((1 - found).form, _POSITIVE)
-        return False
+        found = self.__sub__(other)
+        if not isinstance(found, SymInt):
+            return found if found is NotImplemented else sign * found + more > 0
+        holds = sign * found.value + more > 0
+        if not holds:
+            sign, more = -sign, 1 - more
+        form = found.form if sign > 0 else {m: -x for m, x in found.form.items()}
+        self.of.fact(shifted(form, more) if more else form, _POSITIVE)
+        return holds
 
     def __lt__(self, other: Any) -> Any:
         return self._compared(other, -1, 0)
@@ -331,21 +291,18 @@ class Size:
         return self._compared(other, 1, 1)
 
     def __eq__(self, other: object) -> Any:
-        form = _form(other)
-        if form is None:
-            return NotImplemented
-        found = self.of._size(_added(self.form, form, -1))
-        if isinstance(found, int):
-            return found == 0
+        found = self.__sub__(other)
+        if not isinstance(found, SymInt):
+            return found if found is NotImplemented else found == 0
         self.of.fact(found.form, _ZERO if found.value == 0 else _OTHER)
-        return found.value == 0
+        return bool(found.value == 0)
 
     def __bool__(self) -> bool:
         return bool(self != 0)
 
     def pinned(self) -> int:
         """The value, which is relied on from now."""
-        form = _added(self.form, {0: self.value}, -1)
+        form = shifted(self.form, -self.value)
         if (_key(form), _ZERO) not in self.of.facts:
             self.of.fact(form, _ZERO)
             self.of.pins.append((self.value, _where()))
@@ -387,8 +344,29 @@ class Size:
         return str(self.value)
 
 
+class Polynomials:
+    """Polynomials over the atoms of one trace, to be computed together."""
+
+    def __init__(self, forms: Sequence[Key]) -> None:
+        columns: dict[Monomial, int] = {}
+        for m, _ in itertools.chain(*forms):
+            columns.setdefault(m, len(columns))
+        self.matrix = np.zeros((len(forms), len(columns)), np.int64)
+        for i, form in enumerate(forms):
+            for m, factor in form:
+                self.matrix[i, columns[m]] = factor
+        width = max(map(len, columns), default=0) or 1
+        self.factors = [np.array([m[i] if i < len(m) else 0 for m in columns], np.intp) for i in range(width)]
+
+    def at(self, atoms: np.ndarray) -> np.ndarray | None:
+        """Their values, int64, for the values of the atoms; None where a product is too large."""
+        given = atoms.astype(np.float64)
+        found = functools.reduce(operator.mul, map(given.take, self.factors))
+        return self.matrix @ found.astype(np.int64) if found @ found <= _LARGEST ** 2 else None
+
+
 def tracing() -> bool:
-    """Whether this thread plans with `Size`s."""
+    """Whether this thread plans with `SymInt`s."""
     return _thread.tracing > 0
 
 
@@ -401,24 +379,23 @@ def _where() -> str:
 
 
 def _form(number: Any) -> Form | None:
-    if isinstance(number, Size):
+    if isinstance(number, SymInt):
         return number.form
     if isinstance(number, int | np.integer):
-        return {0: int(number)} if number else {}
+        return {(): int(number)} if number else {}
     return None
 
 
-def _added(one: Form, other: Form, sign: int = 1) -> Form:
-    made = dict(one)
-    for atom, x in other.items():
-        made[atom] = made.get(atom, 0) + sign * x
-    return {atom: x for atom, x in made.items() if x}
+def _value(number: Any) -> int:
+    return number.value if isinstance(number, SymInt) else int(number)
 
 
 def _summed(form: Any, values: Sequence[int]) -> int:
     made = 0
-    for atom, x in form:
-        made += x * values[atom]
+    for m, x in form:
+        for atom in m:
+            x *= values[atom]
+        made += x
     return made
 
 
@@ -427,13 +404,13 @@ def _is(number: int, kind: int) -> bool:
 
 
 def has_size(value: Any) -> bool:
-    """Whether there is a `Size` in a structure of tuples, lists and dataclasses."""
+    """Whether there is a `SymInt` in a structure of tuples, lists and dataclasses."""
     return next(_sizes(value), None) is not None
 
 
 def pinned(value: Any) -> Any:
-    """A structure with the values of its `Size`s, which are relied on."""
-    if isinstance(value, Size):
+    """A structure with the values of its `SymInt`s, which are relied on."""
+    if isinstance(value, SymInt):
         return value.pinned()
     if isinstance(value, dict):
         return {key: pinned(v) for key, v in value.items()}
@@ -489,12 +466,12 @@ def _taken(result: Any, numbers: list[int]) -> Any:
 
 
 def formed(args: Sequence[Any]) -> Any:
-    """Arguments with polynomials in the place of `Size`s, for `filled`."""
+    """Arguments with polynomials in the place of `SymInt`s, for `filled`."""
     return tuple(_walked(a, _polynomial) if has_size(a) else a for a in args)
 
 
 def _polynomial(value: Any) -> Any:
-    return _Number(_key(value.form)) if isinstance(value, Size) else value
+    return _Number(_key(value.form)) if isinstance(value, SymInt) else value
 
 
 def _put_back(shape: Any, number: Callable[[_Number], Any]) -> Any:
@@ -563,8 +540,8 @@ class _Call:
         return hash((self.function, self.names))
 
 
-def _sizes(value: Any) -> Iterator[Size]:
-    if isinstance(value, Size):
+def _sizes(value: Any) -> Iterator[SymInt]:
+    if isinstance(value, SymInt):
         yield value
     elif isinstance(value, tuple | list):
         for part in value:

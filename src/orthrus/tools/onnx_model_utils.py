@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import onnx
 
 from .. import GraphOptimizationLevel, InferenceSession, SessionOptions
-from .shapes.inference import Incomplete, infer_shapes
+from .symbolic_shape_infer import Incomplete, infer_shapes
 
 Item = TypeVar("Item")
 _LEVELS = {"disable": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED",

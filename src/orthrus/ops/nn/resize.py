@@ -15,6 +15,7 @@ import numpy as np
 
 from ... import limits
 from ...ir import HALF, TensorType, Type, Value
+from ...shapes.windows import scaled
 from ..define import normalized_axis, op
 from ..infer import elements
 
@@ -206,11 +207,6 @@ def _checked_scales(scales: Any, rank: int) -> list[np.float32]:
     if not all(0 < s < np.inf for s in values):
         raise ValueError(f"scales is {[float(s) for s in values]}, expected positive finite numbers")
     return values
-
-
-def scaled(length: int, scale: np.float32) -> int:
-    """The length of an axis of `length` elements times `scale`: the product in float32, cut down."""
-    return int(np.floor(_F(length) * scale)) if float(length) * float(scale) < 1 << 60 else 1 << 60
 
 
 def _resized(whole: bool) -> Callable[..., np.ndarray]:

@@ -7,10 +7,12 @@ here: those of `ops` serve them. The invariant: no rule looks at a size that is 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
-from .expression import Expr, ceil_div, ceiling, expr, floor_div, greatest, least, product, quotient
+from .expression import Dim, Expr, bounds, ceil_div, ceiling, floor_div, greatest, least, quotient
 from .facts import Facts, Shapes, elementwise
+from .polynomial import ratio
 from .products import attention, dft, linear_attention, matmul, stft
 from .windows import (
     affine_grid,
@@ -30,30 +32,29 @@ from .windows import (
 def _expand(f: Facts) -> Shapes:
     told, x = f.vector(1), f.shape(0)
     rank = max(len(told), len(x))
-    out: list[Expr | None] = []
+    out: list[Dim | None] = []
     for i in range(rank):
-        a = x[len(x) - rank + i] if len(x) - rank + i >= 0 else expr(1)
-        b = told[len(told) - rank + i] if len(told) - rank + i >= 0 else expr(1)
+        a = x[len(x) - rank + i] if len(x) - rank + i >= 0 else 1
+        b = told[len(told) - rank + i] if len(told) - rank + i >= 0 else 1
         out.append(None if b is None else f.context.wider([a, b]))
     return [out]
 
 
 def _reshape(f: Facts) -> Shapes:
-    told: list[Expr | None] = (f.vector(1) if f.has(1) else
-                               [expr(d) for d in f.attribute("shape") or []])
+    told: list[Dim | None] = f.vector(1) if f.has(1) else list(f.attribute("shape") or [])
     x = f.shapes[0]
     out = list(told)
     for i, d in enumerate(told):
-        if d is None or d.integer == -1:
+        if d is None or d == -1:
             out[i] = None
-        elif d.integer == 0 and not f.attribute("allowzero"):
+        elif d == 0 and not f.attribute("allowzero"):
             out[i] = x[i] if x is not None and i < len(x) else None
-        elif d.bounds()[0] < 0:
+        elif bounds(d)[0] < 0:
             out[i] = None
     left = [i for i, d in enumerate(out) if d is None]
     if len(left) == 1 and x is not None:
-        total, rest = product(x), product(d for d in out if d is not None)
-        if rest.terms:
+        total, rest = math.prod(x), math.prod(d for d in out if d is not None)
+        if rest != 0:
             out[left[0]] = floor_div(total, rest)
     return [out]
 
@@ -61,7 +62,7 @@ def _reshape(f: Facts) -> Shapes:
 def _flatten(f: Facts) -> Shapes:
     x, axis = f.shape(0), f.attribute("axis")
     axis += len(x) if axis < 0 else 0
-    return [[product(x[:axis]), product(x[axis:])]]
+    return [[math.prod(x[:axis]), math.prod(x[axis:])]]
 
 
 def _squeeze(f: Facts) -> Shapes:
@@ -70,7 +71,7 @@ def _squeeze(f: Facts) -> Shapes:
         return [[None] * (len(x) - len(f.vector(1)))]
     axes = f.axes()
     gone = {a % len(x) for a in axes} if axes is not None else {
-        i for i, d in enumerate(x) if d.integer == 1}
+        i for i, d in enumerate(x) if d == 1}
     return [[d for i, d in enumerate(x) if i not in gone]]
 
 
@@ -79,32 +80,32 @@ def _unsqueeze(f: Facts) -> Shapes:
     if f.has(1) and f.numbers(1) is None:
         return [[None] * (len(x) + len(f.vector(1)))]
     axes = f.axes() or []
-    out: list[Expr | None] = [*x]
+    out: list[Dim | None] = [*x]
     for place in sorted(a % (len(x) + len(axes)) for a in axes):
-        out.insert(place, expr(1))
+        out.insert(place, 1)
     return [out]
 
 
 def concat(f: Facts, first: int = 0, step: int = 1) -> Shapes:
     shapes = [f.shape(i) for i in range(first, len(f.node.inputs), step)]
     axis = f.attribute("axis") % len(shapes[0])
-    return [[sum(dims, start=expr(0)) if i == axis else f.context.same(dims)
+    return [[sum(dims, start=0) if i == axis else f.context.same(dims)
              for i, dims in enumerate(zip(*shapes, strict=True))]]
 
 
 def _split(f: Facts) -> Shapes:
     x, count = f.shape(0), len(f.node.outputs)
     axis = f.attribute("axis") % len(x)
-    parts: list[Expr | None]
+    parts: list[Dim | None]
     if f.has(1):
         parts = f.vector(1)
     elif f.attribute("split"):
-        parts = [expr(p) for p in f.attribute("split")]
+        parts = f.attribute("split")
     else:
         length = ceil_div(x[axis], count)
-        last = x[axis] - length * (count - 1) if f.node.version >= 18 else quotient(x[axis], expr(count))
-        if quotient(x[axis], expr(count)) is not None or last is None:
-            parts = [quotient(x[axis], expr(count)) or length] * count
+        last = x[axis] - length * (count - 1) if f.node.version >= 18 else quotient(x[axis], count)
+        if quotient(x[axis], count) is not None or last is None:
+            parts = [quotient(x[axis], count) or length] * count
         else:
             parts = [*[length] * (count - 1), last]
     return [[*x[:axis], p, *x[axis + 1:]] for p in parts]
@@ -112,16 +113,16 @@ def _split(f: Facts) -> Shapes:
 
 def _slice(f: Facts) -> Shapes:
     x = f.shape(0)
-    out: list[Expr | None] = list(x)
-    given: list[list[Expr | None]]
+    out: list[Dim | None] = list(x)
+    given: list[list[Dim | None]]
     if f.node.version < 10:
         starts, ends = f.attribute("starts"), f.attribute("ends")
         axes = f.attribute("axes") or list(range(len(starts)))
-        given = [[expr(v) for v in starts], [expr(v) for v in ends], [expr(1)] * len(starts)]
+        given = [starts, ends, [1] * len(starts)]
     else:
         axes = f.axes(3) if f.has(3) else None
         begin, end = f.vector(1), f.vector(2)
-        steps: list[Expr | None] = f.vector(4) if f.has(4) else [expr(1)] * len(begin)
+        steps: list[Dim | None] = f.vector(4) if f.has(4) else [1] * len(begin)
         axes = list(range(len(begin))) if axes is None else axes
         given = [begin, end, steps]
     for axis, start, stop, step in zip(axes, *given, strict=True):
@@ -129,50 +130,47 @@ def _slice(f: Facts) -> Shapes:
     return [out]
 
 
-def _sliced(size: Expr, start: Expr | None, stop: Expr | None, step: Expr | None, int_max: int
-            ) -> Expr | None:
+def _sliced(size: Dim, start: Dim | None, stop: Dim | None, step: Dim | None, int_max: int
+            ) -> Dim | None:
     """How many elements a slice has, None where that depends on data."""
-    by = None if step is None else step.integer
-    if start is None or stop is None or not by:
+    if start is None or stop is None or not isinstance(step, int) or not step:
         return None
-    low = 0 if by > 0 else -1
+    low = 0 if step > 0 else -1
     first, last = _clamped(start, size, low, int_max), _clamped(stop, size, low, int_max)
     if first is None or last is None:
         return None
-    span = last - first if by > 0 else first - last
-    if span.bounds()[0] < 0 and not _ordered(start, stop, by):
-        span = span - least(span, expr(0))
-    return ceil_div(span, abs(by))
+    span = last - first if step > 0 else first - last
+    if bounds(span)[0] < 0 and not _ordered(start, stop, step):
+        span = span - least(span, 0)
+    return ceil_div(span, abs(step))
 
 
-def _clamped(at: Expr, size: Expr, low: int, int_max: int) -> Expr | None:
+def _clamped(at: Dim, size: Dim, low: int, int_max: int) -> Dim | None:
     """A bound of a slice between `low` and size + low, as numpy takes it. max(low, size - k) is written
     with Min, so that the parts a dimension is cut into add up to it again."""
-    number, (bottom, top) = at.integer, at.bounds()
-    if number is not None and number >= int_max:
-        return size + low
-    if number is not None and number <= -int_max:
-        return expr(low)
+    bottom, top = bounds(at)
+    if isinstance(at, int) and abs(at) >= int_max:
+        return size + low if at > 0 else low
     if bottom >= 0:
         return least(at, size + low)
     return size - least(size - low, -at) if top < 0 else None
 
 
-def _ordered(start: Expr, stop: Expr, step: int) -> bool:
+def _ordered(start: Dim, stop: Dim, step: int) -> bool:
     """Whether the bounds are in order whatever the size: then their clamped forms are too."""
     a, b = (start, stop) if step > 0 else (stop, start)
-    same_end = (a.bounds()[0] >= 0 and b.bounds()[0] >= 0) or (a.bounds()[1] < 0 and b.bounds()[1] < 0)
-    return bool((same_end and (b - a).bounds()[0] >= 0) or a.integer == 0
-                or (b.integer is not None and b.integer >= (1 << 31) - 1))
+    same_end = (bounds(a)[0] >= 0 and bounds(b)[0] >= 0) or (bounds(a)[1] < 0 and bounds(b)[1] < 0)
+    return bool((same_end and bounds(b - a)[0] >= 0) or a == 0
+                or (isinstance(b, int) and b >= (1 << 31) - 1))
 
 
 def _pad(f: Facts) -> Shapes:
     x = f.shape(0)
-    pads = f.vector(1) if f.node.version >= 11 or f.node.domain else [
-        expr(p) for p in f.attribute("pads") or f.attribute("paddings")]
+    pads = f.vector(1) if f.node.version >= 11 or f.node.domain else \
+        f.attribute("pads") or f.attribute("paddings")
     axes = f.axes(3) if f.has(3) else None
     places = [a % len(x) for a in axes] if axes is not None else list(range(len(x)))
-    out: list[Expr | None] = list(x)
+    out: list[Dim | None] = list(x)
     for place, before, after in zip(places, pads[:len(places)], pads[len(places):], strict=True):
         out[place] = x[place] + before + after if before is not None and after is not None else None
     return [out]
@@ -183,22 +181,35 @@ def _tile(f: Facts) -> Shapes:
     return [[d * t if t is not None else None for d, t in zip(x, times, strict=True)]]
 
 
+def same(f: Facts) -> Shapes:
+    return [[*f.shape(0)]]
+
+
+def _transpose(f: Facts) -> Shapes:
+    x, order = f.shape(0), f.attribute("perm")
+    return [[x[i] for i in (reversed(range(len(x))) if order is None else order)]]
+
+
+def _gather(f: Facts) -> Shapes:
+    x, axis = f.shape(0), f.attribute("axis")
+    axis += len(x) if axis < 0 else 0
+    return [[*x[:axis], *f.shape(1), *x[axis + 1:]]]
+
+
 def _told(f: Facts) -> Shapes:
     return [f.vector(0)]
 
 
 def _range(f: Facts) -> Shapes:
-    start, limit, delta = (*(f.vector(i)[0] for i in range(2)), f.vector(2)[0] if f.has(2) else expr(1))
-    if start is None or limit is None or delta is None or not (step := delta.number):
+    start, limit, delta = (*(f.vector(i)[0] for i in range(2)), f.vector(2)[0] if f.has(2) else 1)
+    if start is None or limit is None or not delta or isinstance(delta, Expr):
         return [[None]]
-    span = (limit - start) * (1 / step)
-    count = ceiling(span)
-    return [[greatest(count, expr(0))]]
+    return [[greatest(ceiling((limit - start) * ratio(1, delta)), 0)]]
 
 
 def _top_k(f: Facts) -> Shapes:
     x = f.shape(0)
-    k = f.vector(1)[0] if f.has(1) else expr(f.attribute("k"))
+    k = f.vector(1)[0] if f.has(1) else f.attribute("k")
     axis = f.attribute("axis") % len(x)
     shape = [*x[:axis], k, *x[axis + 1:]]
     return [shape, shape]
@@ -218,9 +229,9 @@ def _reduced(f: Facts) -> Shapes:
     if not axes:
         if f.attribute("noop_with_empty_axes"):
             return [list(x)]
-        return [[expr(1)] * len(x) if keep else []]
+        return [[1] * len(x) if keep else []]
     gone = {a % len(x) for a in axes}
-    return [[expr(1) if i in gone else d for i, d in enumerate(x) if keep or i not in gone]]
+    return [[1 if i in gone else d for i, d in enumerate(x) if keep or i not in gone]]
 
 
 def _of_length(f: Facts) -> Shapes:
@@ -229,12 +240,14 @@ def _of_length(f: Facts) -> Shapes:
 
 def _picked(f: Facts) -> Shapes:
     x = f.shape(0)
-    return [[*(x[:-1] if len(x) > 1 else [expr(1)]), product(f.shape(1))]]
+    return [[*(x[:-1] if len(x) > 1 else [1]), math.prod(f.shape(1))]]
 
 
 RULES: dict[str, Callable[[Facts], Shapes]] = {
     "Expand": _expand, "Reshape": _reshape, "Flatten": _flatten, "Squeeze": _squeeze,
-    "Unsqueeze": _unsqueeze, "Concat": concat, "Split": _split, "Slice": _slice, "Pad": _pad, "Tile": _tile,
+    "Unsqueeze": _unsqueeze, "Concat": concat, "Transpose": _transpose,
+    "Gather": _gather, "GatherElements": lambda f: [[*f.shape(1)]], "Split": _split, "Slice": _slice,
+    "Pad": _pad, "Tile": _tile,
     "ConstantOfShape": _told, "Range": _range, "Conv": conv(1), "ConvInteger": conv(1),
     "QLinearConv": conv(3), "DeformConv": conv(1), "MaxPool": pool, "AveragePool": pool, "LpPool": pool,
     "ConvTranspose": conv_transpose, "Resize": resize, "Upsample": resize,
@@ -245,6 +258,10 @@ RULES: dict[str, Callable[[Facts], Shapes]] = {
     "StringConcat": elementwise, "AffineGrid": affine_grid, "MaxUnpool": max_unpool,
     "Attention": attention, "LinearAttention": linear_attention,
     "CausalConvWithState": causal_conv,
+    **dict.fromkeys(("BatchNormalization", "Cast", "CastLike", "CumSum", "DequantizeLinear", "Dropout",
+                     "DynamicQuantizeLinear", "GroupNormalization", "Hardmax", "Identity",
+                     "InstanceNormalization", "LRN", "LayerNormalization", "LogSoftmax", "LpNormalization",
+                     "QuantizeLinear", "RMSNormalization", "RotaryEmbedding", "Softmax", "Trilu"), same),
     **{f"Reduce{k}": _reduced for k in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum",
                                         "LogSumExp", "SumSquare")},
 }

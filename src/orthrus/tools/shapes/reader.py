@@ -14,10 +14,10 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
-from ....ir import ElementType, Graph, ModelInfo, Node, TensorType, Value, type_of
-from ....ops import find
-from ....ops import schema as schemas
-from ....ops.infer import from_type_proto
+from ...ir import ElementType, Graph, ModelInfo, Node, TensorType, Value, type_of
+from ...ops import find
+from ...ops import schema as schemas
+from ...ops.infer import from_type_proto
 
 _CONSTANT_LIMIT = 4096
 _DEPTH = 64

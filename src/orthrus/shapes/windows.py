@@ -5,36 +5,35 @@ In and out: as in `rules`. The invariant: as there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from ....ops.nn.resize import scaled
-from .expression import Expr, ceil_div, expr, floor, floor_div, least, product
+from .expression import Dim, Expr, ceil_div, floor, floor_div, least, number
 from .facts import Facts, Shapes
 
 _EXACT = 1 << 8
 """Numerators of scales whose product with a length of up to 2**16 float32 holds."""
 
 
-def _window(size: Expr, k: Any, stride: int, dilation: int, begin: int, end: int, auto: str,
-            up: bool = False) -> Expr:
+def _window(size: Dim, k: Any, stride: int, dilation: int, begin: int, end: int, auto: str,
+            up: bool = False) -> Any:
     """How many windows fit, as for Conv and the pools; `up`: ceil_mode."""
     if auto in ("SAME_UPPER", "SAME_LOWER"):
         return ceil_div(size, stride)
     if auto == "VALID":
         begin = end = 0
     room = size + begin + end - (k - 1) * dilation - 1
-    if room.integer is not None and room.integer < 0:
-        return expr(1 - -room.integer // stride)
+    if isinstance(room, int) and room < 0:
+        return 1 - -room // stride
     if not up:
-        return floor_div(room, expr(stride)) + 1
+        return floor_div(room, stride) + 1
     return least(ceil_div(room, stride) + 1, ceil_div(size + begin, stride))
 
 
-def spatial(f: Facts, size: Sequence[Expr], kernel: Sequence[Any], up: bool = False) -> list[Expr | None]:
+def spatial(f: Facts, size: Sequence[Dim], kernel: Sequence[Any], up: bool = False) -> list[Dim | None]:
     n = len(size)
     strides, dilations = f.attribute("strides") or [1] * n, f.attribute("dilations") or [1] * n
     pads, auto = f.attribute("pads") or [0] * 2 * n, f.attribute("auto_pad")
@@ -69,12 +68,12 @@ def conv_transpose(f: Facts) -> Shapes:
     strides, dilations = f.attribute("strides") or [1] * n, f.attribute("dilations") or [1] * n
     more, pads = f.attribute("output_padding") or [0] * n, f.attribute("pads") or [0] * 2 * n
     kernel = f.attribute("kernel_shape") or w[2:]
-    out: list[Expr | None] = []
+    out: list[Dim | None] = []
     for i, size in enumerate(x[2:]):
         full = (size - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + (more[i] + 1)
         if f.attribute("output_shape"):
-            out.append(expr(f.attribute("output_shape")[-n:][i]))
-        elif str(f.attribute("auto_pad")).startswith("SAME"):
+            out.append(f.attribute("output_shape")[-n:][i])
+        elif f.attribute("auto_pad").startswith("SAME"):
             out.append(least(size * strides[i], full))
         else:
             out.append(full if f.attribute("auto_pad") == "VALID" else full - (pads[i] + pads[n + i]))
@@ -93,7 +92,7 @@ def max_unpool(f: Facts) -> Shapes:
 def resize(f: Facts) -> Shapes:
     x = f.shape(0)
     axes = [a % len(x) for a in f.attribute("axes") or range(len(x))]
-    out: list[Expr | None] = list(x)
+    out: list[Dim | None] = list(x)
     modern = f.node.version >= 11
     if f.has(3):
         if f.attribute("keep_aspect_ratio_policy") not in (None, "stretch"):
@@ -102,7 +101,7 @@ def resize(f: Facts) -> Shapes:
             out[axis] = told
         return [out]
     if f.node.op_type == "Upsample" and f.node.version < 9:
-        scales: list[Any] = [expr(Fraction(s)) for s in f.attribute("scales")]
+        scales: list[Any] = [number(s) for s in f.attribute("scales")]
     else:
         scales = f.vector(2 if modern and f.node.op_type == "Resize" else 1)
     for axis, scale in zip(axes, scales, strict=True):
@@ -110,43 +109,48 @@ def resize(f: Facts) -> Shapes:
     return [out]
 
 
-def _scaled(size: Expr, scale: Expr | None) -> Expr | None:
+def scaled(length: int, scale: np.float32) -> int:
+    """The length of an axis of `length` elements times `scale`: the product in float32, cut down."""
+    return int(np.floor(np.float32(length) * scale)) if float(length) * float(scale) < 1 << 60 else 1 << 60
+
+
+def _scaled(size: Dim, scale: Dim | None) -> Dim | None:
     """The length of a resized axis. A name's is told where no product of it is rounded in float32."""
-    if scale is None or scale.number is None:
+    if scale is None or isinstance(scale, Expr):
         return None
-    if size.integer is not None:
-        return expr(scaled(size.integer, np.float32(scale.number)))
-    over, under = scale.number.as_integer_ratio()
+    if isinstance(size, int):
+        return scaled(size, np.float32(scale))
+    over, under = scale.as_integer_ratio()
     return floor(size * scale) if over < _EXACT and under & (under - 1) == 0 else None
 
 
 def space_to_depth(f: Facts) -> Shapes:
     n, c, h, w = f.shape(0)
     b = f.attribute("blocksize")
-    return [[n, c * (b * b), floor_div(h, expr(b)), floor_div(w, expr(b))]]
+    return [[n, c * (b * b), floor_div(h, b), floor_div(w, b)]]
 
 
 def depth_to_space(f: Facts) -> Shapes:
     n, c, h, w = f.shape(0)
     b = f.attribute("blocksize")
-    return [[n, floor_div(c, expr(b * b)), h * b, w * b]]
+    return [[n, floor_div(c, (b * b)), h * b, w * b]]
 
 
 def col_to_im(f: Facts) -> Shapes:
     x, image, block = f.shape(0), f.vector(1), f.vector(2)
     if any(b is None for b in block):
         return [[x[0], None, *image]]
-    return [[x[0], floor_div(x[1], product(b for b in block if b is not None)), *image]]
+    return [[x[0], floor_div(x[1], math.prod(b for b in block if b is not None)), *image]]
 
 
 def affine_grid(f: Facts) -> Shapes:
     batch, _, *image = f.vector(1)
-    return [[batch, *image, expr(len(image))]]
+    return [[batch, *image, len(image)]]
 
 
 def center_crop_pad(f: Facts) -> Shapes:
     x, sizes = f.shape(0), f.vector(1)
-    out: list[Expr | None] = list(x)
+    out: list[Dim | None] = list(x)
     for axis, size in zip(f.attribute("axes") or range(len(x)), sizes, strict=True):
         out[axis] = size
     return [out]

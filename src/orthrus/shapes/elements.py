@@ -1,37 +1,41 @@
 """The elements of small tensors that shapes are computed with, as expressions.
 
-In: a node and the elements of its inputs: numpy arrays of Expr, bool, or None where an element is not known.
-Out: the elements of its first output, or None. numpy moves the elements, `expression` computes with them. The
-invariant: a known element is what any run would compute.
+In: a node and the elements of its inputs: numpy arrays of numbers, Expr, bool, or None where an element is
+not known. Out: the elements of its first output, or None. numpy moves the elements, `expression` computes
+with them. The invariant: a known element is what any run would compute.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from ....ir import ElementType, Node, Value
+from ..ir import ElementType, Node, Value
 from .expression import (
     Expr,
     TooLarge,
     at_most,
+    bounds,
     ceiling,
-    expr,
     floor,
     floor_div,
     greatest,
     least,
+    number,
     quotient,
+    whole,
 )
+from .polynomial import ratio
 
 LIMIT = 1024
 _WHOLE = frozenset({ElementType.INT32, ElementType.INT64, ElementType.UINT8, ElementType.INT8,
                     ElementType.INT16, ElementType.UINT16, ElementType.UINT32, ElementType.UINT64})
 _FRACTIONS = frozenset({ElementType.FLOAT, ElementType.DOUBLE, ElementType.FLOAT16})
+_EXACT = frozenset({ElementType.FLOAT, ElementType.DOUBLE})
+"""What is taken to hold any dimension."""
 
 Elements: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 
@@ -43,7 +47,7 @@ def of_constant(array: Any) -> Elements | None:
     out = np.empty(array.shape, object)
     if array.dtype.kind == "f" and not np.isfinite(array).all():
         return None
-    out.ravel()[:] = [v if isinstance(v, bool) else expr(Fraction(v)) for v in array.ravel().tolist()]
+    out.ravel()[:] = [number(v) if array.dtype.kind == "f" else v for v in array.ravel().tolist()]
     return out
 
 
@@ -67,12 +71,17 @@ def follow(node: Node, given: Sequence[Elements | None], shapes: Sequence[Any]) 
     return out if out is not None and out.size <= LIMIT else None
 
 
+def follows(node: Node) -> bool:
+    """Whether there is a rule for the elements of `node`'s output."""
+    return not node.domain and node.op_type in _RULES
+
+
 def ints(values: Elements | None) -> list[int] | None:
     """The elements as ints where every one is a known whole number."""
     if values is None:
         return None
-    found = [v.integer if isinstance(v, Expr) else None for v in values.ravel()]
-    return None if None in found else [v for v in found if v is not None]
+    found = values.ravel().tolist()
+    return found if all(type(v) is int for v in found) else None
 
 
 def _array(value: Any) -> Elements:
@@ -97,7 +106,7 @@ def _shape(node: Node, given: Any, shapes: Any) -> Elements | None:
 
 
 def _size(node: Node, given: Any, shapes: Any) -> Elements | None:
-    return None if shapes[0] is None else _array(math.prod(shapes[0], start=expr(1)))
+    return None if shapes[0] is None else _array(math.prod(shapes[0]))
 
 
 def _same(node: Node, given: Any, shapes: Any) -> Elements | None:
@@ -111,12 +120,14 @@ def _cast(node: Node, given: Any, shapes: Any) -> Elements | None:
         if v is None:
             return None
         if to == ElementType.BOOL:
-            return v if isinstance(v, bool) else _not(_equal(v, expr(0)))
+            return v if isinstance(v, bool) else _not(_equal(v, 0))
         if isinstance(v, bool):
-            return expr(int(v))
-        if to in _WHOLE and not v.whole:
-            return floor(v) if v.bounds()[0] >= 0 else None
-        return v if to in _WHOLE or to in _FRACTIONS else None
+            return int(v)
+        if to in _FRACTIONS:
+            return number(to.numpy.type(float(v))) if not isinstance(v, Expr) else v if to in _EXACT else None
+        if to in _WHOLE and not whole(v):
+            return floor(v) if bounds(v)[0] >= 0 else None
+        return v if to in _WHOLE else None
 
     return _each(convert)(node, [x], shapes)
 
@@ -133,7 +144,7 @@ def _concat(node: Node, given: Any, shapes: Any) -> Elements | None:
     parts = []
     for part, shape in zip(given, shapes, strict=True):
         if part is None:
-            if shape is None or len(shape) != 1 or (length := shape[0].integer) is None or length > LIMIT:
+            if shape is None or len(shape) != 1 or not isinstance(length := shape[0], int) or length > LIMIT:
                 return None
             part = full((length,), None)
         parts.append(part)
@@ -206,9 +217,9 @@ def _constant_of_shape(node: Node, given: Any, shapes: Any) -> Elements | None:
 
 
 def _range(node: Node, given: Any, shapes: Any) -> Elements | None:
-    start, limit, delta = (expr(_known(g).item()) for g in given[:3])
-    span, step = (limit - start).integer, delta.integer
-    if span is None or not step or abs(span) > LIMIT * abs(step):
+    start, limit, step = (_known(g).item() for g in given[:3])
+    span = limit - start
+    if not isinstance(span, int) or not isinstance(step, int) or not step or abs(span) > LIMIT * abs(step):
         return None
     return np.array([start + step * i for i in range(max(0, -(-span // step)))] + [None], object)[:-1]
 
@@ -257,35 +268,33 @@ def _div(node: Node, given: Any, shapes: Any) -> Elements | None:
 
     def divide(a: Any, b: Any) -> Any:
         if out in _WHOLE:
-            return floor_div(a, b) if a.bounds()[0] >= 0 and b.bounds()[0] >= 0 else _truncated(a, b)
-        return a * (1 / b.number) if b.number else quotient(a, b)
+            return floor_div(a, b) if bounds(a)[0] >= 0 and bounds(b)[0] >= 0 else _truncated(a, b)
+        return quotient(a, b) if isinstance(b, Expr) else a * ratio(1, b)
 
     return _each(divide)(node, given, shapes)
 
 
-def _truncated(a: Expr, b: Expr) -> Expr | None:
-    x, y = a.integer, b.integer
-    if x is None or not y:
+def _truncated(a: Any, b: Any) -> Any:
+    if isinstance(a, Expr) or isinstance(b, Expr):
         return quotient(a, b)
-    q = abs(x) // abs(y)
-    return expr(q if (x < 0) == (y < 0) else -q)
+    q = abs(a) // abs(b)
+    return q if (a < 0) == (b < 0) else -q
 
 
 def _mod(node: Node, given: Any, shapes: Any) -> Elements | None:
     def rest(a: Any, b: Any) -> Any:
-        if node.attrs.get("fmod") and (a.bounds()[0] < 0 or b.bounds()[0] < 0):
+        if node.attrs.get("fmod") and (bounds(a)[0] < 0 or bounds(b)[0] < 0):
             return None
         return a - b * floor_div(a, b)
     return _each(rest)(node, given, shapes)
 
 
 def _pow(a: Any, b: Any) -> Any:
-    power = b.integer
-    return math.prod([a] * power, start=expr(1)) if power is not None and 0 <= power < 8 else None
+    return math.prod([a] * b) if isinstance(b, int) and 0 <= b < 8 else None
 
 
 def _abs(a: Any) -> Any:
-    return a if a.bounds()[0] >= 0 else -a if a.bounds()[1] <= 0 else None
+    return a if bounds(a)[0] >= 0 else -a if bounds(a)[1] <= 0 else None
 
 
 def _equal(a: Any, b: Any) -> Any:
@@ -293,12 +302,12 @@ def _equal(a: Any, b: Any) -> Any:
         return a == b
     if a == b:
         return True
-    low, high = (a - b).bounds()
+    low, high = bounds(a - b)
     return False if low > 0 or high < 0 else None
 
 
 def _less(a: Any, b: Any) -> Any:
-    low, high = (b - a).bounds()
+    low, high = bounds(b - a)
     return True if low > 0 else False if high <= 0 else None
 
 
@@ -347,8 +356,8 @@ _RULES: dict[str, Callable[..., Elements | None]] = {
     "LessOrEqual": _each(lambda a, b: True if at_most(a, b) else _not(_less(b, a))),
     "GreaterOrEqual": _each(lambda a, b: True if at_most(b, a) else _not(_less(a, b))),
     "Not": _each(_not), "And": _each(lambda a, b: a and b), "Or": _each(lambda a, b: a or b),
-    "ReduceProd": _reduce(lambda v: math.prod(v, start=expr(1))),
-    "ReduceSum": _reduce(lambda v: sum(v, start=expr(0))), "ReduceMax": _reduce(lambda v: greatest(*v)),
+    "ReduceProd": _reduce(math.prod),
+    "ReduceSum": _reduce(sum), "ReduceMax": _reduce(lambda v: greatest(*v)),
     "ReduceMin": _reduce(lambda v: least(*v)),
 }
 

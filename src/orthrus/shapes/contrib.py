@@ -7,20 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .expression import Expr, expr, floor_div
-from .facts import Facts, Shapes, elementwise
+from .expression import Dim, floor_div
+from .facts import Facts, Shapes, broadcast
 from .products import matmul
-from .rules import RULES, concat
+from .rules import RULES, concat, same
 from .windows import conv, pool, spatial
 
 
 def _nhwc_conv(f: Facts) -> Shapes:
     x, w = f.shape(0), f.shape(1)
-    return [[x[0], *spatial(f, x[1:-1], f.attribute("kernel_shape") or [d.integer for d in w[1:-1]]), w[0]]]
+    return [[x[0], *spatial(f, x[1:-1], f.attribute("kernel_shape") or w[1:-1]), w[0]]]
 
 
 def _quantized_pair(f: Facts) -> Shapes:
-    return elementwise(Facts(f.node, [f.shape(0), f.shape(3)], f.elements[:2], f.context))
+    return [broadcast(f, f.shape(0), f.shape(3))]
 
 
 def _attention(past: int) -> Callable[[Facts], Shapes]:
@@ -28,10 +28,10 @@ def _attention(past: int) -> Callable[[Facts], Shapes]:
     def rule(f: Facts) -> Shapes:
         x, weights, heads = f.shape(0), f.shape(1), f.attribute("num_heads")
         sizes = f.attribute("qkv_hidden_sizes")
-        width = expr(sizes[2]) if sizes else floor_div(weights[-1], expr(3))
-        before = f.shape(past)[3] if f.has(past) else expr(0)
+        width = sizes[2] if sizes else floor_div(weights[-1], 3)
+        before = f.shape(past)[3] if f.has(past) else 0
         total = before if f.attribute("past_present_share_buffer") else before + x[1]
-        return [[*x[:-1], width], [expr(2), x[0], expr(heads), total, floor_div(width, expr(heads))]]
+        return [[*x[:-1], width], [2, x[0], heads, total, floor_div(width, heads)]]
     return rule
 
 
@@ -46,21 +46,21 @@ def _multi_head(f: Facts) -> Shapes:
     elif len(v) == 4:
         width, length, size = v[1] * v[3], v[2], k[3]
     else:
-        width, length, size = v[2], v[1], floor_div(k[2], expr(heads))
-    value_size = floor_div(width, expr(heads))
+        width, length, size = v[2], v[1], floor_div(k[2], heads)
+    value_size = floor_div(width, heads)
     before = f.shape(6) if f.has(6) else None
     total = length if before is None else before[2] + length
     if before is not None and f.attribute("past_present_share_buffer"):
         total = before[2]
-    return [[*q[:2], width], [q[0], expr(heads), total, size], [q[0], expr(heads), total, value_size],
-            [q[0], expr(heads), q[1], total]]
+    return [[*q[:2], width], [q[0], heads, total, size], [q[0], heads, total, value_size],
+            [q[0], heads, q[1], total]]
 
 
 def _group_query(f: Facts) -> Shapes:
     q, heads, shared = f.shape(0), f.attribute("num_heads"), f.attribute("kv_num_heads")
     packed = not f.has(1)
-    size = floor_div(q[2], expr(heads + 2 * shared if packed else heads))
-    cache: list[Expr | None] = [q[0], expr(shared), None, size]
+    size = floor_div(q[2], heads + 2 * shared if packed else heads)
+    cache: list[Dim | None] = [q[0], shared, None, size]
     return [[*q[:2], size * heads if packed else q[2]], cache, cache]
 
 
@@ -69,6 +69,7 @@ CONTRIB: dict[str, Callable[[Facts], Shapes]] = {
     "FusedConv": conv(1), "NhwcConv": _nhwc_conv, "NhwcFusedConv": _nhwc_conv, "QLinearConv": conv(3),
     "NhwcMaxPool": pool, "QLinearAveragePool": pool, "QLinearAdd": _quantized_pair,
     "QLinearMul": _quantized_pair, "QLinearConcat": lambda f: concat(f, 2, 3),
+    **dict.fromkeys(("RotaryEmbedding", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), same),
     **dict.fromkeys(("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation", "MatMulInteger16",
                      "MatMulIntegerToFloat", "DynamicQuantizeMatMul"), matmul()),
     "Attention": _attention(4), "QAttention": _attention(8), "MultiHeadAttention": _multi_head,

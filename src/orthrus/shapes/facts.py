@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from ....ir import Node
+from ..ir import Node
 from .elements import Elements, ints
-from .expression import Expr
+from .expression import Dim
 
-Shape: TypeAlias = "list[Expr | None] | None"
+Shape: TypeAlias = "list[Dim | None] | None"
 Shapes: TypeAlias = "list[Shape]"
 
 
@@ -24,11 +24,11 @@ class Context(Protocol):
 
     int_max: int
 
-    def wider(self, dims: Sequence[Expr]) -> Expr:
+    def wider(self, dims: Sequence[Dim]) -> Dim:
         """The dimension that `dims` broadcast to."""
         ...
 
-    def same(self, dims: Sequence[Expr]) -> Expr:
+    def same(self, dims: Sequence[Dim]) -> Dim:
         """The dimension that `dims` all have to be."""
         ...
 
@@ -42,21 +42,21 @@ class Facts:
     """What is known of a node's inputs."""
 
     node: Node
-    shapes: Sequence[list[Expr] | None]
+    shapes: Sequence[list[Dim] | None]
     elements: Sequence[Elements | None]
     context: Context
 
     def has(self, i: int) -> bool:
         return i < len(self.node.inputs) and self.node.inputs[i] is not None
 
-    def shape(self, i: int) -> list[Expr]:
+    def shape(self, i: int) -> list[Dim]:
         """Raises LookupError where the rank is not known."""
         found = self.shapes[i] if i < len(self.shapes) else None
         if found is None:
             raise LookupError("the rank is not known")
         return list(found)
 
-    def vector(self, i: int) -> list[Expr | None]:
+    def vector(self, i: int) -> list[Dim | None]:
         """The elements of an input. Raises LookupError where there is no saying how many."""
         found = self.elements[i] if i < len(self.elements) else None
         if found is None:
@@ -83,7 +83,7 @@ class Facts:
         return found
 
 
-def broadcast(f: Facts, *shapes: Sequence[Expr]) -> list[Expr | None]:
+def broadcast(f: Facts, *shapes: Sequence[Dim]) -> list[Dim | None]:
     rank = max(map(len, shapes))
     return [f.context.wider([s[len(s) - rank + i] for s in shapes if len(s) - rank + i >= 0])
             for i in range(rank)]

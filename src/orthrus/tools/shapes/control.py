@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ....ir import ElementType, Graph, Node, OptionalType, SequenceType, TensorType, Type, Value
-from .elements import Elements
-from .expression import Expr
+from ...ir import ElementType, Graph, Node, OptionalType, SequenceType, TensorType, Type, Value
+from ...shapes.elements import Elements
+from ...shapes.expression import Dim, bounds
 
 if TYPE_CHECKING:
     from .inference import Inference
@@ -83,7 +83,7 @@ def _loop(it: Inference, node: Node, label: str, prefix: str) -> list[Type | Non
             *(_stacked(it, kind, 0, turns) for kind in after[len(before):])]
 
 
-def _turns(it: Inference, node: Node, body: Graph) -> Expr | None:
+def _turns(it: Inference, node: Node, body: Graph) -> Dim | None:
     """How often a Loop's body runs, where its condition cannot end it."""
     trips = it.known.get(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
     keep: Value = body.outputs[0]
@@ -95,14 +95,14 @@ def _turns(it: Inference, node: Node, body: Graph) -> Expr | None:
     if len(node.inputs) > 1 and node.inputs[1] is not None and not _true(starts):
         return None
     count = trips.reshape(-1)[0] if trips is not None and trips.size == 1 else None
-    return count if (always or passed) and isinstance(count, Expr) and count.bounds()[0] >= 0 else None
+    return count if (always or passed) and count is not None and bounds(count)[0] >= 0 else None
 
 
 def _true(flag: Elements | None) -> bool:
     return flag is not None and flag.size == 1 and flag.reshape(-1)[0] is True
 
 
-def _stacked(it: Inference, kind: Type | None, axis: int, count: Expr | None) -> Type | None:
+def _stacked(it: Inference, kind: Type | None, axis: int, count: Dim | None) -> Type | None:
     if not isinstance(kind, TensorType) or kind.shape is None:
         return kind
     dims: list[Any] = list(kind.shape)
@@ -116,7 +116,7 @@ def _scan(it: Inference, node: Node, label: str, prefix: str) -> list[Type | Non
     inputs = node.inputs[1:] if old else node.inputs
     states = len(inputs) - int(node.attrs["num_scan_inputs"])
     axes = node.attrs.get("scan_input_axes") or [0] * (len(inputs) - states)
-    count: Expr | None = None
+    count: Dim | None = None
     batch: Any = None
     for value, scanned, axis in zip(body.inputs[states:], inputs[states:], axes, strict=False):
         dims = None if scanned is None or scanned.shape is None else list(scanned.shape)
@@ -134,8 +134,6 @@ def _scan(it: Inference, node: Node, label: str, prefix: str) -> list[Type | Non
     places = node.attrs.get("scan_output_axes") or [0] * (len(made) - states)
     out = [*made[:states], *(_stacked(it, k, a, count) for k, a in zip(made[states:], places, strict=False))]
     return [_stacked(it, k, 0, it.dim(batch) if batch is not None else None) for k in out] if old else out
-
-
 
 
 def _sequence_map(it: Inference, node: Node, label: str, prefix: str) -> list[Type | None]:

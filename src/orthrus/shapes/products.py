@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .expression import Expr, expr, floor_div
+from .expression import Dim, floor_div
 from .facts import Facts, Shapes, broadcast
 
 
@@ -21,7 +21,7 @@ def matmul(a_at: int = 0, b_at: int = 1) -> Callable[[Facts], Shapes]:
             a = [*a[:-2], a[-1], a[-2]]
         if f.attribute("transB") and not right:
             b = [*b[:-2], b[-1], b[-2]]
-        a, b = [expr(1), *a] if left else a, [*b, expr(1)] if right else b
+        a, b = [1, *a] if left else a, [*b, 1] if right else b
         f.context.same([a[-1], b[-2]])
         batch = broadcast(f, a[:-2], b[:-2]) if len(a) > 2 or len(b) > 2 else []
         return [[*batch, *([] if left else [a[-2]]), *([] if right else [b[-1]])]]
@@ -33,8 +33,8 @@ def attention(f: Facts) -> Shapes:
     heads, shared = f.attribute("q_num_heads"), f.attribute("kv_num_heads")
     flat = len(q) == 3
     if flat:
-        q = [q[0], expr(heads), q[1], floor_div(q[2], expr(heads))]
-        k, v = ([x[0], expr(shared), x[1], floor_div(x[2], expr(shared))] for x in (k, v))
+        q = [q[0], heads, q[1], floor_div(q[2], heads)]
+        k, v = ([x[0], shared, x[1], floor_div(x[2], shared)] for x in (k, v))
     total = k[2] + f.shape(4)[2] if f.has(4) else k[2]
     y = [q[0], q[2], q[1] * v[3]] if flat else [*q[:3], v[3]]
     return [[*y], [*k[:2], total, k[3]], [*v[:2], total, v[3]], [*q[:3], total]]
@@ -43,17 +43,17 @@ def attention(f: Facts) -> Shapes:
 def linear_attention(f: Facts) -> Shapes:
     q, k, v = (f.shape(i) for i in range(3))
     heads, shared = f.attribute("q_num_heads"), f.attribute("kv_num_heads")
-    wide = floor_div(v[2], expr(shared))
-    return [[*q[:2], wide * heads], [q[0], expr(shared), floor_div(k[2], expr(shared)), wide]]
+    wide = floor_div(v[2], shared)
+    return [[*q[:2], wide * heads], [q[0], shared, floor_div(k[2], shared), wide]]
 
 
 def stft(f: Facts) -> Shapes:
     signal, step = f.shape(0), f.vector(1)[0]
-    length: Expr | None = f.shape(2)[0] if f.has(2) else f.vector(3)[0]
-    if length is None or step is None or step.integer is None:
-        return [[signal[0], None, None, expr(2)]]
-    bins = floor_div(length, expr(2)) + 1 if f.attribute("onesided") else length
-    return [[signal[0], floor_div(signal[1] - length, step) + 1, bins, expr(2)]]
+    length: Dim | None = f.shape(2)[0] if f.has(2) else f.vector(3)[0]
+    if length is None or step is None or not isinstance(step, int):
+        return [[signal[0], None, None, 2]]
+    bins = floor_div(length, 2) + 1 if f.attribute("onesided") else length
+    return [[signal[0], floor_div(signal[1] - length, step) + 1, bins, 2]]
 
 
 def dft(f: Facts) -> Shapes:
@@ -65,5 +65,5 @@ def dft(f: Facts) -> Shapes:
     back, half = f.attribute("inverse"), f.attribute("onesided")
     length = f.vector(1)[0] if f.has(1) else (x[place] - 1) * 2 if back and half else x[place]
     if length is not None and half and not back:
-        length = floor_div(length, expr(2)) + 1
-    return [[*x[:place], length, *x[place + 1:-1], expr(1 if back and half else 2)]]
+        length = floor_div(length, 2) + 1
+    return [[*x[:place], length, *x[place + 1:-1], (1 if back and half else 2)]]

@@ -15,7 +15,7 @@ from typing import Any
 
 from onnx.defs import SchemaError
 
-from ....ir import (
+from ...ir import (
     ElementType,
     Graph,
     MapType,
@@ -27,15 +27,13 @@ from ....ir import (
     Type,
     Value,
 )
-from ....ops import infer
-from . import elements
-from .contrib import CONTRIB
+from ...ops import infer
+from ...shapes import elements, rule_of
+from ...shapes.elements import Elements
+from ...shapes.expression import Dim, Expr, TooLarge, bounds, greatest, named, put, symbols
+from ...shapes.facts import Facts, Shape
+from ...shapes.parsing import parse
 from .control import CONTROL, control
-from .elements import Elements
-from .expression import Expr, TooLarge, expr, greatest, named
-from .facts import Facts, Shape, elementwise
-from .parsing import parse
-from .rules import ML, RULES
 
 log = logging.getLogger(__name__)
 _FAILURES = (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, SchemaError)
@@ -46,22 +44,19 @@ _ANYTHING = ("?", "*", "-1")
 """Texts that exporters write where a dimension has no name."""
 
 
-_BY_DOMAIN = {"": RULES, "ai.onnx.ml": ML, "com.microsoft": CONTRIB}
-
-
 class Inference:
     """One pass over one graph. `merged`: expressions and what stands for them, from passes before."""
 
     def __init__(self, graph: Graph, declared: dict[Value, Type], *, int_max: int, auto_merge: bool,
-                 guess_output_rank: bool, merged: dict[Expr, Expr]) -> None:
+                 guess_output_rank: bool, merged: dict[Dim, Dim]) -> None:
         self.graph, self.declared, self.int_max = graph, declared, int_max
         self.auto_merge, self.guess_output_rank, self.merged = auto_merge, guess_output_rank, merged
-        self.texts: dict[str, Expr] = {}
+        self.texts: dict[str, Dim] = {}
         self.known: dict[Value, Elements] = {}
         self.names: set[str] = set()
-        self.long: dict[Expr, Expr] = {}
+        self.long: dict[Dim, Dim] = {}
         self.inputs: set[str] = set()
-        self.found: dict[Expr, Expr] = {}
+        self.found: dict[Dim, Dim] = {}
         self.unknown_nodes: list[Node] = []
 
     def run(self) -> None:
@@ -74,7 +69,7 @@ class Inference:
         plain = {d for d in stated if d.isidentifier()}
         for text in sorted(stated, key=lambda d: d not in plain):
             self.texts[text] = self._stated(text, plain)
-        self.names |= {s.name for e in self.texts.values() for s in e.symbols()}
+        self.names |= {s.name for e in self.texts.values() for s in symbols(e)}
         self.inputs = set(self.names)
         for value in self.graph.inputs:
             self._name_input(value)
@@ -82,50 +77,49 @@ class Inference:
 
     # dimensions and their texts
 
-    def _stated(self, text: str, plain: set[str]) -> Expr:
+    def _stated(self, text: str, plain: set[str]) -> Dim:
         """The dimension an input states: a name, or an expression where inputs have its names."""
         if text not in plain:
             try:
                 read = parse(text, lambda n: named(n, 1))
-                if read.symbols() and {s.name for s in read.symbols()} <= plain:
-                    return self._renamed(read.put({s.name: self._renamed(named(s.name, 1))
-                                                   for s in read.symbols()}))
+                if symbols(read) and {s.name for s in symbols(read)} <= plain:
+                    return self._renamed(put(read, {s.name: self._renamed(named(s.name, 1))
+                                             for s in symbols(read)}))
             except (ValueError, TooLarge):
                 pass
         return self._renamed(named(text, 1))
 
-    def _renamed(self, dim: Expr) -> Expr:
+    def _renamed(self, dim: Dim) -> Dim:
         return self.merged.get(dim, dim)
 
-    def dim(self, dim: Any) -> Expr:
+    def dim(self, dim: Any) -> Dim:
         """A dimension of a type as an expression."""
         if isinstance(dim, int):
-            return expr(dim)
+            return dim
         if dim not in self.texts:
             self.texts[dim] = self._renamed(named(dim))
         return self.texts[dim]
 
-    def text(self, dim: Expr) -> int | str:
+    def text(self, dim: Dim) -> int | str:
         """An expression as a dimension of a type."""
         dim = self._renamed(dim)
-        number = dim.integer
-        if number is not None and number >= 0:
-            return number
+        if isinstance(dim, int) and dim >= 0:
+            return dim
         text = str(dim)
         if len(text) > _LONGEST:
             if dim not in self.long:
-                self.long[dim] = self.fresh("length", dim.bounds()[0])
+                self.long[dim] = self.fresh("length", bounds(dim)[0])
             dim = self.long[dim]
             text = str(dim)
         self.texts.setdefault(text, dim)
         return text
 
-    def shape(self, value: Value | None) -> list[Expr] | None:
+    def shape(self, value: Value | None) -> list[Dim] | None:
         if value is None or value.shape is None:
             return None
         return [self.dim(d) for d in value.shape]
 
-    def fresh(self, stem: str, low: float = 0) -> Expr:
+    def fresh(self, stem: str, low: float = 0) -> Dim:
         """A name that nothing has yet."""
         name, count = re.sub(r"\W", "_", stem), 1
         while name in self.names:
@@ -140,7 +134,7 @@ class Inference:
             dims = [self.fresh(f"{value.name}_d{i}", 1) if d is None else self.dim(d)
                     for i, d in enumerate(kind.shape)]
             for d in dims:
-                self.inputs.update(s.name for s in d.symbols())
+                self.inputs.update(s.name for s in symbols(d))
             value.type = TensorType(kind.elem, tuple(map(self.text, dims)))
             if value.const is None and elements.followed(value) and len(dims) < 2 \
                     and value.elem in (ElementType.INT64, ElementType.INT32):
@@ -160,11 +154,11 @@ class Inference:
 
     # what rules ask for
 
-    def wider(self, dims: Sequence[Expr]) -> Expr:
-        left = [d for d in dict.fromkeys(dims) if d.integer != 1] or [expr(1)]
+    def wider(self, dims: Sequence[Dim]) -> Dim:
+        left = [d for d in dict.fromkeys(dims) if d != 1] or [1]
         if len(left) == 1:
             return left[0]
-        if fixed := [d for d in left if d.integer is not None]:
+        if fixed := [d for d in left if isinstance(d, int)]:
             if self.auto_merge:
                 self._merge(left)
             return fixed[0]
@@ -172,22 +166,22 @@ class Inference:
             return self._merge(left)
         return greatest(*left)
 
-    def same(self, dims: Sequence[Expr]) -> Expr:
+    def same(self, dims: Sequence[Dim]) -> Dim:
         left = list(dict.fromkeys(dims))
         if len(left) > 1 and self.auto_merge:
             return self._merge(left)
-        return next((d for d in left if d.integer is not None), left[0])
+        return next((d for d in left if isinstance(d, int)), left[0])
 
-    def _merge(self, dims: Sequence[Expr]) -> Expr:
+    def _merge(self, dims: Sequence[Dim]) -> Dim:
         """Take `dims` to be equal: a number stands for them, else an input's name, else the shortest."""
-        def rank(d: Expr) -> tuple[bool, bool, bool, int, str]:
-            symbol = d.symbol
-            return (d.integer is None, symbol is None or symbol.name not in self.inputs, symbol is None,
+        def rank(d: Dim) -> tuple[bool, bool, bool, int, str]:
+            symbol = d.symbol if isinstance(d, Expr) else None
+            return (not isinstance(d, int), symbol is None or symbol.name not in self.inputs, symbol is None,
                     len(str(d)), str(d))
 
         best = min(dims, key=rank)
         for d in dims:
-            if d is best or d.integer is not None or (d.symbol is not None and d.symbol in best.symbols()):
+            if d is best or not isinstance(d, Expr) or d.symbol in symbols(best):
                 continue
             self.found.setdefault(d, best)
             log.debug("dimension %s is taken to be %s", d, best)
@@ -241,9 +235,7 @@ class Inference:
             return []
 
     def _computed(self, node: Node, shapes: Any, given: Any) -> list[Shape]:
-        rule = _BY_DOMAIN.get(node.domain, {}).get(node.op_type)
-        if rule is None and node.op is not None and node.op.broadcasts:
-            rule = elementwise
+        rule = rule_of(node)
         if rule is None:
             return []
         try:
@@ -312,7 +304,7 @@ def told(kind: Type | None) -> bool:
     return kind is not None
 
 
-def settled(found: dict[Expr, Expr], merged: dict[Expr, Expr]) -> dict[Expr, Expr]:
+def settled(found: dict[Dim, Dim], merged: dict[Dim, Dim]) -> dict[Dim, Dim]:
     """`merged` with what was found on top; what stands for an expression has no stand-in itself."""
     out = {**found, **merged}
     for key, best in out.items():

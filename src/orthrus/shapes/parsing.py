@@ -7,13 +7,16 @@ text is read, never evaluated; whatever is no arithmetic on names and numbers is
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Callable
 from fractions import Fraction
+from typing import Any
 
-from .expression import Expr, ceiling, expr, floor, floor_div, greatest, least, product, quotient
+from .expression import ceiling, floor, floor_div, greatest, least, number, quotient
+from .polynomial import ratio
 
 
-def parse(text: str, names: Callable[[str], Expr]) -> Expr:
+def parse(text: str, names: Callable[[str], Any]) -> Any:
     """The expression `text` spells, with `names` for its names. Raises ValueError for anything else."""
     try:
         return _read(ast.parse(text.strip(), mode="eval").body, names)
@@ -21,9 +24,9 @@ def parse(text: str, names: Callable[[str], Expr]) -> Expr:
         raise ValueError(f"{text!r} is no arithmetic on dimensions") from error
 
 
-def _read(node: ast.expr, names: Callable[[str], Expr]) -> Expr:
+def _read(node: ast.expr, names: Callable[[str], Any]) -> Any:
     if isinstance(node, ast.Constant) and type(node.value) in (int, float):
-        return expr(Fraction(str(node.value)))
+        return number(Fraction(str(node.value)))
     if isinstance(node, ast.Name):
         return names(node.id)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -57,10 +60,10 @@ def _read(node: ast.expr, names: Callable[[str], Expr]) -> Expr:
                 return floor_div(a, b)
             case ast.Mod():
                 return a - b * floor_div(a, b)
-            case ast.Div() if b.number:
-                return a * (1 / b.number)
+            case ast.Div() if isinstance(b, int | Fraction) and b:
+                return a * ratio(1, b)
             case ast.Div() if (exact := quotient(a, b)) is not None:
                 return exact
-            case ast.Pow() if b.integer is not None and 0 <= b.integer < 8:
-                return product([a] * b.integer)
+            case ast.Pow() if isinstance(b, int) and 0 <= b < 8:
+                return math.prod([a] * b)
     raise ValueError("no arithmetic on dimensions")

@@ -1,0 +1,111 @@
+"""One set of rules for shapes: on numbers they say what the definitions give, on names the same."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from orthrus.ir import Node, TensorType, Value, element_of
+from orthrus.ops import find
+from orthrus.shapes import elements, rule_of
+from orthrus.shapes.expression import Dim, Expr, greatest, named, put
+from orthrus.shapes.facts import Facts, Shapes
+from orthrus.testing.samples import Sample, samples
+
+
+class Asked:
+    """What answers the rules here: nothing but what follows from the dimensions."""
+
+    int_max = (1 << 31) - 1
+
+    def wider(self, dims: Sequence[Dim]) -> Dim:
+        left = list(dict.fromkeys(d for d in dims if d != 1)) or [1]
+        return next((d for d in left if isinstance(d, int)), None) or greatest(*left)
+
+    def same(self, dims: Sequence[Dim]) -> Dim:
+        return dims[0]
+
+    def unknown(self, node: Node, index: int) -> None:
+        return None
+
+
+@functools.cache
+def drawn() -> dict[str, list[Sample]]:
+    """Samples by operator, in the first type that each has."""
+    found: dict[str, list[Sample]] = {}
+    for sample in samples():
+        mine = found.setdefault(sample.kind, [])
+        if not mine or mine[0].type == sample.type:
+            mine.append(sample)
+    return found
+
+
+def node_of(sample: Sample) -> Node:
+    values = [None if a is None else Value(f"i{k}", TensorType(element_of(a.dtype), a.shape))
+              for k, a in enumerate(sample.inputs)]
+    node = Node(sample.op, sample.domain, sample.schema.version,
+                find(sample.domain, sample.op, sample.version), values, dict(sample.attrs), "sample", 0)
+    for k, made in enumerate(sample.reference()):
+        kind = TensorType(element_of(made.dtype), None) if isinstance(made, np.ndarray) else None
+        node.outputs.append(Value(f"o{k}", kind))
+    return node
+
+
+def symbol(size: int) -> Dim:
+    """A name for a dimension; 0 and 1, which rules look at, stay."""
+    return named(f"n{size}", 1) if size > 1 else size
+
+
+def said(sample: Sample, dim: Any) -> tuple[Node, list[Any], list[Any]]:
+    shapes = [None if a is None else list(map(dim, a.shape)) for a in sample.inputs]
+    return node_of(sample), shapes, [elements.of_constant(a) for a in sample.inputs]
+
+
+def ruled(sample: Sample, dim: Any) -> Shapes:
+    node, shapes, given = said(sample, dim)
+    rule = rule_of(node)
+    assert rule is not None
+    try:
+        return rule(Facts(node, shapes, given, Asked()))
+    except LookupError:
+        return []
+
+
+NAMES = {f"n{size}": size for size in range(2, 1 << 12)}
+RULED = sorted(kind for kind, found in drawn().items() if found and rule_of(node_of(found[0])) is not None)
+FOLLOWED = sorted(kind for kind, found in drawn().items() if found and elements.follows(node_of(found[0])))
+
+
+@pytest.mark.parametrize("kind", RULED)
+def test_a_rule_says_with_names_what_it_says_with_numbers_and_both_are_so(kind: str) -> None:
+    told = 0
+    for sample in drawn()[kind]:
+        with_names, with_numbers = ruled(sample, symbol), ruled(sample, int)
+        for array, named_dims, dims in zip(sample.reference(), with_names, with_numbers, strict=False):
+            if not isinstance(array, np.ndarray) or named_dims is None or dims is None:
+                continue
+            assert len(named_dims) == len(dims) == array.ndim, sample
+            assert not any(isinstance(d, Expr) for d in dims), sample
+            for size, a, b in zip(array.shape, named_dims, dims, strict=True):
+                assert a is None or put(a, NAMES) == size, sample
+                assert b is None or b == size, sample
+                told += a is not None
+    assert told, "no sample of it is told anything"
+
+
+@pytest.mark.parametrize("kind", FOLLOWED)
+def test_elements_that_are_followed_are_those_of_a_run(kind: str) -> None:
+    for sample in drawn()[kind]:
+        array = sample.reference()[0]
+        for dim in (int, symbol):
+            node, shapes, given = said(sample, dim)
+            found = elements.follow(node, given, shapes)
+            if found is None:
+                continue
+            assert found.shape == array.shape, sample
+            for mine, theirs in zip(found.ravel().tolist(), array.ravel().tolist(), strict=True):
+                assert mine is None or np.isclose(float(put(mine, NAMES)), float(theirs), rtol=1e-5), sample
