@@ -227,6 +227,20 @@ def test_one_node_for_the_same_dimensions():
     assert kinds(graph).count("Shape") == 1
 
 
+@pytest.mark.parametrize("end", ["5", "N"])
+@pytest.mark.parametrize("shapes", [((1, -1), (-1, 1)), ((-1,), (1, -1)), ((-1, 1, 1), (1, -1, 1))])
+def test_the_same_numbers_in_other_shapes_stay_apart(end, shapes):
+    """Ranges that meet across axes, as masks of attention are made."""
+    def build(n):
+        x = n.input("x", "N", 3)
+        last = n.constant(np.array(5)) if end == "5" else n.Squeeze(n.Shape(x, start=0, end=1))
+        count = n.Range(n.constant(np.array(0)), last, n.constant(np.array(1)))
+        left, right = (n.Reshape(count, n.constant(np.array(shape))) for shape in shapes)
+        tall, wide = (n.Unsqueeze(count, n.constant(np.array([axis]))) for axis in (0, 1))
+        return [n.Sub(left, right), n.Sub(n.Abs(tall), wide), n.Exp(x)]
+    run(build)
+
+
 def test_invented_dimension_names_are_gone_afterwards():
     graph, _ = run(lambda n: [n.Exp(n.NonZero(n.input("x", "N", 3)))])
     assert graph.nodes[0].output.shape == (2, None)

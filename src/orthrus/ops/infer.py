@@ -338,7 +338,8 @@ def content(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | Non
     integer tensor of rank 0 or 1."""
     rule = _CONTENT.get(node.op_type) if not node.domain else None
     made = node.outputs[0] if rule is not None and node.outputs else None
-    if rule is None or made is None or (isinstance(made.type, TensorType) and made.type.elem in _NO_INDEX):
+    if rule is None or made is None or (isinstance(made.type, TensorType) and (
+            made.type.elem in _NO_INDEX or len(made.shape or ()) > 1)):
         return None
     try:
         found = rule(node, inputs)

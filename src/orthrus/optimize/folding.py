@@ -171,8 +171,8 @@ def fold_shapes(work: Work) -> int:
             value.content = infer.content(node, node.inputs)
         array = _known(value)
         if array is None:
-            if value.content is not None and None not in value.content and value.shape is not None:
-                key = (value.elem, len(value.shape), value.content)
+            if value.content is not None and None not in value.content and len(value.shape or (0, 0)) < 2:
+                key = (value.elem, value.shape == (), value.content)
                 first = seen.setdefault(key, value)
                 if first.node in work.removed:
                     first = seen[key] = value
