@@ -26,7 +26,7 @@ from orthrus.codegen.machines.machine import (
 from orthrus.kernels import reference
 from orthrus.load import load
 from orthrus.lowering.lower import Lowering
-from orthrus.lowering.step import Step
+from orthrus.lowering.step import KernelStep
 from orthrus.lowering.tensor import Buffer, Tensor
 from orthrus.lowering.walk import Walked, readable, within
 
@@ -92,7 +92,7 @@ def test_windows_of_every_kind(kind: str, dtype: str) -> None:
     assert not _windows(kind, dtype, range(100, 300))
 
 
-def _lowered(b: Branches, machine: Machine, matrix_unit: bool = False) -> list[Step]:
+def _lowered(b: Branches, machine: Machine, matrix_unit: bool = False) -> list[KernelStep]:
     """The steps for a machine; what they walk is checked as they are written."""
     graph = load(b.model().SerializeToString())
     inputs = [(v, v.shape, v.elem.numpy.name) for v in graph.inputs]

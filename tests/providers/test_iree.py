@@ -221,9 +221,9 @@ def test_operators_that_write_in_place_leave_inputs_alone() -> None:
 def test_aligned_inputs_are_not_copied() -> None:
     import iree.runtime as rt
 
-    from orthrus.providers.iree.program import Program, aligned, opened
+    from orthrus.providers.iree.program import LoadedModule, aligned, opened
 
-    program = object.__new__(Program)
+    program = object.__new__(LoadedModule)
     program.rt, program.host, program.device = rt, True, opened("local-sync", 1)
     program.updates = False
     x = aligned(np.arange(64, dtype=np.float32))

@@ -62,7 +62,7 @@ def guarded(byte: int = 0xFF, threads: int = 1) -> Iterator[Guard]:
     """Sessions made and run within have poisoned memory and steps divided as far as they can be; a Guard's
     fields may be changed between runs."""
     guard = Guard(byte, threads)
-    block_of = fetch.Plan.take
+    block_of = fetch.ArenaPlan.take
 
     def take(plan: Any) -> Any:
         """An instance of its own for this run: `plans.Instance` gets its block from `np.empty`."""
@@ -81,7 +81,7 @@ def guarded(byte: int = 0xFF, threads: int = 1) -> Iterator[Guard]:
         patch = functools.partial(mock.patch.object)
         stack.enter_context(patch(plans.Plan, "take", take))
         stack.enter_context(patch(plans.Plan, "give", lambda plan, instance: None))
-        stack.enter_context(patch(fetch.Plan, "take", take_block))
+        stack.enter_context(patch(fetch.ArenaPlan, "take", take_block))
         stack.enter_context(patch(np, "empty", _poisoned(guard, np.empty)))
         stack.enter_context(patch(np, "empty_like", _poisoned(guard, np.empty_like)))
         if library.available() is None:

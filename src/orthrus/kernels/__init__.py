@@ -7,10 +7,10 @@ from .kernel import Kernel, OpKernel, OpKernelContext, OpKernelInfo, Work, creat
 from .part import Part, Stored, convex_groups
 from .reference import reference
 from .registry import KernelDef, KernelEntry, KernelRegistry, KernelRegistryManager
-from .report import Contents, KernelUse, Packed, Place, PlanReport, StepReport
+from .report import Contents, KernelUse, Packed, PlanReport, Span, StepReport
 
 __all__ = ["HOST", "Contents", "Device", "DeviceArray", "Gate", "Kernel", "KernelDef", "KernelEntry",
            "KernelRegistry", "KernelRegistryManager", "KernelUse", "Memory", "OpKernel", "OpKernelContext",
-           "OpKernelInfo", "Packed", "Part", "Place", "PlanReport", "StepReport", "Stored", "Work",
+           "OpKernelInfo", "Packed", "Part", "PlanReport", "Span", "StepReport", "Stored", "Work",
            "convex_groups", "copied", "create_kernel", "failed", "fill", "plain", "readable", "reference",
            "vetted"]

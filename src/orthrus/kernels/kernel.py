@@ -44,7 +44,7 @@ class Kernel:
     with times in nanoseconds of `time.perf_counter_ns`, and None for a `Work` for what prepares the steps and
     what the notes take; `watch(value, array)` gets what lies in memory between the steps; `check()` comes
     behind each, and ends the run by what it raises.""")
-    quick = _able("quick", "`quick(inputs)` gives the `fastcall.Program` for inputs such as these, or None.")
+    quick = _able("quick", "`quick(inputs)` gives the `fastcall.FastRun` for inputs such as these, or None.")
     start = _able("start", """`start(*inputs)` begins the work and gives a function that waits for the end of
     it and gives the results.""")
     into = _able("into", """`into(inputs, targets)`, with an array or None for each output: a result is its

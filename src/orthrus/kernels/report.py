@@ -35,7 +35,7 @@ class KernelUse:
 
 
 @dataclass(frozen=True)
-class Place:
+class Span:
     """Where a value lies: bytes of `part`'s arena from `offset` on, from the plan's step `first` to its step
     `last`. `part` is empty for the arena of what runs outside of compiled parts."""
 
@@ -73,7 +73,7 @@ class PlanReport:
     steps: tuple[StepReport, ...] = ()
     arena: int = 0
     scratch: int = 0
-    places: tuple[Place, ...] = ()
+    places: tuple[Span, ...] = ()
     known: tuple[str, ...] = ()
     interpreted: str = ""
     seconds: float = 0.0

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from ..ir import Node, Type, Value
 from ..kernels import Part, Work
 from .lower import Lazy, Lowering
-from .step import Step
+from .step import KernelStep
 from .tensor import Buffer, Tensor
 
 
@@ -28,7 +28,7 @@ def places(lowering: Lowering) -> dict[Value, Buffer]:
     return found
 
 
-def works(part: Part, steps: Sequence[Step], placed: Mapping[Value, Buffer], folded: frozenset[Value],
+def works(part: Part, steps: Sequence[KernelStep], placed: Mapping[Value, Buffer], folded: frozenset[Value],
           types: Mapping[Value, Type]) -> list[Work]:
     """A work for each of `steps`. `folded`: values known without running anything."""
     owners = _owners(part, steps, placed)
@@ -49,7 +49,7 @@ def works(part: Part, steps: Sequence[Step], placed: Mapping[Value, Buffer], fol
     return found
 
 
-def _owners(part: Part, steps: Sequence[Step], placed: Mapping[Value, Buffer]) -> list[Node]:
+def _owners(part: Part, steps: Sequence[KernelStep], placed: Mapping[Value, Buffer]) -> list[Node]:
     """Per step the node whose result it makes, or helps to make."""
     order = {node: i for i, node in enumerate(part.nodes)}
     makers: dict[int, set[Node]] = {}

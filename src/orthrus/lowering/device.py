@@ -1,6 +1,6 @@
 """Where the kernels of a compiled part run: their code, the memory they may touch, the programs made of them.
 
-`Device` is this process. A provider whose kernels run elsewhere hands parts another one.
+`PartDevice` is this process. A provider whose kernels run elsewhere hands parts another one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Arena:
         self.lock = lock()
 
 
-class Device:
+class PartDevice:
     """This process and its pool of threads. `apart`: whether kernels can only touch what `room` gave."""
 
     apart = False

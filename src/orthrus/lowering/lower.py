@@ -26,7 +26,7 @@ from ..ir import No, Node, TensorType, Value, in_memory
 from ..limits import bounded, current
 from ..ops.infer import infer_node
 from . import elements
-from .step import Step
+from .step import KernelStep
 from .tensor import Buffer, Tensor, at_line, c_strides, extent, joint_shape, last_strides, of_constant
 from .walk import Walked, order_like, readable, unit, within
 
@@ -134,7 +134,7 @@ class Lowering:
                  matrix_unit: bool = False, half_epilogue: bool = False, transforms: bool = True) -> None:
         self.machine, self.constants, self.reference = machine, constants, reference
         self.matrix_unit, self.half_epilogue, self.transforms = matrix_unit, half_epilogue, transforms
-        self.steps: list[Step] = []
+        self.steps: list[KernelStep] = []
         self.env: dict[Value, Tensor | Lazy] = {}
         self.host: dict[Value, np.ndarray] = {}
         self.laid: dict[Hashable, Tensor] = {}
@@ -309,7 +309,7 @@ class Lowering:
             if type(plain[i]) is Tensor:
                 within(plain[i])
         assert not spec.operands or walked > spec.operands, f"{spec.template} is to get its operands Walked"
-        self.steps.append(Step(spec, plain, items, max(grain, 1), scratch, self.node, outs))
+        self.steps.append(KernelStep(spec, plain, items, max(grain, 1), scratch, self.node, outs))
 
     def shape_by(self, node: Node, shape: Sequence[int], rest: Sequence[np.ndarray | None]
                  ) -> tuple[int, ...]:
@@ -567,7 +567,7 @@ class Lowering:
             made = self.new([int(d) for d in kind.shape if d is not None], kind.elem.numpy.name)
             outs.append(made)
             self.env[value] = made
-        self.steps.append(Step(None, list(reads), 1, 1, 0, node, outs, self.reference(node)))
+        self.steps.append(KernelStep(None, list(reads), 1, 1, 0, node, outs, self.reference(node)))
 
 
 _CONSTANTS = frozenset({"float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",

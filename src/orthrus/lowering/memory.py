@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .step import Step
+from .step import KernelStep
 from .tensor import Buffer
 
 ALIGN = 64
@@ -25,7 +25,7 @@ class Lives:
     ending: list[list[int]]
 
     @staticmethod
-    def of(steps: Sequence[Step], always: Sequence[Buffer]) -> Lives:
+    def of(steps: Sequence[KernelStep], always: Sequence[Buffer]) -> Lives:
         """The lives of what `steps` touch. Buffers of `always` live throughout."""
         first: dict[Buffer, int] = {}
         last: dict[Buffer, int] = {}
@@ -74,7 +74,7 @@ class Lives:
         return offsets, top
 
 
-def plan(steps: Sequence[Step], always: Sequence[Buffer]) -> int:
+def plan(steps: Sequence[KernelStep], always: Sequence[Buffer]) -> int:
     """Give every arena buffer its offset; returns the arena's bytes. Buffers of `always` live throughout."""
     lives = Lives.of(steps, always)
     offsets, size = lives.placed([b.size for b in lives.buffers])

@@ -13,12 +13,12 @@ import numpy as np
 
 from .. import knobs
 from ..codegen.kernels import amx
-from ..codegen.runtime.fastcall import Program
+from ..codegen.runtime.fastcall import FastRun
 from ..codegen.write.template import OUTSIDE
 from ..kernels import Contents, Part, readable
 from ..limits import HARMLESS, reserve
 from ..shapes.symbolic import Sizes
-from .device import Device
+from .device import PartDevice
 from .formula import Formula, Open, opened
 from .interpret import Note, Reference, Watch
 from .lower import Lowering
@@ -26,7 +26,7 @@ from .plans import Code, Instance, Lowered, Plan, Stepped
 from .precision import Trial
 from .report import contents, finished
 from .shaped_part import Key, Kinds, ShapedPart
-from .step import Step
+from .step import KernelStep
 from .tensor import Tensor
 
 log = logging.getLogger("orthrus")
@@ -43,7 +43,7 @@ class Native(ShapedPart[Plan]):
     transforms = True
     direct: Native | None = None
 
-    def __init__(self, part: Part, device: Device, reference: Reference, threads: int,
+    def __init__(self, part: Part, device: PartDevice, reference: Reference, threads: int,
                  matrix_unit: bool | None = False, strict: bool = False) -> None:
         super().__init__(part, reference, min(threads or device.capacity, device.capacity), strict)
         self.device, self.machine, self.matrix_unit = device, device.machine, matrix_unit
@@ -62,11 +62,11 @@ class Native(ShapedPart[Plan]):
         return self.interpret(arrays) if plan is None else self._entered(plan, arrays, self._run, targets)
 
     @property
-    def quick(self) -> Callable[[Sequence[np.ndarray]], Program | None] | None:
+    def quick(self) -> Callable[[Sequence[np.ndarray]], FastRun | None] | None:
         """See `Kernel`; None where kernels can only touch memory of their own."""
         return None if self.device.apart else self._program
 
-    def _program(self, arrays: Sequence[np.ndarray]) -> Program | None:
+    def _program(self, arrays: Sequence[np.ndarray]) -> FastRun | None:
         """What does the same as a call with such arrays, all in generated code; None where numpy has a step,
         or before there was such a call."""
         key = self.key(arrays)
@@ -76,7 +76,7 @@ class Native(ShapedPart[Plan]):
         self.served = key
         instance = plan.take()
         call: Any = instance.parts[0][0]
-        return Program(call.__self__, instance.status, [(a.shape, a.dtype) for a in arrays], plan.outputs,
+        return FastRun(call.__self__, instance.status, [(a.shape, a.dtype) for a in arrays], plan.outputs,
                        functools.partial(plan.give, instance))
 
     def stepwise(self, arrays: Sequence[np.ndarray], note: Note | None, watch: Watch | None = None,
@@ -272,7 +272,7 @@ class Native(ShapedPart[Plan]):
             self.direct.close()
 
 
-def _products(steps: Sequence[Step]) -> int:
+def _products(steps: Sequence[KernelStep]) -> int:
     """How many steps compute products on the matrix unit."""
     return sum(s.spec is not None and s.spec.template == "tiles" for s in steps)
 

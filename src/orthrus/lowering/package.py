@@ -25,11 +25,11 @@ from ..errors import Fail, InvalidArgument
 from ..ir import No, Node, in_memory
 from ..kernels import Gate, Part
 from ..memory import LINE, take
-from .device import Device
+from .device import PartDevice
 from .native import Native
 from .plans import Plan, Stepped, numpy_type
 from .shaped_part import Key, Kinds
-from .step import Step
+from .step import KernelStep
 from .tensor import Buffer, Tensor
 
 log = logging.getLogger("orthrus")
@@ -155,7 +155,7 @@ def _cell(arg: Any, constants: dict[int, np.ndarray], numbers: dict[int, int]) -
     return [buffer.kind, buffer.offset if buffer.kind == "arena" else buffer.index, arg.byte_offset]
 
 
-class Compiling(Device):
+class Compiling(PartDevice):
     """No place to run: kernels are compiled for `machine`, and that is all."""
 
     def addresses(self, specs: Sequence[Spec]) -> list[int]:
@@ -203,7 +203,7 @@ class Package:
             if (data := there.get(repr(unit))) is not None:
                 (library.provide if self.kept else library.lend)(unit, data, machine)
 
-    def kernel(self, part: Part, device: Device, threads: int = 0,
+    def kernel(self, part: Part, device: PartDevice, threads: int = 0,
                otherwise: Callable[..., Any] | None = None) -> Native:
         """What runs it, for the `part` that stands for it, on `threads` threads, 0 for as many as there are.
         `otherwise` computes what it was not compiled for, where there is something that can. Raises
@@ -220,7 +220,7 @@ def machine_of(plain: Mapping[str, Any]) -> Machine:
     return Machine(**fields)
 
 
-def _steps(package: Package) -> Iterator[Step]:
+def _steps(package: Package) -> Iterator[KernelStep]:
     about, constants = package.about, package.constants
     buffers: dict[tuple[str, int], Buffer] = {}
     limits = {"arena": about["arena"] + 1, "input": len(about["inputs"]), "output": len(about["outputs"]),
@@ -245,7 +245,7 @@ def _steps(package: Package) -> Iterator[Step]:
         spec = Packed(_word(row["name"]), (), f"package {package.digest}, unit {which}",
                       package.objects[which])
         node = Node(row["op_type"], "", 1, None, (), {}, row["node"])
-        yield Step(spec, [argument(a) for a in row["args"]], row["items"], row["grain"], 0, node, [])
+        yield KernelStep(spec, [argument(a) for a in row["args"]], row["items"], row["grain"], 0, node, [])
 
 
 def _word(name: Any) -> str:
@@ -257,7 +257,7 @@ def _word(name: Any) -> str:
 class _Ahead(Native):
     """Runs the one plan of a package."""
 
-    def __init__(self, part: Part, device: Device, package: Package, threads: int,
+    def __init__(self, part: Part, device: PartDevice, package: Package, threads: int,
                  otherwise: Callable[..., Any] | None) -> None:
         super().__init__(part, device, _nothing, threads, False)
         self.otherwise = otherwise

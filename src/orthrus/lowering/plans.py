@@ -24,11 +24,11 @@ from ..ir import ElementType, TensorType, Type, Value, element_of, in_memory, ty
 from ..kernels import Part, Work
 from ..shapes.symbolic import SymInt
 from .attribution import places, works
-from .device import Device
+from .device import PartDevice
 from .lower import Lowering
 from .memory import ALIGN, plan
 from .report import Trail
-from .step import Step
+from .step import KernelStep
 from .tensor import Buffer, Tensor
 
 _IDLE = 4
@@ -49,7 +49,7 @@ class Plan:
     takes, with its outputs; `status`: where in the arena a kernel says that it gave up. `hosts`:
     steps of numpy, each with the number of kernels before it."""
 
-    hosts: Sequence[tuple[int, Step]] = ()
+    hosts: Sequence[tuple[int, KernelStep]] = ()
     seconds = 0.0
 
     def __init__(self, code: Code, cells: Cells, work: np.ndarray,
@@ -92,17 +92,17 @@ class Code:
     names: list[str]
     inputs: int
     appends: frozenset[tuple[int, int]]
-    device: Device
+    device: PartDevice
     threads: int
 
     @staticmethod
-    def of(steps: Sequence[Step], inputs: int, device: Device, threads: int) -> Code:
+    def of(steps: Sequence[KernelStep], inputs: int, device: PartDevice, threads: int) -> Code:
         native = [(s, s.spec) for s in steps if s.spec is not None]
         return Code(device.addresses([spec for _, spec in native]),
                     [s.node.label for s, _ in native], inputs, _appends(steps), device, threads)
 
 
-def _appends(steps: Sequence[Step]) -> frozenset[tuple[int, int]]:
+def _appends(steps: Sequence[KernelStep]) -> frozenset[tuple[int, int]]:
     pairs = [(step.args[0], step.args[2]) for step in steps
              if step.spec is not None and step.spec.template == "append_rows"]
     if not pairs:
@@ -119,8 +119,8 @@ class Stepped(Plan):
 
     folded: frozenset[Value] = frozenset()
 
-    def __init__(self, steps: list[Step], inputs: int, outputs: list[tuple[tuple[int, ...], np.dtype]],
-                 size: int, scratch: int, status: int, device: Device, threads: int) -> None:
+    def __init__(self, steps: list[KernelStep], inputs: int, outputs: list[tuple[tuple[int, ...], np.dtype]],
+                 size: int, scratch: int, status: int, device: PartDevice, threads: int) -> None:
         self.steps, self.trail = steps, Trail()
         native = [s for s in steps if s.spec is not None]
         work = np.array([(s.items, s.grain) for s in native], np.int64).reshape(-1, 2)
@@ -139,7 +139,7 @@ class Stepped(Plan):
 class Lowered(Stepped):
     """The plan that a lowering makes, and what it knew of values."""
 
-    def __init__(self, lowering: Lowering, n_inputs: int, outputs: Sequence[Value], device: Device,
+    def __init__(self, lowering: Lowering, n_inputs: int, outputs: Sequence[Value], device: PartDevice,
                  threads: int) -> None:
         steps = lowering.steps
         size = plan(steps, [lowering.status.buffer])
@@ -178,7 +178,7 @@ class Cells:
     kept: Any
 
     @staticmethod
-    def of(steps: Sequence[Step], inputs: int, device: Device, status: int) -> Cells:
+    def of(steps: Sequence[KernelStep], inputs: int, device: PartDevice, status: int) -> Cells:
         given = Arguments(steps, inputs, device, Buffer("arena", 64, offset=status))
         arena = [(cell, buffer.offset + offset) for cell, buffer, offset in given.arena]
         return Cells(np.array(given.values, np.int64), np.array(arena, np.int64).reshape(-1, 2),
@@ -191,7 +191,7 @@ class Arguments:
     yet: in `arena` and `tables` a cell, the buffer whose address it is, and bytes into it; in `arrays` an
     array's index, a cell and bytes. `begins`, `kept`: see `Cells`. `report`: the buffer of the status."""
 
-    def __init__(self, steps: Sequence[Step], inputs: int, device: Device, report: Buffer) -> None:
+    def __init__(self, steps: Sequence[KernelStep], inputs: int, device: PartDevice, report: Buffer) -> None:
         self.values: list[Any] = []
         self.arena: list[tuple[int, Buffer, int]] = []
         self.tables: list[tuple[int, Buffer, int]] = []
@@ -223,7 +223,7 @@ class Arguments:
         return 0
 
 
-def step_args(step: Step, report: Buffer) -> list[Any]:
+def step_args(step: KernelStep, report: Buffer) -> list[Any]:
     """The arguments of a step whose kernel looks where it reads and writes, and what stands in front of them.
     `report`: that of the status, whose cells behind the first are for a note."""
     edges = [(Tensor("int8", (), (), a.buffer), Tensor("int8", (), (), a.buffer, a.buffer.size))
@@ -236,7 +236,7 @@ def bits(number: float) -> int:
     return int(_BITS.unpack(_FLOAT.pack(number))[0]) if isinstance(number, float) else int(number)
 
 
-def laid(buffer: Buffer, device: Device, kept: dict[int, np.ndarray]) -> int:
+def laid(buffer: Buffer, device: PartDevice, kept: dict[int, np.ndarray]) -> int:
     """The address of a constant, where kernels can read it; its array is put into `kept`."""
     if not buffer.address:
         buffer.array = device.constant(in_memory(buffer.array))
@@ -272,7 +272,7 @@ class Instance:
             scratch=self.base + made.size, scratch_size=made.scratch, hold=made.small,
             keep=(self.arena, cells, given.kept, code.kernels))
         first = 0
-        self.parts: list[tuple[Callable[..., None] | None, Step | None]] = []
+        self.parts: list[tuple[Callable[..., None] | None, KernelStep | None]] = []
         for row, step in (*made.hosts, (len(self.table), None)):
             self.parts.append((self.program(first, row) if row > first else None, step))
             first = row

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..codegen.object import override
 from ..ir import Node, TensorType, Value, shape_text
-from ..kernels import Contents, Packed, Part, Place, PlanReport, StepReport
+from ..kernels import Contents, Packed, Part, PlanReport, Span, StepReport
 from .lower import Lowering
-from .step import Step
+from .step import KernelStep
 from .tensor import Buffer, Tensor
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _plan(native: Native, key: tuple[Any, ...], plan: Stepped | None, reason: st
                       seconds=plan.seconds)
 
 
-def _step(step: Step, nodes: tuple[Node, ...], why: dict[Node, str]) -> StepReport:
+def _step(step: KernelStep, nodes: tuple[Node, ...], why: dict[Node, str]) -> StepReport:
     labels = tuple(node.label for node in nodes)
     if step.spec is None:
         return StepReport(f"reference {step.node.op_type}", step.node.label, labels, 1,
@@ -78,7 +78,7 @@ def _step(step: Step, nodes: tuple[Node, ...], why: dict[Node, str]) -> StepRepo
                       override.file_name(step.spec), edited=override.edited(step.spec))
 
 
-def places(part: Part, steps: Sequence[Any], held: Mapping[Value, Any], status: int = -1) -> Iterator[Place]:
+def places(part: Part, steps: Sequence[Any], held: Mapping[Value, Any], status: int = -1) -> Iterator[Span]:
     """The arena's rows, by step and offset: a buffer goes by the first value that is `held` in it. `status`:
     the offset of that of the kernels."""
     names: dict[int, str] = {}
@@ -92,7 +92,7 @@ def places(part: Part, steps: Sequence[Any], held: Mapping[Value, Any], status: 
                 names.setdefault(id(tensor.buffer), f"(made for {step.node.label})")
     names.update((i, "(status)") for i, b in found.items() if b.offset == status)
     for b in sorted(found.values(), key=lambda b: (b.first, b.offset)):
-        yield Place(part.name, names[id(b)], b.offset, b.size, b.first, b.last)
+        yield Span(part.name, names[id(b)], b.offset, b.size, b.first, b.last)
 
 
 def _constant(key: Any, tensor: Tensor, names: dict[int, str]) -> Packed:

@@ -12,7 +12,7 @@ from .tensor import Tensor
 
 
 @dataclass(eq=False, slots=True)
-class Step:
+class KernelStep:
     """One kernel call, or with `host` a function of numpy arrays: `args` are tensors, ints and floats."""
 
     spec: Spec | None

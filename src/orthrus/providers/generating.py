@@ -16,7 +16,7 @@ from ..kernels import Kernel, OpKernelInfo, Part, Stored, create_kernel, referen
 from .base import INTERPRETED, Capability, ExecutionProvider, GraphView, interpreted
 
 if TYPE_CHECKING:
-    from ..lowering.device import Device
+    from ..lowering.device import PartDevice
     from ..lowering.native import Native
     from ..lowering.package import Package
 
@@ -32,13 +32,13 @@ class GeneratingProvider(ExecutionProvider):
         """The machine that runs what is in a package, or why none does."""
         raise NotImplementedError
 
-    def _device(self, machine: Machine) -> Device:
+    def _device(self, machine: Machine) -> PartDevice:
         """Where parts for a machine run."""
-        from ..lowering.device import Device
+        from ..lowering.device import PartDevice
 
-        return Device(machine)
+        return PartDevice(machine)
 
-    def _storing(self, machine: Machine) -> Device:
+    def _storing(self, machine: Machine) -> PartDevice:
         """The device of parts that are stored."""
         return self._device(machine)
 
@@ -60,14 +60,14 @@ class GeneratingProvider(ExecutionProvider):
         """Whether products of float32 may use a matrix unit; None where that is to be tried."""
         return False
 
-    def _native(self, part: Part, device: Device) -> Native:
+    def _native(self, part: Part, device: PartDevice) -> Native:
         """What runs a part, nothing of it lowered yet."""
         from ..lowering.native import Native
 
         return Native(part, device, lambda node: reference(node).run, self._threads(),
                       self._matrix_unit(device.machine), self.strict)
 
-    def _prepared(self, part: Part, device: Device) -> Native:
+    def _prepared(self, part: Part, device: PartDevice) -> Native:
         """What runs a part, lowered as far as its inputs are known."""
         native = self._native(part, device)
         native.prepare()

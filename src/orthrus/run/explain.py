@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from ..ir import Graph, Node
-from ..kernels import Contents, KernelUse, Packed, Part, Place, PlanReport
+from ..kernels import Contents, KernelUse, Packed, Part, PlanReport, Span
 from ..partition import Placement, Refusal
 from ..plan import Arena, Program
 from ..providers.base import Remark
@@ -93,7 +93,7 @@ class PartReport:
         return self.plan.arena + self.plan.scratch * self.threads if self.plan else 0
 
     @property
-    def places(self) -> tuple[Place, ...]:
+    def places(self) -> tuple[Span, ...]:
         """What lies where in the arena."""
         return self.plan.places if self.plan else ()
 
@@ -146,7 +146,7 @@ class Memory:
     weights: int
     packed: int
     arena: int
-    places: tuple[Place, ...]
+    places: tuple[Span, ...]
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ class Explanation:
     timings: dict[str, float]
     skipped: dict[str, str] = field(default_factory=dict)
     weights: int = 0
-    outside: tuple[Place, ...] = ()
+    outside: tuple[Span, ...] = ()
     outside_bytes: int = 0
     _sources: tuple[tuple[PartReport, Callable[[], Contents | None] | None], ...] = field(
         default=(), repr=False)
@@ -277,7 +277,7 @@ def explain(placement: Placement, program: Program, passes: Sequence[Any], timin
                        tuple(_places(program, arena)), arena.size if arena is not None else 0, tuple(sources))
 
 
-def _places(program: Program, arena: Arena | None) -> Iterator[Place]:
+def _places(program: Program, arena: Arena | None) -> Iterator[Span]:
     if arena is None:
         return
     names = {slot: value.name for value, slot in program.slots.items()}
@@ -285,7 +285,7 @@ def _places(program: Program, arena: Arena | None) -> Iterator[Place]:
         size = p.dtype.itemsize
         for d in p.shape:
             size *= d
-        yield Place("", names[arena.code[p.step][4].writes[0]], p.offset, size, p.step, p.end)
+        yield Span("", names[arena.code[p.step][4].writes[0]], p.offset, size, p.step, p.end)
 
 
 def _reports(placement: Placement, program: Program, depth: int, nodes: list[NodeReport],

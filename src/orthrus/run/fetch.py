@@ -27,7 +27,7 @@ IDLE_BYTES = 1 << 28
 _BLOCKS = 4
 
 
-class Plan:
+class ArenaPlan:
     """An arena and the blocks that are not in use."""
 
     __slots__ = ("arena", "idle")
@@ -63,7 +63,7 @@ class Fetch:
             steps, self.outputs = program.planned(outputs, fed, wanted)
             self.code = program.bound(steps)
         self.take = taker(tuple(self.outputs))
-        self.plans: OrderedDict[tuple[Any, ...], Plan | None] = OrderedDict()
+        self.plans: OrderedDict[tuple[Any, ...], ArenaPlan | None] = OrderedDict()
         self.seen: tuple[Any, ...] | None = None
         self.lock = lock()
 
@@ -81,7 +81,7 @@ class Fetch:
                   if isinstance(target, np.ndarray)}
         return [(lambda *given: into(given, [wanted.get(slot) for slot in call.writes]), *steps[0][1:])]
 
-    def plan(self, shapes: tuple[Any, ...], feeds: dict[str, Any]) -> Plan | None:
+    def plan(self, shapes: tuple[Any, ...], feeds: dict[str, Any]) -> ArenaPlan | None:
         """The plan for `shapes`, made when they come a second time in a row; None where there is none."""
         known: Any = self.plans.get(shapes, self)
         if self.seen == shapes:
@@ -95,7 +95,7 @@ class Fetch:
             self._trim()
         return known
 
-    def _made(self, shapes: tuple[Any, ...], feeds: dict[str, Any]) -> Plan | None:
+    def _made(self, shapes: tuple[Any, ...], feeds: dict[str, Any]) -> ArenaPlan | None:
         types: dict[Value, Type] = {}
         for value in self.program.graph.inputs:
             given: Any = feeds.get(value.name)
@@ -104,7 +104,7 @@ class Fetch:
         arena = plan_arena(self.program, self.code, self.outputs, types)
         fits = arena is not None and arena.size <= self.limits.max_total_bytes
         with self.lock:
-            self.plans[shapes] = plan = Plan(arena) if arena is not None and fits else None
+            self.plans[shapes] = plan = ArenaPlan(arena) if arena is not None and fits else None
             while len(self.plans) > PLANS:
                 self.plans.popitem(last=False)
             self._trim()

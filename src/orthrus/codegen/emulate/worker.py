@@ -80,14 +80,14 @@ def _run(f: Function, calls: V, count: V, parent: V) -> V:
     return count
 
 
-class Program(NamedTuple):
+class WorkerCode(NamedTuple):
     """The program as a unit of the library; `digest` of its text, which several files write."""
 
     arch: str
     digest: str
 
     @classmethod
-    def now(cls, arch: str) -> Program:
+    def now(cls, arch: str) -> WorkerCode:
         return cls(arch, hashlib.blake2b(text(arch).encode(), digest_size=16).hexdigest())
 
     @property
@@ -101,5 +101,5 @@ class Program(NamedTuple):
 @functools.cache
 def build(arch: str) -> bytes:
     """The program as an ELF file."""
-    made, (found,) = image(library.objects([Program.now(arch)], MACHINES[arch]), _ADDRESS, arch)
+    made, (found,) = image(library.objects([WorkerCode.now(arch)], MACHINES[arch]), _ADDRESS, arch)
     return elf.program(made, _ADDRESS, found["_start"], arch)

@@ -217,7 +217,7 @@ class _Cells(np.ndarray):
     kept: Any
 
 
-class Program(NamedTuple):
+class FastRun(NamedTuple):
     """What a target is made of: a program block whose arrays are `inputs` and then `outputs`, (shape, type)
     each; the cell that is 0 after a good run; and what to call once the target has no use for it."""
 
@@ -244,7 +244,7 @@ class Door:
         self.run: Callable[[Any, Any], list[Any] | None] = create(
             _process() + 8 * _Process.DEFINITION, self._cells, None)
 
-    def open(self, program: Program) -> None:
+    def open(self, program: FastRun) -> None:
         """Serve runs of `program` from now on, and of no other."""
         inputs, outputs = program.inputs, program.outputs
         dims = [d for shape, _ in (*inputs, *outputs) for d in shape]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Code:
+class GeneratedCode:
     """A kernel with its `cells`, a tensor standing for its address; `scratch`: bytes it wants per thread."""
 
     spec: Spec
@@ -87,13 +87,13 @@ class Runner:
     def __init__(self, openmp: OpenMP, threads: int) -> None:
         self.openmp, self.threads = openmp, threads
 
-    def bring(self, codes: Sequence[Code]) -> None:
+    def bring(self, codes: Sequence[GeneratedCode]) -> None:
         """Compile the kernels of `codes`, or read them from the cache, all at once."""
         if codes:
             units = [Team()] if self.threads > 1 else []
             library.functions([*units, *(code.spec for code in codes)], machine())
 
-    def bound(self, code: Code, cells: np.ndarray) -> Callable[[], None]:
+    def bound(self, code: GeneratedCode, cells: np.ndarray) -> Callable[[], None]:
         """A function that runs `code` with the arguments `cells`, int64, as they are at each call."""
         (kernel,) = library.addresses([code.spec], machine())
         size = -(-code.scratch // memory.LINE) * memory.LINE

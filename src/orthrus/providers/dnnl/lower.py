@@ -23,7 +23,7 @@ from ...lowering.tensor import Buffer
 from ...ops.infer import infer_node
 from .binding import DST, MULTIPLE_SRC, SCALES, SRC, ZERO_POINTS, Library, Refused
 from .constants import Constants
-from .generated import Code
+from .generated import GeneratedCode
 from .objects import (
     Attr,
     Desc,
@@ -36,7 +36,7 @@ from .objects import (
     regrouped,
     strided,
 )
-from .step import RULES, Step
+from .step import RULES, DnnlStep
 from .tensor import Argument, Joined, Quantized, Tensor
 
 _STATUS = np.zeros(2, np.float32)
@@ -60,7 +60,7 @@ class Lowering:
                  looked: Mapping[Value, np.ndarray] | None = None) -> None:
         self.lib, self.constants, self.reference = lib, constants, reference
         self.winograd, self.looked = winograd, looked or {}
-        self.steps: list[Step] = []
+        self.steps: list[DnnlStep] = []
         self.env: dict[Value, Tensor | Quantized | Joined] = {}
         self.outputs: dict[Value, Tensor] = {}
         self.why: dict[Node, str] = {}
@@ -228,7 +228,7 @@ class Lowering:
         first = "status" not in self.rooms
         made = self.workspace("status", _STATUS.size)
         if first:
-            self.steps.append(Step(self.node, (self.node,), "clear the status", [], [made], None,
+            self.steps.append(DnnlStep(self.node, (self.node,), "clear the status", [], [made], None,
                                    _STATUS.copy))
         return made
 
@@ -236,7 +236,7 @@ class Lowering:
         status = self.rooms.get("status")
         touched = (t for step in self.steps for t in step.reads if t is not None and t.buffer is status)
         if (last := next(touched, None)) is not None:
-            self.steps.append(Step(self.node, (self.node,), "look at the status", [], [], None, _in_range,
+            self.steps.append(DnnlStep(self.node, (self.node,), "look at the status", [], [], None, _in_range,
                                    [last]))
 
     def bind(self, value: Value | None, found: Tensor | Quantized | Joined) -> None:
@@ -255,15 +255,15 @@ class Lowering:
              nodes: Sequence[Node] = ()) -> None:
         """Append a primitive's execution, on behalf of `nodes`, the one at hand where none are given."""
         pad = primitive.scratchpad
-        self.steps.append(Step(self.node, tuple(nodes) or (self.node,), primitive.kernel, list(args),
+        self.steps.append(DnnlStep(self.node, tuple(nodes) or (self.node,), primitive.kernel, list(args),
                                list(outs), primitive,
                                scratch=None if pad is None else self.new((pad.size,), pad)))
 
-    def generate(self, name: str, code: Code, reads: Sequence[Tensor], outs: Sequence[Tensor],
+    def generate(self, name: str, code: GeneratedCode, reads: Sequence[Tensor], outs: Sequence[Tensor],
                  nodes: Sequence[Node] = ()) -> None:
         """Append a kernel of generated code."""
-        self.steps.append(Step(self.node, tuple(nodes) or (self.node,), f"generated {name}", [], list(outs),
-                               reads=list(reads), code=code))
+        self.steps.append(DnnlStep(self.node, tuple(nodes) or (self.node,), f"generated {name}", [],
+                                   list(outs), reads=list(reads), code=code))
 
     def reorder(self, source: Tensor, target: Tensor, scalings: Sequence[Scaling] = (),
                 args: Sequence[Argument] = (), post_ops: Sequence[PostOp] = ()) -> None:
@@ -401,7 +401,7 @@ class Lowering:
             made = self.new(shape, strided(self.lib, shape, kind.elem.numpy.name))
             outs.append(made)
             self.bind(value, made)
-        self.steps.append(Step(node, (node,), f"reference {node.op_type}", [], outs, None,
+        self.steps.append(DnnlStep(node, (node,), f"reference {node.op_type}", [], outs, None,
                                self.reference(node), reads, reason))
 
 

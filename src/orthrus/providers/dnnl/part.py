@@ -25,11 +25,11 @@ from ...memory import take
 from . import rules as _rules  # noqa: F401
 from .binding import SCRATCHPAD, Argument, Library, failure
 from .constants import Constants
-from .generated import Code, Runner
+from .generated import GeneratedCode, Runner
 from .lower import Lowering
 from .objects import Memory
 from .report import contents
-from .step import Step
+from .step import DnnlStep
 from .tensor import Joined, Tensor
 
 log = logging.getLogger("orthrus")
@@ -42,7 +42,7 @@ def _dtype(name: str) -> np.dtype[Any]:
     return ElementType.BFLOAT16.numpy if name == "bfloat16" else np.dtype(name)
 
 
-class Plan:
+class DnnlPlan:
     """A lowered part; `take()` gives the memory of one run."""
 
     def __init__(self, lowering: Lowering, outputs: Sequence[Value], threads: int) -> None:
@@ -93,7 +93,7 @@ class Instance:
     """The memory of one run, the memory objects over it, each primitive's arguments, and a function for each
     step of generated code."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: DnnlPlan) -> None:
         self.lib, self.steps = plan.lib, plan.steps
         self.block = take(plan.size)
         self.base = self.block.ctypes.data
@@ -128,7 +128,7 @@ class Instance:
                 self.moving.append((t.buffer.kind, made.handle, t.buffer.index, t.offset))
         return self.known[key]
 
-    def _bound(self, runner: Runner, code: Code) -> Callable[[], None]:
+    def _bound(self, runner: Runner, code: GeneratedCode) -> Callable[[], None]:
         cells = np.array([c if isinstance(c, int) else self._address(c) for c in code.cells], np.int64)
         for at, c in enumerate(code.cells):
             if not isinstance(c, int) and c.buffer.kind in ("input", "output"):
@@ -156,7 +156,7 @@ class Instance:
         return np.ndarray(t.shape, dtype, flat.data, t.offset, strides)
 
 
-class Fused(ShapedPart[Plan]):
+class Fused(ShapedPart[DnnlPlan]):
     """A part by oneDNN, on `threads` threads. `arena`: whether memory is kept between runs."""
 
     def __init__(self, part: Part, lib: Library, reference: Reference, threads: int, arena: bool,
@@ -200,7 +200,7 @@ class Fused(ShapedPart[Plan]):
             self.unfit(why)
             return self.interpret(arrays, note, watch, check)
 
-    def _entered(self, plan: Plan, arrays: Sequence[np.ndarray], run: Callable[..., None]) -> Any:
+    def _entered(self, plan: DnnlPlan, arrays: Sequence[np.ndarray], run: Callable[..., None]) -> Any:
         if plan.bytes > HARMLESS:
             reserve(plan.bytes, str(self.part))
         given = readable(arrays)
@@ -233,7 +233,7 @@ class Fused(ShapedPart[Plan]):
             error: Any = failure(f"dnnl_primitive_execute of {step.kernel}", status)
             raise EPFail(getattr(error, "text", str(error)), node=step.node)
 
-    def work(self, plan: Plan, step: Step) -> Work:
+    def work(self, plan: DnnlPlan, step: DnnlStep) -> Work:
         """What a step does, for profiles."""
         own = set(step.nodes)
         given = {v: None for n in step.nodes for v in n.inputs if v is not None and v.node not in own}
@@ -244,7 +244,7 @@ class Fused(ShapedPart[Plan]):
         return Work(step.node, step.kernel, step.nodes, tuple(given), tuple(results),
                     {v: k for v, k in types.items() if k is not None}, turns.index(step) + 1, len(turns))
 
-    def lower(self, key: Key, kinds: Kinds) -> Plan:
+    def lower(self, key: Key, kinds: Kinds) -> DnnlPlan:
         part, lib = self.part, self.lib
         inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
         looked = {part.inputs[i]: np.array(values, np.int64)
@@ -253,7 +253,7 @@ class Fused(ShapedPart[Plan]):
             with lib.multiplying(self.fpmath):
                 lowering = Lowering(lib, part.nodes, inputs, part.outputs, self.constants, self.reference,
                                     self.winograd, looked)
-            made = Plan(lowering, part.outputs, self.threads)
+            made = DnnlPlan(lowering, part.outputs, self.threads)
         for node, why in lowering.why.items():
             log.info("%s: %s runs by its definition for %s: %s", part, node.label, key, why)
         return made

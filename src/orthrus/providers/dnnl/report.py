@@ -8,7 +8,7 @@ from ...kernels import Contents, Packed, PlanReport, StepReport
 from ...lowering.report import inputs_of, places
 
 if TYPE_CHECKING:
-    from .part import Fused, Plan
+    from .part import DnnlPlan, Fused
 
 
 def contents(fused: Fused) -> Contents:
@@ -22,7 +22,7 @@ def contents(fused: Fused) -> Contents:
     return Contents(reports, tuple(sorted(constants, key=lambda c: -c.bytes)), fused.threads)
 
 
-def _plan(fused: Fused, key: tuple[Any, ...], plan: Plan | None, reason: str) -> PlanReport:
+def _plan(fused: Fused, key: tuple[Any, ...], plan: DnnlPlan | None, reason: str) -> PlanReport:
     inputs = inputs_of(fused.part, key)
     if plan is None:
         return PlanReport(inputs, key in fused.guessed, interpreted=reason)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...ir import Node, Value
-from .generated import Code
+from .generated import GeneratedCode
 from .objects import PostOp, Primitive
 from .tensor import Argument, Tensor
 
@@ -18,7 +18,7 @@ R = TypeVar("R", bound=Callable[..., Any])
 
 
 @dataclass(eq=False)
-class Step:
+class DnnlStep:
     """One primitive's execution; with `code` a generated kernel's; or with `host` a call of a definition on
     numpy arrays. The latter two read `reads`. `nodes`: all whose work it does, `node` among them; `reason`:
     why it is a definition."""
@@ -33,7 +33,7 @@ class Step:
     reads: list[Tensor | None] = field(default_factory=list)
     reason: str = ""
     scratch: Tensor | None = None
-    code: Code | None = None
+    code: GeneratedCode | None = None
 
     def tensors(self) -> list[Tensor]:
         """Every tensor it touches."""

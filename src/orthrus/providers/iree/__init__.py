@@ -22,7 +22,7 @@ from ..ep_node import is_context
 from . import claims, settings
 from .compiler import COMPILER, RUNTIME, Job, build, installed
 from .fixed import FixedShapes, is_open
-from .program import CROSSING, Program
+from .program import CROSSING, LoadedModule
 from .shapes import Shapes
 
 VERSIONS = ("3.13.",)
@@ -159,7 +159,7 @@ class IREEExecutionProvider(ExecutionProvider):
 
     def _kernel(self, part: Part, module: Path) -> Kernel:
         kinds = [_elem(v) for v in part.inputs]
-        program = Program(module, self.runs_on, [_elem(v) for v in part.outputs], self.threads,
+        program = LoadedModule(module, self.runs_on, [_elem(v) for v in part.outputs], self.threads,
                           any(node.op_type in _UPDATES or is_context(node) for node in part.nodes))
         shapes, gate = Shapes(part), Gate(part.inputs, ranked=True)
 

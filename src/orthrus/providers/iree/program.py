@@ -1,9 +1,9 @@
 """A compiled module as a function of arrays.
 
-In: a module's file, a device's name and the types of what comes in and goes out. Out: `Program.start`, which
-begins a run and gives a function that waits for it. Arrays go in and out without copies where their memory
-allows it: aligned to 64 bytes on the way in, mapped by the device on the way out. Any number of runs may be
-under way; a result's shape is never trusted, but compared with what the caller expects.
+In: a module's file, a device's name and the types of what comes in and goes out. Out: `LoadedModule.start`,
+which begins a run and gives a function that waits for it. Arrays go in and out without copies where their
+memory allows it: aligned to 64 bytes on the way in, mapped by the device on the way out. Any number of runs
+may be under way; a result's shape is never trusted, but compared with what the caller expects.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _HAL_TYPES = {
 CROSSING = frozenset(_HAL_TYPES)
 
 
-class Program:
+class LoadedModule:
     """One compiled module on one device. `updates`: whether it may write on what it is given, which is copied
     then. Raises EPFail for a module or a device that does not load."""
 

@@ -14,13 +14,13 @@ import numpy as np
 from ...codegen.machines.machine import Machine
 from ...codegen.runtime import entry
 from ...codegen.runtime.threads import Pool
-from ...lowering.device import Device
+from ...lowering.device import PartDevice
 
 _common: list[Pool] = []
 _lock = threading.Lock()
 
 
-class Board(Device):
+class Board(PartDevice):
     """This process, with `threads` threads, the calling one included, of a pool of its own, or of the
     `common` one, which is as large as its first user asked for. `cores`: the processor of each thread; the
     calling one is left where it is."""

@@ -1,6 +1,6 @@
 """The scalar part of a kernel's assembly as functions: what a RISC-V instruction does to a register.
 
-In: instructions as `riscv_cost` reads them, and the text's constants. Out: `Code`, instructions in a row
+In: instructions as `riscv_cost` reads them, and the text's constants. Out: `CycleCode`, instructions in a row
 with the effect of each. Effects are Python functions of the two operands' values, so that what a loop counts
 and where it leads can be followed; what comes out of vectors or floats counts as 0.
 """
@@ -118,7 +118,7 @@ class Op:
 
 
 @dataclass(frozen=True)
-class Code:
+class CycleCode:
     """A kernel: its instructions in a row, the first ones of its blocks, and by the first instruction of each
     loop the first ones of the blocks in it. `numbers`: constants by address."""
 
@@ -133,7 +133,7 @@ class Code:
         return self.numbers.get(where, 0)
 
 
-def read(text: str, machine: Machine) -> Code:
+def read(text: str, machine: Machine) -> CycleCode:
     """The code of a kernel, given as LLVM assembly."""
     made = str(assemble(text, machine, listing=True))
     blocks = loops(made, machine)
@@ -148,7 +148,7 @@ def read(text: str, machine: Machine) -> Code:
     filled = {b.label: at[b.label] for b in blocks}
     inside = {at[head]: frozenset(filled[label] for label in body) for head, body in _bodies(blocks).items()}
     numbers = {pool[label] + 8 * i: x for label, row in constants.items() for i, x in enumerate(row)}
-    return Code(tuple(ops), frozenset(filled.values()), inside, machine, numbers)
+    return CycleCode(tuple(ops), frozenset(filled.values()), inside, machine, numbers)
 
 
 def _bodies(blocks: Sequence[BasicBlock]) -> dict[str, set[str]]:

@@ -1,10 +1,11 @@
 """How long a kernel takes on a core: its code is followed through, what repeats itself evenly in strides.
 
-In: `Code`, the cells of its arguments and the items to do. Out: a `Tally`. Integers are computed, vectors and
-floats are not; every instruction is given a place in the pipeline when its operands and its unit are ready.
-Once an iteration of a loop changed all integers by as much as the one before, took every decision as it did,
-and no decision is about to fall otherwise, further iterations are not followed but added, up to the one where
-a decision changes: counts are those of following everything, cycles those of the last iteration repeated.
+In: `CycleCode`, the cells of its arguments and the items to do. Out: a `Tally`. Integers are computed,
+vectors and floats are not; every instruction is given a place in the pipeline when its operands and its unit
+are ready. Once an iteration of a loop changed all integers by as much as the one before, took every decision
+as it did, and no decision is about to fall otherwise, further iterations are not followed but added, up to
+the one where a decision changes: counts are those of following everything, cycles those of the last iteration
+repeated.
 
 Memory is looked at by loop: what a loop touches counts once where the bytes of one of its iterations fit into
 the cache, else as often as its iterations touch it.
@@ -18,7 +19,7 @@ from typing import Any
 
 from ...errors import Fail
 from .cycles import Chip
-from .cycles_code import BRANCHES, COMPUTE, DONE, JUMP, LOAD, SET, STORE, VECTOR, Code, Op, signed
+from .cycles_code import BRANCHES, COMPUTE, DONE, JUMP, LOAD, SET, STORE, VECTOR, CycleCode, Op, signed
 from .cycles_memory import Ranges, add, add_all, size, stride
 from .cycles_timing import TWICE, UNITS, Timing, scalar, vector
 
@@ -94,7 +95,7 @@ class Walk:
     """Follows one kernel on one core of `chip`, `cores` of which work. `most`: instructions followed before
     TooLong is raised."""
 
-    def __init__(self, code: Code, chip: Chip, cores: int = 1, most: int = 3_000_000) -> None:
+    def __init__(self, code: CycleCode, chip: Chip, cores: int = 1, most: int = 3_000_000) -> None:
         self.code, self.core, self.most = code, chip.core, most
         self._matrix = chip.matrix(cores)
         self._l1 = _SHARE * chip.core.l1

@@ -23,7 +23,7 @@ from ...codegen.emulate.shared import Shared
 from ...codegen.machines.machine import Machine
 from ...codegen.object import library
 from ...codegen.write.template import Spec
-from ...lowering.device import Device
+from ...lowering.device import PartDevice
 from .profile import Profile
 from .team import Lists, Row, Team, gather_workers, note_time
 
@@ -122,7 +122,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_part)
 
 
-class Emulated(Device):
+class Emulated(PartDevice):
     """Workers under qemu. `profile`: gets when each worker did each step, where there is one."""
 
     apart = True

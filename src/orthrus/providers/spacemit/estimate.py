@@ -23,10 +23,10 @@ import numpy as np
 from ...codegen.machines.machine import Machine
 from ...codegen.write.template import Spec
 from ...kernels import Part
-from ...lowering.device import Device
+from ...lowering.device import PartDevice
 from ...lowering.native import Native
 from ...lowering.plans import Stepped
-from ...lowering.step import Step
+from ...lowering.step import KernelStep
 from ...lowering.tensor import Tensor
 from ..generating import CompleteProvider, GeneratingProvider
 from . import cycles_code, targets
@@ -46,7 +46,7 @@ _TABLE = 4096
 """Bytes of a constant up to which kernels that read others are taken to be others."""
 
 
-class _Paper(Device):
+class _Paper(PartDevice):
     """Where nothing runs: kernels have no address, constants stay where they are."""
 
     def __init__(self, machine: Machine, cores: int) -> None:
@@ -80,10 +80,10 @@ class _Planning(GeneratingProvider):
     def _machine(self) -> Machine:
         return self.machine
 
-    def _device(self, machine: Machine) -> Device:
+    def _device(self, machine: Machine) -> PartDevice:
         return self.runs_on
 
-    def _prepared(self, part: Part, device: Device) -> Native:
+    def _prepared(self, part: Part, device: PartDevice) -> Native:
         native = super()._prepared(part, device)
         self.made.append(native)
         return native
@@ -115,7 +115,7 @@ class StepTime:
     other, or their results; "memory"; "host" for a step of numpy. `instructions` and `busy` of all items;
     `near`, `far`: bytes from L2 and DRAM."""
 
-    step: Step
+    step: KernelStep
     kernel: str
     milliseconds: float
     cycles: float
@@ -133,7 +133,7 @@ class Estimator:
 
     def __init__(self, target: str) -> None:
         self.machine = machine_of(target)
-        self._codes: dict[Spec, cycles_code.Code] = {}
+        self._codes: dict[Spec, cycles_code.CycleCode] = {}
         self._known: dict[Any, Tally] = {}
 
     def times(self, plan: Stepped, chip: Chip, cores: int) -> list[StepTime]:
@@ -141,7 +141,8 @@ class Estimator:
         resident, memory = _Resident(0.75 * chip.l2), _Memory()
         return [self._time(step, memory, chip, cores, resident) for step in plan.steps]
 
-    def _time(self, step: Step, memory: _Memory, chip: Chip, cores: int, resident: _Resident) -> StepTime:
+    def _time(self, step: KernelStep, memory: _Memory, chip: Chip, cores: int, resident: _Resident
+              ) -> StepTime:
         size = sum(t.buffer.size or t.size * t.itemsize for t in step.tensors())
         if step.spec is None:
             spent = host_time(size)
@@ -160,7 +161,7 @@ class Estimator:
                         _bound(tally, working, waiting), step.items, tally.instructions, tally.near, far,
                         tally.busy)
 
-    def _tally(self, step: Step, memory: _Memory, chip: Chip, cores: int) -> Tally:
+    def _tally(self, step: KernelStep, memory: _Memory, chip: Chip, cores: int) -> Tally:
         """All items of a step, on one core while `cores` work."""
         assert step.spec is not None
         cells = [memory.cell(a) for a in step.args]
@@ -210,7 +211,7 @@ class _Resident:
         self.room = room
         self.held: OrderedDict[int, int] = OrderedDict()
 
-    def hits(self, step: Step) -> int:
+    def hits(self, step: KernelStep) -> int:
         """The bytes of a step that are there, or that it writes and leaves there."""
         found = 0
         written = {id(t.buffer) for t in step.outs}

@@ -24,7 +24,7 @@ from ...codegen.runtime.scheduler import Runtime
 from ...errors import InvalidArgument
 from ...ir import No, Node, Value
 from ...kernels import Kernel, Part, Work
-from ...lowering.device import Device
+from ...lowering.device import PartDevice
 from ..base import Capability, GraphView, Option
 from ..generating import GeneratingProvider
 from . import claims, dense, options, targets
@@ -84,7 +84,7 @@ class SpaceMITExecutionProvider(GeneratingProvider):
         return (detect.host() if on_board() else None) or targets.chosen(self.settings)
 
     @functools.cached_property
-    def runs_on(self) -> Device:
+    def runs_on(self) -> PartDevice:
         """Where it runs."""
         cores = self._set("INTRA_THREAD_AFFINITY")
         asked = self._set("INTRA_THREAD_NUM")
@@ -159,10 +159,10 @@ class SpaceMITExecutionProvider(GeneratingProvider):
     def _machine(self) -> Machine:
         return self.machine
 
-    def _device(self, machine: Machine) -> Device:
+    def _device(self, machine: Machine) -> PartDevice:
         return self.runs_on
 
-    def _storing(self, machine: Machine) -> Device:
+    def _storing(self, machine: Machine) -> PartDevice:
         from ...lowering.package import Compiling
 
         return Compiling(machine)
@@ -170,7 +170,7 @@ class SpaceMITExecutionProvider(GeneratingProvider):
     def _threads(self) -> int:
         return 0
 
-    def _native(self, part: Part, device: Device) -> Native:
+    def _native(self, part: Part, device: PartDevice) -> Native:
         level = self._set("DENSE_ACCURACY_LEVEL")
         if self.dynamic and level < dense.FULL:
             part = dense.lowered(part, level)
@@ -183,7 +183,7 @@ class SpaceMITExecutionProvider(GeneratingProvider):
 
     def _beside(self, machine: Machine) -> list[tuple[Machine, library.Unit]]:
         """On a board and under emulation."""
-        return [*((machine, unit) for unit in _FURTHER), (worker.MACHINES[ARCH], worker.Program.now(ARCH))]
+        return [*((machine, unit) for unit in _FURTHER), (worker.MACHINES[ARCH], worker.WorkerCode.now(ARCH))]
 
     def _opening(self, package: Package) -> Machine | No:
         made_for, here = self._label(package.machine), detect.host() if on_board() else None

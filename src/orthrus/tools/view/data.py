@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ...ir import Graph, Node, Value, shape_text
-from ...kernels import Place
+from ...kernels import Span
 from ...run.explain import Explanation, NodeReport
 from .groups import Scope, grouped
 
@@ -117,7 +117,7 @@ class ViewPart:
     arena: int
     packed: int
     steps: tuple[str, ...]
-    memory: tuple[Place, ...]
+    memory: tuple[Span, ...]
 
 
 @dataclass(frozen=True)

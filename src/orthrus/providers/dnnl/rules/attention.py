@@ -11,7 +11,7 @@ from ....lowering.shaped_part import Unfit
 from ..binding import DST, POST_OP, SRC, SRC_1, WEIGHTS
 from ..lower import Lowering
 from ..objects import Attr, Binary, Desc, Eltwise, PostOp, Primitive, strided
-from ..step import Step, lowers
+from ..step import DnnlStep, lowers
 from ..tensor import Argument, Tensor
 from .elementwise import ranked
 from .norm import exponentials
@@ -72,7 +72,7 @@ def _looked_at(lo: Lowering, mask: Tensor) -> Tensor:
         if source.buffer is mask.buffer and source.offset == mask.offset:
             return seen
     out = lo.new(mask.shape, mask.desc)
-    lo.steps.append(Step(lo.node, (lo.node,), "look at the mask", [], [out], None, _no_empty_row, [mask],
+    lo.steps.append(DnnlStep(lo.node, (lo.node,), "look at the mask", [], [out], None, _no_empty_row, [mask],
                          "oneDNN's softmax has no result for a row that is all minus infinity"))
     lo.looked_at.append((mask, out))
     return out

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ....codegen.kernels import loops, quantize_range
 from ....codegen.write.expr import Expr
 from ....ir import Node
-from ..generated import Code, machine
+from ..generated import GeneratedCode, machine
 from ..lower import Lowering
 from ..objects import strided
 from ..step import lowers
@@ -22,16 +22,17 @@ def dynamic_quantization(lo: Lowering, node: Node) -> tuple[Tensor, Tensor, Tens
     y, scale, zero, ends, divisor = (
         lo.new(shape, strided(lo.lib, shape, dtype)) for shape, dtype in (
             (x.shape, "uint8"), ((), _F32), ((), "uint8"), ((2 * count,), _F32), ((3,), _F32)))
-    lo.generate("range_parts", Code(quantize_range.range_parts(), (x, ends, x.size), count), [x], [ends])
-    lo.generate("range_codes", Code(quantize_range.range_codes(), (ends, count, scale, zero, divisor), 1),
-                [ends], [scale, zero, divisor])
+    parts = GeneratedCode(quantize_range.range_parts(), (x, ends, x.size), count)
+    lo.generate("range_parts", parts, [x], [ends])
+    codes = GeneratedCode(quantize_range.range_codes(), (ends, count, scale, zero, divisor), 1)
+    lo.generate("range_codes", codes, [ends], [scale, zero, divisor])
     tree, read = _codes(), [x, *(lo.view(divisor, (1,), None, i) for i in range(3)), zero]
     if machine().arch == "x86_64" and not machine().has("fma"):
         tree = _quantized(Expr("div", (Expr.leaf(0, _F32), Expr.leaf(1, _F32)), _F32), 2)
         read = [x, scale, zero]
     walk = loops.nest((x.size,), [(1,), (1,), *((0,) for _ in read[1:])])
     spec, cells, items, _ = loops.elementwise(walk, tree, [t.dtype for t in read])
-    lo.generate("quantize", Code(spec, (y, *read, *map(int, cells)), items), read, [y])
+    lo.generate("quantize", GeneratedCode(spec, (y, *read, *map(int, cells)), items), read, [y])
     return y, scale, zero
 
 

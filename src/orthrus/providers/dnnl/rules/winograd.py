@@ -20,7 +20,7 @@ from ....ir import No, Node, Value
 from ....ops.nn.geometry import window
 from ..binding import DST, SRC, WEIGHTS, Refused
 from ..fuse import alone, chained
-from ..generated import Code, machine
+from ..generated import GeneratedCode, machine
 from ..lower import Lowering
 from ..objects import Attr, Primitive, Sum, last_strides, strided
 from ..step import Link
@@ -68,10 +68,10 @@ def transformed(lo: Lowering, node: Node, bias: Tensor | None) -> bool:
     x, y = _last(lo, lo.tensor(node.inputs[0])), end.place(shape)
     rooms = (x, u, y, v, m, status := lo.status())
     cells: tuple[Tensor | int, ...] = (*rooms, *plan.cells(_walk(x), _walk(y)))
-    lo.generate("winograd_take", Code(take, cells, tiles, scratch), [x], [v])
+    lo.generate("winograd_take", GeneratedCode(take, cells, tiles, scratch), [x], [v])
     lo.step(made, factors, [m])
-    lo.generate("winograd_give", Code(give, (*cells, *end.cells), tiles, more), [m, status, *end.tensors],
-                [y], done)
+    lo.generate("winograd_give", GeneratedCode(give, (*cells, *end.cells), tiles, more),
+                [m, status, *end.tensors], [y], done)
     for each in done[1:]:
         lo.read(each)
     lo.bind(value, y)
