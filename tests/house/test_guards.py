@@ -34,7 +34,7 @@ import orthrus as ort
 from fuzz.graphs import apart
 from orthrus.codegen.machines.detect import host
 from orthrus.codegen.object import library
-from orthrus.lowering import device, native, plans
+from orthrus.lowering import device, native, plans, shaped_part
 
 HOST = host() if library.available() is None else None
 GENERATES = needs("generated code")
@@ -122,7 +122,7 @@ def test_sizes(name: str, target: str) -> None:
 
     def judge(i: int, got: list[Any]) -> str | None:
         return apart(got, plain.run(None, feeds[i]), LIMIT)
-    with on(target), guarded() as guard, mock.patch.object(native, "PLANS", kept):
+    with on(target), guarded() as guard, mock.patch.object(shaped_part, "PLANS", kept):
         faults = examine(Subject(name, data, feeds, judge), guard)
     assert not faults, "\n".join(faults)
     assert guard.parts >= len(RUNS) * len(feeds), "not all of it was compiled"
