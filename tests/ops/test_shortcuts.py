@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orthrus.ir import ElementType, No, Node, TensorType, Value
-from orthrus.ops import infer
+from orthrus.ops import find, infer
 from orthrus.ops.fast_type_rules import _RULES, shortcut
 
 DIMS = st.one_of(st.integers(0, 6), st.sampled_from(["N", "M", None]), st.sampled_from([1, 2, 4]))
@@ -94,6 +94,6 @@ def test_every_shortcut_is_taken(name: str) -> None:
     if name in ("Concat", "Cast"):
         attrs = {"axis": 0} if name == "Concat" else {"to": 7}
     inputs = [x, *more.get(name, [])]
-    node = Node(name, "", 13, None, inputs, attrs)
+    node = Node(name, "", 13, find("", name, 13), inputs, attrs)
     node.outputs = [Value("y", None, node)]
     assert shortcut(node, inputs) is not None

@@ -18,7 +18,8 @@ SOURCE = Path(ort.__file__).parent
 OWN_WAY = {
     "locks.py": "makes them",
     "codegen/runtime/threads.py": "a pool is made anew in a child",
-    "providers/spacemit": "workers of other processes, which a child asks for anew",
+    "codegen/emulate": "workers of other processes, which a child asks for anew",
+    "providers/spacemit": "their owners, likewise",
     "providers/dnnl/openmp.py": "held over the fork: oneDNN's own threads must be at rest",
     "tools": "commands that do not fork",
 }

@@ -42,11 +42,15 @@ def on(target: Machine) -> Iterator[None]:
     """Single kernels, and the parts that sessions made inside give to the CPU provider, run on `target`."""
     entry = SimpleNamespace(block=lambda table, **given: _Part(target, table, **given),
                             make=lambda part: part.run)
+
+    def brought(specs: Sequence[Spec], machine: Machine) -> list[int]:
+        return [loaded(spec, machine) for spec in specs]
     chosen.append(target)
     try:
         with (mock.patch.object(detect, "host", lambda: target), mock.patch.object(device, "entry", entry),
               mock.patch.object(native.Native, "quick", lambda *_: None),
-              mock.patch.object(library, "addresses", lambda specs, m: [loaded(s, m) for s in specs])):
+              mock.patch.object(library, "addresses", brought),
+              mock.patch.object(library, "kernels", brought)):
             yield
     finally:
         chosen.pop()
@@ -156,9 +160,9 @@ class _Part:
     """Steps of a part, as the CPU provider lays them out for its own threads."""
 
     def __init__(self, target: Machine, table: np.ndarray, *, patches: np.ndarray, scratch: int,
-                 keep: tuple[device.Arena, np.ndarray, dict[int, np.ndarray]], **_: Any) -> None:
+                 keep: tuple[device.Arena, np.ndarray, dict[int, np.ndarray], list[int]], **_: Any) -> None:
         self.target, self.table, self.patches, self.scratch = target, table, patches, scratch
-        arena, self.cells, kept = keep
+        arena, self.cells, kept, _ = keep
         self.block, self.kept = arena.room, list(kept.values())
 
     def run(self, *arrays: np.ndarray) -> None:

@@ -44,15 +44,15 @@ def network() -> onnx.ModelProto:
 
 def other_code(monkeypatch: pytest.MonkeyPatch, template: str, change: Any) -> None:
     """Let the kernels of a template be those for parameters that `change` returns, None to leave them."""
-    plain = library.addresses
+    plain = library.kernels
 
-    def addresses(specs: Any, machine: Any) -> list[int]:
+    def kernels(specs: Any, machine: Any) -> list[int]:
         wrong = []
         for spec in specs:
             changed = change(dict(spec.params)) if spec.template == template else None
             wrong.append(spec if changed is None else Spec(template, tuple(sorted(changed.items()))))
         return plain(wrong, machine)
-    monkeypatch.setattr(library, "addresses", addresses)
+    monkeypatch.setattr(library, "kernels", kernels)
 
 
 def wrong_softmax(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ class Dimensions:
         """What a rule says of a dimension as types have it. A name stands for a polynomial over names, or for
         itself."""
         if not isinstance(dim, Expr):
-            return dim if isinstance(dim, int) and dim >= 0 else None
+            return dim if isinstance(dim, int) and 0 <= dim < _INT64 else None
         found = self.texts.get(dim)
         if found is None:
             found = self.texts[dim] = self.name(dim)

@@ -31,6 +31,7 @@ from .expression import (
 from .polynomial import ratio
 
 LIMIT = 1024
+_INT64 = 1 << 63
 _WHOLE = frozenset({ElementType.INT32, ElementType.INT64, ElementType.UINT8, ElementType.INT8,
                     ElementType.INT16, ElementType.UINT16, ElementType.UINT32, ElementType.UINT64})
 _FRACTIONS = frozenset({ElementType.FLOAT, ElementType.DOUBLE, ElementType.FLOAT16})
@@ -68,7 +69,16 @@ def follow(node: Node, given: Sequence[Elements | None], shapes: Sequence[Any]) 
     except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError, AttributeError, OverflowError,
             TooLarge):
         return None
-    return out if out is not None and out.size <= LIMIT else None
+    if out is None or out.size > LIMIT:
+        return None
+    if any(type(v) is int and not -_INT64 <= v < _INT64 for v in out.flat):
+        return _array(np.frompyfunc(_held, 1, 1)(out))
+    return out
+
+
+def _held(value: Any) -> Any:
+    """An element, None for one that no tensor can hold."""
+    return None if type(value) is int and not -_INT64 <= value < _INT64 else value
 
 
 def follows(node: Node) -> bool:

@@ -20,6 +20,9 @@ from .polynomial import Form, Monomial, added, divided, floored, ratio, times
 
 INFINITY = math.inf
 _TERMS = 48
+_POWERS = 32
+_FACTOR = 1 << 64
+"""What an expression has at most: terms, names in one of them, and the size of a factor."""
 
 
 class TooLarge(ValueError):
@@ -62,13 +65,17 @@ Dim: TypeAlias = "Expr | int | Fraction"
 
 
 class Expr:
-    """A polynomial with names. Raises TooLarge where an operation gives too many terms."""
+    """A polynomial with names. Raises TooLarge where an operation gives one that is beyond what dimensions of
+    tensors can be."""
 
     __slots__ = ("terms", "_hash", "_text")
 
     def __init__(self, terms: Form) -> None:
         if len(terms) > _TERMS:
             raise TooLarge(f"an expression of {len(terms)} terms")
+        for names, factor in terms.items():
+            if len(names) > _POWERS or not -_FACTOR < factor.numerator < _FACTOR > factor.denominator:
+                raise TooLarge("a term of too many names, or with too large a factor")
         self.terms = terms
         self._hash = hash(frozenset(terms.items()))
         self._text = ""
