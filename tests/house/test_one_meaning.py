@@ -19,7 +19,7 @@ from orthrus.ops.contrib import fused
 from orthrus.ops.define import Op, defined
 from orthrus.ops.nn import rnn
 
-SOURCE = Path(__file__).resolve().parents[2] / "src" / "orthrus"
+SOURCE = Path(orthrus.__file__).resolve().parent
 FILES = sorted(SOURCE.rglob("*.py"))
 ALLOWED = {
     "ops/define.py: noop_with_empty_axes": "the older form of a reduction has no such attribute",
