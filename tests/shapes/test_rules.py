@@ -11,7 +11,8 @@ import pytest
 
 from orthrus.ir import Node, TensorType, Value, element_of
 from orthrus.ops import find
-from orthrus.shapes import elements, rule_of
+from orthrus.shapes import elements
+from orthrus.shapes.by_operator import rule_of
 from orthrus.shapes.expression import Dim, Expr, greatest, named, put
 from orthrus.shapes.facts import Facts, Shapes
 from orthrus.testing.samples import Sample, samples

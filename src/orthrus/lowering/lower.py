@@ -25,7 +25,6 @@ from ..errors import Fail
 from ..ir import No, Node, TensorType, Value, in_memory
 from ..limits import bounded, current
 from ..ops.infer import infer_node
-from . import elements
 from .step import KernelStep
 from .tensor import Buffer, Tensor, at_line, c_strides, extent, joint_shape, last_strides, of_constant
 from .walk import Walked, order_like, readable, unit, within
@@ -321,7 +320,9 @@ class Lowering:
 
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Append a strided copy."""
-        elements.copy(self, source, target)
+        from .elements import copy
+
+        copy(self, source, target)
 
     def into(self, value: Value, out: Tensor) -> None:
         """Put `value` where `out` says: straight from its kernel where nobody else needs it otherwise."""
@@ -442,7 +443,9 @@ class Lowering:
         if 0 in lazy.shape:
             return
         if source is None or source.tensor is not None:
-            elements.store(self, out, lazy.tree, [o for o in lazy.operands if isinstance(o, Tensor)])
+            from .elements import store
+
+            store(self, out, lazy.tree, [o for o in lazy.operands if isinstance(o, Tensor)])
             return
         place: dict[int, int] = {}
         operands: list[Tensor] = []

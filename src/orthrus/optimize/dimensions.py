@@ -14,7 +14,8 @@ from typing import Any
 
 from ..ir import ElementType, Graph, Node, TensorType, Value
 from ..ops import infer
-from ..shapes import elements, rule_of
+from ..shapes import elements
+from ..shapes.by_operator import rule_of
 from ..shapes.elements import Elements
 from ..shapes.expression import Dim, Expr, bounds, named
 from ..shapes.facts import Facts, Shape

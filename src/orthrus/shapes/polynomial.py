@@ -7,7 +7,6 @@ tuple of its atoms, one for each power; () is 1. The invariant: equal polynomial
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 from typing import Any, TypeAlias
 
 Monomial: TypeAlias = tuple[Any, ...]
@@ -56,7 +55,11 @@ def floored(over: Form, by: int) -> tuple[Form, Form, int]:
 def ratio(a: Any, b: Any) -> Any:
     """a / b, an int where it is whole."""
     whole, rest = divmod(a, b)
-    return Fraction(a, b) if rest else whole
+    if not rest:
+        return whole
+    from fractions import Fraction
+
+    return Fraction(a, b)
 
 
 def divided(over: Form, under: Form) -> Form | None:

@@ -11,7 +11,6 @@ from dataclasses import replace
 
 from ... import knobs
 from ...errors import InvalidArgument
-from . import riscv
 from .machine import BEYOND, DARWIN, FORCED, NEON, Machine
 
 
@@ -86,6 +85,8 @@ def found() -> Machine | None:
         return None
     l1, l2 = _cache(0, 32 << 10), _cache(2, 1 << 20)
     if arch == "riscv64":
+        from . import riscv
+
         return riscv.host()
     if sys.platform == "darwin" and arch == "aarch64":
         return replace(NEON, triple=DARWIN, features=("dotprod", "neon"))

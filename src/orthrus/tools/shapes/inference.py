@@ -28,7 +28,8 @@ from ...ir import (
     Value,
 )
 from ...ops import infer
-from ...shapes import elements, rule_of
+from ...shapes import elements
+from ...shapes.by_operator import rule_of
 from ...shapes.elements import Elements
 from ...shapes.expression import Dim, Expr, TooLarge, bounds, greatest, named, put, symbols
 from ...shapes.facts import Facts, Shape
