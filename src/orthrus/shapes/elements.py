@@ -71,14 +71,16 @@ def follow(node: Node, given: Sequence[Elements | None], shapes: Sequence[Any]) 
         return None
     if out is None or out.size > LIMIT:
         return None
-    if any(type(v) is int and not -_INT64 <= v < _INT64 for v in out.flat):
-        return _array(np.frompyfunc(_held, 1, 1)(out))
-    return out
+    return out if all(map(_held, out.flat)) else _array(np.frompyfunc(_kept, 1, 1)(out))
 
 
-def _held(value: Any) -> Any:
-    """An element, None for one that no tensor can hold."""
-    return None if type(value) is int and not -_INT64 <= value < _INT64 else value
+def _held(value: Any) -> bool:
+    """Whether a tensor can hold an element, as far as that is known."""
+    return type(value) is not int or -_INT64 <= value < _INT64
+
+
+def _kept(value: Any) -> Any:
+    return value if _held(value) else None
 
 
 def follows(node: Node) -> bool:
