@@ -12,15 +12,13 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from benchmarks.riscv_kernels import BYTES, FLOATS
+from benchmarks.riscv_kernels import BYTES, FLOATS, filled, rewrite
 from orthrus.codegen.machines.machine import NEON, Machine
 from orthrus.codegen.object.build import assemble
 from orthrus.codegen.write.template import Spec
 
 DOTPROD = replace(NEON, features=("dotprod", "neon"))
-_PLACE = re.compile(r"(<!-- kernels -->\n).*?(<!-- end -->)", re.S)
 _HEAD = ("kernel", "types", "multiply-adds", "products", "other vector", "loads and stores", "scalar",
          "spills", "instructions a multiply-add", "ideal")
 _PRODUCT = re.compile(r"(fml[as]|ml[as]|[su]ml[as]l2?|[su]dot)$")
@@ -97,10 +95,8 @@ def table() -> str:
 
 def renewed(page: str) -> str:
     """`page` with the table as the kernels are."""
-    return _PLACE.sub(lambda found: f"{found[1]}{table()}{found[2]}", page)
+    return filled(page, table())
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        path = Path(argument)
-        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    rewrite(sys.argv[1:], renewed)

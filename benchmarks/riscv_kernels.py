@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from orthrus.codegen.kernels import gemm
@@ -105,12 +105,21 @@ def table() -> str:
     return "\n".join(rows) + "\n"
 
 
+def filled(page: str, table: str) -> str:
+    """`page` with `table` in its place."""
+    return _PLACE.sub(lambda found: f"{found[1]}{table}{found[2]}", page)
+
+
 def renewed(page: str) -> str:
     """`page` with the table as the kernels are."""
-    return _PLACE.sub(lambda found: f"{found[1]}{table()}{found[2]}", page)
+    return filled(page, table())
+
+
+def rewrite(paths: Sequence[str], renewed: Callable[[str], str]) -> None:
+    """Bring pages up to date."""
+    for path in map(Path, paths):
+        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        path = Path(argument)
-        path.write_text(renewed(path.read_text(encoding="utf-8")), encoding="utf-8")
+    rewrite(sys.argv[1:], renewed)
