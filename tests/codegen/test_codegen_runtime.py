@@ -125,11 +125,11 @@ def team() -> threads.Pool:
 
 
 def until(true: Callable[[], bool]) -> None:
-    """Wait for something that has to happen."""
+    """Wait for something that has to happen, and may be over at the next look."""
     end = time.monotonic() + 60
-    while not true() and time.monotonic() < end:
+    while not true():
+        assert time.monotonic() < end
         time.sleep(0.001)
-    assert true()
 
 
 # running
