@@ -31,12 +31,12 @@ from ..providers import CPUExecutionProvider, ExecutionProvider
 from ..providers.trust import Trust
 from .dimensions import agree, fix_dimensions, name_apart, shared_names
 from .executor import LONG, Context, ParallelExecutor, Watcher, execute, failure, watched
+from .fast_way import FastWay
 from .feeds import entry
 from .fetch import Fetch
 from .results import constants_of, results
 
 if TYPE_CHECKING:
-    from ..codegen.runtime.fastcall import Door
     from .dump import Dump
     from .explain import Explanation
 
@@ -182,11 +182,9 @@ class Engine:
             log.info("%s", told if knobs.DEBUG >= 3 else "\n".join(told.splitlines()[:3]))
         self._hooks = [p for p in self.providers if type(p).on_run_start is not ExecutionProvider.on_run_start
                        or type(p).on_run_end is not ExecutionProvider.on_run_end]
-        self._door = self._quick_door()
-        self.quick = None if self._door is None else self._door.run
-        self.when_served: Callable[[Call, tuple[Any, ...]], bool] | None = None
-        self._served: tuple[Any, ...] | None = None
-        self._seen: tuple[Any, ...] | None = None
+        plain = self._plain and not self._hooks
+        self.fast = FastWay.of(self.program, self.inputs, self._names) if plain else None
+        self.quick = None if self.fast is None else self.fast.run
         self._arena = config.memory_pattern and config.memory_reuse and not config.parallel and all(
             p.settings.get("use_arena", True) for p in self.providers)
 
@@ -273,9 +271,8 @@ class Engine:
                 provider.on_run_end()
         if plan is not None:
             plan.give(instance)
-        if self._door is not None:
-            step = fetch.code[0][4]
-            self._serve(self._door, step, [fed[slot] for slot in step.reads])
+        if self.fast is not None:
+            self.fast.learn([fed[slot] for slot in self.fast.step.reads])
         return made
 
     def _loud(self, record: list[Any] | None) -> bool:
@@ -352,46 +349,6 @@ class Engine:
             slots[slot] = value
         return fed, slots, [slots[slot] for slot in step.reads]
 
-    def _quick_door(self) -> Door | None:
-        """The way around `run` for runs that are one call of generated code, where such there can be: `quick`
-        takes output names and feeds, and gives the results, or None where `run` has to do it."""
-        program = self.program
-        step = program.calls[0] if len(program.steps) == 1 else None
-        if (step is None or step.kernel.quick is None or self._hooks or not self._plain
-                or sorted(step.reads) != sorted(program.inputs) or len(self._required) != len(program.inputs)
-                or sorted(step.writes) != sorted(set(program.outputs))
-                or len(step.writes) != len(self._names)):
-            return None
-        from ..codegen.runtime import fastcall
-
-        if not fastcall.available():
-            return None
-        names = {slot: v.name for slot, v in zip(program.inputs, self.inputs, strict=True)}
-        places = [program.outputs.index(slot) for slot in step.writes]
-        return fastcall.Door([names[slot] for slot in step.reads], self._names, places)
-
-    @property
-    def can_serve(self) -> bool:
-        """Whether runs may be one call of generated code."""
-        return self._door is not None
-
-    def _serve(self, door: Door, step: Call, arrays: list[Any]) -> None:
-        """Let the door serve runs with arrays such as these, which a run of `step` just took: the first ever,
-        or those that come twice in a row past the door."""
-        shapes = tuple([a.shape for a in arrays])
-        if shapes == self._served:
-            return
-        if self.when_served is not None and not self.when_served(step, shapes):
-            self.when_served = None
-        if self._served is not None and self._seen != shapes:
-            self._seen = shapes
-            return
-        with self._lock:
-            program = step.kernel.quick(arrays) if step.kernel.quick and None in self._fetches else None
-            if program is not None:
-                door.open(program)
-                self._served = shapes
-
     def _unassuming(self) -> Engine:
         """An engine for the same model in which no two dimensions share a name: feeds contradict them."""
         with self._lock:
@@ -456,8 +413,8 @@ class Engine:
         were."""
         with self._lock:
             self._fetches = {}
-            if self._door is not None:
-                self._door.close()
+        if self.fast is not None:
+            self.fast.close()
         if self._parallel is not None:
             self._parallel.close()
         if self._literal is not None:

@@ -42,13 +42,12 @@ if TYPE_CHECKING:
     from ..limits import Deadline
     from ..lowering.package import Package
     from ..plan import Call
+    from .fast_way import Shapes
 
 log = logging.getLogger("orthrus")
 
 FOLDER = "sessions"
 _VARIED = b"varied"
-
-Shapes = tuple[tuple[int, ...], ...]
 
 
 def engine_for(source: Any, config: Config) -> Any:
@@ -62,8 +61,8 @@ def engine_for(source: Any, config: Config) -> Any:
         if made is not None:
             return made
     engine = Engine(source, config)
-    if seen != _VARIED and _keepable(engine):
-        engine.when_served = _Watch(name, seen, engine, source)
+    if seen != _VARIED and engine.fast is not None and _keepable(engine):
+        engine.fast.when_served = _Watch(name, seen, engine, source)
     return engine
 
 
@@ -73,7 +72,7 @@ def _marker(name: str) -> str:
 
 def _keepable(engine: Engine) -> bool:
     """Whether the engine is one part of generated code between its inputs and outputs, and nothing more."""
-    return (engine.can_serve and not engine.overridable and not engine.info.external
+    return (not engine.overridable and not engine.info.external
             and foreign().isdisjoint(engine.kinds) and (DOMAIN, OP_TYPE) not in engine.kinds
             and all(_plain(v) for v in (*engine.inputs, *engine.outputs)))
 
@@ -198,8 +197,8 @@ class _Small(Engine):
 
     def retire(self) -> None:
         """Serve no further runs; those under way come to their end."""
-        if self._door is not None:
-            self._door.close()
+        if self.fast is not None:
+            self.fast.close()
 
 
 class Kept:
