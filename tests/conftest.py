@@ -29,6 +29,13 @@ def arithmetic(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Processes that share the files of tests; one that a test starts does all by itself."""
+    from orthrus.processors import usable
+
+    return 0 if "PYTEST_XDIST_WORKER" in os.environ else min(4, len(usable()))
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     for name in [name for mark in item.iter_markers("needs") for name in mark.args]:
         if NEEDS[name].extra:

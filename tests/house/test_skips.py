@@ -42,7 +42,7 @@ def pytest_on(tests: Path, *arguments: str) -> str:
                "sys.exit(pytest.main(sys.argv[1:]))")
     found = [str(ROOT / "tests"), str(ROOT / "tests" / "support"), *filter(None, sys.path)]
     done = subprocess.run(
-        [sys.executable, "-c", program, "-p", "conftest", "-p", "no:cacheprovider", "-c",
+        [sys.executable, "-c", program, "-n", "0", "-p", "conftest", "-p", "no:cacheprovider", "-c",
          str(ROOT / "pyproject.toml"), "--rootdir", str(tests.parent), *arguments, str(tests)],
         capture_output=True, text=True, cwd=tests.parent,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(found)})

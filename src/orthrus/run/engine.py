@@ -272,7 +272,8 @@ class Engine:
         if plan is not None:
             plan.give(instance)
         if self.fast is not None:
-            self.fast.learn([fed[slot] for slot in self.fast.step.reads])
+            step = fetch.code[0][4]
+            self.fast.learn(step, [fed[slot] for slot in step.reads])
         return made
 
     def _loud(self, record: list[Any] | None) -> bool:

@@ -26,7 +26,6 @@ class FastWay:
     def __init__(self, step: Call, program: Program, inputs: Sequence[Value], names: Sequence[str]) -> None:
         name_of = {slot: v.name for slot, v in zip(program.inputs, inputs, strict=True)}
         reads, places = [name_of[i] for i in step.reads], [program.outputs.index(i) for i in step.writes]
-        self.step = step
         self.when_served: Callable[[Call, Shapes], bool] | None = None
         self._lock = lock()
         self._door: fastcall.Door | None = fastcall.Door(reads, names, places)
@@ -45,17 +44,17 @@ class FastWay:
             return None
         return cls(step, program, inputs, names) if fastcall.available() else None
 
-    def learn(self, arrays: Sequence[np.ndarray]) -> None:
-        """Take note of what the step was just run with, the ordinary way."""
+    def learn(self, step: Call, arrays: Sequence[np.ndarray]) -> None:
+        """Take note of what the program's step was just run with, the ordinary way."""
         shapes = tuple([a.shape for a in arrays])
         if shapes == self._served:
             return
-        if self.when_served is not None and not self.when_served(self.step, shapes):
+        if self.when_served is not None and not self.when_served(step, shapes):
             self.when_served = None
         if self._served is not None and self._seen != shapes:
             self._seen = shapes
             return
-        quick = self.step.kernel.quick
+        quick = step.kernel.quick
         with self._lock:
             if quick is not None and self._door is not None and (program := quick(arrays)) is not None:
                 self._door.open(program)
