@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -153,7 +153,7 @@ class Lowering:
             for v in node.inputs:
                 if v is not None:
                     self.left[v] = self.left.get(v, 0) + 1
-        for v in outputs:
+        for v in (*outputs, *watched(nodes)):
             self.left[v] = self.left.get(v, 0) + 1
         try:
             self._walk(nodes, outputs)
@@ -165,6 +165,9 @@ class Lowering:
         for node in nodes:
             self.node = node
             self._lower(node)
+            for shown in watched([node]):
+                if shown in self.env:
+                    self.tensor(shown)
             for v in node.inputs:
                 if v is not None:
                     self.left[v] -= 1
@@ -575,6 +578,11 @@ class Lowering:
 
 _CONSTANTS = frozenset({"float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
                         "uint64", "bool"})
+
+
+def watched(nodes: Iterable[Node]) -> Iterator[Value]:
+    """What runs of `nodes` show."""
+    return (v for node in nodes for v in node.outputs if v is not None and v.watched)
 
 
 def listed(numbers: tuple[int, ...], dtype: str) -> np.ndarray:
