@@ -75,8 +75,8 @@ def test_every_value_of_a_network_is_shown_once(make: Callable[[], bytes], feeds
 
 
 def branches() -> bytes:
-    """Views, pieces, constants, values that follow from shapes, a body, an operator left to numpy, outputs that
-    nobody reads, and a value that is an output of the graph twice over."""
+    """Views, pieces, constants, values that follow from shapes, a body, an operator left to numpy, outputs
+    that nobody reads, and a value that is an output of the graph twice over."""
     node, body = helper.make_node, helper.make_graph(
         [helper.make_node("Neg", ["sum"], ["inner"])], "body", [], [info("inner", shape=None)])
     nodes = [

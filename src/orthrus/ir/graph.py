@@ -120,6 +120,11 @@ class Node:
         return value
 
     @property
+    def watched(self) -> list[Value]:
+        """The outputs that runs show."""
+        return [v for v in self.outputs if v is not None and v.watched]
+
+    @property
     def has_bodies(self) -> bool:
         """Whether there is a graph among the attributes."""
         return bool(self.attrs) and any(True for _ in self.bodies())

@@ -21,7 +21,7 @@ from ..shapes.symbolic import Sizes
 from .device import PartDevice
 from .formula import Formula, Open, opened
 from .interpret import Note, Reference, Watch
-from .lower import Lowering, watched
+from .lower import Lowering
 from .plans import Code, Instance, Lowered, Plan, Stepped
 from .precision import Trial
 from .report import contents, finished
@@ -46,7 +46,7 @@ class Native(ShapedPart[Plan]):
                  matrix_unit: bool | None = False, strict: bool = False) -> None:
         super().__init__(part, reference, min(threads or device.capacity, device.capacity), strict)
         self.device, self.machine, self.matrix_unit = device, device.machine, matrix_unit
-        self.transforms = next(watched(part.nodes), None) is None
+        self.transforms = not any(node.watched for node in part.nodes)
         self.constants: dict[Hashable, Tensor] = {}
         self.learner.background = not device.apart
         self.open = any(v.shape is None or any(not isinstance(d, int) for d in v.shape) for v in part.inputs)
