@@ -32,8 +32,8 @@ class Counting:
                  span: tuple[int, Any, Any] | None = None) -> None:
         self.edges, self.dtype, self.magnitudes, self.margin = edges, np.dtype(dtype), magnitudes, margin
         self.span, self.reach = span, edges[-1] if span is None else span[2]
-        self.counts = np.zeros(len(edges) - 1, np.int64)
-        self.even = span is not None and _even(edges)
+        self.counts = np.zeros(max(len(edges) - 1, 0), np.int64)
+        self.even = len(edges) > 0 and span is not None and _even(edges)
 
     @classmethod
     def uniform(cls, bins: int, first: Any, last: Any, dtype: Any, *, magnitudes: bool = False,
@@ -48,8 +48,15 @@ class Counting:
                                    cure="lower num_bins") from None
         return cls(edges, dtype, magnitudes=magnitudes, margin=margin, span=(bins, first, last))
 
+    @classmethod
+    def none(cls, reach: Any) -> Counting:
+        """No bins, for numbers up to `reach`."""
+        return cls(np.empty(0, reach.dtype), reach.dtype, span=(0, -reach, reach))
+
     def add(self, array: np.ndarray) -> None:
         """Count the numbers of an array."""
+        if not len(self.counts):
+            return
         if self.even and (found := _counted(array, self.edges, self.magnitudes)) is not None:
             self.counts += found
             return
