@@ -81,7 +81,7 @@ def test_activations_are_matched_as_theirs_are(folder: Path, tmp_path: Path) -> 
         for kind, arrays in pair.items():
             np.testing.assert_array_equal(matched[name][kind], arrays)
     found, known = (m.compute_activation_error(expected) for m in (qdq_loss_debug, it))
-    assert found == known and all(each["qdq_err"] > 10 for each in found.values())
+    assert found == known and all(each["xmodel_err"] > 30 for each in found.values())
     assert found["x"]["xmodel_err"] < 100
 
 
