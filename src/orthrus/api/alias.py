@@ -34,7 +34,8 @@ class _Aliases:
         found = importlib.util.find_spec(f"{real}.{last}")
         if found is None:
             return None
-        spec = ModuleSpec(fullname, _Same(found), origin=found.origin)
+        loader: Any = _Same(found)
+        spec = ModuleSpec(fullname, loader, origin=found.origin)
         spec.submodule_search_locations = found.submodule_search_locations
         return spec
 

@@ -79,7 +79,8 @@ class Fusion:
                               input_name_to_nodes: Nodes, output_name_to_node: Makers) -> bool:
         """Whether no node but these reads what they make, apart from `keep_outputs`."""
         inner = {name for node in nodes_to_remove for name in node.output} - set(keep_outputs)
-        return all(reader in nodes_to_remove for name in inner for reader in input_name_to_nodes.get(name, ()))
+        readers = [reader for name in inner for reader in input_name_to_nodes.get(name, ())]
+        return all(reader in nodes_to_remove for reader in readers)
 
     @staticmethod
     def get_node_attribute(node: onnx.NodeProto, attribute_name: str) -> Any:
@@ -122,7 +123,8 @@ class Fusion:
 
     def match_first_parent(self, node: onnx.NodeProto, parent_op_type: str,
                            output_name_to_node: Makers | None = None,
-                           exclude: Sequence[onnx.NodeProto] = ()) -> tuple[onnx.NodeProto | None, int | None]:
+                           exclude: Sequence[onnx.NodeProto] = ()
+                           ) -> tuple[onnx.NodeProto | None, int | None]:
         """The first node of an operator that makes an input of `node`, and which input; (None, None) where
         there is none outside `exclude`."""
         makers = self.model.output_name_to_node() if output_name_to_node is None else output_name_to_node

@@ -15,13 +15,15 @@ from typing import Any
 import onnx
 from onnx import numpy_helper
 from onnx.external_data_helper import uses_external_data
+from onnx.helper import get_attribute_value
 
 from ...ir import Node, Value
 from ...ops.define import find as definition
 from ...ops.infer import from_type_proto
 from ...optimize.pattern import Apply, Either, Kind, Match, Template, find
-from ..onnx_model import ONNXModel
+from ..onnx_model import ONNXModel, read_names, subgraphs
 
+_GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)
 _SMALL = 64
 """Elements up to which a constant's values matter to a pattern."""
 
@@ -78,12 +80,13 @@ class Sketch:
         version = versions.get(domain, 1)
         node = Node(proto.op_type, domain, version, definition(domain, proto.op_type, version),
                     [self._value(name) if name else None for name in proto.input],
-                    {a.name: _plain(a) for a in proto.attribute}, proto.name, index)
+                    {a.name: get_attribute_value(a) for a in proto.attribute if a.type not in _GRAPHS},
+                    proto.name, index)
         node.outputs = [self._value(name) if name else None for name in proto.output]
         for made in node.outputs:
             if made is not None:
                 made.node = node
-        for name in _captured(proto):
+        for name in set[str]().union(*map(read_names, subgraphs(proto))):
             self._value(name).uses.setdefault(node, 1)
         self.protos[node] = proto
 
@@ -128,22 +131,3 @@ def _kinds(pattern: Any) -> Iterator[Kind]:
     for part in pattern.inputs if isinstance(pattern, Apply) else \
             pattern.options if isinstance(pattern, Either) else ():
         yield from _kinds(part)
-
-
-def _plain(attribute: onnx.AttributeProto) -> Any:
-    """The attribute's value; of a graph only that it is there."""
-    return None if _bodies(attribute) else onnx.helper.get_attribute_value(attribute)
-
-
-def _bodies(attribute: onnx.AttributeProto) -> list[onnx.GraphProto]:
-    return [attribute.g] if attribute.HasField("g") else list(attribute.graphs)
-
-
-def _captured(proto: onnx.NodeProto) -> Iterator[str]:
-    """The names that the node's bodies read, their own among them."""
-    for attribute in proto.attribute:
-        for body in _bodies(attribute):
-            yield from (info.name for info in body.output)
-            for node in body.node:
-                yield from (name for name in node.input if name)
-                yield from _captured(node)
