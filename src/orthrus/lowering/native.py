@@ -40,13 +40,13 @@ class Native(ShapedPart[Plan]):
     which are used without a call from then on."""
 
     half_epilogue = False
-    transforms = True
     direct: Native | None = None
 
     def __init__(self, part: Part, device: PartDevice, reference: Reference, threads: int,
                  matrix_unit: bool | None = False, strict: bool = False) -> None:
         super().__init__(part, reference, min(threads or device.capacity, device.capacity), strict)
         self.device, self.machine, self.matrix_unit = device, device.machine, matrix_unit
+        self.transforms = not any(node.watched for node in part.nodes)
         self.constants: dict[Hashable, Tensor] = {}
         self.learner.background = not device.apart
         self.open = any(v.shape is None or any(not isinstance(d, int) for d in v.shape) for v in part.inputs)
@@ -107,6 +107,9 @@ class Native(ShapedPart[Plan]):
                 for value, t in next(ready, ()):
                     assert watch is not None
                     watch(value, instance.view(t, arrays, outputs))
+            if watch is not None:
+                for value, elements in plan.trail.known.items():
+                    watch(value, elements)
             show()
             apart = watch is not None or check is not None
             for step, call in zip(plan.steps, calls, strict=True):
