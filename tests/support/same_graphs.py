@@ -1,7 +1,7 @@
 """Models compared up to the names of their values and nodes, and up to the order of nodes.
 
-In: two ModelProtos. Out: their main graphs as nested tuples that are equal where the graphs are: what each
-output is computed from, and how often each node is there.
+In: two ModelProtos. Out: their main graphs as tuples that are equal where the graphs are: what each output is
+computed from, and how often each node is there. An attribute that says its default is as good as none.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from onnx import numpy_helper
 def written(model: onnx.ModelProto) -> tuple[Any, ...]:
     """What the model computes, without the names inside: opsets, inputs, outputs and nodes."""
     graph = model.graph
+    opsets = {_domain(entry.domain): entry.version for entry in model.opset_import}
     known: dict[str, int] = {"": 0}
     numbers: dict[Any, int] = {}
 
@@ -31,19 +32,33 @@ def written(model: onnx.ModelProto) -> tuple[Any, ...]:
         ready = [node for node in left if all(name in known for name in node.input)]
         assert ready, "the graph is not whole"
         for node in ready:
-            attributes = tuple(sorted((a.name, _attribute(a)) for a in node.attribute))
+            attributes = _attributes(node, opsets)
             held = [a.t for a in node.attribute if node.op_type == "Constant" and a.name == "value"]
             key = number(_array(held[0])) if held else number(
-                (node.domain.replace("ai.onnx", ""), node.op_type, attributes,
+                (_domain(node.domain), node.op_type, attributes,
                  tuple(known[name] for name in node.input)))
             for place, name in enumerate(node.output):
                 known[name] = key if held else number((key, place))
             nodes[key] += not held
         done = {id(node) for node in ready}
         left = [node for node in left if id(node) not in done]
-    opsets = frozenset((entry.domain.replace("ai.onnx", ""), entry.version) for entry in model.opset_import)
     outputs = tuple((info.name, known[info.name]) for info in graph.output)
-    return opsets, tuple(sorted(known[info.name] for info in graph.input)), outputs, frozenset(nodes.items())
+    inputs = tuple(sorted(known[info.name] for info in graph.input))
+    return frozenset(opsets.items()), inputs, outputs, frozenset(nodes.items())
+
+
+def _domain(name: str) -> str:
+    return "" if name == "ai.onnx" else name
+
+
+def _attributes(node: onnx.NodeProto, opsets: dict[str, int]) -> tuple[Any, ...]:
+    domain = _domain(node.domain)
+    defaults = {}
+    if onnx.defs.has(node.op_type, opsets[domain], domain):
+        schema = onnx.defs.get_schema(node.op_type, opsets[domain], domain)
+        defaults = {name: _attribute(a.default_value) for name, a in schema.attributes.items()}
+    return tuple(sorted((a.name, _attribute(a)) for a in node.attribute
+                        if _attribute(a) != defaults.get(a.name)))
 
 
 def _array(tensor: onnx.TensorProto) -> Any:
@@ -51,6 +66,8 @@ def _array(tensor: onnx.TensorProto) -> Any:
 
 
 def _attribute(attribute: onnx.AttributeProto) -> Any:
+    if not attribute.type:
+        return None
     if attribute.type == onnx.AttributeProto.TENSOR:
         return repr(_array(attribute.t))
     return repr(onnx.helper.get_attribute_value(attribute))
