@@ -1,0 +1,1 @@
+"""TensorRT's calibration table as flatbuffers' tables: a TrtTable holds KeyValues."""
