@@ -1,74 +1,52 @@
-"""One row of the table: a tensor's name and its limit, both as text. Written by the functions, from a
-`flatbuffers.Builder`; read by the class."""
+"""A text by a text: a row of a calibration table."""
 
 from __future__ import annotations
 
 from typing import Any
 
-_KEY, _VALUE = 0, 1
+from .binary import Table
 
 
-def text(table: Any, slot: int) -> bytes | None:
-    """The text in a slot of a table; None where it was not written."""
-    place = offset(table, slot)
-    found: bytes | None = table.String(place + table.Pos) if place else None
-    return found
-
-
-def offset(table: Any, slot: int) -> int:
-    """Where in a table the slot's field lies; 0 where it was not written."""
-    found: int = table.Offset(4 + 2 * slot)
-    return found
-
-
-def root(buf: Any, at: int) -> int:
-    """Where the outermost table of a buffer begins."""
-    from flatbuffers import encode, packer  # type: ignore[import-untyped]
-
-    found: int = encode.Get(packer.uoffset, buf, at)
-    return found + at
-
-
-class KeyValue:
-    """A row, in the buffer it lies in."""
+class KeyValue(Table):
+    """Reads a row."""
 
     @classmethod
-    def GetRootAs(cls, buf: Any, offset: int = 0) -> KeyValue:
-        row = cls()
-        row.Init(buf, root(buf, offset))
-        return row
+    def GetRootAs(cls, buf: bytes, offset: int = 0) -> KeyValue:  # noqa: N802
+        """The row that a buffer holds as a whole."""
+        made = cls()
+        made.Init(buf, offset)
+        made.Init(buf, made._follow(offset))
+        return made
 
-    @classmethod
-    def GetRootAsKeyValue(cls, buf: Any, offset: int = 0) -> KeyValue:
-        return cls.GetRootAs(buf, offset)
+    GetRootAsKeyValue = GetRootAs
 
-    def Init(self, buf: Any, pos: int) -> None:
-        from flatbuffers.table import Table  # type: ignore[import-untyped]
+    def Key(self) -> bytes | None:  # noqa: N802
+        """The tensor's name."""
+        return self._text(0)
 
-        self._tab = Table(buf, pos)
-
-    def Key(self) -> bytes | None:
-        return text(self._tab, _KEY)
-
-    def Value(self) -> bytes | None:
-        return text(self._tab, _VALUE)
+    def Value(self) -> bytes | None:  # noqa: N802
+        """Its range."""
+        return self._text(1)
 
 
-def KeyValueStart(builder: Any) -> None:
+def Start(builder: Any) -> None:  # noqa: N802
+    """Begin a row."""
     builder.StartObject(2)
 
 
-def KeyValueAddKey(builder: Any, key: int) -> None:
-    builder.PrependUOffsetTRelativeSlot(_KEY, key, 0)
+def AddKey(builder: Any, key: int) -> None:  # noqa: N802
+    """Let the row's name be the text at `key`."""
+    builder.PrependUOffsetTRelativeSlot(0, key, 0)
 
 
-def KeyValueAddValue(builder: Any, value: int) -> None:
-    builder.PrependUOffsetTRelativeSlot(_VALUE, value, 0)
+def AddValue(builder: Any, value: int) -> None:  # noqa: N802
+    """Let the row's range be the text at `value`."""
+    builder.PrependUOffsetTRelativeSlot(1, value, 0)
 
 
-def KeyValueEnd(builder: Any) -> int:
-    made: int = builder.EndObject()
-    return made
+def End(builder: Any) -> int:  # noqa: N802
+    """End a row; where it lies."""
+    return int(builder.EndObject())
 
 
-Start, AddKey, AddValue, End = KeyValueStart, KeyValueAddKey, KeyValueAddValue, KeyValueEnd
+KeyValueStart, KeyValueAddKey, KeyValueAddValue, KeyValueEnd = Start, AddKey, AddValue, End

@@ -1,68 +1,63 @@
-"""The table as a whole: a list of KeyValues. Written by the functions, from a `flatbuffers.Builder`; read by
-the class."""
+"""A calibration table: rows of texts by texts."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from .KeyValue import KeyValue, offset, root
-
-_DICT = 0
-_REFERENCE = 4
-"""Bytes of a reference."""
+from .binary import Table
+from .KeyValue import KeyValue
 
 
-class TrtTable:
-    """A table, in the buffer it lies in."""
+class TrtTable(Table):
+    """Reads a table."""
 
     @classmethod
-    def GetRootAs(cls, buf: Any, offset: int = 0) -> TrtTable:
-        table = cls()
-        table.Init(buf, root(buf, offset))
-        return table
+    def GetRootAs(cls, buf: bytes, offset: int = 0) -> TrtTable:  # noqa: N802
+        """The table that a buffer holds."""
+        made = cls()
+        made.Init(buf, offset)
+        made.Init(buf, made._follow(offset))
+        return made
 
-    @classmethod
-    def GetRootAsTrtTable(cls, buf: Any, offset: int = 0) -> TrtTable:
-        return cls.GetRootAs(buf, offset)
+    GetRootAsTrtTable = GetRootAs
 
-    def Init(self, buf: Any, pos: int) -> None:
-        from flatbuffers.table import Table  # type: ignore[import-untyped]
-
-        self._tab = Table(buf, pos)
-
-    def Dict(self, j: int) -> KeyValue | None:
-        """Row `j`; None where the table has no rows."""
-        if self.DictIsNone():
+    def Dict(self, j: int) -> KeyValue | None:  # noqa: N802
+        """Row `j`."""
+        at = self._field(0)
+        if not at:
             return None
         row = KeyValue()
-        first = self._tab.Vector(offset(self._tab, _DICT))
-        row.Init(self._tab.Bytes, self._tab.Indirect(first + j * _REFERENCE))
+        row.Init(self._buffer, self._follow(at + 4 + 4 * j))
         return row
 
-    def DictLength(self) -> int:
-        rows: int = 0 if self.DictIsNone() else self._tab.VectorLen(offset(self._tab, _DICT))
-        return rows
+    def DictLength(self) -> int:  # noqa: N802
+        """How many rows there are."""
+        at = self._field(0)
+        return self._word(at) if at else 0
 
-    def DictIsNone(self) -> bool:
-        return offset(self._tab, _DICT) == 0
+    def DictIsNone(self) -> bool:  # noqa: N802
+        """Whether there is no row, nor a place for rows."""
+        return not self._field(0)
 
 
-def TrtTableStart(builder: Any) -> None:
+def Start(builder: Any) -> None:  # noqa: N802
+    """Begin a table."""
     builder.StartObject(1)
 
 
-def TrtTableAddDict(builder: Any, dict: int) -> None:
-    builder.PrependUOffsetTRelativeSlot(_DICT, dict, 0)
+def AddDict(builder: Any, dict: int) -> None:  # noqa: N802
+    """Let the table's rows be the vector at `dict`."""
+    builder.PrependUOffsetTRelativeSlot(0, dict, 0)
 
 
-def TrtTableStartDictVector(builder: Any, numElems: int) -> int:
-    made: int = builder.StartVector(_REFERENCE, numElems, _REFERENCE)
-    return made
+def StartDictVector(builder: Any, numElems: int) -> int:  # noqa: N802, N803
+    """Begin a vector of so many rows."""
+    return int(builder.StartVector(4, numElems, 4))
 
 
-def TrtTableEnd(builder: Any) -> int:
-    made: int = builder.EndObject()
-    return made
+def End(builder: Any) -> int:  # noqa: N802
+    """End a table; where it lies."""
+    return int(builder.EndObject())
 
 
-Start, AddDict, StartDictVector, End = TrtTableStart, TrtTableAddDict, TrtTableStartDictVector, TrtTableEnd
+TrtTableStart, TrtTableAddDict, TrtTableStartDictVector, TrtTableEnd = Start, AddDict, StartDictVector, End

@@ -1,1 +1,1 @@
-"""TensorRT's calibration table as flatbuffers' tables: a TrtTable holds KeyValues."""
+"""The binary form of calibration tables that TensorRT reads: a table of texts by texts, as a FlatBuffer."""
