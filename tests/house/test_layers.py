@@ -26,6 +26,8 @@ ROOMS = {"codegen": ("machines", "write", "object", "emulate", "runtime", "kerne
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 NETWORK = frozenset({"socket", "urllib", "http", "requests", "ftplib", "smtplib", "ssl", "aiohttp", "httpx"})
 VAGUE = frozenset({"utils", "helpers", "common", "util", "misc"})
+FOREIGN = frozenset({"quantization/neural_compressor/util.py"})
+"""Files whose vague names are onnxruntime's."""
 FILES = sorted(SOURCE.rglob("*.py"))
 LONGEST = 600
 
@@ -154,7 +156,7 @@ def test_every_module_has_its_place() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_files_are_named_and_short(path: Path) -> None:
-    assert path.stem not in VAGUE
+    assert path.stem not in VAGUE or named(path) in FOREIGN
     assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
 
 
