@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import onnx
 from onnx import ModelProto
@@ -14,11 +15,16 @@ from ..onnx_model import ONNXModel as _Model
 class ONNXModel(_Model):
     """A ModelProto, held in `model`, with the path it was read from in `model_path`, None without one."""
 
-    def __init__(self, model: str | Path | ModelProto | _Model) -> None:
-        """`model`: a path, whose external data are read too, or a model, which is not copied."""
-        self.model_path: str | None = None
+    model: ModelProto
+    model_path: str | None
+
+    def __init__(self, model: str | Path | ModelProto | _Model, **kwargs: Any) -> None:
+        """`model`: a path, whose external data are read too unless `load_external_data=False`, or a model,
+        which is not copied."""
+        self.model_path = None
         if isinstance(model, str | Path):
-            self.model_path, found = os.fspath(model), onnx.load(os.fspath(model))
+            self.model_path = os.fspath(model)
+            found = onnx.load(self.model_path, load_external_data=kwargs.get("load_external_data", True))
         else:
             found = model.model if isinstance(model, _Model) else model
             self.model_path = getattr(model, "model_path", None)
