@@ -108,3 +108,20 @@ def test_what_is_left_out_is_left_out() -> None:
         assert not hasattr(importlib.import_module(path(module)), name.removeprefix(f"{module}.")), name
         first, _, member = name.removeprefix(f"{module}.").partition(".")
         assert not member or not hasattr(found(module, first), member), name
+
+
+def test_names_are_replaced_in_nodes_of_some_operators() -> None:
+    from onnx import helper
+
+    from orthrus.quantization.neural_compressor.onnx_model import ONNXModel
+
+    def replaced(method: str, *given: str, **options: list[str]) -> list[list[str]]:
+        nodes = [helper.make_node(kind, ["x"], ["x"]) for kind in ("Relu", "Neg")]
+        model = ONNXModel(helper.make_model(helper.make_graph(nodes, "g", [], [])))
+        getattr(model, method)(*given, **options)
+        return [[*node.input, *node.output] for node in model.nodes()]
+
+    inputs, outputs = "replace_input_of_all_nodes", "replace_output_of_all_nodes"
+    assert replaced(inputs, "x", "y") == [["y", "x"], ["y", "x"]]
+    assert replaced(inputs, "x", "y", white_optype=["Neg"]) == [["x", "x"], ["y", "x"]]
+    assert replaced(outputs, "x", "y", black_optype=["Neg"]) == [["x", "y"], ["x", "x"]]
