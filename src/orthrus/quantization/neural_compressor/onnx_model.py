@@ -46,6 +46,10 @@ class ONNXModel(_Model):
         for node in self._of(white_optype, black_optype):
             self.replace_node_output(node, old_output_name, new_output_name)
 
+    def topological_sort(self, enable_subgraph: bool = False) -> None:
+        """Order the nodes; what inner graphs read counts in any case."""
+        super().topological_sort()
+
     def _of(self, wanted: Sequence[str] | None, others: Sequence[str] | None) -> list[NodeProto]:
         return [node for node in self.model.graph.node
                 if (node.op_type in wanted if wanted else node.op_type not in (others or ()))]
