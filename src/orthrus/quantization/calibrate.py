@@ -55,6 +55,10 @@ _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
 Range = tuple[np.ndarray, np.ndarray]
 
 
+class _Unsaid(NotImplementedError, TypeError):
+    """A length that nobody knows; `list` does without."""
+
+
 class CalibrationDataReader(ABC):
     """Where calibration data comes from: a subclass says what the next item is. Anything that has `get_next`
     counts as one."""
@@ -77,7 +81,8 @@ class CalibrationDataReader(ABC):
         return item
 
     def __len__(self) -> int:
-        raise NotImplementedError
+        """How many items there are, where a subclass says so."""
+        raise _Unsaid("this reader does not say how many items it has")
 
     def set_range(self, start_index: int, end_index: int) -> None:
         """Give the items from `start_index` to before `end_index` next; needed for CalibStridedMinMax."""
