@@ -205,7 +205,7 @@ class BaseQuantizer:
             found: Any = ()
             if name in self.initializers:
                 found = tensor_proto_to_array(self.initializers[name])
-            elif hasattr((self.tensors_range or {}).get(name), "lowest"):
+            elif self.tensors_range is not None and hasattr(self.tensors_range.get(name), "lowest"):
                 found = self.tensors_range[name].range_value
             self._bounded[name] = not np.isinf(found).any()
             if not self._bounded[name]:
