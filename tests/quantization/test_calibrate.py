@@ -285,7 +285,7 @@ def test_items_wait_in_a_file_where_memory_is_short(held: int, path: str, monkey
                                                     ) -> None:
     plain = create_calibrator(path, calibrate_method=CalibrationMethod.Percentile)
     plain.collect_data(Items(images(4)))
-    monkeypatch.setattr("orthrus.quantization.activations._HELD", held)
+    monkeypatch.setattr("orthrus.quantization.calibration.activations._HELD", held)
     spooled = create_calibrator(path, calibrate_method=CalibrationMethod.Percentile)
     spooled.collect_data(Items(images(4)))
     same_ranges(spooled.compute_data(), plain.compute_data())

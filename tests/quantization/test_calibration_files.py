@@ -16,7 +16,7 @@ from orthrus.quantization.calibrate import (
     load_tensors_data,
     save_tensors_data,
 )
-from orthrus.quantization.calibration_table import read_calibration_table, write_calibration_table
+from orthrus.quantization.calibration.table import read_calibration_table, write_calibration_table
 from orthrus.quantization.CalTableFlatBuffers import TrtTable
 
 NAMES = ["x", "näher", "a/b.1", "with a space", "x" * 40]

@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto
 
-from .activations import (
+from .calibration.activations import (
     Activations,
     Spool,
     about_item,
@@ -31,7 +31,7 @@ from .activations import (
     progress,
     save_with_outputs,
 )
-from .calibration_data import (
+from .calibration.data import (
     CalibrationCacheEncoder,
     CalibrationMethod,
     TensorData,
@@ -40,7 +40,7 @@ from .calibration_data import (
     save_tensors_data,
     write_json,
 )
-from .histogram import CalibrationDataCollector, Extent, HistogramCollector, entropy, rel_entr
+from .calibration.histogram import CalibrationDataCollector, Extent, HistogramCollector, entropy, rel_entr
 from .quant_utils import load_model_with_shape_infer
 from .refused import InvalidType, InvalidValue
 
