@@ -1,203 +1,125 @@
-"""The package's names are onnxruntime's; its registries, bases and models take classes of a program's own."""
+"""Every public name of onnxruntime.quantization is importable under the same path, with the same parameters
+and values."""
 
 from __future__ import annotations
 
+import enum
 import importlib
 import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from quantization_cases import CASES, feed, model, random, ranges
+from quantization_names import MODULES, NOT_HERE, path, renewed
 
-import orthrus
-from orthrus import quantization as ours
-from orthrus.quantization import affine, onnx_model, quant_utils, registry
-
-MODULES = ("base_quantizer", "onnx_model", "onnx_quantizer", "qdq_quantizer", "quant_utils", "registry",
-           "tensor_quant_overrides", *(f"operators.{name}" for name in (
-               "activation", "argmax", "attention", "base_operator", "binary_op", "concat", "conv",
-               "direct_q8",
-               "embed_layernorm", "gather", "gavgpool", "gemm", "lstm", "matmul", "maxpool", "norm", "pad",
-               "pooling", "qdq_base_operator", "resize", "softmax", "split", "where")))
-STEPS = {"adjust_single_weight_scale_if_needed"}
-"""Public methods of theirs that are steps of another one, which here has others."""
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "quantization.md"
+PACKAGES = ("", "fusions", "execution_providers.qnn", "neural_compressor")
+"""Packages that offer what their modules define."""
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_modules_have_the_names_of_onnxruntimes(name: str) -> None:
-    theirs = pytest.importorskip(f"onnxruntime.quantization.{name}")
-    module = importlib.import_module(f"orthrus.quantization.{name}")
-    for key, value in vars(theirs).items():
-        constant = key.isupper() and name == "quant_utils"
-        if key.startswith("_") or not (constant or getattr(value, "__module__", "") == theirs.__name__):
-            continue
-        assert hasattr(module, key), key
-        if inspect.isclass(value):
-            members = {member for member in vars(value) if not member.startswith("_")} - STEPS
-            assert not [member for member in members if not hasattr(getattr(module, key), member)], key
+def listed(packages: bool) -> list[tuple[str, str]]:
+    return [(module, name) for module, names in MODULES.items() if (module in PACKAGES) == packages
+            for name in names if f"{module}.{name}" not in NOT_HERE]
 
 
-@pytest.mark.parametrize("name", ("quantize_static", "quantize_dynamic", "quantize", "get_qdq_config",
-                                  "StaticQuantConfig", "DynamicQuantConfig", "QDQQuantizer"))
-def test_signatures_are_onnxruntimes(name: str) -> None:
-    theirs = pytest.importorskip("onnxruntime.quantization")
-    expected, found = (inspect.signature(getattr(package, name)).parameters for package in (theirs, ours))
-    assert list(found) == list(expected)
-    for key, parameter in expected.items():
-        assert repr(found[key].default) == repr(parameter.default), key
+def found(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(path(module)), name)
 
 
-def test_the_package_imports_what_is_used() -> None:
-    """`quantize` is a function whatever is imported first, and nothing heavy comes with the package."""
-    program = ("import sys, orthrus.quantization as q; assert 'onnx' not in sys.modules\n"
-               "import orthrus.quantization.quantize\n"
-               "from orthrus.quantization import quantize, QuantType\n"
-               "assert callable(quantize) and q.quantize is quantize\n"
-               "import orthrus.quantization.operators.conv as conv; assert conv.QDQConv and conv.ConvInteger")
-    subprocess.run([sys.executable, "-c", program], check=True)
+@pytest.mark.parametrize("module", [m for m in MODULES if any(here == m for here, _ in listed(False))
+                                    or m in PACKAGES], ids=lambda v: v or "the package")
+def test_a_module_is_here(module: str) -> None:
+    assert importlib.import_module(path(module)).__name__ == path(module)
 
 
-@pytest.mark.parametrize("kind", (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16,
-                                  TensorProto.INT4, TensorProto.UINT4))
-def test_scales_are_onnxruntimes_bit_for_bit(kind: int) -> None:
-    theirs = pytest.importorskip("onnxruntime.quantization.quant_utils")
-    generator = np.random.default_rng(kind)
-    for dtype in (np.float32, np.float16):
-        for scale in (1e-38, 1e-3, 1.0, 1e3):
-            for options in ((True, False, None), (False, True, None), (False, False, 0.01)):
-                data = (generator.normal(size=37) + generator.normal()) * scale
-                data = np.clip(data, -6e4, 6e4).astype(dtype)
-                for expected, found in zip(theirs.quantize_data(data, kind, *options),
-                                           affine.quantize_data(data, kind, *options), strict=True):
-                    assert (expected.dtype, expected.tobytes()) == (found.dtype, found.tobytes())
-        weight = generator.normal(size=(11, 14)).astype(dtype)
-        weight[:, 3] = 0
-        tensor = numpy_helper.from_array(weight, "w")
-        for axis in (0, 1):
-            for symmetric in (True, False):
-                pair = theirs.compute_scale_zp_blocked(weight, kind, axis, 4, symmetric)
-                own = affine.compute_scale_zp_blocked(weight, kind, axis, 4, symmetric)
-                for expected, found in zip(pair, own, strict=True):
-                    assert (expected.shape, expected.tobytes()) == (found.shape, found.tobytes())
-                made = [tool.quantize_onnx_initializer(tensor, kind, *pair, axis, block_size=4)
-                        for tool in (theirs, affine)]
-                assert made[0].SerializeToString() == made[1].SerializeToString()
+@pytest.mark.parametrize(("package", "name"), listed(True), ids=lambda v: v)
+def test_a_package_offers_what_its_modules_define(package: str, name: str) -> None:
+    module = MODULES[package][name]
+    expected = found(module, name) if name in MODULES[module] else importlib.import_module(path(module))
+    assert found(package, name) is expected
 
 
-def test_a_large_array_is_rounded_like_its_parts() -> None:
-    """Blocks of rows change nothing, with scales per row, per column or one."""
-    values = np.random.default_rng(0).normal(size=(700, 900)).astype(np.float32)
-    for scale in (np.float32(0.02), np.linspace(0.01, 0.03, 700, dtype=np.float32)[:, None],
-                  np.linspace(0.01, 0.03, 900, dtype=np.float32)[None]):
-        zero = np.full(np.shape(scale), 3, np.int8)
-        whole = affine.quantize_nparray(TensorProto.INT8, values, scale, zero)
-        expected = np.clip(np.rint(values / scale) + 3, -128, 127).astype(np.int8)
-        np.testing.assert_array_equal(whole, expected)
+def parameters(function: Any) -> Iterator[tuple[Any, ...]]:
+    """Name, kind and default of each parameter; the name that a method has for its object is its own. A list
+    or a dict by default, which calls would share, is as good as none or as a tuple."""
+    for place, it in enumerate(inspect.signature(function).parameters.values()):
+        default = tuple(it.default) if isinstance(it.default, list | dict | tuple) else it.default
+        if place or it.name not in ("self", "cls"):
+            yield it.name, it.kind, None if default == () else default
 
 
-def test_a_class_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Doubled(registry.QDQOperatorBase):
-        def quantize(self) -> None:
-            self.quantizer.quantize_activation_tensor(self.node.input[0])
-
-    class Kept(registry.QuantOperatorBase):
-        def should_quantize(self) -> bool:
-            return True
-
-        def quantize(self) -> None:
-            names, zeros, scales, nodes = self.quantizer.quantize_activation(self.node, [0])
-            found, scale, zero, _, _ = self.quantizer._get_quantization_params(self.node.output[0])
-            assert found
-            output = f"{self.node.output[0]}{quant_utils.TENSOR_NAME_QUANT_SUFFIX}"
-            self.quantizer.quantized_value_map[self.node.output[0]] = quant_utils.QuantizedValue(
-                self.node.output[0], output, scale, zero, quant_utils.QuantizedValueType.Input)
-            inputs = [names[0], scales[0], zeros[0], scale, zero]
-            self.quantizer.new_nodes += [
-                *nodes, helper.make_node("QLinearSigmoid", inputs, [output], domain="com.microsoft")]
-
-    monkeypatch.setitem(registry.QDQRegistry, "Sigmoid", Doubled)
-    monkeypatch.setitem(registry.QLinearOpsRegistry, "Sigmoid", Kept)
-    source = model([("Sigmoid", ["x"], ["y"])], {"x": [2, 3]}, [])
-    cache = tmp_path / "ranges.json"
-    found = ours.TensorsData(ours.CalibrationMethod.MinMax, ranges(source, ours.TensorData))
-    ours.save_tensors_data(found, cache)
-    for form, expected in (("QDQ", ["QuantizeLinear", "DequantizeLinear", "Sigmoid"]),
-                           ("QOperator", ["QuantizeLinear", "QLinearSigmoid", "DequantizeLinear"])):
-        ours.quantize_static(source, tmp_path / "out.onnx", None, quant_format=ours.QuantFormat[form],
-                             activation_type=ours.QuantType.QUInt8, calibration_cache_path=cache,
-                             op_types_to_quantize=["Sigmoid"])
-        assert [node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node] == expected
+def same_parameters(ours: Any, theirs: str, module: str) -> None:
+    """Fail where `ours` takes others than the text `theirs` says, its defaults read in the module; more may
+    follow, if they need not be given."""
+    within = vars(importlib.import_module(path(module)))
+    expected = list(parameters(eval(f"lambda {theirs}: None", dict(within))))
+    found = list(parameters(ours))
+    if "from_string" in getattr(ours, "__name__", ""):
+        assert len(found) == len(expected) == 1, "one reader of names serves all enums"
+    else:
+        assert found[:len(expected)] == expected
+        assert all(default is not inspect.Parameter.empty for _, _, default in found[len(expected):])
 
 
-def test_configurations(tmp_path: Path) -> None:
-    source = CASES["residual"]()
-
-    class Reader(ours.CalibrationDataReader):
-        def __init__(self) -> None:
-            self.feeds = iter([{"x": np.ones((1, 4, 8, 8), np.float32)}])
-
-        def get_next(self) -> Any:
-            return next(self.feeds, None)
-
-    ours.quantize(source, tmp_path / "a.onnx", ours.StaticQuantConfig(Reader(), per_channel=True))
-    ours.quantize_static(source, tmp_path / "b.onnx", Reader(), per_channel=True)
-    ours.quantize(source, str(tmp_path / "c.onnx"), ours.DynamicQuantConfig(per_channel=True))
-    ours.quantize_dynamic(source, str(tmp_path / "d.onnx"), per_channel=True)
-    for one, other in (("a", "b"), ("c", "d")):
-        assert (tmp_path / f"{one}.onnx").read_bytes() == (tmp_path / f"{other}.onnx").read_bytes()
-    with pytest.raises(TypeError, match="config"):
-        ours.quantize(source, tmp_path / "e.onnx", {})
-
-
-def test_weights_beside_the_model(tmp_path: Path) -> None:
-    """External data goes in and comes out; a second run leaves nothing of the first."""
-    source = model([("MatMul", ["x", "w"], ["r"])], {"x": [2, 64]}, [random("w", 64, 64)])
-    onnx.save(source, tmp_path / "in.onnx", save_as_external_data=True, location="in.data", size_threshold=0)
-    for _ in range(2):
-        ours.quantize_dynamic(tmp_path / "in.onnx", tmp_path / "out.onnx", use_external_data_format=True)
-    assert (tmp_path / "out.onnx.data").stat().st_size == 64 * 64
-    one, other = onnx.load(tmp_path / "out.onnx"), tmp_path / "whole.onnx"
-    plain = model([("MatMul", ["x", "w"], ["r"])], {"x": [2, 64]}, [random("w", 64, 64)])
-    ours.quantize_dynamic(plain, other)
-    assert {t.name: numpy_helper.to_array(t).tobytes() for t in one.graph.initializer} == {
-        t.name: numpy_helper.to_array(t).tobytes() for t in onnx.load(other).graph.initializer}
+@pytest.mark.parametrize(("module", "name"), listed(False), ids=lambda v: v)
+def test_a_name_is_what_it_is_there(module: str, name: str) -> None:
+    entry, ours = MODULES[module][name], found(module, name)
+    if entry is None:
+        return
+    if isinstance(entry, str):
+        same_parameters(ours, entry, module)
+        return
+    assert isinstance(ours, type)
+    members = {member: told for member, told in entry.items() if f"{module}.{name}.{member}" not in NOT_HERE}
+    fields = {field for kind in ours.__mro__ for field in vars(kind).get("__annotations__", ())}
+    missing = [member for member in members if not hasattr(ours, member) and member not in fields]
+    assert not missing, f"{name} lacks {', '.join(missing)}"
+    for member, told in members.items():
+        if isinstance(told, int):
+            assert issubclass(ours, enum.Enum) and ours[member].value == told, member
+        elif isinstance(told, str) and member not in fields:
+            same_parameters(getattr(ours, member), told, module)
 
 
-def test_a_source_is_left_as_it_was(tmp_path: Path) -> None:
-    source = CASES["residual"]()
-    before = source.SerializeToString(deterministic=True)
-    ours.quantize_dynamic(source, tmp_path / "out.onnx")
-    with pytest.raises(ValueError):
-        ours.quantize_dynamic(source, tmp_path / "out.onnx", nodes_to_exclude=["nowhere"])
-    assert source.SerializeToString(deterministic=True) == before
+@pytest.mark.parametrize("first", ["import orthrus.quantization.quantize",
+                                   "from orthrus.quantization import quantize_static"])
+def test_the_function_quantize_stands_before_its_module(first: str) -> None:
+    code = (f"{first}\nimport sys\nfrom orthrus.quantization import quantize\n"
+            "assert callable(quantize), quantize\n"
+            "assert sys.modules['orthrus.quantization.quantize'].quantize is quantize")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
-def test_edits_of_a_model() -> None:
-    edited = onnx_model.ONNXModel(CASES["residual"]())
-    feeds = feed(edited.model)
-    before = orthrus.InferenceSession(edited.model.SerializeToString()).run(None, feeds)[0]
-    makers, readers = edited.output_name_to_node(), edited.input_name_to_nodes()
-    assert [node.name for node in edited.get_children(makers["r"], readers)] == ["n2", "n3"]
-    assert [node.name for node in edited.get_parents(makers["s"], makers)] == ["n2", "n1"]
-    assert edited.get_parent(makers["s"], 1).name == "n1" and edited.get_parent(makers["c"], 0) is None
-    assert edited.get_largest_node_name_suffix("n") == 7
-    edited.add_initializer(random("w7", 2))
-    assert edited.get_largest_initializer_name_suffix("w") == 7
-    edited.remove_unused_constant()
-    assert edited.get_initializer("w7") is None and edited.get_initializer("w") is not None
-    nodes = list(edited.nodes())
-    reverse = [nodes[index] for index in reversed(range(len(nodes)))]
-    copies = onnx.GraphProto(node=reverse)
-    edited.graph().ClearField("node")
-    edited.graph().node.extend(copies.node)
-    edited.topological_sort()
-    edited.replace_gemm_with_matmul()
-    assert [node.op_type for node in edited.nodes()][-2:] == ["MatMul", "Add"]
-    after = orthrus.InferenceSession(edited.model.SerializeToString()).run(None, feeds)[0]
-    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
+def test_the_page_lists_every_name() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    assert "<!-- names -->" in page
+    assert renewed(page) == page, "run python tests/support/quantization_names.py docs/quantization.md"
+
+
+def test_what_is_left_out_is_left_out() -> None:
+    for name in NOT_HERE:
+        module = max((m for m in MODULES if name.startswith(f"{m}.")), key=len)
+        assert not hasattr(importlib.import_module(path(module)), name.removeprefix(f"{module}.")), name
+        first, _, member = name.removeprefix(f"{module}.").partition(".")
+        assert not member or not hasattr(found(module, first), member), name
+
+
+def test_names_are_replaced_in_nodes_of_some_operators() -> None:
+    from onnx import helper
+
+    from orthrus.quantization.neural_compressor.onnx_model import ONNXModel
+
+    def replaced(method: str, *given: str, **options: list[str]) -> list[list[str]]:
+        nodes = [helper.make_node(kind, ["x"], ["x"]) for kind in ("Relu", "Neg")]
+        model = ONNXModel(helper.make_model(helper.make_graph(nodes, "g", [], [])))
+        getattr(model, method)(*given, **options)
+        return [[*node.input, *node.output] for node in model.nodes()]
+
+    inputs, outputs = "replace_input_of_all_nodes", "replace_output_of_all_nodes"
+    assert replaced(inputs, "x", "y") == [["y", "x"], ["y", "x"]]
+    assert replaced(inputs, "x", "y", white_optype=["Neg"]) == [["x", "x"], ["y", "x"]]
+    assert replaced(outputs, "x", "y", black_optype=["Neg"]) == [["x", "y"], ["x", "x"]]

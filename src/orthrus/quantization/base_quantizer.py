@@ -26,7 +26,7 @@ from .affine import (
     snap_zero_point_to_uint8,
     tensor_proto_to_array,
 )
-from .calibration_data import TensorData
+from .calibrate import TensorData
 from .onnx_model import ONNXModel
 from .quant_utils import (
     DEQUANT_OP_NAME,
