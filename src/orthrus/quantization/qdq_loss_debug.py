@@ -130,15 +130,14 @@ def _dequantized(node: onnx.NodeProto, codes: TensorProto, model: ONNXModel) -> 
     """What a DequantizeLinear makes of constant `codes`, by its definition."""
     from ..ops import find
 
-    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
-    block = next((a.i for a in node.attribute if a.name == "block_size"), 0)
+    attributes = {a.name: a.i for a in node.attribute if a.name in ("axis", "block_size")}
     constants = [model.get_initializer(name) for name in node.input[1:] if name]
     if any(each is None for each in constants):
         raise InvalidValue(f"the scale or the zero point of {codes.name} is not constant", node=node.name)
     arrays = [numpy_helper.to_array(each) for each in (codes, *constants)]
     definition = find("", "DequantizeLinear", 21)
     assert definition is not None
-    made: np.ndarray = definition.bind({"axis": axis, "block_size": block})(*arrays)
+    made: np.ndarray = definition.bind(attributes)(*arrays)
     return made
 
 
