@@ -1,8 +1,8 @@
 """SmoothQuant: what is large in some channels of an activation is moved into the weights that read it.
 
 A float model and feeds go in, a float model that computes the same comes out: each channel of an activation
-is divided by a factor and the weights' rows of it are multiplied by that. Source: Xiao and others, SmoothQuant,
-2023.
+is divided by a factor and the weights' rows of it are multiplied by that. Source: Xiao and others,
+SmoothQuant, 2023.
 """
 
 from __future__ import annotations
