@@ -40,13 +40,15 @@ class Native(ShapedPart[Plan]):
     which are used without a call from then on."""
 
     half_epilogue = False
+    transforms = True
     direct: Native | None = None
 
     def __init__(self, part: Part, device: PartDevice, reference: Reference, threads: int,
                  matrix_unit: bool | None = False, strict: bool = False) -> None:
         super().__init__(part, reference, min(threads or device.capacity, device.capacity), strict)
         self.device, self.machine, self.matrix_unit = device, device.machine, matrix_unit
-        self.transforms = not any(node.watched for node in part.nodes)
+        if any(node.watched for node in part.nodes):
+            self.transforms = False
         self.constants: dict[Hashable, Tensor] = {}
         self.learner.background = not device.apart
         self.open = any(v.shape is None or any(not isinstance(d, int) for d in v.shape) for v in part.inputs)
