@@ -89,6 +89,7 @@ KEYS: dict[str, str] = {
     "session.execution_mode": "sequential or parallel",
     "orthrus.dump":
         "folder that receives what orthrus.dump_what names, as ORTHRUS_DUMP for this session alone",
+    "orthrus.watch": "names of values, as a JSON list, that `session.watch` shows while they are computed",
     "orthrus.dump_what": "as ORTHRUS_DUMP_WHAT: passes, parts, tensors, code or all; passes where unset",
     "orthrus.map_external_data":
         "0: read tensors outside the model file into memory instead of mapping them, as ORTHRUS_MAP=0 "

@@ -40,7 +40,8 @@ _OWN = frozenset({"_sess", "_engine_run", "_quick", "_direct", "_enable_fallback
                   "_sess_options", "_disabled", "_limits", "_fallback", "_kernels", "_trust",
                   "_inputs_meta", "_outputs_meta", "_overridable_initializers", "_input_meminfos",
                   "_output_meminfos", "_input_epdevices", "_model_meta", "_providers",
-                  "_provider_options", "_profiling_start_time_ns", "_collecting", "_doors", "_plain"})
+                  "_provider_options", "_profiling_start_time_ns", "_collecting", "_watching", "_doors",
+                  "_plain"})
 """Attributes a session makes itself; a pickle carries every other."""
 
 
@@ -117,6 +118,7 @@ class Session:
         self._enable_fallback = enable_fallback
         self._fallback_providers = [_CPU]
         self._collecting: tuple[Collecting, ...] = ()
+        self._watching = False
         self._doors = lock()
 
     def _create_inference_session(self, providers: Any, provider_options: Any,
@@ -200,12 +202,42 @@ class Session:
             with contextlib.suppress(Fail):
                 made.time_plainly(self._sess._engine)
 
+    @contextlib.contextmanager
+    def watch(self, see: Callable[[str, np.ndarray], None]) -> Iterator[None]:
+        """Look on while runs of this session compute, on whatever thread, as long as the block lasts:
+
+            options.add_session_config_entry("orthrus.watch", json.dumps(names))
+            session = orthrus.InferenceSession(model, options)
+            with session.watch(lambda name, array: print(name, array.min(), array.max())):
+                session.run(None, feeds)
+
+        `see(name, array)` gets each value that the entry names, inputs too, in the order in which they come
+        to be: a view that holds until it returns, of memory that later steps use again. Names of values that
+        the optimizer or a provider does not compute are not shown; the former are kept with
+        `ORT_DISABLE_ALL`. What `see` raises ends the run. Raises InvalidArgument where the entry is missing.
+        """
+        from ..errors import InvalidArgument
+
+        if "orthrus.watch" not in self._sess._options._entries:
+            raise InvalidArgument("this session was not made to be watched", expected="orthrus.watch",
+                                  cure="name the values in the session's configuration")
+        engine = self._sess._engine
+        with self._doors:
+            before, engine.see, self._watching = engine.see, see, True
+            self._open_doors()
+        try:
+            yield
+        finally:
+            with self._doors:
+                engine.see, self._watching = before, before is not None
+                self._open_doors()
+
     def _open_doors(self) -> None:
         """Let `run` take the shortest way there is: past all that observes runs, where nothing does."""
         core = self._sess
         core._collecting = self._collecting
         self._direct = self._plain and not self._collecting
-        self._quick = core._engine.quick if self._direct else None
+        self._quick = core._engine.quick if self._direct and not self._watching else None
 
     def set_providers(self, providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
                       provider_options: Sequence[dict[Any, Any]] | None = None) -> None:

@@ -30,10 +30,11 @@ class Value:
 
     A graph input that is an initializer too is no constant, as a run may feed it: `default` holds the array
     that is taken where none does. `content` is what is known of the elements of a small integer tensor that
-    is no constant: ints, dimension names, None.
+    is no constant: ints, dimension names, None. `watched`: whether runs show it, so that it has to be in
+    memory by itself.
     """
 
-    __slots__ = ("name", "type", "node", "const", "default", "content", "uses", "graph_outputs",
+    __slots__ = ("name", "type", "node", "const", "default", "content", "uses", "graph_outputs", "watched",
                  "__weakref__")
 
     def __init__(self, name: str, type: Type | None = None, node: Node | None = None,
@@ -43,6 +44,7 @@ class Value:
         self.content: tuple[Any, ...] | None = None
         self.uses: dict[Node, int] = {}
         self.graph_outputs = 0
+        self.watched = False
 
     def __repr__(self) -> str:
         return f"%{self.name}: {shape_text(self.type)}"
@@ -54,7 +56,7 @@ class Value:
 
     @property
     def dead(self) -> bool:
-        return not self.uses and not self.graph_outputs
+        return not self.uses and not self.graph_outputs and not self.watched
 
     @property
     def elem(self) -> Any:
@@ -116,6 +118,11 @@ class Node:
         value = self.outputs[0]
         assert value is not None
         return value
+
+    @property
+    def watched(self) -> list[Value]:
+        """The outputs that runs show."""
+        return [v for v in self.outputs if v is not None and v.watched]
 
     @property
     def has_bodies(self) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -139,7 +140,8 @@ class Lowering:
         self.laid: dict[Hashable, Tensor] = {}
         self.later: dict[Value, Node] = {}
         self.codes: dict[Value, Any] = {}
-        self.left: dict[Value, int] = {}
+        read = (v for node in nodes for v in (*node.inputs, *node.watched) if v is not None)
+        self.left: dict[Value, int] = dict(Counter((*read, *outputs)))
         self.outputs: dict[Value, Tensor] = {}
         self.why: dict[Node, str] = {}
         self.finals = frozenset(outputs)
@@ -149,12 +151,6 @@ class Lowering:
         for i, (value, shape, dtype) in enumerate(inputs):
             size = math.prod(shape) * BYTES.get(dtype, 0)
             self.env[value] = Tensor(dtype, shape, c_strides(shape), Buffer("input", size, i))
-        for node in nodes:
-            for v in node.inputs:
-                if v is not None:
-                    self.left[v] = self.left.get(v, 0) + 1
-        for v in outputs:
-            self.left[v] = self.left.get(v, 0) + 1
         try:
             self._walk(nodes, outputs)
         except BaseException:
@@ -165,6 +161,9 @@ class Lowering:
         for node in nodes:
             self.node = node
             self._lower(node)
+            for shown in node.watched:
+                if shown in self.env:
+                    self.tensor(shown)
             for v in node.inputs:
                 if v is not None:
                     self.left[v] -= 1

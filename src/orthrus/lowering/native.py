@@ -47,6 +47,8 @@ class Native(ShapedPart[Plan]):
                  matrix_unit: bool | None = False, strict: bool = False) -> None:
         super().__init__(part, reference, min(threads or device.capacity, device.capacity), strict)
         self.device, self.machine, self.matrix_unit = device, device.machine, matrix_unit
+        if any(node.watched for node in part.nodes):
+            self.transforms = False
         self.constants: dict[Hashable, Tensor] = {}
         self.learner.background = not device.apart
         self.open = any(v.shape is None or any(not isinstance(d, int) for d in v.shape) for v in part.inputs)
@@ -107,6 +109,9 @@ class Native(ShapedPart[Plan]):
                 for value, t in next(ready, ()):
                     assert watch is not None
                     watch(value, instance.view(t, arrays, outputs))
+            if watch is not None:
+                for value, elements in plan.trail.known.items():
+                    watch(value, elements)
             show()
             apart = watch is not None or check is not None
             for step, call in zip(plan.steps, calls, strict=True):

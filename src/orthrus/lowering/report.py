@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from ..codegen.object import override
 from ..ir import Node, TensorType, Value, shape_text
 from ..kernels import Contents, Packed, Part, PlanReport, Span, StepReport
@@ -22,18 +24,21 @@ if TYPE_CHECKING:
 
 
 class Trail:
-    """What a lowering knew: `held`, the tensors of the values that are in memory, and `why`, per node that it
-    left to numpy."""
+    """What a lowering knew: `held`, the tensors of the values that are in memory; `why`, per node that it
+    left to numpy; `known`, the elements of watched values that follow from shapes."""
 
-    __slots__ = ("held", "why")
+    __slots__ = ("held", "known", "why")
 
     def __init__(self, lowering: Lowering | None = None) -> None:
         self.held: dict[Value, Tensor] = {}
         self.why: dict[Node, str] = {}
+        self.known: dict[Value, np.ndarray] = {}
         if lowering is not None:
             self.held = {value: found for value, found in lowering.env.items()
-                         if isinstance(found, Tensor) and found.buffer.kind != "const"}
+                         if isinstance(found, Tensor) and (found.buffer.kind != "const" or value.watched)}
             self.why = lowering.why
+            self.known = {value: elements for value in (*lowering.host, *lowering.later)
+                          if value.watched and (elements := lowering.known(value)) is not None}
 
 
 def contents(native: Native) -> Contents:
@@ -112,14 +117,15 @@ def _flat(key: Any) -> Iterator[Any]:
 
 def finished(plan: Stepped) -> list[list[tuple[Value, Tensor]]]:
     """Per step of `plan` the values that are whole in memory behind it, and no longer for certain behind the
-    next one; first of all those that are there before any step, views of the inputs. A value that a kernel
-    applies in registers is in none of these lists."""
+    next one; first of all those that are there before any step, views of inputs and constants. A value that
+    a kernel applies in registers is in none of these lists."""
     last: dict[int, int] = {}
     for i, step in enumerate(plan.steps):
         for tensor in step.outs:
             last[id(tensor.buffer)] = i
     found: list[list[tuple[Value, Tensor]]] = [[] for _ in range(len(plan.steps) + 1)]
     for value, tensor in plan.trail.held.items():
-        if value.node is not None and (tensor.buffer.kind == "input" or id(tensor.buffer) in last):
+        if value.node is not None and (tensor.buffer.kind in ("input", "const")
+                                       or id(tensor.buffer) in last):
             found[last.get(id(tensor.buffer), -1) + 1].append((value, tensor))
     return found

@@ -35,6 +35,7 @@ from .fast_way import FastWay
 from .feeds import entry
 from .fetch import Fetch
 from .results import constants_of, results
+from .watch import See, Showing, mark
 
 if TYPE_CHECKING:
     from .dump import Dump
@@ -117,6 +118,7 @@ class Engine:
         self.journal = self._stage("optimize", lambda: optimize(graph, self.level, config.skip,
                                                                 limits=config.limits))
         self.kinds.update((node.domain, node.op_type) for node in graph.walk())
+        mark(graph, config.entries)
         self._appoint()
         self.placement = self._stage("partition", lambda: partition(graph, self.providers))
         if self._dump is not None:
@@ -174,6 +176,7 @@ class Engine:
         self._parallel = ParallelExecutor(config.inter_op_threads, config.limits) if config.parallel else None
         self._walk = execute if self._parallel is None else self._parallel.execute
         self._dumps = self._dump is not None and self._dump.watches_runs
+        self.see: See | None = None
         self._plain = not (self._dumps or self._parallel is not None or len(self.program.devices) > 1
                            or config.limits.run_timeout < LONG)
         self._constants = constants_of(self.program)
@@ -278,13 +281,19 @@ class Engine:
 
     def _loud(self, record: list[Any] | None) -> bool:
         """Whether anything might look on."""
-        return bool(record is not None or self._dumps or knobs.DEBUG.value or knobs.CHECK.value)
+        return bool(record is not None or self._dumps or self.see is not None or knobs.DEBUG.value
+                    or knobs.CHECK.value)
 
     def _watcher(self, record: list[Any] | None, fed: dict[int, Any]) -> Watcher | None:
         """What looks on, by the configuration, the switches and `record`; None where nothing does."""
-        if self._dumps and self._dump is not None:
-            inputs = zip(self.program.graph.inputs, self.program.inputs, strict=True)
-            return self._dump.watcher({v.name: fed.get(i, self.program.template[i]) for v, i in inputs})
+        if self._dumps or self.see is not None:
+            inputs = {v: fed.get(i, self.program.template[i]) for v, i in zip(
+                self.program.graph.inputs, self.program.inputs, strict=True)}
+            if self.see is not None:
+                constants = self.program.graph.initializers.values()
+                return Showing(self.see, inputs | {v: v.const for v in constants if v.watched})
+            assert self._dump is not None
+            return self._dump.watcher({v.name: given for v, given in inputs.items()})
         if knobs.CHECK >= 2:
             from .check import Checking
 

@@ -26,6 +26,7 @@ from ..modelfile import ModelFile
 from ..ops import define
 from ..providers import CPUExecutionProvider
 from .engine import Config
+from .watch import WATCH
 
 _HARMLESS = ("CACHE", "CACHE_DIR", "CACHE_SESSIONS", "REPRODUCE", "THREADS", "CODEGEN", "MACHINE")
 """Switches that change nothing about what is kept, keep from keeping by themselves, or are told by the
@@ -63,7 +64,8 @@ def _made_for(config: Config) -> list[Any] | None:
     here = detect.host()
     plain = (not config.kernels and not config.initializers and not config.external_initializers
              and config.external_root is None and not config.parallel and not config.optimized_model_path
-             and config.limits is DEFAULT and not any(key.startswith("ep.") for key in config.entries)
+             and config.limits is DEFAULT and WATCH not in config.entries
+             and not any(key.startswith("ep.") for key in config.entries)
              and all(type(p) is CPUExecutionProvider for p in config.providers))
     if here is None or not plain or not (code := cache.stamp()):
         return None
