@@ -30,7 +30,6 @@ CODE_SPLIT = 1 << 14
 _LARGEST = 127
 _UNROLL = 2 * CHUNK
 _CHAINS = 8
-_AHEAD = 1024
 
 
 def multiplies(machine: Machine) -> bool:
@@ -218,8 +217,7 @@ def few_bits_integers(f: Body, codes: V, scales: V, starts: V, b: V, c: V, n: V,
         def part(_: V, *state: V) -> list[V]:
             at, weights, sums = state[:ends], state[ends], list(state[ends + 1:])
             for w in range(words):
-                for line in range(0, across, 64):
-                    f.prefetch(weights, _AHEAD + w * across + line)
+                panel.fetch(weights, w)
                 parts = [dot.parts(x) for x in panel.word(weights, w)]
                 chain = w % sets * rows * cols
                 for r in range(rows):
@@ -233,6 +231,7 @@ def few_bits_integers(f: Body, codes: V, scales: V, starts: V, b: V, c: V, n: V,
 
         def block(i: V, *state: V) -> list[V]:
             at, totals = state[:ends], state[3 * ends + 1:]
+            panel.fetch_scales(i)
             far, near = state[ends + 1:2 * ends + 1], state[2 * ends + 1:3 * ends + 1]
             begin = [f.splat(f.load(I32, begins.at(near, r, 0)), lanes) for r in range(rows)]
             zero = f.zero(ints)

@@ -25,6 +25,8 @@ CHUNK = 16
 """Elements of k that every block is a multiple of: whole words for any number of bits."""
 
 _LINE = 64
+_AHEAD = 4096
+"""Bytes of codes that lie between what is read and what is fetched."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,25 @@ class Panel:
         size = 4 * self.lanes
         return [self.f.load(vec(I32, self.lanes), self.f.gep(at, (w * self.cols + c) * size, I8))
                 for c in range(self.cols)]
+
+    def fetch(self, at: V, w: int) -> None:
+        """Fetch ahead what follows word `w` behind `at`."""
+        size = 4 * self.cols * self.lanes
+        for line in range(0, size, _LINE):
+            self.f.prefetch(at, _AHEAD + w * size + line)
+
+    def fetch_scales(self, block: V) -> None:
+        """The same of the scales and zero points that follow a block."""
+        f, how, wide = self.f, self.how, self.cols * self.lanes
+        ahead = block + max(1, _AHEAD * how.per_word // (4 * wide * how.block))
+        rows = [(self.scales, ahead, BYTES[how.scale])]
+        if how.zeros == "codes":
+            rows.append((self.zeros, ahead // how.per_word, 4))
+        elif how.zeros == "floats":
+            rows.append((self.zeros, ahead, BYTES[how.scale]))
+        for at, row, size in rows:
+            for line in range(0, wide * size, _LINE):
+                f.prefetch(f.gep(at, row * (wide * size), I8), line)
 
     def scale(self, block: V) -> list[V]:
         """The scales of a block, a vector each."""

@@ -20,8 +20,6 @@ CELLS = "a:ptr b:ptr c:ptr n:i64 k:i64 a_row:i64 c_row:i64"
 
 _UNROLL = 2 * CHUNK
 _CHAINS = 8
-_AHEAD = 1024
-"""Bytes that the codes are fetched ahead."""
 
 
 def most(machine: Machine, cols: int) -> int:
@@ -50,12 +48,12 @@ def few_bits_rows(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, c_row: V, *, 
 
         def block(i: V, *state: V) -> list[V]:
             zeros, totals = panel.zero(i), state[ends + 1:]
+            panel.fetch_scales(i)
 
             def part(_: V, *state: V) -> list[V]:
                 at, codes, sums = state[:ends], state[ends], list(state[ends + 1:])
                 for w in range(step // how.per_word):
-                    for line in range(0, row, 64):
-                        f.prefetch(codes, _AHEAD + w * row + line)
+                    panel.fetch(codes, w)
                     words = panel.word(codes, w)
                     for j in range(how.per_word):
                         values = [panel.value(x, j, z) for x, z in zip(words, zeros, strict=True)]
