@@ -3,8 +3,8 @@
     taskset -c 0 python -m benchmarks.few_bits [--only decoder] [--seconds 1] [--threads 1]
 
 The engines and a loop that does nothing but read memory take turns; given are the least microseconds of all
-runs, the ratio (above 1: faster than onnxruntime), and the rate at which weights and past keys and values were
-read as a share of that loop's (above 1 where a cache holds them). `error` is the largest difference from
+runs, the ratio (above 1: faster than onnxruntime), and the rate at which weights and past keys and values
+were read as a share of that loop's (above 1 where a cache holds them). `error` is the largest difference from
 float64, ours and theirs, over the largest result; accuracy level 4 rounds rows of the first factor to eight
 bits in both.
 """
@@ -125,8 +125,7 @@ def floats(rows: int, n: int, k: int) -> Case:
                 n * k // 2 + n * k // 16)
 
 
-def decoder(rows: int, level: int, layers: int = 2, wide: int = 2048, inner: int = 5632, past: int = 512
-            ) -> Case:
+def decoder(rows: int, level: int, past: int, layers: int = 2, wide: int = 2048, inner: int = 5632) -> Case:
     """Layers of a decoder with 32 heads of queries and 8 of keys and values, after `past` tokens."""
     rng = np.random.default_rng(0)
     heads, kept, total = 32, 8, 0
@@ -167,7 +166,7 @@ def decoder(rows: int, level: int, layers: int = 2, wide: int = 2048, inner: int
         open_ = op("Mul", [gate, op("Sigmoid", [gate], f"{i}.sigmoid")], f"{i}.silu")
         down = linear(f"{i}.down", op("Mul", [open_, up], f"{i}.mul"), wide, inner)
         x = op("Add", [x, down], f"{i}.y" if i < layers - 1 else "y")
-    return Case(f"decoder, {layers} layers {wide} wide, {rows} tokens, level {level}",
+    return Case(f"decoder, {layers} layers {wide} wide, {rows} tokens after {past}, level {level}",
                 model(nodes, fixed, feeds, ("y", *outputs)), feeds, total)
 
 
@@ -185,7 +184,8 @@ def cases() -> Iterator[Callable[[], Case]]:
         yield lambda r=rows: gathered(r, 32000, 2048)  # type: ignore[misc]
         yield lambda r=rows: floats(r, 2048, 2048)  # type: ignore[misc]
         for level in (0, 4):
-            yield lambda r=rows, v=level: decoder(r, v)  # type: ignore[misc]
+            for past in (16, 512):
+                yield lambda r=rows, v=level, p=past: decoder(r, v, p)  # type: ignore[misc]
 
 
 def opened(runtime: Any, case: Case, threads: int) -> Callable[[], np.ndarray]:
