@@ -1,8 +1,9 @@
 """Products with constant weights of 2, 4 or 8 bits in blocks, as kernels of `codegen.kernels.few_bits`.
 
 In: A (..., k), and a second factor (n, k) of codes with a scale for each block of k, as it is stored. Out:
-the product, or rows of a table. Weights are packed once for all numbers of rows: few rows unpack them in
-registers, many a panel at a time; where A may be rounded to eight bits, integers are multiplied.
+the product, or rows of a table. Weights are packed once for all numbers of rows: they are unpacked in
+registers, for many rows perhaps a panel at a time; where A may be rounded to eight bits, integers are
+multiplied.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 
 from ...codegen.kernels import gemm
 from ...codegen.kernels.few_bits import gather as gather_rows
-from ...codegen.kernels.few_bits import integers, rows
+from ...codegen.kernels.few_bits import integers, rows, tiles
 from ...codegen.kernels.few_bits.layout import CHUNK, Blocks, floats, pack
 from ...codegen.write.expr import Expr
 from ...codegen.write.tile import Operand
@@ -82,7 +83,7 @@ def product(a: Tensor, weights: Weights, level: int = 0) -> Pending:
         views = [t.view((m, n), (s, t.strides[-1])) for t, s in zip((out, *operands), steps, strict=True)]
         if level >= _INTEGERS and how.block <= _EXACT and not how.values and integers.multiplies(lo.machine):
             _by_integers(lo, first, weights, views, tree)
-        elif m <= rows.most(lo.machine, gemm.columns(lo.machine, n)):
+        elif rows.takes(lo.machine, m, gemm.columns(lo.machine, n)):
             _by_rows(lo, first, weights, views, tree)
         else:
             _by_panels(lo, first, weights, views, tree)
@@ -101,15 +102,17 @@ def _ends(views: Sequence[Tensor]) -> tuple[Walked, list[Any], tuple[Operand, ..
 
 
 def _by_rows(lo: Lowering, a: Tensor, weights: Weights, views: Sequence[Tensor], tree: Expr | None) -> None:
-    """Few rows, float32."""
+    """Tiles of rows, float32."""
     (m, n), k, how = views[0].shape, weights.k, weights.how
     result, others, kinds = _ends(views)
-    wide, cols = gemm.width(lo.machine, n), gemm.columns(lo.machine, n)
+    cols = gemm.columns(lo.machine, n)
     full = _filled(lo, a, how)
-    items = -(-n // wide)
-    spec = rows.few_bits_rows(how=how, rows=m, cols=cols, tail=n % wide != 0, tree=tree, operands=kinds)
-    lo.step(spec, [full, weights.packed(lo), result, n, k, full.strides[0], result.strides[0], *others],
-            items, gemm.grain(m * n * k, items))
+    made = tiles.plan(lo.machine, m, n, k, gemm.width(lo.machine, n), rows.most(lo.machine, cols), 4,
+                      gemm.SPLIT)
+    spec = rows.few_bits_rows(how=how, cols=cols, heights=made.heights, tail=made.tail, tree=tree,
+                              operands=kinds)
+    lo.step(spec, [full, weights.packed(lo), result, full.strides[0], n, k, result.strides[0], *made.cells(),
+                   *others], made.items, made.grain)
 
 
 def _filled(lo: Lowering, a: Tensor, how: Blocks) -> Tensor:
@@ -126,7 +129,7 @@ def _filled(lo: Lowering, a: Tensor, how: Blocks) -> Tensor:
 
 
 def _by_panels(lo: Lowering, a: Tensor, weights: Weights, views: Sequence[Tensor], tree: Expr | None) -> None:
-    """Many rows, float32."""
+    """Many rows, float32, each panel unpacked once for all of them."""
     (m, n), k = views[0].shape, weights.k
     result, others, kinds = _ends(views)
     made = gemm.plan(lo.machine, m, n, k, 1, gemm.BLOCKS, k, 0, a.dtype, F)
@@ -148,8 +151,12 @@ def _by_integers(lo: Lowering, a: Tensor, weights: Weights, views: Sequence[Tens
     lo.step(integers.few_bits_bytes(a_type=a.dtype, how=how, factor=integers.factor(lo.machine, how)),
             [a, Out(codes), Out(scales), Out(starts), k, k, count], m * count,
             max(1, integers.CODE_SPLIT // how.block))
-    made = integers.plan(lo.machine, m, n, k, gemm.width(lo.machine, n))
-    lo.step(made.spec(how, tree, kinds),
+    cols = gemm.columns(lo.machine, n)
+    made = tiles.plan(lo.machine, m, n, k, gemm.width(lo.machine, n), integers.most(lo.machine, cols), 1,
+                      integers.SPLIT)
+    spec = integers.few_bits_integers(how=how, cols=cols, heights=made.heights, tail=made.tail, tree=tree,
+                                      operands=kinds)
+    lo.step(spec,
             [codes, scales, starts, weights.packed(lo), result, n, k, result.strides[0], *made.cells(),
              *others], made.items, made.grain)
 

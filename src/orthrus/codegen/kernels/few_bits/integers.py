@@ -8,18 +8,16 @@ results do not depend on how the work is divided.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from ....shapes.symbolic import choice
 from ...machines.machine import Machine
 from ...write.body import Body
 from ...write.emit import F32, I8, I16, I32, V, vec
 from ...write.expr import LLVM, Expr
-from ...write.template import Spec, template
-from ...write.tile import Operand, Rows, TileEpilogue, as_float
+from ...write.template import template
+from ...write.tile import Masks, Operand, Rows, TileEpilogue, as_float
 from ..int8.step import unit
+from . import tiles as division
 from .layout import CHUNK, Blocks, Panel
-from .rows import corners, places
 
 SPLIT = 400_000
 """Multiply-adds below which work is not divided among threads."""
@@ -101,49 +99,12 @@ def few_bits_bytes(f: Body, a: V, codes: V, scales: V, starts: V, k: V, a_row: V
     f.loop(f.lo, f.hi, 1, [], item)
 
 
-CELLS = ("codes:ptr scales:ptr starts:ptr b:ptr c:ptr n:i64 k:i64 c_row:i64 "
-         "tiles:i64 tall:i64 per_rows:i64 row_blocks:i64")
+CELLS = "codes:ptr scales:ptr starts:ptr b:ptr c:ptr " + division.CELLS
 
 
-@dataclass(frozen=True)
-class IntegerPlan:
-    """How a product is divided: rows are `tiles` tiles, the first `tall` of heights[0] rows, the others one
-    less; an item is `per_rows` tiles by a panel."""
-
-    cols: int
-    heights: tuple[int, ...]
-    tail: bool
-    tiles: int
-    tall: int
-    per_rows: int
-    row_blocks: int
-    items: int
-    grain: int
-
-    def spec(self, how: Blocks, tree: Expr | None, operands: Sequence[Operand]) -> Spec:
-        return few_bits_integers(how=how, cols=self.cols, heights=self.heights, tail=self.tail, tree=tree,
-                                 operands=tuple(operands))
-
-    def cells(self) -> tuple[int, ...]:
-        """The arguments from `tiles` on, before those of the operands."""
-        return self.tiles, self.tall, self.per_rows, self.row_blocks
-
-
-@choice()
-def plan(machine: Machine, m: int, n: int, k: int, wide: int) -> IntegerPlan:
-    """Divide C (m, n), its panels `wide` columns each."""
-    cols = wide // machine.lanes()
-    tallest = max(1, min(14, (machine.registers - 3 - 2 * cols) // (2 * cols)))
-    tiles = max(1, -(-m // tallest))
-    height = -(-m // tiles)
-    tall = m - tiles * (height - 1)
-    panels = -(-n // wide)
-    per_rows = max(1, min(tiles, machine.l2 // 2 // max(1, height * k)))
-    row_blocks = -(-tiles // per_rows)
-    items = panels * row_blocks
-    heights = (height, height - 1) if tall < tiles else (height,)
-    return IntegerPlan(cols, heights, n % wide != 0, tiles, tall, per_rows, row_blocks, items,
-                       max(1, -(-SPLIT * items // max(m * n * k, 1))))
+def most(machine: Machine, cols: int) -> int:
+    """Rows whose sums, those of a block and those of all, fit the registers."""
+    return max(1, min(14, (machine.registers - 3 - 2 * cols) // (2 * cols)))
 
 
 class Dot:
@@ -198,17 +159,18 @@ def few_bits_integers(f: Body, codes: V, scales: V, starts: V, b: V, c: V, n: V,
                       tall: V, per_rows: V, row_blocks: V, *, how: Blocks, cols: int,
                       heights: tuple[int, ...], tail: bool, tree: Expr | None,
                       operands: tuple[Operand, ...]) -> None:
-    """Item panel * row_blocks + rows. Behind the cells, per operand: its address and its stride over rows."""
-    lanes, full = f.machine.lanes(), heights[0]
+    """Items of `tiles.over`. Behind the cells, per operand: its address and its stride over rows."""
+    lanes = f.machine.lanes()
     floats, ints = vec(F32, lanes), vec(I32, lanes)
     dot, finish = Dot(f, how, lanes), TileEpilogue(f, tree, operands)
-    sides = places(f, CELLS, len(operands))
+    sides = division.places(f, CELLS, len(operands))
     unroll = min(how.block, _UNROLL)
     words, across, size = unroll // how.per_word, 4 * cols * lanes, 8 // how.bits
     varied, less = isinstance(how.zeros, str), float(shift(f.machine, how))
 
-    def tile(panel: Panel, first: V, rows: int, col: V, masks: list[V | None]) -> None:
-        sets = max(1, min(4, words, _CHAINS // (rows * cols)))
+    def tile(p: V, first: V, rows: int, col: V, masks: Masks) -> None:
+        panel = Panel(f, how, b, p, k, cols, lanes)
+        sets = min(4, words, -(-_CHAINS // (rows * cols)))
         count, pitch = panel.count, panel.count * how.block
         lines = Rows(f, f.gep(codes, first * pitch, I8), pitch, rows)
         by, begins = (Rows(f, f.gep(at, first * count, F32), count * 4, rows) for at in (scales, starts))
@@ -254,19 +216,7 @@ def few_bits_integers(f: Body, codes: V, scales: V, starts: V, b: V, c: V, n: V,
             return [*made[:ends + 1], *(f.gep(x, 4, I8) for x in (*far, *near)), *after]
         start = [*lines.bases, panel.codes, *by.bases, *begins.bases, *[f.zero(floats)] * (rows * cols)]
         totals = f.loop(0, count, 1, start, block)[3 * ends + 1:]
-        out, *rest = corners(f, [(c, c_row), *sides], first, col, finish.dtype, operands)
+        out, *rest = division.corners(f, [(c, c_row), *sides], first, col, finish.dtype, operands)
         finish.store(totals, cols, out, rest, masks)
 
-    def item(i: V) -> None:
-        p = i // row_blocks
-        t0 = (i - p * row_blocks) * per_rows
-        t1 = f.fast_min(t0 + per_rows, tiles)
-        panel, col = Panel(f, how, b, p, k, cols, lanes), p * (cols * lanes)
-        masks = [f.mask(lanes, n - col - j * lanes) if tail else None for j in range(cols)]
-        if len(heights) == 1:
-            f.loop(t0, t1, 1, [], lambda t: tile(panel, t * full, full, col, masks))
-        else:
-            f.loop(t0, f.fast_min(t1, tall), 1, [], lambda t: tile(panel, t * full, full, col, masks))
-            f.loop(f.fast_max(t0, tall), t1, 1, [],
-                   lambda t: tile(panel, t * (full - 1) + tall, full - 1, col, masks))
-    f.loop(f.lo, f.hi, 1, [], item)
+    division.over(f, (n, k, c_row, tiles, tall, per_rows, row_blocks), heights, cols, tail, tile)
