@@ -100,6 +100,22 @@ def test_products(seed: int, bits: int, block: int, n: int, k: int, zeros: str, 
     made.close(a, made.session(a.shape).run(None, {"a": a})[0])
 
 
+@pytest.mark.parametrize("rows", [1, 5, 40])
+@pytest.mark.parametrize("zeros", ["", "codes"])
+@pytest.mark.parametrize("level", [0, 4])
+def test_as_accurate_as_onnxruntime(level: int, zeros: str, rows: int) -> None:
+    peer = pytest.importorskip("onnxruntime")
+    rng = np.random.default_rng(9)
+    made = Product(rng, 96, 512, 4, 32, zeros, level=level)
+    a = rng.standard_normal((rows, 512)).astype(np.float32)
+    given = model([made.node], made.fixed, {"a": ("float32", a.shape)}, "float32")
+    theirs = peer.InferenceSession(given, providers=["CPUExecutionProvider"])
+    wanted = a.astype(np.float64) @ made.matrix.T
+    mine, other = (np.sqrt(np.square(s.run(None, {"a": a})[0] - wanted).mean())
+                   for s in (made.session(a.shape), theirs))
+    assert mine <= 1.25 * other
+
+
 @pytest.mark.parametrize("level", [0, 4])
 def test_one_packing_serves_all_numbers_of_rows(level: int) -> None:
     """A decoder's prompt and its tokens, by one session whose weights are packed once, no larger than they
