@@ -55,7 +55,7 @@ def every() -> list[Any]:
     quick = {"loops", "reduce", "rows", "gemm"}
     return [pytest.param(f, t, target, marks=() if f in quick else pytest.mark.slow)
             for f, tests in families.FAMILIES.items() for t in tests
-            for target in (TARGETS if f == "int8" else ("neon",))]
+            for target in (TARGETS if f in ("int8", "few_bits") else ("neon",))]
 
 
 @emulated

@@ -44,6 +44,13 @@ for name in sys.argv[1:]:
         make, feed, sizes = SWEEPS[name]
         for size in (sizes[0], sizes[len(sizes) // 2]):
             runs(make(), feed(rng, *size))
+    elif name == "few bits":
+        from test_codegen_few_bits import Product
+        for bits, rows in ((2, 1), (4, 3), (4, 30), (8, 5)):
+            for level in (0, 4):
+                made = Product(rng, 33, 100, bits, 32, "codes", level=level)
+                a = rng.standard_normal((rows, 100)).astype("float32")
+                made.close(a, made.session(a.shape).run(None, {"a": a})[0])
     else:
         for kind, w in (("uint8", (70, 33)), ("int8", (70, 40))):
             x, b = rng.integers(0, 256, (9, 70)), rng.integers(-128, 128, w)
@@ -64,7 +71,7 @@ OTHER = "neon" if platform.machine() == "riscv64" else "rvv128"
 
 def child(machine: str, *models: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     """A process that runs models on the machine, their code in files below `folder`."""
-    paths = (Path(detect.__file__).parents[3], TESTS / "support", TESTS / "machines")
+    paths = (Path(detect.__file__).parents[3], *(TESTS / name for name in ("support", "machines", "codegen")))
     given = {"ORTHRUS_MACHINE": machine, "PYTHONPATH": os.pathsep.join(map(str, paths))}
     if folder is not None:
         given |= {"ORTHRUS_DUMP": str(folder), "ORTHRUS_DUMP_WHAT": "code"}
@@ -83,7 +90,8 @@ def able(name: str) -> pytest.MarkDecorator:
 @pytest.mark.parametrize("machine,models", [
     pytest.param(machine, models, marks=[able(machine), *marks], id=f"{machine}-{models[0]}")
     for machine in BEYOND for models, marks in (
-        (("bytes",), ()), (("transformer", "network", "recurrence"), (pytest.mark.slow,)))])
+        (("bytes",), ()), (("few bits",), (pytest.mark.slow,)),
+        (("transformer", "network", "recurrence"), (pytest.mark.slow,)))])
 def test_models_on_a_lesser_machine(machine: str, models: tuple[str, ...], tmp_path: Path) -> None:
     done = child(machine, *models, folder=tmp_path)
     assert not done.returncode, done.stderr

@@ -40,6 +40,8 @@ FAMILIES = {
     "attention": ("test_random_forms", "test_lengths_of_keys", "test_growing_cache", "test_appended_rows",
                   "test_rows_without_keys_and_rare_numbers", "test_rotary"),
     "int8": ("test_products", "test_sessions", "test_dynamic_sessions"),
+    "few_bits": ("test_products", "test_hostile_numbers", "test_dequantized_by_blocks", "test_gathered_rows",
+                 "test_floats_of_four_bits"),
     "rnn": ("test_layers", "test_activations", "test_sessions"),
     "trees": ("test_forests", "test_deep_trees_continue_in_links", "test_division_into_blocks_changes_no_bit",
               "test_sessions"),

@@ -94,6 +94,8 @@ KEYS: dict[str, str] = {
     "orthrus.map_external_data":
         "0: read tensors outside the model file into memory instead of mapping them, as ORTHRUS_MAP=0 "
         "for this session alone",
+    "session.qdq_matmulnbits_accuracy_level":
+        "as the CPU provider's option qdq_matmulnbits_accuracy_level, which comes first",
     "session.intra_op_thread_affinities":
         "processors for each thread but the caller's, counted from 1, as 1,2;3-4; threads are the "
         "process's: the last session decides",
@@ -120,8 +122,8 @@ INERT: tuple[str, ...] = (
     "session.layer_assignment_settings", "session.name_based_layer_assignment", "session.max_shape_override",
     "session.compile_only", "mlas.enable_gemm_fastmath_arm64_bfloat16", "mlas.use_lut_gemm",
     "mlas.disable_kleidiai", "mlas.kleidiai.conv_igemm_max_work",
-    "mlas.nchwc_pointwise_conv_max_input_channel_batch", "session.qdq_matmulnbits_accuracy_level",
-    "session.qdq_matmulnbits_block_size", "session.enable_dq_matmulnbits_fusion",
+    "mlas.nchwc_pointwise_conv_max_input_channel_batch", "session.qdq_matmulnbits_block_size",
+    "session.enable_dq_matmulnbits_fusion",
     "session.disable_model_compile", "session.fail_on_suboptimal_compiled_model",
     "session.function_expansion_node_limit",
 )
@@ -245,6 +247,15 @@ def skipped(names: Iterable[str], entries: Mapping[str, str]) -> frozenset[str]:
     return frozenset(p for name in given for p in OPTIMIZERS.get(name, (name,)))
 
 
+def _pass_on(entries: Mapping[str, str], providers: Iterable[Any]) -> None:
+    """Set options of providers that the session sets."""
+    name = "qdq_matmulnbits_accuracy_level"
+    key = f"session.{name}"
+    for provider in providers:
+        if key in entries and name in provider.options and name not in provider.given:
+            provider.settings[name] = _read(key, entries[key], provider.options[name].read)
+
+
 def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable[str], limits: Any,
            fallback: str, source: Any) -> Any:
     """The engine's Config for settled options. Raises InvalidArgument for a value that cannot be read, Fail
@@ -262,6 +273,7 @@ def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable
     if key in entries:
         most = number(key, entries[key])
         limits = dataclasses.replace(limits, max_fold_bytes=most or limits.max_tensor_bytes)
+    _pass_on(entries, providers)
     if fallback not in ("allow", "warn", "error"):
         raise ValueError(f"fallback is {fallback!r}; expected 'allow', 'warn' or 'error'")
     external = {name: v._array() for name, v in options._external.items()}

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+import numpy as np
+
 from ..codegen.write.expr import LLVM
 from ..codegen.write.trace import trace
 from ..ir import Graph, No, Node, TensorType, Value
@@ -27,6 +29,9 @@ CONTENT: dict[str, tuple[int, ...]] = {
     "ReduceSumSquare": (1,), "Dropout": (1, 2),
 }
 """Inputs whose elements decide shapes, or what is computed: they must be known while lowering."""
+
+_NARROW = frozenset({"DequantizeLinear", "GatherBlockQuantized"})
+"""Operators whose constants may be of few bits: these are packed, or computed, while lowering."""
 
 _VIEWS = VIEWS | {"Transpose", "Slice", "Shape", "Size"}
 """Operators that cost numpy nothing: alone they are not worth a part."""
@@ -78,7 +83,8 @@ def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[N
     if op is None:
         return No(f"{node.kind} has no definition")
     for value in (*node.inputs, *node.outputs):
-        if value is not None and not _numeric(value):
+        if value is not None and not _numeric(value) and not (
+                node.op_type in _NARROW and isinstance(value.const, np.ndarray)):
             return No(f"%{value.name} is no tensor of a type that kernels compute with")
     if all(v is None or v.dead for v in node.outputs):
         return No("nobody reads it")

@@ -123,17 +123,18 @@ class Lowering:
     """One walk over a part's nodes. `inputs` are the arrays' shapes and numpy type names, by input value;
     `constants` outlives the walk: packed weights by key. `matrix_unit`: whether products of float32 may be
     computed by one; `half_epilogue`: whether what sums of bytes stand for may be rounded to float16;
-    `transforms`: whether convolutions may go by way of transforms of their images. `finals` are the part's
-    outputs; those that have got their memory are in `outputs`. `why`: per node left to numpy, why; `later`:
-    weights not yet dequantized; `codes`: quantized tensors that values which no DequantizeLinear made stand
-    for."""
+    `transforms`: whether convolutions may go by way of transforms of their images; `accuracy_level`: of
+    products with weights dequantized by blocks, as MatMulNBits has it. `finals` are the part's outputs; those
+    that have got their memory are in `outputs`. `why`: per node left to numpy, why; `later`: weights not yet
+    dequantized; `codes`: quantized tensors that values which no DequantizeLinear made stand for."""
 
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[tuple[Value, tuple[int, ...], str]],
-                 outputs: Sequence[Value], machine: Machine,
-                 constants: dict[Hashable, Tensor], reference: Callable[[Node], Callable[..., Any]],
-                 matrix_unit: bool = False, half_epilogue: bool = False, transforms: bool = True) -> None:
+                 outputs: Sequence[Value], machine: Machine, constants: dict[Hashable, Tensor],
+                 reference: Callable[[Node], Callable[..., Any]], matrix_unit: bool = False,
+                 half_epilogue: bool = False, transforms: bool = True, accuracy_level: int = 0) -> None:
         self.machine, self.constants, self.reference = machine, constants, reference
-        self.matrix_unit, self.half_epilogue, self.transforms = matrix_unit, half_epilogue, transforms
+        self.matrix_unit, self.half_epilogue = matrix_unit, half_epilogue
+        self.transforms, self.accuracy_level = transforms, accuracy_level
         self.steps: list[KernelStep] = []
         self.env: dict[Value, Tensor | Lazy] = {}
         self.host: dict[Value, np.ndarray] = {}
@@ -521,7 +522,7 @@ class Lowering:
                     if not self.knows(v):
                         return False
                     size += math.prod(self.shape(v))
-            if node.op_type == "DequantizeLinear" and size <= WEIGHTS:
+            if node.op_type == "DequantizeLinear" and (size <= WEIGHTS or node.attrs.get("block_size")):
                 self.later[node.output] = node
                 return True
             if size > SMALL or (node.op and node.op.runtime - {"n_outputs"}):

@@ -36,11 +36,13 @@ class Native(ShapedPart[Plan]):
     """A part on a device. `matrix_unit`: whether float32 products may be computed by one; None to find out,
     see `precision`; `tried`: what was found out, by the inputs' shapes. `half_epilogue`: whether what sums of
     bytes stand for may be rounded to float16; `transforms`: whether convolutions may go by way of transforms;
-    `direct`: the same part without these, once it was needed. `served`: the shapes of the last program,
-    which are used without a call from then on."""
+    `direct`: the same part without these, once it was needed. `accuracy_level`: of products with weights
+    dequantized by blocks. `served`: the shapes of the last program, which are used without a call from then
+    on."""
 
     half_epilogue = False
     transforms = True
+    accuracy_level = 0
     direct: Native | None = None
 
     def __init__(self, part: Part, device: PartDevice, reference: Reference, threads: int,
@@ -168,6 +170,7 @@ class Native(ShapedPart[Plan]):
                 self.direct = Native(self.part, self.device, self.reference, self.threads, False,
                                      self.refused.strict)
                 self.direct.half_epilogue, self.direct.transforms = self.half_epilogue, False
+                self.direct.accuracy_level = self.accuracy_level
         return self.direct(*arrays)
 
     def _run(self, instance: Instance, arrays: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
@@ -210,7 +213,7 @@ class Native(ShapedPart[Plan]):
             lowering = Open(lambda: self.learner.closed, self.part.nodes, inputs, self.part.outputs,
                             self.machine, self.constants, self.reference,
                             self.tried.get(key, self.matrix_unit is not False), self.half_epilogue,
-                            self.transforms)
+                            self.transforms, self.accuracy_level)
             if self.trial is not None and _products(lowering.steps):
                 raise LookupError("its products on the matrix unit are tried for each shape")
             made = Formula(lowering, sizes, dims, self.part.outputs, lambda steps: Code.of(
@@ -247,13 +250,15 @@ class Native(ShapedPart[Plan]):
         part = self.part
         inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(part.inputs, kinds, strict=True)]
         lowering = Lowering(part.nodes, inputs, part.outputs, self.machine, self.constants,
-                            self.reference, matrix_unit, self.half_epilogue, self.transforms)
+                            self.reference, matrix_unit, self.half_epilogue, self.transforms,
+                            self.accuracy_level)
         return Lowered(lowering, len(inputs), part.outputs, self.device, self.threads)
 
     def _fast_enough(self, key: Key, kinds: Kinds, products: int) -> bool:
         """Whether the plan for these inputs, with so many products on the matrix unit, is as good."""
         def prepared(part: Part, fast: bool) -> Native | None:
             other = Native(part, self.device, self.reference, self.threads, fast)
+            other.accuracy_level = self.accuracy_level
             if fast:
                 other.constants = self.constants
             plan = other.plans[key] = other.lower(key, kinds)

@@ -297,7 +297,7 @@ _COUNTS: dict[tuple[str, str], Count] = {
     ("", "MatMul"): _matmul, (_MS, "FusedMatMul"): _matmul, (_MS, "TransposeMatMul"): _matmul,
     ("", "MatMulInteger"): _product(1), ("", "QLinearMatMul"): _product(3, None, 3),
     (_MS, "MatMulIntegerToFloat"): _product(1, 6, 2), (_MS, "DynamicQuantizeMatMul"): _product(1, 4, 2),
-    (_MS, "MatMulInteger16"): _product(1), (_MS, "MatMulNBits"): _n_bits,
+    (_MS, "MatMulInteger16"): _product(1), (_MS, "MatMulNBits"): _n_bits, (_MS, "MatMulBnb4"): _n_bits,
     ("", "Gemm"): _gemm, (_MS, "FusedGemm"): _gemm, (_MS, "QGemm"): _gemm,
     ("", "Conv"): _conv(), (_MS, "FusedConv"): _conv(), (_MS, "NhwcConv"): _conv(),
     ("", "ConvInteger"): _conv(1, None), ("", "QLinearConv"): _conv(3, 8, 3),

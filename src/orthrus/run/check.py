@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import EPFail
-from ..ir import HALF, Value
+from ..ir import HALF, Node, Value
 from ..kernels import HOST, DeviceArray, copied
 from ..plan import TRASH, Call
 from .executor import Watcher
@@ -18,6 +18,8 @@ from .executor import Watcher
 _RTOL = {np.dtype(np.float64): 1e-9}
 _DEFAULT_RTOL = 1e-4
 _HALF_RTOL = 2e-2
+_ROUNDED_RTOL = 5e-2
+"""Where a factor of products may be rounded to eight bits, which definitions do not do."""
 
 
 class Checking(Watcher):
@@ -50,6 +52,12 @@ def _defined(step: Call, given: list[Any]) -> list[tuple[str, Any]]:
     return [("" if v is None else v.name, known.get(v)) for v in outputs]
 
 
+def _rounds(node: Node) -> bool:
+    """Whether the node, or the reader of its weights, may be computed at the accuracy of eight bits."""
+    return (node.op_type == "DequantizeLinear" and bool(node.attrs.get("block_size"))) or (
+        node.op_type == "MatMulNBits" and node.attrs.get("accuracy_level") == 4)
+
+
 def _compare(step: Call, name: str, got: Any, expected: Any) -> None:
     if not isinstance(expected, np.ndarray | np.generic) or not isinstance(got, np.ndarray):
         return
@@ -58,6 +66,7 @@ def _compare(step: Call, name: str, got: Any, expected: Any) -> None:
     if same and got.dtype.kind in "fcV":
         wide = np.complex128 if got.dtype.kind == "c" else np.float64
         rtol = _HALF_RTOL if got.dtype in HALF else _RTOL.get(got.dtype, _DEFAULT_RTOL)
+        rtol = _ROUNDED_RTOL if any(map(_rounds, step.part.nodes)) else rtol
         a, b = got.astype(wide), expected.astype(wide)
         finite = b[np.isfinite(b)]
         same = np.allclose(a, b, rtol, rtol * (np.abs(finite).max() if finite.size else 1), equal_nan=True)

@@ -178,6 +178,14 @@ def matmul_nbits(d: Draw) -> Iterator[Made]:
     yield [d(2, 3, 32), packed, d.positive(6, 2) / 8, zeros], {"K": 32, "N": 6, "bits": 4, "block_size": 16}
 
 
+@contrib("MatMulBnb4", "float")
+def matmul_bnb4(d: Draw) -> Iterator[Made]:
+    attrs = {"K": 32, "N": 6, "block_size": 16}
+    given = [d(3, 32), d.rng.integers(0, 256, 96).astype(np.uint8), d.positive(12) / 8]
+    yield given, {**attrs, "quant_type": 0}
+    yield [d(2, 3, 32), *given[1:]], {**attrs, "quant_type": 1}
+
+
 @contrib("QGemm", *BYTES)
 def qgemm(d: Draw) -> Iterator[Made]:
     given = [_bytes(d, 3, 8), Scale(0.02), _zero(d, 60), _bytes(d, 8, 5), Scale(0.03), _zero(d, 50)]

@@ -49,7 +49,7 @@ def _wrapped(f: Body, indices: V, at: V, dtype: str, size: V) -> tuple[V, V]:
     return f.select(good, i, 0), good
 
 
-def _index(f: Body, status: V, indices: V, at: V, dtype: str, size: V) -> tuple[V, V]:
+def index_at(f: Body, status: V, indices: V, at: V, dtype: str, size: V) -> tuple[V, V]:
     """The same, and `status` set where it is not in range."""
     i, good = _wrapped(f, indices, at, dtype, size)
     f.when(good, lambda: None, lambda: f.store(f.const(I64, 1), status))
@@ -97,7 +97,7 @@ def gather_rows(f: Body, out: V, x: V, indices: V, status: V, count: V, chunk: V
         def one(j: V) -> None:
             offset = f.i64(0)
             for p, (limit, stride) in enumerate(limits):
-                i, _ = _index(f, status, mine, j * parts + p, dtype, limit)
+                i, _ = index_at(f, status, mine, j * parts + p, dtype, limit)
                 offset = offset + i * stride
             nest(0, f.gep(target, j * step, elem), f.gep(source, offset, elem))
         f.loop(begin, f.minimum(begin + chunk, count), 1, [], one)
@@ -175,7 +175,7 @@ def place_elements(f: Body, out: V, updates: V, indices: V, status: V, count: V,
         mine = f.gep(indices, dot(f, at, steps[1][:-1]), LLVM[dtype])
 
         def one(j: V) -> None:
-            i, good = _index(f, status, mine, j * steps[1][-1], dtype, limit)
+            i, good = index_at(f, status, mine, j * steps[1][-1], dtype, limit)
 
             def write() -> None:
                 new = f.load(elem, source, j * steps[0][-1])
@@ -205,7 +205,7 @@ def scatter_rows(f: Body, out: V, updates: V, indices: V, status: V, count: V, w
         def one(j: V) -> None:
             offset, fine = begin, None
             for p, (limit, stride) in enumerate(limits):
-                index, good = _index(f, status, indices, j * parts + p, dtype, limit)
+                index, good = index_at(f, status, indices, j * parts + p, dtype, limit)
                 offset, fine = offset + index * stride, good if fine is None else fine & good
             target, source = f.gep(out, offset, elem), f.gep(updates, j * width + begin, elem)
 

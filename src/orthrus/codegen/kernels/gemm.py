@@ -3,7 +3,7 @@
 In: A (rows at any stride, contiguous along K), B as packed panels, as rows along N or as rows along K, and
 the operands of an elementwise tree over the sums. Out: C, contiguous along N, rows at any stride. Two batch
 dimensions with any strides. Sizes and strides are run-time arguments: a kernel is known by its tile heights,
-its source of B and its tree. A and B are float32 or half precision; sums are float32.
+its source of B and its tree. A and B are float32 or half precision, or B is of few bits; sums are float32.
 """
 
 from __future__ import annotations
@@ -20,9 +20,15 @@ from ..write.emit import F32, I8, I64, PTR, V, vec
 from ..write.expr import BYTES, LLVM, Expr
 from ..write.template import Spec, template
 from ..write.tile import Corner, Operand, Rows, TileEpilogue, as_float, joined, load, shapes, tile, widens
+from .few_bits.layout import Blocks, Panel, unpack_panel
 
 SOURCES = ("panels", "rows", "copied", "transposed")
 """How B is read: packed by `pack`; in place along N; along N or along K, each panel copied to scratch."""
+
+BLOCKS = "blocks"
+"""The same of B packed in blocks of few bits: each panel is unpacked to scratch."""
+
+_COPIES = (*SOURCES[2:], BLOCKS)
 
 FEW_ROWS = 4
 """Rows of A up to which `dots` reads B as it lies along K."""
@@ -94,8 +100,9 @@ class GemmPlan:
     grain: int
     scratch: int
 
-    def spec(self, tree: Expr | None, operands: Sequence[Operand]) -> Spec:
-        return gemm(source=self.source, a_type=self.a_type, b_type=self.b_type, cols=self.cols,
+    def spec(self, tree: Expr | None, operands: Sequence[Operand], blocks: Blocks | None = None) -> Spec:
+        """`blocks`: how B is packed where it is of few bits."""
+        return gemm(source=blocks or self.source, a_type=self.a_type, b_type=self.b_type, cols=self.cols,
                     heights=self.heights, split=self.split, tail=self.tail, copies=self.pitch > 0,
                     ahead=self.ahead, fetch=self.fetch, touch=self.touch, tree=tree, operands=tuple(operands))
 
@@ -120,7 +127,7 @@ def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_ro
     if source == "rows" and tiles > 2 and (b_row > 512 or 8 * k * b_row > machine.l2):
         source = "copied"
     deep, longest = k, machine.l2 // (16 * wide)
-    if 4 * k > 5 * longest and (tiles > 1 or source in SOURCES[2:]):
+    if 4 * k > 5 * longest and (tiles > 1 or source in _COPIES):
         deep = -(-k // -(-k // longest))
         deep = -(-deep // _LINE) * _LINE
     split = deep < k
@@ -147,7 +154,8 @@ def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_ro
     fetch = min(4, -(-8 // per_rows)) if ahead and per_rows > 1 else 0
     touch = deep >= 384
     room = 4 * height * wide * (per_rows * per_cols if split else 1)
-    scratch = room + 4 * pitch * per_rows * height + (4 * deep * wide if source in SOURCES[2:] else 0)
+    copied = -(-deep // _LINE) * _LINE if source == BLOCKS else deep if source in _COPIES else 0
+    scratch = room + 4 * pitch * per_rows * height + 4 * copied * wide
     heights = (height, height - 1) if tall < tiles else (height,)
     return GemmPlan(source, a_type, b_type, cols, heights, tiles, tall, per_rows, per_cols, row_blocks,
                 col_blocks, deep, split, n % wide != 0, pitch, ahead, fetch, touch, items,
@@ -167,7 +175,7 @@ CELLS = ("a:ptr b:ptr c:ptr n:i64 k:i64 a_row:i64 b_row:i64 c_row:i64 " + _BATCH
 @template(CELLS)
 def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, inner: V, a_out: V, a_in: V,
          b_out: V, b_in: V, c_out: V, c_in: V, tiles: V, tall: V, per_rows: V, row_blocks: V, per_cols: V,
-         col_blocks: V, deep: V, pitch: V, *, source: str, a_type: str, b_type: str, cols: int,
+         col_blocks: V, deep: V, pitch: V, *, source: str | Blocks, a_type: str, b_type: str, cols: int,
          heights: tuple[int, ...], split: bool, tail: bool, copies: bool, ahead: int, fetch: int, touch: bool,
          tree: Expr | None, operands: tuple[Operand, ...]) -> None:
     """Item (batch * row_blocks + rows) * col_blocks + columns; `inner`: size of the inner batch dimension.
@@ -175,7 +183,7 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
     Behind the cells, per operand: its address and its strides over rows, outer and inner batches. `split`:
     sums wait in scratch from one part of K to the next; `copies`: A's block is copied to scratch first.
     """
-    broad = cols * f.machine.lanes()
+    broad, vectors = cols * f.machine.lanes(), cols
     lanes, cols = joined(f.machine, cols, widens(f.machine, a_type, b_type))
     floats = vec(F32, lanes)
     a_elem, b_elem = LLVM[a_type], LLVM[b_type]
@@ -236,7 +244,10 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
                     panel_at, step = f.gep(b_at, col + b_row * k0, b_elem), b_row
                 else:
                     panel_at = b_copy
-                    if source == "copied":
+                    if isinstance(source, Blocks):
+                        unpack_panel(f, Panel(f, source, b_at, p, k, vectors, broad // vectors), k0, size,
+                                     b_copy)
+                    elif source == "copied":
                         start = f.gep(b_at, col + b_row * k0, b_elem)
                         _copy_panel(f, b_elem, start, b_row, b_copy, size, lanes, masks)
                     else:

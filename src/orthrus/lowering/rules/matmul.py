@@ -20,7 +20,7 @@ from ...ir import No, Node, Value
 from ..lower import Lazy, Lowering, Pending, Source, lowers
 from ..tensor import Tensor, joint_shape
 from ..walk import Walked, merged
-from . import int8, matrix_unit
+from . import few_bits, int8, matrix_unit
 from .elementwise import activation
 
 FLOATS = ("float32", "float16", "bfloat16")
@@ -83,7 +83,11 @@ def _finished(lo: Lowering, node: Node, flips_a: Flips, flips_b: Flips, alpha: f
             return Lazy(exact.shape, behind(exact.tree), exact.operands)
     if dtype not in FLOATS or lo.dtype(b) != dtype:
         return No(f"no kernel multiplies {dtype} by {lo.dtype(b)}")
-    made = product(lo, a, b, flips_a, flips_b)
+    made: Pending | No | None = None
+    if flips_a == _PLAIN and not flips_b[0]:
+        made = few_bits.dequantized(lo, a, b, flips_b[1])
+    if made is None:
+        made = product(lo, a, b, flips_a, flips_b)
     if isinstance(made, No):
         return made
     tree, operands = Expr.leaf(0, F), [Source(made)]  # type: tuple[Expr, list[Tensor | Source]]

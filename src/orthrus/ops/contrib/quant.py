@@ -404,3 +404,40 @@ def _zero_points(given: np.ndarray | None, rows: int, blocks: int, bits: int) ->
 @MatMulNBits.infer_with
 def _bits_type(a: Value, *_: Value | None, N: int, **__: Any) -> list[Type]:
     return [TensorType(a.elem, None if a.shape is None else (*a.shape[:-1], N))]
+
+
+NF4 = (-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453, -0.28444138169288635,
+       -0.18477343022823334, -0.09105003625154495, 0.0, 0.07958029955625534, 0.16093020141124725,
+       0.24611230194568634, 0.33791524171829224, 0.44070982933044434, 0.5626170039176941, 0.7229568362236023,
+       1.0)
+"""What the codes of a normal float of four bits stand for: quantiles of the normal distribution."""
+
+_FP4 = (0.0, 1 / 192, 2 / 3, 1.0, 1 / 3, 1 / 2, 1 / 6, 1 / 4)
+FP4 = (*_FP4, *(-x for x in _FP4))
+"""The same of a float of four bits: its sign, then the other three."""
+
+
+@define(domain=MS, widen=True, result="same", types={"a": ("float", "float16", "bfloat16"), "b": ("uint8",)})
+def MatMulBnb4(a, b, absmax, *, K: int, N: int, block_size: int, quant_type: int, training_mode: int = 0,
+               transB: int = 1):
+    """The product of A and a matrix [N, K], or with transB its transpose, of floats of four bits, the first
+    in a byte's upper half, in blocks of its elements one after another"""
+    if quant_type not in (0, 1) or block_size < 16 or block_size & (block_size - 1) or min(K, N) < 0:
+        raise ValueError("MatMulBnb4 takes 0 or 1 as quant_type and a power of two from 16 on as block_size,"
+                         f" found {quant_type} and {block_size}")
+    blocks = -(-N * K // block_size)
+    if a.shape[-1:] != ((K if transB else N),) or b.size != (N * K + 1) // 2 or absmax.size != blocks:
+        raise ValueError(f"A {a.shape}, B {b.shape} and absmax {absmax.shape} do not fit N {N}, K {K} and"
+                         f" blocks of {block_size}")
+    bounded((*a.shape[:-1], N if transB else K), a.dtype)
+    bounded((N, K), np.dtype(np.float32))
+    codes = unpacked(b.reshape(-1), 4).reshape(-1, 2)[:, ::-1].reshape(-1)[:N * K]
+    values = np.array((FP4, NF4)[quant_type], np.float32)
+    weight = values[codes] * np.repeat(absmax.reshape(-1).astype(np.float32), block_size)[:N * K]
+    weight = weight.reshape(N, K)
+    return np.matmul(a, weight.T if transB else weight)
+
+
+@MatMulBnb4.infer_with
+def _bnb4_type(a: Value, *_: Value | None, N: int, K: int, transB: int, **__: Any) -> list[Type]:
+    return [TensorType(a.elem, None if a.shape is None else (*a.shape[:-1], N if transB else K))]

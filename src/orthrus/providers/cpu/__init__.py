@@ -12,11 +12,13 @@ from ...codegen.machines.machine import Machine
 from ...codegen.object import library
 from ...codegen.write import notes
 from ...ir import No
-from ...kernels import OpKernelInfo
+from ...kernels import OpKernelInfo, Part
 from ..base import INTERPRETED, Option, flag, interpreted
 from ..generating import CompleteProvider
 
 if TYPE_CHECKING:
+    from ...lowering.device import PartDevice
+    from ...lowering.native import Native
     from ...lowering.package import Package
 
 
@@ -24,6 +26,12 @@ def _precision(text: str) -> str:
     if text not in ("auto", "fast", "exact"):
         raise ValueError(f"{text!r} is not auto, fast or exact")
     return text
+
+
+def _level(text: str) -> int:
+    if text not in ("0", "1", "2", "3", "4"):
+        raise ValueError(f"{text!r} is no number from 0 to 4")
+    return int(text)
 
 
 class CPUExecutionProvider(CompleteProvider):
@@ -40,6 +48,10 @@ class CPUExecutionProvider(CompleteProvider):
             "where the processor has a matrix unit, with an error of about 5e-6 of the largest result, and "
             "without float32's range; auto: fast for shapes for which trials show that outputs stay within "
             "2e-5 and decisions the same"),
+        "qdq_matmulnbits_accuracy_level": Option(
+            _level, 4,
+            "accuracy level of products with weights that DequantizeLinear gives by blocks, as MatMulNBits "
+            "has it; 4: rows of the first factor may be rounded to eight bits; less: they are not"),
         "use_codegen": Option(flag, True, "1 runs generated kernels where there are some, 0 numpy alone"),
     }
 
@@ -60,6 +72,11 @@ class CPUExecutionProvider(CompleteProvider):
         be compiled for it already."""
         usable, asked = amx.usable(machine), self.settings["float32_precision"]
         return False if asked == "exact" or not usable else True if asked == "fast" else None
+
+    def _native(self, part: Part, device: PartDevice) -> Native:
+        native = super()._native(part, device)
+        native.accuracy_level = self.settings["qdq_matmulnbits_accuracy_level"]
+        return native
 
     def _opening(self, package: Package) -> Machine | No:
         here = self._host(library.runnable())
