@@ -150,12 +150,15 @@ def _by_columns(lo: Lowering, sums: Lazy | No, scales: list[Value | None], bias:
     if any(lo.dtype(v) != F or np.prod(lo.shape(v)) not in (1, sums.shape[-1])
            for v in (*given, *([] if bias is None else [bias]))):
         return No("its scales are no float32 numbers, one or one for each column")
-    rows = [t.view((), ()) if t.size == 1 else lo.contiguous(t).view((t.size,), (1,))
-            for t in map(lo.tensor, given)]
+    return _scaled(lo, sums, [lo.tensor(v) for v in given], None if bias is None else lo.tensor(bias))
+
+
+def _scaled(lo: Lowering, sums: Lazy, scales: list[Tensor], bias: Tensor | None) -> Lazy:
+    """sums times the product of two scales, each one number or one for each column, plus a bias."""
+    rows = [t.view((), ()) if t.size == 1 else lo.contiguous(t).view((t.size,), (1,)) for t in scales]
     by = lo.new(max((t.shape for t in rows), key=len), F)
     store(lo, by, Expr("mul", (Expr.leaf(0, F), Expr.leaf(1, F)), F), rows)
-    more = [(by, "mul")] if bias is None else [(by, "mul"), (lo.tensor(bias), "add")]
-    return _times(sums, *more)
+    return _times(sums, (by, "mul"), *([] if bias is None else [(bias, "add")]))
 
 
 @lowers(MS + "MatMulIntegerToFloat", types=int8.BYTES)
@@ -210,12 +213,22 @@ def dynamic_quantize_matmul(lo: Lowering, node: Node) -> Lazy | No:
         return factor
     if not shape or 0 in shape or shape[-1] != factor.shape[1]:
         return No("the factors do not fit")
-    lazy, scale, zero = _ranged(lo, a)
-    codes, by = Value("codes"), Value("scale")
-    point = Value("zero point")
-    lo.env.update({codes: lazy, by: scale, point: zero})
-    lo.left.update({codes: 1, by: 1, point: 1})
-    return _by_columns(lo, _sums(lo, codes, point, factor), [by, b_scale], bias)
+    for v in (b_scale, bias):
+        if v is not None and (lo.dtype(v) != F or np.prod(lo.shape(v)) not in (1, factor.shape[2])):
+            return No("its scales are no float32 numbers, one or one for each column")
+    assert b_scale is not None
+    return ranged_product(lo, a, factor, lo.tensor(b_scale), None if bias is None else lo.tensor(bias))
+
+
+def ranged_product(lo: Lowering, a: Value, factor: int8.Factor, scale: Tensor, bias: Tensor | None) -> Lazy:
+    """A (..., k), quantized by its own range, times the factor, scaled by column, plus a bias."""
+    lazy, by, zero = _ranged(lo, a)
+    codes, point = Value("codes"), Value("zero point")
+    lo.env.update({codes: lazy, point: zero})
+    lo.left.update({codes: 1, point: 1})
+    sums = _sums(lo, codes, point, factor)
+    assert isinstance(sums, Lazy)
+    return _scaled(lo, sums, [by, scale], bias)
 
 
 def _convolved(lo: Lowering, node: Node, x: Value, x_zero: Value | None, w: Value, w_zero: Value | None,

@@ -24,12 +24,11 @@ from ...write.template import Spec, template
 from ...write.tile import Masks, Operand, Rows
 from . import amx, spacemit
 from .results import CELLS, Results
-from .step import Columns, Unit, lanes_of, unit
+from .step import UNROLL, Unit, lanes_of, summed, unit
 
 SPLIT = 200_000
 """Multiply-adds below which work is not divided among threads."""
 
-_UNROLL = 4
 _VALUE = Expr.leaf(0, "int32")
 
 
@@ -199,7 +198,7 @@ def plan(machine: Machine, how: Packing, lines: int, length: int, n: int, taps: 
     if kind == "ime":
         more = spacemit.scratch(machine) + per_rows * height * taps * run
     return ProductPlan(how, kind, signed, 0 if kind == "amx" else mine.offset(signed), cols, heights,
-                run % (_UNROLL * mine.group) == 0, flat, n % how.width != 0, fetch, tiles, tall, per_rows,
+                run % (UNROLL * mine.group) == 0, flat, n % how.width != 0, fetch, tiles, tall, per_rows,
                 row_blocks, per_cols, col_blocks, items, max(1, -(-SPLIT * items // max(work, 1))),
                 4 * how.width * height + more)
 
@@ -222,21 +221,7 @@ def int8_tiles(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V,
 
         def tap(i: V, b: V, *acc: V) -> list[V]:
             a_rows = Rows(f, f.gep(base, f.load(I64, taps, i), I8), step, rows)
-            bases, unroll = len(a_rows.bases), _UNROLL if unrolled else 1
-
-            def steps(_: V, *state: V) -> list[V]:
-                at, b, sums = state[:bases], state[bases], list(state[bases + 1:])
-                for u in range(unroll):
-                    across = Columns(f, mine, f.gep(b, u * panel * mine.group, I8), cols, lanes)
-                    for r in range(rows):
-                        x = across.row(a_rows.at(at, r, u * mine.group), signed)
-                        for c in range(cols):
-                            sums[r * cols + c] = across.add(sums[r * cols + c], x, c)
-                    f.fence()
-                return [*(f.gep(p, unroll * mine.group, I8) for p in at),
-                        f.gep(b, unroll * panel * mine.group, I8), *sums]
-            made = f.loop(0, run, unroll * mine.group, [*a_rows.bases, b, *acc], steps)
-            return made[bases:]
+            return summed(f, mine, a_rows, b, run, acc, cols, signed, UNROLL if unrolled else 1)
         acc = f.loop(0, count, 1, [b_at, *[x for _ in range(rows) for x in starts]], tap)[1:]
         if flat:
             to, *rest = results.places(line, 0, first, column)
