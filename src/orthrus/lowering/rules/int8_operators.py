@@ -1,25 +1,22 @@
-"""Operators on bytes with their scales and zero points: products, convolutions, sums, and the quantization
-by a tensor's own range. Sums of products are exact; results are what the operators' definitions give.
+"""Products and convolutions of bytes with their scales and zero points, and the quantization by a tensor's
+own range. Sums are exact; results are what the operators' definitions give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ...codegen.kernels import quantize_range
 from ...codegen.write.expr import Expr
-from ...codegen.write.trace import traced
 from ...ir import No, Node, Value
-from ...ops.nn.activation import LeakyRelu, Sigmoid
 from ..elements import store
 from ..lower import Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor
 from . import int8
 from .conv import geometry
-from .quantize import dequantized, one, quantized
+from .quantize import one, quantized
 
 MS = "com.microsoft::"
 F, INT = "float32", "int32"
@@ -274,51 +271,3 @@ def qlinear_conv(lo: Lowering, node: Node) -> Lazy | No:
     first, last = (np.float32(v.reshape(())) for v in (source, target))
     scale = np.asarray(first * by.astype(np.float32).reshape(-1) / last)
     return _requantized(lo, _whole(made), scale, id(node), len(made.shape) - 2, y_zero)
-
-
-def _pair(how: Callable[[list[str]], Expr]) -> Callable[[Lowering, Node], Lazy | No]:
-    def rule(lo: Lowering, node: Node) -> Lazy | No:
-        a, a_scale, a_zero, b, b_scale, b_zero, c_scale, c_zero = (*node.inputs, None)[:8]
-        return _combined(lo, how, [(a, a_scale, a_zero), (b, b_scale, b_zero)], c_scale, c_zero)
-    return rule
-
-
-def _combined(lo: Lowering, how: Callable[[list[str]], Expr], inputs: list[tuple[Value | None, ...]],
-              scale: Value | None, zero: Value | None) -> Lazy | No:
-    """Quantized `how` of dequantized inputs: leaf i is input i."""
-    values = []
-    for x, by, low in inputs:
-        if x is None or by is None or any(
-                v is not None and np.prod(lo.shape(v)) != 1 for v in (by, low)):
-            return No("its scales are not one number each")
-        real = dequantized(lo, lo.lazy(x), by, low)
-        if real is None:
-            return No("its scales are computed")
-        value = Value(f"{x.name} as floats")
-        lo.bind(value, real)
-        lo.left[value] = 1
-        values.append(value)
-    total = lo.elementwise(values, how)
-    if isinstance(total, No) or scale is None:
-        return total if isinstance(total, No) else No("its scale is missing")
-    first = inputs[0][0]
-    assert first is not None
-    return quantized(lo, total, scale, zero, lo.dtype(first if zero is None else zero)) or No(
-        "its scale is more than one number")
-
-
-def _binary(op: str) -> Callable[[list[str]], Expr]:
-    return lambda dtypes: Expr(op, (Expr.leaf(0, F), Expr.leaf(1, F)), F)
-
-
-lowers(MS + "QLinearAdd", types=int8.BYTES)(_pair(_binary("add")))
-lowers(MS + "QLinearMul", types=int8.BYTES)(_pair(_binary("mul")))
-
-
-@lowers(MS + "QLinearSigmoid", MS + "QLinearLeakyRelu", types=int8.BYTES)
-def qlinear_activation(lo: Lowering, node: Node) -> Lazy | No:
-    """An activation between quantized tensors."""
-    x, x_scale, x_zero, y_scale, y_zero = (*node.inputs, None, None)[:5]
-    means = LeakyRelu if node.op_type == "QLinearLeakyRelu" else Sigmoid
-    tree = traced(means, node.attributes, [F])
-    return _combined(lo, lambda dtypes: tree, [(x, x_scale, x_zero)], y_scale, y_zero)
