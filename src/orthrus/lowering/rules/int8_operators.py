@@ -163,10 +163,19 @@ def matmul_integer_to_float(lo: Lowering, node: Node) -> Lazy | No:
     """The sums, scaled, plus a bias."""
     a, b, a_scale, b_scale, a_zero, b_zero, bias = (*node.inputs, None, None, None)[:7]
     assert a is not None and b is not None
-    factor = _factor(lo, b, b_zero)
+    return real_product(lo, (a, a_scale, a_zero), (b, b_scale, b_zero), bias)
+
+
+Coded = tuple[Value, Value | None, Value | None]
+"""Bytes, their scale and their zero point."""
+
+
+def real_product(lo: Lowering, a: Coded, b: Coded, bias: Value | None) -> Lazy | No:
+    """What the product of two matrices of bytes stands for, plus a bias, float32."""
+    factor = _factor(lo, b[0], b[2])
     if isinstance(factor, No):
         return factor
-    return _by_columns(lo, _sums(lo, a, a_zero, factor), [a_scale, b_scale], bias)
+    return _by_columns(lo, _sums(lo, a[0], a[2], factor), [a[1], b[1]], bias)
 
 
 def _ranged(lo: Lowering, x: Value) -> tuple[Lazy, Tensor, Tensor]:
