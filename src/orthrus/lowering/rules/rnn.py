@@ -103,7 +103,9 @@ def _coded_inputs(lo: Lowering, x: Value, own: tuple[Any, ...], plan: rnn.Recurr
         return codes[None], plan.spread(zero).reshape(n)
     by = lo.constant((*own, "scale"), lambda: plan.spread(scale.astype(np.float32)).reshape(n))
     added = lo.constant((*own, "bias"), lambda: plan.spread(bias).reshape(n))
-    made = int8_operators.ranged_product(lo, x, int8.Factor((*own, "input"), (1, k, n), matrix), by, added)
+    second = int8_operators.Second(int8.Factor((*own, "input"), (1, k, n), matrix))
+    made = int8_operators.ranged_product(lo, x, second, by, added)
+    assert made is not None
     out = lo.new((steps, batch, n), F)
     value = Value("projected inputs")
     lo.bind(value, made)
