@@ -1,5 +1,5 @@
-"""Quantizing, its inverse and conversions to integers, against their definitions bit for bit: 8 and 16 bits,
-one scale, one by axis or by block, known or computed, on each machine."""
+"""Quantizing, its inverse, conversions to integers and their quotients, against their definitions bit for
+bit: 8 and 16 bits, one scale, one by axis or by block, known or computed, on each machine."""
 
 from __future__ import annotations
 
@@ -93,3 +93,32 @@ def test_half_precision(dtype: Any) -> None:
     with np.errstate(over="ignore"):
         real = ((wanted.astype(np.float32) + 7) * np.float32(0.25)).astype(dtype)
     np.testing.assert_array_equal(got[1], real)
+
+
+@machines()
+@pytest.mark.parametrize("dtype", [*TYPES, np.int32, np.uint32, np.int64, np.uint64])
+def test_integer_quotients(target: Any, dtype: Any) -> None:
+    """All extremes by each other; a divisor of 0 is the definition's error, in whatever place it stands."""
+    rng = np.random.default_rng(3)
+    info = np.iinfo(dtype)
+    ends = np.array([info.min, info.min + 1, info.max, info.max - 1, 1, 2, 3, info.max // 2], dtype)
+    a = np.concatenate([np.repeat(ends, len(ends)), codes(rng, dtype, 300), np.array([0, 7], dtype)])
+    b = np.concatenate([np.tile(ends, len(ends)), codes(rng, dtype, 300), np.array([5, info.max], dtype)])
+    b[b == 0] = 1 if info.min == 0 else -1
+    for kind, attrs in (("Div", {}), ("Mod", {}), ("Mod", {"fmod": 1})):
+        node = helper.make_node(kind, ["a", "b"], ["y"], **attrs)
+        feeds = {"a": a, "b": b}
+        with on(target):
+            got = run(model([node], feeds, {}, {"y": dtype}), feeds, "none_zero")[0]
+        np.testing.assert_array_equal(got, definition(kind, a, b, **attrs))
+
+
+@pytest.mark.parametrize("place", [0, 63, 4096, 5000])
+def test_a_divisor_of_zero_is_found(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    b = np.ones(5001, np.int8)
+    b[place] = 0
+    feeds = {"a": np.ones(5001, np.int8), "b": b}
+    made = session(model([helper.make_node("Div", ["a", "b"], ["y"])], feeds, {}, {"y": np.int8}))
+    with pytest.raises(Exception, match="zero"):
+        made.run(None, feeds)

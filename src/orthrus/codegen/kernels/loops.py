@@ -308,6 +308,25 @@ def short_rows(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], ways: tu
     positions(f, [*sizes, (rows + (ROWS - 1)) // ROWS], item)
 
 
+@template("x:ptr status:ptr n:i64")
+def none_zero(f: Body, x: V, status: V, n: V, *, dtype: str) -> None:
+    """`status` becomes 1 where one of n integers next to each other is 0. An item is a BLOCK of them."""
+    elem = LLVM[dtype]
+    lanes = f.machine.lanes(SIZES[elem])
+    ty, mask = vec(elem, lanes), vec("i1", lanes)
+
+    def item(i: V) -> None:
+        begin = i * BLOCK
+        end = f.fast_min(begin + BLOCK, n)
+        whole = begin + ((end - begin) & -lanes)
+        (found,) = f.loop(begin, whole, lanes, [f.zero(mask)],
+                          lambda j, found: found | f.load(ty, x, j).eq(0))
+        (last,) = f.loop(whole, end, 1, [f.const("i1", False)],
+                         lambda j, found: found | f.load(elem, x, j).eq(0))
+        f.when(f.reduce(found, lambda a, b: a | b) | last, lambda: f.store(f.i64(1), status))
+    f.loop(f.lo, f.hi, 1, [], item)
+
+
 def picked(f: Body, vectors: Sequence[V], places: Sequence[tuple[int, int]]) -> V:
     """The vector whose lanes are (which vector, which lane)."""
     lanes = len(places)

@@ -24,6 +24,8 @@ TILE = 64
 """Elements along the source's axis that an item turns."""
 
 GRAIN = 1 << 13
+_LINE = 64
+"""Bytes of the target that are written one after another: those of a cache line, which may not stay long."""
 _RAW = {1: I8, 2: I16, 4: I32, 8: I64}
 
 
@@ -80,8 +82,9 @@ def turned(f: Body, out: V, x: V, rows: V, columns: V, row: V, column: V, *, way
         begin = at[-1] * tile
         end = f.minimum(begin + tile, length)
         if way == "block":
-            f.loop(0, rows, lanes, [], lambda i: f.loop(begin, end, lanes, [], lambda j: square(
-                target, source, i, j)))
+            line = max(lanes, _LINE // size)
+            f.loop(0, rows, line, [], lambda first: f.loop(begin, end, lanes, [], lambda j: f.loop(
+                first, f.fast_min(first + line, rows), lanes, [], lambda i: square(target, source, i, j))))
             return
         whole = begin + ((end - begin) & -lanes)
         if way == "weave":
