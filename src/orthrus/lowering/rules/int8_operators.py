@@ -331,6 +331,24 @@ def ranged_product(lo: Lowering, a: Value, factor: Second, scale: Tensor, bias: 
     return None if isinstance(sums, No) else _scaled(lo, sums, [by, scale], bias)
 
 
+def dequantized_product(lo: Lowering, node: Node, a: Value, b: Value, flip: bool, alpha: float
+                        ) -> Lazy | None:
+    """A·B, B perhaps transposed, of dequantized factors that are both there; None where they are not that."""
+    first, other = int8.coded(lo, a), int8.coded(lo, b)
+    if first is None or other is None or lo.knows(other.value) or not lo.shape(first.value):
+        return None
+    known = [int8.number(lo, v) for v in (first.scale, first.zero, other.scale, other.zero)]
+    if any(v is None for v in known) or 0 in (*lo.shape(first.value), *lo.shape(other.value)):
+        return None
+    second = _second(lo, other.value, other.zero, flip, first.value)
+    sums = second if isinstance(second, No) else _sums(lo, first.value, first.zero, second)
+    if isinstance(sums, No):
+        return None
+    total = np.float32(known[0]) * np.float32(known[2]) * np.float32(alpha)
+    by = lo.constant(("scale", id(node)), lambda: np.asarray(total, np.float32))
+    return _times(sums, (by, "mul"))
+
+
 def _convolved(lo: Lowering, node: Node, x: Tensor, x_zero: Value | None, w: Value, w_zero: Value | None,
                bias: Value | None = None) -> Lazy | No:
     """The int32 convolution of x (N, C, spatial...); its zero point is known."""

@@ -7,7 +7,7 @@ gives each byte a byte is looked up in a table that the operator's definition ma
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -22,11 +22,11 @@ from ...ops.contrib.quant import real as real_array
 from ...ops.define import normalized_axis
 from ...ops.nn.activation import LeakyRelu, Sigmoid
 from ..elements import store
-from ..lower import Lazy, Lowering, Out, Pending, Source, lowers
+from ..lower import RULES, Lazy, Lowering, Out, Pending, Rule, Source, lowers
 from ..tensor import Tensor
 from ..walk import merged, order_like
 from . import int8, reduce
-from .int8 import number
+from .int8 import coded, number
 from .pool import pooled
 from .quantize import dequantized, one, quantized
 from .rows import reading, softmax_rows_of
@@ -103,6 +103,85 @@ def by_table(lo: Lowering, x: Tensor, out: Tensor, key: Any, how: Callable[[np.n
     lo.step(table.bytes_by_table(),
             [x, Out(out), lo.constant(("table", x.dtype, key), make), n, x_row, out_row, blocks],
             rows * blocks, max(1, table.BLOCK // n))
+
+
+_PLAIN = 12
+"""Operations of a tree up to which it costs no more than looking up in several steps."""
+_LONG = frozenset({"sigmoid", "tanh", "exp", "erf", "log", "pow"})
+
+
+def _looked_up(rule: Rule) -> Rule:
+    """A QuantizeLinear of elementwise operators over one dequantized tensor of bytes, by a table."""
+    def by_codes(lo: Lowering, node: Node) -> Any:
+        x, scale, zero = (*node.inputs, None)[:3]
+        target = node.output.elem.numpy.name
+        found = lo.env.get(x) if x is not None else None
+        if x is None or not isinstance(found, Lazy) or found.source is not None or (
+                target not in int8.BYTES or node.attrs.get("block_size")) or not all(
+                v is None or number(lo, v) is not None for v in (scale, zero)):
+            return rule(lo, node)
+        pays = lo.machine.has("avx512vbmi") or found.tree.size() > _PLAIN or _long(found.tree)
+        chain = _chain(lo, x) if pays else None
+        if chain is None or not chain.nodes or lo.shape(x) != lo.shape(chain.source.value):
+            return rule(lo, node)
+        t = lo.tensor(chain.source.value)
+        out = lo.new(t.shape, target, order_like(t, t))
+        if t.size:
+            by_table(lo, t, out, id(node), lambda every: chain.of(lo, every, node))
+        return out
+    return by_codes
+
+
+def _long(tree: Expr) -> bool:
+    """Whether a tree has a function that takes many instructions."""
+    return tree.op in _LONG or any(map(_long, tree.args))
+
+
+@dataclass(eq=False)
+class _Chain:
+    """Elementwise nodes, in order, over what `source` is dequantized to, which `floats` are; or over none."""
+
+    source: int8.Coded
+    floats: dict[Value, None]
+    nodes: dict[Node, None]
+
+    def of(self, lo: Lowering, every: np.ndarray, last: Node) -> np.ndarray:
+        """What the nodes and `last` make of bytes."""
+        scale, zero = lo.known(self.source.scale), lo.known(self.source.zero)
+        assert scale is not None
+        made: dict[Any, Any] = dict.fromkeys(self.floats, real_array(every, scale, zero))
+        with np.errstate(all="ignore"):
+            for node in (*self.nodes, last):
+                given = [None if v is None else made[v] if v in made else lo.known(v) for v in node.inputs]
+                made[node.output] = lo.reference(node)(*given)
+        result: np.ndarray = made[last.output]
+        return result
+
+
+def _chain(lo: Lowering, value: Value) -> _Chain | None:
+    """The elementwise nodes between `value` and the one tensor of bytes it comes of; None where there are
+    others."""
+    found = coded(lo, value)
+    if found is not None:
+        whole = (number(lo, found.scale) or 0) > 0 and number(lo, found.zero) is not None
+        return _Chain(found, {value: None}, {}) if whole else None
+    node = value.node
+    if node is None or node.op is None or not node.op.broadcasts or len(node.outputs) != 1:
+        return None
+    made: _Chain | None = None
+    for v in node.inputs:
+        if v is None or (lo.knows(v) and number(lo, v) is not None):
+            continue
+        each = None if lo.knows(v) else _chain(lo, v)
+        if each is None or (made is not None and each.source.value is not made.source.value):
+            return None
+        if made is not None:
+            each = _Chain(made.source, made.floats | each.floats, made.nodes | each.nodes)
+        made = each
+    return None if made is None else _Chain(made.source, made.floats, made.nodes | {node: None})
+
+
+RULES["", "QuantizeLinear"] = _looked_up(RULES["", "QuantizeLinear"])
 
 
 @lowers(MS + "QLinearSigmoid", MS + "QLinearLeakyRelu", types=int8.BYTES)

@@ -25,8 +25,8 @@ from .rows import FLOATS
 
 _F32 = "float32"
 _RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535)}
-MOVES = (*VIEWS, "MaxPool", "GlobalMaxPool", "Transpose", "Expand", "Slice", "DepthToSpace", "SpaceToDepth",
-         "Tile")
+MOVES = (*VIEWS, "MaxPool", "GlobalMaxPool", "Transpose", "Expand", "Slice", "Split", "DepthToSpace",
+         "SpaceToDepth", "Tile", "Gather", "GatherElements", "GatherND")
 """Operators that give some of their first input's elements, unchanged."""
 
 _READS_BYTES = frozenset({"Conv", "MatMul", "Gemm", "Concat", *MOVES})
