@@ -7,12 +7,16 @@ filled up is 0. And the sums of the packed columns, int32, whole panels.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from ...write.body import Body
 from ...write.emit import I8, I16, I32, V, vec
 from ...write.template import template
 from .step import Columns, lanes_of, unit
+
+_CHAINS = 4
+"""Sums that a column has side by side."""
 
 
 @template("b:ptr out:ptr sums:ptr taps:i64 k:i64 n:i64 matrix:i64 tap:i64 row:i64 run:i64 panels:i64")
@@ -79,12 +83,24 @@ def int8_pack(f: Body, b: V, out: V, sums: V, taps: V, k: V, n: V, matrix: V, ta
         signed = bool(mine.offset(False))
         ones = f.table(I8, [1] * 4)
 
-        def added(_: V, at: V, *total: V) -> list[V]:
-            across = Columns(f, mine, at, cols, lanes)
-            one = across.row(ones, signed)
-            return [f.gep(at, step, I8), *(across.add(x, one, c) for c, x in enumerate(total))]
-        total = f.loop(0, taps * run, group, [made, *[f.zero(vec(I32, lanes))] * cols], added)[1:]
-        for c, x in enumerate(total):
+        def added(chains: int) -> Callable[..., list[V]]:
+            def steps(_: V, at: V, *total: V) -> list[V]:
+                now = list(total)
+                for chain in range(chains):
+                    across = Columns(f, mine, f.gep(at, chain * step, I8), cols, lanes)
+                    one = across.row(ones, signed)
+                    for c in range(chain * cols, chain * cols + cols):
+                        now[c] = across.add(now[c], one, c % cols)
+                return [f.gep(at, chains * step, I8), *now]
+            return steps
+        size = taps * run
+        many = size - size % (_CHAINS * group)
+        none = [f.zero(vec(I32, lanes))] * (cols * _CHAINS)
+        at, *total = f.loop(0, many, _CHAINS * group, [made, *none], added(_CHAINS))
+        _, *first = f.loop(many, size, group, [at, *total[:cols]], added(1))
+        for c, x in enumerate(first):
+            for chain in range(1, _CHAINS):
+                x = x + total[chain * cols + c]
             f.store(x, sums, i * panel + c * lanes)
     f.loop(f.lo, f.hi, 1, [], item)
 
