@@ -331,8 +331,8 @@ def ranged_product(lo: Lowering, a: Value, factor: Second, scale: Tensor, bias: 
     return None if isinstance(sums, No) else _scaled(lo, sums, [by, scale], bias)
 
 
-def dequantized_product(lo: Lowering, node: Node, a: Value, b: Value, flip: bool, alpha: float
-                        ) -> Lazy | None:
+def product_of_two(lo: Lowering, node: Node, a: Value, b: Value, flip: bool, alpha: float
+                   ) -> Lazy | None:
     """A·B, B perhaps transposed, of dequantized factors that are both there; None where they are not that."""
     first, other = int8.coded(lo, a), int8.coded(lo, b)
     if first is None or other is None or lo.knows(other.value) or not lo.shape(first.value):

@@ -20,8 +20,9 @@ from ...ir import No, Node, Value
 from ..lower import Lazy, Lowering, Pending, Source, lowers
 from ..tensor import Tensor, joint_shape
 from ..walk import Walked, merged
-from . import int8, int8_operators, matrix_unit
+from . import int8, matrix_unit
 from .elementwise import activation
+from .int8_operators import product_of_two
 
 FLOATS = ("float32", "float16", "bfloat16")
 F = "float32"
@@ -80,7 +81,7 @@ def _finished(lo: Lowering, node: Node, flips_a: Flips, flips_b: Flips, alpha: f
     if flips_a == _PLAIN and not flips_b[0] and beta == 1:
         exact = int8.dequantized_product(lo, node, a, b, flips_b[1], addend, alpha)
         if exact is None and addend is None:
-            exact = int8_operators.dequantized_product(lo, node, a, b, flips_b[1], alpha)
+            exact = product_of_two(lo, node, a, b, flips_b[1], alpha)
         if exact is not None:
             return Lazy(exact.shape, behind(exact.tree), exact.operands)
     if dtype not in FLOATS or lo.dtype(b) != dtype:
