@@ -17,9 +17,19 @@ native = pytest.importorskip("native")
 import graphs  # noqa: E402
 
 import orthrus  # noqa: E402
-from orthrus.codegen.kernels.int8 import products  # noqa: E402
+from orthrus.codegen.kernels import rnn  # noqa: E402
+from orthrus.codegen.kernels.int8 import pack, products, table  # noqa: E402
+from orthrus.codegen.kernels.int8.step import lanes_of  # noqa: E402
 from orthrus.codegen.machines.detect import host  # noqa: E402
-from orthrus.codegen.machines.machine import AVX2, AVX512, NEON, SPACEMIT, SSE2, Machine  # noqa: E402
+from orthrus.codegen.machines.machine import (  # noqa: E402
+    AVX2,
+    AVX512,
+    NEON,
+    RVV256,
+    SPACEMIT,
+    SSE2,
+    Machine,
+)
 from orthrus.codegen.object.build import assemble  # noqa: E402
 from orthrus.codegen.write.expr import Expr  # noqa: E402
 from orthrus.codegen.write.tile import Operand  # noqa: E402
@@ -105,6 +115,20 @@ def test_kernels_assemble_for_neon(features: tuple[str, ...]) -> None:
         spec = plan.spec(requantized(1), [Operand("float32", False, True)])
         text = assemble(spec.text(target), target, True)
         assert isinstance(text, str) and ("sdot" if features else "mla") in text
+
+
+@pytest.mark.parametrize("target", [NEON, replace(NEON, features=(*NEON.features, "dotprod")), RVV256])
+def test_other_kernels_assemble_elsewhere(target: Machine) -> None:
+    """Packing at run time, tables and an LSTM of bytes, for processors that are not here."""
+    how = products.packing(target, 70, 40, False)
+    packed = pack.int8_pack(cols=how.width // lanes_of(target), unsigned=True)
+    squashed = tuple(Expr(name, (Expr.leaf(0, "float32"),), "float32")
+                     for name in ("sigmoid", "tanh", "tanh"))
+    layer = rnn.plan(target, "LSTM", 9, 2, coded=True).spec(squashed, 0.0, False, False, False, True)
+    for spec, wanted in ((packed, ""), (table.bytes_by_table(), "tbl" if target.arch == "aarch64" else ""),
+                         (layer, "sdot" if "dotprod" in target.features else "")):
+        text = assemble(spec.text(target), target, True)
+        assert isinstance(text, str) and wanted in text
 
 
 MODELS: list[tuple[str, dict[str, Any], tuple[int, ...], tuple[int, ...]]] = [

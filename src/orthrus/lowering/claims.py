@@ -67,7 +67,8 @@ def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], boo
         for node in lost:
             why[node] = "its shape depends on elements that another part computes"
             del taken[node]
-    idle = [] if views else [group for group in found if all(n.op_type in _VIEWS for n in group)]
+    idle = [] if views else [group for group in found if all(n.op_type in _VIEWS for n in group)
+                             and not any(_turns(n) for n in group)]
     why.update((n, _FREE) for group in idle for n in group)
     return [group for group in found if group not in idle], why
 
@@ -108,6 +109,11 @@ def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[N
         made = trace(op, node.attrs, [v.elem.numpy.name for v in present], numbers)
         return made if isinstance(made, No) else None
     return No(f"no generated kernel of {node.kind}")
+
+
+def _turns(node: Node) -> bool:
+    """Whether a caller is given what `node` turns: a view would be copied then."""
+    return node.op_type == "Transpose" and bool(node.output.graph_outputs)
 
 
 def _numeric(value: Value) -> bool:

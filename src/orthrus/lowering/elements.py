@@ -22,6 +22,8 @@ _SMALL = 1024
 def store(lo: Lowering, out: Tensor, tree: Expr, operands: list[Tensor]) -> None:
     """Write `tree` over `operands`, broadcast to the result's shape, into `out`."""
     spread = [t.expand(out.shape) for t in operands]
+    if tree.op == "leaf" and _turned(lo, out, spread[tree.value]):
+        return
     made = loops.nest(out.shape, [out.strides, *(t.strides for t in spread)])
     if tree.op != "leaf" and out.size > _SMALL:
         across = [kind == loops.STRIDED and 0 not in t.strides
@@ -38,14 +40,18 @@ def store(lo: Lowering, out: Tensor, tree: Expr, operands: list[Tensor]) -> None
 
 def copy(lo: Lowering, source: Tensor, target: Tensor) -> None:
     """Copy `source` to `target` of the same shape and type."""
-    if not source.size:
-        return
+    if source.size:
+        store(lo, target, Expr.leaf(0, source.dtype), [source])
+
+
+def _turned(lo: Lowering, target: Tensor, source: Tensor) -> bool:
+    """Whether a copy of a source that lies along another axis has been appended."""
     lying = loops.nest(target.shape, [target.strides, source.strides])
     made = transpose.plan(lo.machine, lying, source.itemsize)
     if made is None:
-        store(lo, target, Expr.leaf(0, source.dtype), [source])
-        return
+        return False
     spec, cells, items, grain = made
     to, what = (Walked(t, lying.sizes, strides, t is target)
                 for t, strides in zip((target, source), lying.strides, strict=True))
     lo.step(spec, [to, what, *cells], items, grain)
+    return True

@@ -149,7 +149,9 @@ def loop(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], kinds: tuple[i
     lanes = joined * f.machine.lanes()
     unroll = 1 if STRIDED in kinds or tree.size() > 8 else 2 if widest > 4 or tree.size() > 3 else 4 // joined
 
-    def read(i: int, base: V, x: V, mask: V | None, last: V | None) -> V:
+    wide = max(lanes, f.machine.lanes(widest)) if tree.op == "leaf" else lanes
+
+    def read(i: int, base: V, x: V, mask: V | None, last: V | None, lanes: int) -> V:
         elem, ty = elems[i], vec(elems[i], lanes)
         if kinds[i] == SPREAD:
             return f.splat(f.load(elem, base), lanes)
@@ -161,10 +163,10 @@ def loop(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], kinds: tuple[i
             value = f.insert(value, f.load(elem, base, index * steps[i]), lane)
         return value
 
-    def vector(places: Sequence[V], x: V, rest: V | None) -> None:
+    def vector(places: Sequence[V], x: V, rest: V | None, lanes: int = lanes) -> None:
         mask = None if rest is None else f.mask(lanes, rest)
         last = None if rest is None else x + rest - 1
-        value = emit(f, tree, [read(i, places[i], x, mask, last) for i in range(1, count)])
+        value = emit(f, tree, [read(i, places[i], x, mask, last, lanes) for i in range(1, count)])
         if not dtypes:
             value = f.splat(value, lanes)
         if kinds[0] == CONTIGUOUS:
@@ -178,15 +180,15 @@ def loop(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], kinds: tuple[i
 
     def line(places: Sequence[V], begin: V | int, end: V) -> None:
         if unroll > 1:
-            (begin,) = f.loop(begin, end - (unroll * lanes - 1), unroll * lanes, [f.i64(begin)],
+            (begin,) = f.loop(begin, end - (unroll * wide - 1), unroll * wide, [f.i64(begin)],
                               lambda x, _: many(places, x))
         (begin,) = f.loop(begin, end - (lanes - 1), lanes, [f.i64(begin)], lambda x, _: one(places, x))
         f.when(begin < end, lambda: vector(places, begin, end - begin))
 
     def many(places: Sequence[V], x: V) -> V:
         for u in range(unroll):
-            vector(places, x + u * lanes, None)
-        return x + unroll * lanes
+            vector(places, x + u * wide, None, wide)
+        return x + unroll * wide
 
     def one(places: Sequence[V], x: V) -> V:
         vector(places, x, None)
@@ -306,6 +308,25 @@ def short_rows(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], ways: tu
         f.loop(begin, whole, lanes, [], lambda r: block(places, kept, r, None))
         f.when(whole < end, lambda: block(places, kept, whole, end - whole))
     positions(f, [*sizes, (rows + (ROWS - 1)) // ROWS], item)
+
+
+@template("x:ptr status:ptr n:i64")
+def none_zero(f: Body, x: V, status: V, n: V, *, dtype: str) -> None:
+    """`status` becomes 1 where one of n integers next to each other is 0. An item is a BLOCK of them."""
+    elem = LLVM[dtype]
+    lanes = f.machine.lanes(SIZES[elem])
+    ty, mask = vec(elem, lanes), vec("i1", lanes)
+
+    def item(i: V) -> None:
+        begin = i * BLOCK
+        end = f.fast_min(begin + BLOCK, n)
+        whole = begin + ((end - begin) & -lanes)
+        (found,) = f.loop(begin, whole, lanes, [f.zero(mask)],
+                          lambda j, found: found | f.load(ty, x, j).eq(0))
+        (last,) = f.loop(whole, end, 1, [f.const("i1", False)],
+                         lambda j, found: found | f.load(elem, x, j).eq(0))
+        f.when(f.reduce(found, lambda a, b: a | b) | last, lambda: f.store(f.i64(1), status))
+    f.loop(f.lo, f.hi, 1, [], item)
 
 
 def picked(f: Body, vectors: Sequence[V], places: Sequence[tuple[int, int]]) -> V:

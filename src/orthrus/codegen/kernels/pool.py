@@ -33,15 +33,17 @@ def pool_windows(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operan
 
     Arguments: the frame's, then the input's address and strides (image, spatial axes), the distance of two
     taps per axis, and per axis the tables of first elements and of taps (int32); for the average also what
-    the sum of a window is divided by along that axis (float32).
+    the sum of a window is divided by along that axis (float32), and where that is of bytes
+    the address of a float32 number that is taken off each.
     """
-    working = dtype if dtype in LOWEST else "float32"
+    working = dtype if dtype in LOWEST and kind == "max" else "float32"
     frame = Frame(f, rank, lanes, working, out, operands, after)
     x, strides, steps = frame.cell(PTR), frame.cells(rank + 1), frame.cells(rank)
     begins, counts = frame.cells(rank, PTR), frame.cells(rank, PTR)
     sizes = frame.cells(rank, PTR) if kind == "average" else []
+    zero = f.load(F32, frame.cell(PTR)) if kind == "average" and dtype in LOWEST else None
     elem = LLVM[dtype]
-    start = f.const(vec(LLVM[working], lanes), LOWEST.get(dtype, -math.inf) if kind == "max" else 0)
+    begin = f.const(vec(LLVM[working], lanes), LOWEST.get(dtype, -math.inf) if kind == "max" else 0)
 
     def number(table: V, at: V) -> V:
         return f.cast(f.load(I32, table, at), I64)
@@ -55,7 +57,12 @@ def pool_windows(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operan
         def pixel(w: V) -> Block:
             corner = f.gep(base, number(begins[-1], w) * strides[-1], elem)
             across = number(counts[-1], w)
-            share = None
+            share, start = None, begin
+            if zero is not None:
+                there = across
+                for count in within:
+                    there = there * count
+                start = f.splat(-(f.cast(there, F32) * zero), lanes)
             if kind == "average":
                 count = f.load(F32, sizes[-1], w)
                 for s in size:

@@ -4,7 +4,8 @@ In: the inputs of every step already multiplied by W with the biases added (`ord
 lie) and R packed by `pack`. Out: every step's hidden state and the last states. Hidden lanes are done
 `units` vectors at a time with all their gates side by side, so that a tile of h·Rᵀ leaves a cell's gates in
 registers, where the cell is updated. An item is some rows of the batch in one direction; its states stay in
-the thread's scratch. A step reads all of R, which should begin on a cache line.
+the thread's scratch. A step reads all of R, which should begin on a cache line. R may be bytes
+(`int8.states`): an item is then all rows, as they share a range.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import numpy as np
 
 from ..machines.machine import Machine
 from ..write.body import Body
-from ..write.emit import F32, I32, I64, V, vec
+from ..write.emit import F32, I8, I32, I64, V, vec
 from ..write.expr import Expr, emit
 from ..write.template import Spec, template
 from ..write.tile import tile
+from .int8 import products, states
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _STATES = {"RNN": 2, "GRU": 4, "LSTM": 3}
@@ -31,7 +33,7 @@ class RecurrencePlan:
     """How a layer is divided. `phases`: which gates a pass over h·Rᵀ computes; `units`: vectors of hidden
     lanes next to each other; `blocks` of them cover the hidden size. Rows of the batch are done `height` at
     a time, `tiles` of them per direction; the last one starts earlier and repeats rows. An item takes
-    `per_item` tiles."""
+    `per_item` tiles. `coded`: R is bytes."""
 
     kind: str
     phases: tuple[tuple[int, ...], ...]
@@ -42,6 +44,7 @@ class RecurrencePlan:
     height: int
     tiles: int
     per_item: int
+    coded: bool = False
 
     @property
     def padded(self) -> int:
@@ -61,7 +64,9 @@ class RecurrencePlan:
     @property
     def scratch(self) -> int:
         """Bytes for each thread."""
-        return 4 * _STATES[self.kind] * self.per_item * self.height * self.padded
+        rows = self.per_item * self.height
+        more = states.room(rows, self.padded) if self.coded else 0
+        return 4 * _STATES[self.kind] * rows * self.padded + more
 
     def order(self, gates: Sequence[int]) -> np.ndarray:
         """The row of a [gates * hidden] weight that each column of `gates` stands for, -1 for padding."""
@@ -89,6 +94,22 @@ class RecurrencePlan:
             parts.append(panels.reshape(len(r), -1))
         return np.ascontiguousarray(np.concatenate(parts, 1))
 
+    def packing(self, machine: Machine) -> products.Packing:
+        """How a block of R of bytes is packed."""
+        return states.packing(machine, self.units * self.lanes * GATES[self.kind])
+
+    def pack_codes(self, r: np.ndarray, how: products.Packing) -> np.ndarray:
+        """R [directions, gates * hidden, hidden] of int8 or uint8 as [directions, n] of int8."""
+        return np.stack([products.pack(np.ascontiguousarray(each.T)[None], None, how).reshape(-1)
+                         for each in self.spread(states.centred(r))])
+
+    def numbers(self, r: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
+        """The numbers of R's columns, [directions, `states.NUMBERS`, columns], the bits of floats as int32;
+        `scale`, `zero`: [directions, gates * hidden]."""
+        total = states.centred(r).sum(2, dtype=np.int32)
+        scales = self.spread(scale.astype(np.float32)).view(np.int32)
+        return np.stack([scales, *map(self.spread, (total, states.lacking(r, zero)))], 1)
+
     def lined(self, vectors: np.ndarray) -> np.ndarray:
         """[..., hidden] with zeros up to whole blocks."""
         out = np.zeros((*vectors.shape[:-1], self.padded), vectors.dtype)
@@ -96,17 +117,17 @@ class RecurrencePlan:
         return out
 
     def spec(self, activations: tuple[Expr, ...], clip: float, peephole: bool, lengths: bool,
-             coupled: bool) -> Spec:
+             coupled: bool, shifted: bool = False) -> Spec:
         """The kernel; `activations`: trees over leaf 0; `clip` 0 for none; `coupled`: an LSTM whose input
-        gate is 1 less its forget gate."""
+        gate is 1 less its forget gate; `shifted`: R's bytes lack something."""
         return recurrence(form=CellForm(self.kind, self.phases, self.units, self.height,
                                         self.hidden != self.padded, activations, clip, peephole, lengths,
-                                        coupled))
+                                        coupled, self.coded, shifted))
 
 
-def plan(machine: Machine, kind: str, hidden: int, batch: int, linear_before_reset: bool = False
-         ) -> RecurrencePlan:
-    """Divide a layer of one of `GATES`."""
+def plan(machine: Machine, kind: str, hidden: int, batch: int, linear_before_reset: bool = False,
+         coded: bool = False) -> RecurrencePlan:
+    """Divide a layer of one of `GATES`; `coded`: an LSTM whose R is bytes."""
     lanes = machine.lanes()
     phases: tuple[tuple[int, ...], ...] = (tuple(range(GATES[kind])),)
     if kind == "GRU" and not linear_before_reset:
@@ -114,24 +135,25 @@ def plan(machine: Machine, kind: str, hidden: int, batch: int, linear_before_res
     vectors = -(-hidden // lanes)
     units = min({"RNN": 2, "GRU": 2 if len(phases) > 1 else 1, "LSTM": 1}[kind], vectors)
     cols = units * len(phases[0])
-    tallest = max(1, (machine.registers - cols - 1) // cols)
+    tallest = states.tallest(machine, cols) if coded else max(1, (machine.registers - cols - 1) // cols)
     tiles = -(-batch // tallest)
     height = -(-batch // tiles)
-    near = 4 * GATES[kind] * hidden * hidden <= machine.l2 * 3 // 4
+    near = not coded and 4 * GATES[kind] * hidden * hidden <= machine.l2 * 3 // 4
     return RecurrencePlan(kind, phases, lanes, units, -(-vectors // units), hidden, height, tiles,
-                1 if near else -(-tiles // 2))
+                          1 if near else tiles if coded else -(-tiles // 2), coded)
 
 
 _CELLS = ("p:ptr p_t:i64 p_n:i64 p_d:i64 r:ptr r_d:i64 y:ptr y_t:i64 y_n:i64 y_d:i64 h0:ptr h0_n:i64 "
           "h0_d:i64 hn:ptr hn_n:i64 hn_d:i64 c0:ptr c0_n:i64 c0_d:i64 cn:ptr cn_n:i64 cn_d:i64 extra:ptr "
           "extra_d:i64 lens:ptr status:ptr steps:i64 batch:i64 hidden:i64 blocks:i64 tiles:i64 per_item:i64 "
-          "items:i64 first:i64 backward:i64")
+          "items:i64 first:i64 backward:i64 numbers:ptr numbers_d:i64 run:i64")
 
 
 @dataclass(frozen=True)
 class CellForm:
     """What `recurrence` is written for. `tail`: the hidden size does not fill its last block; `clip`: 0 for
-    none; `lengths`: each row has its own number of steps; `coupled`: see `RecurrencePlan.spec`."""
+    none; `lengths`: each row has its own number of steps; `coupled`, `shifted`: see `RecurrencePlan.spec`;
+    `coded`: R is bytes."""
 
     kind: str
     phases: tuple[tuple[int, ...], ...]
@@ -143,6 +165,8 @@ class CellForm:
     peephole: bool
     lengths: bool
     coupled: bool
+    coded: bool = False
+    shifted: bool = False
 
 
 @template(_CELLS, together=True)
@@ -151,7 +175,8 @@ def recurrence(f: Body, c: SimpleNamespace, *, form: CellForm) -> None:
     its strides over time, batch and directions; elements of a row are next to each other. `extra`: an LSTM's
     peephole weights i, o, f, or a GRU's second bias of the candidate where it is added before the reset,
     [.., padded]. Item (direction - first) * items + group of tiles; directions from `backward` on run against
-    time. With `lengths` each row has its own number of steps, `lens` int32: beyond, y is 0 and states stay;
+    time. `numbers` and `run`: of R of bytes, its columns' numbers and the bytes of a packed column. With
+    `lengths` each row has its own number of steps, `lens` int32: beyond, y is 0 and states stay;
     `status` becomes 1 where one is not in 0 to `steps`."""
     layer = _Layer(f, c, form)
     if form.lengths:
@@ -195,11 +220,17 @@ class _Item:
         d = c.first + group
         self.t0 = (i - group * c.items) * c.per_item
         self.count = f.minimum(c.tiles - self.t0, c.per_item)
-        self.p, self.r, self.y, self.h0, self.hn, self.c0, self.cn, self.side = (
+        self.p, self.y, self.h0, self.hn, self.c0, self.cn, self.side, self.numbers = (
             f.gep(base, d * stride, F32) for base, stride in (
-                (c.p, c.p_d), (c.r, c.r_d), (c.y, c.y_d), (c.h0, c.h0_d), (c.hn, c.hn_d), (c.c0, c.c0_d),
-                (c.cn, c.cn_d), (c.extra, c.extra_d)))
+                (c.p, c.p_d), (c.y, c.y_d), (c.h0, c.h0_d), (c.hn, c.hn_d), (c.c0, c.c0_d), (c.cn, c.cn_d),
+                (c.extra, c.extra_d), (c.numbers, c.numbers_d)))
+        self.r = f.gep(c.r, d * c.r_d, I8 if layer.form.coded else F32)
         self.back = d >= c.backward
+        self.states: states.States | None = None
+        if layer.form.coded:
+            self.states = states.States(f, layer.area(_STATES[layer.form.kind]),
+                                        self.count * layer.form.height, layer.padded, layer.lanes,
+                                        layer.form.shifted)
 
     def write(self) -> None:
         f, c, area = self.f, self.c, self.layer.area
@@ -246,6 +277,8 @@ class _Item:
 
     def _step(self, s: V, now: V, new: V) -> list[V]:
         """The step `s` of all rows, from the hidden states `now` to `new`."""
+        if self.states is not None:
+            self.states.quantize(now)
         for phase in range(len(self.form.phases)):
             self._phase(phase, s, now, new)
         return [new, now]
@@ -269,7 +302,8 @@ class _Item:
         panels = self.r if not phase else f.gep(self.r, c.hidden * layer.padded * len(form.phases[0]), F32)
 
         def block(b: V) -> None:
-            panel = f.gep(panels, b * c.hidden * (cols * layer.lanes), F32)
+            size = c.run if form.coded else c.hidden
+            panel = f.gep(panels, b * size * (cols * layer.lanes), I8 if form.coded else F32)
             column = b * layer.wide
             f.loop(0, self.count, 1, [], lambda t: self._tile(phase, panel, column, t, s, now, new))
         f.loop(0, c.blocks, 1, [], block)
@@ -285,8 +319,14 @@ class _Item:
         rest = 2 if layer.before_reset else layer.gates
         acc = [f.load(layer.floats, x, (g * units + u) * lanes) if g < rest else f.zero(layer.floats)
                for x in inputs for g in mine for u in range(units)]
-        source = f.gep(now if not phase else layer.area(3), base, F32)
-        acc = tile(f, form.height, cols, source, layer.padded, panel, cols * lanes, c.hidden, acc)
+        if self.states is not None:
+            across = layer.padded * layer.gates
+            numbers = [f.gep(self.numbers, across * i + column * layer.gates, F32)
+                       for i in range(states.NUMBERS)]
+            acc = self.states.times(t * form.height, form.height, panel, c.run, numbers, acc)
+        else:
+            source = f.gep(now if not phase else layer.area(3), base, F32)
+            acc = tile(f, form.height, cols, source, layer.padded, panel, cols * lanes, c.hidden, acc)
         for i in rows:
             for u in range(units):
                 at = base + layer.padded * i + column + u * lanes
@@ -299,6 +339,8 @@ class _Item:
                     continue
                 alive = live[i] if live else None
                 h = self._cell(x, at, old, column + u * lanes, inputs[i], u, alive)
+                if form.coded and mask is not None:
+                    h = f.select(mask, h, f.zero(layer.floats))
                 f.store(h if alive is None else f.select(alive, h, old), new, at, 64)
                 place = when[i] * c.y_t + (self.row_of(t) + i) * c.y_n + column + u * lanes
                 shown = h if alive is None else f.select(alive, h, f.zero(layer.floats))

@@ -11,7 +11,7 @@ from math import prod
 
 from ..machines.machine import Machine
 from ..write.body import Body
-from ..write.emit import I8, I16, I32, I64, V, vec
+from ..write.emit import I8, I16, I32, I64, V, size_of, vec
 from ..write.template import Spec, template
 from .loops import Nest, picked
 from .rows import positions
@@ -24,6 +24,10 @@ TILE = 64
 """Elements along the source's axis that an item turns."""
 
 GRAIN = 1 << 13
+_WOVEN = 16
+"""Bytes of a vector up to which one instruction weaves halves of two together."""
+_LINE = 64
+"""Bytes of the target that are written one after another: those of a cache line, which may not stay long."""
 _RAW = {1: I8, 2: I16, 4: I32, 8: I64}
 
 
@@ -80,8 +84,9 @@ def turned(f: Body, out: V, x: V, rows: V, columns: V, row: V, column: V, *, way
         begin = at[-1] * tile
         end = f.minimum(begin + tile, length)
         if way == "block":
-            f.loop(0, rows, lanes, [], lambda i: f.loop(begin, end, lanes, [], lambda j: square(
-                target, source, i, j)))
+            line = max(lanes, _LINE // size)
+            f.loop(0, rows, line, [], lambda first: f.loop(begin, end, lanes, [], lambda j: f.loop(
+                first, f.fast_min(first + line, rows), lanes, [], lambda i: square(target, source, i, j))))
             return
         whole = begin + ((end - begin) & -lanes)
         if way == "weave":
@@ -133,6 +138,12 @@ def turned(f: Body, out: V, x: V, rows: V, columns: V, row: V, column: V, *, way
 def turn(f: Body, rows: Sequence[V]) -> list[V]:
     """As many vectors as they have lanes, transposed."""
     rows, lanes = list(rows), len(rows)
+    if size_of(rows[0].ty) <= _WOVEN:
+        for _ in range(lanes.bit_length() - 1):
+            pairs = [(rows[i], rows[i + lanes // 2]) for i in range(lanes // 2)]
+            rows = [f.shuffle(a, b, [half * lanes // 2 + e // 2 + lanes * (e % 2) for e in range(lanes)])
+                    for a, b in pairs for half in (0, 1)]
+        return rows
     s = 1
     while s < lanes:
         low = [e if not e & s else lanes + e - s for e in range(lanes)]

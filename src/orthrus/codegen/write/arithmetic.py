@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from .emit import F32, F64, I64, Function, V, size_of, vec
+from .emit import F32, F64, I8, I16, I32, I64, Function, V, size_of, vec
 from .vmath import abs, any_lane, copysign, trunc
 
 
@@ -35,6 +35,24 @@ def remainder(f: Function, a: V, b: V, unsigned: bool = False) -> V:
         other = f.select(rest.eq(0.0), copysign(f, rest, b), other)
         return f.select(rest.ne(rest), rest, other)
     return f.select(rest.eq(0), rest, other)
+
+
+_EXACT = {I8: F32, I16: F32, I32: F64}
+"""Floats whose quotient of two integers, rounded to zero, is exact."""
+
+
+def by_floats(f: Function, a: V, b: V, unsigned: bool = False) -> V:
+    """`quotient`, by floats where they are exact: few machines divide vectors of integers."""
+    work = _EXACT.get(a.elem)
+    if work is None:
+        return quotient(f, a, b, unsigned)
+    safe = f.select(b.eq(0), f.const(b.ty, 1), b)
+    negated = None if unsigned else safe.eq(-1)
+    if negated is not None:
+        safe = f.select(negated, f.const(b.ty, 1), safe)
+    real = f.cast(a, work, unsigned) / f.cast(safe, work, unsigned)
+    whole = f.cast(f.cast(real, I32, unsigned), a.elem)
+    return whole if negated is None else f.select(negated, -a, whole)
 
 
 def quotient(f: Function, a: V, b: V, unsigned: bool = False) -> V:

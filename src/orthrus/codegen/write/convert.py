@@ -7,7 +7,7 @@ others, so that a kernel never calls out.
 
 from __future__ import annotations
 
-from .emit import BF16, F16, F32, F64, I1, I8, I16, I32, I64, Function, V, elem_of, vec
+from .emit import BF16, BYTES, F16, F32, F64, I1, I8, I16, I32, I64, Function, V, elem_of, vec
 
 LLVM = {"float32": F32, "float64": F64, "float16": F16, "bfloat16": BF16, "bool": I1, "int8": I8, "uint8": I8,
         "int16": I16, "uint16": I16, "int32": I32, "uint32": I32, "int64": I64, "uint64": I64}
@@ -56,9 +56,23 @@ def to_integer(f: Function, x: V, target: str) -> V:
 
 
 def _saturated(f: Function, x: V, elem: str, sign: str) -> V:
+    if x.lanes > 1 and has(f, "sse2"):
+        return _held(f, x, elem, sign)
     source = {F32: "f32", F64: "f64"}[elem_of(x.ty)]
     lanes = f"v{x.lanes}" if x.lanes > 1 else ""
     return f.intrinsic(f"fpto{sign}.sat.{lanes}{elem}.{lanes}{source}", vec(elem, x.lanes), x)
+
+
+def _held(f: Function, x: V, elem: str, sign: str) -> V:
+    """The same, where the machine does not saturate: x held in range, and the greatest integer beyond."""
+    bits = 8 * BYTES[elem] - (sign == "si")
+    digits = 24 if x.elem == F32 else 53
+    most = float(2 ** bits - 2 ** max(bits - digits, 0))
+    least = -2.0 ** bits if sign == "si" else 0.0
+    inside = f.fast_max(f.fast_min(x, most), least)
+    whole = f.cast(f.select(x.eq(x), inside, f.zero(x.ty)), elem, unsigned=sign == "ui")
+    greatest = f.const(whole.ty, 2 ** bits - 1 if sign == "si" else -1)
+    return f.select(x > most, greatest, whole) if bits > digits else whole
 
 
 def _to_odd(f: Function, x: V) -> V:

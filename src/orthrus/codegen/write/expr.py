@@ -234,6 +234,11 @@ def _quantize(f: Function, it: Expr, x: V, low: V, high: V, zero: V) -> V:
     return f.cast(total, LLVM[it.dtype])
 
 
+def _divided(it: Expr) -> Callable[..., V]:
+    """LLVM makes a product of a division by a number it knows."""
+    return arithmetic.quotient if it.args[1].op == "const" else arithmetic.by_floats
+
+
 def _over(f: Function, it: Expr, x: V, by: V, inverse: V) -> V:
     """x / by, rounded once, where `inverse` is 1 / by and neither is beyond 2^±80 (Markstein's division)."""
     guess = x * inverse
@@ -259,7 +264,7 @@ OPS: dict[str, Callable[..., V]] = {
     "minimum": _extreme("lt"), "maximum": _extreme("gt"),
     "abs": _unless_unsigned(vmath.abs, lambda f, x: x),
     "sign": _unless_unsigned(vmath.sign, lambda f, x: f.select(x.eq(0), x, 1)),
-    "quotient": _signed(arithmetic.quotient),
+    "quotient": lambda f, it, a, b: _divided(it)(f, a, b, _unsigned(it)),
     "fmod": _signed(arithmetic.fmod), "remainder": _signed(arithmetic.remainder),
     "shift_left": _plain(arithmetic.shift_left), "shift_right": _signed(arithmetic.shift_right),
     "power": _plain(arithmetic.power),

@@ -1,12 +1,14 @@
-"""com.microsoft's Attention: hidden states and projection weights in, mixed values and the grown cache out.
+"""com.microsoft's Attention and QAttention: hidden states and projection weights in, mixed values and the
+grown cache out.
 
-The projection is a matrix product with its bias; queries, keys and values are views of its rows. All of it is
-float32, half precision is read and written at the ends.
+The projection is a matrix product with its bias, of floats or of bytes; queries, keys and values are views of
+its rows. What follows is float32, half precision is read and written at the ends.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from ...codegen.write.expr import Expr
@@ -29,6 +31,8 @@ from .attention import (
     result,
     wanted,
 )
+from .int8 import BYTES
+from .int8_operators import real_product
 from .matmul import product
 from .rows import FLOATS
 
@@ -36,20 +40,51 @@ from .rows import FLOATS
 @lowers(MS + "Attention", types=FLOATS)
 def attend_projected(lo: Lowering, node: Node) -> Any:
     """Self attention of input · weights + bias."""
-    at = node.attributes
-    vx, v_weights, v_bias, v_mask, v_past, v_added, v_held = inputs_of(node, 7)
-    assert vx is not None and v_weights is not None
-    if at.get("do_rotary") or at.get("past_present_share_buffer") or v_held is not None:
+    x, weights, bias, mask, past, added, held = inputs_of(node, 7)
+    assert x is not None and weights is not None
+    if held is not None:
+        return No("a shared cache")
+    if any(v is not None and lo.dtype(v) not in FLOATS for v in (weights, bias, past, added)):
+        return No("several types")
+    sizes = node.attributes.get("qkv_hidden_sizes")
+    return _attended(lo, node, x, weights, lo.dtype(x), sizes,
+                     lambda shape: _projected(lo, x, weights, bias, shape), (mask, past, added))
+
+
+@lowers(MS + "QAttention", types=BYTES)
+def attend_coded(lo: Lowering, node: Node) -> Any:
+    """Self attention of input · weights + bias, the first two of bytes."""
+    x, weights, bias, x_scale, w_scale, mask, x_zero, w_zero, past = inputs_of(node, 9)
+    assert x is not None and weights is not None
+    if past is not None and lo.dtype(past) != F:
+        return No("several types")
+
+    def projected(shape: tuple[int, ...]) -> Tensor | No:
+        made = real_product(lo, (x, x_scale, x_zero), (weights, w_scale, w_zero), bias)
+        if isinstance(made, No):
+            return made
+        value = Value("projected")
+        lo.bind(value, made)
+        lo.left[value] = 1
+        return lo.tensor(value)
+    return _attended(lo, node, x, weights, F, None, projected, (mask, past, None))
+
+
+def _attended(lo: Lowering, node: Node, vx: Value, v_weights: Value, dtype: str, sizes: list[int] | None,
+              project: Callable[[tuple[int, ...]], Tensor | No],
+              more: tuple[Value | None, Value | None, Value | None]) -> Any:
+    """The results, as `dtype`: `project` gives queries, keys and values of `sizes`, float32 and next to each
+    other; `more`: mask, past and what is added to the scores."""
+    at, (v_mask, v_past, v_added) = node.attributes, more
+    if at.get("do_rotary") or at.get("past_present_share_buffer"):
         return No("a rotary or a shared cache")
-    x, dtype = lo.shape(vx), lo.dtype(vx)
+    x = lo.shape(vx)
     width, heads = lo.shape(v_weights)[-1], at["num_heads"]
-    sizes = at.get("qkv_hidden_sizes") or [width // 3] * 3
+    sizes = sizes or [width // 3] * 3
     if len(x) != 3 or len(lo.shape(v_weights)) != 2 or 0 in (*x, heads):
         return No("its shapes do not fit, or are empty")
     if len(sizes) != 3 or sum(sizes) != width or min(sizes) < 1 or any(n % heads for n in sizes):
         return No("its heads do not divide")
-    if any(v is not None and lo.dtype(v) not in FLOATS for v in (v_weights, v_bias, v_past, v_added)):
-        return No("several types")
     batch, length, _ = x
     kept = wanted(lo, node, 1)
     if sizes[1] != sizes[2] and (kept or v_past is not None):
@@ -60,7 +95,7 @@ def attend_projected(lo: Lowering, node: Node) -> Any:
         return No("a past that does not fit")
     held = past.shape[3] if past is not None else 0
     total = held + length
-    projected = _projected(lo, vx, v_weights, v_bias, (batch, length, width))
+    projected = project((batch, length, width))
     if isinstance(projected, No):
         return projected
     mask = added_bias(lo, v_mask, v_added, batch, length, total, at.get("mask_filter_value") or FILTER)

@@ -6,11 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from ...codegen.kernels import loops
 from ...codegen.write.expr import Expr
-from ...codegen.write.trace import cast, traced
+from ...codegen.write.trace import cast, trace, traced
 from ...ir import ElementType, No, Node
 from ...ops.contrib.fused import fused_activation
-from ..lower import Lazy, Lowering, lowers
+from ..lower import Lazy, Lowering, Out, lowers
+
+_GRAIN = 8
 
 
 def activation(name: str | None, params: Sequence[float | None] | None) -> Expr | None | No:
@@ -31,6 +34,31 @@ def cast_to(lo: Lowering, node: Node) -> Lazy | No:
     assert x is not None
     target = ElementType(node.attrs["to"]).numpy.name
     return lo.elementwise([x], lambda dtypes: cast(dtypes[0], target))
+
+
+_OF_INTEGERS = {"Div": "quotient", "Mod": "remainder"}
+
+
+@lowers("Div", "Mod")
+def division(lo: Lowering, node: Node) -> Lazy | No:
+    """A quotient or what it leaves; of integers by others that are looked through for 0, which the definition
+    has an error for."""
+    op, (a, b), attrs = node.op, node.inputs, node.attributes
+    if op is None or not op.broadcasts or a is None or b is None:
+        return No("its older form broadcasts otherwise")
+    dtype = lo.dtype(a)
+    number = lo.number(b)
+    if number is not None or np.dtype(dtype).kind not in "iu" or lo.dtype(b) != dtype:
+        numbers = {} if number is None else {1: number}
+        return lo.elementwise([a, b], lambda dtypes: trace(op, node.attrs, dtypes, numbers))
+    known = lo.known(b) if lo.knows(b) else None
+    if known is not None and not known.all():
+        return No("a divisor is zero")
+    if known is None:
+        t = lo.contiguous(lo.tensor(b))
+        lo.step(loops.none_zero(dtype=dtype), [t, Out(lo.status), t.size], -(-t.size // loops.BLOCK), _GRAIN)
+    how = "fmod" if attrs.get("fmod") else _OF_INTEGERS[node.op_type]
+    return lo.elementwise([a, b], lambda _: Expr(how, (Expr.leaf(0, dtype), Expr.leaf(1, dtype)), dtype))
 
 
 @lowers("BatchNormalization", types=("float32",))

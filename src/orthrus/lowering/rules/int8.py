@@ -1,8 +1,8 @@
 """Products of bytes: which matrix products and convolutions of quantized tensors run on integer kernels.
 
-In: a first factor that is there as int8 or uint8, a second one that is constant. Out: the exact int32 sum as
-a `Pending`, and `real`: what the sum stands for, a lazy tree over it, which a following QuantizeLinear or
-elementwise operator extends.
+In: a first factor that is there as int8 or uint8, a second one that is constant or there too. Out: the exact
+int32 sum as a `Pending`, and `real`: what the sum stands for, a lazy tree over it, which a following
+QuantizeLinear or elementwise operator extends.
 """
 
 from __future__ import annotations
@@ -14,14 +14,16 @@ from typing import Any
 import numpy as np
 
 from ...codegen.kernels.conv.geometry import Geometry
-from ...codegen.kernels.int8 import depthwise, products
+from ...codegen.kernels.int8 import depthwise, pack, products
 from ...codegen.kernels.int8.margins import int8_margins
+from ...codegen.kernels.int8.step import lanes_of
 from ...codegen.write.expr import Expr
 from ...codegen.write.tile import Operand
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
+from ..elements import store
 from ..lower import Lazy, Lowering, Out, Pending, Source
-from ..tensor import Tensor, last_strides
+from ..tensor import Tensor, c_strides, last_strides
 from ..walk import Walked, merged
 
 INT, F = "int32", "float32"
@@ -81,6 +83,69 @@ class Factor:
         """The sums of its columns, int32."""
         return lo.constant(("sums of bytes", *self.key), lambda: products.sums(*self.make()))
 
+    def packing(self, lo: Lowering, m: int) -> products.Packing:
+        """How it is packed for `m` rows of A."""
+        _, k, n = self.shape
+        return products.packing(lo.machine, n, k, products.on_matrix_unit(lo.machine, m, n, k, False))
+
+    def start(self, lo: Lowering, made: products.ProductPlan, zero: int, bias: Bias | None) -> Tensor:
+        """What the sums of a product with it start from; `zero`: A's zero point."""
+        sums = self.sums(lo).buffer.array
+        assert sums is not None
+        key = "start", *self.key, made.packing, made.offset, zero, None if bias is None else bias.key
+        return lo.constant(key, lambda: made.start(sums, None if bias is None else bias.values, zero))
+
+
+class Computed:
+    """A second factor of bytes (taps, k, n) that is there, or one for each of `batch`: `codes` (matrices,
+    taps, k, n), n adjacent. It is packed as int8, of which each lacks `lack`, uint8 128."""
+
+    def __init__(self, lo: Lowering, codes: Tensor, batch: tuple[int, ...] = ()) -> None:
+        self.codes, self.batch = codes, batch
+        matrices, taps, k, n = codes.shape
+        self.shape = taps, k, n
+        self.lack = 128 if codes.dtype == "uint8" else 0
+        self.how = products.packing(lo.machine, n, k, False)
+        run = self.how.run(k)
+        self.panels = -(-n // self.how.width)
+        self.elements = lo.new((matrices, self.panels * taps * run * self.how.width), "int8")
+        self.totals = lo.new((matrices, self.panels * self.how.width), INT)
+        by_matrix, tap, row, _ = codes.strides
+        lo.step(pack.int8_pack(cols=self.how.width // lanes_of(lo.machine), unsigned=self.lack > 0),
+                [codes, Out(self.elements), Out(self.totals), taps, k, n, by_matrix, tap, row, run,
+                 self.panels], matrices * self.panels, max(1, _COPY_GRAIN // (taps * run * self.how.width)))
+
+    def packing(self, lo: Lowering, m: int) -> products.Packing:
+        return self.how
+
+    def packed(self, lo: Lowering, how: products.Packing) -> tuple[Tensor, int]:
+        return self.elements, 1
+
+    def sums(self, lo: Lowering) -> Tensor:
+        """Of the packed columns, (batch, 1, n) or (n,)."""
+        n, wide = self.shape[2], self.totals.strides[0]
+        if not self.batch:
+            return self.totals.view((n,), (1,))
+        strides = [wide * s for s in c_strides(self.batch)]
+        return self.totals.view((*self.batch, 1, n), (*strides, 0, 1))
+
+    def start(self, lo: Lowering, made: products.ProductPlan, zero: int, bias: Bias | None) -> Tensor:
+        """As `Factor.start`: one for each matrix."""
+        by = -(zero + made.offset)
+        wide = self.totals.shape[1]
+        if not by and bias is None:
+            return lo.table(np.zeros, wide, "int32")
+        tree = Expr("mul", (_SUM, Expr.leaf(1, INT)), INT)
+        operands = [self.totals, lo.numbers([by], INT)]
+        if bias is not None:
+            values = bias.values
+            tree = Expr("add", (tree, Expr.leaf(2, INT)), INT)
+            operands.append(lo.constant(("bias", bias.key, wide), lambda: np.concatenate(
+                [values, np.zeros(wide - len(values), np.int32)]).astype(np.int32)))
+        out = lo.new(self.totals.shape, INT)
+        store(lo, out, tree, operands)
+        return out
+
 
 @dataclass(frozen=True, eq=False)
 class Bias:
@@ -90,35 +155,35 @@ class Bias:
     values: np.ndarray
 
 
-def lines(lo: Lowering, a: Tensor, factor: Factor, how: products.Packing, offsets: Sequence[int], run: int,
-          step: int, line: tuple[int, int, int], width: tuple[int, int], zero: int, bias: Bias | None,
-          places: Sequence[tuple[Tensor, int, int, int]], across: Sequence[bool], tree: Expr | None) -> None:
+def lines(lo: Lowering, a: Tensor, factor: Factor | Computed, how: products.Packing,
+          offsets: Sequence[int], run: int, step: int, line: tuple[int, int, int], width: tuple[int, int],
+          zero: int, bias: Bias | None, places: Sequence[tuple[Tensor, int, int, int]],
+          across: Sequence[bool], tree: Expr | None) -> None:
     """Append a product: `line`: how many, bytes between them and positions in each; `width`: positions of a
     row and how many of them are kept; `places`: result and operands with their strides over lines, rows and
     positions; `across`: which operands differ from column to column."""
     count, line_step, length = line
     n = factor.shape[2]
     packed, parts = factor.packed(lo, how)
-    sums = factor.sums(lo).buffer.array
-    assert sums is not None
     flat = width[0] == width[1] and all(
         row == width[0] * col or length <= width[0] for _, _, row, col in places)
     made = products.plan(lo.machine, how, count, length, n, len(offsets) * parts, run, step,
                          a.dtype == "int8", flat)
     taps = tuple(offsets) * parts
-    start = lo.constant(("start", *factor.key, how, made.offset, zero, None if bias is None else bias.key),
-                        lambda: made.start(sums, None if bias is None else bias.values, zero))
+    start = factor.start(lo, made, zero, bias)
+    each = (packed.strides[0], start.strides[0] if start.rank > 1 else 0) if (
+        isinstance(factor, Computed) and factor.batch) else (0, 0)
     size = count, -(-length // width[0]), min(width[1], length), n
     result, *rest = (Walked(t, size, (*strides, int(col)), t is places[0][0])
                      for (t, *strides), col in zip(places, (True, *across), strict=True))
     args: list[Any] = [
         a, packed, start, result, lo.constant(("taps", taps), lambda: np.array(taps, np.int64)), len(taps),
-        run, step, line_step, length, n, *width, *result.strides[:3], *made.cells()]
+        run, step, line_step, length, n, *width, *result.strides[:3], *made.cells(*each)]
     kinds = []
-    for each, col in zip(rest, across, strict=True):
-        *strides, _ = each.strides
-        args += [each, *strides]
-        kinds.append(Operand(each.tensor.dtype, any(strides), col))
+    for operand, col in zip(rest, across, strict=True):
+        *strides, _ = operand.strides
+        args += [operand, *strides]
+        kinds.append(Operand(operand.tensor.dtype, any(strides), col))
     lo.step(made.spec(tree, kinds), args, made.items, made.grain, made.scratch)
 
 
@@ -137,26 +202,35 @@ def margins(lo: Lowering, x: Tensor, phases: int, high: int, wide: int, pitch: i
     return out
 
 
-def product(lo: Lowering, a: Tensor, factor: Factor, zero: int = 0, bias: Bias | None = None) -> Pending:
-    """A (..., k) times the factor's only tap, int32."""
+def product(lo: Lowering, a: Tensor, factor: Factor | Computed, zero: int = 0, bias: Bias | None = None
+            ) -> Pending:
+    """A (..., k) times the factor's only tap, int32. With a batch A is (batch, m, k)."""
     _, k, n = factor.shape
     shape = (*a.shape[:-1], n)
+    matrix = [0] * (a.rank - 1)
+    if isinstance(factor, Computed) and factor.batch:
+        matrix[:-1] = c_strides(factor.batch)
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
         first = a if k == 1 or a.strides[-1] == 1 else lo.contiguous(a)
-        dims = merged(shape[:-1], [t.strides[:-1] for t in (first, out, *operands)])
-        if len(dims) > 2:
+
+        def walked() -> list[tuple[int, list[int]]]:
+            return merged(shape[:-1], [*(t.strides[:-1] for t in (first, out, *operands)), matrix])
+        if len(walked()) > 2:
             first = lo.contiguous(first)
-            dims = merged(shape[:-1], [t.strides[:-1] for t in (first, out, *operands)])
-        *outer, (m, steps) = dims or [(1, [0] * (2 + len(operands)))]
+        dims = walked()
+        none = [0] * (3 + len(operands))
+        if not dims or dims[-1][1][-1]:
+            dims.append((1, none))
+        *outer, (m, steps) = dims
         if len(outer) > 1:
             whole = lo.new(shape, out.dtype)
             dense = [lo.contiguous(t) for t in operands]
             product(lo, a, factor, zero, bias).emit(lo, whole, tree, dense)
             lo.copy(whole, out)
             return
-        count, apart = outer[0] if outer else (1, [0] * (2 + len(operands)))
-        how = products.packing(lo.machine, n, k, products.on_matrix_unit(lo.machine, m, n, k, False))
+        count, apart = outer[0] if outer else (1, none)
+        how = factor.packing(lo, m)
         run, step, far, source = how.run(k), steps[0], apart[0], first
         if run != k:
             image = first.view((count, k, 1, m), (far, 1, 0, step))
@@ -168,20 +242,26 @@ def product(lo: Lowering, a: Tensor, factor: Factor, zero: int = 0, bias: Bias |
     return Pending(shape, INT, emit)
 
 
-def convolution(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...],
-                weights: Callable[[], tuple[np.ndarray, np.ndarray | None]], shape: tuple[int, ...],
-                zero: int = 0, bias: Bias | None = None) -> Pending | No:
-    """x (N, C, spatial...) with weights (M, C / group, KH, KW), int32; padding counts as `zero`."""
+Weights = Callable[[], tuple[np.ndarray, np.ndarray | None]]
+"""Makes constant weights (M, C / group, KH, KW) and their zero points."""
+
+
+def convolution(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...], weights: Weights | Tensor,
+                shape: tuple[int, ...], zero: int = 0, bias: Bias | None = None) -> Pending | No:
+    """x (N, C, spatial...) with weights (M, C / group, KH, KW), int32; padding counts as `zero`. Weights that
+    are there are taken as `Computed` packs them."""
     if g.size[0] != 1 or g.kernel[0] != 1 or g.pads[0] or min(g.pads) < 0:
         return No("integer kernels convolve one or two spatial axes")
     one_by_one = g.groups > 1 and g.cin == g.cout == 1
     if g.groups > 1 and not one_by_one and g.cin * g.cout < 64:
         return No("integer kernels convolve single channels, or groups of eight channels at least")
+    if one_by_one and isinstance(weights, Tensor):
+        return No("integer kernels convolve single channels with constant weights")
     image = lo.channels_last(x)
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
         flat = [_two(t) for t in (image, out, *operands)]
-        if one_by_one:
+        if one_by_one and not isinstance(weights, Tensor):
             _by_channel(lo, flat[0], g, key, weights, zero, bias, flat[1], tree or _SUM, flat[2:])
             return
         for group in range(g.groups):
@@ -191,10 +271,12 @@ def convolution(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...],
             picked = slice(group * g.cout, (group + 1) * g.cout)
 
             def make(picked: slice = picked) -> tuple[np.ndarray, np.ndarray | None]:
+                assert not isinstance(weights, Tensor)
                 w, low = weights()
                 return w[picked], low if low is None or low.size == 1 else low.reshape(-1)[picked]
+            own = weights.slice(0, group * g.cout, g.cout) if isinstance(weights, Tensor) else make
             mine = None if bias is None else Bias((bias.key, group), bias.values[picked])
-            _convolve(lo, source, g, (*key, group), make, zero, mine, rest[0], tree, rest[1:])
+            _convolve(lo, source, g, (*key, group), own, zero, mine, rest[0], tree, rest[1:])
     return Pending(shape, INT, emit, last_strides(shape, shape[1]), accepts)
 
 
@@ -210,9 +292,26 @@ def _two(t: Tensor) -> Tensor:
     return t.view((n, c, 1, w), (a, b, w * d, d))
 
 
-def _convolve(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...],
-              weights: Callable[[], tuple[np.ndarray, np.ndarray | None]], zero: int, bias: Bias | None,
-              out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+def _taps(lo: Lowering, weights: Weights | Tensor, key: tuple[Any, ...], joined: bool,
+          size: tuple[int, int, int, int]) -> Factor | Computed:
+    """The second factor that weights of `size` are: a tap for each place of a window, `joined` each row."""
+    m, c, kh, kw = size
+    shape = (kh, kw * c, m) if joined else (kh * kw, c, m)
+    if isinstance(weights, Tensor):
+        taps = lo.contiguous(weights.permute((2, 3, 1, 0))).reshape((1, *shape))
+        assert taps is not None
+        return Computed(lo, taps)
+
+    def make() -> tuple[np.ndarray, np.ndarray | None]:
+        w, low = weights()
+        taps = w.reshape(size).transpose(2, 3, 1, 0)
+        return np.ascontiguousarray(taps.reshape(shape)), low
+    return Factor(key, shape, make)
+
+
+def _convolve(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...], weights: Weights | Tensor,
+              zero: int, bias: Bias | None, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]
+              ) -> None:
     """Append the convolution of one group."""
     (images, c, rows, cols), (_, _, oh, ow) = x.shape, out.shape
     (kh, kw), (sh, sw), (dh, dw) = g.kernel[1:], g.strides[1:], g.dilations[1:]
@@ -227,7 +326,8 @@ def _convolve(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...],
 
     def how_for(k: int) -> products.Packing:
         copied = bool(padded or joined or (sh, sw) != (1, 1))
-        matrix = products.on_matrix_unit(lo.machine, images * oh * ow, g.cout, k, copied)
+        matrix = not isinstance(weights, Tensor) and products.on_matrix_unit(
+            lo.machine, images * oh * ow, g.cout, k, copied)
         return products.packing(lo.machine, g.cout, k, matrix)
     how = how_for(kw * c if joined else c)
     direct = not padded and (sh == 1 or oh == 1) and (not joined or pixel == c) and (
@@ -257,11 +357,7 @@ def _convolve(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...],
                for i in range(kh) for j in range(1 if joined else kw)]
     width = wide_step // step if oh > 1 else ow
 
-    def make() -> tuple[np.ndarray, np.ndarray | None]:
-        w, low = weights()
-        taps = w.reshape(g.cout, c, kh, kw).transpose(2, 3, 1, 0)
-        return np.ascontiguousarray(taps.reshape(kh if joined else kh * kw, k, g.cout)), low
-    factor = Factor(key, (len(offsets), k, g.cout), make)
+    factor = _taps(lo, weights, key, joined, (g.cout, c, kh, kw))
     length = (oh - 1) * width + ow
     places = [(t, t.strides[0] if images > 1 else 0, t.strides[2] if oh > 1 else t.strides[3] * ow,
                t.strides[3] if ow > 1 or oh > 1 else 0) for t in (out, *operands)]
@@ -274,9 +370,8 @@ def _convolve(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...],
           [t.strides[1] == 1 and t.shape[1] > 1 for t in operands], tree)
 
 
-def _by_channel(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...],
-                weights: Callable[[], tuple[np.ndarray, np.ndarray | None]], zero: int, bias: Bias | None,
-                out: Tensor, tree: Expr, operands: Sequence[Tensor]) -> None:
+def _by_channel(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...], weights: Weights, zero: int,
+                bias: Bias | None, out: Tensor, tree: Expr, operands: Sequence[Tensor]) -> None:
     """Append a depthwise convolution."""
     (images, c, rows, cols), (_, _, oh, ow) = x.shape, out.shape
     (kh, kw), (sh, sw), (dh, dw), (top, left) = (

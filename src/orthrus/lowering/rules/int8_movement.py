@@ -16,6 +16,7 @@ from ..lower import RULES, Lazy, Lowering, Rule
 from ..tensor import last_strides
 from . import elementwise, gather, move, pool  # noqa: F401
 from .int8 import Coded, coded, number
+from .move import lies_last
 from .quantize import MOVES, dequantized, quantized
 
 
@@ -27,25 +28,29 @@ def _whole(lo: Lowering, value: Value | None) -> Coded | None:
     return found
 
 
-def _floats(lo: Lowering, node: Node, source: Coded, made: Any) -> Any:
+def _floats(lo: Lowering, output: Value, source: Coded, made: Any) -> Any:
     """The floats of bytes, and what they are known to be dequantized from."""
-    value = Value(f"{node.output.name} as bytes")
+    value = Value(f"{output.name} as bytes")
     lo.bind(value, made)
     lo.left[value] = 1
-    lo.codes[node.output] = Coded(value, source.scale, source.zero, source.axis)
+    lo.codes[output] = Coded(value, source.scale, source.zero, source.axis)
     lo.tensor(value)
     return dequantized(lo, lo.lazy(value), source.scale, source.zero)
 
 
 def _through(rule: Rule) -> Rule:
     def on_bytes(lo: Lowering, node: Node) -> Any:
-        source = _whole(lo, node.inputs[0]) if len(node.outputs) == 1 else None
+        source = _whole(lo, node.inputs[0])
         if source is None or lo.knows(node.inputs[0]):
             return rule(lo, node)
         same = copy.copy(node)
         same.inputs = [source.value, *node.inputs[1:]]
         made = rule(lo, same)
-        return rule(lo, node) if isinstance(made, No) else _floats(lo, node, source, made)
+        if isinstance(made, No):
+            return rule(lo, node)
+        results = made if isinstance(made, tuple) else (made,)
+        return tuple([_floats(lo, v, source, result) for v, result in zip(node.outputs, results, strict=False)
+                      if v is not None])
     return on_bytes
 
 
@@ -65,19 +70,22 @@ def _concat(rule: Rule) -> Callable[[Lowering, Node], Any]:
         shapes = [lo.shape(v) for v in node.inputs]
         axis = normalized_axis(node.attrs["axis"], len(shapes[0]))
         whole = (*shapes[0][:axis], sum(s[axis] for s in shapes), *shapes[0][axis + 1:])
-        strides = last_strides(whole, whole[1]) if len(whole) > 2 and axis == 1 else None
+        strides = last_strides(whole, whole[1]) if len(whole) > 2 and axis == 1 and all(
+            s is not None and lies_last(lo, s.value) for s in sources) else None
         out, at = lo.new(whole, dtype, strides), 0
         target = Coded(node.output, scale, zero, 1)
         for v, source, shape in zip(node.inputs, sources, shapes, strict=True):
             assert source is not None and v is not None
+            there = out.slice(axis, at, shape[axis])
+            at += shape[axis]
+            if 0 in shape:
+                continue
             part = Value(f"{v.name} as bytes")
             lo.left[part] = 1
             lo.bind(part, lo.lazy(source.value) if _same(lo, source, target) else _requantized(
                 lo, source, scale, zero, dtype))
-            if 0 not in shape:
-                lo.into(part, out.slice(axis, at, shape[axis]))
-            at += shape[axis]
-        return _floats(lo, node, target, out)
+            lo.into(part, there)
+        return _floats(lo, node.output, target, out)
     return on_bytes
 
 

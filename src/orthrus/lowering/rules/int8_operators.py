@@ -1,25 +1,26 @@
-"""Operators on bytes with their scales and zero points: products, convolutions, sums, and the quantization
-by a tensor's own range. Sums of products are exact; results are what the operators' definitions give.
+"""Products and convolutions of bytes with their scales and zero points, and the quantization by a tensor's
+own range. Sums are exact; results are what the operators' definitions give.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ...codegen.kernels import quantize_range
+from ...codegen.kernels.conv.geometry import Geometry
+from ...codegen.kernels.int8.step import unit
 from ...codegen.write.expr import Expr
-from ...codegen.write.trace import traced
 from ...ir import No, Node, Value
-from ...ops.nn.activation import LeakyRelu, Sigmoid
 from ..elements import store
 from ..lower import Lazy, Lowering, Out, Pending, Source, lowers
-from ..tensor import Tensor
+from ..tensor import Tensor, joint_shape
 from . import int8
 from .conv import geometry
-from .quantize import dequantized, one, quantized
+from .quantize import one, quantized
 
 MS = "com.microsoft::"
 F, INT = "float32", "int32"
@@ -27,37 +28,124 @@ _SUM = Expr.leaf(0, INT)
 _GRAIN = 2
 
 
-def _factor(lo: Lowering, b: Value, zero: Value | None, flip: bool = False) -> int8.Factor | No:
-    """A constant matrix B, perhaps transposed, less its zero point, which is known."""
+Lack = tuple[Expr, list[Tensor]] | None
+"""An int32 tree and its operands, one number or one for each column; None for nothing."""
+
+
+@dataclass(eq=False)
+class Second:
+    """The second factor of a product, and what each of its packed bytes lacks."""
+
+    factor: int8.Factor | int8.Computed
+    lack: Lack = None
+
+    @property
+    def n(self) -> int:
+        return self.factor.shape[2]
+
+
+def _second(lo: Lowering, b: Value, zero: Value | None, flip: bool = False, a: Value | None = None
+            ) -> Second | No:
+    """A matrix B, perhaps transposed, less its zero point; computed ones may be batches, as those of A."""
     known, low = lo.known(b) if lo.knows(b) else None, lo.known(zero)
-    if known is None or (zero is not None and low is None):
-        return No("integer kernels take a second factor that is constant")
-    if known.ndim != 2 or not known.size or known.dtype.name not in int8.BYTES:
-        return No("integer kernels take a matrix as second factor")
+    if known is None or (zero is not None and low is None) or known.ndim != 2:
+        return _computed(lo, b, zero, flip, a)
+    if not known.size or known.dtype.name not in int8.BYTES:
+        return No("integer kernels take a matrix of bytes as second factor")
     k, n = known.shape[::-1] if flip else known.shape
     if low is not None and low.size not in (1, n):
         return No("the second factor's zero point is not one for each column")
-    return int8.Factor(("product", id(b), id(zero), flip), (1, k, n),
-                       lambda: ((known.T if flip else known)[None], None if low is None else low.reshape(-1)))
+    return Second(int8.Factor(
+        ("product", id(b), id(zero), flip), (1, k, n),
+        lambda: ((known.T if flip else known)[None], None if low is None else low.reshape(-1))))
 
 
-def _sums(lo: Lowering, a: Value, a_zero: Value | None, factor: int8.Factor, bias: int8.Bias | None = None
+def _computed(lo: Lowering, b: Value, zero: Value | None, flip: bool, a: Value | None) -> Second | No:
+    t = lo.tensor(b)
+    if t.rank < 2 or not t.size or t.dtype not in int8.BYTES or unit(lo.machine).kind == "ime":
+        return No("integer kernels take matrices of bytes as second factor")
+    if flip:
+        t = t.permute((*range(t.rank - 2), t.rank - 1, t.rank - 2))
+    k, n = t.shape[-2:]
+    if zero is not None and lo.shape(zero) not in ((), (1,), (n,)):
+        return No("the second factor's zero point is not one for each column")
+    batch: tuple[int, ...] = ()
+    if any(d != 1 for d in t.shape[:-2]):
+        outer = () if a is None else lo.shape(a)[:-2]
+        try:
+            batch = joint_shape(outer, t.shape[:-2])
+        except ValueError:
+            return No("the batches do not fit")
+        t = t.expand((*batch, k, n))
+    if t.strides[-1] != 1 and n > 1:
+        t = lo.contiguous(t)
+    matrices = t.reshape((math.prod(batch), 1, k, n)) or lo.contiguous(t).reshape((math.prod(batch), 1, k, n))
+    assert matrices is not None
+    factor = int8.Computed(lo, matrices, batch)
+    return Second(factor, _lack(lo, factor.lack, zero, ()))
+
+
+def _lack(lo: Lowering, middle: int, zero: Value | None, behind: tuple[int, ...]) -> Lack:
+    """What packed bytes, which are less `middle`, lack of those less their zero point. `behind`: ones for the
+    axes of a result behind that of the zero points."""
+    low = lo.known(zero) if lo.knows(zero) else None
+    if (zero is None and not middle) or (low is not None and (low == middle).all()):
+        return None
+    if zero is None:
+        return Expr.const(middle, INT), []
+    t = lo.tensor(zero)
+    lying = t.view((), ()) if t.size == 1 else t.view((t.size, *behind), (t.strides[0], *(0,) * len(behind)))
+    return Expr("sub", (Expr.const(middle, INT), Expr.leaf(0, t.dtype).cast(INT)), INT), [lying]
+
+
+def _sums(lo: Lowering, a: Value, a_zero: Value | None, second: Second, bias: int8.Bias | None = None
           ) -> Lazy | No:
     """(A - a_zero)·B + bias, int32; the zero point is one number, known or computed."""
-    shape = lo.shape(a)
+    shape, factor = lo.shape(a), second.factor
     if not shape or shape[-1] != factor.shape[1] or 0 in shape:
         return No("the factors do not fit")
+    if lo.dtype(a) not in int8.BYTES:
+        return No("integer kernels take bytes as first factor")
+    t = lo.tensor(a)
+    if isinstance(factor, int8.Computed) and factor.batch:
+        if len(shape) < 2:
+            return No("integer kernels take no vector times a batch of matrices")
+        t = t.expand((*factor.batch, *shape[-2:]))
     if a_zero is None or lo.knows(a_zero):
         zero = int8.number(lo, a_zero)
         if zero is None:
             return No("its first zero point is more than one number")
-        return _whole(int8.product(lo, lo.tensor(a), factor, int(zero), bias))
-    if len(lo.shape(a_zero)) > 1 or np.prod(lo.shape(a_zero)) != 1:
+        made = _whole(int8.product(lo, t, factor, int(zero), bias))
+    elif len(lo.shape(a_zero)) > 1 or math.prod(lo.shape(a_zero)) != 1:
         return No("its first zero point is more than one number")
-    made = int8.product(lo, lo.tensor(a), factor, 0, bias)
-    less = Expr("mul", (Expr.leaf(1, lo.dtype(a_zero)).cast(INT), Expr.leaf(2, INT)), INT)
-    return Lazy(made.shape, Expr("sub", (_SUM, less), INT),
-                [Source(made), lo.tensor(a_zero).view((), ()), factor.sums(lo)])
+    else:
+        pending = int8.product(lo, t, factor, 0, bias)
+        less = Expr("mul", (Expr.leaf(1, lo.dtype(a_zero)).cast(INT), Expr.leaf(2, INT)), INT)
+        made = Lazy(pending.shape, Expr("sub", (_SUM, less), INT),
+                    [Source(pending), lo.tensor(a_zero).view((), ()), factor.sums(lo)])
+    if second.lack is None:
+        return made
+    k = factor.shape[1]
+    ones = int8.Factor(("ones", k), (1, k, 1), lambda: (np.ones((1, k, 1), np.int8), None))
+    rows = _sums(lo, a, a_zero, Second(ones))
+    return rows if isinstance(rows, No) else _filled(lo, made, rows, second.lack)
+
+
+def _filled(lo: Lowering, sums: Lazy, rows: Lazy, lack: tuple[Expr, list[Tensor]]) -> Lazy:
+    """Sums of products with bytes that lack something, given those of A with ones."""
+    tree, more = lack
+    first = len(sums.operands)
+    term = Expr("mul", (Expr.leaf(first, INT),
+                        tree.substitute(lambda leaf: Expr.leaf(leaf.value + first + 1, leaf.dtype))), INT)
+    operands = [*sums.operands, _in_memory(lo, rows), *more]
+    return Lazy(sums.shape, Expr("add", (sums.tree, term), INT), operands)
+
+
+def _in_memory(lo: Lowering, made: Lazy) -> Tensor:
+    value = Value("made of bytes")
+    lo.bind(value, made)
+    lo.left[value] = 1
+    return lo.tensor(value)
 
 
 def _whole(pending: Pending) -> Lazy:
@@ -78,8 +166,8 @@ def matmul_integer(lo: Lowering, node: Node) -> Lazy | No:
     """The int32 sums."""
     a, b, a_zero, b_zero = (*node.inputs, None, None)[:4]
     assert a is not None and b is not None
-    factor = _factor(lo, b, b_zero)
-    return factor if isinstance(factor, No) else _sums(lo, a, a_zero, factor)
+    second = _second(lo, b, b_zero, a=a)
+    return second if isinstance(second, No) else _sums(lo, a, a_zero, second)
 
 
 @lowers("QLinearMatMul", types=int8.BYTES)
@@ -87,16 +175,16 @@ def qlinear_matmul(lo: Lowering, node: Node) -> Lazy | No:
     """The sums, scaled and quantized."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs
     assert a is not None and b is not None and y_zero is not None
-    factor = _factor(lo, b, b_zero)
     scales = [lo.known(s) for s in (a_scale, b_scale, y_scale)]
-    if isinstance(factor, No):
-        return factor
     if any(s is None for s in scales):
         return No("its scales are computed")
     first, second, third = (s.astype(np.float32) for s in scales if s is not None)
-    if first.size != 1 or third.size != 1 or second.size not in (1, factor.shape[2]) or one(
+    if first.size != 1 or third.size != 1 or second.size not in (1, lo.shape(b)[-1]) or one(
             lo, y_zero) is None:
         return No("its scales are neither one number nor one for each column")
+    factor = _second(lo, b, b_zero, a=a)
+    if isinstance(factor, No):
+        return factor
     total = np.asarray(first.reshape(()) * second.reshape(-1) / third.reshape(()), np.float32)
     return _requantized(lo, _sums(lo, a, a_zero, factor), total, id(node), 0, y_zero)
 
@@ -118,11 +206,11 @@ def quantized_gemm(lo: Lowering, node: Node) -> Lazy | No:
     a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero = (*node.inputs, None, None, None)[:9]
     assert a is not None and b is not None
     attrs = node.attributes
-    factor = _factor(lo, b, b_zero, bool(attrs["transB"]))
+    factor = _second(lo, b, b_zero, bool(attrs["transB"]))
     if isinstance(factor, No):
         return factor
     scales, added = [lo.known(s) for s in (a_scale, b_scale)], lo.known(c)
-    n = factor.shape[2]
+    n = factor.n
     if attrs["transA"] or any(s is None for s in scales) or (c is not None and (
             added is None or added.size not in (1, n))):
         return No("kernels take constant scales and a constant bias, and A as it lies")
@@ -150,12 +238,15 @@ def _by_columns(lo: Lowering, sums: Lazy | No, scales: list[Value | None], bias:
     if any(lo.dtype(v) != F or np.prod(lo.shape(v)) not in (1, sums.shape[-1])
            for v in (*given, *([] if bias is None else [bias]))):
         return No("its scales are no float32 numbers, one or one for each column")
-    rows = [t.view((), ()) if t.size == 1 else lo.contiguous(t).view((t.size,), (1,))
-            for t in map(lo.tensor, given)]
+    return _scaled(lo, sums, [lo.tensor(v) for v in given], None if bias is None else lo.tensor(bias))
+
+
+def _scaled(lo: Lowering, sums: Lazy, scales: list[Tensor], bias: Tensor | None) -> Lazy:
+    """sums times the product of two scales, each one number or one for each column, plus a bias."""
+    rows = [t.view((), ()) if t.size == 1 else lo.contiguous(t).view((t.size,), (1,)) for t in scales]
     by = lo.new(max((t.shape for t in rows), key=len), F)
     store(lo, by, Expr("mul", (Expr.leaf(0, F), Expr.leaf(1, F)), F), rows)
-    more = [(by, "mul")] if bias is None else [(by, "mul"), (lo.tensor(bias), "add")]
-    return _times(sums, *more)
+    return _times(sums, (by, "mul"), *([] if bias is None else [(bias, "add")]))
 
 
 @lowers(MS + "MatMulIntegerToFloat", types=int8.BYTES)
@@ -163,10 +254,19 @@ def matmul_integer_to_float(lo: Lowering, node: Node) -> Lazy | No:
     """The sums, scaled, plus a bias."""
     a, b, a_scale, b_scale, a_zero, b_zero, bias = (*node.inputs, None, None, None)[:7]
     assert a is not None and b is not None
-    factor = _factor(lo, b, b_zero)
+    return real_product(lo, (a, a_scale, a_zero), (b, b_scale, b_zero), bias)
+
+
+Coded = tuple[Value, Value | None, Value | None]
+"""Bytes, their scale and their zero point."""
+
+
+def real_product(lo: Lowering, a: Coded, b: Coded, bias: Value | None) -> Lazy | No:
+    """What the product of two matrices of bytes stands for, plus a bias, float32."""
+    factor = _second(lo, b[0], b[2], a=a[0])
     if isinstance(factor, No):
         return factor
-    return _by_columns(lo, _sums(lo, a, a_zero, factor), [a_scale, b_scale], bias)
+    return _by_columns(lo, _sums(lo, a[0], a[2], factor), [a[1], b[1]], bias)
 
 
 def _ranged(lo: Lowering, x: Value) -> tuple[Lazy, Tensor, Tensor]:
@@ -204,108 +304,131 @@ def dynamic_quantize_matmul(lo: Lowering, node: Node) -> Lazy | No:
     """A quantized by its own range, times B, as floats."""
     a, b, b_scale, b_zero, bias = (*node.inputs, None, None)[:5]
     assert a is not None and b is not None
-    factor = _factor(lo, b, b_zero)
     shape = lo.shape(a)
+    if not shape or 0 in shape:
+        return No("it is empty")
+    factor = _second(lo, b, b_zero, a=a)
     if isinstance(factor, No):
         return factor
-    if not shape or 0 in shape or shape[-1] != factor.shape[1]:
+    if shape[-1] != factor.factor.shape[1]:
         return No("the factors do not fit")
-    lazy, scale, zero = _ranged(lo, a)
-    codes, by = Value("codes"), Value("scale")
-    point = Value("zero point")
-    lo.env.update({codes: lazy, by: scale, point: zero})
-    lo.left.update({codes: 1, by: 1, point: 1})
-    return _by_columns(lo, _sums(lo, codes, point, factor), [by, b_scale], bias)
+    for v in (b_scale, bias):
+        if v is not None and (lo.dtype(v) != F or np.prod(lo.shape(v)) not in (1, factor.n)):
+            return No("its scales are no float32 numbers, one or one for each column")
+    assert b_scale is not None
+    made = ranged_product(lo, a, factor, lo.tensor(b_scale), None if bias is None else lo.tensor(bias))
+    return made or No("the factors do not fit")
 
 
-def _convolved(lo: Lowering, node: Node, x: Value, x_zero: Value | None, w: Value, w_zero: Value | None,
-               bias: Value | None) -> Pending | No:
-    """The int32 convolution; weights, zero points and bias are known."""
-    weights, zero, low, added = lo.known(w), int8.number(lo, x_zero), lo.known(w_zero), lo.known(bias)
-    if weights is None or zero is None or (w_zero is not None and low is None) or (
-            bias is not None and added is None):
-        return No("integer kernels take constant weights, zero points and bias")
-    g = geometry(lo.shape(x), weights, node.attributes)
+def ranged_product(lo: Lowering, a: Value, factor: Second, scale: Tensor, bias: Tensor | None
+                   ) -> Lazy | None:
+    """A (..., k), quantized by its own range, times the factor, scaled by column, plus a bias."""
+    lazy, by, zero = _ranged(lo, a)
+    codes, point = Value("codes"), Value("zero point")
+    lo.env.update({codes: lazy, point: zero})
+    lo.left.update({codes: 2, point: 2})
+    sums = _sums(lo, codes, point, factor)
+    return None if isinstance(sums, No) else _scaled(lo, sums, [by, scale], bias)
+
+
+def product_of_two(lo: Lowering, node: Node, a: Value, b: Value, flip: bool, alpha: float
+                   ) -> Lazy | None:
+    """A·B, B perhaps transposed, of dequantized factors that are both there; None where they are not that."""
+    first, other = int8.coded(lo, a), int8.coded(lo, b)
+    if first is None or other is None or lo.knows(other.value) or not lo.shape(first.value):
+        return None
+    known = [int8.number(lo, v) for v in (first.scale, first.zero, other.scale, other.zero)]
+    if any(v is None for v in known) or 0 in (*lo.shape(first.value), *lo.shape(other.value)):
+        return None
+    second = _second(lo, other.value, other.zero, flip, first.value)
+    sums = second if isinstance(second, No) else _sums(lo, first.value, first.zero, second)
+    if isinstance(sums, No):
+        return None
+    total = np.float32(known[0]) * np.float32(known[2]) * np.float32(alpha)
+    by = lo.constant(("scale", id(node)), lambda: np.asarray(total, np.float32))
+    return _times(sums, (by, "mul"))
+
+
+def _convolved(lo: Lowering, node: Node, x: Tensor, x_zero: Value | None, w: Value, w_zero: Value | None,
+               bias: Value | None = None) -> Lazy | No:
+    """The int32 convolution of x (N, C, spatial...); its zero point is known."""
+    zero, dims = int8.number(lo, x_zero), lo.shape(w)
+    if zero is None:
+        return No("integer kernels take a zero point that is one known number")
+    g = geometry(x.shape, np.broadcast_to(np.int8(0), dims), node.attributes)
     if isinstance(g, No):
         return g
-    if low is not None and low.size not in (1, weights.shape[0]):
+    if w_zero is not None and lo.shape(w_zero) not in ((), (1,), (dims[0],)):
         return No("its zero point is not one for each channel")
-    shape = (g.batch, weights.shape[0], *g.out[5 - weights.ndim:])
-    return int8.convolution(lo, lo.tensor(x), g, ("conv", id(node)), lambda: (int8.planes(weights), low),
-                            shape, int(zero), None if added is None else int8.Bias(id(bias), added))
+    added = lo.known(bias) if lo.knows(bias) else None
+    held = None if added is None else int8.Bias(id(bias), added)
+    shape, ones = (g.batch, dims[0], *g.out[5 - len(dims):]), (1,) * (len(dims) - 2)
+    known = lo.known(w) if lo.knows(w) and (w_zero is None or lo.knows(w_zero)) else None
+    if known is not None:
+        low = lo.known(w_zero)
+        made = int8.convolution(lo, x, g, ("conv", id(node)), lambda: (int8.planes(known), low), shape,
+                                int(zero), held)
+        whole = made if isinstance(made, No) else _whole(made)
+    else:
+        whole = _with_computed(lo, node, x, int(zero), w, w_zero, g, shape, held)
+    if isinstance(whole, No) or bias is None or added is not None:
+        return whole
+    t = lo.tensor(bias)
+    more = Expr.leaf(len(whole.operands), INT)
+    return Lazy(whole.shape, Expr("add", (whole.tree, more), INT),
+                [*whole.operands, t.view((t.size, *ones), (t.strides[0], *(0,) * len(ones)))])
+
+
+def _with_computed(lo: Lowering, node: Node, x: Tensor, zero: int, w: Value, w_zero: Value | None,
+                   g: Geometry, shape: tuple[int, ...], bias: int8.Bias | None) -> Lazy | No:
+    """A convolution with weights that are there: what their packed bytes lack times the sums of windows."""
+    t = lo.tensor(w)
+    if t.dtype not in int8.BYTES or unit(lo.machine).kind == "ime":
+        return No("integer kernels take weights of bytes")
+    lack = _lack(lo, 128 if t.dtype == "uint8" else 0, w_zero, (1,) * (len(shape) - 2))
+    if lack is not None and g.groups > 1:
+        return No("integer kernels take computed weights in groups only around 0")
+    planes = t if t.rank == 4 else t.view((*t.shape[:2], 1, *t.shape[2:]),
+                                          (*t.strides[:2], 0, *t.strides[2:]))
+    if planes.rank != 4:
+        return No("integer kernels convolve one or two spatial axes")
+    made = int8.convolution(lo, x, g, ("conv", id(node)), planes, shape, zero, bias)
+    if isinstance(made, No) or lack is None:
+        return made if isinstance(made, No) else _whole(made)
+    ones = np.broadcast_to(np.int8(1), (1, *t.shape[1:]))
+    single = geometry(x.shape, ones, node.attributes)
+    assert not isinstance(single, No)
+    windows = int8.convolution(lo, x, single, ("ones", id(node)), lambda: (int8.planes(ones), None),
+                               (shape[0], 1, *shape[2:]), zero)
+    return windows if isinstance(windows, No) else _filled(lo, _whole(made), _whole(windows), lack)
 
 
 @lowers("ConvInteger", types=int8.BYTES)
-def conv_integer(lo: Lowering, node: Node) -> Pending | No:
+def conv_integer(lo: Lowering, node: Node) -> Lazy | No:
     """The int32 sums."""
     x, w, x_zero, w_zero = (*node.inputs, None, None)[:4]
     assert x is not None and w is not None
-    return _convolved(lo, node, x, x_zero, w, w_zero, None)
+    return _convolved(lo, node, lo.tensor(x), x_zero, w, w_zero)
 
 
 @lowers("QLinearConv", MS + "QLinearConv", types=int8.BYTES)
-def qlinear_conv(lo: Lowering, node: Node) -> Lazy | No:
+def qlinear_conv(lo: Lowering, node: Node) -> Lazy | Tensor | No:
     """The sums, scaled and quantized."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (*node.inputs, None)[:9]
     assert x is not None and w is not None and y_zero is not None
-    if node.attrs.get("channels_last"):
-        return No("kernels take its channels as the second axis")
     source, by, target = (lo.known(v) for v in (x_scale, w_scale, y_scale))
     if source is None or by is None or target is None or source.size != 1 or target.size != 1:
         return No("its scales are computed")
-    made = _convolved(lo, node, x, x_zero, w, w_zero, bias)
+    if by.size not in (1, lo.shape(w)[0]):
+        return No("its scales are not one for each channel")
+    t, behind = lo.tensor(x), node.attrs.get("channels_last")
+    if behind:
+        t = t.permute((0, t.rank - 1, *range(1, t.rank - 1)))
+    made = _convolved(lo, node, t, x_zero, w, w_zero, bias)
     if isinstance(made, No):
         return made
-    if by.size not in (1, made.shape[1]):
-        return No("its scales are not one for each channel")
     first, last = (np.float32(v.reshape(())) for v in (source, target))
     scale = np.asarray(first * by.astype(np.float32).reshape(-1) / last)
-    return _requantized(lo, _whole(made), scale, id(node), len(made.shape) - 2, y_zero)
-
-
-def _pair(how: Callable[[list[str]], Expr]) -> Callable[[Lowering, Node], Lazy | No]:
-    def rule(lo: Lowering, node: Node) -> Lazy | No:
-        a, a_scale, a_zero, b, b_scale, b_zero, c_scale, c_zero = (*node.inputs, None)[:8]
-        return _combined(lo, how, [(a, a_scale, a_zero), (b, b_scale, b_zero)], c_scale, c_zero)
-    return rule
-
-
-def _combined(lo: Lowering, how: Callable[[list[str]], Expr], inputs: list[tuple[Value | None, ...]],
-              scale: Value | None, zero: Value | None) -> Lazy | No:
-    """Quantized `how` of dequantized inputs: leaf i is input i."""
-    values = []
-    for x, by, low in inputs:
-        if x is None or by is None or any(
-                v is not None and np.prod(lo.shape(v)) != 1 for v in (by, low)):
-            return No("its scales are not one number each")
-        real = dequantized(lo, lo.lazy(x), by, low)
-        if real is None:
-            return No("its scales are computed")
-        value = Value(f"{x.name} as floats")
-        lo.bind(value, real)
-        lo.left[value] = 1
-        values.append(value)
-    total = lo.elementwise(values, how)
-    if isinstance(total, No) or scale is None:
-        return total if isinstance(total, No) else No("its scale is missing")
-    first = inputs[0][0]
-    assert first is not None
-    return quantized(lo, total, scale, zero, lo.dtype(first if zero is None else zero)) or No(
-        "its scale is more than one number")
-
-
-def _binary(op: str) -> Callable[[list[str]], Expr]:
-    return lambda dtypes: Expr(op, (Expr.leaf(0, F), Expr.leaf(1, F)), F)
-
-
-lowers(MS + "QLinearAdd", types=int8.BYTES)(_pair(_binary("add")))
-lowers(MS + "QLinearMul", types=int8.BYTES)(_pair(_binary("mul")))
-
-
-@lowers(MS + "QLinearSigmoid", MS + "QLinearLeakyRelu", types=int8.BYTES)
-def qlinear_activation(lo: Lowering, node: Node) -> Lazy | No:
-    """An activation between quantized tensors."""
-    x, x_scale, x_zero, y_scale, y_zero = (*node.inputs, None, None)[:5]
-    means = LeakyRelu if node.op_type == "QLinearLeakyRelu" else Sigmoid
-    tree = traced(means, node.attributes, [F])
-    return _combined(lo, lambda dtypes: tree, [(x, x_scale, x_zero)], y_scale, y_zero)
+    coded = _requantized(lo, made, scale, id(node), len(made.shape) - 2, y_zero)
+    return coded if isinstance(coded, No) or not behind else _in_memory(lo, coded).permute(
+        (0, *range(2, t.rank), 1))

@@ -22,6 +22,7 @@ from ..tensor import Tensor, joint_shape
 from ..walk import Walked, merged
 from . import few_bits, int8, matrix_unit
 from .elementwise import activation
+from .int8_operators import product_of_two
 
 FLOATS = ("float32", "float16", "bfloat16")
 F = "float32"
@@ -79,6 +80,8 @@ def _finished(lo: Lowering, node: Node, flips_a: Flips, flips_b: Flips, alpha: f
     dtype = lo.dtype(a)
     if flips_a == _PLAIN and not flips_b[0] and beta == 1:
         exact = int8.dequantized_product(lo, node, a, b, flips_b[1], addend, alpha)
+        if exact is None and addend is None:
+            exact = product_of_two(lo, node, a, b, flips_b[1], alpha)
         if exact is not None:
             return Lazy(exact.shape, behind(exact.tree), exact.operands)
     if dtype not in FLOATS or lo.dtype(b) != dtype:

@@ -128,7 +128,7 @@ def concat(lo: Lowering, node: Node) -> Tensor:
     whole = list(shapes[0])
     whole[axis] = sum(shape[axis] for shape in shapes)
     strides = None
-    if len(whole) > 2 and axis == 1 and all(_last(lo, v) for v in values):
+    if len(whole) > 2 and axis == 1 and all(lies_last(lo, v) for v in values):
         strides = last_strides(whole, whole[1])
     out = lo.new(whole, lo.dtype(values[0]), strides)
     at = 0
@@ -139,7 +139,7 @@ def concat(lo: Lowering, node: Node) -> Tensor:
     return out
 
 
-def _last(lo: Lowering, value: Value) -> bool:
+def lies_last(lo: Lowering, value: Value) -> bool:
     """Whether `value` lies, or wants to lie, with its channels next to each other."""
     lazy = lo.lazy(value)
     source = lazy.source

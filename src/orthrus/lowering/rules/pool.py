@@ -18,6 +18,7 @@ from ..tensor import Tensor, last_strides
 from ..walk import Walked
 from .rows import alive
 
+F = "float32"
 FEW_CHANNELS = 4
 """Channels below which an image that is not channels-last is walked one number at a time."""
 
@@ -39,10 +40,12 @@ class Framed:
         return [images, *t.strides[2:]]
 
 
-def framed(lo: Lowering, x: Tensor, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> Framed:
-    """The frame for one input image and an output like it."""
+def framed(lo: Lowering, x: Tensor, out: Tensor, tree: Expr | None, operands: Sequence[Tensor],
+           work: str | None = None) -> Framed:
+    """The frame for one input image and an output like it; `work`: the type of a block's numbers, where it is
+    not the input's."""
     planar = not _last(x)
-    lanes = 1 if planar else lanes_for(lo.machine, x.dtype)
+    lanes = 1 if planar else lanes_for(lo.machine, work or x.dtype)
     made = Framed({}, [], 0, 0, planar)
     images, channels = (x.shape[0] * x.shape[1], 1) if planar else x.shape[:2]
     size = (images, *out.shape[2:])
@@ -80,14 +83,23 @@ def pixels(shape: tuple[int, ...], dtype: str, x: Tensor,
 def windows(lo: Lowering, node: Node) -> Pending | No:
     """One number per window and channel."""
     (x,) = node.inputs
-    assert x is not None
-    shape, dtype, attrs = lo.shape(x), lo.dtype(x), node.attributes
-    largest = node.op_type in ("MaxPool", "GlobalMaxPool")
-    if not 3 <= len(shape) <= 5 or 0 in shape:
-        return No("kernels pool one to three spatial axes")
+    attrs = node.attributes
     if alive(lo, node, 1):
         return No("its indices are read")
-    if not largest and dtype in pool.LOWEST or attrs.get("p") not in (None, 1, 2):
+    if attrs.get("p") not in (None, 1, 2):
+        return No("no generated kernel for this norm")
+    kind = {"LpPool": f"l{attrs.get('p', 2):.0f}", "AveragePool": "average"}.get(node.op_type, "max")
+    return pooled(lo, lo.tensor(x), kind, attrs)
+
+
+def pooled(lo: Lowering, x: Tensor, kind: str, attrs: dict[str, Any], zero: Tensor | None = None
+           ) -> Pending | No:
+    """One number of `kind` per window of an image (N, C, spatial...) and channel. `zero`: a float32 number
+    that an average of bytes, which is float32, takes off each."""
+    shape, dtype = x.shape, x.dtype
+    if not 3 <= len(shape) <= 5 or 0 in shape:
+        return No("kernels pool one to three spatial axes")
+    if kind != "max" and dtype in pool.LOWEST and zero is None:
         return No(f"no generated kernel for {dtype} and this norm")
     kernel = attrs.get("kernel_shape", shape[2:])
     try:
@@ -98,17 +110,17 @@ def windows(lo: Lowering, node: Node) -> Pending | No:
     if any(max(b, e) > (k - 1) * d
            for k, d, b, e in zip(win.kernel, win.dilations, win.begin, win.end, strict=True)):
         return No("its padding is wider than its kernel")
-    kind = "max" if largest else "average" if node.op_type == "AveragePool" else f"l{attrs['p']:.0f}"
-    t = image(lo, lo.tensor(x))
+    t = image(lo, x)
     tables = _tables(lo, win, kind, bool(attrs.get("count_include_pad")))
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
-        frame = framed(lo, t, out, tree, operands)
+        frame = framed(lo, t, out, tree, operands, None if zero is None else F)
         strides = frame.walked(t)
         steps = [d * s for d, s in zip(win.dilations, strides[1:], strict=True)]
         spec = pool.pool_windows(kind=kind, taps=win.kernel[-1], **frame.params)
-        lo.step(spec, [*frame.cells, t, *strides, *steps, *tables], frame.items, frame.grain)
-    return pixels((*shape[:2], *win.out), dtype, t, emit)
+        less = [] if zero is None else [zero]
+        lo.step(spec, [*frame.cells, t, *strides, *steps, *tables, *less], frame.items, frame.grain)
+    return pixels((*shape[:2], *win.out), dtype if zero is None else F, t, emit)
 
 
 def _tables(lo: Lowering, win: Window, kind: str, padded: bool) -> list[Tensor]:

@@ -1,9 +1,11 @@
 """Recurrent layers: one product projects the inputs of all steps and directions, then all steps run in one
-kernel, which a layer whose directions have different activations calls once for each."""
+kernel, which a layer whose directions have different activations calls once for each. Where weights are
+bytes, both products are of bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,7 @@ from ...ops.nn.rnn import activations_of
 from ..lower import Lowering, Out, lowers
 from ..tensor import Tensor
 from ..walk import Walked
-from . import matrix_unit
+from . import int8, int8_operators, matrix_unit
 
 F = "float32"
 
@@ -31,51 +33,155 @@ def recurrent_layer(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     known = [lo.known(v) for v in (w, r, b, peephole)]
     if any(k is None and v is not None for k, v in zip(known, (w, r, b, peephole), strict=True)):
         return No("weights that are not constant")
-    weights, recurrent, bias, peep = known
+    layer = _layer(lo, kind, attrs, x, known, lengths, h0, c0)
+    if isinstance(layer, No):
+        return layer
+    weights, recurrent, bias, _ = known
     assert weights is not None and recurrent is not None
-    activations = _activations(kind, attrs, len(weights))
-    shape, layout = lo.shape(x), attrs["layout"]
-    if isinstance(activations, No) or not _fits(kind, attrs, shape, known, lo, lengths, h0, c0):
-        return activations if isinstance(activations, No) else No("shapes that do not fit or empty ones")
-    steps, batch = (shape[1], shape[0]) if layout else shape[:2]
-    directions, hidden, gates = len(weights), recurrent.shape[2], rnn.GATES[kind]
     linear = bool(attrs.get("linear_before_reset"))
-    plan = rnn.plan(lo.machine, kind, hidden, batch, linear)
+    plan = rnn.plan(lo.machine, kind, layer.hidden, layer.batch, linear)
     own: tuple[Any, ...] = (id(node), plan)
-    total = _bias(bias, gates, hidden, directions, linear)
+    total = _bias(bias, rnn.GATES[kind], layer.hidden, layer.directions, linear)
     projected = _projected(lo, lo.tensor(x), own, plan, weights, total)
-    over = (projected.strides[1], projected.strides[0]) if layout else projected.strides[:2]
     packed = lo.constant((*own, "recurrent"), lambda: plan.pack(recurrent.astype(np.float32)))
     extra = packed
-    if peep is not None:
-        extra = lo.constant((*own, "peephole"), lambda: plan.lined(peep.reshape(directions, 3, hidden)))
-    elif linear:
-        shift = np.zeros((directions, hidden), np.float32) if bias is None else bias[:, -hidden:]
+    if layer.peephole is None and linear:
+        shift = np.zeros((layer.directions, layer.hidden), np.float32) if bias is None else (
+            bias[:, -layer.hidden:])
         extra = lo.constant((*own, "shift"), lambda: plan.lined(shift))
-    y = lo.new((batch, steps, directions, hidden) if layout else (steps, directions, batch, hidden), F)
-    y_strides = [y.strides[i] for i in ((1, 0, 2) if layout else (0, 2, 1))]
-    cells: list[Any] = [projected, *over, plan.columns, packed, packed.strides[0], Out(y), *y_strides]
-    lasts = []
-    for v in (h0, c0)[:2 if kind == "LSTM" else 1]:
-        start = lo.tensor(v) if v is not None else lo.constant(
-            ("zeros", hidden), lambda: np.zeros(hidden, np.float32)).expand((directions, batch, hidden))
-        if start.strides[2] != 1 and hidden > 1:
-            start = lo.contiguous(start)
-        turned = layout and v is not None
-        last = lo.new((batch, directions, hidden) if layout else (directions, batch, hidden), F)
-        lasts.append(last)
-        cells += [start, start.strides[0 if turned else 1], start.strides[1 if turned else 0], Out(last),
-                  last.strides[0 if layout else 1], last.strides[1 if layout else 0]]
-    cells += [packed, 0, 0] * 2 * (kind != "LSTM")
-    cells += [extra, extra.strides[0], packed if lengths is None else lo.contiguous(lo.tensor(lengths)),
-              Out(lo.status), steps, batch, hidden, plan.blocks, plan.tiles, plan.per_item, plan.items]
-    backward = 0 if attrs["direction"] == "reverse" else 1
-    runs = [(0, directions)] if len(set(activations)) == 1 else [(d, 1) for d in range(directions)]
-    for first, count in runs:
-        spec = plan.spec(activations[first], attrs["clip"] or 0.0, peep is not None, lengths is not None,
-                         bool(attrs.get("input_forget")))
-        lo.step(spec, [*cells, first, backward], count * plan.items, 1, plan.scratch)
-    return (y, *lasts) if kind == "LSTM" else (y, lasts[0])
+    return layer.written(lo, own, plan, projected, packed, extra, [packed, 0, 0], False)
+
+
+@lowers("com.microsoft::DynamicQuantizeLSTM", types=(F,))
+def coded_layer(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
+    """An LSTM of bytes."""
+    x, w, r, b, lengths, h0, c0, peephole, *numbers = (*node.inputs, *[None] * 12)[:12]
+    given = [w, r, b, peephole, *numbers]
+    known = [lo.known(v) for v in given]
+    if x is None or any(k is None and v is not None for k, v in zip(known, given, strict=True)):
+        return No("weights that are not constant")
+    weights, recurrent, bias, peep, *parameters = known
+    if weights is None or recurrent is None or weights.ndim != 3 or recurrent.ndim != 3:
+        return No("weights that are no matrices")
+    weights, recurrent = (a.transpose(0, 2, 1) for a in (weights, recurrent))
+    layer = _layer(lo, "LSTM", {"layout": 0, **node.attributes}, x, [weights, recurrent, bias, peep], lengths,
+                   h0, c0)
+    if isinstance(layer, No):
+        return layer
+    columns = layer.directions, 4 * layer.hidden
+    w_scale, w_zero, r_scale, r_zero = (_by_column(a, columns) for a in parameters)
+    if w_scale is None or w_zero is None or r_scale is None or r_zero is None:
+        return No("its scales and zero points are not one for each direction or each column")
+    plan = rnn.plan(lo.machine, "LSTM", layer.hidden, layer.batch, coded=True)
+    own: tuple[Any, ...] = (id(node), plan)
+    total = _bias(bias, 4, layer.hidden, layer.directions, False)
+    projected = _coded_inputs(lo, x, own, plan, weights, w_scale, w_zero, total)
+    how = plan.packing(lo.machine)
+    packed = lo.constant((*own, "recurrent"), lambda: plan.pack_codes(recurrent, how))
+    of_columns = lo.constant((*own, "numbers"), lambda: plan.numbers(recurrent, r_scale, r_zero))
+    shifted = bool((r_zero != (0 if recurrent.dtype == np.int8 else 128)).any())
+    return layer.written(lo, own, plan, projected, packed, packed,
+                         [of_columns, of_columns.strides[0], how.run(layer.hidden)], shifted)
+
+
+def _by_column(given: np.ndarray | None, columns: tuple[int, int]) -> np.ndarray | None:
+    """A scale or zero point of weights, one for each direction or each column, as one for each column."""
+    if given is None or given.size not in (1, columns[0], columns[0] * columns[1]):
+        return None
+    whole = given.size == columns[0] * columns[1]
+    return np.broadcast_to(given.reshape(-1, columns[1] if whole else 1), columns)
+
+
+def _coded_inputs(lo: Lowering, x: Value, own: tuple[Any, ...], plan: rnn.RecurrencePlan, weights: np.ndarray,
+                  scale: np.ndarray, zero: np.ndarray, bias: np.ndarray) -> Tensor:
+    """X, quantized by its own range, times every direction's W of bytes plus biases, as `_projected`."""
+    steps, batch, k = lo.shape(x)
+    n = len(weights) * plan.columns
+
+    def matrix() -> tuple[np.ndarray, np.ndarray]:
+        codes = np.ascontiguousarray(plan.spread(weights).reshape(n, k).T)
+        return codes[None], plan.spread(zero).reshape(n)
+    by = lo.constant((*own, "scale"), lambda: plan.spread(scale.astype(np.float32)).reshape(n))
+    added = lo.constant((*own, "bias"), lambda: plan.spread(bias).reshape(n))
+    second = int8_operators.Second(int8.Factor((*own, "input"), (1, k, n), matrix))
+    made = int8_operators.ranged_product(lo, x, second, by, added)
+    assert made is not None
+    out = lo.new((steps, batch, n), F)
+    value = Value("projected inputs")
+    lo.bind(value, made)
+    lo.left[value] = 1
+    lo.into(value, out)
+    return out
+
+
+@dataclass(eq=False)
+class _Layer:
+    """A recurrent layer whose inputs are as the definition wants them. `lengths`, `h0`, `c0`: inputs, None
+    where absent; `peephole`: [directions, 3 * hidden]."""
+
+    kind: str
+    attrs: dict[str, Any]
+    activations: list[tuple[Expr, ...]]
+    steps: int
+    batch: int
+    hidden: int
+    lengths: Value | None
+    h0: Value | None
+    c0: Value | None
+    peephole: np.ndarray | None
+
+    @property
+    def directions(self) -> int:
+        return len(self.activations)
+
+    def written(self, lo: Lowering, own: tuple[Any, ...], plan: rnn.RecurrencePlan, projected: Tensor,
+                packed: Tensor, extra: Tensor, numbers: list[Any], shifted: bool) -> tuple[Tensor, ...]:
+        """Append the steps' kernel, and give its results. `projected`: inputs times W; `packed`: R; `extra`
+        and `numbers`: what belongs to it."""
+        layout, steps, batch, hidden = self.attrs["layout"], self.steps, self.batch, self.hidden
+        directions = self.directions
+        if self.peephole is not None:
+            peep = self.peephole.reshape(directions, 3, hidden)
+            extra = lo.constant((*own, "peephole"), lambda: plan.lined(peep))
+        over = (projected.strides[1], projected.strides[0]) if layout else projected.strides[:2]
+        y = lo.new((batch, steps, directions, hidden) if layout else (steps, directions, batch, hidden), F)
+        y_strides = [y.strides[i] for i in ((1, 0, 2) if layout else (0, 2, 1))]
+        cells: list[Any] = [projected, *over, plan.columns, packed, packed.strides[0], Out(y), *y_strides]
+        lasts = []
+        for v in (self.h0, self.c0)[:2 if self.kind == "LSTM" else 1]:
+            start = lo.tensor(v) if v is not None else lo.constant(
+                ("zeros", hidden), lambda: np.zeros(hidden, np.float32)).expand((directions, batch, hidden))
+            if start.strides[2] != 1 and hidden > 1:
+                start = lo.contiguous(start)
+            turned = layout and v is not None
+            last = lo.new((batch, directions, hidden) if layout else (directions, batch, hidden), F)
+            lasts.append(last)
+            cells += [start, start.strides[0 if turned else 1], start.strides[1 if turned else 0], Out(last),
+                      last.strides[0 if layout else 1], last.strides[1 if layout else 0]]
+        cells += [packed, 0, 0] * 2 * (self.kind != "LSTM")
+        lengths = packed if self.lengths is None else lo.contiguous(lo.tensor(self.lengths))
+        cells += [extra, extra.strides[0], lengths, Out(lo.status), steps, batch, hidden, plan.blocks,
+                  plan.tiles, plan.per_item, plan.items]
+        backward = 0 if self.attrs["direction"] == "reverse" else 1
+        same = len(set(self.activations)) == 1
+        for first, count in [(0, directions)] if same else [(d, 1) for d in range(directions)]:
+            spec = plan.spec(self.activations[first], self.attrs["clip"] or 0.0, self.peephole is not None,
+                             self.lengths is not None, bool(self.attrs.get("input_forget")), shifted)
+            lo.step(spec, [*cells, first, backward, *numbers], count * plan.items, 1, plan.scratch)
+        return (y, *lasts) if self.kind == "LSTM" else (y, lasts[0])
+
+
+def _layer(lo: Lowering, kind: str, attrs: dict[str, Any], x: Value, known: Sequence[np.ndarray | None],
+           lengths: Value | None, h0: Value | None, c0: Value | None) -> _Layer | No:
+    """The layer of x and `known`: W and R [directions, gates * hidden, n], biases and peephole weights."""
+    weights, recurrent, _, peephole = known
+    assert weights is not None and recurrent is not None
+    activations = _activations(kind, attrs, len(weights))
+    shape = lo.shape(x)
+    if isinstance(activations, No) or not _fits(kind, attrs, shape, known, lo, lengths, h0, c0):
+        return activations if isinstance(activations, No) else No("shapes that do not fit or empty ones")
+    steps, batch = (shape[1], shape[0]) if attrs["layout"] else shape[:2]
+    return _Layer(kind, attrs, activations, steps, batch, recurrent.shape[2], lengths, h0, c0, peephole)
 
 
 def _activations(kind: str, attrs: dict[str, Any], directions: int) -> list[tuple[Expr, ...]] | No:

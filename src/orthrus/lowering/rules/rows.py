@@ -149,13 +149,17 @@ def softmax(lo: Lowering, node: Node) -> Pending | No:
         return No("its axis is out of range")
     axis = normalized_axis(axis, len(shape))
     reduced = (axis,) if node.op.since >= 13 else tuple(range(axis, len(shape)))
-    log = node.op_type == "LogSoftmax"
+    return softmax_rows_of(lo, reading(lo, x), reduced, lo.dtype(x), node.op_type == "LogSoftmax")
 
+
+def softmax_rows_of(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, log: bool = False
+                    ) -> Pending | No:
+    """The softmax of what is read along `reduced`, or its logarithm."""
     def kernel(form: rows.RowForm, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
                ) -> tuple[Spec, list[Any]]:
         return softmax_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree,
                                  after=after, log=log), []
-    return finished(lo, reading(lo, x), reduced, lo.dtype(x), kernel, exponentials=True)
+    return finished(lo, reads, reduced, dtype, kernel, exponentials=True)
 
 
 @dataclass(frozen=True)

@@ -34,8 +34,9 @@ def usable(machine: Machine) -> bool:
 @template(CELLS)
 def int8_matrix(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V, step: V, line_step: V,
                 length: V, n: V, width: V, valid: V, out_line: V, out_row: V, out_col: V, tiles: V, tall: V,
-                per_rows: V, row_blocks: V, per_cols: V, col_blocks: V, *, signed: bool, flat: bool,
-                tail: bool, fetch: int, tree: Expr, operands: tuple[Operand, ...]) -> None:
+                per_rows: V, row_blocks: V, per_cols: V, col_blocks: V, b_line: V, start_line: V, *,
+                signed: bool, flat: bool, tail: bool, fetch: int, tree: Expr,
+                operands: tuple[Operand, ...]) -> None:
     """Item (line * row_blocks + rows) * col_blocks + columns. Scratch: a tile of sums and 64 bytes. `fetch`:
     cache lines of the panels to come that a tile fetches with each chunk."""
     results = Results(f, out, n, width, valid, (out_line, out_row, out_col), (2, 16), tree, operands, flat,
@@ -75,7 +76,7 @@ def int8_matrix(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V
         first = t * ROWS
         base = f.gep(a, line * line_step + first * step, I8)
         for i in range(4):
-            f.load_tile(i, f.gep(start, (column + i % 2 * 16) * 4, I8), still, tall[i])
+            f.load_tile(i, f.gep(start, (line * start_line + column + i % 2 * 16) * 4, I8), still, tall[i])
 
         def tap(i: V, b: V) -> V:
             def chunk(_: V, at: V, b: V) -> list[V]:
@@ -112,7 +113,7 @@ def int8_matrix(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V
             def each(t: V, down: V, rows: V | int) -> None:
                 def panel(p: V) -> None:
                     column = p * PANEL
-                    b_at = f.gep(b, p * (count * run * PANEL), I8)
+                    b_at = f.gep(b, line * b_line + p * (count * run * PANEL), I8)
                     ahead = count * run * (_TOGETHER * PANEL) + share(t - t0)
                     block(line, t, column, b_at, results.masks(column), down, rows, ahead)
                 f.loop(p, last, 1, [], panel)

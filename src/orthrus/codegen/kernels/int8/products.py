@@ -3,9 +3,10 @@
 In: A, int8 or uint8, as *lines* of positions: position p of a line starts `step` bytes behind the one before,
 and its row of K is, for each tap, `run` bytes at an offset from there. A matrix is a line of rows with one
 tap; a convolution of an image with margins is a line of all its pixels, in which those between the end of one
-output row and the begin of the next are dropped. B is constant, int8 or uint8 less a zero point, packed by
-`pack`. Out: leaf 0 of the tree is the sum plus `start` (int32, one per column); int32 is stored without a
-tree. The results do not depend on how the work is divided, nor on the machine.
+output row and the begin of the next are dropped. B is int8 or uint8 less a zero point, packed by `pack` or,
+where it is computed, by `int8.pack`; lines may have one each. Out: leaf 0 of the tree is the sum plus `start`
+(int32, one per column); int32 is stored without a tree. The results do not depend on how the work is divided,
+nor on the machine.
 """
 
 from __future__ import annotations
@@ -24,12 +25,11 @@ from ...write.template import Spec, template
 from ...write.tile import Masks, Operand, Rows
 from . import amx, spacemit
 from .results import CELLS, Results
-from .step import Columns, Unit, lanes_of, unit
+from .step import UNROLL, Unit, lanes_of, summed, unit
 
 SPLIT = 200_000
 """Multiply-adds below which work is not divided among threads."""
 
-_UNROLL = 4
 _VALUE = Expr.leaf(0, "int32")
 
 
@@ -125,9 +125,10 @@ class ProductPlan:
         out[:n], out[n:] = made if bias is None else made + bias, 0
         return out
 
-    def cells(self) -> tuple[int, ...]:
-        """The arguments from `tiles` to `col_blocks`."""
-        return self.tiles, self.tall, self.per_rows, self.row_blocks, self.per_cols, self.col_blocks
+    def cells(self, b_line: int = 0, start_line: int = 0) -> tuple[int, ...]:
+        """The arguments from `tiles` on; `b_line`, `start_line`: from a line's B and start to the next's."""
+        return (self.tiles, self.tall, self.per_rows, self.row_blocks, self.per_cols, self.col_blocks, b_line,
+                start_line)
 
 
 def columns(machine: Machine, n: int) -> int:
@@ -199,7 +200,7 @@ def plan(machine: Machine, how: Packing, lines: int, length: int, n: int, taps: 
     if kind == "ime":
         more = spacemit.scratch(machine) + per_rows * height * taps * run
     return ProductPlan(how, kind, signed, 0 if kind == "amx" else mine.offset(signed), cols, heights,
-                run % (_UNROLL * mine.group) == 0, flat, n % how.width != 0, fetch, tiles, tall, per_rows,
+                run % (UNROLL * mine.group) == 0, flat, n % how.width != 0, fetch, tiles, tall, per_rows,
                 row_blocks, per_cols, col_blocks, items, max(1, -(-SPLIT * items // max(work, 1))),
                 4 * how.width * height + more)
 
@@ -207,11 +208,11 @@ def plan(machine: Machine, how: Packing, lines: int, length: int, n: int, taps: 
 @template(CELLS)
 def int8_tiles(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V, step: V, line_step: V,
                length: V, n: V, width: V, valid: V, out_line: V, out_row: V, out_col: V, tiles: V, tall: V,
-               per_rows: V, row_blocks: V, per_cols: V, col_blocks: V, *, signed: bool, cols: int,
-               heights: tuple[int, ...], unrolled: bool, flat: bool, tail: bool, tree: Expr,
-               operands: tuple[Operand, ...]) -> None:
+               per_rows: V, row_blocks: V, per_cols: V, col_blocks: V, b_line: V, start_line: V, *,
+               signed: bool, cols: int, heights: tuple[int, ...], unrolled: bool, flat: bool, tail: bool,
+               tree: Expr, operands: tuple[Operand, ...]) -> None:
     """Item (line * row_blocks + rows) * col_blocks + columns, by vectors. Bytes: `taps` (offsets), `run`,
-    `step`, `line_step`; elements: `out_line`, `out_row`, `out_col`."""
+    `step`, `line_step`, `b_line`; elements: `out_line`, `out_row`, `out_col`, `start_line`."""
     mine, lanes, full = unit(f.machine), lanes_of(f.machine), heights[0]
     panel, sums_ty = cols * lanes, vec(I32, lanes)
     results = Results(f, out, n, width, valid, (out_line, out_row, out_col), (cols, lanes), tree, operands,
@@ -222,21 +223,7 @@ def int8_tiles(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V,
 
         def tap(i: V, b: V, *acc: V) -> list[V]:
             a_rows = Rows(f, f.gep(base, f.load(I64, taps, i), I8), step, rows)
-            bases, unroll = len(a_rows.bases), _UNROLL if unrolled else 1
-
-            def steps(_: V, *state: V) -> list[V]:
-                at, b, sums = state[:bases], state[bases], list(state[bases + 1:])
-                for u in range(unroll):
-                    across = Columns(f, mine, f.gep(b, u * panel * mine.group, I8), cols, lanes)
-                    for r in range(rows):
-                        x = across.row(a_rows.at(at, r, u * mine.group), signed)
-                        for c in range(cols):
-                            sums[r * cols + c] = across.add(sums[r * cols + c], x, c)
-                    f.fence()
-                return [*(f.gep(p, unroll * mine.group, I8) for p in at),
-                        f.gep(b, unroll * panel * mine.group, I8), *sums]
-            made = f.loop(0, run, unroll * mine.group, [*a_rows.bases, b, *acc], steps)
-            return made[bases:]
+            return summed(f, mine, a_rows, b, run, acc, cols, signed, UNROLL if unrolled else 1)
         acc = f.loop(0, count, 1, [b_at, *[x for _ in range(rows) for x in starts]], tap)[1:]
         if flat:
             to, *rest = results.places(line, 0, first, column)
@@ -257,8 +244,9 @@ def int8_tiles(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V,
 
         def across(p: V) -> None:
             column = p * panel
-            b_at = f.gep(b, p * (count * run * panel), I8)
-            starts = [f.load(sums_ty, start, column + j * lanes, 4 * lanes) for j in range(cols)]
+            b_at = f.gep(b, line * b_line + p * (count * run * panel), I8)
+            first = line * start_line + column
+            starts = [f.load(sums_ty, start, first + j * lanes, 4 * lanes) for j in range(cols)]
             masks = results.masks(column)
 
             def row_of(t: V) -> V:

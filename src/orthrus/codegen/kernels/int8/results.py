@@ -13,7 +13,8 @@ from ...write.tile import Corner, Masks, Operand, TileEpilogue
 
 CELLS = ("a:ptr b:ptr start:ptr out:ptr taps:ptr count:i64 run:i64 step:i64 line_step:i64 length:i64 n:i64 "
          "width:i64 valid:i64 out_line:i64 out_row:i64 out_col:i64 "
-         "tiles:i64 tall:i64 per_rows:i64 row_blocks:i64 per_cols:i64 col_blocks:i64")
+         "tiles:i64 tall:i64 per_rows:i64 row_blocks:i64 per_cols:i64 col_blocks:i64 b_line:i64 "
+         "start_line:i64")
 
 
 class Results:

@@ -35,10 +35,10 @@ def scratch(machine: Machine) -> int:
 @template(CELLS)
 def int8_ime(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V, step: V, line_step: V,
              length: V, n: V, width: V, valid: V, out_line: V, out_row: V, out_col: V, tiles: V, tall: V,
-             per_rows: V, row_blocks: V, per_cols: V, col_blocks: V, *, signed: bool, flat: bool, tail: bool,
-             tree: Expr, operands: tuple[Operand, ...]) -> None:
-    """Item (line * row_blocks + rows) * col_blocks + columns. Scratch: the sums of one tile, those of one
-    instruction, the item's rows of A."""
+             per_rows: V, row_blocks: V, per_cols: V, col_blocks: V, b_line: V, start_line: V, *,
+             signed: bool, flat: bool, tail: bool, tree: Expr, operands: tuple[Operand, ...]) -> None:
+    """Item (line * row_blocks + rows) * col_blocks + columns; all lines have one B. Scratch: the sums of one
+    tile, those of one instruction, the item's rows of A."""
     assert f.machine.matrix is not None
     m, across, depth = f.machine.matrix
     height, panel, _ = shape(f.machine)

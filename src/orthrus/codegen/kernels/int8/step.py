@@ -13,6 +13,10 @@ from dataclasses import dataclass
 from ...machines.machine import Machine
 from ...write.body import Body
 from ...write.emit import I8, I16, I32, V, size_of, vec
+from ...write.tile import Rows
+
+UNROLL = 4
+"""Steps of K that are written one after another where a row is a multiple of them."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,25 @@ class Columns:
             else:
                 total = total + x * b
         return total
+
+
+def summed(f: Body, unit: Unit, a: Rows, b: V, run: V, sums: Sequence[V], cols: int, signed: bool,
+           unroll: int = UNROLL) -> list[V]:
+    """The address behind the part of a panel at `b`, and `sums`, row by row of `cols` vectors, plus the
+    products of the first `run` bytes of the rows `a` with it; `run` is a multiple of `unroll` steps."""
+    bases, lanes, wide = len(a.bases), sums[0].lanes, unit.group
+
+    def steps(_: V, *state: V) -> list[V]:
+        at, b, sums = state[:bases], state[bases], list(state[bases + 1:])
+        for u in range(unroll):
+            across = Columns(f, unit, f.gep(b, u * cols * lanes * wide, I8), cols, lanes)
+            for r in range(a.count):
+                x = across.row(a.at(at, r, u * wide), signed)
+                for c in range(cols):
+                    sums[r * cols + c] = across.add(sums[r * cols + c], x, c)
+            f.fence()
+        return [*(f.gep(p, unroll * wide, I8) for p in at), f.gep(b, unroll * cols * lanes * wide, I8), *sums]
+    return f.loop(0, run, unroll * wide, [*a.bases, b, *sums], steps)[bases:]
 
 
 def _dot(f: Body, total: V, x: V, b: V) -> V:

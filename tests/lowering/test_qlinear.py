@@ -1,0 +1,105 @@
+"""Operators between quantized tensors against their definitions: signs, odd sizes, layouts, parameters that
+are known or computed, on each machine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+from test_int8_models import MACHINES, codes, definition, model, on, run
+
+MS = "com.microsoft"
+POOL = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+CASES: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
+    ("QLinearSigmoid", (3, 7, 33), {}), ("QLinearLeakyRelu", (1,), {"alpha": 0.3}),
+    ("QLinearSigmoid", (5, 20000), {}), ("QLinearLeakyRelu", (2, 64), {}),
+    ("QLinearSoftmax", (3, 4, 35), {"axis": 1, "opset": 13}), ("QLinearSoftmax", (3, 4, 5), {"opset": 12}),
+    ("QLinearSoftmax", (2, 3, 4), {"axis": 1, "opset": 12}),
+    ("QLinearAveragePool", (2, 5, 9, 8), POOL), ("QLinearAveragePool", (1, 2, 7, 6), POOL),
+    ("QLinearAveragePool", (2, 9, 8, 35), {**POOL, "channels_last": 1, "count_include_pad": 1}),
+    ("QLinearAveragePool", (1, 3, 21), {"kernel_shape": [4], "auto_pad": "SAME_UPPER"}),
+    ("QLinearGlobalAveragePool", (2, 5, 9, 8), {}), ("QLinearGlobalAveragePool", (3, 7, 17), {}),
+    ("QLinearGlobalAveragePool", (2, 9, 8, 5), {"channels_last": 1}),
+]
+
+
+def numbers(rng: np.random.Generator, names: str, dtype: Any) -> dict[str, np.ndarray]:
+    """A scale and a zero point for each name."""
+    made = {}
+    for name in names.split():
+        made[name + "s"] = np.asarray(rng.random() * 0.03 + 0.005, np.float32)
+        made[name + "z"] = np.asarray(codes(rng, dtype, 1)[0], dtype)
+    return made
+
+
+def close(got: np.ndarray, wanted: np.ndarray, within: float = 0.0) -> None:
+    """Equal but for a share of elements that are one apart: means and quotients that fall between two."""
+    apart = np.abs(got.astype(int) - wanted.astype(int))
+    assert got.dtype == wanted.dtype and got.shape == wanted.shape
+    assert apart.max(initial=0) <= (within > 0) and (apart > 0).mean() <= within
+
+
+@pytest.mark.parametrize("target", MACHINES, ids=lambda m: f"{8 * m.vector}-{len(m.features)}")
+@pytest.mark.parametrize("case", range(len(CASES)))
+def test_one_input(target: Any, case: int) -> None:
+    kind, shape, attrs = CASES[case]
+    rng = np.random.default_rng(case)
+    for dtype, known in ((np.int8, True), (np.uint8, case % 3 > 0)):
+        x, given = codes(rng, dtype, *shape), numbers(rng, "x y", dtype)
+        if kind == "QLinearSoftmax":
+            given["ys"][...] = 1 / 256
+        feeds, held = ({"x": x}, given) if known else ({"x": x, **given}, {})
+        node = helper.make_node(kind, ["x", *given], ["y"], domain=MS, **attrs)
+        with on(target):
+            got = run(model([node], feeds, held, {"y": dtype}), feeds, None)[0]
+        with np.errstate(all="ignore"):
+            wanted = definition(kind, x, *given.values(), domain=MS, **attrs)
+        close(got, wanted, 0.01 if "Pool" in kind or kind == "QLinearSoftmax" or not known else 0)
+
+
+@pytest.mark.parametrize("target", MACHINES, ids=lambda m: f"{8 * m.vector}-{len(m.features)}")
+def test_largest_of_windows_with_channels_behind(target: Any) -> None:
+    rng = np.random.default_rng(0)
+    for dtype, shape, attrs in ((np.int8, (2, 9, 8, 35), POOL), (np.uint8, (1, 7, 6, 3), POOL),
+                                (np.uint8, (2, 30, 5), {"kernel_shape": [3], "dilations": [2]})):
+        x = codes(rng, dtype, *shape)
+        node = helper.make_node("NhwcMaxPool", ["x"], ["y"], domain=MS, **attrs)
+        with on(target):
+            got = run(model([node], {"x": x}, {}, {"y": dtype}), {"x": x}, "pool")[0]
+        np.testing.assert_array_equal(got, definition("NhwcMaxPool", x, domain=MS, **attrs))
+
+
+@pytest.mark.parametrize("target", MACHINES, ids=lambda m: f"{8 * m.vector}-{len(m.features)}")
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_concatenation(target: Any, axis: int) -> None:
+    """One input is quantized as the whole is, one is of the other sign, one is empty."""
+    rng = np.random.default_rng(axis + 1)
+    shapes = [[3, 5, 7] for _ in range(4)]
+    for i, shape in enumerate(shapes):
+        shape[axis] = (4, 9, 0, 130)[i]
+    parameters = numbers(rng, "y b c", np.uint8) | numbers(rng, "d", np.int8)
+    feeds = {name: codes(rng, np.int8 if name == "d" else np.uint8, *shape)
+             for name, shape in zip("abcd", shapes, strict=True)}
+    names = ["ys", "yz", *(n for a, p in zip("abcd", "ybcd", strict=True) for n in (a, p + "s", p + "z"))]
+    node = helper.make_node("QLinearConcat", names, ["out"], domain=MS, axis=axis)
+    with on(target):
+        got = run(model([node], feeds, parameters, {"out": np.uint8}), feeds, "bytes_by_table")[0]
+    every = feeds | parameters
+    np.testing.assert_array_equal(got, definition("QLinearConcat", *(every[n] for n in names), domain=MS,
+                                                  axis=axis))
+
+
+@pytest.mark.parametrize("kind", ["QLinearAdd", "QLinearMul"])
+def test_two_inputs(kind: str) -> None:
+    rng = np.random.default_rng(1)
+    for dtype, known in ((np.int8, True), (np.uint8, False)):
+        inputs = {"a": codes(rng, dtype, 3, 5, 33), "b": codes(rng, dtype, 5, 1)}
+        given = numbers(rng, "a b y", dtype)
+        feeds, held = (inputs, given) if known else ({**inputs, **given}, {})
+        names = ["a", "as", "az", "b", "bs", "bz", "ys", "yz"]
+        node = helper.make_node(kind, names, ["y"], domain=MS)
+        got = run(model([node], feeds, held, {"y": dtype}), feeds, None)[0]
+        every = inputs | given
+        close(got, definition(kind, *(every[n] for n in names), domain=MS), 0.01)
