@@ -25,6 +25,8 @@ from ..ir import (
     Type,
     Value,
 )
+from ..shapes.elements import Elements, follow, follows, of_constant
+from ..shapes.expression import Expr, named
 from . import schema as schemas
 from .fast_type_rules import shortcut
 
@@ -336,18 +338,19 @@ _CONTROL: dict[str, Callable[..., list[Type | None]]] = {
 def content(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
     """What is known of the elements of `node`'s first output, if it is a small
     integer tensor of rank 0 or 1."""
-    rule = _CONTENT.get(node.op_type) if not node.domain else None
-    made = node.outputs[0] if rule is not None and node.outputs else None
-    if rule is None or made is None or (isinstance(made.type, TensorType) and (
+    made = node.outputs[0] if node.outputs else None
+    if made is None or not follows(node) or (isinstance(made.type, TensorType) and (
             made.type.elem in _NO_INDEX or len(made.shape or ()) > 1)):
         return None
-    try:
-        found = rule(node, inputs)
-    except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError, AttributeError):
+    given = [None if v is None else _known(v) for v in inputs]
+    if not any(known is not None for known in given) and node.op_type not in ("Shape", "Size"):
         return None
-    if found is None or len(found) > CONTENT_LIMIT or all(d is None for d in found):
+    found = follow(node, given, [
+        None if v is None or v.shape is None else list(map(_dimension, v.shape)) for v in inputs])
+    if found is None or found.ndim > 1 or found.size > CONTENT_LIMIT:
         return None
-    return found if all(not isinstance(d, int) or -1 << 63 <= d < 1 << 63 for d in found) else None
+    told = tuple(map(_told, found.ravel()))
+    return None if all(d is None for d in told) else told
 
 
 def elements(value: Value | None) -> tuple[Any, ...] | None:
@@ -360,94 +363,23 @@ def elements(value: Value | None) -> tuple[Any, ...] | None:
     return value.content
 
 
-def _of_shape(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    x = inputs[0]
-    if x is None or x.shape is None:
+def _known(value: Value) -> Elements | None:
+    """The elements of a small tensor for the rules of shapes."""
+    if value.const is not None:
+        return of_constant(value.const) if value.elem not in _NO_INDEX else None
+    if value.content is None:
         return None
-    return tuple(x.shape[slice(node.attrs.get("start"), node.attrs.get("end"))])
+    out = np.empty(len(value.content), object)
+    out[:] = list(map(_dimension, value.content))
+    return out.reshape(_content_shape(value))
 
 
-def _of_gather(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    data, indices = elements(inputs[0]), elements(inputs[1])
-    if data is None or indices is None or inputs[0] is None or inputs[0].shape == ():
-        return None
-    return tuple(data[i] for i in indices)
+def _dimension(d: int | str | None) -> Any:
+    return named(d) if isinstance(d, str) else d
 
 
-def _of_concat(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    out: list[Any] = []
-    for value in inputs:
-        part = elements(value)
-        if part is None:
-            if (value is None or not value.shape or not isinstance(value.shape[0], int)
-                    or len(value.shape) != 1):
-                return None
-            if value.shape[0] > CONTENT_LIMIT:
-                return None
-            part = (None,) * value.shape[0]
-        out += part
-    return tuple(out)
-
-
-def _of_slice(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    data = elements(inputs[0])
-    if node.version < 10:
-        starts, ends = node.attrs["starts"], node.attrs["ends"]
-        return None if data is None else data[starts[0]:ends[0]]
-    steps = inputs[4] if len(inputs) > 4 else None
-    start, end, step = ((elements(v) or (None,))[0] for v in (inputs[1], inputs[2], steps))
-    step = 1 if steps is None else step
-    if data is None or not all(isinstance(n, int) for n in (start, end, step)):
-        return None
-    return data[start:end:step]
-
-
-def _same(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    return elements(inputs[0])
-
-
-def _of_cast(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    return elements(inputs[0]) if node.attrs["to"] in (ElementType.INT64, ElementType.INT32) else None
-
-
-def _arithmetic(function: Callable[[int, int], int], unit: int | None
-                ) -> Callable[..., tuple[Any, ...] | None]:
-    def rule(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-        a, b = elements(inputs[0]), elements(inputs[1])
-        if a is None or b is None:
-            return None
-        n = max(len(a), len(b))
-        if len(a) not in (1, n) or len(b) not in (1, n):
-            return None
-        pairs = zip(a * (n // len(a)), b * (n // len(b)), strict=True)
-        return tuple(function(x, y) if isinstance(x, int) and isinstance(y, int) else x if y == unit else None
-                     for x, y in pairs)
-    return rule
-
-
-def _truncated(a: int, b: int) -> int:
-    q = abs(a) // abs(b)
-    return q if (a < 0) == (b < 0) else -q
-
-
-def _of_reduce_prod(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    data = elements(inputs[0])
-    if data is None or not all(isinstance(d, int) for d in data):
-        return None
-    return (int(np.prod(data, dtype=np.int64)),)
-
-
-def _of_size(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    x = inputs[0]
-    if x is None or x.shape is None or not all(isinstance(d, int) for d in x.shape):
-        return None
-    return (int(np.prod(x.shape, dtype=object)),)
-
-
-_CONTENT: dict[str, Callable[..., tuple[Any, ...] | None]] = {
-    "Shape": _of_shape, "Size": _of_size, "Gather": _of_gather, "Concat": _of_concat, "Slice": _of_slice,
-    "Squeeze": _same, "Unsqueeze": _same, "Identity": _same, "Reshape": _same, "Flatten": _same,
-    "Cast": _of_cast, "ReduceProd": _of_reduce_prod,
-    "Add": _arithmetic(lambda a, b: a + b, 0), "Sub": _arithmetic(lambda a, b: a - b, 0),
-    "Mul": _arithmetic(lambda a, b: a * b, 1), "Div": _arithmetic(_truncated, 1),
-}
+def _told(element: Any) -> int | str | None:
+    """An element as contents have it."""
+    if isinstance(element, Expr):
+        return element.symbol.name if element.symbol is not None else None
+    return element if type(element) is int else None

@@ -9,6 +9,7 @@ numbers alone it is theirs.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -131,6 +132,7 @@ def number(value: Any) -> int | Fraction:
     return int(made) if made.denominator == 1 else made
 
 
+@functools.lru_cache(1 << 12)
 def named(name: str, low: float = 0) -> Expr:
     """A name as an expression; what it stands for is `low` at least."""
     return Expr({(Symbol(name, low),): 1})
