@@ -25,13 +25,10 @@ from ..ir import (
     Type,
     Value,
 )
-from ..shapes.elements import Elements, follow, follows, of_constant
-from ..shapes.expression import Expr, named
 from . import schema as schemas
-from .fast_type_rules import shortcut
+from .contents import content, shape_of
+from .shape_types import by_shape
 
-CONTENT_LIMIT = 64
-_NO_INDEX = frozenset(e for e in ElementType if e.floating or e in (ElementType.BOOL, ElementType.STRING))
 _DATA_LIMIT = 1024
 
 
@@ -52,8 +49,8 @@ def infer_node(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int
         rule = _CONTROL.get(node.op_type) if not node.domain else None
         if rule is not None:
             return rule(node, inputs, opsets)
-        if not node.domain and (found := shortcut(node, inputs)) is not None:
-            return [found]
+        if (typed := by_shape(node, inputs)) is not None:
+            return typed
         if node.domain in schemas.ONNX_DOMAINS:
             return _by_schema(node, inputs, opsets)
     except InferenceError:
@@ -128,7 +125,7 @@ def _by_schema(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int
                 and value.const.size <= _DATA_LIMIT and value.const.dtype.kind in "iuf"):
             data[name] = tensor_proto(value.const)
         elif value.content is not None and all(isinstance(d, int) for d in value.content):
-            data[name] = tensor_proto(np.array(value.content, np.int64).reshape(_content_shape(value)))
+            data[name] = tensor_proto(np.array(value.content, np.int64).reshape(shape_of(value)))
     proto.output.extend(f"o{i}" if v is not None else "" for i, v in enumerate(node.outputs))
     for key, attr in node.attrs.items():
         proto.attribute.append(attribute_proto(key, attr))
@@ -138,11 +135,6 @@ def _by_schema(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int
     except (shape_inference.InferenceError, RuntimeError, ValueError, onnx.checker.ValidationError) as error:
         raise InferenceError(str(error)) from error
     return [from_type_proto(out[n]) if (n := f"o{i}") in out else None for i in range(len(node.outputs))]
-
-
-def _content_shape(value: Value) -> tuple[int, ...]:
-    shape = value.shape
-    return () if shape == () else (len(value.content or ()),)
 
 
 def type_proto(kind: Type) -> Any:
@@ -333,53 +325,3 @@ def _stacked(kind: Type | None, axis: int) -> Type | None:
 _CONTROL: dict[str, Callable[..., list[Type | None]]] = {
     "If": _infer_if, "Loop": _infer_loop, "Scan": _infer_scan,
 }
-
-
-def content(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    """What is known of the elements of `node`'s first output, if it is a small
-    integer tensor of rank 0 or 1."""
-    made = node.outputs[0] if node.outputs else None
-    if made is None or not follows(node) or (isinstance(made.type, TensorType) and (
-            made.type.elem in _NO_INDEX or len(made.shape or ()) > 1)):
-        return None
-    given = [None if v is None else _known(v) for v in inputs]
-    if not any(known is not None for known in given) and node.op_type not in ("Shape", "Size"):
-        return None
-    found = follow(node, given, [
-        None if v is None or v.shape is None else list(map(_dimension, v.shape)) for v in inputs])
-    if found is None or found.ndim > 1 or found.size > CONTENT_LIMIT:
-        return None
-    told = tuple(map(_told, found.ravel()))
-    return None if all(d is None for d in told) else told
-
-
-def elements(value: Value | None) -> tuple[Any, ...] | None:
-    """The elements of a small integer tensor as far as they are known, else None."""
-    if value is None:
-        return None
-    if isinstance(value.const, np.ndarray) and value.const.dtype.kind in "iu" and value.const.ndim <= 1 \
-            and value.const.size <= CONTENT_LIMIT:
-        return tuple(int(v) for v in value.const.ravel())
-    return value.content
-
-
-def _known(value: Value) -> Elements | None:
-    """The elements of a small tensor for the rules of shapes."""
-    if value.const is not None:
-        return of_constant(value.const) if value.elem not in _NO_INDEX else None
-    if value.content is None:
-        return None
-    out = np.empty(len(value.content), object)
-    out[:] = list(map(_dimension, value.content))
-    return out.reshape(_content_shape(value))
-
-
-def _dimension(d: int | str | None) -> Any:
-    return named(d) if isinstance(d, str) else d
-
-
-def _told(element: Any) -> int | str | None:
-    """An element as contents have it."""
-    if isinstance(element, Expr):
-        return element.symbol.name if element.symbol is not None else None
-    return element if type(element) is int else None

@@ -7,13 +7,13 @@ So a Reshape to a shape computed from another tensor's shape is known to keep th
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Sequence
 from typing import Any
 
 from ..ir import ElementType, Graph, Node, TensorType, Value
 from ..ops import infer
+from ..ops.contents import small
 from ..shapes import elements
 from ..shapes.by_operator import rule_of
 from ..shapes.elements import Elements
@@ -84,10 +84,16 @@ class Dimensions:
         """The dimension that `dims` all have to be."""
         return next((d for d in dims if isinstance(d, int)), dims[0])
 
+    def is_one(self, dim: Dim) -> bool:
+        """Whether a dimension is 1. Raises LookupError where it may be."""
+        if isinstance(dim, Expr):
+            raise LookupError("the dimension may be 1")
+        return dim == 1
+
     def unknown(self, node: Node, index: int) -> Elements | None:
         """As many unknown elements as an input has."""
         value = node.inputs[index] if index < len(node.inputs) else None
-        return elements.full(value.shape, None) if value is not None and _small(value) else None
+        return elements.full(value.shape, None) if value is not None and small(value) else None
 
     def invented(self, dim: Any) -> bool:
         """Whether no input has a dimension of this name: it is one of ours, or a tool's name for an unknown
@@ -188,7 +194,7 @@ class Dimensions:
     def _elements(self, value: Value) -> Elements | None:
         if value.elem not in _FOLLOWED:
             return None
-        if value not in self.known and _small(value):
+        if value not in self.known and small(value):
             found = elements.of_constant(value.const)
             if found is None and value.content is not None:
                 found = elements.full((len(value.content),), None)
@@ -207,7 +213,7 @@ class Dimensions:
 
     def _follow(self, node: Node, value: Value) -> None:
         """What is known of the elements of `node`'s first output, `value`, where it is small."""
-        if not _small(value):
+        if not small(value):
             return
         before = value.content if value not in self.known else self.known[value].ravel().tolist()
         if before is not None and None not in before and (value in self.known or not any(
@@ -234,10 +240,3 @@ def _followed(node: Node) -> Value | None:
     """The output whose elements are followed."""
     value = node.outputs[0] if node.outputs else None
     return value if value is not None and value.elem in _FOLLOWED and elements.follows(node) else None
-
-
-def _small(value: Value) -> bool:
-    """Whether a tensor's elements are few enough to be followed."""
-    shape = value.shape
-    return shape is not None and all(isinstance(d, int) for d in shape) \
-        and math.prod(shape) <= infer.CONTENT_LIMIT

@@ -174,8 +174,9 @@ def _slice(node: Node, given: Any, shapes: Any) -> Elements | None:
             return None
     index = [slice(None)] * data.ndim
     for i, axis in enumerate(axes or range(len(starts))):
-        step = steps[i] if steps else 1
-        index[axis] = slice(starts[i], None if step < 0 and ends[i] < -data.shape[axis] else ends[i], step)
+        step, begin, end, size = steps[i] if steps else 1, starts[i], ends[i], data.shape[axis]
+        index[axis] = slice(max(begin, -size) if step < 0 else begin,
+                            None if step < 0 and end < -size else end, step)
     return _array(data[tuple(index)])
 
 

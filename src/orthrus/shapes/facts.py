@@ -2,7 +2,7 @@
 
 In: a node, its inputs' dimensions and the elements that are known of them. Out: shapes, a dimension None
 where it depends on data. The invariant: asking for what is not known raises LookupError, which leaves the
-node to other inference.
+node to other inference; so does ValueError, where the node contradicts itself.
 """
 
 from __future__ import annotations
@@ -24,12 +24,16 @@ class Context(Protocol):
 
     int_max: int
 
-    def wider(self, dims: Sequence[Dim]) -> Dim:
+    def wider(self, dims: Sequence[Dim]) -> Dim | None:
         """The dimension that `dims` broadcast to."""
         ...
 
-    def same(self, dims: Sequence[Dim]) -> Dim:
+    def same(self, dims: Sequence[Dim]) -> Dim | None:
         """The dimension that `dims` all have to be."""
+        ...
+
+    def is_one(self, dim: Dim) -> bool:
+        """Whether a dimension that goes where it is 1 does. Raises LookupError where that is not known."""
         ...
 
     def unknown(self, node: Node, index: int) -> Elements | None:
