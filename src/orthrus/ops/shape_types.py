@@ -78,7 +78,8 @@ def by_shape(node: Node, inputs: Values) -> list[Type | None] | None:
 
 def _from_the_back(node: Node) -> bool:
     """Whether axes are counted from the back, which old versions do not know."""
-    return min([node.attrs.get("axis", 0), *node.attrs.get("axes", ())]) < 0
+    axis = node.attrs.get("axis")
+    return any(a < 0 for a in (*node.attrs.get("axes", ()), *(() if axis is None else (axis,))))
 
 
 def _ruled(node: Node, inputs: Values) -> Shapes:
