@@ -103,6 +103,17 @@ def test_a_rule_says_with_names_what_it_says_with_numbers_and_both_are_so(kind: 
     assert told, "no sample of it is told anything"
 
 
+@pytest.mark.parametrize("kind", FOLLOWED)
+def test_elements_that_are_not_known_are_not_taken_for_absent(kind: str) -> None:
+    for sample in drawn()[kind]:
+        array = sample.reference()[0]
+        node, shapes, given = said(sample, int)
+        for i in range(len(given)):
+            found = elements.follow(node, [None if i == k else e for k, e in enumerate(given)], shapes)
+            for mine, theirs in zip([] if found is None else found.ravel(), array.ravel(), strict=False):
+                assert mine is None or np.isclose(float(mine), float(theirs), rtol=1e-5), (sample, i)
+
+
 def test_slices_of_whatever_bounds_are_those_of_a_run() -> None:
     size = named("n", 0)
     bounds = (-(1 << 63), -4, -3, -2, -1, 0, 1, 2, 3, (1 << 63) - 1)

@@ -172,8 +172,8 @@ def _slice(node: Node, given: Any, shapes: Any) -> Elements | None:
         starts, ends = node.attrs["starts"], node.attrs["ends"]
         axes, steps = node.attrs.get("axes"), None
     else:
-        starts, ends, axes, steps = ([*map(ints, given[1:5])] + [None, None])[:4]
-        if starts is None or ends is None or (len(given) > 3 and given[3] is not None and axes is None):
+        starts, ends, axes, steps = (_numbers(node, given, i) for i in range(1, 5))
+        if starts is None or ends is None:
             return None
     index = [slice(None)] * data.ndim
     for i, axis in enumerate(axes or range(len(starts))):
@@ -183,8 +183,19 @@ def _slice(node: Node, given: Any, shapes: Any) -> Elements | None:
     return _array(data[tuple(index)])
 
 
+def _numbers(node: Node, given: Any, i: int) -> list[int] | None:
+    """The elements of an input as ints, None where it is absent. Raises ValueError where one is not known."""
+    if i >= len(node.inputs) or node.inputs[i] is None:
+        return None
+    found = ints(given[i])
+    if found is None:
+        raise ValueError("the elements are not known")
+    return found
+
+
 def _axes(node: Node, given: Any) -> list[int] | None:
-    return ints(given[1]) if len(given) > 1 and given[1] is not None else node.attrs.get("axes")
+    told = _numbers(node, given, 1)
+    return node.attrs.get("axes") if told is None else told
 
 
 def _squeeze(node: Node, given: Any, shapes: Any) -> Elements | None:
@@ -240,11 +251,11 @@ def _range(node: Node, given: Any, shapes: Any) -> Elements | None:
     return np.array([start + step * i for i in range(max(0, -(-span // step)))] + [None], object)[:-1]
 
 
-def _split(node: Node, given: Any, shapes: Any) -> list[Elements] | None:
+def _split(node: Node, given: Any, shapes: Any) -> list[Elements]:
     data, axis = _known(given[0]), node.attribute("axis")
-    told, length, count = len(given) > 1 and given[1] is not None, data.shape[axis], len(node.outputs)
-    parts = ints(given[1]) if told else node.attrs.get("split") or [-(-length // count)] * count
-    return None if parts is None else np.split(data, np.cumsum(parts)[:-1], axis)
+    told, length, count = _numbers(node, given, 1), data.shape[axis], len(node.outputs)
+    parts = node.attrs.get("split") or [-(-length // count)] * count if told is None else told
+    return np.split(data, np.cumsum(parts)[:-1], axis)
 
 
 def _each(function: Callable[..., Any]) -> Callable[..., Elements | None]:
@@ -343,8 +354,6 @@ def _reduce(function: Callable[[list[Any]], Any]) -> Callable[..., Elements | No
     def rule(node: Node, given: Any, shapes: Any) -> Elements | None:
         data = _known(given[0])
         axes = _axes(node, given)
-        if axes is None and len(given) > 1 and given[1] is None and node.inputs[1:] != [None]:
-            return None
         if not axes and node.attrs.get("noop_with_empty_axes"):
             return data
         gone = sorted({a % data.ndim for a in axes}) if axes else list(range(data.ndim))

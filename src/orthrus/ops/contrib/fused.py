@@ -63,10 +63,6 @@ def product_shape(a: Any, b: Any) -> Any:
     return (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
 
 
-def _tanh_gelu(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * (1 + np.tanh(x * (0.7978845608028654 + 0.035677408136300125 * x * x)))
-
-
 @elementwise(domain=MS, types={"x": FLOATS})
 def Gelu(x):
     """x times the normal distribution function of x"""
@@ -85,13 +81,10 @@ def BiasGelu(a, b):
     return OnnxGelu(a + b)
 
 
-@define(domain=MS, widen=True, result="same", types={"x": FLOATS, "bias": FLOATS})
+@elementwise(domain=MS, types={"x": FLOATS, "bias": FLOATS})
 def FastGelu(x, bias=None):
     """The Gelu of x + bias by way of tanh"""
-    return _tanh_gelu(x if bias is None else x + bias)
-
-
-FastGelu.infer_with(like_first)
+    return OnnxGelu(x if bias is None else x + bias, approximate="tanh")
 
 
 @define(domain=MS, widen=True, result="same", types={"x": FLOATS, "bias": FLOATS, "skip": FLOATS})
