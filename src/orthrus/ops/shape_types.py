@@ -85,9 +85,10 @@ def _from_the_back(node: Node) -> bool:
 def _ruled(node: Node, inputs: Values) -> Shapes:
     rule = rule_of(node)
     assert rule is not None
-    read = node.op_type not in _UNREAD
+    read = () if node.op_type in _UNREAD else range(len(inputs) > 1, len(inputs))
     return rule(Facts(node, [_dims(i, v) for i, v in enumerate(inputs)],
-                      [known(v) if read and v is not None and v.elem in _INDEX else None for v in inputs],
+                      [known(v) if i in read and v is not None and v.elem in _INDEX else None
+                       for i, v in enumerate(inputs)],
                       _Names(inputs)))
 
 

@@ -133,9 +133,11 @@ class Dimensions:
         for value in graph.inputs:
             self._fill(value)
         for node in graph.nodes:
+            if self._seen(node):
+                continue
             typed = all(v is None or self._complete(v) for v in node.outputs)
             followed = _followed(node)
-            if typed and followed is None or self._seen(node):
+            if typed and followed is None:
                 continue
             if not typed:
                 self._type(node)

@@ -41,7 +41,7 @@ class Context(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Facts:
     """What is known of a node's inputs."""
 
