@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orthrus.ir import ElementType, No, Node, TensorType, Value
+from orthrus.ir import ElementType, No, Node, TensorType, Value, element_of
 from orthrus.ops import find, infer
 from orthrus.ops.shape_types import ELEMENTS, UNASKED, by_shape
+from orthrus.testing.samples import Sample, samples
 
 DIMS = st.one_of(st.integers(0, 6), st.sampled_from(["N", "M", None]), st.sampled_from([1, 2, 4]))
 SHAPES = st.lists(DIMS, max_size=4).map(tuple)
@@ -18,6 +19,9 @@ FEW = st.lists(st.integers(-5, 6), max_size=4)
 AXIS = st.integers(-5, 4)
 
 
+SAMPLES: dict[tuple[str, str], list[Sample]] = {}
+for _sample in samples():
+    SAMPLES.setdefault((_sample.domain, _sample.op), []).append(_sample)
 NAMES = sorted(name for domain, name in ELEMENTS if not domain and name not in UNASKED)
 
 
@@ -162,3 +166,23 @@ def test_every_operator_is_typed_by_its_rule(name: str) -> None:
     node = Node(name, "", 13, find("", name, 13), inputs, attrs)
     node.outputs = [Value("y", None, node)]
     assert by_shape(node, inputs)
+
+
+@pytest.mark.parametrize("kind", sorted(ELEMENTS), ids="::".join)
+def test_results_are_of_the_types_that_are_told(kind: tuple[str, str]) -> None:
+    """With every shape and every index known, with shapes alone, and with neither."""
+    for sample in SAMPLES.get(kind, []):
+        made = sample.reference()
+        for shapes, constants in ((True, True), (True, False), (False, False)):
+            inputs = [None if a is None else Value(
+                f"i{k}", TensorType(element_of(a.dtype), a.shape if shapes else None), None,
+                a if constants and a.dtype.kind == "i" else None) for k, a in enumerate(sample.inputs)]
+            node = Node(sample.op, sample.domain, sample.schema.version,
+                        find(sample.domain, sample.op, sample.version), inputs, dict(sample.attrs))
+            node.outputs = [Value(f"o{k}") for k in range(len(made))]
+            for told, array in zip(infer.infer_node(node, inputs, {"": 23}), made, strict=False):
+                assert isinstance(told, TensorType) and told.elem == element_of(array.dtype), sample
+                dims = told.shape if told.shape is not None else (None,) * array.ndim
+                assert len(dims) == array.ndim, sample
+                assert all(d is None or d == n for d, n in zip(dims, array.shape, strict=True)), sample
+                assert not constants or told.shape is not None, sample

@@ -62,14 +62,15 @@ def by_shape(node: Node, inputs: Values) -> list[Type | None] | None:
         return None
     alone = node.domain == _MS or node.op_type in UNASKED
     try:
-        elem = ELEMENTS[kind](node, inputs)
+        told = ELEMENTS[kind](node, inputs)
+        elems = told if isinstance(told, tuple) else (told,) * len(node.outputs)
         try:
-            shapes = _ruled(node, inputs) if elem is not None else []
+            shapes = _ruled(node, inputs) if None not in elems else []
         except LookupError:
             shapes = []
         if shapes or alone:
             return [TensorType(elem, None if shape is None else tuple(map(_told, shape)))
-                    for shape in shapes or [None] * len(node.outputs)]
+                    for elem, shape in zip(elems, shapes or [None] * len(elems), strict=False)]
     except (ValueError, TypeError, ArithmeticError):
         if alone:
             raise
@@ -137,10 +138,17 @@ def _dequantized(node: Node, inputs: Values) -> Any:
     return ElementType(told) if told else _nth(1)(node, inputs)
 
 
-UNASKED = frozenset({"ConvTranspose", "Expand", "GroupNormalization", "MeanVarianceNormalization", "STFT"})
-"""ONNX operators whose schema inference cannot be asked: some have none beside their function body; Expand's
-counts to whatever length its shape input is declared with, ConvTranspose's adds the output padding to what
-auto_pad has fixed already, and STFT's takes an absent `onesided` for 0."""
+def _stash(node: Node) -> ElementType:
+    return ElementType(node.attribute("stash_type"))
+
+
+UNASKED = frozenset({
+    "AveragePool", "ConvTranspose", "Expand", "GroupNormalization", "LayerNormalization", "LpPool", "MaxPool",
+    "MeanVarianceNormalization", "STFT", "SimplifiedLayerNormalization"})
+"""ONNX operators whose schema inference cannot be asked: some have none; that of pools goes by another rule
+than a run. LayerNormalization's reads out of bounds in onnx 1.23, Expand's counts to whatever length its
+shape input is declared with, ConvTranspose's adds the output padding to what auto_pad has fixed already, and
+STFT's takes an absent `onesided` for 0."""
 
 _MS = "com.microsoft"
 ELEMENTS: dict[tuple[str, str], Callable[[Node, Values], Any]] = {
@@ -156,5 +164,8 @@ ELEMENTS: dict[tuple[str, str], Callable[[Node, Values], Any]] = {
         "Attention", "FusedConv", "FusedGemm", "FusedMatMul", "GroupQueryAttention", "MultiHeadAttention",
         "NhwcConv", "Pad", "Range", "RotaryEmbedding", "TransposeMatMul")},
     (_MS, "QAttention"): _nth(2),
+    ("", "LayerNormalization"): lambda node, inputs: (_first(node, inputs), *[_stash(node)] * 2),
+    ("", "MaxPool"): lambda node, inputs: (_first(node, inputs), ElementType.INT64),
+    ("", "SimplifiedLayerNormalization"): lambda node, inputs: (_nth(1)(node, inputs), _stash(node)),
 }
-"""The element type of all outputs, by domain and name."""
+"""The element types of the outputs, or the one of them all, by domain and name."""

@@ -1,19 +1,18 @@
 """Type rules for operators whose schema inference cannot be asked.
 
 Some hold a graph and are no control flow; some have none beside their function body. That of others does not
-survive hostile attributes in onnx 1.23: Einsum's does not end for some equations, GatherND's and
-LayerNormalization's read out of bounds.
+survive hostile attributes in onnx 1.23: Einsum's does not end for some equations, GatherND's reads out of
+bounds.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..ir import ElementType, Graph, SequenceType, TensorType, Type, Value
-from .define import broadcast, normalized_axis
+from ..ir import Graph, SequenceType, TensorType, Type, Value
+from .define import broadcast
 from .math.linalg import Einsum, parsed_equation
 from .nn.attention import FlexAttention
-from .nn.norm import LayerNormalization
 from .sequence import SequenceMap
 from .tensor.index import GatherND
 
@@ -91,15 +90,3 @@ def gather_nd(data: Value, indices: Value, *, batch_dims: int) -> list[Type]:
         )
     return [TensorType(data.elem, (*indices.shape[:-1], *data.shape[batch_dims + depth:]))]
 
-
-@LayerNormalization.infer_with
-def layer_normalization(
-    x: Value, *_: Value | None, axis: int, stash_type: int, **__: Any
-) -> list[Type]:
-    """The input's type; mean and deviation have 1 for every normalized dimension."""
-    stash = ElementType(stash_type)
-    if x.shape is None:
-        return [TensorType(x.elem, None), TensorType(stash, None), TensorType(stash, None)]
-    start = normalized_axis(axis, len(x.shape))
-    kept = TensorType(stash, (*x.shape[:start], *(1,) * (len(x.shape) - start)))
-    return [TensorType(x.elem, x.shape), kept, kept]

@@ -209,6 +209,14 @@ def same(f: Facts) -> Shapes:
     return [[*f.shape(0)]]
 
 
+def _layer_norm(f: Facts) -> Shapes:
+    """The second and third output have a number for each row."""
+    x = f.shape(0)
+    at = normalized_axis(f.attribute("axis"), len(x))
+    rows: list[Dim | None] = [*x[:at], *[1] * (len(x) - at)]
+    return [[*x], rows, rows]
+
+
 def _along(f: Facts) -> Shapes:
     places([f.attribute("axis")], len(f.shape(0)))
     return same(f)
@@ -294,10 +302,11 @@ RULES: dict[str, Callable[[Facts], Shapes]] = {
     "HammingWindow": _of_length, "BlackmanWindow": _of_length, "Col2Im": col_to_im,
     "StringConcat": elementwise, "AffineGrid": affine_grid, "MaxUnpool": max_unpool,
     "Attention": attention, "LinearAttention": linear_attention,
+    "LayerNormalization": _layer_norm, "SimplifiedLayerNormalization": _layer_norm,
     "CausalConvWithState": causal_conv,
     **dict.fromkeys(("BatchNormalization", "Cast", "CastLike", "CumSum", "DequantizeLinear", "Dropout",
                      "DynamicQuantizeLinear", "GroupNormalization", "Identity", "InstanceNormalization",
-                     "LRN", "LayerNormalization", "LpNormalization", "MeanVarianceNormalization",
+                     "LRN", "LpNormalization", "MeanVarianceNormalization",
                      "QuantizeLinear", "RMSNormalization",
                      "RotaryEmbedding", "Trilu"), same),
     **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), _along), "Shape": _dims,

@@ -65,8 +65,8 @@ def conv(w: int, last: bool = False) -> Callable[[Facts], Shapes]:
 def pool(f: Facts) -> Shapes:
     x = f.shape(0)
     last = bool(f.attribute("channels_last")) or f.node.op_type.startswith("Nhwc")
-    out = spatial(f, x[1:-1] if last else x[2:], f.attribute("kernel_shape"),
-                   bool(f.attribute("ceil_mode")))
+    size = x[1:-1] if last else x[2:]
+    out = spatial(f, size, f.attribute("kernel_shape") or [1] * len(size), bool(f.attribute("ceil_mode")))
     shape = [x[0], *out, x[-1]] if last else [*x[:2], *out]
     return [shape, shape]
 

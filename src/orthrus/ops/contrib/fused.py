@@ -41,11 +41,6 @@ def like_first(x: Value, *_: Value | None, **__: Any) -> list[Type]:
     return [TensorType(x.elem, x.shape)]
 
 
-def like_both(a: Value, b: Value, *_: Value | None, **__: Any) -> list[Type]:
-    """The first input's element type and the shape both broadcast to."""
-    return [TensorType(a.elem, broadcast(a.shape, b.shape))]
-
-
 def of_rank(elem: Any, rank: int | None) -> Type:
     """A tensor of which only the rank is known."""
     return TensorType(elem, None if rank is None else (None,) * rank)
@@ -177,15 +172,6 @@ def SimplifiedLayerNormalization(x, scale, *, axis: int = -1,
     y, _, inverse = standardized(flat, epsilon, False)
     y = y.reshape(x.shape) * scale.astype(wide)
     return y.astype(scale.dtype), inverse.reshape(*x.shape[:at], *(1,) * (x.ndim - at)).astype(inner)
-
-
-@SimplifiedLayerNormalization.infer_with
-def _simplified_type(x: Value, scale: Value, *, axis: int, stash_type: int, **_: Any) -> list[Type]:
-    rows: Any = None
-    if x.shape is not None:
-        at = normalized_axis(axis, len(x.shape))
-        rows = (*x.shape[:at], *(1,) * (len(x.shape) - at))
-    return [TensorType(scale.elem, x.shape), TensorType(ElementType(stash_type), rows)]
 
 
 _IDS = ("int32", "int64")
