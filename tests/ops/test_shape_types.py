@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 
 from orthrus.ir import ElementType, No, Node, TensorType, Value, element_of
 from orthrus.ops import find, infer
-from orthrus.ops.shape_types import ELEMENTS, UNASKED, by_shape
+from orthrus.ops.shape_types import ELEMENTS, UNASKED, _Names, by_shape
+from orthrus.optimize.dimensions import Dimensions
+from orthrus.shapes.by_operator import rule_of
+from orthrus.shapes.expression import named
+from orthrus.shapes.facts import Facts
 from orthrus.testing.samples import Sample, samples
 
 DIMS = st.one_of(st.integers(0, 6), st.sampled_from(["N", "M", None]), st.sampled_from([1, 2, 4]))
@@ -186,3 +190,15 @@ def test_results_are_of_the_types_that_are_told(kind: tuple[str, str]) -> None:
                 assert len(dims) == array.ndim, sample
                 assert all(d is None or d == n for d, n in zip(dims, array.shape, strict=True)), sample
                 assert not constants or told.shape is not None, sample
+
+
+def test_a_dimension_that_may_be_1_is_not_taken_for_another() -> None:
+    x = tensor((1, "N", 1))
+    node = Node("Squeeze", "", 13, find("", "Squeeze", 13), [x], {})
+    node.outputs = [Value("y")]
+    assert infer.infer_node(node, [x], {"": 13}) in ([None], [TensorType(ElementType.FLOAT, None)])
+    rule = rule_of(node)
+    assert rule is not None
+    for context in (Dimensions({"": 13}, []), _Names([x])):
+        with pytest.raises(LookupError):
+            rule(Facts(node, [[1, named("N"), 1]], [None], context))

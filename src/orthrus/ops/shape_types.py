@@ -15,7 +15,7 @@ from ..shapes import elements
 from ..shapes.by_operator import rule_of
 from ..shapes.elements import Elements
 from ..shapes.expression import Dim, Expr, named
-from ..shapes.facts import Facts, Shapes
+from ..shapes.facts import Facts, Shapes, is_one
 from .contents import known, small
 
 Values = Sequence[Value | None]
@@ -30,6 +30,7 @@ class _Names:
     """What the rules ask: a dimension is told by its name, or not at all."""
 
     int_max = (1 << 31) - 1
+    is_one = staticmethod(is_one)
 
     def __init__(self, inputs: Values) -> None:
         self.inputs = inputs
@@ -43,11 +44,6 @@ class _Names:
         if len(fixed) > 1:
             raise ValueError(f"Incompatible dimensions: {' and '.join(map(str, fixed))}")
         return fixed[0] if fixed else kinds.pop() if len(kinds) == 1 else None
-
-    def is_one(self, dim: Dim) -> bool:
-        if isinstance(dim, Expr):
-            raise LookupError("the dimension may be 1")
-        return dim == 1
 
     def unknown(self, node: Node, index: int) -> Elements | None:
         value = self.inputs[index] if index < len(self.inputs) else None

@@ -18,7 +18,7 @@ from ..shapes import elements
 from ..shapes.by_operator import rule_of
 from ..shapes.elements import Elements
 from ..shapes.expression import Dim, Expr, bounds, named
-from ..shapes.facts import Facts, Shape
+from ..shapes.facts import Facts, Shape, is_one
 
 PREFIX = "\N{MIDDLE DOT}"
 _FOLLOWED = frozenset({ElementType.BOOL, ElementType.INT64, ElementType.INT32})
@@ -30,6 +30,7 @@ class Dimensions:
     """The names given so far, over all graphs of one model. It is what the rules of shapes ask."""
 
     int_max = (1 << 31) - 1
+    is_one = staticmethod(is_one)
 
     def __init__(self, opsets: dict[str, int], graphs: Sequence[Graph]) -> None:
         self.opsets = opsets
@@ -83,12 +84,6 @@ class Dimensions:
     def same(self, dims: Sequence[Dim]) -> Dim:
         """The dimension that `dims` all have to be."""
         return next((d for d in dims if isinstance(d, int)), dims[0])
-
-    def is_one(self, dim: Dim) -> bool:
-        """Whether a dimension is 1. Raises LookupError where it may be."""
-        if isinstance(dim, Expr):
-            raise LookupError("the dimension may be 1")
-        return dim == 1
 
     def unknown(self, node: Node, index: int) -> Elements | None:
         """As many unknown elements as an input has."""

@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 from ..ir import Node
 from .elements import Elements, ints
-from .expression import Dim
+from .expression import Dim, Expr
 
 Shape: TypeAlias = "list[Dim | None] | None"
 Shapes: TypeAlias = "list[Shape]"
@@ -85,6 +85,13 @@ class Facts:
         if found is None:
             raise LookupError("the axes are not known")
         return found
+
+
+def is_one(dim: Dim) -> bool:
+    """Whether a dimension is 1. Raises LookupError where a run decides."""
+    if isinstance(dim, Expr):
+        raise LookupError("the dimension may be 1")
+    return dim == 1
 
 
 def broadcast(f: Facts, *shapes: Sequence[Dim]) -> list[Dim | None]:

@@ -27,10 +27,9 @@ from .attention import (
     inputs_of,
     refusal,
     result,
-    wanted,
 )
 from .matmul import product
-from .rows import FLOATS
+from .rows import FLOATS, alive
 
 
 @lowers(MS + "Attention", types=FLOATS)
@@ -51,7 +50,7 @@ def attend_projected(lo: Lowering, node: Node) -> Any:
     if any(v is not None and lo.dtype(v) not in FLOATS for v in (v_weights, v_bias, v_past, v_added)):
         return No("several types")
     batch, length, _ = x
-    kept = wanted(lo, node, 1)
+    kept = alive(lo, node, 1)
     if sizes[1] != sizes[2] and (kept or v_past is not None):
         return No("a cache of keys and values of two sizes")
     cache = (2, batch, heads, sizes[1] // heads)

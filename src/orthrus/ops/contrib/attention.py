@@ -16,7 +16,7 @@ import numpy as np
 from ...ir import TensorType, Type, Value
 from ...limits import bounded
 from ..define import FLOATS, define
-from ..functions import mean_of
+from ..functions import mean_of, working_type
 from ..math.linalg import matmul
 from ..nn.attention import (
     check_heads,
@@ -26,7 +26,6 @@ from ..nn.attention import (
     rows_at,
     softcapped,
     split_heads,
-    working_type,
 )
 from ..nn.linear_attention import LinearAttention as OnnxLinearAttention
 from ..tensor.quantize import integer_product
