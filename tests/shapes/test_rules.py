@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from orthrus.shapes import elements
 from orthrus.shapes.by_operator import rule_of
 from orthrus.shapes.expression import Dim, Expr, greatest, named, put
 from orthrus.shapes.facts import Facts, Shapes
+from orthrus.shapes.rules import RULES
 from orthrus.testing.samples import Sample, samples
 
 
@@ -29,6 +31,9 @@ class Asked:
 
     def same(self, dims: Sequence[Dim]) -> Dim:
         return dims[0]
+
+    def is_one(self, dim: Dim) -> bool:
+        return dim == 1
 
     def unknown(self, node: Node, index: int) -> None:
         return None
@@ -96,6 +101,36 @@ def test_a_rule_says_with_names_what_it_says_with_numbers_and_both_are_so(kind: 
                 assert b is None or b == size, sample
                 told += a is not None
     assert told, "no sample of it is told anything"
+
+
+@pytest.mark.parametrize("kind", FOLLOWED)
+def test_elements_that_are_not_known_are_not_taken_for_absent(kind: str) -> None:
+    for sample in drawn()[kind]:
+        array = sample.reference()[0]
+        node, shapes, given = said(sample, int)
+        for i in range(len(given)):
+            found = elements.follow(node, [None if i == k else e for k, e in enumerate(given)], shapes)
+            for mine, theirs in zip([] if found is None else found.ravel(), array.ravel(), strict=False):
+                assert mine is None or np.isclose(float(mine), float(theirs), rtol=1e-5), (sample, i)
+
+
+def test_slices_of_whatever_bounds_are_those_of_a_run() -> None:
+    size = named("n", 0)
+    bounds = (-(1 << 63), -4, -3, -2, -1, 0, 1, 2, 3, (1 << 63) - 1)
+    for start, end, step in itertools.product(bounds, bounds, (-2, -1, 1, 2)):
+        given = [elements.of_constant(np.array([v])) for v in (start, end, 0, step)]
+        for length in range(5):
+            x = np.arange(length)
+            values = [Value("x", TensorType(element_of(x.dtype), x.shape)), *(Value("i") for _ in given)]
+            node = Node("Slice", "", 13, find("", "Slice", 13), values, {})
+            node.outputs.append(Value("o"))
+            made = node.op.bind({})(x, *(np.array([v]) for v in (start, end, 0, step)))
+            case = length, start, end, step
+            for dim in (length, size):
+                told = RULES["Slice"](Facts(node, [[dim], *[[1]] * 4], [None, *given], Asked()))
+                assert told[0] is None or put(told[0][0], {"n": length}) == len(made), (case, told)
+            found = elements.follow(node, [elements.of_constant(x), *given], [[length], *[[1]] * 4])
+            assert found is None or found.tolist() == made.tolist(), case
 
 
 @pytest.mark.parametrize("kind", FOLLOWED)

@@ -7,7 +7,6 @@ that a lowering of those shapes makes, but for where in the arena things lie.
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ import numpy as np
 from ..codegen.write.expr import Expr
 from ..ir import Node, Value
 from ..limits import current
-from ..ops.tensor.movement import VIEWS
+from ..shapes import elements
+from ..shapes.elements import Elements
 from ..shapes.symbolic import Key, Polynomials, Sizes, SymInt, filled, formed, has_size, pinned
 from .lower import Lazy, Lowering, listed
 from .memory import ALIGN, Lives
@@ -34,18 +34,6 @@ _UNBOUNDED = 1 << 40
 _SLACK = 8
 """Places in the arena are for buffers longer by up to one part in so many, so that shapes a little larger
 need no others."""
-
-_PLAIN = VIEWS | {"Gather", "Concat", "Slice", "Transpose", "Split", "Expand"}
-"""Operators whose definition moves elements and never looks at them."""
-
-_ARITHMETIC: dict[str, Callable[..., Any]] = {
-    "Add": np.add, "Sub": np.subtract, "Mul": np.multiply,
-    "Max": lambda *all_of: functools.reduce(np.maximum, all_of),
-    "Min": lambda *all_of: functools.reduce(np.minimum, all_of),
-    "Equal": np.equal, "Less": np.less, "Greater": np.greater, "LessOrEqual": np.less_equal,
-    "GreaterOrEqual": np.greater_equal, "Where": np.where, "Neg": np.negative,
-    "Div": lambda a, b: np.floor_divide(_counted(a), _counted(b)),
-}
 
 
 @dataclass(frozen=True)
@@ -139,10 +127,7 @@ class Open(Lowering):
             shape = self.shape(node.inputs[0])
             if not has_size(shape):
                 return super()._on_host(node)
-            sizes = np.array(shape, object)
-            begin, end = node.attribute("start"), node.attrs.get("end")
-            self._follow(node.output, sizes[begin:end] if node.op_type == "Shape" else sizes.prod())
-            return True
+            return self._followed(node, [None], [shape])
         inputs = [v for v in node.inputs if v is not None]
         if not any(v in self.followed for v in inputs):
             return super()._on_host(node)
@@ -159,28 +144,24 @@ class Open(Lowering):
             return True
         if any(a is not None and a.size > _ELEMENTS for a in arrays):
             return False
-        made = self._moved(node, arrays)
-        if made is None:
+        given = [a if a is None or a.dtype == object else elements.of_constant(a) for a in arrays]
+        return self._followed(node, given, [None if a is None else a.shape for a in arrays])
+
+    def _followed(self, node: Node, given: Sequence[Elements | None], shapes: Sequence[Any]) -> bool:
+        """Follow the elements of a node's results; whether they could be."""
+        if any(v is not None and v.elem.floating for v in node.outputs):
             return False
-        results = made if isinstance(made, tuple) else (made,)
-        for value, result in zip(node.outputs, results, strict=False):
+        made = [elements.follow(node, given, shapes, i) for i in range(len(node.outputs))]
+        if any(found is None or any(x is None for x in found.flat) for found in made):
+            return False
+        for value, found in zip(node.outputs, made, strict=True):
             if value is not None:
-                self._follow(value, np.asarray(result))
+                self._follow(value, found)
         return True
 
-    def _moved(self, node: Node, arrays: Sequence[np.ndarray | None]) -> Any:
-        """The elements of a node's results; None where they are not followed through it."""
-        if node.domain:
-            return None
-        if node.op_type in _ARITHMETIC:
-            return _ARITHMETIC[node.op_type](*(a for a in arrays if a is not None))
-        if node.op_type == "Cast" and node.output.elem.numpy.kind == "i":
-            return arrays[0]
-        return self.reference(node)(*arrays) if node.op_type in _PLAIN else None
-
-    def _follow(self, value: Value | None, elements: Any) -> None:
+    def _follow(self, value: Value | None, found: Any) -> None:
         assert value is not None
-        array = np.asarray(elements)
+        array = np.asarray(found)
         if array.dtype == object and has_size(array.reshape(-1).tolist()):
             self.followed[value] = array
         else:
@@ -201,13 +182,6 @@ class Open(Lowering):
 
 
 _UNLIKELY = 1_000_003
-
-
-def _counted(a: np.ndarray) -> np.ndarray:
-    """`a`, whose elements may not be below 0: there, ONNX divides otherwise than Python does."""
-    if not all(x >= 0 for x in a.reshape(-1).tolist()):
-        raise LookupError("a number below 0 is divided")
-    return a
 
 
 class _Numbers:

@@ -5,16 +5,49 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ..ir import Node, Value, in_memory, type_of
+from ..errors import Fail
+from ..ir import Node, TensorType, Value, in_memory, type_of
 from ..kernels import Part, Work, failed
+from ..ops.infer import infer_node
 
 Reference = Callable[[Node], Callable[..., Any]]
 Note = Callable[[Work | None, int, int], None]
 Watch = Callable[[Value, np.ndarray], None]
+
+
+class Shape(Protocol):
+    """Anything that has one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        ...
+
+
+T = TypeVar("T", bound=Shape)
+
+
+def by_definition(node: Node, read: Callable[[Value], T], known: Callable[[Value], np.ndarray | None]
+                  ) -> tuple[list[T | None], list[tuple[Value, tuple[int, ...], str]]]:
+    """What a step reads that computes `node` by its definition: what `read` gives for each input, None for
+    one that is absent; and what it makes: values, their shapes and numpy type names. `known`: the elements of
+    an input where they are known. Raises Fail where a type does not follow from these."""
+    reads = [None if v is None else read(v) for v in node.inputs]
+    shadows = [None if v is None or t is None else Value(v.name, TensorType(v.elem, t.shape), None, known(v))
+               for v, t in zip(node.inputs, reads, strict=True)]
+    made = []
+    kinds = infer_node(node, shadows, {node.domain: node.version})
+    for value, kind in zip(node.outputs, kinds, strict=False):
+        if value is None:
+            continue
+        if not isinstance(kind, TensorType) or kind.shape is None or kind.elem is None or not all(
+                isinstance(d, int) for d in kind.shape):
+            raise Fail(f"the type of {value.name} does not follow from shapes", node=node.label)
+        made.append((value, tuple(int(d) for d in kind.shape if d is not None), kind.elem.numpy.name))
+    return reads, made
 
 
 def interpret(part: Part, reference: Reference, arrays: Sequence[np.ndarray], note: Note | None = None,

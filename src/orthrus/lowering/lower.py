@@ -22,10 +22,9 @@ from ..codegen.machines.machine import Machine
 from ..codegen.write.expr import BYTES, Expr
 from ..codegen.write.template import Spec
 from ..codegen.write.trace import trace
-from ..errors import Fail
-from ..ir import No, Node, TensorType, Value, in_memory
+from ..ir import No, Node, Value, in_memory
 from ..limits import bounded, current
-from ..ops.infer import infer_node
+from .interpret import by_definition
 from .step import KernelStep
 from .tensor import Buffer, Tensor, at_line, c_strides, extent, joint_shape, last_strides, of_constant
 from .walk import Walked, order_like, readable, unit, within
@@ -548,29 +547,10 @@ class Lowering:
 
     def _by_reference(self, node: Node) -> None:
         """A step on the host: the definition's numpy body between tensors of the arena."""
-        shadows: list[Value | None] = []
-        reads: list[Tensor | None] = []
-        for v in node.inputs:
-            if v is None:
-                shadows.append(None)
-                reads.append(None)
-                continue
-            t = self.contiguous(self.tensor(v))
-            reads.append(t)
-            shadow = Value(v.name, TensorType(v.elem, t.shape), None, self.known(v))
-            shadows.append(shadow)
-        outs: list[Tensor] = []
-        kinds = infer_node(node, shadows, {node.domain: node.version})
-        for value, kind in zip(node.outputs, kinds, strict=False):
-            if value is None:
-                continue
-            if not isinstance(kind, TensorType) or kind.shape is None or kind.elem is None or not all(
-                    isinstance(d, int) for d in kind.shape):
-                raise Fail(f"the type of {value.name} does not follow from shapes", node=node.label)
-            made = self.new([int(d) for d in kind.shape if d is not None], kind.elem.numpy.name)
-            outs.append(made)
-            self.env[value] = made
-        self.steps.append(KernelStep(None, list(reads), 1, 1, 0, node, outs, self.reference(node)))
+        reads, made = by_definition(node, lambda v: self.contiguous(self.tensor(v)), self.known)
+        outs = [self.new(shape, dtype) for _, shape, dtype in made]
+        self.env.update(zip((value for value, _, _ in made), outs, strict=True))
+        self.steps.append(KernelStep(None, reads, 1, 1, 0, node, outs, self.reference(node)))
 
 
 _CONSTANTS = frozenset({"float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",

@@ -110,9 +110,7 @@ class ShapedPart(ABC, Generic[P]):
         """The plan for `arrays`, None where they are interpreted."""
         key = self.key(arrays)
         try:
-            found = self.plans[key]
-            self.plans.move_to_end(key)
-            return found
+            return self.plans.used(key)
         except KeyError:
             return self._made(key, [(a.shape, a.dtype.name) for a in arrays])
 

@@ -32,6 +32,8 @@ import numpy as np
 from ..ir import HALF, ElementType, TensorType, Type, Value
 from ..limits import HARMLESS, bounded
 from ..locks import rlock
+from ..shapes.axes import normalized as normalized
+from ..shapes.axes import normalized_axis as normalized_axis
 from . import functions
 
 FLOATS = ("float", "double", "float16", "bfloat16")
@@ -46,7 +48,7 @@ _PIECE = 1 << 23
 REQUIRED = object()
 _RUNTIME = ("n_outputs", "rng")
 _registry: dict[tuple[str, str], list[Op]] = {}
-_NOT_FAMILIES = {"define", "functions", "schema", "infer"}
+_NOT_FAMILIES = {"define", "functions", "schema", "infer", "contents", "shape_types"}
 _complete, _reads, _reading = False, list[str](), rlock()
 
 Rule = TypeVar("Rule", bound=Callable[..., Any])
@@ -394,17 +396,6 @@ def reduction(**options: Any) -> Callable[[Callable[..., Any]], Op]:
         def by_attribute(x, *, axes: list[int] | None = None, keepdims: int = 1):
             return folded(x, normalized(axes, x.ndim), bool(keepdims))
 
-        def infer(x: Value, axes: Any = None, *, keepdims: int, noop_with_empty_axes: int = 0) -> list[Type]:
-            given = axes.const if isinstance(axes, Value) else axes
-            if x.shape is None or (isinstance(axes, Value) and given is None):
-                known = x.shape is not None and keepdims
-                return [TensorType(x.elem, (None,) * len(x.shape) if known else None)]
-            if noop_with_empty_axes and (given is None or not np.size(given)):
-                return [TensorType(x.elem, x.shape)]
-            gone = normalized(given, len(x.shape))
-            return [TensorType(x.elem, tuple(1 if i in gone else d for i, d in enumerate(x.shape)
-                                             if keepdims or i not in gone))]
-
         def samples(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
             for axes, shape in (((1,), (3, 5)), ((-2, 0), (2, 3, 4)), (None, (2, 3))):
                 for keepdims in (0, 1):
@@ -415,34 +406,10 @@ def reduction(**options: Any) -> Callable[[Callable[..., Any]], Op]:
                     **options)
         older = Op(by_attribute, name=body.__name__, since=1, widen=True, result="same", **options)
         newest.doc = older.doc = inspect.getdoc(body) or ""
-        newest._infer, older._infer, newest._samples = infer, infer, samples
+        newest._samples = samples
         _register(older)
         return _register(newest)
     return decorate
-
-
-def normalized(axes: Any, rank: int) -> tuple[int, ...]:
-    """`axes` as sorted non-negative ints; None or empty means all. Raises ValueError out
-    of range or if one is repeated."""
-    if axes is None or not np.size(axes):
-        return tuple(range(rank))
-    given = [int(a) for a in np.ravel(axes)]
-    for a in given:
-        if not -rank <= a < rank:
-            raise ValueError(f"axis {a} is out of range for a tensor of rank {rank}")
-    out = sorted(a % rank for a in given) if rank else []
-    if len(set(out)) != len(out):
-        raise ValueError(f"axes {given} name an axis twice")
-    return tuple(out)
-
-
-def normalized_axis(axis: Any, rank: int, inclusive: bool = False) -> int:
-    """`axis` as a non-negative int below `rank` (`inclusive`: at most `rank`).
-    Raises ValueError out of range."""
-    end = rank + inclusive
-    if not -rank <= (axis := int(axis)) < max(end, 1):
-        raise ValueError(f"axis {axis} is out of range for a tensor of rank {rank}")
-    return axis + rank if axis < 0 else axis
 
 
 def random_array(rng: np.random.Generator, shape: tuple[int, ...], dtype: Any) -> np.ndarray:

@@ -188,3 +188,8 @@ def scalar(x: np.ndarray) -> np.ndarray:
     if x.size != 1:
         raise ValueError(f"a scalar is expected, found shape {x.shape}")
     return x.reshape(())
+
+
+def working_type(dtype: Any) -> np.dtype[Any]:
+    """The type a step is computed in: float64 for itself, float32 for every other."""
+    return np.dtype(np.float64 if dtype == np.float64 else np.float32)

@@ -26,10 +26,9 @@ from ..ir import (
     Value,
 )
 from . import schema as schemas
-from .fast_type_rules import shortcut
+from .contents import content, shape_of
+from .shape_types import by_shape
 
-CONTENT_LIMIT = 64
-_NO_INDEX = frozenset(e for e in ElementType if e.floating or e in (ElementType.BOOL, ElementType.STRING))
 _DATA_LIMIT = 1024
 
 
@@ -50,8 +49,8 @@ def infer_node(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int
         rule = _CONTROL.get(node.op_type) if not node.domain else None
         if rule is not None:
             return rule(node, inputs, opsets)
-        if not node.domain and (found := shortcut(node, inputs)) is not None:
-            return [found]
+        if (typed := by_shape(node, inputs)) is not None:
+            return typed
         if node.domain in schemas.ONNX_DOMAINS:
             return _by_schema(node, inputs, opsets)
     except InferenceError:
@@ -126,7 +125,7 @@ def _by_schema(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int
                 and value.const.size <= _DATA_LIMIT and value.const.dtype.kind in "iuf"):
             data[name] = tensor_proto(value.const)
         elif value.content is not None and all(isinstance(d, int) for d in value.content):
-            data[name] = tensor_proto(np.array(value.content, np.int64).reshape(_content_shape(value)))
+            data[name] = tensor_proto(np.array(value.content, np.int64).reshape(shape_of(value)))
     proto.output.extend(f"o{i}" if v is not None else "" for i, v in enumerate(node.outputs))
     for key, attr in node.attrs.items():
         proto.attribute.append(attribute_proto(key, attr))
@@ -136,11 +135,6 @@ def _by_schema(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int
     except (shape_inference.InferenceError, RuntimeError, ValueError, onnx.checker.ValidationError) as error:
         raise InferenceError(str(error)) from error
     return [from_type_proto(out[n]) if (n := f"o{i}") in out else None for i in range(len(node.outputs))]
-
-
-def _content_shape(value: Value) -> tuple[int, ...]:
-    shape = value.shape
-    return () if shape == () else (len(value.content or ()),)
 
 
 def type_proto(kind: Type) -> Any:
@@ -330,124 +324,4 @@ def _stacked(kind: Type | None, axis: int) -> Type | None:
 
 _CONTROL: dict[str, Callable[..., list[Type | None]]] = {
     "If": _infer_if, "Loop": _infer_loop, "Scan": _infer_scan,
-}
-
-
-def content(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    """What is known of the elements of `node`'s first output, if it is a small
-    integer tensor of rank 0 or 1."""
-    rule = _CONTENT.get(node.op_type) if not node.domain else None
-    made = node.outputs[0] if rule is not None and node.outputs else None
-    if rule is None or made is None or (isinstance(made.type, TensorType) and (
-            made.type.elem in _NO_INDEX or len(made.shape or ()) > 1)):
-        return None
-    try:
-        found = rule(node, inputs)
-    except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError, AttributeError):
-        return None
-    if found is None or len(found) > CONTENT_LIMIT or all(d is None for d in found):
-        return None
-    return found if all(not isinstance(d, int) or -1 << 63 <= d < 1 << 63 for d in found) else None
-
-
-def elements(value: Value | None) -> tuple[Any, ...] | None:
-    """The elements of a small integer tensor as far as they are known, else None."""
-    if value is None:
-        return None
-    if isinstance(value.const, np.ndarray) and value.const.dtype.kind in "iu" and value.const.ndim <= 1 \
-            and value.const.size <= CONTENT_LIMIT:
-        return tuple(int(v) for v in value.const.ravel())
-    return value.content
-
-
-def _of_shape(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    x = inputs[0]
-    if x is None or x.shape is None:
-        return None
-    return tuple(x.shape[slice(node.attrs.get("start"), node.attrs.get("end"))])
-
-
-def _of_gather(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    data, indices = elements(inputs[0]), elements(inputs[1])
-    if data is None or indices is None or inputs[0] is None or inputs[0].shape == ():
-        return None
-    return tuple(data[i] for i in indices)
-
-
-def _of_concat(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    out: list[Any] = []
-    for value in inputs:
-        part = elements(value)
-        if part is None:
-            if (value is None or not value.shape or not isinstance(value.shape[0], int)
-                    or len(value.shape) != 1):
-                return None
-            if value.shape[0] > CONTENT_LIMIT:
-                return None
-            part = (None,) * value.shape[0]
-        out += part
-    return tuple(out)
-
-
-def _of_slice(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    data = elements(inputs[0])
-    if node.version < 10:
-        starts, ends = node.attrs["starts"], node.attrs["ends"]
-        return None if data is None else data[starts[0]:ends[0]]
-    steps = inputs[4] if len(inputs) > 4 else None
-    start, end, step = ((elements(v) or (None,))[0] for v in (inputs[1], inputs[2], steps))
-    step = 1 if steps is None else step
-    if data is None or not all(isinstance(n, int) for n in (start, end, step)):
-        return None
-    return data[start:end:step]
-
-
-def _same(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    return elements(inputs[0])
-
-
-def _of_cast(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    return elements(inputs[0]) if node.attrs["to"] in (ElementType.INT64, ElementType.INT32) else None
-
-
-def _arithmetic(function: Callable[[int, int], int], unit: int | None
-                ) -> Callable[..., tuple[Any, ...] | None]:
-    def rule(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-        a, b = elements(inputs[0]), elements(inputs[1])
-        if a is None or b is None:
-            return None
-        n = max(len(a), len(b))
-        if len(a) not in (1, n) or len(b) not in (1, n):
-            return None
-        pairs = zip(a * (n // len(a)), b * (n // len(b)), strict=True)
-        return tuple(function(x, y) if isinstance(x, int) and isinstance(y, int) else x if y == unit else None
-                     for x, y in pairs)
-    return rule
-
-
-def _truncated(a: int, b: int) -> int:
-    q = abs(a) // abs(b)
-    return q if (a < 0) == (b < 0) else -q
-
-
-def _of_reduce_prod(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    data = elements(inputs[0])
-    if data is None or not all(isinstance(d, int) for d in data):
-        return None
-    return (int(np.prod(data, dtype=np.int64)),)
-
-
-def _of_size(node: Node, inputs: Sequence[Value | None]) -> tuple[Any, ...] | None:
-    x = inputs[0]
-    if x is None or x.shape is None or not all(isinstance(d, int) for d in x.shape):
-        return None
-    return (int(np.prod(x.shape, dtype=object)),)
-
-
-_CONTENT: dict[str, Callable[..., tuple[Any, ...] | None]] = {
-    "Shape": _of_shape, "Size": _of_size, "Gather": _of_gather, "Concat": _of_concat, "Slice": _of_slice,
-    "Squeeze": _same, "Unsqueeze": _same, "Identity": _same, "Reshape": _same, "Flatten": _same,
-    "Cast": _of_cast, "ReduceProd": _of_reduce_prod,
-    "Add": _arithmetic(lambda a, b: a + b, 0), "Sub": _arithmetic(lambda a, b: a - b, 0),
-    "Mul": _arithmetic(lambda a, b: a * b, 1), "Div": _arithmetic(_truncated, 1),
 }

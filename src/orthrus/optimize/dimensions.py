@@ -7,18 +7,18 @@ So a Reshape to a shape computed from another tensor's shape is known to keep th
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Sequence
 from typing import Any
 
 from ..ir import ElementType, Graph, Node, TensorType, Value
 from ..ops import infer
+from ..ops.contents import small
 from ..shapes import elements
 from ..shapes.by_operator import rule_of
 from ..shapes.elements import Elements
 from ..shapes.expression import Dim, Expr, bounds, named
-from ..shapes.facts import Facts, Shape
+from ..shapes.facts import Facts, Shape, is_one
 
 PREFIX = "\N{MIDDLE DOT}"
 _FOLLOWED = frozenset({ElementType.BOOL, ElementType.INT64, ElementType.INT32})
@@ -30,6 +30,7 @@ class Dimensions:
     """The names given so far, over all graphs of one model. It is what the rules of shapes ask."""
 
     int_max = (1 << 31) - 1
+    is_one = staticmethod(is_one)
 
     def __init__(self, opsets: dict[str, int], graphs: Sequence[Graph]) -> None:
         self.opsets = opsets
@@ -87,7 +88,7 @@ class Dimensions:
     def unknown(self, node: Node, index: int) -> Elements | None:
         """As many unknown elements as an input has."""
         value = node.inputs[index] if index < len(node.inputs) else None
-        return elements.full(value.shape, None) if value is not None and _small(value) else None
+        return elements.full(value.shape, None) if value is not None and small(value) else None
 
     def invented(self, dim: Any) -> bool:
         """Whether no input has a dimension of this name: it is one of ours, or a tool's name for an unknown
@@ -127,9 +128,11 @@ class Dimensions:
         for value in graph.inputs:
             self._fill(value)
         for node in graph.nodes:
+            if self._seen(node):
+                continue
             typed = all(v is None or self._complete(v) for v in node.outputs)
             followed = _followed(node)
-            if typed and followed is None or self._seen(node):
+            if typed and followed is None:
                 continue
             if not typed:
                 self._type(node)
@@ -188,7 +191,7 @@ class Dimensions:
     def _elements(self, value: Value) -> Elements | None:
         if value.elem not in _FOLLOWED:
             return None
-        if value not in self.known and _small(value):
+        if value not in self.known and small(value):
             found = elements.of_constant(value.const)
             if found is None and value.content is not None:
                 found = elements.full((len(value.content),), None)
@@ -207,7 +210,7 @@ class Dimensions:
 
     def _follow(self, node: Node, value: Value) -> None:
         """What is known of the elements of `node`'s first output, `value`, where it is small."""
-        if not _small(value):
+        if not small(value):
             return
         before = value.content if value not in self.known else self.known[value].ravel().tolist()
         if before is not None and None not in before and (value in self.known or not any(
@@ -234,10 +237,3 @@ def _followed(node: Node) -> Value | None:
     """The output whose elements are followed."""
     value = node.outputs[0] if node.outputs else None
     return value if value is not None and value.elem in _FOLLOWED and elements.follows(node) else None
-
-
-def _small(value: Value) -> bool:
-    """Whether a tensor's elements are few enough to be followed."""
-    shape = value.shape
-    return shape is not None and all(isinstance(d, int) for d in shape) \
-        and math.prod(shape) <= infer.CONTENT_LIMIT

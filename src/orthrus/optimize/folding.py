@@ -17,7 +17,8 @@ import numpy as np
 from ..errors import ALL as ERRORS
 from ..ir import Graph, LazyArray, Node, TensorType, Value, element_of, in_memory
 from ..limits import using
-from ..ops import infer
+from ..ops.contents import content
+from ..ops.infer import merged
 from ..ops.tensor.movement import VIEWS
 from .rewrite import KEPT_BYTES, Work
 
@@ -168,7 +169,7 @@ def fold_shapes(work: Work) -> int:
         if len(node.outputs) != 1 or (value := node.outputs[0]) is None or not node.inputs:
             continue
         if value.content is None:
-            value.content = infer.content(node, node.inputs)
+            value.content = content(node, node.inputs)
         array = _known(value)
         if array is None:
             if value.content is not None and None not in value.content and len(value.shape or (0, 0)) < 2:
@@ -305,7 +306,7 @@ def _inline(work: Work, node: Node, branch: Graph) -> list[Node]:
     for old, new in zip(list(node.outputs), results, strict=False):
         if old is not None:
             if new.type is None or (isinstance(new.type, TensorType) and new.type.shape is None):
-                new.type = infer.merged(new.type, old.type)
+                new.type = merged(new.type, old.type)
             work.replace(old, new)
     work.remove(node)
     return nodes

@@ -15,7 +15,8 @@ import numpy as np
 
 from ..ir import TensorType, Type, Value
 from ..kernels import HOST
-from ..ops.infer import InferenceError, content, infer_node
+from ..ops.contents import content
+from ..ops.infer import InferenceError, infer_node
 from .program import Call, Code, Program, taker
 
 SMALLEST = 1 << 14

@@ -28,10 +28,10 @@ def _attention(past: int) -> Callable[[Facts], Shapes]:
     def rule(f: Facts) -> Shapes:
         x, weights, heads = f.shape(0), f.shape(1), f.attribute("num_heads")
         sizes = f.attribute("qkv_hidden_sizes")
-        width = sizes[2] if sizes else floor_div(weights[-1], 3)
+        _, inner, width = sizes or [floor_div(weights[-1], 3)] * 3
         before = f.shape(past)[3] if f.has(past) else 0
         total = before if f.attribute("past_present_share_buffer") else before + x[1]
-        return [[*x[:-1], width], [2, x[0], heads, total, floor_div(width, heads)]]
+        return [[*x[:-1], width], [2, x[0], heads, total, floor_div(inner, heads)]]
     return rule
 
 
@@ -70,8 +70,8 @@ CONTRIB: dict[str, Callable[[Facts], Shapes]] = {
     "NhwcMaxPool": pool, "QLinearAveragePool": pool, "QLinearAdd": _quantized_pair,
     "QLinearMul": _quantized_pair, "QLinearConcat": lambda f: concat(f, 2, 3),
     **dict.fromkeys(("RotaryEmbedding", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), same),
-    **dict.fromkeys(("FusedMatMul", "TransposeMatMul", "FusedMatMulActivation", "MatMulInteger16",
-                     "MatMulIntegerToFloat", "DynamicQuantizeMatMul"), matmul()),
+    **dict.fromkeys(("FusedGemm", "FusedMatMul", "TransposeMatMul", "FusedMatMulActivation",
+                     "MatMulInteger16", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"), matmul()),
     "Attention": _attention(4), "QAttention": _attention(8), "MultiHeadAttention": _multi_head,
     "GroupQueryAttention": _group_query,
 }

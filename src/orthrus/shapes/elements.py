@@ -24,6 +24,7 @@ from .expression import (
     floor_div,
     greatest,
     least,
+    natural,
     number,
     quotient,
     whole,
@@ -58,14 +59,16 @@ def full(shape: Sequence[int], value: Any) -> Elements:
     return out
 
 
-def follow(node: Node, given: Sequence[Elements | None], shapes: Sequence[Any]) -> Elements | None:
-    """The elements of `node`'s first output. `shapes`: its inputs' dimensions as expressions, None where a
+def follow(node: Node, given: Sequence[Elements | None], shapes: Sequence[Any], output: int = 0
+           ) -> Elements | None:
+    """The elements of one of `node`'s outputs. `shapes`: its inputs' dimensions as expressions, None where a
     rank is not known."""
     rule = _RULES.get(node.op_type) if not node.domain else None
     if rule is None:
         return None
     try:
         out = rule(node, given, shapes)
+        out = out[output] if isinstance(out, list) else out if output == 0 else None
     except (TypeError, ValueError, IndexError, KeyError, ZeroDivisionError, AttributeError, OverflowError,
             TooLarge):
         return None
@@ -138,7 +141,7 @@ def _cast(node: Node, given: Any, shapes: Any) -> Elements | None:
         if to in _FRACTIONS:
             return number(to.numpy.type(float(v))) if not isinstance(v, Expr) else v if to in _EXACT else None
         if to in _WHOLE and not whole(v):
-            return floor(v) if bounds(v)[0] >= 0 else None
+            return floor(v) if natural(v) else None
         return v if to in _WHOLE else None
 
     return _each(convert)(node, [x], shapes)
@@ -169,18 +172,30 @@ def _slice(node: Node, given: Any, shapes: Any) -> Elements | None:
         starts, ends = node.attrs["starts"], node.attrs["ends"]
         axes, steps = node.attrs.get("axes"), None
     else:
-        starts, ends, axes, steps = ([*map(ints, given[1:5])] + [None, None])[:4]
-        if starts is None or ends is None or (len(given) > 3 and given[3] is not None and axes is None):
+        starts, ends, axes, steps = (_numbers(node, given, i) for i in range(1, 5))
+        if starts is None or ends is None:
             return None
     index = [slice(None)] * data.ndim
     for i, axis in enumerate(axes or range(len(starts))):
-        step = steps[i] if steps else 1
-        index[axis] = slice(starts[i], None if step < 0 and ends[i] < -data.shape[axis] else ends[i], step)
+        step, begin, end, size = steps[i] if steps else 1, starts[i], ends[i], data.shape[axis]
+        index[axis] = slice(max(begin, -size) if step < 0 else begin,
+                            None if step < 0 and end < -size else end, step)
     return _array(data[tuple(index)])
 
 
+def _numbers(node: Node, given: Any, i: int) -> list[int] | None:
+    """The elements of an input as ints, None where it is absent. Raises ValueError where one is not known."""
+    if i >= len(node.inputs) or node.inputs[i] is None:
+        return None
+    found = ints(given[i])
+    if found is None:
+        raise ValueError("the elements are not known")
+    return found
+
+
 def _axes(node: Node, given: Any) -> list[int] | None:
-    return ints(given[1]) if len(given) > 1 and given[1] is not None else node.attrs.get("axes")
+    told = _numbers(node, given, 1)
+    return node.attrs.get("axes") if told is None else told
 
 
 def _squeeze(node: Node, given: Any, shapes: Any) -> Elements | None:
@@ -236,12 +251,11 @@ def _range(node: Node, given: Any, shapes: Any) -> Elements | None:
     return np.array([start + step * i for i in range(max(0, -(-span // step)))] + [None], object)[:-1]
 
 
-def _split(node: Node, given: Any, shapes: Any) -> Elements | None:
+def _split(node: Node, given: Any, shapes: Any) -> list[Elements]:
     data, axis = _known(given[0]), node.attribute("axis")
-    parts = ints(given[1]) if len(given) > 1 and given[1] is not None else node.attrs.get("split")
-    length = data.shape[axis]
-    first = parts[0] if parts else -(-length // len(node.outputs))
-    return np.take(data, range(min(first, length)), axis=axis)
+    told, length, count = _numbers(node, given, 1), data.shape[axis], len(node.outputs)
+    parts = node.attrs.get("split") or [-(-length // count)] * count if told is None else told
+    return np.split(data, np.cumsum(parts)[:-1], axis)
 
 
 def _each(function: Callable[..., Any]) -> Callable[..., Elements | None]:
@@ -280,7 +294,7 @@ def _div(node: Node, given: Any, shapes: Any) -> Elements | None:
 
     def divide(a: Any, b: Any) -> Any:
         if out in _WHOLE:
-            return floor_div(a, b) if bounds(a)[0] >= 0 and bounds(b)[0] >= 0 else _truncated(a, b)
+            return floor_div(a, b) if natural(a) and natural(b) else _truncated(a, b)
         return quotient(a, b) if isinstance(b, Expr) else a * ratio(1, b)
 
     return _each(divide)(node, given, shapes)
@@ -295,7 +309,7 @@ def _truncated(a: Any, b: Any) -> Any:
 
 def _mod(node: Node, given: Any, shapes: Any) -> Elements | None:
     def rest(a: Any, b: Any) -> Any:
-        if node.attrs.get("fmod") and (bounds(a)[0] < 0 or bounds(b)[0] < 0):
+        if node.attrs.get("fmod") and not (natural(a) and natural(b)):
             return None
         return a - b * floor_div(a, b)
     return _each(rest)(node, given, shapes)
@@ -306,7 +320,7 @@ def _pow(a: Any, b: Any) -> Any:
 
 
 def _abs(a: Any) -> Any:
-    return a if bounds(a)[0] >= 0 else -a if bounds(a)[1] <= 0 else None
+    return a if natural(a) else -a if natural(-a) else None
 
 
 def _equal(a: Any, b: Any) -> Any:
@@ -314,13 +328,14 @@ def _equal(a: Any, b: Any) -> Any:
         return a == b
     if a == b:
         return True
-    low, high = bounds(a - b)
-    return False if low > 0 or high < 0 else None
+    return False if not isinstance(a - b, Expr) or _less(a, b) or _less(b, a) else None
 
 
 def _less(a: Any, b: Any) -> Any:
-    low, high = bounds(b - a)
-    return True if low > 0 else False if high <= 0 else None
+    if at_most(b, a):
+        return False
+    gap = b - a
+    return True if not isinstance(gap, Expr) or bounds(gap)[0] > 0 or at_most(a + 1, b) else None
 
 
 def _not(a: Any) -> Any:
@@ -339,8 +354,6 @@ def _reduce(function: Callable[[list[Any]], Any]) -> Callable[..., Elements | No
     def rule(node: Node, given: Any, shapes: Any) -> Elements | None:
         data = _known(given[0])
         axes = _axes(node, given)
-        if axes is None and len(given) > 1 and given[1] is None and node.inputs[1:] != [None]:
-            return None
         if not axes and node.attrs.get("noop_with_empty_axes"):
             return data
         gone = sorted({a % data.ndim for a in axes}) if axes else list(range(data.ndim))
@@ -356,7 +369,7 @@ def _reduce(function: Callable[[list[Any]], Any]) -> Callable[..., Elements | No
 
 
 _FOLDED = {_add, _mul, least, greatest}
-_RULES: dict[str, Callable[..., Elements | None]] = {
+_RULES: dict[str, Callable[..., Elements | list[Elements] | None]] = {
     "Shape": _shape, "Size": _size, "Identity": _same, "Cast": _cast, "Gather": _gather, "Concat": _concat,
     "Slice": _slice, "Squeeze": _squeeze, "Unsqueeze": _unsqueeze, "Reshape": _reshape,
     "Transpose": _transpose, "Expand": _expand, "Tile": _tile, "ConstantOfShape": _constant_of_shape,
@@ -365,8 +378,8 @@ _RULES: dict[str, Callable[..., Elements | None]] = {
     "Pow": _each(_pow), "Neg": _each(lambda a: -a), "Abs": _each(_abs), "Floor": _each(floor),
     "Ceil": _each(ceiling), "Equal": _each(_equal), "Less": _each(_less),
     "Greater": _each(lambda a, b: _less(b, a)),
-    "LessOrEqual": _each(lambda a, b: True if at_most(a, b) else _not(_less(b, a))),
-    "GreaterOrEqual": _each(lambda a, b: True if at_most(b, a) else _not(_less(a, b))),
+    "LessOrEqual": _each(lambda a, b: _not(_less(b, a))),
+    "GreaterOrEqual": _each(lambda a, b: _not(_less(a, b))),
     "Not": _each(_not), "And": _each(lambda a, b: a and b), "Or": _each(lambda a, b: a or b),
     "ReduceProd": _reduce(math.prod),
     "ReduceSum": _reduce(sum), "ReduceMax": _reduce(lambda v: greatest(*v)),

@@ -9,6 +9,7 @@ numbers alone it is theirs.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -131,6 +132,7 @@ def number(value: Any) -> int | Fraction:
     return int(made) if made.denominator == 1 else made
 
 
+@functools.lru_cache(1 << 12)
 def named(name: str, low: float = 0) -> Expr:
     """A name as an expression; what it stands for is `low` at least."""
     return Expr({(Symbol(name, low),): 1})
@@ -138,8 +140,9 @@ def named(name: str, low: float = 0) -> Expr:
 
 def whole(value: Dim) -> bool:
     """Whether it is a whole number whatever the names stand for."""
-    return all(c.denominator == 1 for c in value.terms.values()) if isinstance(value, Expr) else \
-        value.denominator == 1
+    if isinstance(value, Expr):
+        return all(c.denominator == 1 for c in value.terms.values())
+    return not isinstance(value, Fraction) or value.denominator == 1
 
 
 def symbols(value: Dim) -> set[Symbol]:
@@ -171,6 +174,11 @@ def bounds(value: Dim) -> tuple[float, float]:
 def put(value: Dim, names: Mapping[str, Any]) -> Any:
     """With expressions or numbers in the place of names."""
     return sum(math.prod([c, *(_replaced(atom, names) for atom in m)]) for m, c in _terms(value).items())
+
+
+def natural(value: Any) -> bool:
+    """Whether it is 0 or more whatever the names stand for, as far as can be told."""
+    return bool((bounds(value)[0] if isinstance(value, Expr) else value) >= 0)
 
 
 def floor_div(over: Any, under: Any) -> Any:
@@ -230,6 +238,8 @@ def at_most(a: Any, b: Any) -> bool:
     if isinstance(high_end, Call) and high_end.name == "Max" and any(at_most(a, x) for x in high_end.args):
         return True
     gap = b - a
+    if not isinstance(gap, Expr):
+        return bool(gap >= 0)
     least_gap = -1 if whole(gap) else 0
     for _ in range(4):
         low = bounds(gap)[0]

@@ -2,7 +2,7 @@
 
 In: a node, its inputs' dimensions and the elements that are known of them. Out: shapes, a dimension None
 where it depends on data. The invariant: asking for what is not known raises LookupError, which leaves the
-node to other inference.
+node to other inference; so does ValueError, where the node contradicts itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeAlias
 
 from ..ir import Node
 from .elements import Elements, ints
-from .expression import Dim
+from .expression import Dim, Expr
 
 Shape: TypeAlias = "list[Dim | None] | None"
 Shapes: TypeAlias = "list[Shape]"
@@ -24,12 +24,16 @@ class Context(Protocol):
 
     int_max: int
 
-    def wider(self, dims: Sequence[Dim]) -> Dim:
+    def wider(self, dims: Sequence[Dim]) -> Dim | None:
         """The dimension that `dims` broadcast to."""
         ...
 
-    def same(self, dims: Sequence[Dim]) -> Dim:
+    def same(self, dims: Sequence[Dim]) -> Dim | None:
         """The dimension that `dims` all have to be."""
+        ...
+
+    def is_one(self, dim: Dim) -> bool:
+        """Whether a dimension that goes where it is 1 does. Raises LookupError where that is not known."""
         ...
 
     def unknown(self, node: Node, index: int) -> Elements | None:
@@ -37,7 +41,7 @@ class Context(Protocol):
         ...
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Facts:
     """What is known of a node's inputs."""
 
@@ -81,6 +85,13 @@ class Facts:
         if found is None:
             raise LookupError("the axes are not known")
         return found
+
+
+def is_one(dim: Dim) -> bool:
+    """Whether a dimension is 1. Raises LookupError where a run decides."""
+    if isinstance(dim, Expr):
+        raise LookupError("the dimension may be 1")
+    return dim == 1
 
 
 def broadcast(f: Facts, *shapes: Sequence[Dim]) -> list[Dim | None]:

@@ -14,9 +14,8 @@ from .facts import Facts, Shapes, broadcast
 def matmul(a_at: int = 0, b_at: int = 1) -> Callable[[Facts], Shapes]:
     def rule(f: Facts) -> Shapes:
         a, b = f.shape(a_at), f.shape(b_at)
-        if f.attribute("transBatchA") or f.attribute("transBatchB"):
-            raise LookupError("batches are in the middle")
         left, right = len(a) == 1, len(b) == 1
+        a, b = (_batch_last(x) if f.attribute(f"transBatch{side}") else x for side, x in (("A", a), ("B", b)))
         if f.attribute("transA") and not left:
             a = [*a[:-2], a[-1], a[-2]]
         if f.attribute("transB") and not right:
@@ -26,6 +25,17 @@ def matmul(a_at: int = 0, b_at: int = 1) -> Callable[[Facts], Shapes]:
         batch = broadcast(f, a[:-2], b[:-2]) if len(a) > 2 or len(b) > 2 else []
         return [[*batch, *([] if left else [a[-2]]), *([] if right else [b[-1]])]]
     return rule
+
+
+def gemm(f: Facts) -> Shapes:
+    if len(f.shape(0)) != 2 or len(f.shape(1)) != 2:
+        raise ValueError(f"factors of shapes {f.shape(0)} and {f.shape(1)} are to be matrices")
+    return matmul()(f)
+
+
+def _batch_last(x: list[Dim]) -> list[Dim]:
+    """With dimension 0 behind the other batch dimensions."""
+    return [*x[1:-1], x[0], x[-1]] if len(x) > 2 else x
 
 
 def attention(f: Facts) -> Shapes:
@@ -49,7 +59,7 @@ def linear_attention(f: Facts) -> Shapes:
 
 def stft(f: Facts) -> Shapes:
     signal, step = f.shape(0), f.vector(1)[0]
-    length: Dim | None = f.shape(2)[0] if f.has(2) else f.vector(3)[0]
+    length: Dim | None = f.shape(2)[0] if f.has(2) else f.vector(3)[0] if f.has(3) else signal[1]
     if length is None or step is None or not isinstance(step, int):
         return [[signal[0], None, None, 2]]
     bins = floor_div(length, 2) + 1 if f.attribute("onesided") else length

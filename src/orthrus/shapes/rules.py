@@ -10,10 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from .axes import normalized_axis, places
 from .expression import Dim, Expr, bounds, ceil_div, ceiling, floor_div, greatest, least, quotient
 from .facts import Facts, Shapes, elementwise
 from .polynomial import ratio
-from .products import attention, dft, linear_attention, matmul, stft
+from .products import attention, dft, gemm, linear_attention, matmul, stft
 from .windows import (
     affine_grid,
     causal_conv,
@@ -45,23 +46,40 @@ def _reshape(f: Facts) -> Shapes:
     x = f.shapes[0]
     out = list(told)
     for i, d in enumerate(told):
+        if isinstance(d, int) and d < -1 or x is not None and d == 0 and i >= len(x):
+            raise ValueError(f"{d} at {i} is no dimension to reshape to")
         if d is None or d == -1:
             out[i] = None
         elif d == 0 and not f.attribute("allowzero"):
-            out[i] = x[i] if x is not None and i < len(x) else None
+            out[i] = x[i] if x is not None else None
         elif bounds(d)[0] < 0:
             out[i] = None
     left = [i for i, d in enumerate(out) if d is None]
+    if told.count(-1) > 1:
+        raise ValueError("-1 stands for two dimensions")
     if len(left) == 1 and x is not None:
-        total, rest = math.prod(x), math.prod(d for d in out if d is not None)
-        if rest != 0:
-            out[left[0]] = floor_div(total, rest)
+        out[left[0]] = _remaining(x, [d for d in out if d is not None])
     return [out]
 
 
+def _remaining(x: list[Dim], told: list[Dim]) -> Dim:
+    """The dimension that those of `x` leave beside those that are `told`."""
+    many: list[Dim] = [*x]
+    rest: Dim = 1
+    for d in told:
+        if d in many and d != 0:
+            many.remove(d)
+        else:
+            rest = rest * d
+    total = math.prod(many)
+    if rest == 0 or isinstance(total, int) and isinstance(rest, int) and total % rest:
+        raise ValueError(f"{told} elements are not among {x}")
+    return floor_div(total, rest)
+
+
 def _flatten(f: Facts) -> Shapes:
-    x, axis = f.shape(0), f.attribute("axis")
-    axis += len(x) if axis < 0 else 0
+    x = f.shape(0)
+    axis = normalized_axis(f.attribute("axis"), len(x), inclusive=True)
     return [[math.prod(x[:axis]), math.prod(x[axis:])]]
 
 
@@ -70,8 +88,10 @@ def _squeeze(f: Facts) -> Shapes:
     if f.has(1) and f.numbers(1) is None:
         return [[None] * (len(x) - len(f.vector(1)))]
     axes = f.axes()
-    gone = {a % len(x) for a in axes} if axes is not None else {
-        i for i, d in enumerate(x) if d == 1}
+    gone = places(axes, len(x)) if axes is not None else [
+        i for i, d in enumerate(x) if f.context.is_one(d)]
+    if any(isinstance(d := x[i], int) and d != 1 for i in gone):
+        raise ValueError(f"axes {axes} of {x} are to be 1")
     return [[d for i, d in enumerate(x) if i not in gone]]
 
 
@@ -81,21 +101,21 @@ def _unsqueeze(f: Facts) -> Shapes:
         return [[None] * (len(x) + len(f.vector(1)))]
     axes = f.axes() or []
     out: list[Dim | None] = [*x]
-    for place in sorted(a % (len(x) + len(axes)) for a in axes):
+    for place in sorted(places(axes, len(x) + len(axes))):
         out.insert(place, 1)
     return [out]
 
 
 def concat(f: Facts, first: int = 0, step: int = 1) -> Shapes:
     shapes = [f.shape(i) for i in range(first, len(f.node.inputs), step)]
-    axis = f.attribute("axis") % len(shapes[0])
+    axis, = places([f.attribute("axis")], len(shapes[0]))
     return [[sum(dims, start=0) if i == axis else f.context.same(dims)
              for i, dims in enumerate(zip(*shapes, strict=True))]]
 
 
 def _split(f: Facts) -> Shapes:
     x, count = f.shape(0), len(f.node.outputs)
-    axis = f.attribute("axis") % len(x)
+    axis, = places([f.attribute("axis")], len(x))
     parts: list[Dim | None]
     if f.has(1):
         parts = f.vector(1)
@@ -125,7 +145,7 @@ def _slice(f: Facts) -> Shapes:
         steps: list[Dim | None] = f.vector(4) if f.has(4) else [1] * len(begin)
         axes = list(range(len(begin))) if axes is None else axes
         given = [begin, end, steps]
-    for axis, start, stop, step in zip(axes, *given, strict=True):
+    for axis, start, stop, step in zip(places(axes, len(x)), *given, strict=True):
         out[axis] = _sliced(x[axis], start, stop, step, f.context.int_max)
     return [out]
 
@@ -133,12 +153,16 @@ def _slice(f: Facts) -> Shapes:
 def _sliced(size: Dim, start: Dim | None, stop: Dim | None, step: Dim | None, int_max: int
             ) -> Dim | None:
     """How many elements a slice has, None where that depends on data."""
-    if start is None or stop is None or not isinstance(step, int) or not step:
+    if step == 0:
+        raise ValueError("a slice of step 0")
+    if start is None or stop is None or not isinstance(step, int):
         return None
     low = 0 if step > 0 else -1
     first, last = _clamped(start, size, low, int_max), _clamped(stop, size, low, int_max)
     if first is None or last is None:
         return None
+    if step < 0 and bounds(start)[1] < 0:
+        first = greatest(first, least(size - 1, 0))
     span = last - first if step > 0 else first - last
     if bounds(span)[0] < 0 and not _ordered(start, stop, step):
         span = span - least(span, 0)
@@ -185,14 +209,35 @@ def same(f: Facts) -> Shapes:
     return [[*f.shape(0)]]
 
 
+def _layer_norm(f: Facts) -> Shapes:
+    """The second and third output have a number for each row."""
+    x = f.shape(0)
+    at = normalized_axis(f.attribute("axis"), len(x))
+    rows: list[Dim | None] = [*x[:at], *[1] * (len(x) - at)]
+    return [[*x], rows, rows]
+
+
+def _along(f: Facts) -> Shapes:
+    places([f.attribute("axis")], len(f.shape(0)))
+    return same(f)
+
+
+def _dims(f: Facts) -> Shapes:
+    return [[len(f.shape(0)[f.attribute("start"):f.attribute("end")])]]
+
+
 def _transpose(f: Facts) -> Shapes:
     x, order = f.shape(0), f.attribute("perm")
-    return [[x[i] for i in (reversed(range(len(x))) if order is None else order)]]
+    if order is None:
+        return [[*reversed(x)]]
+    if sorted(order) != list(range(len(x))):
+        raise ValueError(f"perm {order} does not order {len(x)} dimensions")
+    return [[x[i] for i in order]]
 
 
 def _gather(f: Facts) -> Shapes:
-    x, axis = f.shape(0), f.attribute("axis")
-    axis += len(x) if axis < 0 else 0
+    x = f.shape(0)
+    axis, = places([f.attribute("axis")], len(x))
     return [[*x[:axis], *f.shape(1), *x[axis + 1:]]]
 
 
@@ -230,7 +275,7 @@ def _reduced(f: Facts) -> Shapes:
         if f.attribute("noop_with_empty_axes"):
             return [list(x)]
         return [[1] * len(x) if keep else []]
-    gone = {a % len(x) for a in axes}
+    gone = places(axes, len(x))
     return [[1 if i in gone else d for i, d in enumerate(x) if keep or i not in gone]]
 
 
@@ -251,17 +296,20 @@ RULES: dict[str, Callable[[Facts], Shapes]] = {
     "ConstantOfShape": _told, "Range": _range, "Conv": conv(1), "ConvInteger": conv(1),
     "QLinearConv": conv(3), "DeformConv": conv(1), "MaxPool": pool, "AveragePool": pool, "LpPool": pool,
     "ConvTranspose": conv_transpose, "Resize": resize, "Upsample": resize,
-    "SpaceToDepth": space_to_depth, "DepthToSpace": depth_to_space, "MatMul": matmul(),
+    "SpaceToDepth": space_to_depth, "DepthToSpace": depth_to_space, "Gemm": gemm, "MatMul": matmul(),
     "MatMulInteger": matmul(), "QLinearMatMul": matmul(0, 3), "TopK": _top_k, "OneHot": _one_hot,
     "CenterCropPad": center_crop_pad, "STFT": stft, "DFT": dft, "HannWindow": _of_length,
     "HammingWindow": _of_length, "BlackmanWindow": _of_length, "Col2Im": col_to_im,
     "StringConcat": elementwise, "AffineGrid": affine_grid, "MaxUnpool": max_unpool,
     "Attention": attention, "LinearAttention": linear_attention,
+    "LayerNormalization": _layer_norm, "SimplifiedLayerNormalization": _layer_norm,
     "CausalConvWithState": causal_conv,
     **dict.fromkeys(("BatchNormalization", "Cast", "CastLike", "CumSum", "DequantizeLinear", "Dropout",
-                     "DynamicQuantizeLinear", "GroupNormalization", "Hardmax", "Identity",
-                     "InstanceNormalization", "LRN", "LayerNormalization", "LogSoftmax", "LpNormalization",
-                     "QuantizeLinear", "RMSNormalization", "RotaryEmbedding", "Softmax", "Trilu"), same),
+                     "DynamicQuantizeLinear", "GroupNormalization", "Identity", "InstanceNormalization",
+                     "LRN", "LpNormalization", "MeanVarianceNormalization",
+                     "QuantizeLinear", "RMSNormalization",
+                     "RotaryEmbedding", "Trilu"), same),
+    **dict.fromkeys(("Hardmax", "LogSoftmax", "Softmax"), _along), "Shape": _dims,
     **{f"Reduce{k}": _reduced for k in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum",
                                         "LogSumExp", "SumSquare")},
 }

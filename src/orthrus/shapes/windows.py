@@ -34,11 +34,20 @@ def _window(size: Dim, k: Any, stride: int, dilation: int, begin: int, end: int,
 
 
 def spatial(f: Facts, size: Sequence[Dim], kernel: Sequence[Any], up: bool = False) -> list[Dim | None]:
-    n = len(size)
-    strides, dilations = f.attribute("strides") or [1] * n, f.attribute("dilations") or [1] * n
-    pads, auto = f.attribute("pads") or [0] * 2 * n, f.attribute("auto_pad")
+    n, auto = len(size), f.attribute("auto_pad")
+    strides, dilations, pads = _sliding(f, n, kernel)
     return [_window(size[i], k, strides[i], dilations[i], pads[i], pads[n + i], auto, up)
             for i, k in enumerate(kernel)]
+
+
+def _sliding(f: Facts, n: int, kernel: Sequence[Any]) -> tuple[list[int], list[int], list[int]]:
+    """Strides, dilations and pads. Raises ValueError where they do not fit `n` dimensions."""
+    strides, dilations = f.attribute("strides") or [1] * n, f.attribute("dilations") or [1] * n
+    pads = f.attribute("pads") or [0] * 2 * n
+    if not n or [len(kernel), len(strides), len(dilations), len(pads)] != [n, n, n, 2 * n] or any(
+            isinstance(v, int) and v < 1 for v in (*kernel, *strides, *dilations)):
+        raise ValueError(f"{n} dimensions, and windows of {kernel}, {strides}, {dilations} and {pads}")
+    return strides, dilations, pads
 
 
 def conv(w: int, last: bool = False) -> Callable[[Facts], Shapes]:
@@ -56,8 +65,8 @@ def conv(w: int, last: bool = False) -> Callable[[Facts], Shapes]:
 def pool(f: Facts) -> Shapes:
     x = f.shape(0)
     last = bool(f.attribute("channels_last")) or f.node.op_type.startswith("Nhwc")
-    out = spatial(f, x[1:-1] if last else x[2:], f.attribute("kernel_shape"),
-                   bool(f.attribute("ceil_mode")))
+    size = x[1:-1] if last else x[2:]
+    out = spatial(f, size, f.attribute("kernel_shape") or [1] * len(size), bool(f.attribute("ceil_mode")))
     shape = [x[0], *out, x[-1]] if last else [*x[:2], *out]
     return [shape, shape]
 
@@ -65,9 +74,8 @@ def pool(f: Facts) -> Shapes:
 def conv_transpose(f: Facts) -> Shapes:
     x, w = f.shape(0), f.shape(1)
     n = len(x) - 2
-    strides, dilations = f.attribute("strides") or [1] * n, f.attribute("dilations") or [1] * n
-    more, pads = f.attribute("output_padding") or [0] * n, f.attribute("pads") or [0] * 2 * n
-    kernel = f.attribute("kernel_shape") or w[2:]
+    kernel, more = f.attribute("kernel_shape") or w[2:], f.attribute("output_padding") or [0] * n
+    strides, dilations, pads = _sliding(f, n, kernel)
     out: list[Dim | None] = []
     for i, size in enumerate(x[2:]):
         full = (size - 1) * strides[i] + (kernel[i] - 1) * dilations[i] + (more[i] + 1)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
@@ -78,7 +78,7 @@ class Entry(NamedTuple):
         return str(module)
 
 
-def _return(f: Function, value: V) -> None:
+def leave(f: Function, value: V) -> None:
     """End the function here; what is written next is a block nobody comes to."""
     f.ret(value)
     f.open(f.block())
@@ -87,7 +87,7 @@ def _return(f: Function, value: V) -> None:
 def _refuse(f: Function, process: V) -> None:
     f.call(cell(f, process, _Process.REFUSE, PTR),
            [cell(f, process, _Process.TYPE_ERROR, PTR), cell(f, process, _Process.TEXT, PTR)])
-    _return(f, f.zero(PTR))
+    leave(f, f.zero(PTR))
 
 
 def _gather(f: Function, block: V, process: V) -> None:
@@ -99,7 +99,7 @@ def _gather(f: Function, block: V, process: V) -> None:
     def call() -> None:
         put(f, wanted, at, PoolCell.WANTED)
         result = f.call(cell(f, process, _Process.CALL, PTR), [cell(f, block, Cell.ALARM, PTR)], PTR)
-        f.when(f.cast(result, I64).eq(0), lambda: _return(f, f.zero(PTR)))
+        f.when(f.cast(result, I64).eq(0), lambda: leave(f, f.zero(PTR)))
         f.call(cell(f, process, _Process.DECREF, PTR), [result])
     f.when((wanted > 1) & ((wanted > cell(f, at, PoolCell.SIZE)) | asleep), call)
 
@@ -206,21 +206,28 @@ def _drive() -> Callable[[int], None]:
     return ctypes.CFUNCTYPE(None, ctypes.c_int64)(runtime()["drive"])
 
 
+def process_cells(count: int, named: Mapping[int, str]) -> tuple[int, Any]:
+    """Cells that outlive the interpreter, and their address; those of `named` are addresses of Python's
+    functions."""
+    from ..machines.executable import pages
+
+    at = pages(8 * count)
+    cells = (ctypes.c_int64 * count).from_address(at)
+    for index, name in named.items():
+        cells[index] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+    return at, cells
+
+
 @functools.cache
 def _process() -> int:
     """Address of the cells of `_Process`, which outlive the interpreter: a thread may still be in a program
     then."""
-    from ..machines.executable import pages
-
     machine = host()
     assert machine is not None
-    at = pages(8 * _Process.END)
-    cells = (ctypes.c_int64 * _Process.END).from_address(at)
-    named = {_Process.INCREF: "Py_IncRef", _Process.DECREF: "Py_DecRef", _Process.SAVE: "PyEval_SaveThread",
-             _Process.RESTORE: "PyEval_RestoreThread", _Process.CALL: "PyObject_CallNoArgs",
-             _Process.REFUSE: "PyErr_SetString"}
-    for index, name in named.items():
-        cells[index] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+    at, cells = process_cells(_Process.END, {
+        _Process.INCREF: "Py_IncRef", _Process.DECREF: "Py_DecRef", _Process.SAVE: "PyEval_SaveThread",
+        _Process.RESTORE: "PyEval_RestoreThread", _Process.CALL: "PyObject_CallNoArgs",
+        _Process.REFUSE: "PyErr_SetString"})
     cells[_Process.ARRAY], cells[_Process.NONE] = id(np.ndarray), id(None)
     cells[_Process.TYPE_ERROR] = id(TypeError)
     cells[_Process.DRIVE] = runtime()["drive"]

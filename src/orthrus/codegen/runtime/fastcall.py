@@ -97,7 +97,7 @@ class Quick(NamedTuple):
 
         def decline() -> None:
             _call(f, process, _Process.INCREF, none)
-            _return(f, none)
+            entry.leave(f, none)
         f.when(holder.eq(0) | count.ne(2), decline)
         target = cell(f, holder + self.header, 0)
         loud = f.const("i1", False)
@@ -128,9 +128,9 @@ class Quick(NamedTuple):
         put(f, f.i64(0), target, _Cell.BUSY)
         _drop(f, process, holder)
         good = results.ne(0) & answer.ne(0) & status.eq(0)
-        f.when(good, lambda: _return(f, results))
+        f.when(good, lambda: entry.leave(f, results))
         f.when(results.ne(0), lambda: _drop(f, process, results))
-        f.when(answer.eq(0), lambda: _return(f, answer))
+        f.when(answer.eq(0), lambda: entry.leave(f, answer))
         _call(f, process, _Process.CLEAR)
         decline()
         f.ret(none)
@@ -149,7 +149,7 @@ def _collect(module: Module, header: int) -> Function:
     rows, arrays = cell(f, target, _Cell.ROWS), cell(f, target, _Cell.ARRAYS)
 
     def need(condition: V) -> None:
-        f.when(~condition, lambda: _return(f, zero))
+        f.when(~condition, lambda: entry.leave(f, zero))
 
     def kind_of(thing: V) -> V:
         return cell(f, thing + (header - 8), 0)
@@ -188,7 +188,7 @@ def _collect(module: Module, header: int) -> Function:
 
         def give_up() -> None:
             _drop(f, process, results)
-            _return(f, zero)
+            entry.leave(f, zero)
         f.when(array.eq(0), give_up)
         put(f, array, arrays + (inputs + i) * 8, 0)
         _call(f, process, _Process.SET, results, cell(f, row, _Row.NAME), array)
@@ -203,12 +203,6 @@ def _call(f: Function, process: V, which: _Process, *args: V) -> V:
 
 def _drop(f: Function, process: V, thing: V) -> None:
     _call(f, process, _Process.DECREF, thing)
-
-
-def _return(f: Function, value: V) -> None:
-    """End the function here; what is written next is a block nobody comes to."""
-    f.ret(value)
-    f.open(f.block())
 
 
 class _Cells(np.ndarray):
@@ -309,18 +303,13 @@ def _empty() -> int:
 @functools.cache
 def _process() -> int:
     """Address of the cells of `_Process`, which outlive the interpreter."""
-    from ..machines.executable import pages
-
     machine = host()
     assert machine is not None
-    at = pages(8 * _Process.END)
-    cells = (ctypes.c_int64 * _Process.END).from_address(at)
-    named = {_Process.INCREF: "Py_IncRef", _Process.DECREF: "Py_DecRef", _Process.LIST: "PyList_New",
-             _Process.SET: "PyList_SetItem", _Process.SIZE: "PyDict_Size",
-             _Process.GET: "PyDict_GetItemWithError", _Process.EQUAL: "PyObject_RichCompareBool",
-             _Process.CLEAR: "PyErr_Clear"}
-    for index, name in named.items():
-        cells[index] = ctypes.cast(getattr(ctypes.pythonapi, name), ctypes.c_void_p).value or 0
+    at, cells = entry.process_cells(_Process.END, {
+        _Process.INCREF: "Py_IncRef", _Process.DECREF: "Py_DecRef", _Process.LIST: "PyList_New",
+        _Process.SET: "PyList_SetItem", _Process.SIZE: "PyDict_Size",
+        _Process.GET: "PyDict_GetItemWithError", _Process.EQUAL: "PyObject_RichCompareBool",
+        _Process.CLEAR: "PyErr_Clear"})
     cells[_Process.EMPTY], cells[_Process.ENTER] = _empty(), entry.code()
     things = {_Process.NONE: None, _Process.ARRAY: np.ndarray, _Process.DICT: dict, _Process.KINDS: list,
               _Process.ZERO: 0, _Process.VALUE: _VALUE, _Process.DEBUG: vars(knobs.DEBUG),

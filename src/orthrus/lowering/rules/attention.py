@@ -18,7 +18,7 @@ from ...processors import usable
 from ..elements import store
 from ..lower import Lowering, Out, lowers
 from ..tensor import Tensor, c_strides, joint_shape, of_constant
-from .rows import FLOATS
+from .rows import FLOATS, alive
 
 F = "float32"
 MS = "com.microsoft::"
@@ -42,12 +42,6 @@ class Heads:
     trailing: bool = False
     cap: float = 0.0
     sink: Tensor | None = None
-
-
-def wanted(lo: Lowering, node: Node, index: int) -> bool:
-    """Whether anything reads that output."""
-    value = node.outputs[index] if index < len(node.outputs) else None
-    return value is not None and lo.left.get(value, 0) > 0
 
 
 def inputs_of(node: Node, count: int) -> list[Value | None]:
@@ -196,7 +190,7 @@ def attend(lo: Lowering, node: Node) -> Any:
     """ONNX's attention."""
     at = node.attributes
     vq, vk, vv, v_mask, v_past_k, v_past_v, v_lengths = inputs_of(node, 7)
-    if wanted(lo, node, 3):
+    if alive(lo, node, 3):
         return No("its scores are read")
     if at.get("softmax_precision") not in (None, 1, 10, 16):
         return No("a softmax in double precision")
@@ -240,7 +234,7 @@ def attend(lo: Lowering, node: Node) -> Any:
         fits = (*q.shape[:3], a.mask.shape[3])
         if a.mask.shape[3] > total or any(m not in (1, n) for m, n in zip(a.mask.shape, fits, strict=True)):
             return No("a mask that does not broadcast to the scores")
-    return mixed(lo, node, a, flat, wanted(lo, node, 1) or wanted(lo, node, 2))
+    return mixed(lo, node, a, flat, alive(lo, node, 1) or alive(lo, node, 2))
 
 
 def padding_bias(lo: Lowering, t: Tensor, batch: int, length: int, total: int, value: float) -> Tensor | No:
@@ -284,7 +278,7 @@ def attend_separate(lo: Lowering, node: Node) -> Any:
     """com.microsoft's attention over projected queries, keys and values."""
     at = node.attributes
     vq, vk, vv, v_bias, v_mask, v_added, v_past_k, v_past_v, *rest = inputs_of(node, 10)
-    if wanted(lo, node, 3) or any(v is not None for v in rest):
+    if alive(lo, node, 3) or any(v is not None for v in rest):
         return No("its scores are read or its cache is shared")
     if (v_past_k is None) != (v_past_v is None):
         return No("half a past")
@@ -331,7 +325,7 @@ def attend_separate(lo: Lowering, node: Node) -> Any:
     causal = at.get("unidirectional") and held < total - 1
     a = Heads(q, k, v, at.get("scale") or 1 / math.sqrt(size or 1), mask, past,
               (held, UNLIMITED, 0) if causal else None)
-    return mixed(lo, node, a, True, wanted(lo, node, 1) or wanted(lo, node, 2))
+    return mixed(lo, node, a, True, alive(lo, node, 1) or alive(lo, node, 2))
 
 
 def _taken(t: Tensor, index: int) -> Tensor:
@@ -362,7 +356,7 @@ def attend_grouped(lo: Lowering, node: Node) -> Any:
     (vq, vk, vv, v_past_k, v_past_v, v_ends, v_total, v_cos, v_sin, v_at, v_bias, v_sink,
      *rest) = inputs_of(node, 16)
     known = lo.known(v_total)
-    if wanted(lo, node,
+    if alive(lo, node,
               3) or any(v is not None for v in rest) or known is None or v_ends is None or vq is None:
         return No("a rare form, or its length is not known from shapes")
     if (v_past_k is None) != (v_past_v is None) or (vk is None) != (vv is None) or v_at is not None:

@@ -29,12 +29,11 @@ from .attention import (
     inputs_of,
     refusal,
     result,
-    wanted,
 )
 from .int8 import BYTES
 from .int8_operators import real_product
 from .matmul import product
-from .rows import FLOATS
+from .rows import FLOATS, alive
 
 
 @lowers(MS + "Attention", types=FLOATS)
@@ -86,7 +85,7 @@ def _attended(lo: Lowering, node: Node, vx: Value, v_weights: Value, dtype: str,
     if len(sizes) != 3 or sum(sizes) != width or min(sizes) < 1 or any(n % heads for n in sizes):
         return No("its heads do not divide")
     batch, length, _ = x
-    kept = wanted(lo, node, 1)
+    kept = alive(lo, node, 1)
     if sizes[1] != sizes[2] and (kept or v_past is not None):
         return No("a cache of keys and values of two sizes")
     cache = (2, batch, heads, sizes[1] // heads)

@@ -16,7 +16,7 @@ import numpy as np
 from ...ir import TensorType, Type, Value
 from ...limits import bounded
 from ..define import FLOATS, define
-from ..functions import mean_of
+from ..functions import mean_of, working_type
 from ..math.linalg import matmul
 from ..nn.attention import (
     check_heads,
@@ -26,11 +26,10 @@ from ..nn.attention import (
     rows_at,
     softcapped,
     split_heads,
-    working_type,
 )
 from ..nn.linear_attention import LinearAttention as OnnxLinearAttention
 from ..tensor.quantize import integer_product
-from .fused import MS, of_rank
+from .fused import MS
 
 _FILTER = -10000.0
 
@@ -176,27 +175,6 @@ def Attention(input, weights, bias=None, mask_index=None, past=None, attention_b
     return y.astype(input.dtype), present.astype(input.dtype)
 
 
-@Attention.infer_with
-def _attention_type(input: Value, weights: Value, bias: Value | None = None, mask: Value | None = None,
-                    past: Value | None = None, *_: Value | None, num_heads: int, qkv_hidden_sizes: Any = None,
-                    past_present_share_buffer: int, **__: Any) -> list[Type]:
-    width = weights.shape[-1] if weights.shape else None
-    third = width // 3 if isinstance(width, int) else None
-    sizes = qkv_hidden_sizes if qkv_hidden_sizes is not None and len(qkv_hidden_sizes) == 3 else [third] * 3
-    shape = None if input.shape is None else (*input.shape[:-1], sizes[2])
-    before = None if past is None else past.shape
-    cache: Any = (None,) * 5
-    if before is not None and past_present_share_buffer:
-        cache = before
-    elif input.shape is not None and len(input.shape) == 3 and sizes[1] is not None and num_heads > 0 and (
-            past is None or before is not None and len(before) == 5):
-        total: Any = input.shape[1]
-        if before is not None:
-            total = total + before[3] if isinstance(total, int) and isinstance(before[3], int) else None
-        cache = (2, input.shape[0], num_heads, total, int(sizes[1]) // num_heads)
-    return [TensorType(input.elem, shape), TensorType(input.elem, cache)]
-
-
 @define(domain=MS, outputs=2, types={"input": ("uint8", "int8"), "weight": ("uint8", "int8"),
                                      "bias": ("float",)})
 def QAttention(input, weight, bias, input_scale, weight_scale, mask_index=None, input_zero_point=None,
@@ -212,15 +190,6 @@ def QAttention(input, weight, bias, input_scale, weight_scale, mask_index=None, 
     y, present = _self_attention(flat, _sizes(flat.shape[-1], None), mask_index, past, None, None, num_heads,
                                  unidirectional, scale, mask_filter_value, 0)
     return y.astype(bias.dtype), present.astype(bias.dtype)
-
-
-@QAttention.infer_with
-def _quantized_attention_type(input: Value, weight: Value, bias: Value, *_: Value | None,
-                              **__: Any) -> list[Type]:
-    width = weight.shape[-1] if weight.shape else None
-    shape = None if input.shape is None else (*input.shape[:-1], width // 3 if isinstance(width, int)
-                                              else None)
-    return [TensorType(bias.elem, shape), of_rank(bias.elem, 5)]
 
 
 def _separate(query: np.ndarray, key: np.ndarray | None, value: np.ndarray | None, bias: np.ndarray | None,
@@ -276,21 +245,6 @@ def MultiHeadAttention(query, key=None, value=None, bias=None, key_padding_mask=
     return merge_heads(y).astype(dtype), k.astype(dtype), v.astype(dtype), scores.astype(dtype)
 
 
-@MultiHeadAttention.infer_with
-def _multi_head_type(query: Value, key: Value | None = None, value: Value | None = None, *_: Value | None,
-                     **__: Any
-                     ) -> list[Type]:
-    shape: Any = (None, None, None)
-    if query.shape is not None and len(query.shape) == 5:
-        b, s, n, _, h = query.shape
-        shape = (b, s, n * h if isinstance(n, int) and isinstance(h, int) else None)
-    elif query.shape is not None and value is not None and value.shape is not None and len(value.shape) == 3:
-        shape = (*query.shape[:2], value.shape[2])
-    elif query.shape is not None:
-        shape = (*query.shape[:2], None)
-    return [TensorType(query.elem, shape), *(of_rank(query.elem, 4) for _ in range(3))]
-
-
 def _positions(given: np.ndarray, batch: int, length: int) -> np.ndarray:
     """Positions [batch, length]: as given, or running on from a single offset."""
     if given.size == 1 and given.ndim < 2:
@@ -322,11 +276,6 @@ def RotaryEmbedding(input, position_ids, cos_cache, sin_cache, *, interleaved: i
     places = _positions(position_ids, *tokens.shape[:2])
     y = rotate(tokens, rows_at(cos_cache, places), rows_at(sin_cache, places), interleaved)
     return y.transpose(0, 2, 1, 3) if input.ndim == 4 else y.reshape(input.shape)
-
-
-@RotaryEmbedding.infer_with
-def _rotary_type(input: Value, *_: Value | None, **__: Any) -> list[Type]:
-    return [TensorType(input.elem, input.shape)]
 
 
 def _root_mean_square(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
@@ -435,25 +384,6 @@ def _cached(past: np.ndarray | None, new: np.ndarray, before: np.ndarray, capaci
     for b, start in enumerate(before):
         out[b, :, start:start + new.shape[2]] = new[b]
     return out
-
-
-@GroupQueryAttention.infer_with
-def _group_query_type(query: Value, key: Value | None = None, value: Value | None = None,
-                      past_key: Value | None = None,
-                      *_: Value | None, kv_num_heads: int, num_heads: int, **__: Any) -> list[Type]:
-    out: Any = None
-    size: Any = None
-    if query.shape is not None and len(query.shape) == 3:
-        width = query.shape[2]
-        if isinstance(width, int) and key is None:
-            size = width // (num_heads + 2 * kv_num_heads)
-            width = size * num_heads
-        elif isinstance(width, int):
-            size = width // max(num_heads, 1)
-        out = (*query.shape[:2], width)
-    batch = query.shape[0] if query.shape else None
-    cache = TensorType(query.elem if past_key is None else past_key.elem, (batch, kv_num_heads, None, size))
-    return [TensorType(query.elem, out), cache, cache, of_rank(query.elem, 4)]
 
 
 @define(domain=MS, outputs=2, types=dict.fromkeys(("query", "key", "value", "past_state", "decay", "beta"),

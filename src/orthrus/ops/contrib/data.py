@@ -85,11 +85,6 @@ def Range(start, limit, delta=None):
     return (first + np.arange(count, dtype=start.dtype) * step).astype(start.dtype)
 
 
-@Range.infer_with
-def _range_type(start: Value, *_: Value | None) -> list[Type]:
-    return [TensorType(start.elem, (None,))]
-
-
 @define(domain=MS, types={"x": ("float", "float16", "double")})
 def SampleOp(x):
     """x"""
@@ -105,11 +100,6 @@ def Pad(data, pads, value=None, *, mode: str = "constant"):
     newest = find("", "Pad", 11)
     assert newest is not None
     return newest.bind({"mode": mode})(data, pads.reshape(-1), None if value is None else value.reshape(()))
-
-
-@Pad.infer_with
-def _pad_type(data: Value, *_: Value | None, **__: Any) -> list[Type]:
-    return [of_rank(data.elem, rank_of(data))]
 
 
 @define(domain=MS, types={"indices": ("int32", "int64")})

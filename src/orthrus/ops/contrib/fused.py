@@ -41,11 +41,6 @@ def like_first(x: Value, *_: Value | None, **__: Any) -> list[Type]:
     return [TensorType(x.elem, x.shape)]
 
 
-def like_both(a: Value, b: Value, *_: Value | None, **__: Any) -> list[Type]:
-    """The first input's element type and the shape both broadcast to."""
-    return [TensorType(a.elem, broadcast(a.shape, b.shape))]
-
-
 def of_rank(elem: Any, rank: int | None) -> Type:
     """A tensor of which only the rank is known."""
     return TensorType(elem, None if rank is None else (None,) * rank)
@@ -61,10 +56,6 @@ def product_shape(a: Any, b: Any) -> Any:
         return None
     batch = broadcast(a[:-2], b[:-2])
     return (*batch, *a[-2:-1], *(b[-1:] if len(b) > 1 else ()))
-
-
-def _tanh_gelu(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * (1 + np.tanh(x * (0.7978845608028654 + 0.035677408136300125 * x * x)))
 
 
 @elementwise(domain=MS, types={"x": FLOATS})
@@ -85,13 +76,10 @@ def BiasGelu(a, b):
     return OnnxGelu(a + b)
 
 
-@define(domain=MS, widen=True, result="same", types={"x": FLOATS, "bias": FLOATS})
+@elementwise(domain=MS, types={"x": FLOATS, "bias": FLOATS})
 def FastGelu(x, bias=None):
     """The Gelu of x + bias by way of tanh"""
-    return _tanh_gelu(x if bias is None else x + bias)
-
-
-FastGelu.infer_with(like_first)
+    return OnnxGelu(x if bias is None else x + bias, approximate="tanh")
 
 
 @define(domain=MS, widen=True, result="same", types={"x": FLOATS, "bias": FLOATS, "skip": FLOATS})
@@ -186,15 +174,6 @@ def SimplifiedLayerNormalization(x, scale, *, axis: int = -1,
     return y.astype(scale.dtype), inverse.reshape(*x.shape[:at], *(1,) * (x.ndim - at)).astype(inner)
 
 
-@SimplifiedLayerNormalization.infer_with
-def _simplified_type(x: Value, scale: Value, *, axis: int, stash_type: int, **_: Any) -> list[Type]:
-    rows: Any = None
-    if x.shape is not None:
-        at = normalized_axis(axis, len(x.shape))
-        rows = (*x.shape[:at], *(1,) * (len(x.shape) - at))
-    return [TensorType(scale.elem, x.shape), TensorType(ElementType(stash_type), rows)]
-
-
 _IDS = ("int32", "int64")
 
 
@@ -275,29 +254,10 @@ def FusedMatMul(a, b, *, alpha: float = 1.0, transA: int = 0, transB: int = 0, t
     return y if alpha == 1 else y * y.dtype.type(alpha)
 
 
-def _flipped_shape(shape: Any, flip: int, flip_batch: int) -> Any:
-    if shape is None or len(shape) < 2:
-        return shape
-    if flip_batch and len(shape) > 2:
-        shape = (*shape[1:-1], shape[0], shape[-1])
-    return (*shape[:-2], shape[-1], shape[-2]) if flip else shape
-
-
-@FusedMatMul.infer_with
-def _fused_product_type(a: Value, b: Value, *, transA: int, transB: int,
-                        transBatchA: int = FusedMatMul.defaults["transBatchA"],
-                        transBatchB: int = FusedMatMul.defaults["transBatchB"], **_: Any) -> list[Type]:
-    return [TensorType(a.elem, product_shape(_flipped_shape(a.shape, transA, transBatchA),
-                                             _flipped_shape(b.shape, transB, transBatchB)))]
-
-
 @define(domain=MS, widen=True, result="same", types={"a": FLOATS, "b": FLOATS})
 def TransposeMatMul(a, b, *, alpha: float = 1.0, transA: int = 0, transB: int = 0):
     """alpha * A' @ B'"""
     return FusedMatMul.body(a, b, alpha=alpha, transA=transA, transB=transB)
-
-
-TransposeMatMul.infer_with(_fused_product_type)
 
 
 @define(domain=MS, widen=True, result="same", types={"a": FLOATS, "b": FLOATS, "c": FLOATS})
@@ -307,13 +267,6 @@ def FusedGemm(a, b, c=None, *, activation: str | None = None, activation_alpha: 
     """An activation of alpha * A' @ B' + beta * C"""
     y = gemm(a, b, c, alpha, beta, transA, transB)
     return _activated(y, activation, (activation_alpha, activation_beta, activation_gamma))
-
-
-@FusedGemm.infer_with
-def _fused_gemm_type(a: Value, b: Value, c: Value | None = None, *, transA: int, transB: int,
-                     **_: Any) -> list[Type]:
-    return [TensorType(a.elem, product_shape(_flipped_shape(a.shape, transA, 0),
-                                             _flipped_shape(b.shape, transB, 0)))]
 
 
 @define(domain=MS, widen=True, result="same", types={"x": FLOATS, "w": FLOATS, "b": FLOATS, "z": FLOATS})
@@ -352,13 +305,6 @@ def convolved_shape(x: Any, w: Any, auto_pad: str, dilations: Any, pads: Any, st
     return (x[0], w[0], *out)
 
 
-@FusedConv.infer_with
-def _fused_conv_type(x: Value, w: Value, *_: Value | None, auto_pad: str, dilations: Any, pads: Any,
-                     strides: Any,
-                     **__: Any) -> list[Type]:
-    return [TensorType(x.elem, convolved_shape(x.shape, w.shape, auto_pad, dilations, pads, strides))]
-
-
 @define(domain=MS, widen=True, result="same", types={"x": FLOATS, "w": FLOATS, "b": FLOATS})
 def NhwcConv(x, w, b=None, *, auto_pad: str = "NOTSET", dilations: list[int] | None = None, group: int = 1,
              kernel_shape: list[int] | None = None, pads: list[int] | None = None,
@@ -368,11 +314,6 @@ def NhwcConv(x, w, b=None, *, auto_pad: str = "NOTSET", dilations: list[int] | N
                   group=group,
                   kernel_shape=kernel_shape, pads=pads, strides=strides)
     return channels_last(y)
-
-
-@NhwcConv.infer_with
-def _nhwc_conv_type(x: Value, *_: Value | None, **__: Any) -> list[Type]:
-    return [of_rank(x.elem, rank_of(x))]
 
 
 @define(domain=MS, widen=True, result="same", types={"x": FLOATS, "w": FLOATS, "pads": ("int64",),

@@ -16,11 +16,7 @@ from ...errors import InvalidArgument
 from ...ir import HALF, ElementType
 from ...limits import bounded
 from ..define import define
-
-
-def working_type(dtype: Any) -> np.dtype[Any]:
-    """The type a step is computed in: float64 for itself, float32 for every other."""
-    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
+from ..functions import working_type
 
 
 def rounded(x: np.ndarray, dtype: Any) -> np.ndarray:

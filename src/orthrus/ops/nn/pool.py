@@ -13,7 +13,6 @@ import numpy as np
 
 from ... import limits
 from ...errors import InvalidArgument
-from ...ir import ElementType, TensorType, Type, Value
 from ..define import op
 from .geometry import Window, covered, fold, per_axis, reach, spans, useful, window
 
@@ -29,25 +28,6 @@ def _pooling(x: np.ndarray, kernel: Sequence[int], strides: Any, dilations: Any,
                              f"{list(win.kernel)}")
     limits.reserve(4 * 8 * math.prod(limits.bounded((*x.shape[:2], *win.out), np.dtype(np.int64))))
     return win
-
-
-def _type(x: Value, kernel: Sequence[int], strides: Any, dilations: Any, pads: Any, auto_pad: str,
-          ceil_mode: int) -> TensorType:
-    """The result's type by the rule of the body for every version, unlike in ONNX's own inference."""
-    if x.shape is None:
-        return TensorType(x.elem, None)
-    n = len(x.shape) - 2
-    if n < 1:
-        raise ValueError(f"X has rank {n + 2}, expected at least 3")
-    kernel = per_axis(kernel, n, "kernel_shape")
-    steps, spread = per_axis(strides, n, "strides"), per_axis(dilations, n, "dilations")
-    around = per_axis(pads, 2 * n, "pads", 0, 0)
-    out: list[Any] = []
-    for i, size in enumerate(x.shape[2:]):
-        known = isinstance(size, int)
-        out.append(window([size], [kernel[i]], [steps[i]], [spread[i]], [around[i], around[n + i]], auto_pad,
-                          ceil_mode, short=True).out[0] if known else None)
-    return TensorType(x.elem, (*x.shape[:2], *out))
 
 
 def _folded(x: np.ndarray, win: Window, ufunc: Any, start: Any) -> np.ndarray:
@@ -76,13 +56,6 @@ def MaxPool(X, *, kernel_shape: list[int], auto_pad: str = "NOTSET", ceil_mode: 
     for i in reversed(range(len(win.size))):
         best, index = _largest(best, index, i, win)
     return best, index
-
-
-@MaxPool.infer_with
-def _max_pool_types(X: Value, *, kernel_shape: list[int], auto_pad: str, ceil_mode: int, dilations: Any,
-                    pads: Any, storage_order: int, strides: Any) -> list[Type]:
-    kind = _type(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
-    return [kind, TensorType(ElementType.INT64, kind.shape)]
 
 
 def _largest(x: np.ndarray, index: np.ndarray, i: int, win: Window) -> tuple[np.ndarray, np.ndarray]:
@@ -125,12 +98,6 @@ def AveragePool(X, *, kernel_shape: list[int], auto_pad: str = "NOTSET", ceil_mo
     return _folded(X, win, np.add, 0) / count
 
 
-@AveragePool.infer_with
-def _average_pool_types(X: Value, *, kernel_shape: list[int], auto_pad: str, ceil_mode: int,
-                        count_include_pad: int, dilations: Any, pads: Any, strides: Any) -> list[Type]:
-    return [_type(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)]
-
-
 @op(widen=True)
 def LpPool(X, *, kernel_shape: list[int] | None = None, auto_pad: str = "NOTSET", ceil_mode: int = 0,
            dilations: list[int] | None = None, p: float = 2, pads: list[int] | None = None,
@@ -140,12 +107,6 @@ def LpPool(X, *, kernel_shape: list[int] | None = None, auto_pad: str = "NOTSET"
         raise ValueError("kernel_shape is missing")
     win = _pooling(X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode)
     return _norm(X, p, lambda powers: _folded(powers, win, np.add, 0))
-
-
-@LpPool.infer_with
-def _lp_pool_types(X: Value, *, kernel_shape: Any, auto_pad: str, ceil_mode: int, dilations: Any, p: float,
-                   pads: Any, strides: Any) -> list[Type]:
-    return [_type(X, kernel_shape or (), strides, dilations, pads, auto_pad, ceil_mode)]
 
 
 def _norm(x: np.ndarray, p: float, total: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:

@@ -16,8 +16,8 @@ import numpy as np
 from ... import limits
 from ...ir import HALF, TensorType, Type, Value
 from ...shapes.windows import scaled
+from ..contents import elements
 from ..define import normalized_axis, op
-from ..infer import elements
 
 _F = np.float32
 _DENSE = 1 << 24

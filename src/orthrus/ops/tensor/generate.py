@@ -13,15 +13,10 @@ import numpy as np
 from ...ir import HALF, ElementType, SparseArray, TensorType, Type, element_of
 from ...limits import bounded, reserve
 from ..define import define
-from ..functions import scalar
+from ..functions import scalar, working_type
 from .cast import converted
 
 _RANDOM = (ElementType.FLOAT, ElementType.DOUBLE, ElementType.FLOAT16, ElementType.BFLOAT16)
-
-
-def _work_type(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The type random numbers are drawn in: float64 for float64, else float32."""
-    return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
 def _random_type(dtype: Any) -> np.dtype[Any]:
@@ -34,19 +29,19 @@ def _random_type(dtype: Any) -> np.dtype[Any]:
 def _drawn(shape: Any, dtype: np.dtype[Any]) -> tuple[int, ...]:
     """`shape`, once draws of that many numbers and what they are made of are within limits."""
     dims = bounded(shape, dtype)
-    reserve(math.prod(dims) * (8 + 2 * _work_type(dtype).itemsize))
+    reserve(math.prod(dims) * (8 + 2 * working_type(dtype).itemsize))
     return dims
 
 
 def _normal(shape: Any, dtype: np.dtype[Any], mean: float, scale: float, rng: np.random.Generator
             ) -> np.ndarray:
-    y = np.asarray(rng.standard_normal(_drawn(shape, dtype), _work_type(dtype)))
+    y = np.asarray(rng.standard_normal(_drawn(shape, dtype), working_type(dtype)))
     return np.asarray(y * scale + mean).astype(dtype)
 
 
 def _uniform(shape: Any, dtype: np.dtype[Any], low: float, high: float, rng: np.random.Generator
              ) -> np.ndarray:
-    y = np.asarray(rng.random(_drawn(shape, dtype), _work_type(dtype)))
+    y = np.asarray(rng.random(_drawn(shape, dtype), working_type(dtype)))
     return np.asarray(y * (high - low) + low).astype(dtype)
 
 

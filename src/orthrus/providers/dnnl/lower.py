@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from ...errors import EPFail
-from ...ir import ElementType, No, Node, TensorType, Value, in_memory
+from ...ir import ElementType, No, Node, Value, in_memory
 from ...limits import bounded
-from ...lowering.interpret import Reference
+from ...lowering.interpret import Reference, by_definition
 from ...lowering.shaped_part import Unfit
 from ...lowering.tensor import Buffer
-from ...ops.infer import infer_node
 from .binding import DST, MULTIPLE_SRC, SCALES, SRC, ZERO_POINTS, Library, Refused
 from .constants import Constants
 from .generated import GeneratedCode
@@ -379,28 +378,10 @@ class Lowering:
 
     def _by_reference(self, node: Node, reason: str) -> None:
         """A step of the node's definition between plain tensors."""
-        shadows: list[Value | None] = []
-        reads: list[Tensor | None] = []
-        for v in node.inputs:
-            if v is None:
-                shadows.append(None)
-                reads.append(None)
-                continue
-            t = self.plain(self.tensor(v))
-            reads.append(t)
-            shadows.append(Value(v.name, TensorType(v.elem, t.shape), None, self.known(v)))
-        kinds = infer_node(node, shadows, {node.domain: node.version})
-        outs: list[Tensor] = []
-        for value, kind in zip(node.outputs, kinds, strict=False):
-            if value is None:
-                continue
-            if not isinstance(kind, TensorType) or kind.shape is None or kind.elem is None or not all(
-                    isinstance(d, int) for d in kind.shape):
-                raise LookupError(f"the type of {value.name} does not follow from shapes")
-            shape = tuple(int(d) for d in kind.shape if isinstance(d, int))
-            made = self.new(shape, strided(self.lib, shape, kind.elem.numpy.name))
-            outs.append(made)
-            self.bind(value, made)
+        reads, made = by_definition(node, lambda v: self.plain(self.tensor(v)), self.known)
+        outs = [self.new(shape, strided(self.lib, shape, dtype)) for _, shape, dtype in made]
+        for (value, _, _), out in zip(made, outs, strict=True):
+            self.bind(value, out)
         self.steps.append(DnnlStep(node, (node,), f"reference {node.op_type}", [], outs, None,
                                self.reference(node), reads, reason))
 

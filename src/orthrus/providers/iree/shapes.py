@@ -15,7 +15,8 @@ import numpy as np
 from ...errors import EPFail, Fail
 from ...ir import Node, TensorType, Value
 from ...kernels import Part
-from ...ops.infer import InferenceError, content, infer_node, merged
+from ...ops.contents import content
+from ...ops.infer import InferenceError, infer_node, merged
 from ...recent import Recent
 
 Shape = tuple[Any, ...]

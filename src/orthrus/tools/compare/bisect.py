@@ -24,8 +24,6 @@ from ..cli.arguments import (
     import_modules,
     option_of,
     print_json,
-    say,
-    waiting,
 )
 from .compare import (
     AMPLIFIED,
@@ -34,6 +32,7 @@ from .compare import (
     CaseOption,
     RtolOption,
     errors_table,
+    model_and_feeds,
     nodes_of,
     settings_of,
     telling,
@@ -68,14 +67,7 @@ def command(
 ) -> None:
     """Name the optimization pass, the kernel or the definition that changes a model's result."""
     import_modules(modules)
-    from .comparison import feeds_of
-    from .extract import Model
-
-    whole = Model(model)
-    notes: list[str] = []
-    with waiting("making inputs"):
-        feeds = feeds_of(whole, input or [], shape or [], seed, notes.append)
-    say("\n".join(notes))
+    whole, feeds = model_and_feeds(model, input, shape, seed)
     with telling() as notify:
         found = bisect(whole, feeds, candidate=(provider, settings_of(option, "--option")), against=against,
                        level=level, tolerance=tolerance_of(rtol, atol), save=save, seed=seed,

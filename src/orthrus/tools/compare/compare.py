@@ -32,6 +32,7 @@ from ..cli.arguments import (
 if TYPE_CHECKING:
     from .comparison import Comparison, ValueReport
     from .divergence import Divergence
+    from .extract import Model
     from .narrow import Case
 
 AMPLIFIED = ("The outputs are further apart than the tolerance, but no node is when both sides give it the "
@@ -88,18 +89,12 @@ def command(
 ) -> None:
     """Run a model on two sides, say which node first differs, and cut out the smallest part that shows it."""
     import_modules(modules)
-    from .comparison import feeds_of
-    from .extract import Model
     from .siblings import compare_models
 
     if against is not None and (save is not None or isolated):
         raise ValueError("--save and --isolated need one model on both sides; leave --against out")
     chosen = tolerance_of(rtol, atol)
-    whole = Model(model)
-    notes: list[str] = []
-    with waiting("making inputs"):
-        feeds = feeds_of(whole, input or [], shape or [], seed, notes.append)
-    say("\n".join(notes))
+    whole, feeds = model_and_feeds(model, input, shape, seed)
     left = a, settings_of(a_option, "--a-option")
     right = b or (a if against is not None else "reference"), settings_of(b_option, "--b-option")
     with telling() as notify:
@@ -133,6 +128,18 @@ def settings_of(given: Sequence[str] | None, flag: str) -> dict[str, str]:
             raise ValueError(f"{flag} {text}: expected KEY=VALUE")
         found[key] = value
     return found
+
+
+def model_and_feeds(path: Path, given: Texts, shape: Texts, seed: int) -> tuple[Model, Any]:
+    """The model to look at and inputs for it, made where they are not given; says what there is to note."""
+    from .comparison import feeds_of
+    from .extract import Model
+
+    model, notes = Model(path), list[str]()
+    with waiting("making inputs"):
+        feeds = feeds_of(model, given or [], shape or [], seed, notes.append)
+    say("\n".join(notes))
+    return model, feeds
 
 
 def telling() -> Any:

@@ -173,6 +173,9 @@ class Inference:
             return self._merge(left)
         return next((d for d in left if isinstance(d, int)), left[0])
 
+    def is_one(self, dim: Dim) -> bool:
+        return dim == 1
+
     def _merge(self, dims: Sequence[Dim]) -> Dim:
         """Take `dims` to be equal: a number stands for them, else an input's name, else the shortest."""
         def rank(d: Dim) -> tuple[bool, bool, bool, int, str]:

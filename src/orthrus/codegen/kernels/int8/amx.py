@@ -12,7 +12,7 @@ from ...write.expr import Expr
 from ...write.template import template
 from ...write.tile import Masks, Operand
 from .. import amx
-from .results import CELLS, Results
+from .results import CELLS, Results, block_of
 
 CHUNK = 64
 """Bytes of K in a tile."""
@@ -98,13 +98,8 @@ def int8_matrix(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V
         results.keep(line, first, rows, column, masks, room)
 
     def item(i: V) -> None:
-        rest = i // col_blocks
-        block_of_columns = i - rest * col_blocks
-        line = rest // row_blocks
-        t0 = (rest - line * row_blocks) * per_rows
-        t1 = f.fast_min(t0 + per_rows, tiles)
-        p0 = block_of_columns * per_cols
-        p1 = f.fast_min(p0 + per_cols, (n + (PANEL - 1)) // PANEL)
+        line, t0, t1, p0, p1 = block_of(f, i, (per_rows, row_blocks, tiles),
+                                        (per_cols, col_blocks, (n + (PANEL - 1)) // PANEL))
         full = f.select(t1.eq(tiles) & (left < ROWS), t1 - 1, t1)
 
         def pair(p: V) -> None:

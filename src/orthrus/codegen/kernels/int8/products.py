@@ -24,7 +24,7 @@ from ...write.expr import Expr
 from ...write.template import Spec, template
 from ...write.tile import Masks, Operand, Rows
 from . import amx, spacemit
-from .results import CELLS, Results
+from .results import CELLS, Results, block_of
 from .step import UNROLL, Unit, lanes_of, summed, unit
 
 SPLIT = 200_000
@@ -234,13 +234,8 @@ def int8_tiles(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V,
         results.keep(line, first, rows, column, masks, f.scratch)
 
     def item(i: V) -> None:
-        rest = i // col_blocks
-        block_of_columns = i - rest * col_blocks
-        line = rest // row_blocks
-        t0 = (rest - line * row_blocks) * per_rows
-        t1 = f.fast_min(t0 + per_rows, tiles)
-        p0 = block_of_columns * per_cols
-        p1 = f.fast_min(p0 + per_cols, (n + (panel - 1)) // panel)
+        line, t0, t1, p0, p1 = block_of(f, i, (per_rows, row_blocks, tiles),
+                                        (per_cols, col_blocks, (n + (panel - 1)) // panel))
 
         def across(p: V) -> None:
             column = p * panel

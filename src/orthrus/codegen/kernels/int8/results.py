@@ -73,3 +73,15 @@ class Results:
             return following < total, [following, f.select(wrap, y + 1, y), f.select(wrap, 0, after)]
         y = first // self.width
         f.repeat([f.i64(0), y, first - y * self.width], stretch)
+
+
+def block_of(f: Body, i: V, rows: tuple[V, V, V], columns: tuple[V, V, V]) -> tuple[V, V, V, V, V]:
+    """The line of item `i`, its first tile and its end, its first panel and its end. In: per direction how
+    many of them a block has, how many blocks there are, how many tiles or panels."""
+    (per_rows, row_blocks, tiles), (per_cols, col_blocks, panels) = rows, columns
+    rest = i // col_blocks
+    across = i - rest * col_blocks
+    line = rest // row_blocks
+    t0 = (rest - line * row_blocks) * per_rows
+    p0 = across * per_cols
+    return line, t0, f.fast_min(t0 + per_rows, tiles), p0, f.fast_min(p0 + per_cols, panels)

@@ -13,7 +13,7 @@ from ...write.emit import I8, I32, I64, V, vec
 from ...write.expr import Expr
 from ...write.template import template
 from ...write.tile import Operand
-from .results import CELLS, Results
+from .results import CELLS, Results, block_of
 
 DOWN, ACROSS = 3, 4
 """Tiles of the instruction that are computed together: their sums take 24 of 32 registers."""
@@ -89,12 +89,8 @@ def int8_ime(f: Body, a: V, b: V, start: V, out: V, taps: V, count: V, run: V, s
         results.keep(line, first, f.fast_min(length - first, height), column, results.masks(column), room)
 
     def item(i: V) -> None:
-        rest = i // col_blocks
-        line = rest // row_blocks
-        t0 = (rest - line * row_blocks) * per_rows
-        t1 = f.fast_min(t0 + per_rows, tiles)
-        p0 = (i - rest * col_blocks) * per_cols
-        p1 = f.fast_min(p0 + per_cols, (n + (panel - 1)) // panel)
+        line, t0, t1, p0, p1 = block_of(f, i, (per_rows, row_blocks, tiles),
+                                        (per_cols, col_blocks, (n + (panel - 1)) // panel))
         f.loop(t0, t1, 1, [], lambda t: copy(line, t, f.gep(copies, (t - t0) * size, I8)))
         f.loop(p0, p1, 1, [], lambda p: f.loop(t0, t1, 1, [], lambda t: tile(
             line, t, p * panel, f.gep(copies, (t - t0) * size, I8), f.gep(b, p * (count * run * panel), I8))))

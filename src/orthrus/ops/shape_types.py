@@ -1,0 +1,167 @@
+"""Types by the rules of shapes.
+
+In: a node and its inputs. Out: the types of its outputs; a dimension is a number, the name of an input's or
+unknown. The invariant: they are what ONNX's schema inference says, or more, for less time; what is unusual is
+left to it: it answers then, or says what is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ..ir import ElementType, Node, TensorType, Type, Value, element_of
+from ..shapes import elements
+from ..shapes.by_operator import rule_of
+from ..shapes.elements import Elements
+from ..shapes.expression import Dim, Expr, named
+from ..shapes.facts import Facts, Shapes, is_one
+from .contents import known, small
+
+Values = Sequence[Value | None]
+_INDEX = (ElementType.INT64, ElementType.INT32)
+_UNREAD = frozenset({"Cast", "Concat", "Conv", "Gather", "Gemm", "Identity", "MatMul", "Transpose"})
+"""Frequent operators that have no sizes or axes among their inputs."""
+_UNKNOWN = "\0"
+"""What names begin with that stand for dimensions without one."""
+
+
+class _Names:
+    """What the rules ask: a dimension is told by its name, or not at all."""
+
+    int_max = (1 << 31) - 1
+    is_one = staticmethod(is_one)
+
+    def __init__(self, inputs: Values) -> None:
+        self.inputs = inputs
+
+    def wider(self, dims: Sequence[Dim]) -> Dim | None:
+        return self.same([d for d in dims if d != 1] or [1])
+
+    def same(self, dims: Sequence[Dim]) -> Dim | None:
+        kinds = set(dims)
+        fixed = [d for d in kinds if isinstance(d, int)]
+        if len(fixed) > 1:
+            raise ValueError(f"Incompatible dimensions: {' and '.join(map(str, fixed))}")
+        return fixed[0] if fixed else kinds.pop() if len(kinds) == 1 else None
+
+    def unknown(self, node: Node, index: int) -> Elements | None:
+        value = self.inputs[index] if index < len(self.inputs) else None
+        return elements.full(value.shape, None) if value is not None and small(value) else None
+
+
+def by_shape(node: Node, inputs: Values) -> list[Type | None] | None:
+    """The types of `node`'s outputs; None where ONNX has to be asked. Raises ValueError, or what else a rule
+    raises, where the node contradicts itself and ONNX cannot be asked."""
+    kind = node.domain, node.op_type
+    if kind not in ELEMENTS or (node.version < 11 and not node.domain and _from_the_back(node)):
+        return None
+    alone = node.domain == _MS or node.op_type in UNASKED
+    try:
+        told = ELEMENTS[kind](node, inputs)
+        elems = told if isinstance(told, tuple) else (told,) * len(node.outputs)
+        try:
+            shapes = _ruled(node, inputs) if None not in elems else []
+        except LookupError:
+            shapes = []
+        if shapes or alone:
+            return [TensorType(elem, None if shape is None else tuple(map(_told, shape)))
+                    for elem, shape in zip(elems, shapes or [None] * len(elems), strict=False)]
+    except (ValueError, TypeError, ArithmeticError):
+        if alone:
+            raise
+    return None
+
+
+def _from_the_back(node: Node) -> bool:
+    """Whether axes are counted from the back, which old versions do not know."""
+    axis = node.attrs.get("axis")
+    return any(a < 0 for a in (*node.attrs.get("axes", ()), *(() if axis is None else (axis,))))
+
+
+def _ruled(node: Node, inputs: Values) -> Shapes:
+    rule = rule_of(node)
+    assert rule is not None
+    read = () if node.op_type in _UNREAD else range(len(inputs) > 1, len(inputs))
+    return rule(Facts(node, [_dims(i, v) for i, v in enumerate(inputs)],
+                      [known(v) if i in read and v is not None and v.elem in _INDEX else None
+                       for i, v in enumerate(inputs)],
+                      _Names(inputs)))
+
+
+def _dims(i: int, value: Value | None) -> list[Dim] | None:
+    if value is None or type(value.type) is not TensorType or value.type.shape is None:
+        return None
+    return [d if type(d) is int else named(d if isinstance(d, str) else f"{_UNKNOWN}{i} {axis}")
+            for axis, d in enumerate(value.type.shape)]
+
+
+def _told(dim: Dim | None) -> int | str | None:
+    if isinstance(dim, int):
+        if dim < 0:
+            raise ValueError(f"a dimension of {dim}")
+        return dim
+    symbol = dim.symbol if isinstance(dim, Expr) else None
+    return None if symbol is None or symbol.name.startswith(_UNKNOWN) else symbol.name
+
+
+def _nth(i: int) -> Callable[[Node, Values], Any]:
+    """The element type of an input."""
+    def elem(node: Node, inputs: Values) -> Any:
+        value = inputs[i] if i < len(inputs) else None
+        return None if value is None else value.elem
+    return elem
+
+
+_first = _nth(0)
+
+
+def _cast(node: Node, inputs: Values) -> Any:
+    return ElementType(node.attrs["to"])
+
+
+def _filled(node: Node, inputs: Values) -> Any:
+    value = node.attrs.get("value")
+    return ElementType.FLOAT if value is None else element_of(value.dtype)
+
+
+def _quantized(node: Node, inputs: Values) -> Any:
+    return _nth(2)(node, inputs) or ElementType(node.attrs.get("output_dtype") or ElementType.UINT8)
+
+
+def _dequantized(node: Node, inputs: Values) -> Any:
+    told = node.attrs.get("output_dtype")
+    return ElementType(told) if told else _nth(1)(node, inputs)
+
+
+def _stash(node: Node) -> ElementType:
+    return ElementType(node.attribute("stash_type"))
+
+
+UNASKED = frozenset({
+    "AveragePool", "ConvTranspose", "Expand", "GroupNormalization", "LayerNormalization", "LpPool", "MaxPool",
+    "MeanVarianceNormalization", "STFT", "SimplifiedLayerNormalization"})
+"""ONNX operators whose schema inference cannot be asked: some have none; that of pools goes by another rule
+than a run. LayerNormalization's reads out of bounds in onnx 1.23, Expand's counts to whatever length its
+shape input is declared with, ConvTranspose's adds the output padding to what auto_pad has fixed already, and
+STFT's takes an absent `onesided` for 0."""
+
+_MS = "com.microsoft"
+ELEMENTS: dict[tuple[str, str], Callable[[Node, Values], Any]] = {
+    **{("", name): _first for name in (
+        *UNASKED, "Concat", "Conv", "Flatten", "Gather", "Gemm", "Identity", "LogSoftmax", "MatMul",
+        "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
+        "ReduceProd", "ReduceSum", "ReduceSumSquare", "Reshape", "Slice", "Softmax", "Squeeze", "Transpose",
+        "Unsqueeze")},
+    ("", "Cast"): _cast, ("", "ConstantOfShape"): _filled, ("", "DequantizeLinear"): _dequantized,
+    ("", "MatMulInteger"): lambda node, inputs: ElementType.INT32, ("", "QuantizeLinear"): _quantized,
+    ("", "Shape"): lambda node, inputs: ElementType.INT64,
+    **{(_MS, name): _first for name in (
+        "Attention", "FusedConv", "FusedGemm", "FusedMatMul", "GroupQueryAttention", "MultiHeadAttention",
+        "NhwcConv", "Pad", "Range", "RotaryEmbedding", "TransposeMatMul")},
+    (_MS, "QAttention"): _nth(2),
+    ("", "LayerNormalization"): lambda node, inputs: (_first(node, inputs), *[_stash(node)] * 2),
+    ("", "MaxPool"): lambda node, inputs: (_first(node, inputs), ElementType.INT64),
+    ("", "SimplifiedLayerNormalization"): lambda node, inputs: (_nth(1)(node, inputs), _stash(node)),
+}
+"""The element types of the outputs, or the one of them all, by domain and name."""

@@ -1,0 +1,204 @@
+"""Types by the rules of shapes against ONNX's own inference: whatever a rule says, ONNX says too, or says
+nothing."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orthrus.ir import ElementType, No, Node, TensorType, Value, element_of
+from orthrus.ops import find, infer
+from orthrus.ops.shape_types import ELEMENTS, UNASKED, _Names, by_shape
+from orthrus.optimize.dimensions import Dimensions
+from orthrus.shapes.by_operator import rule_of
+from orthrus.shapes.expression import named
+from orthrus.shapes.facts import Facts
+from orthrus.testing.samples import Sample, samples
+
+DIMS = st.one_of(st.integers(0, 6), st.sampled_from(["N", "M", None]), st.sampled_from([1, 2, 4]))
+SHAPES = st.lists(DIMS, max_size=4).map(tuple)
+FEW = st.lists(st.integers(-5, 6), max_size=4)
+AXIS = st.integers(-5, 4)
+
+
+SAMPLES: dict[tuple[str, str], list[Sample]] = {}
+for _sample in samples():
+    SAMPLES.setdefault((_sample.domain, _sample.op), []).append(_sample)
+NAMES = sorted(name for domain, name in ELEMENTS if not domain and name not in UNASKED)
+
+
+def tensor(shape: Any, elem: ElementType = ElementType.FLOAT) -> Value:
+    return Value("x", TensorType(elem, shape))
+
+
+def ints(values: list[int]) -> Value:
+    array = np.array(values, np.int64)
+    return Value("i", TensorType(ElementType.INT64, array.shape), None, array)
+
+
+def conv(draw: Any, attrs: dict[str, Any]) -> list[Value | None]:
+    rank = draw(st.integers(0, 4))
+    few = st.lists(st.integers(0, 3), min_size=1, max_size=3)
+    for name in draw(st.lists(st.sampled_from(["strides", "dilations", "kernel_shape", "pads"]), max_size=2)):
+        count = draw(st.sampled_from([max(rank - 2, 0), 1]))
+        attrs[name] = draw(st.lists(st.integers(0, 3), min_size=count, max_size=count)) * (
+            2 if name == "pads" else 1) if draw(st.booleans()) else draw(few)
+    if "pads" not in attrs and draw(st.booleans()):
+        attrs["auto_pad"] = draw(st.sampled_from(["NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"]))
+    shape = st.lists(DIMS, min_size=rank, max_size=rank).map(tuple)
+    other = shape if draw(st.booleans()) else SHAPES
+    return [tensor(draw(shape)), tensor(draw(other))]
+
+
+def quantizing(draw: Any, name: str, version: int, shape: Any, attrs: dict[str, Any]) -> list[Value | None]:
+    if draw(st.booleans()) and version >= 13:
+        attrs["axis"] = draw(AXIS)
+    half = version >= 19 and name == "DequantizeLinear" and draw(st.booleans())
+    scale = tensor(draw(SHAPES), ElementType.FLOAT16 if half else ElementType.FLOAT)
+    zero = tensor((), ElementType.INT8)
+    x = tensor(shape, ElementType.FLOAT if name == "QuantizeLinear" else ElementType.INT8)
+    return [x, scale, *[zero] * draw(st.booleans())]
+
+
+@st.composite
+def cases(draw: Any) -> tuple[str, int, list[Value | None], dict[str, Any]]:
+    name = draw(st.sampled_from(NAMES))
+    version = draw(st.sampled_from([1, 11, 13, 18, 23]))
+    shape = draw(SHAPES)
+    x, attrs = tensor(shape), dict[str, Any]()
+    inputs: list[Value | None] = [x]
+    if name == "Transpose" and draw(st.booleans()):
+        attrs["perm"] = draw(st.permutations(range(len(shape))) if draw(st.booleans()) else FEW)
+    elif name in ("Softmax", "LogSoftmax", "Gather", "Concat", "Flatten"):
+        attrs["axis"] = draw(AXIS)
+    if name == "Cast":
+        attrs["to"] = draw(st.sampled_from([1, 7, 10, 9, 99]))
+    if name == "Shape" and version >= 15 and draw(st.booleans()):
+        attrs.update(start=draw(st.integers(-5, 5)), end=draw(st.integers(-5, 5)))
+    if name in ("Gemm", "MatMul", "MatMulInteger"):
+        elem = ElementType.INT8 if name == "MatMulInteger" else ElementType.FLOAT
+        version = max(version, 10 if name == "MatMulInteger" else 1)
+        inputs = [tensor(shape, elem), tensor(draw(SHAPES), elem)]
+    if name == "Gemm":
+        attrs.update(transA=draw(st.integers(0, 1)), transB=draw(st.integers(0, 1)))
+    if name == "Gather":
+        inputs.append(tensor(draw(SHAPES), ElementType.INT64))
+    if name == "Concat":
+        other = list(shape)
+        for i in draw(st.lists(st.integers(0, 3), max_size=1)):
+            if i < len(other):
+                other[i] = draw(DIMS)
+        inputs.append(tensor(tuple(other)))
+    if name in ("Squeeze", "Unsqueeze"):
+        if version >= 13:
+            inputs.append(ints(draw(FEW)))
+        else:
+            attrs["axes"] = draw(FEW)
+    if name.startswith("Reduce"):
+        attrs["keepdims"] = draw(st.integers(0, 1))
+        by_input = version >= (13 if name == "ReduceSum" else 18)
+        if by_input and draw(st.booleans()):
+            attrs["noop_with_empty_axes"] = 1
+        if by_input:
+            inputs += [ints(draw(FEW))] * draw(st.integers(0, 1))
+        elif draw(st.booleans()):
+            attrs["axes"] = draw(FEW)
+    if name == "Reshape":
+        inputs.append(ints(draw(st.lists(st.integers(-2, 6), max_size=4))))
+        version = max(version, 5)
+    if name == "ConstantOfShape":
+        inputs = [ints(draw(st.lists(st.integers(-1, 6), max_size=4)))]
+        version = max(version, 9)
+    if name == "Slice":
+        n = draw(st.integers(1, 2))
+        version = max(version, 10)
+        inputs += [ints(draw(st.lists(st.integers(-8, 8), min_size=n, max_size=n))) for _ in range(2)]
+        inputs.append(ints(draw(st.lists(st.integers(-4, 3), min_size=n, max_size=n))))
+        inputs.append(ints(draw(st.lists(st.integers(-2, 3), min_size=n, max_size=n))))
+    if name == "Conv":
+        inputs = conv(draw, attrs)
+    if name in ("QuantizeLinear", "DequantizeLinear"):
+        version = max(version, 10)
+        inputs = quantizing(draw, name, version, shape, attrs)
+    return name, version, inputs, attrs
+
+
+def agree(ours: TensorType, theirs: Any) -> bool:
+    """Whether a type says what another does where that one says anything. ONNX has a name for the length of
+    any slice of it."""
+    if theirs is None or theirs.shape is None:
+        return theirs is None or ours.elem == theirs.elem
+    return ours.elem == theirs.elem and len(ours.shape or ()) == len(theirs.shape) and all(
+        b is None or a == b or (isinstance(b, str) and not isinstance(a, str))
+        for a, b in zip(ours.shape or (), theirs.shape, strict=True))
+
+
+@settings(max_examples=1000, deadline=None)
+@given(cases())
+def test_a_rule_says_what_onnx_says(case: Any) -> None:
+    name, opset, inputs, attrs = case
+    schema = infer.schemas.lookup("", name, opset)
+    if isinstance(schema, No):
+        return
+    node = Node(name, "", schema.version, find("", name, schema.version), inputs, attrs)
+    node.outputs = [Value("y", None, node)]
+    ruled = by_shape(node, inputs)
+    if ruled is not None:
+        said = infer._by_schema(node, inputs, {"": opset})
+        assert all(map(agree, ruled, said)), (node, ruled, said)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_operator_is_typed_by_its_rule(name: str) -> None:
+    x, attrs = tensor((2, "N", 1)), {}
+    quantization = [tensor(()), tensor((), ElementType.INT8)]
+    more: dict[str, list[Value]] = {
+        "MatMul": [tensor((1, 4))], "MatMulInteger": [tensor((1, 4))],
+        "Gather": [tensor((), ElementType.INT64)], "Concat": [tensor((3, "N", 1))],
+        "Reshape": [ints([2, -1, 1])], "Squeeze": [ints([2])], "Unsqueeze": [ints([0])],
+        "Slice": [ints([0]), ints([1]), ints([0])], "Conv": [tensor((4, "N", 1))],
+        "QuantizeLinear": quantization, "DequantizeLinear": quantization}
+    if name == "ConstantOfShape":
+        x = ints([2, 3])
+    if name == "Gemm":
+        x, more = tensor((2, "N")), {"Gemm": [tensor(("N", 3))]}
+    if name in ("Concat", "Cast"):
+        attrs = {"axis": 0} if name == "Concat" else {"to": 7}
+    inputs = [x, *more.get(name, [])]
+    node = Node(name, "", 13, find("", name, 13), inputs, attrs)
+    node.outputs = [Value("y", None, node)]
+    assert by_shape(node, inputs)
+
+
+@pytest.mark.parametrize("kind", sorted(ELEMENTS), ids="::".join)
+def test_results_are_of_the_types_that_are_told(kind: tuple[str, str]) -> None:
+    """With every shape and every index known, with shapes alone, and with neither."""
+    for sample in SAMPLES.get(kind, []):
+        made = sample.reference()
+        for shapes, constants in ((True, True), (True, False), (False, False)):
+            inputs = [None if a is None else Value(
+                f"i{k}", TensorType(element_of(a.dtype), a.shape if shapes else None), None,
+                a if constants and a.dtype.kind == "i" else None) for k, a in enumerate(sample.inputs)]
+            node = Node(sample.op, sample.domain, sample.schema.version,
+                        find(sample.domain, sample.op, sample.version), inputs, dict(sample.attrs))
+            node.outputs = [Value(f"o{k}") for k in range(len(made))]
+            for told, array in zip(infer.infer_node(node, inputs, {"": 23}), made, strict=False):
+                assert isinstance(told, TensorType) and told.elem == element_of(array.dtype), sample
+                dims = told.shape if told.shape is not None else (None,) * array.ndim
+                assert len(dims) == array.ndim, sample
+                assert all(d is None or d == n for d, n in zip(dims, array.shape, strict=True)), sample
+                assert not constants or told.shape is not None, sample
+
+
+def test_a_dimension_that_may_be_1_is_not_taken_for_another() -> None:
+    x = tensor((1, "N", 1))
+    node = Node("Squeeze", "", 13, find("", "Squeeze", 13), [x], {})
+    node.outputs = [Value("y")]
+    assert infer.infer_node(node, [x], {"": 13}) in ([None], [TensorType(ElementType.FLOAT, None)])
+    rule = rule_of(node)
+    assert rule is not None
+    for context in (Dimensions({"": 13}, []), _Names([x])):
+        with pytest.raises(LookupError):
+            rule(Facts(node, [[1, named("N"), 1]], [None], context))
