@@ -91,7 +91,7 @@ def _by_input(nodes: Iterable[NodeProto]) -> dict[str, list[NodeProto]]:
 def _plain_product(node: NodeProto) -> bool:
     """Whether a Gemm is a MatMul and an Add: no factors, no transposed A."""
     given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
-    return given.get("alpha", 1.0) == 1.0 and given.get("beta", 1.0) == 1.0 and not given.get("transA", 0)
+    return {given.get("alpha"), given.get("beta")} <= {None, 1.0} and not given.get("transA")
 
 
 class ONNXModel:

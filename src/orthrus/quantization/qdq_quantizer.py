@@ -472,7 +472,7 @@ class QDQQuantizer(BaseQuantizer):
     def _add_qdq_nodes_for_initializer(self, weight_proto: TensorProto) -> None:
         """Insert the nodes of a constant: both for its float values, or one for the quantized ones."""
         name, params = weight_proto.name, self.initializer_quant_params[weight_proto.name]
-        axis, block_size = params.get("axis"), params.get("block_size", 0)
+        axis, block_size = params.get("axis"), params.get("block_size")
         made = self._make_scale_zp_initializers(name, params)
         names = made.scale.name, made.zero_point.name
         quantized = None

@@ -83,7 +83,7 @@ def _axis(node: NodeProto, rank: int) -> int | None:
         return rank - 2 if rank >= 2 else None
     if node.op_type == "Gemm":
         return None if given.get("transA") else int(bool(given.get("transB")))
-    return 1 if node.op_type == "Conv" and given.get("group", 1) == 1 else None
+    return 1 if node.op_type == "Conv" and given.get("group") in (None, 1) else None
 
 
 def _peaks(model: ModelProto, groups: dict[str, list[_Reader]], feeds: Iterable[dict[str, Any]]

@@ -66,6 +66,16 @@ def embed_layer_normalization(d: Draw) -> Iterator[Made]:
            {"epsilon": 1e-5}, 2)
 
 
+@contrib("QEmbedLayerNormalization", *BYTES)
+def quantized_embed_layer_normalization(d: Draw) -> Iterator[Made]:
+    ids, kinds = (d.rng.integers(0, end, (2, 3)).astype(np.int32) for end in (9, 2))
+    tables = [_bytes(d, *shape) for shape in ((9, 8), (4, 8), (2, 8), (8,), (8,))]
+    scales = [np.array(0.01 * (place + 1), Scale) for place in range(5)]
+    zeros = [_zero(d, 10 * place) for place in range(5)]
+    for mask in (None, np.ones((2, 3), np.int32)):
+        yield [ids, kinds, *tables, mask, *scales, *zeros], {}, 2
+
+
 @contrib("BiasSoftmax", *WIDE)
 def bias_softmax(d: Draw) -> Iterator[Made]:
     yield [d(2, 3, 4, 5), d(1, 1, 4, 5)], {"axis": 3, "is_inner_broadcast": 0}

@@ -210,6 +210,35 @@ def _embedded_type(input_ids: Value, segment_ids: Value | None, word_embedding: 
             TensorType(word_embedding.elem, shape)]
 
 
+@define(domain=MS, outputs=2, types={"input_ids": ("int32",), "segment_ids": ("int32",),
+                                     "word_embedding_quant": ("uint8", "int8")})
+def QEmbedLayerNormalization(input_ids, segment_ids, word_embedding_quant, position_embedding_quant,
+                             segment_embedding, gamma_quant, beta_quant, mask=None, word_embedding_scale=None,
+                             position_embedding_scale=None, segment_embedding_scale=None, gamma_scale=None,
+                             beta_scale=None, word_embedding_zero_point=None,
+                             position_embedding_zero_point=None, segment_embedding_zero_point=None,
+                             gamma_zero_point=None, beta_zero_point=None, *,
+                             epsilon: float = EmbedLayerNormalization.defaults["epsilon"]):
+    """EmbedLayerNormalization of quantized tables, gamma and beta; its first two outputs"""
+    quantized = ((word_embedding_quant, word_embedding_scale, word_embedding_zero_point),
+                 (position_embedding_quant, position_embedding_scale, position_embedding_zero_point),
+                 (segment_embedding, segment_embedding_scale, segment_embedding_zero_point),
+                 (gamma_quant, gamma_scale, gamma_zero_point), (beta_quant, beta_scale, beta_zero_point))
+    if any(part is None for row in quantized for part in row):
+        raise ValueError("QEmbedLayerNormalization lacks a scale or a zero point")
+    tables = [(q.astype(np.float32) - zero.astype(np.float32)) * scale for q, scale, zero in quantized]
+    return EmbedLayerNormalization(input_ids, segment_ids, *tables, mask, epsilon=epsilon)[:2]
+
+
+@QEmbedLayerNormalization.infer_with
+def _quantized_embedded_type(input_ids: Value, segment_ids: Value | None, word_embedding_quant: Value,
+                             *_: Value | None, **__: Any) -> list[Type]:
+    ids, words = input_ids.shape, word_embedding_quant.shape
+    shape = None if ids is None or words is None else (*ids, words[-1])
+    return [TensorType(ElementType.FLOAT, shape), TensorType(ElementType.INT32,
+                                                             None if ids is None else ids[:1])]
+
+
 def _looked_up(table: np.ndarray, ids: np.ndarray, name: str) -> np.ndarray:
     if ids.size and not 0 <= ids.min() <= ids.max() < len(table):
         raise ValueError(f"{name} run from {ids.min()} to {ids.max()}, expected 0 to {len(table) - 1}")
