@@ -16,8 +16,6 @@ from onnx import TensorProto, helper, numpy_helper
 import orthrus as ort
 from orthrus import quantization
 from orthrus.errors import InvalidArgument
-from orthrus.quantization.blockwise import Blockwise, pack, quantized
-from orthrus.quantization.half_quadratic import half_quadratic
 from orthrus.quantization.matmul_4bits_quantizer import MatMul4BitsQuantizer
 from orthrus.quantization.matmul_bnb4_quantizer import MatMulBnb4Quantizer
 from orthrus.quantization.matmul_nbits_quantizer import (
@@ -31,6 +29,8 @@ from orthrus.quantization.matmul_nbits_quantizer import (
     transpose_packed_int4_matrix,
 )
 from orthrus.quantization.neural_compressor import optimal, weight_only
+from orthrus.quantization.weights.blockwise import Blockwise, pack, quantized
+from orthrus.quantization.weights.half_quadratic import half_quadratic
 
 QDQ, QOPERATOR = quantization.QuantFormat.QDQ, quantization.QuantFormat.QOperator
 RNG = np.random.default_rng
