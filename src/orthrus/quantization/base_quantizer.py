@@ -207,7 +207,8 @@ class BaseQuantizer:
                 found = tensor_proto_to_array(self.initializers[name])
             elif self.tensors_range is not None and hasattr(self.tensors_range.get(name), "lowest"):
                 found = self.tensors_range[name].range_value
-            self._bounded[name] = not np.isinf(found).any()
+            extremes = [part(found) for part in (np.min, np.max)] if np.size(found) else []
+            self._bounded[name] = not np.isinf(extremes).any()
             if not self._bounded[name]:
                 _log.warning("%s holds infinity and stays float", name)
         return self._bounded[name]
