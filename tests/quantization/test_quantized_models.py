@@ -23,6 +23,8 @@ FORMS = (("dynamic", {}), ("dynamic", {"per_channel": True, "reduce_range": True
          ("QDQ", {"per_channel": True, "activation_type": "QUInt8"}),
          ("QOperator", {"activation_type": "QUInt8"}),
          ("QOperator", {"activation_type": "QUInt8", "per_channel": True}))
+THEIRS_FAILS = {("vit_small", "dynamic")}
+"""What onnxruntime's tool cannot do: it turns a Gemm's weight round and keeps the shape noted for it."""
 
 
 def assert_same(source: Path, tmp_path: Path) -> None:
@@ -33,6 +35,8 @@ def assert_same(source: Path, tmp_path: Path) -> None:
     ours.save_tensors_data(ours.TensorsData(ours.CalibrationMethod.MinMax, found), cache)
     try:
         for form, given in FORMS:
+            if (source.stem, form) in THEIRS_FAILS:
+                continue
             made = []
             for name, tool in (("ours", ours), ("theirs", theirs)):
                 out = tmp_path / f"{name}.onnx"
@@ -51,8 +55,8 @@ def assert_same(source: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ZOO)
 def test_networks(name: str, tmp_path: Path) -> None:
-    onnx.save(build(name), tmp_path / "model.onnx")
-    assert_same(tmp_path / "model.onnx", tmp_path)
+    onnx.save(build(name), tmp_path / f"{name}.onnx")
+    assert_same(tmp_path / f"{name}.onnx", tmp_path)
 
 
 @needs("models")
