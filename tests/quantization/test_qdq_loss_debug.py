@@ -131,6 +131,7 @@ def test_noise_is_measured_in_decibels() -> None:
     assert ratio(x, x * np.float32(0.9)) == pytest.approx(20, abs=1e-4)
     assert ratio([x, x], [x, x * np.float32(0.9)]) == pytest.approx(20 + 10 * np.log10(2), abs=1e-4)
     assert ratio(x, x) > 300 and ratio(x * 0, x) < 0
+    assert ratio(np.float32(2) * np.ones(()), np.float32(1.8) * np.ones(())) == pytest.approx(20, abs=1e-4)
     with pytest.raises(RuntimeError, match="Unequal number"):
         ratio([x], [x, x])
 

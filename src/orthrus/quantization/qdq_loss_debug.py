@@ -148,7 +148,7 @@ def compute_signal_to_quantization_noice_ratio(x: Arrays, y: Arrays) -> float:
     left, right = ([given] if isinstance(given, np.ndarray) else list(given) for given in (x, y))
     if len(left) != len(right):
         raise Failed("Unequal number of tensors to compare!", found=f"{len(left)} and {len(right)}")
-    signal, other = np.concatenate(left).flatten(), np.concatenate(right).flatten()
+    signal, other = (np.concatenate([array.ravel() for array in arrays]) for arrays in (left, right))
     least = np.finfo(float).eps
     noise = max(np.linalg.norm(signal - other), least)
     return 20 * math.log10(max(np.linalg.norm(signal), least) / noise)

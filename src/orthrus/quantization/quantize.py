@@ -251,7 +251,7 @@ def _is_quantized(node: NodeProto) -> bool:
 
 
 def _ranges(source: Source, reader: Any, op_types: list[str], method: CalibrationMethod, providers: Any,
-            external: bool, options: dict[str, Any]) -> TensorsData:
+            options: dict[str, Any]) -> TensorsData:
     """The ranges of the model's values over the reader's data."""
     wanted = {key: options[name] for name, key in _CALIBRATION_OPTIONS.items() if name in options}
     with tempfile.TemporaryDirectory(prefix="orthrus.quant.") as folder:
@@ -261,10 +261,8 @@ def _ranges(source: Source, reader: Any, op_types: list[str], method: Calibratio
             stored = ModelProto()
             stored.CopyFrom(source)
             onnx.save_model(stored, path, save_as_external_data=True)
-        calibrator = create_calibrator(
-            Path(path), op_types, augmented_model_path=os.path.join(folder, "augmented.onnx"),
-            calibrate_method=method, use_external_data_format=external, providers=providers,
-            extra_options=wanted)
+        calibrator = create_calibrator(Path(path), op_types, calibrate_method=method, providers=providers,
+                                       extra_options=wanted)
         stride = options.get("CalibStridedMinMax")
         if not stride:
             calibrator.collect_data(reader)
@@ -373,7 +371,7 @@ def quantize_static(model_input: Source, model_output: str | Path, calibration_d
     if ranges is None:
         source = model_input if updated is model else updated
         ranges = _ranges(source, calibration_data_reader, op_types, calibrate_method, calibration_providers,
-                         use_external_data_format, options)
+                         options)
         if cache is not None:
             save_tensors_data(ranges, cache, smooth_quant=smooth)
     made = quantizer(ranges)
