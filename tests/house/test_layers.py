@@ -38,9 +38,11 @@ MAKES_CODE = frozenset({"import_module", "run_path", "run_module", "load_module"
 """Names of functions that make code of text, bytes or a file; `loads` but of json."""
 CODE = {
     "__init__.py": "import_module: this package's modules, when a name of theirs is first used",
+    "api/alias.py": "import_module: this package's modules, under another name",
     "ops/define.py": "import_module: the modules with definitions",
     "providers/__init__.py": "import_module: this package's providers",
     "lowering/rules/__init__.py": "import_module: the modules with rules",
+    "quantization/__init__.py": "import_module: this package's modules, when a name of theirs is first used",
     "codegen/object/library.py": "loads: objects from a process that was started for them",
     "codegen/kernels/amx.py": "CDLL: the C library", "codegen/machines/executable.py": "CDLL: the C library",
     "codegen/runtime/threads.py": "CDLL: the C library",

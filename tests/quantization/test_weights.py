@@ -16,7 +16,6 @@ from onnx import TensorProto, helper, numpy_helper
 import orthrus as ort
 from orthrus import quantization
 from orthrus.errors import InvalidArgument
-from orthrus.quantization.cuda_quantizer import CudaQuantizer, has_cuda_weight_prepacking
 from orthrus.quantization.matmul_4bits_quantizer import MatMul4BitsQuantizer
 from orthrus.quantization.matmul_bnb4_quantizer import MatMulBnb4Quantizer
 from orthrus.quantization.matmul_nbits_quantizer import (
@@ -30,6 +29,7 @@ from orthrus.quantization.matmul_nbits_quantizer import (
     transpose_packed_int4_matrix,
 )
 from orthrus.quantization.neural_compressor import optimal, weight_only
+from orthrus.quantization.neural_compressor.onnx_model import ONNXModel
 from orthrus.quantization.weights.blockwise import Blockwise, pack, quantized
 from orthrus.quantization.weights.half_quadratic import half_quadratic
 
@@ -380,6 +380,29 @@ def test_included_and_customized_nodes() -> None:
     assert (given["bits"], given["block_size"]) == (8, 16) and mixed.graph.node[1].op_type == "MatMul"
 
 
+def test_searches_and_edits_of_a_model() -> None:
+    made = ONNXModel(shared_and_hidden())
+    by_name = made.get_node
+    first, second, turned = by_name("first"), by_name("second"), by_name("turned")
+    assert made.get_children(first) == [second] and made.get_parent(second, 0) == first
+    assert made.input_name_to_nodes["w"][:2] == [first, second] and made.output_name_to_node["a"] == first
+    assert made.get_siblings(turned) == [by_name("computed")]
+    assert made.match_parent_path(turned, ["MatMul", "MatMul"], [0, None]) == [second, first]
+    assert made.match_parent(turned, "Transpose", 0) is None
+    assert made.get_nodes_chain(["turned"], ["second"]) == ["turned", "second", "turn"]
+    assert (made.get_initializer_share_num("w"), made.get_initializer_share_num("none")) == (3, 0)
+    made.set_initializer("w", np.eye(32, dtype=np.float32))
+    made.add_tensors_to_outputs(["a", "y"])
+    assert made.output() == ["y", "a"] and not made.is_large_model
+    x = RNG(9).standard_normal((32, 32)).astype(np.float32)
+    session = ort.InferenceSession(made.model.SerializeToString())
+    np.testing.assert_array_equal(session.run(["a"], {"x": x})[0], x)
+    made.remove_tensors_from_outputs(["y"])
+    made.remove_unused_nodes()
+    made.remove_unused_init()
+    assert [n.name for n in made.nodes()] == ["first"] and [t.name for t in made.initializer()] == ["w"]
+
+
 # files and command lines
 
 def test_the_command_line_writes_both_files_or_none(tmp_path: Any, capsys: Any) -> None:
@@ -393,34 +416,6 @@ def test_the_command_line_writes_both_files_or_none(tmp_path: Any, capsys: Any) 
     got = ort.InferenceSession(target).run(None, {"x": x})[0]
     np.testing.assert_allclose(got, x @ quantized(drawn(128, 128), 4, 32, False).dequantized(), 1e-4, 1e-4)
     assert main(given) == 1 and "already exists" in capsys.readouterr().err
-
-
-# weights of experts
-
-@pytest.mark.parametrize("full", [True, False])
-@pytest.mark.parametrize("bits", [4, 8])
-def test_experts_of_cuda_operators(bits: int, full: bool) -> None:
-    weight, middle = drawn(6, 70), 1 << (bits - 1)
-
-    def near(codes: np.ndarray, scales: np.ndarray) -> None:
-        lowest = 0 if full else 1
-        assert codes.min() >= lowest and codes.max() <= 2 * middle - 1
-        clipped = np.minimum(weight, scales * (middle - 1))
-        assert (np.abs((codes.astype(np.float32) - middle) * scales - clipped) <= 0.501 * scales).all()
-
-    packed, scales = CudaQuantizer.qmoe_per_channel_quantize(weight, bits, False, unsigned_full_range=full)
-    near(fields(packed, bits), scales[:, None])
-    packed, scales = CudaQuantizer.matmulnbits_blockwise_quantize(weight, bits, 32, unsigned_full_range=full)
-    near(fields(packed, bits)[:, :70], np.repeat(scales, 32, 1)[:, :70])
-    codes, scales = CudaQuantizer.symmetric_blockwise_quantize(weight, bits, 7, unsigned_full_range=full)
-    whole = fields(codes, 4) if bits == 4 else codes.view(np.uint8) ^ np.uint8(128)
-    near(whole, np.repeat(scales, 7, 1))
-    found = CudaQuantizer.matmulnbits_blockwise_quantize(weight, bits, 32, symmetric=False,
-                                                         return_zero_points=True, flatten_qweight=False)
-    made = quantized(np.ascontiguousarray(weight.T), bits, 32, False)
-    for mine, other in zip(found, (made.packed(), made.scales.T, made.packed_zero_points()), strict=True):
-        np.testing.assert_array_equal(mine, other)
-    assert not has_cuda_weight_prepacking()
 
 
 # what cannot be quantized
@@ -448,9 +443,6 @@ REFUSED = {
         model(RNG(0).random((4, 16, 16), np.float32), [helper.make_node("Gather", ["w", "i"], ["y"], "g")],
               i=np.array([1])), bits=8, op_types_to_quantize=("Gather",)), "the last"),
     "5-bit float": (lambda: MatMulBnb4Quantizer(model(drawn(8, 8)), 2, 64), "FP4"),
-    "prepacked": (lambda: CudaQuantizer.qmoe_per_channel_quantize(drawn(8, 8), 4, True), "prepacking"),
-    "half bytes": (lambda: CudaQuantizer.symmetric_blockwise_quantize(drawn(8, 7), 4, 7), "an even K"),
-    "expert of 2 bits": (lambda: CudaQuantizer.matmulnbits_blockwise_quantize(drawn(8, 8), 2, 32), "4 or 8"),
     "scheme": (lambda: weight_only.rtn_quantize(model(drawn(8, 8)), scheme="odd", group_size=16), "'odd'"),
 }
 

@@ -24,6 +24,8 @@ ONNX_TYPE_TO_NP_TYPE: dict[int, Any] = {
     TensorProto.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn,
     TensorProto.INT4: ml_dtypes.int4, TensorProto.UINT4: ml_dtypes.uint4,
 }
+_BLOCK = 1 << 18
+"""Elements that are rounded at once: as many as stay in a processor's cache."""
 Range = tuple[np.ndarray, np.ndarray]
 
 
@@ -216,14 +218,32 @@ def quantize_nparray(qType: int, arr: np.ndarray, scale: Any, zero_point: Any,
             raise Unsupported(f"zero_point is expected to be null for float 8 not {zero_point!r}.")
         largest = float(ml_dtypes.finfo(kind).max)
         return np.asarray(np.clip(arr / scale, -largest, largest)).astype(kind)
-    quotient = np.asarray(np.asarray(arr).astype(np.float32) / scale)
-    rounded = np.asarray(np.round(quotient) + np.asarray(zero_point).astype(np.float32))
-    if np.isnan(rounded).any():
-        raise InvalidValue("NaN cannot be quantized to integers", cure="correct the weights or the scale")
     qmin, qmax = (float(limit) for limit in ONNX_INT_TYPE_RANGE[qType])
     bottom = qmin if low is None else max(qmin, float(low))
     top = qmax if high is None else min(qmax, float(high))
-    return np.clip(rounded, bottom, top).astype(kind)
+    values, zeros = np.asarray(arr), np.asarray(zero_point).astype(np.float32)
+    if not values.ndim:
+        return _rounded(values, scale, zeros, bottom, top).astype(kind)
+    result = np.empty(values.shape, kind)
+    step = max(1, _BLOCK * len(values) // max(values.size, 1))
+    for start in range(0, len(values), step):
+        rows = slice(start, start + step)
+        result[rows] = _rounded(values[rows], *(_rows(part, rows) for part in (scale, zeros)), bottom, top)
+    return result
+
+
+def _rows(part: Any, rows: slice) -> Any:
+    """What of a scale or zero point, broadcast to an array, belongs to these rows of the array."""
+    return part[rows] if np.ndim(part) and len(part) > 1 else part
+
+
+def _rounded(values: np.ndarray, scale: Any, zero: np.ndarray, low: float, high: float) -> np.ndarray:
+    quotient = np.asarray(values.astype(np.float32, copy=False) / scale)
+    np.rint(quotient, out=quotient)
+    quotient += zero
+    if np.isnan(quotient).any():
+        raise InvalidValue("NaN cannot be quantized to integers", cure="correct the weights or the scale")
+    return np.clip(quotient, low, high, out=quotient)
 
 
 def quantize_data(data: Any, qType: int, symmetric: bool, reduce_range: bool = False,
@@ -281,9 +301,12 @@ def quantize_onnx_initializer(weight: TensorProto, quant_type: int, zero_point: 
 
 
 def tensor_proto_to_array(initializer: TensorProto) -> np.ndarray:
-    """A float32 or float16 tensor's values. Raises: InvalidValue for other types."""
+    """A float32 or float16 tensor's values, not to be written to. Raises: InvalidValue for other types."""
     if initializer.data_type not in (TensorProto.FLOAT, TensorProto.FLOAT16):
         raise InvalidValue(f"Only float type is supported. Weights {initializer.name} is "
                            f"{_type_name(initializer.data_type)}",
                            cure="leave the nodes that read it out by nodes_to_exclude")
+    if initializer.HasField("raw_data"):
+        dtype = onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
+        return np.frombuffer(initializer.raw_data, dtype).reshape(tuple(initializer.dims))
     return onnx.numpy_helper.to_array(initializer)

@@ -26,7 +26,7 @@ from .affine import (
     snap_zero_point_to_uint8,
     tensor_proto_to_array,
 )
-from .calibration_data import TensorData
+from .calibrate import TensorData
 from .onnx_model import ONNXModel
 from .quant_utils import (
     DEQUANT_OP_NAME,
@@ -207,7 +207,8 @@ class BaseQuantizer:
                 found = tensor_proto_to_array(self.initializers[name])
             elif self.tensors_range is not None and hasattr(self.tensors_range.get(name), "lowest"):
                 found = self.tensors_range[name].range_value
-            self._bounded[name] = not np.isinf(found).any()
+            extremes = [part(found) for part in (np.min, np.max)] if np.size(found) else []
+            self._bounded[name] = not np.isinf(extremes).any()
             if not self._bounded[name]:
                 _log.warning("%s holds infinity and stays float", name)
         return self._bounded[name]

@@ -358,7 +358,7 @@ class MatMulNBitsQuantizer:
             raise InvalidValue("GPTQ has no calibration data", expected="a CalibrationDataReader",
                                cure="pass calibration_data_reader, or use RTN or k-quant")
         self.model = gptq_quantize(
-            dataloader=copy.deepcopy(config.calibration_data_reader), n_samples=-1, percdamp=config.percdamp,
+            dataloader=_unread(config.calibration_data_reader), n_samples=-1, percdamp=config.percdamp,
             blocksize=config.block_size, actorder=config.actorder, mse=config.mse,
             perchannel=config.perchannel, **shared)
 
@@ -412,6 +412,15 @@ class MatMulNBitsQuantizer:
         elif "Gather" in config.op_types_to_quantize and bits == 4:
             model.ir_version = max(model.ir_version, _INT4_IR)
         return model
+
+
+def _unread(reader: Any) -> Any:
+    """A copy, so that the reader can be read again; the reader itself where it holds what cannot be copied,
+    such as a generator."""
+    try:
+        return copy.deepcopy(reader)
+    except TypeError:
+        return reader
 
 
 def ort_convert_str_to_bool(value: str) -> bool:

@@ -380,8 +380,8 @@ def _split_gemm(node: NodeProto, path: list[GraphProto]) -> list[NodeProto]:
         tensor = next((t for g in reversed(path) for t in g.initializer if t.name == second), None)
         if tensor is not None and sum(second in n.input for g in path for n in g.node) == 1:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).T.copy(), second))
-            for graph in path:
-                _keep(graph.input, lambda value: value.name != second)
+            for values in (values for graph in path for values in (graph.input, graph.value_info)):
+                _keep(values, lambda value: value.name != second)
         else:
             second += "_Transposed"
             made.append(onnx.helper.make_node("Transpose", [node.input[1]], [second],

@@ -1,0 +1,168 @@
+"""The arithmetic of scales, the edits of a model, classes of a program's own, configurations and files."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from quantization_cases import CASES, feed, model, random, ranges
+
+import orthrus
+from orthrus import quantization as ours
+from orthrus.quantization import affine, onnx_model, quant_utils, registry
+
+
+def test_the_package_imports_what_is_used() -> None:
+    """`quantize` is a function whatever is imported first, and nothing heavy comes with the package."""
+    program = ("import sys, orthrus.quantization as q; assert 'onnx' not in sys.modules\n"
+               "import orthrus.quantization.quantize\n"
+               "from orthrus.quantization import quantize, QuantType\n"
+               "assert callable(quantize) and q.quantize is quantize\n"
+               "import orthrus.quantization.operators.conv as conv; assert conv.QDQConv and conv.ConvInteger")
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("kind", (TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16,
+                                  TensorProto.INT4, TensorProto.UINT4))
+def test_scales_are_onnxruntimes_bit_for_bit(kind: int) -> None:
+    theirs = pytest.importorskip("onnxruntime.quantization.quant_utils")
+    generator = np.random.default_rng(kind)
+    for dtype in (np.float32, np.float16):
+        for scale in (1e-38, 1e-3, 1.0, 1e3):
+            for options in ((True, False, None), (False, True, None), (False, False, 0.01)):
+                data = (generator.normal(size=37) + generator.normal()) * scale
+                data = np.clip(data, -6e4, 6e4).astype(dtype)
+                for expected, found in zip(theirs.quantize_data(data, kind, *options),
+                                           affine.quantize_data(data, kind, *options), strict=True):
+                    assert (expected.dtype, expected.tobytes()) == (found.dtype, found.tobytes())
+        weight = generator.normal(size=(11, 14)).astype(dtype)
+        weight[:, 3] = 0
+        tensor = numpy_helper.from_array(weight, "w")
+        for axis in (0, 1):
+            for symmetric in (True, False):
+                pair = theirs.compute_scale_zp_blocked(weight, kind, axis, 4, symmetric)
+                own = affine.compute_scale_zp_blocked(weight, kind, axis, 4, symmetric)
+                for expected, found in zip(pair, own, strict=True):
+                    assert (expected.shape, expected.tobytes()) == (found.shape, found.tobytes())
+                made = [tool.quantize_onnx_initializer(tensor, kind, *pair, axis, block_size=4)
+                        for tool in (theirs, affine)]
+                assert made[0].SerializeToString() == made[1].SerializeToString()
+
+
+def test_a_large_array_is_rounded_like_its_parts() -> None:
+    """Blocks of rows change nothing, with scales per row, per column or one."""
+    values = np.random.default_rng(0).normal(size=(700, 900)).astype(np.float32)
+    for scale in (np.float32(0.02), np.linspace(0.01, 0.03, 700, dtype=np.float32)[:, None],
+                  np.linspace(0.01, 0.03, 900, dtype=np.float32)[None]):
+        zero = np.full(np.shape(scale), 3, np.int8)
+        whole = affine.quantize_nparray(TensorProto.INT8, values, scale, zero)
+        expected = np.clip(np.rint(values / scale) + 3, -128, 127).astype(np.int8)
+        np.testing.assert_array_equal(whole, expected)
+
+
+def test_a_class_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Doubled(registry.QDQOperatorBase):
+        def quantize(self) -> None:
+            self.quantizer.quantize_activation_tensor(self.node.input[0])
+
+    class Kept(registry.QuantOperatorBase):
+        def should_quantize(self) -> bool:
+            return True
+
+        def quantize(self) -> None:
+            names, zeros, scales, nodes = self.quantizer.quantize_activation(self.node, [0])
+            found, scale, zero, _, _ = self.quantizer._get_quantization_params(self.node.output[0])
+            assert found
+            output = f"{self.node.output[0]}{quant_utils.TENSOR_NAME_QUANT_SUFFIX}"
+            self.quantizer.quantized_value_map[self.node.output[0]] = quant_utils.QuantizedValue(
+                self.node.output[0], output, scale, zero, quant_utils.QuantizedValueType.Input)
+            inputs = [names[0], scales[0], zeros[0], scale, zero]
+            self.quantizer.new_nodes += [
+                *nodes, helper.make_node("QLinearSigmoid", inputs, [output], domain="com.microsoft")]
+
+    monkeypatch.setitem(registry.QDQRegistry, "Sigmoid", Doubled)
+    monkeypatch.setitem(registry.QLinearOpsRegistry, "Sigmoid", Kept)
+    source = model([("Sigmoid", ["x"], ["y"])], {"x": [2, 3]}, [])
+    cache = tmp_path / "ranges.json"
+    found = ours.TensorsData(ours.CalibrationMethod.MinMax, ranges(source, ours.TensorData))
+    ours.save_tensors_data(found, cache)
+    for form, expected in (("QDQ", ["QuantizeLinear", "DequantizeLinear", "Sigmoid"]),
+                           ("QOperator", ["QuantizeLinear", "QLinearSigmoid", "DequantizeLinear"])):
+        ours.quantize_static(source, tmp_path / "out.onnx", None, quant_format=ours.QuantFormat[form],
+                             activation_type=ours.QuantType.QUInt8, calibration_cache_path=cache,
+                             op_types_to_quantize=["Sigmoid"])
+        assert [node.op_type for node in onnx.load(tmp_path / "out.onnx").graph.node] == expected
+
+
+def test_configurations(tmp_path: Path) -> None:
+    source = CASES["residual"]()
+
+    class Reader(ours.CalibrationDataReader):
+        def __init__(self) -> None:
+            self.feeds = iter([{"x": np.ones((1, 4, 8, 8), np.float32)}])
+
+        def get_next(self) -> Any:
+            return next(self.feeds, None)
+
+    ours.quantize(source, tmp_path / "a.onnx", ours.StaticQuantConfig(Reader(), per_channel=True))
+    ours.quantize_static(source, tmp_path / "b.onnx", Reader(), per_channel=True)
+    ours.quantize(source, str(tmp_path / "c.onnx"), ours.DynamicQuantConfig(per_channel=True))
+    ours.quantize_dynamic(source, str(tmp_path / "d.onnx"), per_channel=True)
+    for one, other in (("a", "b"), ("c", "d")):
+        assert (tmp_path / f"{one}.onnx").read_bytes() == (tmp_path / f"{other}.onnx").read_bytes()
+    with pytest.raises(TypeError, match="config"):
+        ours.quantize(source, tmp_path / "e.onnx", {})
+
+
+def test_weights_beside_the_model(tmp_path: Path) -> None:
+    """External data goes in and comes out; a second run leaves nothing of the first."""
+    source = model([("MatMul", ["x", "w"], ["r"])], {"x": [2, 64]}, [random("w", 64, 64)])
+    onnx.save(source, tmp_path / "in.onnx", save_as_external_data=True, location="in.data", size_threshold=0)
+    for _ in range(2):
+        ours.quantize_dynamic(tmp_path / "in.onnx", tmp_path / "out.onnx", use_external_data_format=True)
+    assert (tmp_path / "out.onnx.data").stat().st_size == 64 * 64
+    one, other = onnx.load(tmp_path / "out.onnx"), tmp_path / "whole.onnx"
+    plain = model([("MatMul", ["x", "w"], ["r"])], {"x": [2, 64]}, [random("w", 64, 64)])
+    ours.quantize_dynamic(plain, other)
+    assert {t.name: numpy_helper.to_array(t).tobytes() for t in one.graph.initializer} == {
+        t.name: numpy_helper.to_array(t).tobytes() for t in onnx.load(other).graph.initializer}
+
+
+def test_a_source_is_left_as_it_was(tmp_path: Path) -> None:
+    source = CASES["residual"]()
+    before = source.SerializeToString(deterministic=True)
+    ours.quantize_dynamic(source, tmp_path / "out.onnx")
+    with pytest.raises(ValueError):
+        ours.quantize_dynamic(source, tmp_path / "out.onnx", nodes_to_exclude=["nowhere"])
+    assert source.SerializeToString(deterministic=True) == before
+
+
+def test_edits_of_a_model() -> None:
+    edited = onnx_model.ONNXModel(CASES["residual"]())
+    feeds = feed(edited.model)
+    before = orthrus.InferenceSession(edited.model.SerializeToString()).run(None, feeds)[0]
+    makers, readers = edited.output_name_to_node(), edited.input_name_to_nodes()
+    assert [node.name for node in edited.get_children(makers["r"], readers)] == ["n2", "n3"]
+    assert [node.name for node in edited.get_parents(makers["s"], makers)] == ["n2", "n1"]
+    assert edited.get_parent(makers["s"], 1).name == "n1" and edited.get_parent(makers["c"], 0) is None
+    assert edited.get_largest_node_name_suffix("n") == 7
+    edited.add_initializer(random("w7", 2))
+    assert edited.get_largest_initializer_name_suffix("w") == 7
+    edited.remove_unused_constant()
+    assert edited.get_initializer("w7") is None and edited.get_initializer("w") is not None
+    nodes = list(edited.nodes())
+    reverse = [nodes[index] for index in reversed(range(len(nodes)))]
+    copies = onnx.GraphProto(node=reverse)
+    edited.graph().ClearField("node")
+    edited.graph().node.extend(copies.node)
+    edited.topological_sort()
+    edited.replace_gemm_with_matmul()
+    assert [node.op_type for node in edited.nodes()][-2:] == ["MatMul", "Add"]
+    after = orthrus.InferenceSession(edited.model.SerializeToString()).run(None, feeds)[0]
+    np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
