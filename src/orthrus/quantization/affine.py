@@ -228,7 +228,7 @@ def quantize_nparray(qType: int, arr: np.ndarray, scale: Any, zero_point: Any,
     step = max(1, _BLOCK * len(values) // max(values.size, 1))
     for start in range(0, len(values), step):
         rows = slice(start, start + step)
-        result[rows] = _rounded(values[rows], *(_rows(part, rows) for part in (scale, zeros)), bottom, top)
+        result[rows] = _rounded(values[rows], _rows(scale, rows), _rows(zeros, rows), bottom, top)
     return result
 
 

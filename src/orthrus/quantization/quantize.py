@@ -35,8 +35,9 @@ from .quant_utils import (
     save_and_reload_model_with_shape_infer,
     update_opset_version,
 )
-from .refused import InvalidType, InvalidValue, Unsupported
+from .refused import InvalidType, InvalidValue
 from .registry import IntegerOpsRegistry, QDQRegistry, QLinearOpsRegistry
+from .smooth import smoothed
 from .tensor_quant_overrides import TensorQuantOverridesHelper
 
 Source = Any
@@ -280,6 +281,24 @@ def _ranges(source: Source, reader: Any, op_types: list[str], method: Calibratio
     return ranges
 
 
+def _smoothed(model: ModelProto, reader: Any, options: dict[str, Any]) -> tuple[ModelProto, list[str]]:
+    """The model smoothed by a copy of the reader, and the nodes added to it.
+
+    Raises: InvalidValue without a reader or for one that cannot be copied.
+    """
+    if reader is None:
+        raise InvalidValue("SmoothQuant requires a non-None calibration_data_reader: a cache keeps ranges of "
+                           "tensors, not of their channels", cure="pass a reader of sample data")
+    try:
+        feeds = copy.deepcopy(reader)
+    except TypeError as error:
+        raise InvalidValue("SmoothQuant reads the data twice, and this reader cannot be copied", found=error,
+                           cure="keep a list in the reader, no generator") from error
+    made, added = smoothed(model, feeds, options.get("SmoothQuantAlpha", 0.5),
+                           options.get("SmoothQuantFolding", True))
+    return save_and_reload_model_with_shape_infer(made), added
+
+
 def _kept_ranges(path: Path, method: CalibrationMethod, smooth: bool) -> TensorsData | None:
     """The ranges in a cache; None where there is none, or one of a model that was smoothed otherwise.
 
@@ -325,16 +344,19 @@ def quantize_static(model_input: Source, model_output: str | Path, calibration_d
         raise InvalidValue("Only Distribution calibration method is supported for float quantization.",
                            found=calibrate_method, cure="pass CalibrationMethod.Distribution")
     options = dict(extra_options or {})
-    if options.get("SmoothQuant"):
-        raise Unsupported("SmoothQuant is not computed here", cure="smooth the model first, or leave it out")
     op_types = list(op_types_to_quantize or {**QLinearOpsRegistry, **QDQRegistry})
     model = _read(model_input)
     _check_nodes(model, ("nodes_to_quantize", nodes_to_quantize or ()),
                  ("nodes_to_exclude", nodes_to_exclude or ()))
+    smooth, excluded = bool(options.get("SmoothQuant")), list(nodes_to_exclude or ())
+    if smooth:
+        model, added = _smoothed(model, calibration_data_reader, options)
+        model_input = model
+        excluded += added
     updated = update_opset_version(model, weight_type, activation_type, options.get("TensorQuantOverrides"),
                                    options.get("BlockSize", 0))
     cache = None if calibration_cache_path is None else Path(calibration_cache_path)
-    ranges = None if cache is None else _kept_ranges(cache, calibrate_method, False)
+    ranges = None if cache is None else _kept_ranges(cache, calibrate_method, smooth)
     if ranges is None and calibration_data_reader is None:
         raise InvalidValue("Either calibration_data_reader or an existing calibration_cache_path must be "
                            "provided.", cure="pass a reader of sample data")
@@ -342,10 +364,10 @@ def quantize_static(model_input: Source, model_output: str | Path, calibration_d
     def quantizer(known: TensorsData | None) -> ONNXQuantizer | QDQQuantizer:
         if quant_format is QuantFormat.QOperator:
             return ONNXQuantizer(updated, per_channel, reduce_range, QuantizationMode.QLinearOps, True,
-                                 weight_type, activation_type, known, nodes_to_quantize, nodes_to_exclude,
-                                 op_types, options)
+                                 weight_type, activation_type, known, nodes_to_quantize, excluded, op_types,
+                                 options)
         return QDQQuantizer(updated, per_channel, reduce_range, weight_type, activation_type, known,
-                            nodes_to_quantize, nodes_to_exclude, op_types, options)
+                            nodes_to_quantize, excluded, op_types, options)
 
     _check_float(quantizer(None))
     if ranges is None:
@@ -353,7 +375,7 @@ def quantize_static(model_input: Source, model_output: str | Path, calibration_d
         ranges = _ranges(source, calibration_data_reader, op_types, calibrate_method, calibration_providers,
                          use_external_data_format, options)
         if cache is not None:
-            save_tensors_data(ranges, cache, smooth_quant=False)
+            save_tensors_data(ranges, cache, smooth_quant=smooth)
     made = quantizer(ranges)
     made.quantize_model()
     made.model.save_model_to_file(model_output, use_external_data_format)
