@@ -145,7 +145,7 @@ def _dequantized(node: onnx.NodeProto, codes: TensorProto, model: ONNXModel) -> 
 def compute_signal_to_quantization_noice_ratio(x: Arrays, y: Arrays) -> float:
     """How much larger `x` is than its difference to `y`, in decibels; both are arrays or lists of them.
     Raises RuntimeError for lists of different lengths."""
-    left, right = ([given] if isinstance(given, np.ndarray) else list(given) for given in (x, y))
+    left, right = ([given] if isinstance(given, np.ndarray | np.generic) else list(given) for given in (x, y))
     if len(left) != len(right):
         raise Failed("Unequal number of tensors to compare!", found=f"{len(left)} and {len(right)}")
     signal, other = (np.concatenate([array.ravel() for array in arrays]) for arrays in (left, right))
