@@ -23,11 +23,15 @@ from .util import MAXIMUM_PROTOBUF
 class ONNXModel(_Model):
     """A ModelProto, held in `model`, with the path it was read from in `model_path`, None without one."""
 
-    def __init__(self, model: str | Path | ModelProto | _Model) -> None:
-        """`model`: a path, whose external data are read too, or a model."""
-        self.model_path: str | None = None
+    model: ModelProto
+    model_path: str | None
+
+    def __init__(self, model: str | Path | ModelProto | _Model, **kwargs: Any) -> None:
+        """`model`: a path, whose external data are read too unless `load_external_data=False`, or a model."""
+        self.model_path = None
         if isinstance(model, str | Path):
-            self.model_path, found = os.fspath(model), onnx.load(os.fspath(model))
+            self.model_path = os.fspath(model)
+            found = onnx.load(self.model_path, load_external_data=kwargs.get("load_external_data", True))
         else:
             found = model.model if isinstance(model, _Model) else model
             self.model_path = getattr(model, "model_path", None)
@@ -104,11 +108,25 @@ class ONNXModel(_Model):
     def replace_input_of_all_nodes(self, old_input_name: str, new_input_name: str,
                                    white_optype: Collection[str] | None = None,
                                    black_optype: Collection[str] | None = None) -> None:
-        """Let the nodes read another value; only those of `white_optype`, and none of `black_optype`."""
-        for node in self.model.graph.node:
-            wanted = not white_optype or node.op_type in white_optype
-            if wanted and node.op_type not in (black_optype or ()):
-                self.replace_node_input(node, old_input_name, new_input_name)
+        """Let nodes read another value: those of the operators `white_optype` or, where it is empty, all but
+        those of `black_optype`."""
+        for node in self._of(white_optype, black_optype):
+            self.replace_node_input(node, old_input_name, new_input_name)
+
+    def replace_output_of_all_nodes(self, old_output_name: str, new_output_name: str,
+                                    white_optype: Collection[str] | None = None,
+                                    black_optype: Collection[str] | None = None) -> None:
+        """Give a value another name where it is made; the operators as above."""
+        for node in self._of(white_optype, black_optype):
+            self.replace_node_output(node, old_output_name, new_output_name)
+
+    def _of(self, wanted: Collection[str] | None, others: Collection[str] | None) -> list[NodeProto]:
+        return [node for node in self.model.graph.node
+                if (node.op_type in wanted if wanted else node.op_type not in (others or ()))]
+
+    def topological_sort(self, enable_subgraph: bool = False) -> None:
+        """Order the nodes; what inner graphs read counts in any case."""
+        super().topological_sort()
 
     def remove_unused_nodes(self) -> None:
         """Drop the nodes that nothing reads from, and what only they read."""
