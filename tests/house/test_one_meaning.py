@@ -26,6 +26,9 @@ ALLOWED = {
     "ops/tensor/cast.py: round_mode": "conversions that no node asked for",
     "providers/iree/claims.py: mode": "a value with which another attribute means something",
     "quantization/execution_providers/qnn/fusion_lpnorm.py: epsilon": "the least norm, a bound of a Clip",
+    "quantization/matmul_nbits_quantizer.py: block_size": "onnxruntime's parameter, by chance as Gather's",
+    "quantization/matmul_nbits_quantizer.py: bits": "onnxruntime's parameter, by chance as MatMulNBits'",
+    "quantization/matmul_4bits_quantizer.py: block_size": "onnxruntime's parameter, by chance as Gather's",
 }
 """`file: attribute` of what looks like a second default, and what it is instead."""
 ASKS = frozenset({"get", "attribute", "pop", "setdefault"})

@@ -4,6 +4,7 @@ interface for those who write their own."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 from same_graphs import difference
 
 import orthrus
+from orthrus.quantization import quant_pre_process
 from orthrus.quantization.execution_providers.qnn.fusion_lpnorm import FusionLpNormalization
 from orthrus.quantization.execution_providers.qnn.fusion_spacetodepth import FusionSpaceToDepth
 from orthrus.quantization.fusions import (
@@ -235,6 +237,24 @@ def test_upsample_written_as_resize_computes_the_same(opset: int, mode: str) -> 
     model.opset_import[0].version = 11
     onnx.checker.check_model(model)
     np.testing.assert_array_equal(results(model, draft.shape)[0], expected[0])
+
+
+@pytest.mark.parametrize("kind", ["Upsample", "Resize"])
+@pytest.mark.parametrize("mode", ["nearest", "linear"])
+@pytest.mark.parametrize("opset", [7, 9, 10])
+def test_a_prepared_model_of_an_old_opset_computes_the_same(opset: int, mode: str, kind: str,
+                                                            tmp_path: Path) -> None:
+    if (kind == "Resize") != (opset == 10):
+        return
+    scales = [1.0, 1.0, 2.0, 3.0]
+    draft = Draft((1, 2, 3, 2), opset)
+    told: Any = {"scales": scales} if opset < 9 else {}
+    model = draft.model(draft.Relu(getattr(draft, kind)("x", *[scales][:opset > 8], mode=mode, **told)))
+    quant_pre_process(model, tmp_path / "m.onnx")
+    made = onnx.load(tmp_path / "m.onnx")
+    assert made.opset_import[0].version >= 11
+    onnx.checker.check_model(made)
+    np.testing.assert_array_equal(results(made, draft.shape)[0], results(model, draft.shape)[0])
 
 
 def own_fusion(base: Any) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from same_graphs import difference
 
 from orthrus.errors import InvalidArgument
 
@@ -135,6 +136,37 @@ def test_symmetry_alone_asks_for_no_conversion() -> None:
         overrides = {"a": [{"symmetric": True}], "e": [{"symmetric": True}]}
         found = configured("orthrus", model(), {**options, "init_overrides": overrides})
         assert found["extra_options"]["TensorQuantOverrides"] == overrides
+
+
+def quantized(package: str, options: dict[str, Any], opset: int, folder: Path) -> onnx.ModelProto:
+    """The model quantized by a package's tools, for a configuration of its own; scales to three digits, as
+    sums are rounded otherwise by another engine."""
+    tools = importlib.import_module(f"{package}.quantization")
+    qnn = importlib.import_module(f"{package}.quantization.execution_providers.qnn")
+    rng = np.random.default_rng(1)
+    feeds = iter([{n: rng.normal(size=(4, 4)).astype(np.float32) for n in "xz"} for _ in range(3)])
+
+    class Reader(tools.CalibrationDataReader):
+        def get_next(self) -> Any:
+            return next(feeds, None)
+
+    config = qnn.get_qnn_qdq_config(model(opset), Reader(), **typed(options, package))
+    tools.quantize(model(opset), folder / f"{package}.onnx", config)
+    made = onnx.load(folder / f"{package}.onnx")
+    for tensor in made.graph.initializer:
+        if tensor.name.endswith("_scale"):
+            digits = np.vectorize(lambda scale: float(f"{scale:.2e}"))(numpy_helper.to_array(tensor))
+            tensor.CopyFrom(numpy_helper.from_array(digits.astype(np.float32), tensor.name))
+    return made
+
+
+@pytest.mark.parametrize(("options", "opset"), [
+    ({"init_overrides": {"e": [{"quant_type": Q16}]}}, 21), ({"activation_type": Q16}, 21),
+    ({"activation_type": Q16, "weight_type": S8, "per_channel": True}, 17), ({}, 17)])
+def test_the_quantized_model_is_theirs(options: dict[str, Any], opset: int, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    ours, peer = (quantized(package, options, opset, tmp_path) for package in ("orthrus", "onnxruntime"))
+    assert difference(ours, peer) == ""
 
 
 def test_overrides_that_were_given_stay_as_they_are(tmp_path: Path) -> None:

@@ -31,12 +31,9 @@ _LEFT_OUT: dict[tuple[str, str, str], str] = {
         "make_model_input get_calib_inputs",
     ("onnx_quantizer", "ONNXQuantizer", _STEPS): "adjust_single_weight_scale_if_needed",
     ("neural_compressor.onnx_model", "ONNXModel", _INTEL):
-        "check_is_large_model is_large_model framework q_config hf_config input output "
-        "update graph_info save add_initializers get_initializer_share_num get_node set_initializer "
-        "get_siblings get_scale_zero remove_unused_nodes get_nodes_chain "
+        "check_is_large_model q_config hf_config update graph_info get_scale_zero "
         "find_split_node_for_layer_wise_quantization find_qkv_in_attention find_ffn_matmul export "
-        "add_tensors_to_outputs remove_tensors_from_outputs match_first_parent match_parent "
-        "match_parent_path is_smoothquant_model find_split_nodes split_model_with_node remove_unused_init "
+        "is_smoothquant_model find_split_nodes split_model_with_node "
         "load_model_initializer_by_tensor write_external_data_to_new_location merge_split_models "
         "re_org_output",
     ("neural_compressor.onnx_model", "", "stands in `neural_compressor.util`"): "logger",

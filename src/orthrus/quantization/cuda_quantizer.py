@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from .blockwise import pack, quantized
 from .refused import InvalidValue
+from .weights.blockwise import pack, quantized
 
 _ROW_TILE = 64
 _LEAST_SCALE = np.finfo(np.float32).eps

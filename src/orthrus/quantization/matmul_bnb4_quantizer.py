@@ -19,11 +19,11 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto
 
 from ..shown import tell
-from .blockwise import BLOCK_SIZES, FLOATS
 from .onnx_model import ONNXModel
 from .quant_utils import ms_domain, onnx_domain
 from .refused import InvalidValue
-from .weight_nodes import QUANTIZED, add_tensor, each_node, float_tensor, matrix, rewrite
+from .weights.blockwise import BLOCK_SIZES, FLOATS
+from .weights.nodes import QUANTIZED, add_tensor, each_node, float_tensor, matrix, rewrite
 
 __all__ = ["MatMulBnb4Quantizer", "main", "parse_args"]
 

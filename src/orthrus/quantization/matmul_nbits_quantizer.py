@@ -21,15 +21,6 @@ import onnx
 from onnx import GraphProto, ModelProto, NodeProto
 
 from ..shown import tell
-from .blockwise import (
-    BITS,
-    Blockwise,
-    check_layout,
-    pack,
-    quantized,
-    quantized_by_division,
-)
-from .half_quadratic import half_quadratic
 from .onnx_model import ONNXModel, all_graphs
 from .quant_utils import (
     QuantFormat,
@@ -40,7 +31,16 @@ from .quant_utils import (
     update_opset_version,
 )
 from .refused import InvalidValue, Unsupported
-from .weight_nodes import (
+from .weights.blockwise import (
+    BITS,
+    Blockwise,
+    check_layout,
+    pack,
+    quantized,
+    quantized_by_division,
+)
+from .weights.half_quadratic import half_quadratic
+from .weights.nodes import (
     QUANTIZED,
     as_dequantized,
     as_gather,

@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 
 _OLDEST = 11
 """The version of ai.onnx from which a model can be quantized."""
+_ASIDE = "orthrus.aside"
+"""A domain that onnx's converter of versions leaves alone."""
 _UNBOUNDED = 2 ** 31 - 1
 
 
@@ -104,7 +106,29 @@ def _upgraded(model: onnx.ModelProto) -> onnx.ModelProto:
         from .onnx_model import ONNXModel
 
         ReplaceUpsampleWithResize(ONNXModel(model), versions[0]).apply()
-    return save_and_reload_model_with_shape_infer(onnx.version_converter.convert_version(model, _OLDEST))
+    return save_and_reload_model_with_shape_infer(_converted(model))
+
+
+def _converted(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A copy with the operators of `_OLDEST`, the form that a Resize of three inputs, once an Upsample, has
+    already."""
+    def moved(graph: onnx.GraphProto, old: str, new: str) -> None:
+        for node in graph.node:
+            if (node.op_type, node.domain, len(node.input)) == ("Resize", old, 3):
+                node.domain = new
+
+    moved(model.graph, "", _ASIDE)
+    model.opset_import.append(onnx.helper.make_opsetid(_ASIDE, 1))
+    made = onnx.version_converter.convert_version(model, _OLDEST)
+    for node in made.graph.node:
+        if node.op_type == "Resize" and not node.domain and any(a.s == b"linear" for a in node.attribute):
+            # onnx's converter leaves the default, which moves pixels by half
+            node.attribute.append(onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
+    moved(made.graph, _ASIDE, "")
+    kept = [entry for entry in made.opset_import if entry.domain != _ASIDE]
+    del made.opset_import[:]
+    made.opset_import.extend(kept)
+    return made
 
 
 def _optimized(model: onnx.ModelProto) -> onnx.ModelProto:

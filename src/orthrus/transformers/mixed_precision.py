@@ -67,9 +67,11 @@ def auto_convert_mixed_precision(model: ModelProto, feed_dict: Feeds, validate_f
     if validate_fn is None and rtol is None and atol is None:
         raise InvalidValue("nothing says which results are right", expected="validate_fn, rtol or atol")
 
+    close: dict[str, Any] = {
+        name: value for name, value in (("rtol", rtol), ("atol", atol)) if value is not None}
+
     def right(expected: list[Any], got: list[Any]) -> bool:
-        close = {"rtol": 1e-5 if rtol is None else rtol, "atol": 1e-8 if atol is None else atol}
-        near = rtol is None and atol is None or all(
+        near = not close or all(
             np.allclose(a, b, equal_nan=True, **close) for a, b in zip(expected, got, strict=True))
         return near and (validate_fn is None or validate_fn(expected, got))
 

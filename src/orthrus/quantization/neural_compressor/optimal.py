@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..blockwise import Blockwise, quantized
 from ..refused import Failed, InvalidValue
+from ..weights.blockwise import Blockwise, quantized
 
 _log = logging.getLogger(__name__)
 _SHRINKS = np.linspace(1.0, 0.21, 80, dtype=np.float32)

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from onnx import GraphProto, NodeProto, TensorProto
 
-from ..blockwise import Blockwise, check_layout, in_blocks
 from ..quant_utils import ms_domain
 from ..refused import InvalidValue
-from ..weight_nodes import Suffixes, Weight, as_matmul_nbits, constant, each_node, matrix, rewrite
+from ..weights.blockwise import Blockwise, check_layout, in_blocks
+from ..weights.nodes import Suffixes, Weight, as_matmul_nbits, constant, each_node, matrix, rewrite
 from .groups import (
     get_weight_scale,
     k_quant,

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from .refused import InvalidValue
+from ..refused import InvalidValue
 
 BITS = (2, 4, 8)
 BLOCK_SIZES = (16, 32, 64, 128, 256)

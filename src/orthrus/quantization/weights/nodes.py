@@ -14,10 +14,10 @@ import numpy as np
 import onnx
 from onnx import GraphProto, NodeProto, TensorProto, helper, numpy_helper
 
+from ..onnx_model import first_named, read_names, subgraphs
+from ..quant_utils import ms_domain, normalize_axis, onnx_domain
+from ..refused import InvalidValue
 from .blockwise import FLOATS, Blockwise, check_finite, float_type, integer_type, packed_tensor, weight_array
-from .onnx_model import first_named, read_names, subgraphs
-from .quant_utils import ms_domain, normalize_axis, onnx_domain
-from .refused import InvalidValue
 
 QUANTIZED = frozenset({"MatMulNBits", "MatMulBnb4", "GatherBlockQuantized", "MatMulFpQ4", "MatMulInteger"})
 """Operators on weights of few bits."""
