@@ -40,7 +40,6 @@ from .calibration_data import (
     save_tensors_data,
     write_json,
 )
-from .extremes import extremes
 from .histogram import CalibrationDataCollector, Extent, HistogramCollector, entropy, rel_entr
 from .quant_utils import load_model_with_shape_infer
 from .refused import InvalidType, InvalidValue
@@ -532,8 +531,13 @@ def _outline(path: str) -> ModelProto:
 
 
 def _extremes(name: str, array: np.ndarray, per_channel: bool) -> Range:
-    """The least and the greatest number of a tensor. Raises ValueError where there are NaN."""
-    least, greatest = extremes(array, per_channel)
+    """The least and the greatest number of a tensor, 0 where it has none; of each index of its second
+    dimension where `per_channel`. Raises ValueError where there are NaN."""
+    axes = (0, *range(2, array.ndim)) if per_channel and array.ndim > 1 else None
+    if not array.size:
+        least = greatest = np.zeros(1 if axes is None else array.shape[1], array.dtype)
+    else:
+        least, greatest = np.min(array, axes).reshape(-1), np.max(array, axes).reshape(-1)
     if np.isnan(least).any():
         raise InvalidValue(f"tensor {name} has NaN, so that it has no range", node=name,
                            found=f"NaN in {np.isnan(array).sum()} of {array.size} values",

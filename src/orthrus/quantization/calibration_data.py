@@ -168,13 +168,18 @@ def save_tensors_data(tensors_data: TensorsData, path: str | os.PathLike[str], *
 
 
 def write_json(content: Any, path: str | os.PathLike[str]) -> None:
-    """Write `content`, whole or not at all."""
+    """Write `content` as JSON, whole or not at all."""
+    write_whole(json.dumps(content, cls=CalibrationCacheEncoder).encode("utf-8"), path)
+
+
+def write_whole(content: bytes, path: str | os.PathLike[str]) -> None:
+    """Write `content`, whole or not at all; folders are made."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, written = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}_")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(content, file, cls=CalibrationCacheEncoder)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
         os.replace(written, target)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

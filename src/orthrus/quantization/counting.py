@@ -7,11 +7,20 @@ changes nothing.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
 from .refused import InvalidValue
+
+_FEW = 1 << 12
+"""Elements up to which numpy is as fast as generated code."""
+_MOST_BINS = 1 << 16
+_ROUNDINGS = 16
+"""How many times the rounding of the largest edge a bin has to be wide for generated code to find it."""
+_ITEMS = 8
+"""Parts of an array that have counts of their own."""
 
 
 class Counting:
@@ -23,7 +32,8 @@ class Counting:
                  span: tuple[int, Any, Any] | None = None) -> None:
         self.edges, self.dtype, self.magnitudes, self.margin = edges, np.dtype(dtype), magnitudes, margin
         self.span, self.reach = span, edges[-1] if span is None else span[2]
-        self.counts = np.zeros(len(edges) - 1, np.int64)
+        self.counts = np.zeros(max(len(edges) - 1, 0), np.int64)
+        self.even = len(edges) > 0 and span is not None and _even(edges)
 
     @classmethod
     def uniform(cls, bins: int, first: Any, last: Any, dtype: Any, *, magnitudes: bool = False,
@@ -38,8 +48,18 @@ class Counting:
                                    cure="lower num_bins") from None
         return cls(edges, dtype, magnitudes=magnitudes, margin=margin, span=(bins, first, last))
 
+    @classmethod
+    def none(cls, reach: Any) -> Counting:
+        """No bins, for numbers up to `reach`."""
+        return cls(np.empty(0, reach.dtype), reach.dtype, span=(0, -reach, reach))
+
     def add(self, array: np.ndarray) -> None:
         """Count the numbers of an array."""
+        if not len(self.counts):
+            return
+        if self.even and (found := _counted(array, self.edges, self.magnitudes)) is not None:
+            self.counts += found
+            return
         if self.magnitudes:
             array = np.absolute(array)
         if self.span is None:
@@ -47,3 +67,41 @@ class Counting:
         else:
             bins, first, last = self.span
             self.counts += np.histogram(array, bins, (first, last))[0]
+
+
+def _even(edges: np.ndarray) -> bool:
+    """Whether bins of one width are wide enough that generated code finds those that numpy finds."""
+    bins = len(edges) - 1
+    if edges.dtype != np.float32 or bins > _MOST_BINS:
+        return False
+    width = (float(edges[-1]) - float(edges[0])) / bins
+    least = _ROUNDINGS * float(np.spacing(np.abs(edges).max()))
+    return least < width < float(np.finfo(np.float32).max) / bins
+
+
+def _counted(array: np.ndarray, edges: np.ndarray, magnitudes: bool) -> np.ndarray | None:
+    """The counts in generated code; None for an array that is not of float32 and in one piece, or is small,
+    and where no code is generated."""
+    if array.dtype != np.float32 or array.size < _FEW or (machine := _machine()) is None:
+        return None
+    flat = array.ravel("K")
+    if not np.may_share_memory(flat, array):
+        return None
+    from ..codegen.kernels.histogram import ROWS, histogram_parts
+    from ..codegen.runtime import call_kernel
+
+    bins, chunk = len(edges) - 1, -(-flat.size // _ITEMS)
+    counts = np.zeros((_ITEMS * ROWS, bins + 1), np.int32)
+    call_kernel.run(machine, histogram_parts(magnitudes=magnitudes),
+                    [flat, edges, counts, flat.size, bins, chunk], _ITEMS)
+    made: np.ndarray = counts[:, :bins].sum(0, dtype=np.int64)
+    return made
+
+
+@functools.cache
+def _machine() -> Any:
+    """What code is generated for, None where none is."""
+    from ..codegen.machines.detect import host
+    from ..codegen.object import library
+
+    return host() if library.available() is None else None

@@ -155,7 +155,8 @@ class HistogramCollector(CalibrationDataCollector):
             self.finish(tensor, extent, counting)
 
     def begin(self, tensor: str, extent: Extent) -> Counting:
-        """What is to count the numbers of one collection, whose extent is known, and nothing yet.
+        """What is to count the numbers of one collection, whose extent is known, and nothing yet. Of numbers
+        so far apart that their type does not hold the distance only the extent is kept: it is the range.
 
         Raises ValueError where a number is infinite, which no histogram holds, and where the type has too few
         numbers for so many bins."""
@@ -164,6 +165,8 @@ class HistogramCollector(CalibrationDataCollector):
                                found=f"between {extent.lowest} and {extent.highest}",
                                cure="calibrate with CalibrationMethod.MinMax, or leave its node out")
         old = self.histogram_dict.get(tensor)
+        if extent.farthest > np.finfo(extent.farthest.dtype).max / 2 or (old and not len(old[0])):
+            return Counting.none(extent.farthest)
         if extent.magnitudes:
             return self._by_magnitude(old, extent)
         if old is None:
@@ -189,8 +192,8 @@ class HistogramCollector(CalibrationDataCollector):
         lowest, highest = extent.lowest, extent.highest
         if old is not None:
             lowest, highest = min(old[2], lowest), max(old[3], highest)
-            first = counting.margin
-            hist[first:first + len(old[0])] += old[0]
+            if len(hist):
+                hist[counting.margin:counting.margin + len(old[0])] += old[0]
         if extent.magnitudes:
             self.histogram_dict[tensor] = hist, edges.astype(extent.lowest.dtype), lowest, highest
         else:
@@ -234,6 +237,8 @@ class HistogramCollector(CalibrationDataCollector):
 
     def _percentile(self, histogram: Histogram) -> tuple[Any, Any]:
         hist, edges = histogram[:2]
+        if not len(hist):
+            return histogram[2:4]
         with np.errstate(invalid="ignore"):
             shares = np.cumsum(hist / hist.sum())
         if self.symmetric:
@@ -258,6 +263,9 @@ class HistogramCollector(CalibrationDataCollector):
         power = 1 if self.scenario == "same" else 1.0 / 3.0
         found = {}
         for tensor, (hist, edges, *_) in self.histogram_dict.items():
+            if not len(hist):
+                raise InvalidValue(f"tensor {tensor} has numbers too far apart for a distribution",
+                                   node=tensor, cure="leave its node out by op_types_to_calibrate")
             average, deviation = self._avg_std(hist, edges, power)
             _plot(hist, edges)
             found[tensor] = TensorData(avg=average, std=deviation, hist=hist, hist_edges=edges,
@@ -294,6 +302,8 @@ class HistogramCollector(CalibrationDataCollector):
 
     def _least_divergent(self, histogram: Histogram, bins: int) -> tuple[Any, Any]:
         hist, edges = histogram[:2]
+        if not len(hist):
+            return histogram[2:4]
         middle, half = hist.size // 2, bins // 2
         if hist.size < bins:
             raise InvalidValue("a histogram has fewer bins than it is to be quantized to", found=hist.size,

@@ -292,7 +292,8 @@ class Engine:
             inputs = {v: fed.get(i, self.program.template[i]) for v, i in zip(
                 self.program.graph.inputs, self.program.inputs, strict=True)}
             if self.see is not None:
-                return Showing(self.see, inputs)
+                constants = self.program.graph.initializers.values()
+                return Showing(self.see, inputs | {v: v.const for v in constants if v.watched})
             assert self._dump is not None
             return self._dump.watcher({v.name: given for v, given in inputs.items()})
         if knobs.CHECK >= 2:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..errors import InvalidArgument
-from ..ir import Graph, Value
+from ..ir import Graph, Value, in_memory
 from ..kernels import HOST, DeviceArray, copied
 from ..plan import TRASH, Call
 from .executor import Context, Watcher
@@ -34,20 +34,21 @@ def mark(graph: Graph, entries: Mapping[str, str]) -> None:
         raise InvalidArgument(f"the names of the values to watch cannot be read: {error}",
                               found=entries[WATCH][:80], expected="a JSON list of names",
                               cure=f"set {WATCH} to json.dumps([...])") from None
-    for value in (*graph.inputs, *(v for node in graph.nodes for v in node.outputs if v is not None)):
+    made = (v for node in graph.nodes for v in node.outputs if v is not None)
+    for value in (*graph.inputs, *graph.initializers.values(), *made):
         value.watched = value.name in names
 
 
 class Showing(Watcher):
     """Calls `see(name, array)` for the watched values of one run, each once: a part may show what it is given
-    as well as what it makes. `inputs`: what was fed."""
+    as well as what it makes. `inputs`: what was fed, and constants."""
 
     def __init__(self, see: See, inputs: Mapping[Value, Any]) -> None:
         self.see, self.inputs, self.shown = see, inputs, set[Value]()
 
     def __enter__(self) -> None:
         for value, array in self.inputs.items():
-            self._show(value, array)
+            self._show(value, in_memory(array))
 
     def inside(self, call: Call, context: Context, seen: Any, *given: Any) -> Any:
         assert call.kernel.stepwise is not None
