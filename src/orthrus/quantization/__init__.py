@@ -5,6 +5,8 @@ Every name is imported when it is first used, so that one tool does not pay for 
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,6 +57,18 @@ __all__ = ["CalibraterBase", "CalibrationDataReader", "CalibrationMethod", "Cuda
            "QuantizationMode", "StaticQuantConfig", "TensorData", "TensorsData", "advise", "create_calibrator",
            "get_qdq_config", "load_tensors_data", "quant_pre_process", "quantize", "quantize_dynamic",
            "quantize_static", "save_tensors_data", "write_calibration_table"]
+
+
+class _Package(ModuleType):
+    """The package, in which `quantize` is the function, also once the module of that name is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "quantize" and isinstance(value, ModuleType):
+            value = value.quantize
+        super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package
 
 
 def __getattr__(name: str) -> Any:

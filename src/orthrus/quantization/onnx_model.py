@@ -53,18 +53,18 @@ def read_names(graph: GraphProto) -> set[str]:
 
 
 def _drop_unread(graph: GraphProto) -> set[str]:
-    """Drop the initializers that nothing reads, inner graphs first; the names a graph takes from outside."""
+    """Drop initializers that nothing reads or that a node makes, inner graphs first; what is missing here."""
     needed = {output.name for output in graph.output}
     for node in graph.node:
         needed.update(node.input)
         for inner in subgraphs(node):
             needed |= _drop_unread(inner)
+    needed -= {output for node in graph.node for output in node.output}
     unread = {tensor.name for tensor in graph.initializer} - needed
     _keep(graph.initializer, lambda tensor: tensor.name not in unread)
     _keep(graph.input, lambda value: value.name not in unread)
-    made = {output for node in graph.node for output in node.output}
     own = {item.name for item in (*graph.initializer, *graph.input)}
-    return needed - made - own - {""}
+    return needed - own - {""}
 
 
 def _keep(items: Any, wanted: Any) -> None:
