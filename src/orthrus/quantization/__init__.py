@@ -54,9 +54,9 @@ _MODULES = ("base_quantizer", "calibrate", "cuda_quantizer", "fusions", "onnx_mo
 
 __all__ = ["CalibraterBase", "CalibrationDataReader", "CalibrationMethod", "CudaQuantizer",
            "DynamicQuantConfig", "MinMaxCalibrater", "QDQQuantizer", "QuantFormat", "QuantType",
-           "QuantizationMode", "StaticQuantConfig", "TensorData", "TensorsData", "advise", "create_calibrator",
-           "get_qdq_config", "load_tensors_data", "quant_pre_process", "quantize", "quantize_dynamic",
-           "quantize_static", "save_tensors_data", "write_calibration_table"]
+           "QuantizationMode", "StaticQuantConfig", "TensorData", "TensorsData", "advise",
+           "create_calibrator", "get_qdq_config", "load_tensors_data", "quant_pre_process", "quantize",
+           "quantize_dynamic", "quantize_static", "save_tensors_data", "write_calibration_table"]
 
 
 class _Package(ModuleType):

@@ -55,6 +55,7 @@ class Job:
     def heavy(self) -> list[str]:
         """Names of the nodes with weights of their own, in the model's order."""
         weights = {tensor.name for tensor in self.graph.initializer}
+        weights |= {name for node in self.graph.node if node.op_type == "Constant" for name in node.output}
         return [node.name for node in self.graph.node
                 if node.op_type in HEAVY and any(name in weights for name in node.input[1:])]
 
@@ -93,7 +94,8 @@ class Recipe:
     def refused(self, job: Job) -> str:
         """Why it does nothing for this model, empty where it may do something."""
         if not self.kinds & job.kinds:
-            return f"no {' or '.join(sorted(self.kinds))} with weights of its own"
+            kind = next(iter(self.kinds)) if len(self.kinds) == 1 else "node that it is for"
+            return f"no {kind} has weights of its own"
         return "" if job.calibration or not self.calibrated else "needs data"
 
 
