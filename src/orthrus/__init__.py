@@ -15,6 +15,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from .api.adapter import AdapterFormat, LoraAdapter
+from .api.alias import follow_aliases
 from .api.binding import IOBinding, SessionIOBinding
 from .api.compiler import ModelCompiler
 from .api.custom_op import op, unregister_op
@@ -89,6 +90,8 @@ package_name = "orthrus"
 version = __version__
 cuda_version = ""
 import_capi_exception = None
+
+follow_aliases()
 
 _LATER = {
     "capi": ("orthrus.capi", None),

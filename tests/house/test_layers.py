@@ -26,6 +26,8 @@ ROOMS = {"codegen": ("machines", "write", "object", "emulate", "runtime", "kerne
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 NETWORK = frozenset({"socket", "urllib", "http", "requests", "ftplib", "smtplib", "ssl", "aiohttp", "httpx"})
 VAGUE = frozenset({"utils", "helpers", "common", "util", "misc"})
+FOREIGN = frozenset({"quantization/neural_compressor/util.py"})
+"""Files whose vague names are onnxruntime's."""
 FILES = sorted(SOURCE.rglob("*.py"))
 LONGEST = 600
 
@@ -36,6 +38,7 @@ MAKES_CODE = frozenset({"import_module", "run_path", "run_module", "load_module"
 """Names of functions that make code of text, bytes or a file; `loads` but of json."""
 CODE = {
     "__init__.py": "import_module: this package's modules, when a name of theirs is first used",
+    "api/alias.py": "import_module: this package's modules, under another name",
     "ops/define.py": "import_module: the modules with definitions",
     "providers/__init__.py": "import_module: this package's providers",
     "lowering/rules/__init__.py": "import_module: the modules with rules",
@@ -153,7 +156,7 @@ def test_every_module_has_its_place() -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_files_are_named_and_short(path: Path) -> None:
-    assert path.stem not in VAGUE
+    assert path.stem not in VAGUE or named(path) in FOREIGN
     assert len(path.read_text(encoding="utf-8").splitlines()) <= LONGEST
 
 

@@ -109,19 +109,25 @@ class Rule:
         return {t.root.kind for t in self.templates}
 
 
-def rule(*patterns: Callable[..., Any], shared: bool = False) -> Callable[[Callable[..., Any]], Rule]:
-    """Make a rule of one or more patterns and the function below; a pattern may be a list of alternatives."""
-    templates: list[Template] = []
+def templates(*patterns: Callable[..., Any]) -> tuple[Template, ...]:
+    """What patterns written as functions say; each may be a list of alternatives."""
+    found: list[Template] = []
     for pattern in patterns:
         parameters = list(inspect.signature(pattern).parameters.values())[1:]
         made = pattern(_Patterns(), *(Variable(p.name, p.default is None) for p in parameters))
         for root in made if isinstance(made, list) else [made]:
             assert isinstance(root, Apply), "the root of a pattern is an operator"
-            templates.append(Template(root, frozenset(p.kind for p in root.inputs if isinstance(p, Apply))))
+            found.append(Template(root, frozenset(p.kind for p in root.inputs if isinstance(p, Apply))))
+    return tuple(found)
+
+
+def rule(*patterns: Callable[..., Any], shared: bool = False) -> Callable[[Callable[..., Any]], Rule]:
+    """Make a rule of one or more patterns and the function below."""
+    wanted = templates(*patterns)
 
     def decorate(build: Callable[..., Any]) -> Rule:
         parameters = tuple(inspect.signature(build).parameters)[1:]
-        return Rule(build.__name__, tuple(templates), build, shared, parameters, inspect.getdoc(build) or "")
+        return Rule(build.__name__, wanted, build, shared, parameters, inspect.getdoc(build) or "")
     return decorate
 
 

@@ -1,4 +1,4 @@
-"""Weights of 2, 4 and 8 bits: a matrix (K, N) goes in, codes with a scale and a zero point per block come out.
+"""Weights of 2, 4 and 8 bits: a matrix (K, N) in, codes with a scale and a zero point per block out.
 
 A block is `block_size` rows of one column. The invariant: a weight is nearly (code - zero point) * scale, and
 a code has `bits` bits, whatever the method that chose it.
@@ -22,7 +22,8 @@ FLOATS = {TensorProto.FLOAT: "float32", TensorProto.FLOAT16: "float16", TensorPr
 """TensorProto's types of weights that are quantized."""
 
 Choice: TypeAlias = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, np.ndarray]]
-"""Whole blocks (blocks, block_size, N) of float32, zeros behind the last row -> codes, scales, zero points."""
+"""Whole blocks (blocks, block_size, N) of float32, zeros behind the last row -> codes, scales and zero
+points."""
 
 _PIECE = 1 << 17
 """Elements that are worked on at once: few enough for a processor's second cache."""

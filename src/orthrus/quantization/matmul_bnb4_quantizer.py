@@ -52,7 +52,8 @@ class MatMulBnb4Quantizer:
     def __init__(self, model: ModelProto | str | Path, quant_type: int, block_size: int,
                  nodes_to_exclude: Iterable[str] | None = None) -> None:
         if quant_type not in (self.FP4, self.NF4):
-            raise InvalidValue("there is no such 4-bit float", found=quant_type, expected="0 (FP4) or 1 (NF4)")
+            raise InvalidValue("there is no such 4-bit float", found=quant_type,
+                               expected="0 (FP4) or 1 (NF4)")
         if block_size not in BLOCK_SIZES:
             raise InvalidValue("weights cannot be quantized in blocks of this size", found=block_size,
                                expected=f"one of {', '.join(map(str, BLOCK_SIZES))}")

@@ -252,7 +252,7 @@ class DefaultWeightOnlyQuantizer:
     def quantize_gather(self, node: NodeProto, graph_stack: list[GraphProto]) -> list[NodeProto]:
         """A Gather from a constant of two dimensions and more on codes; the node itself otherwise. Raises:
         InvalidValue for an axis that the constant has not, or that is gathered from."""
-        found = table(node, graph_stack, self.config.quant_axes.get("Gather", 1))
+        found = table(node, graph_stack, self.config.quant_axes.get("Gather", 1), self.config.bits)
         if found is None:
             return [node]
         weight, axis, gathered = found
@@ -340,8 +340,8 @@ class MatMulNBitsQuantizer:
                 self.model.set_opset_import(ms_domain, 1)
 
     def int4_quant_algo(self) -> None:
-        """Quantize by RTN, k-quant or GPTQ, as `algo_config` says. Raises: InvalidValue as `process` does, and
-        for GPTQ without calibration data."""
+        """Quantize by RTN, k-quant or GPTQ, as `algo_config` says. Raises: InvalidValue as `process` does,
+        and for GPTQ without calibration data."""
         from .neural_compressor.weight_only import gptq_quantize, rtn_quantize
 
         config: Any = self.algo_config
@@ -382,11 +382,11 @@ class MatMulNBitsQuantizer:
 
     def _weights(self) -> int:
         """How many nodes will be quantized. Raises: InvalidValue where one cannot be."""
-        count = 0
+        count, axis = 0, self.algo_config.quant_axes.get("Gather", 1)
+        bits = getattr(self.algo_config, "bits", self.bits)
         for node, path in each_node(self.model.graph()):
             if self._chosen(node):
-                at = self.algo_config.quant_axes.get("Gather", 1)
-                found = matrix(node, path) if node.op_type == "MatMul" else table(node, path, at)
+                found = matrix(node, path) if node.op_type == "MatMul" else table(node, path, axis, bits)
                 count += found is not None
         return count
 
@@ -403,7 +403,8 @@ class MatMulNBitsQuantizer:
         if config.quant_format == QuantFormat.QDQ:
             if bits == 2 and get_opset_version(model) < _INT2_OPSET:
                 raise Unsupported("DequantizeLinear has no codes of 2 bits in the model's operators",
-                                  found=f"opset {get_opset_version(model)}", expected=f"{_INT2_OPSET} or later",
+                                  found=f"opset {get_opset_version(model)}",
+                                  expected=f"{_INT2_OPSET} or later",
                                   cure="use QuantFormat.QOperator, or convert the model")
             model = update_opset_version(model, QuantType.QInt8, block_size=self.block_size)
             model.ir_version = max(model.ir_version, onnx.helper.find_min_ir_version_for(
@@ -469,8 +470,8 @@ def _configured(args: argparse.Namespace) -> WeightOnlyQuantConfig:
         return GPTQWeightOnlyQuantConfig(quant_format=kind, op_types_to_quantize=types)
     if args.quant_method == "nvidia_awq":
         return NVAWQWeightOnlyQuantConfig(args.tokenizer_dir or "", args.calib_dataset_name, args.cache_dir)
-    return DefaultWeightOnlyQuantConfig(args.block_size, args.symmetric, args.accuracy_level, kind, types, axes,
-                                        args.bits)
+    return DefaultWeightOnlyQuantConfig(args.block_size, args.symmetric, args.accuracy_level, kind, types,
+                                        axes, args.bits)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -5,7 +5,6 @@ The arithmetic is `affine`'s; its public names are offered here too.
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 from collections.abc import Iterable, Iterator
@@ -38,6 +37,7 @@ from .affine import (
     snap_zero_point_to_uint8,
     tensor_proto_to_array,
 )
+from .calibration_table import write_calibration_table
 from .onnx_model import SMALLEST_EXTERNAL, all_graphs
 from .onnx_model import first_named as _first_named
 from .refused import Failed, InvalidValue
@@ -266,54 +266,6 @@ def apply_plot(hist: np.ndarray, hist_edges: np.ndarray) -> None:
     plt.ylabel("Counts")
     plt.title("Tensor value V.S. Counts")
     plt.show()
-
-
-def _plain(value: Any) -> Any:
-    """What json writes for a value of a calibration."""
-    if hasattr(value, "to_dict"):
-        return value.to_dict()
-    if isinstance(value, np.ndarray):
-        return {"data": value.tolist(), "dtype": str(value.dtype), "CLS": "numpy.array"}
-    if isinstance(value, Enum):
-        return {"CLS": type(value).__name__, "value": str(value)}
-    if isinstance(value, np.generic):
-        return value.item()
-    raise TypeError(f"{type(value).__name__} cannot be written as json")
-
-
-def write_calibration_table(calibration_cache: dict[str, Any], dir: str = ".") -> None:
-    """Write {tensor name: TensorData} as calibration.json, .flatbuffers and .cache into a folder.
-
-    The last two are what TensorRT reads: each tensor's larger limit, sorted by name.
-    """
-    import flatbuffers  # type: ignore[import-untyped]
-
-    from .CalTableFlatBuffers import KeyValue, TrtTable
-
-    largest = {}
-    for name in sorted(calibration_cache.keys()):
-        limits = calibration_cache[name].to_dict()
-        both = (np.asarray(limits.get(key, 0)).item() for key in ("highest", "lowest"))
-        largest[name] = str(max(map(float, both)))
-    builder = flatbuffers.Builder(1024)
-    rows = []
-    for name, limit in largest.items():
-        key, value = builder.CreateString(name), builder.CreateString(limit)
-        KeyValue.KeyValueStart(builder)
-        KeyValue.KeyValueAddKey(builder, key)
-        KeyValue.KeyValueAddValue(builder, value)
-        rows.append(KeyValue.KeyValueEnd(builder))
-    TrtTable.TrtTableStartDictVector(builder, len(rows))
-    for row in rows:
-        builder.PrependUOffsetTRelative(row)
-    table = builder.EndVector()
-    TrtTable.TrtTableStart(builder)
-    TrtTable.TrtTableAddDict(builder, table)
-    builder.Finish(TrtTable.TrtTableEnd(builder))
-    Path(dir, "calibration.json").write_text(json.dumps(calibration_cache, default=_plain), encoding="utf-8")
-    Path(dir, "calibration.flatbuffers").write_bytes(bytes(builder.Output()))
-    lines = "".join(f"{name} {limit}\n" for name, limit in largest.items())
-    Path(dir, "calibration.cache").write_text(lines, encoding="utf-8")
 
 
 def model_has_external_data(model_path: Path) -> bool:

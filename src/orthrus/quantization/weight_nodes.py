@@ -153,10 +153,11 @@ def matrix(node: NodeProto, path: Sequence[GraphProto]) -> Weight | None:
     return weight._replace(values=values)
 
 
-def table(node: NodeProto, path: Sequence[GraphProto], axis: int) -> tuple[Weight, int, int] | None:
+def table(node: NodeProto, path: Sequence[GraphProto], axis: int, bits: int
+          ) -> tuple[Weight, int, int] | None:
     """The constant that a Gather reads, the axis of its blocks and the one that is gathered from; None where
     it has none that can be quantized. Raises: InvalidValue where it has no such axis, the two are the same,
-    or values are not finite."""
+    codes of 8 bits have blocks along another than the last, or values are not finite."""
     weight = constant(node.input[0], path)
     if weight is None or weight.values.dtype.name not in FLOATS.values() or weight.values.size == 0:
         return None
@@ -167,6 +168,9 @@ def table(node: NodeProto, path: Sequence[GraphProto], axis: int) -> tuple[Weigh
         raise InvalidValue("Invalid quantize axis for Gather node.", node=node.name, found=f"axis {axis}",
                            expected=f"one of {rank} dimensions, and not {gathered}, which is gathered from",
                            cure="correct quant_axes, or leave the node out by nodes_to_exclude")
+    if bits == 8 and axis != rank - 1:
+        raise InvalidValue("Gather's codes of 8 bits have their blocks along the last axis", node=node.name,
+                           found=f"axis {axis} of {rank}", cure="correct quant_axes, or use 4 bits")
     check_finite(weight.values, weight.name)
     return weight, axis, gathered
 

@@ -12,7 +12,7 @@ class TrtTable(Table):
     """Reads a table."""
 
     @classmethod
-    def GetRootAs(cls, buf: bytes, offset: int = 0) -> TrtTable:  # noqa: N802
+    def GetRootAs(cls, buf: bytes, offset: int = 0) -> TrtTable:
         """The table that a buffer holds."""
         made = cls()
         made.Init(buf, offset)
@@ -21,7 +21,7 @@ class TrtTable(Table):
 
     GetRootAsTrtTable = GetRootAs
 
-    def Dict(self, j: int) -> KeyValue | None:  # noqa: N802
+    def Dict(self, j: int) -> KeyValue | None:
         """Row `j`."""
         at = self._field(0)
         if not at:
@@ -30,32 +30,32 @@ class TrtTable(Table):
         row.Init(self._buffer, self._follow(at + 4 + 4 * j))
         return row
 
-    def DictLength(self) -> int:  # noqa: N802
+    def DictLength(self) -> int:
         """How many rows there are."""
         at = self._field(0)
         return self._word(at) if at else 0
 
-    def DictIsNone(self) -> bool:  # noqa: N802
+    def DictIsNone(self) -> bool:
         """Whether there is no row, nor a place for rows."""
         return not self._field(0)
 
 
-def Start(builder: Any) -> None:  # noqa: N802
+def Start(builder: Any) -> None:
     """Begin a table."""
     builder.StartObject(1)
 
 
-def AddDict(builder: Any, dict: int) -> None:  # noqa: N802
+def AddDict(builder: Any, dict: int) -> None:
     """Let the table's rows be the vector at `dict`."""
     builder.PrependUOffsetTRelativeSlot(0, dict, 0)
 
 
-def StartDictVector(builder: Any, numElems: int) -> int:  # noqa: N802, N803
+def StartDictVector(builder: Any, numElems: int) -> int:
     """Begin a vector of so many rows."""
     return int(builder.StartVector(4, numElems, 4))
 
 
-def End(builder: Any) -> int:  # noqa: N802
+def End(builder: Any) -> int:
     """End a table; where it lies."""
     return int(builder.EndObject())
 

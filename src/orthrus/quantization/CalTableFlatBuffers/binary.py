@@ -17,24 +17,24 @@ _WORD = 4
 class Builder:
     """Writes one buffer. Offsets that methods give and take are counted from its end."""
 
-    def __init__(self, initialSize: int = 1024) -> None:  # noqa: N803
+    def __init__(self, initialSize: int = 1024) -> None:
         self._made = b""
         self._fields: list[int] = []
         self._start = self._count = 0
         self._shapes: dict[tuple[int, ...], int] = {}
 
-    def Offset(self) -> int:  # noqa: N802
+    def Offset(self) -> int:
         """Where the next thing will lie."""
         return len(self._made)
 
-    def Prep(self, size: int, additional: int) -> None:  # noqa: N802
+    def Prep(self, size: int, additional: int) -> None:
         """Fill up, so that something of `size` bytes is aligned behind `additional` more."""
         self._made = bytes(-(len(self._made) + additional) % size) + self._made
 
     def _put(self, form: str, value: int) -> None:
         self._made = struct.pack(form, value) + self._made
 
-    def CreateString(self, s: str | bytes) -> int:  # noqa: N802
+    def CreateString(self, s: str | bytes) -> int:
         """Write a text; where it lies."""
         content = s.encode("utf-8") if isinstance(s, str) else bytes(s)
         self.Prep(_WORD, len(content) + 1)
@@ -42,22 +42,22 @@ class Builder:
         self._put("<I", len(content))
         return self.Offset()
 
-    def StartObject(self, numfields: int) -> None:  # noqa: N802
+    def StartObject(self, numfields: int) -> None:
         """Begin a table."""
         self._fields, self._start = [0] * numfields, self.Offset()
 
-    def PrependUOffsetTRelativeSlot(self, o: int, x: int, d: int) -> None:  # noqa: N802
+    def PrependUOffsetTRelativeSlot(self, o: int, x: int, d: int) -> None:
         """Let field `o` of the table refer to what lies at `x`."""
         if x != d:
             self.PrependUOffsetTRelative(x)
             self._fields[o] = self.Offset()
 
-    def PrependUOffsetTRelative(self, off: int) -> None:  # noqa: N802
+    def PrependUOffsetTRelative(self, off: int) -> None:
         """Write a reference to what lies at `off`."""
         self.Prep(_WORD, 0)
         self._put("<I", self.Offset() - off + _WORD)
 
-    def EndObject(self) -> int:  # noqa: N802
+    def EndObject(self) -> int:
         """End a table; where it lies. Tables whose fields lie alike share the description of that."""
         self.Prep(_WORD, 0)
         at = self.Offset() + _WORD
@@ -73,23 +73,23 @@ class Builder:
             self._shapes[shape] = self.Offset()
         return at
 
-    def StartVector(self, elemSize: int, numElems: int, alignment: int) -> int:  # noqa: N802, N803
+    def StartVector(self, elemSize: int, numElems: int, alignment: int) -> int:
         """Begin a vector of references."""
         self._count = numElems
         self.Prep(max(_WORD, alignment), elemSize * numElems)
         return self.Offset()
 
-    def EndVector(self) -> int:  # noqa: N802
+    def EndVector(self) -> int:
         """End a vector; where it lies."""
         self._put("<I", self._count)
         return self.Offset()
 
-    def Finish(self, rootTable: int) -> None:  # noqa: N802, N803
+    def Finish(self, rootTable: int) -> None:
         """End the buffer, whose table lies at `rootTable`."""
         self.Prep(_WORD, _WORD)
         self.PrependUOffsetTRelative(rootTable)
 
-    def Output(self) -> bytes:  # noqa: N802
+    def Output(self) -> bytes:
         """The whole buffer."""
         return self._made
 
@@ -100,7 +100,7 @@ class Table:
     def __init__(self) -> None:
         self._buffer, self._at = b"", 0
 
-    def Init(self, buf: bytes, pos: int) -> None:  # noqa: N802
+    def Init(self, buf: bytes, pos: int) -> None:
         """Be the table at `pos`."""
         self._buffer, self._at = bytes(buf), pos
 

@@ -1,4 +1,4 @@
-"""Groups of weights rounded to few bits: (groups, group_size) goes in, codes, scales and zero points come out.
+"""Groups of weights rounded to few bits: (groups, group_size) in, codes, scales and zero points out.
 
 Scales are double. The invariant: a code is between 0 and 2 ** bits - 1 ("uint"), or the same counted from the
 middle ("int", symmetric).
@@ -120,7 +120,7 @@ def k_quant(groups: np.ndarray, bits: int) -> tuple[np.ndarray, np.ndarray, np.n
             slope = (whole * crossed - weighted * once) / apart
             start = (twice * weighted - once * crossed) / apart
             now = _summed(weights * (slope * tried + start - groups) ** 2)
-        better = now < error
+        better = (now < error) & (~one_sided | (start <= 0) & (start + slope * top >= 0))
         error, scale, low = (np.where(better, *pair) for pair in ((now, error), (slope, scale), (start, low)))
     zero = np.clip((-low / scale).round(), 0, top).astype(np.uint8)
     scale = scale.astype(np.float64)

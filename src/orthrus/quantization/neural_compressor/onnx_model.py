@@ -1,4 +1,4 @@
-"""A model with the searches and edits that weight-only quantization makes, under the names of Intel's tool."""
+"""A model with the searches and edits of weight-only quantization, under the names of Intel's tool."""
 
 from __future__ import annotations
 

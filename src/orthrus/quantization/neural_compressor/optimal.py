@@ -1,7 +1,7 @@
 """GPTQ: rows of a weight are rounded one after another, and what each errs is made up for by those behind it.
 
-In: a weight (K, N) and the second moment (K, K) of what it is multiplied with. Out: `Blockwise`. The invariant:
-on the data of that moment no output channel errs more than with plain rounding.
+In: a weight (K, N) and the second moment (K, K) of what it is multiplied with. Out: `Blockwise`. The
+invariant: on the data of that moment no output channel errs more than with plain rounding.
 
 Frantar, Ashkboos, Hoefler and Alistarh, "GPTQ: Accurate Post-Training Quantization for Generative Pre-trained
 Transformers", 2022.
@@ -9,6 +9,8 @@ Transformers", 2022.
 
 from __future__ import annotations
 
+import json
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,7 @@ import onnx
 from ..blockwise import Blockwise, quantized
 from ..refused import Failed, InvalidValue
 
+_log = logging.getLogger(__name__)
 _SHRINKS = np.linspace(1.0, 0.21, 80, dtype=np.float32)
 _ERROR_NORM = 2.4
 _ROOM = 1 << 30
@@ -27,9 +30,9 @@ _ROOM = 1 << 30
 
 @dataclass(frozen=True)
 class Settings:
-    """How rows are rounded. `percdamp`: what is added to the moment's diagonal, of its mean; `blocksize`: rows
-    after which those behind are corrected; `actorder`: rows that matter most first; `mse`: ranges narrowed to
-    where they err least; `perchannel`: a range for each column."""
+    """How rows are rounded. `percdamp`: what is added to the moment's diagonal, of its mean; `blocksize`:
+    rows after which those behind are corrected; `actorder`: rows that matter most first; `mse`: ranges
+    narrowed to where they err least; `perchannel`: a range for each column."""
 
     percdamp: float = 0.01
     blocksize: int = 128
@@ -63,20 +66,22 @@ def second_moments(model: onnx.ModelProto, watched: Mapping[str, int], feeds: Se
                    providers: Sequence[Any] | None = None) -> Iterator[dict[str, Moments]]:
     """The moments of the values `watched`, names with their last dimensions, over runs with all `feeds`.
 
-    They come in parts that fit into _ROOM together, each from a pass of its own; one batch's activations are
-    held at a time.
+    They come in parts that fit into _ROOM together, each from a pass of its own over the data; a run's values
+    are added up as soon as they are computed, and are not held.
     """
     for names in _parts(watched):
         found = {name: Moments(watched[name]) for name in names}
-        with_outputs = onnx.ModelProto()
-        with_outputs.CopyFrom(model)
-        outputs = {value.name for value in model.graph.output}
-        with_outputs.graph.output.extend(onnx.ValueInfoProto(name=n) for n in names if n not in outputs)
-        session = _session(with_outputs, providers)
-        del with_outputs
-        for feed in feeds:
-            for name, value in zip(names, session.run(list(names), dict(feed)), strict=True):
-                found[name].add(value)
+        session = _session(model, names, providers)
+
+        def see(name: str, array: Any, found: dict[str, Moments] = found) -> None:
+            if name in found:
+                found[name].add(np.asarray(array))
+
+        with session.watch(see):
+            for feed in feeds:
+                session.run(None, dict(feed))
+        for name in (name for name in names if not found[name].count):
+            _log.warning("no run showed %s: the weights it is multiplied with get the nearest codes", name)
         yield found
 
 
@@ -92,10 +97,14 @@ def _parts(watched: Mapping[str, int]) -> Iterator[list[str]]:
         yield part
 
 
-def _session(model: onnx.ModelProto, providers: Sequence[Any] | None) -> Any:
-    from ... import InferenceSession
+def _session(model: onnx.ModelProto, names: Sequence[str], providers: Sequence[Any] | None) -> Any:
+    """A session in which nothing is optimized away and that can be watched for the values `names`."""
+    from ... import GraphOptimizationLevel, InferenceSession, SessionOptions
 
-    return InferenceSession(model, providers=list(providers or ["CPUExecutionProvider"]))
+    options = SessionOptions()
+    options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.add_session_config_entry("orthrus.watch", json.dumps(list(names)))
+    return InferenceSession(model, options, providers=list(providers or ["CPUExecutionProvider"]))
 
 
 def optimally_rounded(weight: np.ndarray, moment: np.ndarray, bits: int, block_size: int, symmetric: bool,

@@ -1,5 +1,4 @@
-"""Small things of Intel's tool: a progress bar in, a name's item and arrays out. The invariant: none needs more
-than numpy."""
+"""Small things of Intel's tool: a progress bar, the item of a name, arrays. None needs more than numpy."""
 
 from __future__ import annotations
 
@@ -29,8 +28,8 @@ def find_by_name(name: str, item_list: Iterable[Any]) -> Any:
 
 
 def to_numpy(data: Any) -> np.ndarray:
-    """The values of an array, a number, or a tensor of torch; torch's bfloat16 as float32. Raises: TypeError for
-    what is none of these."""
+    """The values of an array, a number, or a tensor of torch; torch's bfloat16 as float32. Raises: TypeError
+    for what is none of these."""
     if hasattr(data, "detach"):
         data = data.detach().cpu()
         if str(data.dtype) == "torch.bfloat16":

@@ -1,0 +1,1 @@
+"""Quantization for execution providers that ask for something of their own."""
