@@ -25,15 +25,17 @@ from orthrus.tools.cli.main import app
 
 
 def network(path: Path, layers: int = 3, harmed: int | None = None) -> Path:
-    """A chain of MatMul and Relu, 32 wide; one weight of layer `harmed` is so large that rounding the others
-    to steps of it loses them."""
+    """A chain of MatMul and Relu, 32 wide. One weight of layer `harmed` is so large that the others are few
+    steps of the tensor's; it stands where what comes in is 0."""
     rng = np.random.default_rng(3)
     nodes: list[Any] = []
     weights, name = {}, "x"
     for i in range(layers):
         w = rng.standard_normal((32, 32)).astype(np.float32) / 6
+        if harmed is not None and i == harmed - 1:
+            w[:, 0] = 0
         if i == harmed:
-            w[0, 0] = 500.0
+            w[0, 0] = 30
         weights[f"w{i}"] = w
         nodes += [helper.make_node("MatMul", [name, f"w{i}"], [f"m{i}"], f"product_{i}"),
                   helper.make_node("Relu", [f"m{i}"], [f"r{i}"], f"relu_{i}")]
@@ -45,10 +47,7 @@ def network(path: Path, layers: int = 3, harmed: int | None = None) -> Path:
 
 def items(count: int = 8) -> list[dict[str, Any]]:
     rng = np.random.default_rng(5)
-    made = [{"x": rng.standard_normal((4, 32)).astype(np.float32)} for _ in range(count)]
-    for each in made:
-        each["x"][:, 0] = 0.0
-    return made
+    return [{"x": rng.standard_normal((4, 32)).astype(np.float32)} for _ in range(count)]
 
 
 @pytest.fixture
@@ -153,8 +152,7 @@ def test_the_most_accurate_that_is_faster_is_proposed(tmp_path: Path, speeds: di
     x = items()[0]
     for o in advice.outcomes:
         assert o.accuracy is not None and o.accuracy.sqnr > 10, o
-    want = ort.InferenceSession(path).run(None, x)[0]
-    got = ort.InferenceSession(out).run(None, x)[0]
+    want, got = (np.asarray(ort.InferenceSession(each).run(None, x)[0]) for each in (path, out))
     assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
     text = str(advice)
     assert "take this" in text and f"take {advice.best.recipe}" in text and "product_" in text
@@ -197,7 +195,7 @@ def test_the_nodes_that_cost_most_are_named(tmp_path: Path, speeds: dict[str, fl
     assert found and all(e.noise == 0 and e.largest == 0 for e in found)
     page = tmp_path / "page.html"
     advice.write_page(page)
-    assert "product_1" in page.read_text() and "default-src 'none'" in page.read_text()
+    assert "product_1" in page.read_text() and '"checked":true' in page.read_text()
 
 
 def test_without_data_inputs_are_random_and_it_says_so(tmp_path: Path, speeds: dict[str, float]) -> None:

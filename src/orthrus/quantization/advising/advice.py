@@ -6,7 +6,6 @@ recipe proposed is never slower than the float model on this machine.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 import os
@@ -15,7 +14,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +35,8 @@ GENERATED = 4
 WORST = 3
 """Nodes that are named as those from which most noise comes."""
 COLUMNS = ("recipe", "size", "ms", "speedup", "SQNR dB", "cosine", "same class", "")
+REFUSALS: tuple[type[Exception], ...] = (*ALL, ValueError, TypeError, NotImplementedError, RuntimeError)
+"""What tools raise where they cannot do a model."""
 _NO_DATA = "accuracy is that on random inputs, which says little of real ones: give data"
 _NO_DOT = "this processor has no dot product of bytes: int8 products gain memory, hardly time"
 
@@ -76,10 +77,12 @@ class Advice:
     errors: list[NodeError] = field(default_factory=list)
     steps: list[Tried] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    folder: Any = field(default=None, repr=False, compare=False)
+    """What keeps the models' folder as long as the advice is there, where no folder was asked for."""
 
     def plain(self) -> dict[str, Any]:
         """For JSON; numbers that are infinite or none are texts."""
-        return _plain(asdict(self))
+        return _plain(asdict(replace(self, folder=None)))
 
     def __str__(self) -> str:
         made = [row_of(each, self.best) for each in (self.float_model, *self.outcomes)]
@@ -147,12 +150,13 @@ def advise(
     if not chosen:
         raise InvalidValue("there are no such recipes", found=", ".join(recipes),
                            expected=", ".join(r.name for r in RECIPES))
-    with contextlib.ExitStack() as stack:
-        place = Path(folder) if folder is not None else Path(
-            stack.enter_context(tempfile.TemporaryDirectory(prefix="orthrus.quantize.")))
-        place.mkdir(parents=True, exist_ok=True)
-        run = _Run(Path(model), place, data, evaluation, score, providers, items, seconds, tell)
-        return run.advise(chosen, target_accuracy, measure, model_output)
+    kept = tempfile.TemporaryDirectory(prefix="orthrus.quantize.") if folder is None else None
+    place = Path(kept.name if kept is not None else folder or "")
+    place.mkdir(parents=True, exist_ok=True)
+    run = _Run(Path(model), place, data, evaluation, score, providers, items, seconds, tell)
+    advice = run.advise(chosen, target_accuracy, measure, model_output)
+    advice.folder = kept
+    return advice
 
 
 class _Run:
@@ -162,7 +166,9 @@ class _Run:
                  score: Score | None, providers: Sequence[Any] | None, items: int, seconds: float,
                  tell: Callable[[str], None]) -> None:
         self.score, self.seconds, self.tell, self.providers = score, seconds, tell, providers
-        given = list(itertools.islice(_rows(data), 2 * items)) if data is not None else []
+        given: list[Mapping[str, Any]] = []
+        if data is not None:
+            given += itertools.islice(_rows(data), 2 * items)
         if data is not None and not given:
             raise InvalidValue("the data has no item", cure="let it give dicts of arrays by input name")
         self.random = not given
@@ -170,7 +176,7 @@ class _Run:
         prepared = _prepared(model, folder)
         self.float = self._session(prepared)
         if self.random:
-            given = _generated(prepared, self.float)
+            given += _generated(prepared, self.float)
         rows = list(itertools.islice(evaluation, items)) if evaluation is not None else []
         self.rows = rows or (given[1::2] if len(given) > 1 else given)
         calibration = [] if self.random else given if rows or len(given) == 1 else given[::2]
@@ -216,7 +222,7 @@ class _Run:
             path = self._made(recipe, left)
             session = self._session(path)
             accuracy = self._compared(session)
-        except (*ALL, ValueError, TypeError, NotImplementedError, RuntimeError) as error:
+        except REFUSALS as error:
             return Outcome(recipe.name, left=tuple(left), note=shown(str(error).splitlines()[0]))
         seconds, ratio, low, high = self._raced(session)
         return Outcome(recipe.name, size_of(path), seconds, ratio, low, high, accuracy, tuple(left), "", path)
@@ -324,7 +330,7 @@ def _prepared(model: Path, folder: Path) -> Path:
     large = size_of(model) > 1 << 30
     try:
         quant_pre_process(os.fspath(model), os.fspath(made), save_as_external_data=large)
-    except (*ALL, ValueError, RuntimeError):
+    except REFUSALS:
         quant_pre_process(os.fspath(model), os.fspath(made), skip_symbolic_shape=True, skip_optimization=True,
                           save_as_external_data=large)
     graph = onnx.load_model(os.fspath(made), load_external_data=False)
