@@ -26,6 +26,7 @@ ALLOWED = {
     "ops/nn/geometry.py: auto_pad": "windows of operators without the attribute, such as a global pool",
     "ops/tensor/cast.py: round_mode": "conversions that no node asked for",
     "providers/iree/claims.py: mode": "a value with which another attribute means something",
+    "quantization/execution_providers/qnn/fusion_lpnorm.py: epsilon": "the least norm, a bound of a Clip",
 }
 """`file: attribute` of what looks like a second default, and what it is instead."""
 ASKS = frozenset({"get", "attribute", "pop", "setdefault"})

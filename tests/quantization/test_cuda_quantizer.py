@@ -101,9 +101,12 @@ def test_the_bytes_are_theirs(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 @pytest.mark.parametrize(("name", "shape", "given"), [
-    ("qmoe_symmetric_per_channel_quantize", (4, 7), (4,)), ("qmoe_symmetric_per_channel_quantize", (4, 8), (2,)),
-    ("qmoe_per_channel_quantize", (16, 64), (4, True, 75)), ("qmoe_per_channel_quantize", (16, 40), (4, True)),
-    ("matmulnbits_blockwise_quantize", (4, 8), (4, 0)), ("matmulnbits_blockwise_quantize", (4, 8, 2), (4, 16)),
+    ("qmoe_symmetric_per_channel_quantize", (4, 7), (4,)),
+    ("qmoe_symmetric_per_channel_quantize", (4, 8), (2,)),
+    ("qmoe_per_channel_quantize", (16, 64), (4, True, 75)),
+    ("qmoe_per_channel_quantize", (16, 40), (4, True)),
+    ("matmulnbits_blockwise_quantize", (4, 8), (4, 0)),
+    ("matmulnbits_blockwise_quantize", (4, 8, 2), (4, 16)),
     ("matmulnbits_prepacked_blockwise_quantize", (16, 64), (4, 16)),
     ("matmulnbits_prepacked_blockwise_quantize", (16, 64), (4, 32, 90)),
     ("qmoe_prepacked_blockwise_quantize", (16, 70), (4, 32)), ("symmetric_blockwise_quantize", (4,), (3, 2))])

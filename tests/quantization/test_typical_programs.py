@@ -139,7 +139,8 @@ calibrator.collect_data(Reader())
 ranges = calibrator.compute_data()
 quantizer = QDQQuantizer(load_model_with_shape_infer(Path("model.onnx")), per_channel=False,
                          reduce_range=False, weight_qType=QuantType.QInt8,
-                         activation_qType=QuantType.QUInt8, tensors_range=ranges, nodes_to_quantize=[], nodes_to_exclude=[], op_types_to_quantize=operators,
+                         activation_qType=QuantType.QUInt8, tensors_range=ranges, nodes_to_quantize=[],
+                         nodes_to_exclude=[], op_types_to_quantize=operators,
                          extra_options={"ActivationSymmetric": False})
 quantizer.quantize_model()
 quantizer.model.save_model_to_file("parts.onnx", False)

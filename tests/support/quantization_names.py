@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +20,31 @@ _PLACE = re.compile(r"(<!-- names -->\n).*?(<!-- end -->)", re.S)
 
 MODULES: dict[str, dict[str, Any]] = json.loads(_RECORD.read_text(encoding="utf-8"))["modules"]
 
-NOT_HERE: dict[str, str] = {}
-"""Names, `module.name`, that are left out, with the reason."""
+_STEPS = "steps of the calculation, which is another here"
+_INTEL = "of Intel's tool, which is not part of onnxruntime"
+_LEFT_OUT: dict[tuple[str, str, str], str] = {
+    ("matmul_nbits_quantizer", "DefaultWeightOnlyQuantizer", _STEPS):
+        "quant_slice_symmetric quant_slice_asymmetric pack_int8_to_int4",
+    ("matmul_nbits_quantizer", "HQQWeightOnlyQuantizer", _STEPS):
+        "optimize_weights pack_on_row_fast_248bit quantize_internal",
+    ("matmul_nbits_quantizer", "NVAWQWeightOnlyQuantConfig", "ModelOpt needs a GPU and the network"):
+        "make_model_input get_calib_inputs",
+    ("onnx_quantizer", "ONNXQuantizer", _STEPS): "adjust_single_weight_scale_if_needed",
+    ("neural_compressor.onnx_model", "ONNXModel", _INTEL):
+        "check_is_large_model is_large_model framework q_config hf_config input output "
+        "update graph_info save add_initializers get_initializer_share_num get_node set_initializer "
+        "get_siblings get_scale_zero remove_unused_nodes get_nodes_chain "
+        "find_split_node_for_layer_wise_quantization find_qkv_in_attention find_ffn_matmul export "
+        "add_tensors_to_outputs remove_tensors_from_outputs match_first_parent match_parent "
+        "match_parent_path is_smoothquant_model find_split_nodes split_model_with_node remove_unused_init "
+        "load_model_initializer_by_tensor write_external_data_to_new_location merge_split_models "
+        "re_org_output",
+    ("neural_compressor.onnx_model", "", "stands in `neural_compressor.util`"): "logger",
+    ("neural_compressor.weight_only", "", "stands in `neural_compressor.util`"): "logger",
+}
+NOT_HERE = {f"{module}.{kind}.{name}".replace("..", "."): why
+            for (module, kind, why), names in _LEFT_OUT.items() for name in names.split()}
+"""Names, and members of classes, that are left out, with the reason."""
 
 
 def path(module: str) -> str:
@@ -32,11 +56,15 @@ def table() -> str:
     """A row per module: its names, and those that are left out with the reason."""
     rows = ["| module | here | not here |", "|---|---|---|"]
     for module, names in MODULES.items():
-        missing = {name: NOT_HERE[f"{module}.{name}"] for name in names if f"{module}.{name}" in NOT_HERE}
-        here = ", ".join(f"`{name}`" for name in names if name not in missing)
-        lacking = "; ".join(f"`{name}`: {why}" for name, why in missing.items())
+        here = _listed(name for name in names if f"{module}.{name}" not in NOT_HERE)
+        lacking = "; ".join(f"{f'of `{kind}` ' if kind else ''}{_listed(left.split())}: {why}"
+                            for (home, kind, why), left in _LEFT_OUT.items() if home == module)
         rows.append(f"| `{path(module)}` | {here} | {lacking} |")
     return "\n".join(rows) + "\n"
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def renewed(page: str) -> str:

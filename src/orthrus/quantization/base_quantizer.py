@@ -26,7 +26,7 @@ from .affine import (
     snap_zero_point_to_uint8,
     tensor_proto_to_array,
 )
-from .calibration_data import TensorData
+from .calibrate import TensorData
 from .onnx_model import ONNXModel
 from .quant_utils import (
     DEQUANT_OP_NAME,
@@ -155,6 +155,7 @@ class BaseQuantizer:
                     raise InvalidType(f"tensors_range contains unexpected types {type(found)}, "
                                       "not TensorData.", found=f"{name}: {found!r}")
         self.tensors_range = None if tensors_range is None else dict(tensors_range.items())
+        self._bounded: dict[str, bool] = {}
         self.nodes_to_quantize = nodes_to_quantize
         self.nodes_to_exclude = nodes_to_exclude
         self.op_types_to_quantize = op_types_to_quantize
@@ -197,6 +198,19 @@ class BaseQuantizer:
         if node.op_type not in self.op_types_to_quantize or node.op_type in (DEQUANT_OP_NAME, QUANT_OP_NAME):
             return False
         return not self.nodes_to_exclude or node.name not in self.nodes_to_exclude
+
+    def is_bounded(self, name: str) -> bool:
+        """Whether a float constant or the range of a value has no infinity: masks have, and stay float."""
+        if name not in self._bounded:
+            found: Any = ()
+            if name in self.initializers:
+                found = tensor_proto_to_array(self.initializers[name])
+            elif self.tensors_range is not None and hasattr(self.tensors_range.get(name), "lowest"):
+                found = self.tensors_range[name].range_value
+            self._bounded[name] = not np.isinf(found).any()
+            if not self._bounded[name]:
+                _log.warning("%s holds infinity and stays float", name)
+        return self._bounded[name]
 
     def put_initializer(self, tensor: TensorProto) -> None:
         """Add a tensor, in place of one of its name where there is one."""

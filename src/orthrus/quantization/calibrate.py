@@ -20,7 +20,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, TensorProto
 
-from .activations import (
+from .calibration.activations import (
     Activations,
     Spool,
     about_item,
@@ -31,7 +31,7 @@ from .activations import (
     progress,
     save_with_outputs,
 )
-from .calibration_data import (
+from .calibration.data import (
     CalibrationCacheEncoder,
     CalibrationMethod,
     TensorData,
@@ -40,7 +40,7 @@ from .calibration_data import (
     save_tensors_data,
     write_json,
 )
-from .histogram import CalibrationDataCollector, Extent, HistogramCollector, entropy, rel_entr
+from .calibration.histogram import CalibrationDataCollector, Extent, HistogramCollector, entropy, rel_entr
 from .quant_utils import load_model_with_shape_infer
 from .refused import InvalidType, InvalidValue
 
@@ -53,6 +53,10 @@ _AUGMENTED = "augmented_model.onnx"
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16)
 
 Range = tuple[np.ndarray, np.ndarray]
+
+
+class _Unsaid(NotImplementedError, TypeError):
+    """A length that nobody knows; `list` does without."""
 
 
 class CalibrationDataReader(ABC):
@@ -77,7 +81,8 @@ class CalibrationDataReader(ABC):
         return item
 
     def __len__(self) -> int:
-        raise NotImplementedError
+        """How many items there are, where a subclass says so."""
+        raise _Unsaid("this reader does not say how many items it has")
 
     def set_range(self, start_index: int, end_index: int) -> None:
         """Give the items from `start_index` to before `end_index` next; needed for CalibStridedMinMax."""

@@ -14,7 +14,8 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 from .affine import get_qrange_for_qType, quantize_onnx_initializer
 from .base_quantizer import FLOATS, BaseQuantizer, QuantizationParams, names_and_infos, widened_weight_scale
-from .onnx_model import ONNXModel, subgraphs
+from .onnx_model import ONNXModel, all_graphs, subgraphs
+from .operators.base_operator import QuantOperatorBase
 from .quant_utils import (
     DEQUANT_OP_NAME,
     QUANT_OP_NAME,
@@ -53,6 +54,12 @@ class ONNXQuantizer(BaseQuantizer):
                          nodes_to_quantize, nodes_to_exclude, op_types_to_quantize, extra_options)
         if not isinstance(mode, QuantizationMode):
             raise InvalidValue(f"unsupported quantization mode {mode}", expected="a QuantizationMode")
+        narrow = {"QInt8", "QUInt8", "QFLOAT8E4M3FN"}
+        wide = {kind.name for kind in self.tensor_quant_override_qtypes} - narrow
+        if wide:
+            raise InvalidValue(f"no quantized operator takes {', '.join(sorted(wide))}",
+                               found="extra_options['TensorQuantOverrides']", expected="types of 8 bits",
+                               cure="pass quant_format=QuantFormat.QDQ")
         if not static:
             self._split_gemms()
         self.mode = mode
@@ -76,7 +83,7 @@ class ONNXQuantizer(BaseQuantizer):
 
     def _split_gemms(self) -> None:
         """Write Gemms as products and sums, whose values then have types too."""
-        if any(node.op_type == "Gemm" for node in self.model.nodes()):
+        if any(node.op_type == "Gemm" for graph in all_graphs(self.model.graph()) for node in graph.node):
             self.model.replace_gemm_with_matmul()
             self.model = ONNXModel(save_and_reload_model_with_shape_infer(self.model.model))
             self.value_infos = names_and_infos(self.model.model)
@@ -88,7 +95,7 @@ class ONNXQuantizer(BaseQuantizer):
             return None
         self.adjust_tensor_ranges()
         params = {}
-        for name in self.tensors_range:
+        for name in filter(self.is_bounded, self.tensors_range):
             zero, scale, kind = self.named_activation_params(name)
             params[name] = QuantizationParams(zero_point=zero, scale=scale, quant_type=kind)
         return params
@@ -160,7 +167,10 @@ class ONNXQuantizer(BaseQuantizer):
             if self.enable_subgraph_quantization:
                 node = self.quantize_node_with_sub_graph(node)
             count = len(self.new_nodes)
-            CreateOpQuantizer(self, node).quantize()
+            quantizer = CreateOpQuantizer(self, node)
+            if type(quantizer) is not QuantOperatorBase:
+                self._check_precision(node)
+            quantizer.quantize()
             for made in self.new_nodes[count:]:
                 self.generated_value_names.update(made.output)
         self._dequantize_outputs()
@@ -176,6 +186,13 @@ class ONNXQuantizer(BaseQuantizer):
         model.producer_name, model.producer_version = __producer__, __version__
         self._import_own_operators()
         return model
+
+    def _check_precision(self, node: NodeProto) -> None:
+        """Raises: Unsupported for a node that reads float16, which quantized operators have no scales for."""
+        half = next((n for n in node.input if self.get_tensor_type(n) == TensorProto.FLOAT16), None)
+        if half is not None and self.weight_qType != TensorProto.FLOAT8E4M3FN:
+            raise Unsupported(f"quantized operators take float32, {half!r} is float16", node=node.name,
+                              cure="quantize the float32 model, or pass quant_format=QuantFormat.QDQ")
 
     def _import_own_operators(self) -> None:
         """Import onnxruntime's domain, where a node is of it and the model does not import it."""
@@ -220,7 +237,9 @@ class ONNXQuantizer(BaseQuantizer):
         """Whether quantize_activation and quantize_weight can do with this value."""
         if not name or not self.static or name in self.quantized_value_map or self.has_params(name):
             return True
-        return name in self.initializers or (self.parent is not None and self.parent.can_quantize(name))
+        if name in self.initializers:
+            return self.is_valid_quantize_weight(name) and self.is_bounded(name)
+        return self.parent is not None and self.parent.can_quantize(name)
 
     def _get_quantization_params(self, param_name: str, use_scale: float | None = None,
                                  use_zeropoint: int | None = None) -> tuple[bool, str, str, Any, Any]:

@@ -158,9 +158,11 @@ class QDQQuantizer(BaseQuantizer):
         kinds = {self.activation_qType, self.weight_qType,
                  *(kind.tensor_type for kind in self.tensor_quant_override_qtypes)}
         needed = self.opset_version < 21 and not kinds.isdisjoint(_NEED_OPSET_21)
+        values = (*self.value_infos, *self.initializers) if self.opset_version < 19 else ()
+        needed = needed or any(self._get_tensor_type(name) == TensorProto.FLOAT16 for name in values)
         if needed and not contributed:
-            _log.warning("before operator set 21 only %s has QuantizeLinear of 4 and 16 bits: it is used",
-                         ms_domain)
+            _log.warning("in operator set %d only %s has QuantizeLinear of these types: it is used",
+                         self.opset_version, ms_domain)
         return ms_domain if needed or contributed else None
 
     def _name_nodes(self) -> None:
@@ -234,7 +236,7 @@ class QDQQuantizer(BaseQuantizer):
         kind = self._get_tensor_type(tensor_name)
         if kind is None:
             _log.warning("the type of %r is not known; it stays as it is", tensor_name)
-        return kind in FLOATS
+        return kind in FLOATS and self.is_bounded(tensor_name)
 
     def _mark(self, tensor_name: str, kind: QDQQuantTensorType,
               provider: QDQQuantParamProvider | None = None) -> None:
@@ -329,7 +331,7 @@ class QDQQuantizer(BaseQuantizer):
             return {}
         self.adjust_tensor_ranges()
         params = {}
-        for name in self.tensors_range:
+        for name in filter(self.is_bounded, self.tensors_range):
             asked = self.tensor_quant_overrides.get_per_tensor_overrides(name, default_val={}) or {}
             convert = asked.get("convert")
             original, converted = [
@@ -518,6 +520,11 @@ class QDQQuantizer(BaseQuantizer):
         if data is None or weight is None:
             _log.warning("the bias %s stays float: %s or its weight is not quantized", bias_name,
                          bias_info.input_name)
+            return ""
+        size = int(np.prod(self.initializers[bias_name].dims))
+        if weight.size > 1 and size % weight.size:
+            _log.warning("the bias %s stays float: %d values do not fit %d scales of %s", bias_name, size,
+                         weight.size, bias_info.weight_name)
             return ""
         name, scale, zero, steps, node_type, kind = self.quantize_bias_static_impl(bias_name, data, weight,
                                                                                    bias_info.beta)

@@ -37,7 +37,7 @@ from .affine import (
     snap_zero_point_to_uint8,
     tensor_proto_to_array,
 )
-from .calibration_table import write_calibration_table
+from .calibration.table import write_calibration_table
 from .onnx_model import SMALLEST_EXTERNAL, all_graphs
 from .onnx_model import first_named as _first_named
 from .refused import Failed, InvalidValue

@@ -168,7 +168,7 @@ class QnnCompatibilityOverrides:
         """Give what the node makes the scale and zero point that QNN has for it in 16 bits."""
         kind = self.overrides.get_node_output_qtype_info(node.output[0],
                                                          self.default_activation_qtype).quant_type
-        if (node.op_type, kind) in _FIXED_RANGES:
+        if kind is not None and (node.op_type, kind) in _FIXED_RANGES:
             scale, zero_point = _FIXED_RANGES[node.op_type, kind]
             self.overrides.update_tensor_overrides(node.output[0], {
                 "quant_type": kind, "scale": np.array(scale, np.float32),

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .refused import InvalidValue
+from ..refused import InvalidValue
 
 _FEW = 1 << 12
 """Elements up to which numpy is as fast as generated code."""
@@ -87,8 +87,8 @@ def _counted(array: np.ndarray, edges: np.ndarray, magnitudes: bool) -> np.ndarr
     flat = array.ravel("K")
     if not np.may_share_memory(flat, array):
         return None
-    from ..codegen.kernels.histogram import ROWS, histogram_parts
-    from ..codegen.runtime import call_kernel
+    from ...codegen.kernels.histogram import ROWS, histogram_parts
+    from ...codegen.runtime import call_kernel
 
     bins, chunk = len(edges) - 1, -(-flat.size // _ITEMS)
     counts = np.zeros((_ITEMS * ROWS, bins + 1), np.int32)
@@ -101,7 +101,7 @@ def _counted(array: np.ndarray, edges: np.ndarray, magnitudes: bool) -> np.ndarr
 @functools.cache
 def _machine() -> Any:
     """What code is generated for, None where none is."""
-    from ..codegen.machines.detect import host
-    from ..codegen.object import library
+    from ...codegen.machines.detect import host
+    from ...codegen.object import library
 
     return host() if library.available() is None else None

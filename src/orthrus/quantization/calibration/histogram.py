@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from .calibration_data import TensorData
+from ..refused import InvalidType, InvalidValue
 from .counting import Counting
-from .refused import InvalidType, InvalidValue
+from .data import TensorData
 
 log = logging.getLogger("orthrus")
 
@@ -364,7 +364,7 @@ def _inside(found: tuple[Any, Any], histogram: Histogram) -> tuple[Any, Any]:
 def _divergence(inside: np.ndarray, left: int, right: int, bins: int, dtype: Any) -> np.ndarray:
     """The relative entropy between counts, with what was cut off `left` and `right` in the outermost bins,
     and the same in so many bins; infinite where nothing was counted."""
-    from .quant_utils import smooth_distribution
+    from ..quant_utils import smooth_distribution
 
     whole = inside.copy()
     whole[0] += left
@@ -383,6 +383,6 @@ def _divergence(inside: np.ndarray, left: int, right: int, bins: int, dtype: Any
 def _plot(hist: np.ndarray, edges: np.ndarray) -> None:
     """Draw a histogram where QUANTIZATION_DEBUG asks for it."""
     if os.environ.get("QUANTIZATION_DEBUG") == "1":
-        from .quant_utils import apply_plot
+        from ..quant_utils import apply_plot
 
         apply_plot(hist, edges)

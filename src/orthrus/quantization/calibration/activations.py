@@ -18,8 +18,8 @@ from typing import IO, Any
 import numpy as np
 import onnx
 
-from ..errors import InvalidArgument
-from .refused import InvalidType, InvalidValue
+from ...errors import InvalidArgument
+from ..refused import InvalidType, InvalidValue
 
 See = Callable[[str, np.ndarray], None]
 
@@ -30,7 +30,7 @@ _HELD = 1 << 26
 def plain_session(model: str | os.PathLike[str] | bytes, providers: Sequence[Any] | None,
                   names: Sequence[str] | None = None) -> Any:
     """A session in which nothing is optimized; one that can be watched for the values `names`."""
-    from .. import GraphOptimizationLevel, InferenceSession, SessionOptions
+    from ... import GraphOptimizationLevel, InferenceSession, SessionOptions
 
     options = SessionOptions()
     options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL

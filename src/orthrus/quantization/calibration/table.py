@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .calibration_data import TensorData, TensorsData, write_json, write_whole
-from .CalTableFlatBuffers import KeyValue, TrtTable
-from .CalTableFlatBuffers.binary import Builder
-from .refused import InvalidType, InvalidValue
+from ..CalTableFlatBuffers import KeyValue, TrtTable
+from ..CalTableFlatBuffers.binary import Builder
+from ..refused import InvalidType, InvalidValue
+from .data import TensorData, TensorsData, write_json, write_whole
 
 _NAME = "calibration"
 

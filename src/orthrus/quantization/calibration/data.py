@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from .refused import InvalidType, InvalidValue
+from ..refused import InvalidType, InvalidValue
 
 _KIND = "CLS"
 _ARRAY = "numpy.array"
