@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.version_converter
 
 from ...errors import ALL
 from ...shown import shown
 from ..calibrate import CalibrationDataReader
+from ..quant_utils import get_opset_version
 from ..refused import InvalidValue
 from .accuracy import MEASURES, Accuracy, Comparing, Score
 from .errors_by_node import NodeError, errors_by_node
@@ -32,8 +34,14 @@ from .search import Memory, Tried, search
 BLOCKS = 7
 """Pairs of blocks of runs that are timed, float and quantized in turns."""
 GENERATED = 4
+BY_CHANNEL = 13
+"""The operators' version from which on a DequantizeLinear has scales by channel."""
+ENOUGH = 0.99
+"""Agreement or cosine with float, or share of its score, that is enough where no target is given."""
 WORST = 3
 """Nodes that are named as those from which most noise comes."""
+NOTE = 160
+"""Characters of an error that a table shows."""
 COLUMNS = ("recipe", "size", "ms", "speedup", "SQNR dB", "cosine", "same class", "")
 REFUSALS: tuple[type[Exception], ...] = (*ALL, ValueError, TypeError, NotImplementedError, RuntimeError)
 """What tools raise where they cannot do a model."""
@@ -59,9 +67,9 @@ class Outcome:
     model: Path | None = None
 
     @property
-    def slower(self) -> bool:
-        """Whether the float model is faster here, or was never shown not to be."""
-        return not (self.high if math.isfinite(self.high) else self.speedup) >= 1
+    def faster(self) -> bool:
+        """Whether it was shown to be faster than the float model here."""
+        return (self.low if math.isfinite(self.low) else self.speedup) >= 1
 
 
 @dataclass
@@ -114,7 +122,7 @@ def row_of(outcome: Outcome, best: Outcome | None) -> tuple[str, ...]:
     """An outcome's cells: recipe, size, time, speedup, SQNR, cosine, agreement, note."""
     accuracy = outcome.accuracy
     left = f", {len(outcome.left)} nodes in float" if outcome.left else ""
-    note = outcome.note or ("take this" if outcome is best else "slower than float" if outcome.slower else "")
+    note = outcome.note or ("take this" if outcome is best else "" if outcome.faster else "not faster")
     if accuracy is None:
         return (outcome.recipe + left, "", "", "", "", "", "", note)
     same = "" if accuracy.agreement is None else f"{accuracy.agreement:.1%}"
@@ -136,9 +144,10 @@ def advise(
     for accuracy, unless `evaluation` has items for that; `items`: at most of each. Without data inputs are
     random. `score`: a function of the outputs of all evaluated items, higher for better.
 
-    `target_accuracy`: in terms of `measure`, one of "sqnr" (dB), "cosine", "agreement" and "score"; which
-    nodes stay in float is searched for until it is reached. `recipes`: names or their beginnings, all where
-    empty. `folder`: keeps ranges, models and the search's steps, so that the same call goes on where an
+    Proposed is the fastest of those that are faster than float and accurate enough: `target_accuracy` in
+    terms of `measure`, one of "sqnr" (dB), "cosine", "agreement" and "score", or 99 % of the float model's
+    own. Where a target is given, nodes to leave in float are searched for until it is reached. `recipes`:
+    names or their beginnings, all where empty. `folder`: keeps ranges, models and the search's steps, so that the same call goes on where an
     earlier one was broken off. `seconds`: of timing for each recipe. `tell`: is told what goes on.
 
     Raises InvalidValue for unknown recipes and measures, and for data of which nothing is left, and what
@@ -197,7 +206,7 @@ class _Run:
         advice.float_model = self._float_timed(advice.float_model, times)
         if target is not None:
             self._searched(advice, recipes, target)
-        advice.best = _best(advice, target)
+        advice.best = _best(advice, ENOUGH * own.of(advice.measure) if target is None else target)
         self._explained(advice)
         if advice.best is not None and advice.best.model is not None and output is not None:
             _copy_model(advice.best.model, Path(output))
@@ -223,7 +232,7 @@ class _Run:
             session = self._session(path)
             accuracy = self._compared(session)
         except REFUSALS as error:
-            return Outcome(recipe.name, left=tuple(left), note=shown(str(error).splitlines()[0]))
+            return Outcome(recipe.name, left=tuple(left), note=shown(str(error).splitlines()[0])[:NOTE])
         seconds, ratio, low, high = self._raced(session)
         return Outcome(recipe.name, size_of(path), seconds, ratio, low, high, accuracy, tuple(left), "", path)
 
@@ -259,7 +268,7 @@ class _Run:
         """Leave nodes in float in the most accurate recipe of those that are faster, until it is as accurate
         as asked for; nothing where one is already."""
         faster = [(o, r) for o, r in zip(advice.outcomes, recipes, strict=True)
-                  if o.accuracy is not None and not o.slower]
+                  if o.accuracy is not None and o.faster]
         if not faster or _best(advice, target) is not None:
             return
         start, recipe = max(faster, key=lambda pair: _accuracy(pair[0], advice.measure))
@@ -292,14 +301,10 @@ class _Run:
             advice.notes.append(f"most noise comes from {shown(named)}")
 
 
-def _best(advice: Advice, target: float | None) -> Outcome | None:
-    """The fastest that is accurate enough; without a target, the most accurate of those that are faster, by
-    as much as counts: the smaller one of two that are about as accurate."""
-    good = [o for o in advice.outcomes if o.accuracy is not None and not o.slower and o.speedup >= 1]
-    if target is not None:
-        good = [o for o in good if _accuracy(o, advice.measure) >= target]
-        return max(good, key=lambda o: o.speedup, default=None)
-    return max(good, key=lambda o: (_accuracy(o, "sqnr") if o.accuracy else -math.inf, -o.size), default=None)
+def _best(advice: Advice, target: float) -> Outcome | None:
+    """The fastest of those that are accurate enough and faster than float."""
+    good = [o for o in advice.outcomes if o.faster and _accuracy(o, advice.measure) >= target]
+    return max(good, key=lambda o: o.speedup, default=None)
 
 
 def _accuracy(outcome: Outcome, measure: str) -> float:
@@ -323,7 +328,8 @@ def _generated(model: Path, session: Any) -> list[dict[str, Any]]:
 
 
 def _prepared(model: Path, folder: Path) -> Path:
-    """The model with inferred shapes and a name for every node, in `folder`."""
+    """The model with inferred shapes, a name for every node, and operators of a version that has scales by
+    channel, in `folder`."""
     from ..shape_inference import quant_pre_process
 
     made = folder / "prepared.onnx"
@@ -333,13 +339,15 @@ def _prepared(model: Path, folder: Path) -> Path:
     except REFUSALS:
         quant_pre_process(os.fspath(model), os.fspath(made), skip_symbolic_shape=True, skip_optimization=True,
                           save_as_external_data=large)
-    graph = onnx.load_model(os.fspath(made), load_external_data=False)
+    proto = onnx.load_model(os.fspath(made), load_external_data=False)
+    if get_opset_version(proto) < BY_CHANNEL and not large:
+        proto = onnx.version_converter.convert_version(proto, BY_CHANNEL)
     seen: set[str] = set()
-    for i, node in enumerate(graph.graph.node):
+    for i, node in enumerate(proto.graph.node):
         if not node.name or node.name in seen:
             node.name = f"{node.op_type}_{i}"
         seen.add(node.name)
-    onnx.save_model(graph, os.fspath(made))
+    onnx.save_model(proto, os.fspath(made))
     return made
 
 

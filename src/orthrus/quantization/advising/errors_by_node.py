@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from ..activations import plain_session
+from ..calibration.activations import plain_session
 from .accuracy import Decibels
 
 PORTION = 1 << 28

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ...tools.view.data import Distance, collect
 from ...tools.view.view import page as page_of
-from ..activations import plain_session
+from ..calibration.activations import plain_session
 from .errors_by_node import NodeError
 
 ALLOWED = 1e-2
