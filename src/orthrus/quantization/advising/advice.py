@@ -147,8 +147,9 @@ def advise(
     Proposed is the fastest of those that are faster than float and accurate enough: `target_accuracy` in
     terms of `measure`, one of "sqnr" (dB), "cosine", "agreement" and "score", or 99 % of the float model's
     own. Where a target is given, nodes to leave in float are searched for until it is reached. `recipes`:
-    names or their beginnings, all where empty. `folder`: keeps ranges, models and the search's steps, so that the same call goes on where an
-    earlier one was broken off. `seconds`: of timing for each recipe. `tell`: is told what goes on.
+    names or their beginnings, all where empty. `folder`: keeps ranges, models and the search's steps, so that
+    the same call goes on where an earlier one was broken off. `seconds`: of timing for each recipe. `tell`:
+    is told what goes on.
 
     Raises InvalidValue for unknown recipes and measures, and for data of which nothing is left, and what
     loading and running the model raises.
