@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .advising.advice import advise
     from .calibrate import (
         CalibraterBase,
         CalibrationDataReader,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from .shape_inference import quant_pre_process
 
 _HOMES = {
+    "advising.advice": ("advise",),
     "calibrate": ("CalibraterBase", "CalibrationDataReader", "CalibrationMethod", "MinMaxCalibrater",
                   "TensorData", "TensorsData", "create_calibrator", "load_tensors_data",
                   "save_tensors_data"),
@@ -52,9 +54,9 @@ _MODULES = ("base_quantizer", "calibrate", "cuda_quantizer", "fusions", "onnx_mo
 
 __all__ = ["CalibraterBase", "CalibrationDataReader", "CalibrationMethod", "CudaQuantizer",
            "DynamicQuantConfig", "MinMaxCalibrater", "QDQQuantizer", "QuantFormat", "QuantType",
-           "QuantizationMode", "StaticQuantConfig", "TensorData", "TensorsData", "create_calibrator",
-           "get_qdq_config", "load_tensors_data", "quant_pre_process", "quantize", "quantize_dynamic",
-           "quantize_static", "save_tensors_data", "write_calibration_table"]
+           "QuantizationMode", "StaticQuantConfig", "TensorData", "TensorsData", "advise",
+           "create_calibrator", "get_qdq_config", "load_tensors_data", "quant_pre_process", "quantize",
+           "quantize_dynamic", "quantize_static", "save_tensors_data", "write_calibration_table"]
 
 
 class _Package(ModuleType):

@@ -26,6 +26,7 @@ from . import (
     key,
     profile,
     providers,
+    quantize,
     run,
 )
 from .arguments import Told, option_of
@@ -56,7 +57,7 @@ def _flowing(text: str) -> str:
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
 
 
-for _module in (run, info, explain, providers, profile, estimate, compare, compile, key, bisect,
+for _module in (run, info, explain, providers, profile, estimate, compare, compile, quantize, key, bisect,
                 perf_test, test_runner, doctor, check_provider, demo, view):
     _name = _module.__name__.rpartition(".")[2].replace("_", "-")
     _help = _flowing(_module.command.__doc__ or "")
