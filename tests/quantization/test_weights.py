@@ -29,7 +29,6 @@ from orthrus.quantization.matmul_nbits_quantizer import (
     transpose_packed_int4_matrix,
 )
 from orthrus.quantization.neural_compressor import optimal, weight_only
-from orthrus.quantization.neural_compressor.onnx_model import ONNXModel
 from orthrus.quantization.weights.blockwise import Blockwise, pack, quantized
 from orthrus.quantization.weights.half_quadratic import half_quadratic
 
@@ -378,29 +377,6 @@ def test_included_and_customized_nodes() -> None:
     mixed = processed(model(weight, nodes), algo_config=config, nodes_to_exclude=["two"])
     given = {a.name: a.i for a in mixed.graph.node[0].attribute}
     assert (given["bits"], given["block_size"]) == (8, 16) and mixed.graph.node[1].op_type == "MatMul"
-
-
-def test_searches_and_edits_of_a_model() -> None:
-    made = ONNXModel(shared_and_hidden())
-    by_name = made.get_node
-    first, second, turned = by_name("first"), by_name("second"), by_name("turned")
-    assert made.get_children(first) == [second] and made.get_parent(second, 0) == first
-    assert made.input_name_to_nodes["w"][:2] == [first, second] and made.output_name_to_node["a"] == first
-    assert made.get_siblings(turned) == [by_name("computed")]
-    assert made.match_parent_path(turned, ["MatMul", "MatMul"], [0, None]) == [second, first]
-    assert made.match_parent(turned, "Transpose", 0) is None
-    assert made.get_nodes_chain(["turned"], ["second"]) == ["turned", "second", "turn"]
-    assert (made.get_initializer_share_num("w"), made.get_initializer_share_num("none")) == (3, 0)
-    made.set_initializer("w", np.eye(32, dtype=np.float32))
-    made.add_tensors_to_outputs(["a", "y"])
-    assert made.output() == ["y", "a"] and not made.is_large_model
-    x = RNG(9).standard_normal((32, 32)).astype(np.float32)
-    session = ort.InferenceSession(made.model.SerializeToString())
-    np.testing.assert_array_equal(session.run(["a"], {"x": x})[0], x)
-    made.remove_tensors_from_outputs(["y"])
-    made.remove_unused_nodes()
-    made.remove_unused_init()
-    assert [n.name for n in made.nodes()] == ["first"] and [t.name for t in made.initializer()] == ["w"]
 
 
 # files and command lines

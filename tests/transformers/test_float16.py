@@ -187,9 +187,13 @@ def test_bfloat16() -> None:
 
 
 def test_operators_without_bfloat16_stay_wide() -> None:
-    old = model([node("Relu", ["x"], ["y"])], {"y": FLOAT}, opset=11)
-    made = float16.convert_float_to_bfloat16(old)
-    assert [n.op_type for n in made.graph.node] == ["Cast", "Relu", "Cast"]
+    nodes = [node("ConstantOfShape", ["sh"], ["one"]), node("Selu", ["x"], ["a"]),
+             node("Add", ["a", "one"], ["y"])]
+    made = float16.convert_float_to_bfloat16(model(nodes, {"y": FLOAT}, sh=np.array([4])))
+    onnx.checker.check_model(made, full_check=True)
+    assert [n.op_type for n in made.graph.node] == ["ConstantOfShape", "Cast", "Cast", "Selu", "Cast", "Add"]
+    with pytest.raises(InvalidArgument, match="opset 11"):
+        float16.convert_float_to_bfloat16(model(nodes, {"y": FLOAT}, opset=11, sh=np.array([4])))
 
 
 def test_a_custom_operator_is_converted_unless_blocked() -> None:

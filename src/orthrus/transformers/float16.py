@@ -26,6 +26,7 @@ from onnx import (
 )
 
 from ..quantization.onnx_model import all_graphs
+from ..quantization.quant_utils import onnx_domain
 from ..quantization.refused import InvalidType, InvalidValue
 from .narrowing import BFLOAT16, FLOAT, FLOAT16, Narrowing, narrow
 
@@ -45,6 +46,8 @@ DEFAULT_OP_BLOCK_LIST = [
 ALWAYS_FLOAT_INPUTS = {"Resize": [2], "GroupNorm": [1, 2], "SkipGroupNorm": [1, 2]}
 """Inputs that stay float32 where `force_fp16_inputs` does not name them."""
 _SMALLEST, _LARGEST = 5.96e-08, 65504.0
+_BFLOAT16_OPSET = 13
+"""The first version of ONNX whose Cast gives bfloat16."""
 
 
 def convert_np_to_float16(np_array: np.ndarray, min_positive_val: float = _SMALLEST,
@@ -157,7 +160,8 @@ def convert_float_to_bfloat16(model: ModelProto | str | os.PathLike[str],
                               op_block_list: Iterable[str] | None = None,
                               node_block_list: Iterable[str] | None = None) -> ModelProto:
     """The model with bfloat16 in the place of float32; for the parameters and errors see
-    `convert_float_to_float16`. Operators without bfloat16, which older versions of most are, stay float32."""
+    `convert_float_to_float16`. Operators without bfloat16, which older versions of most are, stay float32.
+    Raises: InvalidValue before opset 13, too, which has none at all."""
     return _converted(model, Narrowing(
         partial(_narrowed, 0.0, np.inf), BFLOAT16, FLOAT, _blocked(op_block_list),
         frozenset(node_block_list or ()), {}, ALWAYS_FLOAT_INPUTS, _kept(keep_io_types)))
@@ -197,5 +201,10 @@ def opened(model: Any) -> ModelProto:
 
 def _converted(model: Any, asked: Narrowing) -> ModelProto:
     found = opened(model)
+    version = min((o.version for o in found.opset_import if o.domain in ("", onnx_domain)), default=1)
+    if BFLOAT16 in (asked.target, asked.blocked) and version < _BFLOAT16_OPSET:
+        raise InvalidValue("the model's operators have no bfloat16", found=f"opset {version}",
+                           expected=f"{_BFLOAT16_OPSET} or later",
+                           cure="convert the model with orthrus.tools.update_onnx_opset")
     narrow(found, asked)
     return found

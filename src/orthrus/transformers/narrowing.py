@@ -220,9 +220,10 @@ class _Model:
 
     def _given(self, node: NodeProto, schema: Schema | None, index: int, reads: list[int | None], kind: int
                ) -> int:
-        if _chooses(node):
-            return 0
         formal = schema.output_at(index) if schema else None
+        if _chooses(node):
+            kinds = {self.asked.target, self.asked.blocked}
+            return 0 if formal is None or all(_taken(formal, k) == k for k in kinds) else FLOAT
         if formal is not None and formal.types:
             assert schema is not None
             inputs = zip(reads, map(schema.input_at, range(len(reads))), strict=True)
