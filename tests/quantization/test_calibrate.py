@@ -58,7 +58,7 @@ def path(tmp_path: Path) -> str:
 
 def theirs() -> Any:
     """onnxruntime's module; a test that asks for it is skipped without it."""
-    return pytest.importorskip("onnxruntime.quantization.calibrate", reason="onnxruntime")
+    return pytest.importorskip("onnxruntime.quantization.calibrate")
 
 
 @contextlib.contextmanager

@@ -37,7 +37,7 @@ def histograms() -> TensorsData:
 
 
 def peer() -> Any:
-    return pytest.importorskip("onnxruntime.quantization.calibrate", reason="onnxruntime")
+    return pytest.importorskip("onnxruntime.quantization.calibrate")
 
 
 def agree(found: Any, expected: Any) -> None:

@@ -60,7 +60,7 @@ def activations(folder: Path, name: str) -> dict[str, list[np.ndarray]]:
 
 
 def peer() -> Any:
-    return pytest.importorskip("onnxruntime.quantization.qdq_loss_debug", reason="onnxruntime")
+    return pytest.importorskip("onnxruntime.quantization.qdq_loss_debug")
 
 
 def test_activations_are_matched_as_theirs_are(folder: Path, tmp_path: Path) -> None:

@@ -86,9 +86,11 @@ def windows(lo: Lowering, node: Node) -> Pending | No:
     attrs = node.attributes
     if alive(lo, node, 1):
         return No("its indices are read")
-    if attrs.get("p") not in (None, 1, 2):
+    norm = attrs.get("p")
+    if norm not in (None, 1, 2):
         return No("no generated kernel for this norm")
-    kind = {"LpPool": f"l{attrs.get('p', 2):.0f}", "AveragePool": "average"}.get(node.op_type, "max")
+    kind = "max" if norm is None else f"l{norm:.0f}"
+    kind = "average" if node.op_type == "AveragePool" else kind
     return pooled(lo, lo.tensor(x), kind, attrs)
 
 

@@ -49,9 +49,10 @@ class CPUExecutionProvider(CompleteProvider):
             "without float32's range; auto: fast for shapes for which trials show that outputs stay within "
             "2e-5 and decisions the same"),
         "qdq_matmulnbits_accuracy_level": Option(
-            _level, 4,
+            _level, 0,
             "accuracy level of products with weights that DequantizeLinear gives by blocks, as MatMulNBits "
-            "has it; 4: rows of the first factor may be rounded to eight bits; less: they are not"),
+            "has it; 4, onnxruntime's default: rows of the first factor may be rounded to eight bits; less: "
+            "they are not"),
         "use_codegen": Option(flag, True, "1 runs generated kernels where there are some, 0 numpy alone"),
     }
 
