@@ -51,7 +51,8 @@ def run(source: Any, feed: dict[str, np.ndarray]) -> np.ndarray:
 @pytest.mark.parametrize("folding", (True, False))
 @pytest.mark.parametrize("alpha", (0.0, 0.5, 1.0))
 @pytest.mark.parametrize(("source", "reader"), (
-    (network(17), Reader()), (network(21), Reader()), (convolution(), Reader((1, 6, 8, 8)))), ids=str)
+    (network(17), Reader()), (network(21), Reader()), (convolution(), Reader((1, 6, 8, 8)))),
+    ids=("products", "products 21", "convolution"))
 def test_the_same_is_computed(source: onnx.ModelProto, reader: Reader, alpha: float, folding: bool) -> None:
     made, added = smoothed(source, reader.feeds, alpha, folding)
     assert len(added) == (2 if source.graph.node[0].op_type == "Conv" or not folding else 1)
