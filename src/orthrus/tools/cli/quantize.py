@@ -48,7 +48,7 @@ ItemsOption = Annotated[int, option_of(
 FolderOption = Annotated[Path | None, option_of(
     "--folder", metavar="FOLDER", help="Keep what was calibrated and searched, and go on from there.")]
 SecondsOption = Annotated[float, option_of(
-    "--seconds", min=0.0, help="Time each recipe for so long, 1 by default.")]
+    "--seconds", metavar="SECONDS", min=0.0, help="Time each recipe for so long, 1 by default.")]
 HtmlOption = Annotated[Path | None, option_of(
     "--html", metavar="FILE", help="Write one page that shows the model with each node's error.")]
 
