@@ -12,10 +12,13 @@ from ..tensor import Tensor, joint_shape, last_strides
 
 
 @lowers("Transpose")
-def transposed(lo: Lowering, node: Node) -> Tensor:
+def transposed(lo: Lowering, node: Node) -> Tensor | No:
     """A view."""
     t = lo.tensor(node.inputs[0])
-    return t.permute(node.attrs.get("perm") or tuple(reversed(range(t.rank))))
+    order = node.attrs.get("perm") or tuple(reversed(range(t.rank)))
+    if sorted(order) != [*range(t.rank)]:
+        return No("perm is no order of its input's axes")
+    return t.permute(order)
 
 
 def reshaped(lo: Lowering, t: Tensor, shape: tuple[int, ...]) -> Tensor:
