@@ -102,6 +102,30 @@ def test_convolutions(target: Any, case: int) -> None:
         np.testing.assert_array_equal(got, definition("ConvInteger", x, w, given["xz"], low, **attrs))
 
 
+BY_CHANNEL: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
+    ((2, 24, 9, 8), (24, 1, 3, 3), {"pads": [1] * 4, "strides": [1, 2]}),
+    ((1, 7, 12), (7, 1, 5), {"pads": [2, 2]}), ((1, 40, 6, 6), (40, 1, 2, 2), {})]
+
+
+@machines()
+@pytest.mark.parametrize("case", range(len(CONVS) + len(BY_CHANNEL)))
+def test_convolutions_whose_zero_point_is_computed(target: Any, case: int) -> None:
+    """As `quantize_dynamic` writes them: padding is the zero point of the run."""
+    shape, of_weights, attrs = [*CONVS, *BY_CHANNEL][case]
+    attrs = {"group": of_weights[0], **attrs} if case >= len(CONVS) else attrs
+    rng = np.random.default_rng(case)
+    for signs in ((np.uint8, np.int8), (np.int8, np.uint8)):
+        w, low = codes(rng, signs[1], *of_weights), codes(rng, signs[1], of_weights[0])
+        node = helper.make_node("ConvInteger", ["x", "w", "xz", "wz"], ["y"], **attrs)
+        fed = {"x": codes(rng, signs[0], *shape), "xz": np.asarray(codes(rng, signs[0], 1)[0])}
+        made = model([node], fed, {"w": w, "wz": low}, {"y": np.int32})
+        with on(target):
+            for point in (fed["xz"], np.asarray(np.iinfo(signs[0]).min, signs[0])):
+                got = run(made, {**fed, "xz": point}, "int8_")[0]
+                np.testing.assert_array_equal(
+                    got, definition("ConvInteger", fed["x"], w, point, low, **attrs))
+
+
 @machines()
 @pytest.mark.parametrize("known", [True, False])
 def test_quantized_convolution(target: Any, known: bool) -> None:

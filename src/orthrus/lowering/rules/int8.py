@@ -188,9 +188,12 @@ def lines(lo: Lowering, a: Tensor, factor: Factor | Computed, how: products.Pack
 
 
 def margins(lo: Lowering, x: Tensor, phases: int, high: int, wide: int, pitch: int, down: int, skip: int,
-            top: int, left: int, fill: int) -> Tensor:
+            top: int, left: int, fill: int | Tensor) -> Tensor:
     """A copy of the image x (N, C, H, W), channels adjacent, as `int8_margins` makes it, of every
-    `skip`-th of its columns."""
+    `skip`-th of its columns. `fill`: one byte, known or not."""
+    if isinstance(fill, int):
+        known = np.asarray(fill, x.dtype)
+        fill = lo.constant(("byte", x.dtype, fill), lambda: known)
     images, count, rows, cols = x.shape
     out = lo.new((images * phases * high * wide * pitch + _SLACK,), x.dtype)
     taken, col_step = min(-(-cols // skip), wide - left), skip * x.strides[3]
@@ -247,9 +250,11 @@ Weights = Callable[[], tuple[np.ndarray, np.ndarray | None]]
 
 
 def convolution(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...], weights: Weights | Tensor,
-                shape: tuple[int, ...], zero: int = 0, bias: Bias | None = None) -> Pending | No:
-    """x (N, C, spatial...) with weights (M, C / group, KH, KW), int32; padding counts as `zero`. Weights that
-    are there are taken as `Computed` packs them."""
+                shape: tuple[int, ...], zero: int = 0, bias: Bias | None = None, fill: Tensor | None = None
+                ) -> Pending | No:
+    """x (N, C, spatial...), less `zero`, with weights (M, C / group, KH, KW), int32; padding is `zero`, or
+    the byte `fill`. Weights that are there are taken as `Computed` packs them."""
+    padding = zero if fill is None else fill
     if g.size[0] != 1 or g.kernel[0] != 1 or g.pads[0] or min(g.pads) < 0:
         return No("integer kernels convolve one or two spatial axes")
     one_by_one = g.groups > 1 and g.cin == g.cout == 1
@@ -262,7 +267,7 @@ def convolution(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...], weig
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
         flat = [_two(t) for t in (image, out, *operands)]
         if one_by_one and not isinstance(weights, Tensor):
-            _by_channel(lo, flat[0], g, key, weights, zero, bias, flat[1], tree or _SUM, flat[2:])
+            _by_channel(lo, flat[0], g, key, weights, zero, padding, bias, flat[1], tree or _SUM, flat[2:])
             return
         for group in range(g.groups):
             source, *rest = [
@@ -276,7 +281,7 @@ def convolution(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...], weig
                 return w[picked], low if low is None or low.size == 1 else low.reshape(-1)[picked]
             own = weights.slice(0, group * g.cout, g.cout) if isinstance(weights, Tensor) else make
             mine = None if bias is None else Bias((bias.key, group), bias.values[picked])
-            _convolve(lo, source, g, (*key, group), own, zero, mine, rest[0], tree, rest[1:])
+            _convolve(lo, source, g, (*key, group), own, zero, padding, mine, rest[0], tree, rest[1:])
     return Pending(shape, INT, emit, last_strides(shape, shape[1]), accepts)
 
 
@@ -310,8 +315,8 @@ def _taps(lo: Lowering, weights: Weights | Tensor, key: tuple[Any, ...], joined:
 
 
 def _convolve(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...], weights: Weights | Tensor,
-              zero: int, bias: Bias | None, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]
-              ) -> None:
+              zero: int, padding: int | Tensor, bias: Bias | None, out: Tensor, tree: Expr | None,
+              operands: Sequence[Tensor]) -> None:
     """Append the convolution of one group."""
     (images, c, rows, cols), (_, _, oh, ow) = x.shape, out.shape
     (kh, kw), (sh, sw), (dh, dw) = g.kernel[1:], g.strides[1:], g.dilations[1:]
@@ -348,7 +353,7 @@ def _convolve(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...], weight
             begin = -(-left // skip)
             first = begin * skip - left
             image = image.view((images, c, rows, max(cols - first, 0)), image.strides, first * pixel)
-        source = margins(lo, image, phases, high, wide, pitch, sh, skip, top, begin, zero)
+        source = margins(lo, image, phases, high, wide, pitch, sh, skip, top, begin, padding)
         pixel, tap_row, phase = pitch, wide * pitch, high * wide * pitch
         line_step, wide_step = phases * phase, wide * pitch
     step = across * pixel
@@ -371,7 +376,8 @@ def _convolve(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...], weight
 
 
 def _by_channel(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...], weights: Weights, zero: int,
-                bias: Bias | None, out: Tensor, tree: Expr, operands: Sequence[Tensor]) -> None:
+                padding: int | Tensor, bias: Bias | None, out: Tensor, tree: Expr, operands: Sequence[Tensor]
+                ) -> None:
     """Append a depthwise convolution."""
     (images, c, rows, cols), (_, _, oh, ow) = x.shape, out.shape
     (kh, kw), (sh, sw), (dh, dw), (top, left) = (
@@ -379,7 +385,7 @@ def _by_channel(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...], weig
     high, wide = (oh - 1) * sh + (kh - 1) * dh + 1, (ow - 1) * sw + (kw - 1) * dw + 1
     row, pixel = x.strides[2] if rows > 1 else 0, x.strides[3] if cols > 1 else c
     image = x.view(x.shape, (x.strides[0], 1, row, pixel))
-    source = margins(lo, image, 1, high, wide, c, 1, 1, top, left, zero)
+    source = margins(lo, image, 1, high, wide, c, 1, 1, top, left, padding)
     packed = lo.constant((*key, "depthwise"), lambda: depthwise.pack(lo.machine, *weights()))
 
     def start() -> np.ndarray:

@@ -119,16 +119,20 @@ def _sums(lo: Lowering, a: Value, a_zero: Value | None, second: Second, bias: in
     elif len(lo.shape(a_zero)) > 1 or math.prod(lo.shape(a_zero)) != 1:
         return No("its first zero point is more than one number")
     else:
-        pending = int8.product(lo, t, factor, 0, bias)
-        less = Expr("mul", (Expr.leaf(1, lo.dtype(a_zero)).cast(INT), Expr.leaf(2, INT)), INT)
-        made = Lazy(pending.shape, Expr("sub", (_SUM, less), INT),
-                    [Source(pending), lo.tensor(a_zero).view((), ()), factor.sums(lo)])
+        made = _less(int8.product(lo, t, factor, 0, bias), lo.tensor(a_zero).view((), ()), factor.sums(lo))
     if second.lack is None:
         return made
     k = factor.shape[1]
     ones = int8.Factor(("ones", k), (1, k, 1), lambda: (np.ones((1, k, 1), np.int8), None))
     rows = _sums(lo, a, a_zero, Second(ones))
     return rows if isinstance(rows, No) else _filled(lo, made, rows, second.lack)
+
+
+def _less(made: Pending, point: Tensor, sums: Tensor) -> Lazy:
+    """Sums of products with bytes less `point`, made of those with the bytes; `sums`: those of the second
+    factor."""
+    by = Expr("mul", (Expr.leaf(1, point.dtype).cast(INT), Expr.leaf(2, INT)), INT)
+    return Lazy(made.shape, Expr("sub", (_SUM, by), INT), [Source(made), point, sums])
 
 
 def _filled(lo: Lowering, sums: Lazy, rows: Lazy, lack: tuple[Expr, list[Tensor]]) -> Lazy:
@@ -351,10 +355,13 @@ def product_of_two(lo: Lowering, node: Node, a: Value, b: Value, flip: bool, alp
 
 def _convolved(lo: Lowering, node: Node, x: Tensor, x_zero: Value | None, w: Value, w_zero: Value | None,
                bias: Value | None = None) -> Lazy | No:
-    """The int32 convolution of x (N, C, spatial...); its zero point is known."""
-    zero, dims = int8.number(lo, x_zero), lo.shape(w)
+    """The int32 convolution of x (N, C, spatial...), less its zero point, one number, known or computed."""
+    dims, point = lo.shape(w), None
+    if x_zero is not None and not lo.knows(x_zero) and math.prod(lo.shape(x_zero)) == 1:
+        point = lo.tensor(x_zero).view((), ())
+    zero = int8.number(lo, x_zero) if point is None else 0
     if zero is None:
-        return No("integer kernels take a zero point that is one known number")
+        return No("its zero point is more than one number")
     g = geometry(x.shape, np.broadcast_to(np.int8(0), dims), node.attributes)
     if isinstance(g, No):
         return g
@@ -367,8 +374,11 @@ def _convolved(lo: Lowering, node: Node, x: Tensor, x_zero: Value | None, w: Val
     if known is not None:
         low = lo.known(w_zero)
         made = int8.convolution(lo, x, g, ("conv", id(node)), lambda: (int8.planes(known), low), shape,
-                                int(zero), held)
-        whole = made if isinstance(made, No) else _whole(made)
+                                int(zero), held, point)
+        whole = made if isinstance(made, No) else _whole(made) if point is None else _less(made, point, (
+            lo.constant(("sums of weights", id(node), ones), lambda: _sums_by_channel(known, low, ones))))
+    elif point is not None:
+        return No("integer kernels convolve known weights, or less a known zero point")
     else:
         whole = _with_computed(lo, node, x, int(zero), w, w_zero, g, shape, held)
     if isinstance(whole, No) or bias is None or added is not None:
@@ -377,6 +387,13 @@ def _convolved(lo: Lowering, node: Node, x: Tensor, x_zero: Value | None, w: Val
     more = Expr.leaf(len(whole.operands), INT)
     return Lazy(whole.shape, Expr("add", (whole.tree, more), INT),
                 [*whole.operands, t.view((t.size, *ones), (t.strides[0], *(0,) * len(ones)))])
+
+
+def _sums_by_channel(weights: np.ndarray, low: np.ndarray | None, ones: tuple[int, ...]) -> np.ndarray:
+    """Of weights (M, ...) less their zero point, int32 (M, 1, ...)."""
+    total = weights.reshape(len(weights), -1).sum(1, dtype=np.int32)
+    less = 0 if low is None else low.reshape(-1).astype(np.int32) * weights[0].size
+    return np.asarray(total - less, np.int32).reshape(-1, *ones)
 
 
 def _with_computed(lo: Lowering, node: Node, x: Tensor, zero: int, w: Value, w_zero: Value | None,

@@ -2,7 +2,7 @@
 
 In: an image (images, rows, cols, count) whose `count` channels are adjacent. Out: (images, phases, high,
 wide, pitch): row r of phase i is the image's row r * `down` + i - `top`, `left` pixels from the left; what is
-outside the image is `fill`.
+outside the image is the byte at `fill`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _SHORT = 16
 
 
 @template("x:ptr out:ptr phases:i64 high:i64 wide:i64 count:i64 pitch:i64 image_step:i64 row_step:i64 "
-          "col_step:i64 rows:i64 cols:i64 down:i64 top:i64 left:i64 fill:i64")
+          "col_step:i64 rows:i64 cols:i64 down:i64 top:i64 left:i64 fill:ptr")
 def int8_margins(f: Body, x: V, out: V, phases: V, high: V, wide: V, count: V, pitch: V, image_step: V,
                  row_step: V, col_step: V, rows: V, cols: V, down: V, top: V, left: V, fill: V, *,
                  dense: bool) -> None:
     """An item is a row of the copy; `cols`: how many of the image's pixels it takes. `dense`: pixels lie
     next to each other in both."""
     lanes = f.machine.lanes(1)
-    byte = f.cast(fill, I8)
+    byte = f.load(I8, fill)
     filler = f.splat(byte, lanes)
     margin = wide - left - cols
 
