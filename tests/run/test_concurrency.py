@@ -177,8 +177,17 @@ def interrupt() -> None:
     signal.raise_signal(signal.SIGINT)
 
 
+@pytest.fixture
+def listening() -> Iterator[None]:
+    """Interrupts are heard, which a process that was started in the background does not by itself."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("parallel", [False, True])
 @pytest.mark.parametrize("act", [fail, interrupt], ids=["exception", "interrupt"])
+@pytest.mark.usefixtures("listening")
 def test_a_run_that_breaks_off_leaves_the_session_usable(moody: Any, act: Any, parallel: bool) -> None:
     session = ort.InferenceSession(moody_model(), options(parallel=parallel))
     x = np.ones((100, 512), np.float32)
