@@ -177,6 +177,54 @@ def test_dynamic_sessions() -> None:
     np.testing.assert_allclose(session.run(None, {"x": x})[0], wanted, rtol=1e-6)
 
 
+COMPUTED: list[tuple[str, str, dict[str, Any], dict[str, tuple[Any, tuple[int, ...]]], str]] = [
+    ("MatMulInteger", "a b az bz", {}, {
+        "a": (np.uint8, (5, 21)), "b": (np.int8, (21, 37)), "az": (np.uint8, ()), "bz": (np.int8, ())},
+     "a b az bz"),
+    ("ConvInteger", "x w xz wz", {"pads": [1, 2, 1, 0]}, {
+        "x": (np.uint8, (1, 6, 9, 8)), "w": (np.int8, (7, 6, 3, 3)), "xz": (np.uint8, ()),
+        "wz": (np.int8, (7,))}, "x xz"),
+    ("ConvInteger", "x w xz", {"pads": [1] * 4, "group": 19}, {
+        "x": (np.int8, (1, 19, 7, 8)), "w": (np.int8, (19, 1, 3, 3)), "xz": (np.int8, ())}, "x xz"),
+    ("Div", "a b", {}, {"a": (np.int8, (9, 40)), "b": (np.int8, (9, 40))}, "a b"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(COMPUTED)))
+def test_computed_sessions(case: int) -> None:
+    """Factors, zero points and divisors that are fed, bit for bit."""
+    kind, names, attrs, kinds, fed = COMPUTED[case]
+    rng = np.random.default_rng(case)
+    every = {name: bytes_of(rng, *kinds[name][:1], *kinds[name][1]) for name in names.split()}
+    if kind == "Div":
+        every["b"] |= 1
+    op = find("", kind, 21)
+    assert op is not None
+    wanted = op.body(*every.values(), **attrs)
+    held = {name: array for name, array in every.items() if name not in fed.split()}
+    elem = helper.np_dtype_to_tensor_dtype
+    made = graphs.model(
+        [helper.make_node(kind, names.split(), ["y"], **attrs)],
+        [graphs.info(name, elem(every[name].dtype), every[name].shape) for name in fed.split()],
+        [graphs.info("y", elem(wanted.dtype), None)], held)
+    session = orthrus.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(session.run(None, {n: every[n] for n in fed.split()})[0], wanted)
+
+
+def test_functions_of_a_byte() -> None:
+    """Read from a table of all 256."""
+    x = bytes_of(np.random.default_rng(9), np.int8, 11, 70)
+    numbers = (np.float32(0.05), np.int8(-3), np.float32(1 / 256), np.int8(-128))
+    held = dict(zip(("xs", "xz", "ys", "yz"), map(np.asarray, numbers), strict=True))
+    node = helper.make_node("QLinearSigmoid", ["x", *held], ["y"], domain="com.microsoft")
+    made = graphs.model([node], [graphs.info("x", TensorProto.INT8, x.shape)],
+                        [graphs.info("y", TensorProto.INT8, None)], held, domains={"com.microsoft": 1})
+    session = orthrus.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    op = find("com.microsoft", "QLinearSigmoid", 1)
+    assert op is not None
+    np.testing.assert_array_equal(session.run(None, {"x": x})[0], op.body(x, *held.values()))
+
+
 @pytest.mark.slow
 @needs("emulator")
 @pytest.mark.parametrize("name", ["spacemit_k1", "spacemit_k3"])

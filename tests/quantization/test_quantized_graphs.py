@@ -196,17 +196,6 @@ def test_operator_sets(opset: int, tmp_path: Path) -> None:
         assert_same(source, folder, form, {})
 
 
-@pytest.mark.parametrize("opset", (11, 12, 13))
-def test_scales_by_channel_load_whatever_the_operator_set(opset: int, tmp_path: Path) -> None:
-    source = model([("Conv", ["x", "w"], ["c"]), ("Flatten", ["c"], ["f"]), ("MatMul", ["f", "v"], ["o"])],
-                   {"x": [1, 4, 8, 8]}, [random("w", 6, 4, 3, 3), random("v", 216, 5)], opset=opset)
-    for form in ("QDQ", "QOperator"):
-        path = tmp_path / f"{form}.onnx"
-        quantized(ours, source, path, form, {**U8, "per_channel": True})
-        for runtime in (orthrus, onnxruntime):
-            runtime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, feed(source))
-
-
 def test_the_configuration_of_all_operators() -> None:
     source = CASES["residual"]()
     kinds = [tool.get_qdq_config(source, None, activation_type=tool.QuantType.QUInt16,

@@ -384,7 +384,7 @@ def _override_types(tensor_quant_overrides: Any) -> set[Any]:
     return {entry.get("quant_type") for entry in (*given, *converts)}
 
 
-def _needed_opset(version: int, types: set[Any], block_size: int, by_channel: bool) -> tuple[int, str]:
+def _needed_opset(version: int, types: set[Any], block_size: int) -> tuple[int, str]:
     """The least version of operators with all that is asked for, and what asks for it."""
     if block_size > 0 and version < 21:
         return 21, "quantization in blocks"
@@ -392,23 +392,19 @@ def _needed_opset(version: int, types: set[Any], block_size: int, by_channel: bo
         return 19, "quantization to float 8"
     if types.intersection(_SIXTEEN_BITS) and version < 21:
         return 21, "quantization to 16-bit integers"
-    if by_channel and version < 13:
-        return 13, "DequantizeLinear with scales by channel"
     return max(version, 10 if version == 10 else 11), "quantization"
 
 
 def update_opset_version(model: ModelProto, weight_type: QuantType, activation_type: QuantType | None = None,
-                         tensor_quant_overrides: dict | None = None, block_size: int = 0,
-                         by_channel: bool = False) -> ModelProto:
-    """The model itself, or a copy converted to the first operator set that has the types asked for, and with
-    `by_channel` a DequantizeLinear of several scales.
+                         tensor_quant_overrides: dict | None = None, block_size: int = 0) -> ModelProto:
+    """The model itself, or a copy converted to the first operator set that has the types asked for.
 
     Raises: Failed where onnx cannot convert the model.
     """
     version = get_opset_version(model)
     kinds = {weight_type, activation_type} | _override_types(tensor_quant_overrides)
     wanted = {getattr(kind, "tensor_type", kind) for kind in kinds}
-    target, reason = _needed_opset(version, wanted, block_size, by_channel)
+    target, reason = _needed_opset(version, wanted, block_size)
     if version == 10:
         _log.warning("operators of version 10 cannot be fused; version 11 and later run faster")
     if target == version:

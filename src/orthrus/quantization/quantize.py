@@ -352,8 +352,7 @@ def quantize_static(model_input: Source, model_output: str | Path, calibration_d
         model_input = model
         excluded += added
     updated = update_opset_version(model, weight_type, activation_type, options.get("TensorQuantOverrides"),
-                                   options.get("BlockSize", 0),
-                                   per_channel and quant_format is QuantFormat.QDQ)
+                                   options.get("BlockSize", 0))
     cache = None if calibration_cache_path is None else Path(calibration_cache_path)
     ranges = None if cache is None else _kept_ranges(cache, calibrate_method, smooth)
     if ranges is None and calibration_data_reader is None:

@@ -268,9 +268,10 @@ def _one_hot(f: Facts) -> Shapes:
 
 def _reduced(f: Facts) -> Shapes:
     x, keep = f.shape(0), f.attribute("keepdims")
-    if f.has(1) and f.numbers(1) is None:
+    listed = f.has(1) and f.numbers(1) is None
+    if listed and f.vector(1):
         return [[None] * len(x) if keep else [None] * (len(x) - len(f.vector(1)))]
-    axes = f.axes()
+    axes = None if listed else f.axes()
     if not axes:
         if f.attribute("noop_with_empty_axes"):
             return [list(x)]

@@ -19,10 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import onnx.version_converter
 
 from ...errors import ALL
 from ...shown import shown
 from ..calibrate import CalibrationDataReader
+from ..quant_utils import get_opset_version
 from ..refused import InvalidValue
 from .accuracy import MEASURES, Accuracy, Comparing, Score
 from .errors_by_node import NodeError, errors_by_node
@@ -32,6 +34,8 @@ from .search import Memory, Tried, search
 BLOCKS = 7
 """Pairs of blocks of runs that are timed, float and quantized in turns."""
 GENERATED = 4
+BY_CHANNEL = 13
+"""The operators' version from which on a DequantizeLinear has scales by channel."""
 ENOUGH = 0.99
 """Agreement or cosine with float, or share of its score, that is enough where no target is given."""
 WORST = 3
@@ -325,7 +329,8 @@ def _generated(model: Path, session: Any) -> list[dict[str, Any]]:
 
 
 def _prepared(model: Path, folder: Path) -> Path:
-    """The model with inferred shapes and a name for every node, in `folder`."""
+    """The model with inferred shapes, a name for every node, and operators of a version that has scales by
+    channel, in `folder`."""
     from ..shape_inference import quant_pre_process
 
     made = folder / "prepared.onnx"
@@ -336,6 +341,8 @@ def _prepared(model: Path, folder: Path) -> Path:
         quant_pre_process(os.fspath(model), os.fspath(made), skip_symbolic_shape=True, skip_optimization=True,
                           save_as_external_data=large)
     proto = onnx.load_model(os.fspath(made), load_external_data=False)
+    if get_opset_version(proto) < BY_CHANNEL and not large:
+        proto = onnx.version_converter.convert_version(proto, BY_CHANNEL)
     seen: set[str] = set()
     for i, node in enumerate(proto.graph.node):
         if not node.name or node.name in seen:
