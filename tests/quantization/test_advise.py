@@ -200,6 +200,16 @@ def test_the_nodes_that_cost_most_are_named(tmp_path: Path, speeds: dict[str, fl
     assert "product_1" in page.read_text() and '"checked":true' in page.read_text()
 
 
+@pytest.mark.usefixtures("speeds")
+def test_what_was_kept_of_other_data_is_not_used(tmp_path: Path) -> None:
+    path, kept = network(tmp_path / "m.onnx"), tmp_path / "kept"
+    larger = [{"x": 100 * item["x"]} for item in items()]
+    advise(path, None, items(), recipes=["static int8 minmax"], folder=kept)
+    again, fresh = (advise(path, None, larger, recipes=["static int8 minmax"], folder=folder).outcomes[0]
+                    for folder in (kept, tmp_path / "fresh"))
+    assert again.accuracy == fresh.accuracy
+
+
 def test_without_data_inputs_are_random_and_it_says_so(tmp_path: Path, speeds: dict[str, float]) -> None:
     advice = advise(network(tmp_path / "m.onnx"))
     tried = {o.recipe: o for o in advice.outcomes}

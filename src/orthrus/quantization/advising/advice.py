@@ -207,6 +207,8 @@ class _Run:
         advice.float_model = self._float_timed(advice.float_model, times)
         if target is not None:
             self._searched(advice, recipes, target)
+        if any(recipe.integer for recipe in recipes) and not _has_dot_product():
+            advice.notes.append(_NO_DOT)
         advice.best = _best(advice, ENOUGH * own.of(advice.measure) if target is None else target)
         self._explained(advice)
         if advice.best is not None and advice.best.model is not None and output is not None:
@@ -276,7 +278,7 @@ class _Run:
 
         def measured(left: Sequence[str]) -> float:
             return self._compared(self._session(self._made(recipe, left))).of(advice.measure)
-        setting = f"{self.job.model.stat().st_size} {recipe.name} {advice.measure} {len(self.rows)} items"
+        setting = f"{self.job.key} {recipe.name} {advice.measure} {len(self.rows)} items"
         memory = Memory(self.job.folder / "search.json", setting)
         advice.steps = search(self.job.heavy, target, measured, memory, lambda step: self.tell(
             f"{start.recipe}, {len(step.left)} of {len(self.job.heavy)} nodes in float: "
@@ -294,8 +296,6 @@ class _Run:
             advice.errors = errors_by_node(self.job.model, shown_one.model, self.rows[:2], self.providers)
         if self.random:
             advice.notes.append(_NO_DATA)
-        if any(recipe.integer for recipe in RECIPES) and not _has_dot_product():
-            advice.notes.append(_NO_DOT)
         worst = sorted((e for e in advice.errors if e.added), key=lambda e: -e.added)[:WORST]
         if worst:
             named = ", ".join(f"{e.node or e.value} ({e.op_type}, {e.added:.1%})" for e in worst)

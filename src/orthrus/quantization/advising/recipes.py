@@ -6,6 +6,7 @@ quantized model. A recipe raises what its tool raises; one that cannot apply say
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 
 from ..calibrate import CalibrationDataReader, CalibrationMethod
@@ -45,6 +47,16 @@ class Job:
     def graph(self) -> Any:
         """The model's GraphProto, without its weights where they are in other files."""
         return onnx.load_model(os.fspath(self.model), load_external_data=False).graph
+
+    @cached_property
+    def key(self) -> str:
+        """What the model's file and the data are, in a few letters: ranges of others are not these."""
+        digest = hashlib.sha256(self.model.read_bytes())
+        for row in self.calibration:
+            for name, value in sorted(row.items()):
+                digest.update(name.encode())
+                digest.update(np.ascontiguousarray(value).tobytes())
+        return digest.hexdigest()[:16]
 
     @property
     def external(self) -> bool:
@@ -113,7 +125,7 @@ def _static(method: CalibrationMethod, activation: QuantType = QuantType.QUInt8
             job.model, out, job.reader(), per_channel=True, activation_type=activation,
             weight_type=QuantType.QInt8, nodes_to_exclude=list(left), calibrate_method=method,
             calibration_providers=job.providers, use_external_data_format=job.external,
-            calibration_cache_path=job.folder / f"ranges-{method.name.lower()}.json")
+            calibration_cache_path=job.folder / f"ranges-{method.name.lower()}-{job.key}.json")
     return make
 
 
