@@ -8,7 +8,7 @@ behind those they read from.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,6 +19,7 @@ from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto,
 from ..ir import Graph, No, TensorType
 from ..load import load
 from ..ops.schema import Formal, Schema, lookup
+from ..quantization.onnx_model import all_graphs, subgraphs
 
 FLOAT, FLOAT16, BFLOAT16 = TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16
 _SPELLED = {FLOAT: "tensor(float)", FLOAT16: "tensor(float16)", BFLOAT16: "tensor(bfloat16)"}
@@ -65,19 +66,11 @@ def narrow(model: ModelProto, asked: Narrowing) -> None:
     _Model(model, asked).run()
 
 
-def bodies(node: NodeProto) -> Iterator[GraphProto]:
-    """The graphs among a node's attributes."""
-    for attribute in node.attribute:
-        if attribute.type == AttributeProto.GRAPH:
-            yield attribute.g
-        yield from attribute.graphs
-
-
 def float_values(model: ModelProto) -> set[str]:
     """The names of the float32 tensors of a model and of its inner graphs. What is read of an operator that
     nobody knows counts as float32 where its inputs are."""
-    found = {t.name for graph in _graphs(model.graph) for t in graph.initializer if t.data_type == FLOAT}
-    found |= {t.values.name for graph in _graphs(model.graph) for t in graph.sparse_initializer
+    found = {t.name for graph in all_graphs(model.graph) for t in graph.initializer if t.data_type == FLOAT}
+    found |= {t.values.name for graph in all_graphs(model.graph) for t in graph.sparse_initializer
               if t.values.data_type == FLOAT}
     try:
         _collect(load(model), found)
@@ -85,18 +78,11 @@ def float_values(model: ModelProto) -> set[str]:
         if "is not a registered function/op" not in str(error):
             raise
         _guess(onnx.shape_inference.infer_shapes(model).graph, found)
-    for graph in _graphs(model.graph):
+    for graph in all_graphs(model.graph):
         for node in graph.node:
             if node.op_type == "Constant" and _constant_type(node) == FLOAT:
                 found.add(node.output[0])
     return found
-
-
-def _graphs(graph: GraphProto) -> Iterator[GraphProto]:
-    yield graph
-    for node in graph.node:
-        for body in bodies(node):
-            yield from _graphs(body)
 
 
 def _collect(graph: Graph, found: set[str]) -> None:
@@ -113,7 +99,7 @@ def _guess(graph: GraphProto, found: set[str]) -> None:
     known = {v.name: v.type.tensor_type.elem_type for v in (*graph.value_info, *graph.input, *graph.output)}
     found.update(name for name, kind in known.items() if kind == FLOAT)
     for node in graph.node:
-        for body in bodies(node):
+        for body in subgraphs(node):
             _guess(body, found)
         if found.intersection(node.input):
             found.update(name for name in node.output if name and name not in known)
@@ -151,7 +137,7 @@ class _Model:
         self.opsets = {o.domain: o.version for o in model.opset_import}
         self.wanted = dict[str, set[int]]()
         self.ports = deque[_Ports]()
-        self.names = {name for graph in _graphs(model.graph) for node in graph.node
+        self.names = {name for graph in all_graphs(model.graph) for node in graph.node
                       for name in (*node.input, *node.output)} | self.floats
         self.settled = dict[str, int]()
 
@@ -186,7 +172,7 @@ class _Model:
             for name, wanted in zip(node.input, ports.reads, strict=True):
                 if wanted:
                     self.wanted.setdefault(name, set()).add(wanted)
-            for body in bodies(node):
+            for body in subgraphs(node):
                 for value in (*body.input, *body.output):
                     if value.name in self.floats:
                         self.settled[value.name] = ports.inner
@@ -244,7 +230,7 @@ class _Model:
             for index, (name, kind) in enumerate(zip(node.input, ports.reads, strict=True)):
                 if kind is not None:
                     node.input[index] = scope.version(name, kind)
-            for body in bodies(node):
+            for body in subgraphs(node):
                 self._rewrite(body, _Scope(self, scope))
             scope.nodes.append(node)
             for index, kind in enumerate(ports.gives):
