@@ -68,6 +68,8 @@ NEEDS = {
     "SpaceMIT": Need(lambda: _probed("SpaceMIT"), _EMULATOR, extra=True),
     "emulator": Need(lambda: not isinstance(emulator.find("riscv64"), No), _EMULATOR, extra=True),
     "ARM emulator": Need(lambda: not isinstance(emulator.find("aarch64"), No), _ARM, extra=True),
+    "AMD tables": Need(lambda: all(map(importlib.util.find_spec, ("tinygrad", "msgpack"))),
+                       "AMD's instruction tables are not here: pip install orthrus-runtime[gfx]", extra=True),
     "xuantie-qemu": Need(lambda: importlib.util.find_spec("qemu") is not None,
                          "xuantie-qemu is not here: pip install orthrus-runtime[spacemit]", extra=True),
     "models": Need(lambda: any(MODELS.glob("*/meta.json")),
