@@ -15,7 +15,7 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from .api.adapter import AdapterFormat, LoraAdapter
-from .api.alias import follow_aliases
+from .api.alias import follow_aliases, install_as_onnxruntime
 from .api.binding import IOBinding, SessionIOBinding
 from .api.compiler import ModelCompiler
 from .api.custom_op import op, unregister_op
@@ -116,7 +116,8 @@ __all__ = ["AdapterFormat", "ExecutionMode", "ExecutionOrder", "ExecutionProvide
            "create_and_register_allocator_v2", "cuda_version", "disable_telemetry_events",
            "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_build_info",
            "get_device", "get_ep_devices", "get_version_string", "has_collective_ops",
-           "import_capi_exception", "onnxruntime_validation", "op", "orthrus_version", "package_name",
+           "import_capi_exception", "install_as_onnxruntime",
+           "onnxruntime_validation", "op", "orthrus_version", "package_name",
            "preload_dlls", "print_debug_info", "register_execution_provider",
            "register_execution_provider_library", "set_default_logger_severity",
            "set_default_logger_verbosity", "set_global_thread_pool_sizes", "set_seed",

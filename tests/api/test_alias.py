@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
+
+import orthrus
+from orthrus.api.alias import STAND_IN
 
 ALIASED = "import sys, orthrus\nsys.modules['onnxruntime'] = orthrus\n"
 
@@ -108,3 +116,94 @@ def test_imports_of_others_are_left_alone() -> None:
             "assert finder.find_spec('orthrus.tools', None) is None")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+PROGRAM = """
+import importlib.metadata, multiprocessing, subprocess, sys
+import onnxruntime
+from onnxruntime.capi.onnxruntime_pybind11_state import InvalidArgument
+import beside
+
+CHILD = "import onnxruntime, importlib.metadata as m; print(onnxruntime.__name__, m.version('onnxruntime'))"
+
+def name(queue):
+    import onnxruntime
+    queue.put(onnxruntime.__name__)
+
+if __name__ == "__main__":
+    print(onnxruntime.__name__, importlib.metadata.version("onnxruntime"), *sys.argv[1:], flush=True)
+    subprocess.run([sys.executable, "-c", CHILD], check=True)
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    child = context.Process(target=name, args=(queue,))
+    child.start()
+    print(queue.get(), flush=True)
+    child.join()
+    if "--fail" in sys.argv:
+        raise ValueError("as it should")
+    sys.exit(7)
+"""
+
+
+def _exec(*arguments: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    code = "import sys; from orthrus.tools.cli.main import main; sys.argv[0] = 'orthrus'; main()"
+    return subprocess.run([sys.executable, "-c", code, "exec", *arguments], capture_output=True, text=True,
+                          cwd=folder)
+
+
+@pytest.mark.parametrize("as_module", [False, True])
+def test_exec_runs_a_program_and_its_children_on_this_package(tmp_path: Path, as_module: bool) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "beside.py").write_text("")
+    start = ("-m", "program") if as_module else (str(tmp_path / "program.py"),)
+    done = _exec(*start, "--help", "-m", "x y", folder=tmp_path)
+    version = orthrus.__version__
+    assert done.stdout.splitlines() == [f"orthrus {version} --help -m x y", f"orthrus {version}", "orthrus"]
+    assert done.returncode == 7, done.stderr
+
+
+def test_exec_shows_a_program_s_own_traceback(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    (tmp_path / "beside.py").write_text("")
+    done = _exec("program.py", "--fail", folder=tmp_path)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert lines[0] == "Traceback (most recent call last):" and "program.py" in lines[1]
+    assert lines[-1] == "ValueError: as it should"
+
+
+def test_exec_says_what_it_lacks(tmp_path: Path) -> None:
+    for arguments, words in (((), "name a script"), (("nothing.py",), "there is no file nothing.py")):
+        done = _exec(*arguments, folder=tmp_path)
+        assert done.returncode == 2 and words in done.stderr
+
+
+def test_the_folder_on_the_path_is_enough(tmp_path: Path) -> None:
+    path = _exec("--path", folder=tmp_path).stdout.strip()
+    assert path == STAND_IN
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([path, *filter(None, sys.path)])}
+    code = ("import onnxruntime, onnxruntime.quantization.calibrate as c\n"
+            "import orthrus, orthrus.quantization.calibrate as own\n"
+            "assert onnxruntime is orthrus and c is own")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+
+
+def test_another_onnxruntime_is_not_mixed_with_this() -> None:
+    code = ("import sys, types, orthrus\n"
+            "other = sys.modules['onnxruntime'] = types.ModuleType('onnxruntime')\n"
+            "other.__file__ = 'elsewhere.py'\n"
+            "try:\n    orthrus.install_as_onnxruntime()\n"
+            "except RuntimeError as error:\n    assert 'elsewhere.py' in str(error)\n"
+            "else:\n    raise AssertionError\n"
+            "assert sys.modules['onnxruntime'] is other\ndel sys.modules['onnxruntime']\n"
+            "orthrus.install_as_onnxruntime(), orthrus.install_as_onnxruntime()\n"
+            "import onnxruntime\nassert onnxruntime is orthrus\n"
+            "assert sum('stand_in' in p for p in sys.path) == 1")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_stand_in_s_version_is_the_interface_s() -> None:
+    found = list(importlib.metadata.distributions(path=[STAND_IN]))
+    assert [(d.metadata["Name"], d.version) for d in found] == [("onnxruntime", orthrus.__version__)]

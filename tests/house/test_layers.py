@@ -53,6 +53,7 @@ CODE = {
     "testing/failures.py": "loads: a session it pickled itself",
     "tools/cli/arguments.py": "import_module: --import",
     "tools/cli/check_provider.py": "import_module: the module that the command line names",
+    "tools/cli/execute.py": "run_module, run_path: the program that the command line names",
     "tools/cli/quantize.py": "import_module: --score",
     "tools/perf/run.py": "import_module: the runtime to measure, this one or onnxruntime",
     "tools/pytorch_export_helpers.py": "import_module: torch",

@@ -1,4 +1,4 @@
-"""This package under another's name: `sys.modules["onnxruntime"] = orthrus`.
+"""This package under another's name: `install_as_onnxruntime()`, or `sys.modules["onnxruntime"] = orthrus`.
 
 In: the import of a module below a name that stands for one of this package's, such as
 `onnxruntime.quantization.calibrate`. Out: the module of this package's own name. The invariant: a module is
@@ -7,6 +7,7 @@ loaded once, whatever it is called, so that its classes and enums are the same u
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from types import CodeType, ModuleType
 
 _PACKAGE = __name__.partition(".")[0]
+STAND_IN = os.path.join(os.path.dirname(__file__), "stand_in")
+"""A folder that gives this package onnxruntime's name and version in processes that have it on their path."""
 
 
 class _Aliases:
@@ -63,3 +66,19 @@ def follow_aliases() -> None:
     """Let every import in this process find modules below an alias of this package."""
     if not any(isinstance(finder, _Aliases) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Aliases())
+
+
+def install_as_onnxruntime() -> None:
+    """From here on `import onnxruntime` gives this package, and `importlib.metadata.version("onnxruntime")`
+    the version whose interface it has; in this process and in those that `multiprocessing` starts.
+
+    Raises RuntimeError where another onnxruntime is imported already: its objects would be mixed with these.
+    """
+    own, other = sys.modules[_PACKAGE], sys.modules.get("onnxruntime")
+    if other not in (None, own):
+        where = getattr(other, "__file__", "elsewhere")
+        raise RuntimeError(f"onnxruntime is imported already, from {where}: call install_as_onnxruntime() "
+                           "before anything imports it")
+    sys.modules["onnxruntime"] = own
+    if STAND_IN not in sys.path:
+        sys.path.insert(1, STAND_IN)

@@ -21,6 +21,7 @@ from . import (
     demo,
     doctor,
     estimate,
+    execute,
     explain,
     info,
     key,
@@ -58,8 +59,9 @@ def _flowing(text: str) -> str:
 
 
 for _module in (run, info, explain, providers, profile, estimate, compare, compile, quantize, key, bisect,
-                perf_test, test_runner, doctor, check_provider, demo, view):
-    _name = _module.__name__.rpartition(".")[2].replace("_", "-")
+                perf_test, test_runner, execute, doctor, check_provider, demo, view):
+    _name = getattr(_module, "NAME", _module.__name__.rpartition(".")[2].replace("_", "-"))
     _help = _flowing(_module.command.__doc__ or "")
     app.command(_name, cls=getattr(_module, "PARSER", None), help=_help,
+                context_settings=getattr(_module, "SETTINGS", None),
                 short_help=_help.partition(". ")[0].partition("\n")[0].rstrip("."))(_module.command)
