@@ -50,7 +50,8 @@ class Decoder:
         if "tokens" not in roles and embed is None:
             raise InvalidArgument("the model takes embeddings and not tokens", found=roles["embeddings"],
                                   cure="give a function from tokens to embeddings as embed=")
-        self._value = _module(self.session).OrtValue.ortvalue_from_numpy
+        self._direct = not self.signature.fixed and _gives_arrays(self.session)
+        self._value: Any = np.asarray if self._direct else _module(self.session).OrtValue.ortvalue_from_numpy
         self._outputs = [self.signature.logits, *(c.present for c in self.signature.caches)]
         self.seconds = 0.0
         """Seconds spent in the session's runs."""
@@ -101,7 +102,8 @@ class Decoder:
             self._source = self._source[0][order], self._source[1][order]
         self._spare = {}
         for c in self.signature.caches:
-            self._cache[c.past] = self._value(np.take(self._cache[c.past].numpy(), order, c.rows))
+            past = self._cache[c.past]
+            self._cache[c.past] = self._value(np.take(past if self._direct else past.numpy(), order, c.rows))
 
     def _run(self, tokens: np.ndarray, mask: np.ndarray | None = None) -> np.ndarray:
         if not self.signature.caches:
@@ -124,8 +126,9 @@ class Decoder:
         return logits[:, -1] if logits.ndim == 3 else logits
 
     def _plain(self, values: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
-        logits, *made = self.session.run_with_ort_values(self._outputs, values)
-        return logits.numpy(), dict(zip(self._outputs[1:], made, strict=True))
+        run = self.session.run if self._direct else self.session.run_with_ort_values
+        logits, *made = run(self._outputs, values)
+        return np.asarray(logits), dict(zip(self._outputs[1:], made, strict=True))
 
     def _bound(self, values: dict[str, Any]) -> tuple[np.ndarray, dict[str, Any]]:
         """A run that writes a cache of fixed size to the spare buffer, or to the one it reads."""
@@ -185,6 +188,13 @@ def _session(model: Any, sessions: dict[str, Any]) -> Any:
     if hasattr(model, "SerializeToString"):
         model = model.SerializeToString()
     return InferenceSession(str(model) if isinstance(model, Path) else model, **sessions)
+
+
+def _gives_arrays(session: Any) -> bool:
+    """Whether `run` takes and gives arrays without a copy: a session of this package, on the host."""
+    from ..api.session import InferenceSession
+
+    return isinstance(session, InferenceSession) and session.get_providers() == ["CPUExecutionProvider"]
 
 
 def _module(session: Any) -> Any:

@@ -170,8 +170,10 @@ def _steps(decoder: Decoder, rows: list[list[int]], count: int, stop: frozenset[
     going, logits = np.ones(len(rows), bool), _first(decoder, rows, start)
     for left in reversed(range(count)):
         tokens = choose(logits)
-        yield [(row, int(tokens[row])) for row in np.flatnonzero(going).tolist()]
-        going &= ~np.isin(tokens, list(stop))
+        written = [(row, int(tokens[row])) for row in np.flatnonzero(going).tolist()]
+        yield written
+        for row, token in written:
+            going[row] = token not in stop
         if not left or not going.any():
             return
         logits = decoder.step(tokens)
