@@ -223,3 +223,13 @@ def test_a_subgraph_is_compiled_and_shares_what_lies_outside() -> None:
     feeds = {"input_ids": ints([1, 2]), "max_length": ints(6)}
     whole, shared = (orthrus.InferenceSession(m.SerializeToString()) for m in (model, apart))
     assert whole.run(None, feeds)[0].tolist() == shared.run(None, feeds)[0].tolist()
+
+
+def test_a_cache_counts_among_what_a_run_may_hold() -> None:
+    feeds = {"input_ids": np.ones((64, 1), np.int32), "max_length": ints(60)}
+    model = search("GreedySearch", feeds, ["sequences"], decoder=gpt2_decoder(weights(0, V), V),
+                   eos_token_id=-1, pad_token_id=0).SerializeToString()
+    cache = 2 * 64 * 60 * SIZE * 4
+    orthrus.InferenceSession(model, limits=orthrus.Limits(max_total_bytes=8 * cache)).run(None, feeds)
+    with pytest.raises(Fail, match="more memory than it may"):
+        orthrus.InferenceSession(model, limits=orthrus.Limits(max_total_bytes=cache)).run(None, feeds)

@@ -13,6 +13,7 @@ import numpy as np
 
 from ....errors import InvalidArgument
 from ....ir import TensorType, Value
+from ....limits import charge, held
 
 Body = Any
 """A graph inside a node: `body(*inputs)` gives a list; `inputs` and `outputs` are its Values."""
@@ -55,6 +56,19 @@ def empty_cache(value: Value, rows: int, row_axis: int, length_axis: int) -> np.
     return np.zeros(sizes, np.dtype(np.float32) if kind.elem is None else kind.elem.numpy)
 
 
+class Account:
+    """What a cache takes of the memory that the run may hold."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def holds(self, *caches: Sequence[np.ndarray]) -> None:
+        """These from now on, and nothing else. Raises Fail where that is too much."""
+        size = sum(held(part) for cache in caches for part in cache)
+        charge(size - self.bytes)
+        self.bytes = size
+
+
 def mask_of(tokens: np.ndarray, mask: np.ndarray | None, told: np.ndarray) -> np.ndarray:
     """`mask`, or where there is none, what the tokens have `told`. Raises InvalidArgument for another shape.
     """
@@ -78,7 +92,7 @@ class Gpt:
             raise InvalidArgument("the decoder subgraph is none of model_type 0 (gpt2)",
                                   found=", ".join(value.name for value in body.inputs),
                                   expected="input_ids, position_ids, attention_mask, past_0, ...")
-        self.tokens, self.mask, self.pad = tokens, mask, pad
+        self.tokens, self.mask, self.pad, self.account = tokens, mask, pad, Account()
 
     def start(self, beams: int) -> np.ndarray:
         tokens = np.repeat(self.tokens, beams, 0)
@@ -99,6 +113,7 @@ class Gpt:
     def _run(self, body: Body, tokens: np.ndarray, positions: np.ndarray, past: Sequence[np.ndarray]
              ) -> np.ndarray:
         logits, *self.cache = body(tokens, positions, self.mask, *past)
+        self.account.holds(self.cache)
         return last(logits)
 
 
@@ -112,7 +127,7 @@ class EncoderDecoder:
                  prompt: np.ndarray, pad: int) -> None:
         if encoder is None:
             raise InvalidArgument("an encoder-decoder model needs the subgraph encoder")
-        self.encoder, self.decoder, self.prompt = encoder, decoder, prompt
+        self.encoder, self.decoder, self.prompt, self.account = encoder, decoder, prompt, Account()
         self.given: dict[str, np.ndarray] = {"encoder_input_ids": source, "decoder_input_ids": prompt}
         if source.ndim == 2:
             self.given["encoder_attention_mask"] = mask_of(
@@ -158,5 +173,6 @@ class EncoderDecoder:
             raise InvalidArgument("the decoder subgraph takes inputs that nothing is known for",
                                   found=", ".join(lacking), expected=", ".join(given))
         logits, *self.cache = self.decoder(*(given[v.name] for v in self.decoder.inputs))
+        self.account.holds(self.cache, [*self.fixed.values()])
         return last(logits)
 

@@ -6,22 +6,18 @@ sequences of each row. A finished sequence is kept without its last token, the e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
 FAR = np.float32(-1e9)
 """The score of a beam that is nobody's yet: at the start all beams of a row are the same."""
 
 
-@dataclass
 class Finished:
     """The best `most` sequences of one row, best first."""
 
-    most: int
-    length_penalty: float
-    found: list[tuple[np.float32, np.ndarray]] = field(default_factory=list)
-    done: bool = False
+    def __init__(self, most: int, length_penalty: float) -> None:
+        self.most, self.length_penalty, self.done = most, length_penalty, False
+        self.found: list[tuple[np.float32, np.ndarray]] = []
 
     def worth(self, total: np.float32, length: int) -> np.float32:
         """The score of a sequence: the sum over its tokens by a power of its length."""

@@ -20,12 +20,14 @@ from ..fused import MS
 from .decoders import Body, Decoder, EncoderDecoder, Gpt
 from .draws import Draws, filtered
 from .hypotheses import Beams
-from .scores import Options, Rule, apply, log_softmax, mask_rows
+from .scores import Rule, apply, log_softmax, mask_rows, rules_of
 from .timestamps import Timestamps
 
 GPT2, T5, WHISPER = 0, 1, 2
 _LONGEST, _MOST_BEAMS = 4096, 128
 Choose = Callable[[np.ndarray], np.ndarray]
+Rules = Callable[[int], list[Rule]]
+"""The rules for a vocabulary of so many tokens."""
 
 
 def _number(value: Any, default: float, name: str) -> float:
@@ -61,11 +63,14 @@ def _prompts(input_ids: np.ndarray) -> tuple[int, int]:
     return batch, length
 
 
-def _options(vocab: int, start: int, batch: int, beams: int, vocab_mask: Any, prefix_vocab_mask: Any,
-            **more: Any) -> Options:
-    return Options(vocab=vocab, start=start, vocab_mask=mask_rows(vocab_mask, (vocab,), "vocab_mask"),
-                  prefix_vocab_mask=mask_rows(prefix_vocab_mask, (batch, vocab), "prefix_vocab_mask", beams),
-                  **more)
+def _rules(vocab: int, start: int, batch: int, beams: int, eos: int, min_length: Any, repetition_penalty: Any,
+           vocab_mask: Any, prefix_vocab_mask: Any, **more: Any) -> list[Rule]:
+    """The rules that a node's inputs and attributes give."""
+    return rules_of(start, eos, repetition_penalty=_number(repetition_penalty, 1, "repetition_penalty"),
+                    min_length=int(_number(min_length, 0, "min_length")),
+                    vocab_mask=mask_rows(vocab_mask, (vocab,), "vocab_mask"),
+                    prefix_vocab_mask=mask_rows(prefix_vocab_mask, (batch, vocab), "prefix_vocab_mask",
+                                                beams), **more)
 
 
 def _vocab(logits: np.ndarray, vocab_size: int) -> int:
@@ -78,7 +83,7 @@ def _vocab(logits: np.ndarray, vocab_size: int) -> int:
     return vocab_size
 
 
-def _write(decoder: Decoder, prompts: np.ndarray, length: int, options: Callable[[int], Options],
+def _write(decoder: Decoder, prompts: np.ndarray, length: int, rules_for: Rules,
            choose: Choose, vocab_size: int, pad: int, eos: int) -> np.ndarray:
     """Tokens of the choice of `choose` after each prompt [batch, start]: [batch, length]."""
     batch, start = prompts.shape
@@ -86,7 +91,7 @@ def _write(decoder: Decoder, prompts: np.ndarray, length: int, options: Callable
     sequences[:, :start] = prompts
     logits = decoder.start(1)
     vocab = _vocab(logits, vocab_size)
-    rules, ended = options(vocab).rules(), np.zeros(batch, bool)
+    rules, ended = rules_for(vocab), np.zeros(batch, bool)
     for at in range(start, length):
         if at > start:
             logits = decoder.step(sequences[:, :at], None)
@@ -117,13 +122,11 @@ def GreedySearch(input_ids, max_length, min_length=None, repetition_penalty=None
     batch, start = _prompts(input_ids)
     length = _length(max_length, start)
 
-    def options(vocab: int) -> Options:
-        return _options(vocab, start, batch, 1, vocab_mask, prefix_vocab_mask, eos=eos_token_id,
-                       repetition_penalty=_number(repetition_penalty, 1, "repetition_penalty"),
-                       no_repeat_ngram_size=no_repeat_ngram_size,
-                       min_length=int(_number(min_length, 0, "min_length")))
+    def rules(vocab: int) -> list[Rule]:
+        return _rules(vocab, start, batch, 1, eos_token_id, min_length, repetition_penalty,
+                      vocab_mask, prefix_vocab_mask, no_repeat_ngram_size=no_repeat_ngram_size)
     return _write(Gpt(decoder, init_decoder, input_ids, attention_mask, pad_token_id), input_ids, length,
-                  options, lambda scores: scores.argmax(1).astype(np.int32), vocab_size, pad_token_id,
+                  rules, lambda scores: scores.argmax(1).astype(np.int32), vocab_size, pad_token_id,
                   eos_token_id)
 
 
@@ -141,44 +144,50 @@ def Sampling(input_ids, max_length, min_length=None, repetition_penalty=None, vo
     batch, start = _prompts(input_ids)
     length = _length(max_length, start)
     draws = Draws(0 if seed is None else _count(seed, 0, (1 << 31) - 1, "seed"))
-    kept = list[np.ndarray]()
+    kept = _Kept(length - start if n_outputs > 1 else 0)
 
-    def options(vocab: int) -> Options:
-        return _options(vocab, start, batch, 1, vocab_mask, prefix_vocab_mask, eos=eos_token_id,
-                       repetition_penalty=_number(repetition_penalty, 1, "repetition_penalty"),
-                       no_repeat_ngram_size=no_repeat_ngram_size,
-                       min_length=int(_number(min_length, 0, "min_length")), temperature=temperature,
-                       presence_mask=mask_rows(presence_mask, (batch, vocab), "presence_mask"),
-                       presence_penalty=presence_penalty)
+    def rules(vocab: int) -> list[Rule]:
+        return _rules(vocab, start, batch, 1, eos_token_id, min_length, repetition_penalty,
+                      vocab_mask, prefix_vocab_mask, no_repeat_ngram_size=no_repeat_ngram_size,
+                      temperature=temperature,
+                      presence_mask=mask_rows(presence_mask, (batch, vocab), "presence_mask"),
+                      presence_penalty=presence_penalty)
 
     def choose(scores: np.ndarray) -> np.ndarray:
         filtered(scores, top_p, min_tokens_to_keep, filter_value, bool(custom))
-        if n_outputs > 1:
-            kept.append(scores)
+        kept.add(scores)
         return draws.tokens(scores)
     sequences = _write(Gpt(decoder, init_decoder, input_ids, attention_mask, pad_token_id), input_ids,
-                       length, options, choose, vocab_size, pad_token_id, eos_token_id)
-    return (sequences, _stacked(kept, length - start)) if n_outputs > 1 else (sequences,)
+                       length, rules, choose, vocab_size, pad_token_id, eos_token_id)
+    return (sequences, kept.all)[:n_outputs]
 
 
-def _stacked(scores: list[np.ndarray], steps: int) -> np.ndarray:
-    """What each step has, stacked; zeros for steps that were not made."""
-    made = np.zeros(bounded((steps, *scores[0].shape), np.float32), np.float32)
-    for row, found in zip(made, scores, strict=False):
-        row[...] = found
-    return made
+class _Kept:
+    """The scores of each of `steps`, stacked; zeros for steps that are not made. Without steps, nothing."""
+
+    def __init__(self, steps: int) -> None:
+        self.steps, self.made = steps, 0
+        self.all: np.ndarray | None = None
+
+    def add(self, scores: np.ndarray) -> None:
+        if not self.steps:
+            return
+        if self.all is None:
+            self.all = np.zeros(bounded((self.steps, *scores.shape), np.float32), np.float32)
+        self.all[self.made] = scores
+        self.made += 1
 
 
 def _beam_search(decoder: Decoder, prompts: np.ndarray, beams: Beams, length: int, returned: int,
-                 options: Callable[[int], list[Rule]], vocab_size: int, n_outputs: int) -> tuple[Any, ...]:
-    """The sequences of the beams behind `prompts` [batch, start], their scores, the summed scores of all
-    tokens at each step, and the first logits."""
+                 rules_for: Rules, vocab_size: int, n_outputs: int) -> tuple[Any, ...]:
+    """The sequences of the beams behind `prompts` [batch, start], their scores, and the summed scores of all
+    tokens at each step."""
     batch, start = prompts.shape
     sequences = np.empty(bounded((len(beams.scores), length), np.int32), np.int32)
     sequences[:, :start] = np.repeat(prompts, beams.width, 0)
-    logits = first = decoder.start(beams.width)
+    logits = decoder.start(beams.width)
     vocab = _vocab(logits, vocab_size)
-    rules, kept = options(vocab), list[np.ndarray]()
+    rules, kept = rules_for(vocab), _Kept(length - start if n_outputs > 2 else 0)
     order: np.ndarray | None = None
     for at in range(start, length):
         if at > start:
@@ -186,8 +195,7 @@ def _beam_search(decoder: Decoder, prompts: np.ndarray, beams: Beams, length: in
         scores = log_softmax(logits[:, :vocab].astype(np.float32, copy=False))
         apply(rules, scores, sequences[:, :at])
         scores += beams.scores[:, None]
-        if n_outputs > 2:
-            kept.append(scores.reshape(batch, beams.width, vocab))
+        kept.add(scores.reshape(batch, beams.width, vocab))
         tokens, come = beams.step(scores, sequences[:, :at])
         order = None if beams.width == 1 or (come == np.arange(len(come))).all() else come
         sequences[:, :at] = sequences[come, :at]
@@ -196,7 +204,7 @@ def _beam_search(decoder: Decoder, prompts: np.ndarray, beams: Beams, length: in
         if beams.done:
             break
     best, worth = beams.best(sequences[:, :reached], returned, length)
-    return (best, worth, _stacked(kept, length - start) if kept else None, first)
+    return best, worth, kept.all
 
 
 def _beams(batch: int, num_beams: Any, num_return_sequences: Any, length_penalty: Any, early: int, pad: int,
@@ -244,10 +252,8 @@ def BeamSearch(input_ids, max_length, min_length=None, num_beams=None, num_retur
                              pad_token_id, eos_token_id)
 
     def rules(vocab: int) -> list[Rule]:
-        return _options(vocab, start, batch, beams.width, vocab_mask, prefix_vocab_mask, eos=eos_token_id,
-                       repetition_penalty=_number(repetition_penalty, 1, "repetition_penalty"),
-                       no_repeat_ngram_size=no_repeat_ngram_size,
-                       min_length=int(_number(min_length, 0, "min_length"))).rules()
+        return _rules(vocab, start, batch, beams.width, eos_token_id, min_length, repetition_penalty,
+                      vocab_mask, prefix_vocab_mask, no_repeat_ngram_size=no_repeat_ngram_size)
     return _beam_search(model, prompts, beams, length, returned, rules, vocab_size, n_outputs)[:n_outputs]
 
 
@@ -296,11 +302,9 @@ def WhisperBeamSearch(input_ids, max_length, min_length=None, num_beams=None, nu
                              pad_token_id, eos_token_id)
 
     def rules(vocab: int) -> list[Rule]:
-        made = _options(vocab, start, batch, beams.width, vocab_mask, prefix_vocab_mask, eos=eos_token_id,
-                       repetition_penalty=_number(repetition_penalty, 1, "repetition_penalty"),
-                       no_repeat_ngram_size=no_repeat_ngram_size,
-                       min_length=int(_number(min_length, 0, "min_length")),
-                       temperature=_number(temperature, 1, "temperature")).rules()
+        made = _rules(vocab, start, batch, beams.width, eos_token_id, min_length, repetition_penalty,
+                      vocab_mask, prefix_vocab_mask, no_repeat_ngram_size=no_repeat_ngram_size,
+                      temperature=_number(temperature, 1, "temperature"))
         if logits_processor is not None and scalar(logits_processor, "logits_processor") == 1:
             made.append(Timestamps(_count(np.array(beginning_timestamp_token_id), 0, vocab - 1,
                                           "beginning_timestamp_token_id"), eos_token_id,

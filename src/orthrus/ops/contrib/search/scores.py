@@ -7,7 +7,6 @@ forbids a token by the lowest float32, not by infinity, so that sums of scores s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -90,43 +89,31 @@ def penalize_presence(mask: np.ndarray, penalty: float) -> Rule:
     return rule
 
 
-@dataclass(frozen=True)
-class Options:
-    """What a node says about scores: masks with a row for every row of scores, None where there is none.
-    `start`: how many tokens are there before the first is written."""
-
-    vocab: int
-    start: int
-    eos: int
-    repetition_penalty: float = 1.0
-    no_repeat_ngram_size: int = 0
-    vocab_mask: np.ndarray | None = None
-    prefix_vocab_mask: np.ndarray | None = None
-    min_length: int = 0
-    temperature: float = 0.0
-    presence_mask: np.ndarray | None = None
-    presence_penalty: float = 0.0
-
-    def rules(self) -> list[Rule]:
-        """The rules in the order in which they apply. Raises InvalidArgument for a value out of range."""
-        if not self.repetition_penalty > 0:
-            raise InvalidArgument("repetition_penalty shall be greater than 0", found=self.repetition_penalty)
-        made: list[Rule] = []
-        if self.repetition_penalty != 1:
-            made.append(penalize_repetition(self.repetition_penalty))
-        if self.no_repeat_ngram_size > 0:
-            made.append(forbid_repeated_ngrams(self.no_repeat_ngram_size))
-        if self.vocab_mask is not None:
-            made.append(keep_to(self.vocab_mask))
-        if self.prefix_vocab_mask is not None:
-            made.append(keep_first_to(self.prefix_vocab_mask, self.start))
-        if self.min_length > 0:
-            made.append(write_at_least(self.min_length, self.eos))
-        if self.temperature > 0 and self.temperature != 1:
-            made.append(divide_by(self.temperature))
-        if self.presence_mask is not None:
-            made.append(penalize_presence(self.presence_mask, self.presence_penalty))
-        return made
+def rules_of(start: int, eos: int, *, repetition_penalty: float = 1.0, no_repeat_ngram_size: int = 0,
+             vocab_mask: np.ndarray | None = None, prefix_vocab_mask: np.ndarray | None = None,
+             min_length: int = 0, temperature: float = 1.0, presence_mask: np.ndarray | None = None,
+             presence_penalty: float = 0.0) -> list[Rule]:
+    """The rules of a node in the order in which they apply. `start`: how many tokens are there before the
+    first is written; masks have a row for every row of scores. Raises InvalidArgument for a value out of
+    range."""
+    if not repetition_penalty > 0:
+        raise InvalidArgument("repetition_penalty shall be greater than 0", found=repetition_penalty)
+    made: list[Rule] = []
+    if repetition_penalty != 1:
+        made.append(penalize_repetition(repetition_penalty))
+    if no_repeat_ngram_size > 0:
+        made.append(forbid_repeated_ngrams(no_repeat_ngram_size))
+    if vocab_mask is not None:
+        made.append(keep_to(vocab_mask))
+    if prefix_vocab_mask is not None:
+        made.append(keep_first_to(prefix_vocab_mask, start))
+    if min_length > 0:
+        made.append(write_at_least(min_length, eos))
+    if temperature > 0 and temperature != 1:
+        made.append(divide_by(temperature))
+    if presence_mask is not None:
+        made.append(penalize_presence(presence_mask, presence_penalty))
+    return made
 
 
 def apply(rules: Iterable[Rule], scores: np.ndarray, tokens: np.ndarray) -> None:

@@ -6,8 +6,6 @@ on is a timestamp; text stands between pairs of them, and their times never fall
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from .scores import LOWEST
@@ -16,15 +14,12 @@ _INITIAL = 50
 """How many timestamps after the first one a transcript may begin with."""
 
 
-@dataclass(frozen=True)
 class Timestamps:
     """The tokens with a meaning of their own; -1 where a model has none. `once`: tokens that may come only
     before the first timestamp; `never`: those that may never come."""
 
-    first: int
-    eos: int
-    never: tuple[int, ...]
-    once: tuple[int, ...]
+    def __init__(self, first: int, eos: int, never: tuple[int, ...], once: tuple[int, ...]) -> None:
+        self.first, self.eos, self.never, self.once = first, eos, never, once
 
     def __call__(self, scores: np.ndarray, tokens: np.ndarray) -> None:
         for row, written in zip(scores, tokens, strict=True):
