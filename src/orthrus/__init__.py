@@ -6,7 +6,7 @@
 
 `__version__` is the level of the onnxruntime API, which programs compare; `orthrus_version` is the package's
 own. Beyond onnxruntime's names there are `op`, `ExecutionProvider`, `register_execution_provider`,
-`KernelRegistry` and `Limits`.
+`KernelRegistry`, `Limits` and `generate`.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ from .api.version import VERSION as orthrus_version
 if TYPE_CHECKING:
     from . import capi
     from .capi import onnxruntime_validation
+    from .generation import generate
     from .kernels import KernelRegistry
     from .limits import Limits
     from .providers import ExecutionProvider
@@ -99,6 +100,7 @@ _LATER = {
     "Limits": ("orthrus.limits", "Limits"),
     "ExecutionProvider": ("orthrus.providers", "ExecutionProvider"),
     "KernelRegistry": ("orthrus.kernels", "KernelRegistry"),
+    "generate": ("orthrus.generation", "generate"),
     "register_execution_provider": ("orthrus.providers", "register"),
     "unregister_execution_provider": ("orthrus.providers", "unregister"),
 }
@@ -114,10 +116,10 @@ __all__ = ["AdapterFormat", "ExecutionMode", "ExecutionOrder", "ExecutionProvide
            "RunOptions", "SessionIOBinding", "SessionOptions", "SparseTensor", "__author__", "__version__",
            "capi", "contextlib", "copy_tensors", "create_and_register_allocator",
            "create_and_register_allocator_v2", "cuda_version", "disable_telemetry_events",
-           "enable_telemetry_events", "get_all_providers", "get_available_providers", "get_build_info",
-           "get_device", "get_ep_devices", "get_version_string", "has_collective_ops",
-           "import_capi_exception", "install_as_onnxruntime",
-           "onnxruntime_validation", "op", "orthrus_version", "package_name",
+           "enable_telemetry_events", "generate", "get_all_providers", "get_available_providers",
+           "get_build_info", "get_device", "get_ep_devices", "get_version_string", "has_collective_ops",
+           "import_capi_exception", "install_as_onnxruntime", "onnxruntime_validation", "op",
+           "orthrus_version", "package_name",
            "preload_dlls", "print_debug_info", "register_execution_provider",
            "register_execution_provider_library", "set_default_logger_severity",
            "set_default_logger_verbosity", "set_global_thread_pool_sizes", "set_seed",

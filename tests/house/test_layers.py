@@ -19,7 +19,7 @@ ORDER = (
     ("api", "capi"), ("testing",), ("demo",), ("tools",),
 )
 """Stages in the order the data meets them; names in one tuple may import each other."""
-PACKAGES = frozenset({"quantization", "transformers", "backend", "datasets"})
+PACKAGES = frozenset({"quantization", "transformers", "generation", "backend", "datasets"})
 """Tool packages beside the stages: they stand on the public API, so nothing imports them."""
 COMMANDS = frozenset({"tools/cli/quantize.py"})
 """Verbs of the command line that are a tool package's."""

@@ -91,7 +91,8 @@ OTHERWISE = {
     "nothing to look at: ": "a check of the kit for authors of providers, on few operators",
     "qemu 7 ends itself": "where two conversions to integers round to zero; later ones do not",
     **{f"could not import '{name}": "not everywhere is there a wheel of what '.[test]' asks for"
-       for name in ("cryptography", "matplotlib", "onnxruntime", "PIL", "selenium", "sklearn", "sympy")},
+       for name in ("cryptography", "matplotlib", "onnxruntime", "PIL", "selenium", "sklearn", "sympy",
+                    "torch", "transformers")},
 }
 
 

@@ -283,6 +283,14 @@ class Body:
         self.program, self.captured, self.context = program, captured, context
 
     @property
+    def inputs(self) -> list[Value]:
+        return self.program.graph.inputs
+
+    @property
+    def outputs(self) -> list[Value]:
+        return self.program.graph.outputs
+
+    @property
     def n_inputs(self) -> int:
         return len(self.program.inputs)
 
