@@ -230,8 +230,8 @@ def test_running(case: tuple, axis: int, exclusive: bool, reverse: bool, name: s
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.lists(st.sampled_from((1, 2, 3, 4, 5, 7, 12, 16, 17, 33, 70, 130)), min_size=2, max_size=4), st.data(),
-       st.sampled_from(("float32", "uint8", "int16", "float64")), st.sampled_from(MACHINES),
+@given(st.lists(st.sampled_from((1, 2, 3, 4, 5, 7, 12, 16, 17, 33, 70, 130)), min_size=2, max_size=4),
+       st.data(), st.sampled_from(("float32", "uint8", "int16", "float64")), st.sampled_from(MACHINES),
        st.integers(0, 1))
 def test_transposing_copies(shape: list[int], data: st.DataObject, dtype: str, machine: Machine, pad: int
                             ) -> None:
