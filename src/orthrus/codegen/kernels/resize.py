@@ -217,7 +217,7 @@ def resize_nearest(f: Body, out: V, x: V, length: V, wide: V, apart: V, *, size:
             f.when(whole < end, lambda: kept(rows, source, whole, f.mask(lanes, end - whole)))
         elif way == "each":
             whole = length & -_UNROLL
-            f.loop(0, whole, _UNROLL, [], lambda i: [one(rows, source, i + u) for u in range(_UNROLL)][:0])
+            f.loop(0, whole, _UNROLL, [], lambda i: several(rows, source, i))
             f.loop(whole, length, 1, [], lambda i: one(rows, source, i))
         else:
             picked(rows, source)
@@ -235,6 +235,10 @@ def resize_nearest(f: Body, out: V, x: V, length: V, wide: V, apart: V, *, size:
     def one(rows: Sequence[V], source: V, i: V) -> None:
         assert own is not None
         put(f.load(elem, source, f.cast(f.load(I32, own, i), I64)), rows, i)
+
+    def several(rows: Sequence[V], source: V, i: V) -> None:
+        for u in range(_UNROLL):
+            one(rows, source, i + u)
 
     def picked(rows: Sequence[V], source: V) -> None:
         """Vectors of which the next writes over what is too much; at the end under masks."""
