@@ -178,9 +178,9 @@ def transpose(*perm: int) -> Callable[[bool, Any], Case]:
 def nearest(factor: float) -> Callable[[bool, Any], Case]:
     def case(large: bool, dtype: Any) -> Case:
         shape = (1, 64, 56, 56) if large else (1, 3, 8, 8)
-        return _node("Resize", {"x": codes(dtype, *shape)}, {"s": np.array([1, 1, factor, factor], F)}, "x - s",
-                     domain="", mode="nearest", coordinate_transformation_mode="asymmetric",
-                     nearest_mode="floor")
+        scales = np.array([1, 1, factor, factor], F)
+        return _node("Resize", {"x": codes(dtype, *shape)}, {"s": scales}, "x - s", domain="", mode="nearest",
+                     coordinate_transformation_mode="asymmetric", nearest_mode="floor")
     return case
 
 
