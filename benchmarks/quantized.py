@@ -175,6 +175,15 @@ def transpose(*perm: int) -> Callable[[bool, Any], Case]:
     return case
 
 
+def nearest(factor: float) -> Callable[[bool, Any], Case]:
+    def case(large: bool, dtype: Any) -> Case:
+        shape = (1, 64, 56, 56) if large else (1, 3, 8, 8)
+        scales = np.array([1, 1, factor, factor], F)
+        return _node("Resize", {"x": codes(dtype, *shape)}, {"s": scales}, "x - s", domain="", mode="nearest",
+                     coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    return case
+
+
 CASES: dict[str, tuple[Callable[[bool, Any], Case], tuple[Any, ...]]] = {
     "DynamicQuantizeLSTM": (lstm, (I8, U8)),
     "QuantizeLinear": (quantize("QuantizeLinear", "tensor"), (U8, I8, U16, I16)),
@@ -215,6 +224,10 @@ CASES: dict[str, tuple[Callable[[bool, Any], Case], tuple[Any, ...]]] = {
     "Div": (quotient, (U8, I8)),
     "Transpose (0, 2, 1)": (transpose(0, 2, 1), (U8,)),
     "Transpose (2, 0, 1)": (transpose(2, 0, 1), (U8,)),
+    "Transpose (1, 2, 0)": (transpose(1, 2, 0), (U8,)),
+    "Resize nearest 2": (nearest(2), (U8, I8)),
+    "Resize nearest 1.5": (nearest(1.5), (U8,)),
+    "Resize nearest 0.7": (nearest(0.7), (U8,)),
 }
 
 

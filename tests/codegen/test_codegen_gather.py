@@ -230,8 +230,8 @@ def test_running(case: tuple, axis: int, exclusive: bool, reverse: bool, name: s
 
 
 @settings(max_examples=80, deadline=None)
-@given(st.lists(st.sampled_from((1, 2, 3, 4, 5, 16, 17, 33, 70)), min_size=2, max_size=4), st.data(),
-       st.sampled_from(("float32", "uint8", "int16", "float64")), st.sampled_from(MACHINES),
+@given(st.lists(st.sampled_from((1, 2, 3, 4, 5, 7, 12, 16, 17, 33, 70, 130)), min_size=2, max_size=4),
+       st.data(), st.sampled_from(("float32", "uint8", "int16", "float64")), st.sampled_from(MACHINES),
        st.integers(0, 1))
 def test_transposing_copies(shape: list[int], data: st.DataObject, dtype: str, machine: Machine, pad: int
                             ) -> None:
@@ -248,23 +248,26 @@ def test_transposing_copies(shape: list[int], data: st.DataObject, dtype: str, m
 
 @pytest.mark.parametrize("machine", MACHINES)
 @pytest.mark.parametrize("size", (1, 2, 4, 8))
-@pytest.mark.parametrize("few", (2, 3, 4))
+@pytest.mark.parametrize("few", (2, 3, 4, 5, 8, 11, 16))
 def test_few_channels(machine: Machine, size: int, few: int) -> None:
+    """Woven and parted; where a vector is shorter, turned in blocks."""
     x = np.random.default_rng(0).integers(0, 99, (2, few, 301)).astype(f"i{size}")
     for order in ((0, 1, 2), (0, 2, 1)):
         source = laid(x, order, 0)
         target = laid(np.zeros_like(x), (0, 1, 2) if order[1] == 2 else (0, 2, 1), 0)
         lying = loops.nest(x.shape, [steps(target), steps(source)])
         spec, cells, items, _ = transpose.plan(machine, lying, size)
-        assert dict(spec.params)["way"] in ("weave", "part")
+        narrow = few <= max(4, min(16, machine.lanes(size)))
+        assert (dict(spec.params)["way"] in ("weave", "part")) == narrow
         native.run(spec, target, source, *cells, items=items, machine=machine, splits=(1,))
         np.testing.assert_array_equal(target, x)
 
 
 @pytest.mark.parametrize("machine", (NEON, RVV256))
 def test_other_machines_assemble(machine: Machine) -> None:
-    specs = [transpose.turned(way=way, size=size, outer=2, few=3, lanes=min(16, machine.lanes(size)))
-             for way in ("block", "weave", "part") for size in (1, 4)]
+    specs = [transpose.turned(way=way, size=size, outer=2, few=few, lanes=min(16, machine.lanes(size)),
+                              line=8, ragged=False)
+             for way, few in (("block", 0), ("weave", 3), ("part", 4)) for size in (1, 4)]
     specs += [gather.gather_rows(size=s, dtype="int32", outer=2, parts=2, dims=1, inner="unit")
               for s in (2, 4)]
     specs += [gather.pick_elements(size=4, dtype="int64", outer=2),

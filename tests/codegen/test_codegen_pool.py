@@ -21,6 +21,8 @@ from orthrus.codegen.machines.detect import host  # noqa: E402
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2, Machine  # noqa: E402
 from orthrus.codegen.object import build  # noqa: E402
 from orthrus.codegen.write.expr import Expr  # noqa: E402
+from orthrus.lowering.rules import resize as rules  # noqa: E402
+from orthrus.lowering.tensor import Buffer, Tensor, c_strides  # noqa: E402
 from orthrus.ops.define import find  # noqa: E402
 from orthrus.ops.nn.geometry import Window, window  # noqa: E402
 
@@ -134,6 +136,32 @@ def test_resizes(shape: tuple[int, ...], oh: int, ow: int, mode: str, coordinate
     close(y, want, TOLERANCE[dtype] if mode != "nearest" else 0)
 
 
+@settings(max_examples=60, deadline=None)
+@given(st.tuples(st.integers(1, 3), st.sampled_from((1, 2, 5, 9)), st.sampled_from((1, 3, 8, 31, 64, 140))),
+       st.tuples(*[st.sampled_from((1, 2, 3, 20, 0.5, 1.5, 0.7, 1.3))] * 2), st.sampled_from((1, 2, 3, 80)),
+       st.sampled_from(("floor", "ceil", "round_prefer_ceil")), st.sampled_from(("asymmetric", "half_pixel")),
+       st.sampled_from(("float16", "uint8", "float32", "int64")), st.sampled_from((None, AVX2, SSE2)))
+def test_nearest_rows(shape: tuple[int, ...], scales: tuple[float, ...], behind: int, rounding: str,
+                      coordinates: str, dtype: str, machine: Machine | None) -> None:
+    """With the axes that are resized last, and before `behind` others."""
+    x = np.random.default_rng(0).integers(0, 100, (*shape, behind)).astype(dtype)
+    factors = np.array([1, *scales, 1], np.float32)
+    if 0 in [int(d * s) for d, s in zip(x.shape, factors, strict=True)]:
+        return
+    attrs = {"mode": "nearest", "nearest_mode": rounding, "coordinate_transformation_mode": coordinates}
+    want = find("", "Resize", 19).bind(attrs)(x, None, factors)
+    one = find("", "Resize", 19).bind({**attrs, "axes": [1]})
+    places = [None if s == 1 else resize.table(lambda m, s=s: one(m, None, np.array([s], np.float32)), d,
+                                               True)[0].reshape(-1)
+              for s, d in zip(factors, x.shape, strict=True)]
+    y, source = native.guarded(np.zeros_like(want)), native.guarded(x)
+    made = [Tensor(dtype, a.shape, c_strides(a.shape), Buffer("arena", a.nbytes)) for a in (source, y)]
+    rows = [*rules.rows(made[0], made[1], places)]
+    spec, cells, tables, items, _ = resize.nearest(machine or host(), x.itemsize, *rows)
+    native.run(spec, y, source, *cells, *tables, items=items, machine=machine, splits=(items // 2,))
+    np.testing.assert_array_equal(y, want)
+
+
 @pytest.mark.parametrize("scales", ([1, 1, 2, 2], [1, 1.2, 1, 1], [1.4, 1, 1, 2]))
 def test_a_scale_that_keeps_a_size_counts(scales: list[float]) -> None:
     """1.2 times three channels are three others."""
@@ -181,6 +209,9 @@ def test_other_machines_assemble(machine: Machine, dtype: str) -> None:
     shared = {"rank": 2, "lanes": sample.lanes_for(machine, dtype), "dtype": dtype, "out": dtype,
               "operands": (), "after": None}
     specs = [pool.pool_windows(kind="max", taps=3, **shared), resize.resize_taps(taps=(1, 1), **shared)]
+    picks = resize.Picks((0, 0), 1).spread(machine.lanes(np.dtype(DTYPES[dtype]).itemsize))
+    specs += [resize.resize_nearest(size=DTYPES[dtype].itemsize, way=way, picks=picks, copies=2,
+                                    tables=(False, True)) for way in ("copy", "pick", "each")]
     if "int" not in dtype:
         specs += [pool.pool_windows(kind="average", taps=2, **shared),
                   resize.resize_taps(taps=(2, 2), **shared), norm.response_norm(size=5, beta=.75, **shared)]

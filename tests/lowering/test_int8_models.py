@@ -187,10 +187,10 @@ def test_qlinear_matmul(seed: int, form: Any, signs: tuple[bool, bool], columns:
 @QUICK
 @given(seed=st.integers(0, 2**32), kernel=st.sampled_from([(1, 1), (3, 3), (5, 5), (2, 4)]),
        stride=st.integers(1, 2), dilation=st.integers(1, 2), pad=st.integers(0, 2), c=st.integers(2, 70),
-       signs=st.tuples(st.booleans(), st.booleans()), per_channel=st.booleans())
+       signs=st.tuples(st.booleans(), st.booleans()), per_channel=st.booleans(), centred=st.booleans())
 def test_depthwise(target: Machine, seed: int, kernel: tuple[int, int], stride: int, dilation: int, pad: int,
-                   c: int, signs: tuple[bool, bool], per_channel: bool) -> None:
-    """Bit for bit."""
+                   c: int, signs: tuple[bool, bool], per_channel: bool, centred: bool) -> None:
+    """Bit for bit. `centred`: weights less their zero point are bytes."""
     rng = np.random.default_rng(seed)
     x_type, w_type = (np.int8 if s else np.uint8 for s in signs)
     many = (c,) if per_channel else ()
@@ -198,6 +198,8 @@ def test_depthwise(target: Machine, seed: int, kernel: tuple[int, int], stride: 
     held = {"xs": scales(rng), "xz": codes(rng, x_type), "w": w, "ws": scales(rng, *many),
             "wz": codes(rng, w_type, *many), "ys": np.float32(0.3), "yz": codes(rng, np.int8),
             "b": rng.integers(-5000, 5000, c).astype(np.int32)}
+    if centred:
+        held["wz"] = np.full(many, 0 if signs[1] else 128, w_type)
     held = {k: np.asarray(v) for k, v in held.items()}
     attrs = {"strides": [stride] * 2, "dilations": [dilation] * 2, "pads": [pad] * 4, "group": c}
     node = helper.make_node("QLinearConv", ["x", *held], ["y"], **attrs)

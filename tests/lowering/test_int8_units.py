@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from test_int8_models import MACHINES, codes, definition, model, on, run
+from test_int8_models import MACHINES, codes, definition, model, on, parts_of, run
+
+import orthrus
 
 Step = tuple[str, tuple[str, ...], str, dict[str, Any]]
 X = {"xs": np.float32(0.05), "xz": 117, "ys": np.float32(0.02), "yz": 9}
@@ -25,8 +27,10 @@ MOVES: dict[str, tuple[list[Step], str]] = {
     "gather elements": ([("GatherElements", ("d", "places"), "f", {"axis": 0})], ""),
     "transpose": ([("Transpose", ("d",), "f", {"perm": [2, 0, 1]})], "turned"),
     "split": ([("Split", ("d",), "f g", {"axis": 2, "num_outputs": 2})], "short_rows"),
+    "resize": ([("Resize", ("d", "", "factors"), "f", {"mode": "nearest"})], "resize_nearest"),
 }
 HELD = {"half": np.float32(0.5), "low": np.float32(-1), "rows": np.array([2, 0, -1]),
+        "factors": np.array([1, 2, 1.5], np.float32),
         "places": np.array([[[1] * 8] * 3, [[0] * 8] * 3])}
 
 
@@ -74,6 +78,18 @@ def test_chains_are_looked_up() -> None:
     for name in ("sigmoid", "swish", "gelu"):
         made, feeds, wanted = unit(CHAINS[name], x, False)
         np.testing.assert_array_equal(run(made, feeds, "bytes_by_table")[0], wanted[0])
+
+
+@pytest.mark.parametrize("name", ("resize", "concat"))
+def test_what_is_moved_is_written_once(name: str) -> None:
+    """Straight into the output, quantized as it is."""
+    steps: list[Step] = {**MOVES, "concat": ([("Concat", ("d", "d"), "f", {"axis": 1})], "")}[name][0]
+    made, feeds, wanted = unit(steps, codes(np.random.default_rng(3), np.uint8, 2, 3, 8), True)
+    s = orthrus.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_array_equal(s.run(None, feeds)[0], wanted[0])
+    (part,) = parts_of(s)
+    (plan,) = part.plans.values()
+    assert [step.node.op_type for step in plan.steps] == [steps[0][0]] * (2 if name == "concat" else 1)
 
 
 @machines()

@@ -46,7 +46,7 @@ FAMILIES = {
     "rnn": ("test_layers", "test_activations", "test_sessions"),
     "trees": ("test_forests", "test_deep_trees_continue_in_links", "test_division_into_blocks_changes_no_bit",
               "test_sessions"),
-    "pool": ("test_pools", "test_resizes", "test_local_response", "test_closing_tree"),
+    "pool": ("test_pools", "test_resizes", "test_nearest_rows", "test_local_response", "test_closing_tree"),
     "math": ("test_float32_error", "test_erf_error", "test_float64_error", "test_exp_nonpositive", "test_pow",
              "test_float_remainders_are_exact", "test_cast", "test_constant_powers",
              "test_integer_division_by_a_constant"),

@@ -168,14 +168,24 @@ class Lowering:
                 if v is not None:
                     self.left[v] -= 1
         for i, v in enumerate(outputs):
-            if v in self.outputs:
-                self.outputs[v].buffer.index = i
-                continue
-            shape = self.shape(v)
-            target = self.output(self.dtype(v), shape)
-            target.buffer.index = i
-            self.into(v, target)
-            self.outputs[v] = target
+            if v not in self.outputs and not self._handed_over(v):
+                target = self.output(self.dtype(v), self.shape(v))
+                self.into(v, target)
+                self.outputs[v] = target
+            self.outputs[v].buffer.index = i
+
+    def _handed_over(self, value: Value) -> bool:
+        """Whether memory of the arena that holds just `value`, in C order, has become the caller's."""
+        found = None if self.known(value) is not None else self.env[value]
+        if isinstance(found, Lazy) and found.tree.op == "leaf":
+            only = self._resolved(found).operands[found.tree.value]
+            found = only if isinstance(only, Tensor) and only.shape == found.shape else None
+        if not isinstance(found, Tensor) or found.buffer.kind != "arena" or not found.contiguous or (
+                found.offset != 0 or found.buffer.size != found.size * found.itemsize):
+            return False
+        found.buffer.kind = "output"
+        self.outputs[value] = found
+        return True
 
     def let_go(self) -> None:
         """Forget what values are, once their steps are known: kernels that were not written yet refer to this

@@ -266,7 +266,7 @@ def short_rows(f: Body, out: V, *, tree: Expr, dtypes: tuple[str, ...], ways: tu
         numbers = [r + row if last is None else f.minimum(r + row, last) for row in range(lanes)]
         found = [f.load(vec(elems[i], few), base, number * pitches[i]) for number in numbers]
         each = lanes // few
-        return [_joined(f, found[j * each:(j + 1) * each]) for j in range(few)]
+        return [joined(f, found[j * each:(j + 1) * each]) for j in range(few)]
 
     def part(ty: str, base: V, at: int, count: V | None) -> V:
         """The lanes from `at` on, of which the array has `count` in all."""
@@ -340,7 +340,7 @@ def picked(f: Body, vectors: Sequence[V], places: Sequence[tuple[int, int]]) -> 
     return made
 
 
-def _joined(f: Body, parts: Sequence[V]) -> V:
+def joined(f: Body, parts: Sequence[V]) -> V:
     """Vectors of one length, a power of two of them, as one."""
     now = list(parts)
     while len(now) > 1:

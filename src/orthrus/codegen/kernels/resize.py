@@ -1,25 +1,39 @@
 """Resizing: an image in, each output pixel the weighted sum of a few input pixels out.
 
 Every mode is separable: per axis a table lists the places each output element reads and another their
-weights. A nearest neighbour is one place without a weight and copies elements of any type.
+weights. A nearest neighbour is one place without a weight and copies elements of any type. Where those of a
+row lie next to each other they are picked in registers if their places repeat, else one by one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
+from ..machines.machine import Machine
 from ..write.body import Body
 from ..write.convert import convert
-from ..write.emit import F32, I32, I64, PTR, V
+from ..write.emit import F32, I8, I16, I32, I64, PTR, V, vec
 from ..write.expr import LLVM, Expr
-from ..write.template import template
-from .rows import Read
+from ..write.template import Spec, template
+from .rows import Read, positions
 from .sample import Block, Frame, Pixel, dot
 
 MOST = 64
 """Taps of a pixel up to which they are written out."""
+
+_PERIOD = 16
+"""Elements after which places may repeat."""
+_BLOCK = 1 << 14
+"""Elements of an item where rows are copied as they are."""
+_COPIES = 8
+"""Of a row, written at once, at most."""
+_GRAIN = 1 << 14
+_UNROLL = 8
+_RAW = {1: I8, 2: I16, 4: I32, 8: I64}
 
 
 def table(along: Callable[[np.ndarray], np.ndarray], length: int, nearest: bool
@@ -94,3 +108,156 @@ def _times(a: V | None, b: V | None) -> V | None:
     if a is None or b is None:
         return a if b is None else b
     return a * b
+
+
+@dataclass(frozen=True)
+class Picks:
+    """Places in a row that repeat: of `offsets` elements the next reads `step` further on."""
+
+    offsets: tuple[int, ...]
+    step: int
+
+    def spread(self, lanes: int) -> Picks:
+        """As many periods as read and write at most `lanes`."""
+        period = len(self.offsets)
+        times = min(lanes // period, (lanes - 1 - self.offsets[-1]) // self.step + 1)
+        return Picks(tuple(o + t * self.step for t in range(times) for o in self.offsets), times * self.step)
+
+
+def repeating(places: np.ndarray, lanes: int) -> Picks | None:
+    """How ascending places repeat, if a vector takes two periods at least."""
+    for period in range(1, min(_PERIOD, len(places) - 1, lanes // 2) + 1):
+        steps = places[period:] - places[:-period]
+        step, offsets = int(steps[0]), tuple(places[:period].tolist())
+        if (steps == step).all() and step > 0 and list(offsets) == sorted(offsets) and (
+                offsets[-1] + step < lanes):
+            return Picks(offsets, step)
+    return None
+
+
+@dataclass(frozen=True)
+class Outside:
+    """An axis around rows: its size, the strides of result and input, and the places it reads if not all."""
+
+    size: int
+    strides: tuple[int, int]
+    places: np.ndarray | None = None
+
+
+def nearest(machine: Machine, size: int, length: int, wide: int, places: np.ndarray | None,
+            axes: Sequence[Outside]) -> tuple[Spec, list[int], list[np.ndarray], int, int]:
+    """The kernel for rows of `length` elements of `size` bytes that read rows of `wide` at `places`, or all:
+    its spec, the sizes and strides behind two addresses, the tables behind these, its items and their grain.
+    """
+    lanes = machine.lanes(size)
+    picks = None if places is None else repeating(places, lanes)
+    way = "copy" if places is None else "pick" if picks is not None else "each"
+    outer, copies, apart = _rows(axes)
+    cells = [length, wide, apart, *(axis.size for axis in outer[1:])]
+    for i in range(2):
+        cells += [axis.strides[i] for axis in outer]
+    tables = [p for p in (places if way == "each" else None, *(axis.places for axis in outer))
+              if p is not None]
+    each = min(length, _BLOCK) if way == "copy" else length
+    items = prod(axis.size for axis in outer) * (-(-length // _BLOCK) if way == "copy" else 1)
+    spec = resize_nearest(size=size, way=way, picks=None if picks is None else picks.spread(lanes),
+                          copies=copies, tables=tuple(axis.places is not None for axis in outer))
+    return spec, cells, tables, items, max(1, _GRAIN // (each * copies))
+
+
+def _rows(axes: Sequence[Outside]) -> tuple[list[Outside], int, int]:
+    """The axes around rows, as few as say the same, and how often each row is written and how far apart."""
+    outer, copies, apart = list(axes) or [Outside(1, (0, 0))], 1, 0
+    last = outer[-1]
+    if last.places is not None:
+        times = int((last.places == last.places[0]).sum())
+        count, rest = divmod(last.size, times)
+        if 1 < times <= _COPIES and not rest and (last.places == np.repeat(np.arange(count), times)).all():
+            copies, apart = times, last.strides[0]
+            outer[-1] = Outside(count, (times * apart, last.strides[1]))
+    found: list[Outside] = []
+    for axis in outer:
+        over = found[-1] if found else None
+        if over is not None and over.places is axis.places is None and (
+                over.strides == (axis.size * axis.strides[0], axis.size * axis.strides[1])):
+            found[-1] = Outside(over.size * axis.size, axis.strides)
+        else:
+            found.append(axis)
+    return found, copies, apart
+
+
+@template("out:ptr x:ptr length:i64 wide:i64 apart:i64")
+def resize_nearest(f: Body, out: V, x: V, length: V, wide: V, apart: V, *, size: int, way: str,
+                   picks: Picks | None, copies: int, tables: tuple[bool, ...]) -> None:
+    """Each row is written `copies` times, `apart` elements from each other. Behind the cells: the sizes of
+    the outer axes but for the first, the result's strides over these axes, the input's, the places in a row
+    where there is a table, then those of each axis that has `tables`."""
+    elem, count, begin = _RAW[size], len(tables), 5
+    lanes = f.machine.lanes(size)
+    sizes = [f.arg(begin + i, I64) for i in range(count - 1)]
+    begin += count - 1
+    strides = [[f.arg(begin + t * count + i, I64) for i in range(count)] for t in range(2)]
+    begin += 2 * count
+    rest = [f.arg(begin + i, PTR) for i in range(sum(tables) + (way == "each"))]
+    own = rest.pop(0) if way == "each" else None
+    found = [rest.pop(0) if wanted else None for wanted in tables]
+
+    def item(_: V, at: Sequence[V]) -> None:
+        to = from_ = f.i64(0)
+        for i, table, a, b in zip(at, found, *strides, strict=False):
+            to = to + i * a
+            from_ = from_ + (i if table is None else f.cast(f.load(I32, table, i), I64)) * b
+        first, source = f.gep(out, to, elem), f.gep(x, from_, elem)
+        rows = [f.gep(first, apart * c, elem) if c else first for c in range(copies)]
+        if way == "copy":
+            begin = at[-1] * _BLOCK
+            end = f.minimum(begin + _BLOCK, length)
+            whole = begin + ((end - begin) & -lanes)
+            f.loop(begin, whole, lanes, [], lambda i: put(f.load(vec(elem, lanes), source, i), rows, i))
+            f.when(whole < end, lambda: kept(rows, source, whole, f.mask(lanes, end - whole)))
+        elif way == "each":
+            whole = length & -_UNROLL
+            f.loop(0, whole, _UNROLL, [], lambda i: several(rows, source, i))
+            f.loop(whole, length, 1, [], lambda i: one(rows, source, i))
+        else:
+            picked(rows, source)
+
+    def put(value: V, rows: Sequence[V], i: V, mask: V | None = None) -> None:
+        for row in rows:
+            if mask is None:
+                f.store(value, row, i)
+            else:
+                f.store_masked(value, row, i, mask)
+
+    def kept(rows: Sequence[V], source: V, i: V, mask: V) -> None:
+        put(f.load_masked(vec(elem, lanes), source, i, mask), rows, i, mask)
+
+    def one(rows: Sequence[V], source: V, i: V) -> None:
+        assert own is not None
+        put(f.load(elem, source, f.cast(f.load(I32, own, i), I64)), rows, i)
+
+    def several(rows: Sequence[V], source: V, i: V) -> None:
+        for u in range(_UNROLL):
+            one(rows, source, i + u)
+
+    def picked(rows: Sequence[V], source: V) -> None:
+        """Vectors of which the next writes over what is too much; at the end under masks."""
+        assert picks is not None
+        made, last = len(picks.offsets), picks.offsets[-1]
+        read = 1 << last.bit_length()
+        ty, order = vec(elem, read), [*picks.offsets, *[0] * (lanes - made)]
+
+        def whole(i: V, j: V) -> V:
+            put(f.shuffle(f.load(ty, source, j), None, order), rows, i)
+            return j + picks.step
+
+        def some(i: V, j: V) -> V:
+            x = f.load_masked(ty, source, j, f.mask(read, f.minimum(wide - j, read)))
+            put(f.shuffle(x, None, order), rows, i, f.mask(lanes, f.minimum(length - i, made)))
+            return j + picks.step
+        full = f.minimum((length - lanes + made) // made, (wide - read + picks.step) // picks.step)
+        begin = f.maximum(full, 0) * made
+        (j,) = f.loop(0, begin, made, [f.i64(0)], whole)
+        f.loop(begin, length, made, [j], some)
+    blocks = [(length + (_BLOCK - 1)) // _BLOCK] if way == "copy" else [f.i64(1)]
+    positions(f, [*sizes, *blocks], item)

@@ -1,7 +1,10 @@
 """Copies that turn: the source lies along another axis than the target, blocks are turned in registers.
 
-Three ways: square blocks of one vector's lanes; and where the shorter axis has at most `NARROW` elements
-without gaps behind them, rows of it woven together (planes to pixels) or taken apart (pixels to planes).
+Three ways: blocks, whose vectors are put together of 16 bytes of several rows each, so that whole vectors are
+written; and where the shorter axis has few elements without gaps behind them, rows of it woven together
+(planes to pixels) or taken apart (pixels to planes).
+
+The last block along an axis begins earlier where it would reach over the end, and writes some elements again.
 """
 
 from __future__ import annotations
@@ -11,23 +14,35 @@ from math import prod
 
 from ..machines.machine import Machine
 from ..write.body import Body
-from ..write.emit import I8, I16, I32, I64, V, size_of, vec
+from ..write.emit import I8, I16, I32, I64, V, vec
 from ..write.template import Spec, template
-from .loops import Nest, picked
+from .loops import Nest, joined, picked
 from .rows import positions
 
-NARROW = 4
 LEAST = 4
 """Elements along both axes from which on blocks pay."""
 
 TILE = 64
 """Elements along the source's axis that an item turns."""
 
+DEEP = 512
+"""Elements along the target's axis that an item turns."""
+
 GRAIN = 1 << 13
-_WOVEN = 16
-"""Bytes of a vector up to which one instruction weaves halves of two together."""
+_LANES = 16
+"""Lanes of the vectors that are woven and parted, at most, and elements of the rows that are."""
+_RUN = 64
+"""Vectors' lengths that an item weaves or parts."""
+_PICKED = 4
+"""Elements of a row up to which lanes are picked, not turned."""
+_PIECE = 16
+"""Bytes within which one instruction weaves halves of two vectors together."""
 _LINE = 64
-"""Bytes of the target that are written one after another: those of a cache line, which may not stay long."""
+"""Bytes of a cache line, all of which are read while it is in the cache."""
+_CROWD = 1 << 11
+"""Bytes by multiples of which lines lie apart that cannot be many in the cache."""
+_PIECES = 4
+"""Pieces that a vector of a block is made of, at most."""
 _RAW = {1: I8, 2: I16, 4: I32, 8: I64}
 
 
@@ -40,37 +55,46 @@ def plan(machine: Machine, made: Nest, size: int) -> tuple[Spec, list[int], int,
     at, last = source.index(1), len(sizes) - 1
     rows, columns = sizes[last], sizes[at]
     outer = [a for a in range(last) if a != at]
-    way = "block"
-    if rows <= NARROW and target[at] == rows:
-        way = "weave"
-    elif columns <= NARROW and source[last] == columns:
-        way = "part"
+    lanes = min(machine.lanes(size), _LANES)
+    narrow, piece = max(lanes, _PICKED), _PIECE // size
+    ragged = min(rows, columns) < piece
+    if rows <= narrow and target[at] == rows:
+        way, few, length = "weave", rows, columns
+    elif columns <= narrow and source[last] == columns:
+        way, few, length = "part", columns, rows
     elif min(rows, columns) < LEAST:
         return None
-    lanes = min(machine.lanes(size), 16)
-    length = {"block": columns, "weave": columns, "part": rows}[way]
-    tile = TILE if way == "block" else 64 * lanes
-    few = {"block": 0, "weave": rows, "part": columns}[way]
-    cells = [rows, columns, source[last], target[at], *([sizes[a] for a in outer[1:]] if outer else [])]
+    else:
+        way, few, length = "block", 0, 0
+        lanes = piece
+        while not ragged and 2 * lanes <= min(rows, machine.lanes(size), _PIECES * piece):
+            lanes *= 2
+    tiles, each = -(-length // (_RUN * lanes)), min(length, _RUN * lanes) * few
+    if way == "block":
+        tiles, each = -(-rows // DEEP) * -(-columns // TILE), min(rows, DEEP) * min(columns, TILE)
+    row, column = source[last], target[at]
+    crowded = column * size % _CROWD == 0 and row * size % _CROWD != 0
+    cells = [rows, columns, row, column, *([sizes[a] for a in outer[1:]] if outer else [])]
     for strides in (target, source):
         cells += [strides[a] for a in outer] or [0]
-    items = prod(sizes[a] for a in outer) * -(-length // tile)
-    each = min(length, tile) * (rows if way == "block" else few)
-    spec = turned(way=way, size=size, outer=max(len(outer), 1), few=few, lanes=lanes)
-    return spec, cells, items, max(1, GRAIN // each)
+    spec = turned(way=way, size=size, outer=max(len(outer), 1), few=few, lanes=lanes,
+                  line=0 if way != "block" else piece if crowded else _LINE // size,
+                  ragged=way == "block" and ragged)
+    return spec, cells, prod(sizes[a] for a in outer) * tiles, max(1, GRAIN // each)
 
 
 @template("out:ptr x:ptr rows:i64 columns:i64 row:i64 column:i64")
 def turned(f: Body, out: V, x: V, rows: V, columns: V, row: V, column: V, *, way: str, size: int, outer: int,
-           few: int, lanes: int) -> None:
+           few: int, lanes: int, line: int, ragged: bool) -> None:
     """`rows` lie next to each other in the target, `columns` in the source; `row`: the source's stride from
     row to row, `column`: the target's from column to column. Cells behind: the outer sizes but for the first,
-    the target's and the source's outer strides."""
+    the target's and the source's outer strides. `lanes`: elements of a vector that is written, or of one that
+    is woven or parted. `line`: columns that are turned of some rows before the next rows. `ragged`: a block's
+    side is longer than an axis."""
     elem = _RAW[size]
-    ty = vec(elem, lanes)
     sizes = [f.arg(6 + i, I64) for i in range(outer - 1)]
     strides = [[f.arg(5 + outer + t * outer + i, I64) for i in range(outer)] for t in range(2)]
-    tile = TILE if way == "block" else 64 * lanes
+    wide = _PIECE // size
     length = rows if way == "part" else columns
 
     def item(_: V, at: Sequence[V]) -> None:
@@ -81,20 +105,22 @@ def turned(f: Body, out: V, x: V, rows: V, columns: V, row: V, column: V, *, way
                 offset = offset + i * s
             places.append(f.gep(base, offset, elem))
         target, source = places
-        begin = at[-1] * tile
-        end = f.minimum(begin + tile, length)
         if way == "block":
-            line = max(lanes, _LINE // size)
-            f.loop(0, rows, line, [], lambda first: f.loop(begin, end, lanes, [], lambda j: f.loop(
-                first, f.fast_min(first + line, rows), lanes, [], lambda i: square(target, source, i, j))))
+            (i0, i1), (j0, j1) = (span(at[k], tile, end) for k, tile, end in ((-2, DEEP, rows),
+                                                                              (-1, TILE, columns)))
+            one = some if ragged else block
+            f.loop(j0, j1, line, [], lambda first: f.loop(i0, i1, lanes, [], lambda i: f.loop(
+                first, f.fast_min(first + line, j1), wide, [], lambda j: one(target, source, i, j))))
             return
-        whole = begin + ((end - begin) & -lanes)
-        if way == "weave":
-            f.loop(begin, whole, lanes, [], lambda j: weave(target, source, j))
-            f.loop(whole, end, 1, [], lambda j: weave_one(target, source, j))
-        else:
-            f.loop(begin, whole, lanes, [], lambda i: part(target, source, i))
-            f.loop(whole, end, 1, [], lambda i: part_one(target, source, i))
+        begin, end = span(at[-1], _RUN * lanes, length)
+        many, single = (weave, weave_one) if way == "weave" else (part, part_one)
+        f.when(length >= lanes,
+               lambda: f.loop(begin, end, lanes, [],
+                              lambda i: many(target, source, f.minimum(i, length - lanes))),
+               lambda: f.loop(begin, end, 1, [], lambda i: single(target, source, i)))
+
+    def span(tile: V, size: int, end: V) -> tuple[V, V]:
+        return tile * size, f.minimum(tile * size + size, end)
 
     def weave_one(target: V, source: V, j: V) -> None:
         for r in range(few):
@@ -104,53 +130,84 @@ def turned(f: Body, out: V, x: V, rows: V, columns: V, row: V, column: V, *, way
         for c in range(few):
             f.store(f.load(elem, source, i * few + c), target, i + column * c)
 
-    def square(target: V, source: V, i: V, j: V) -> None:
-        high, wide = rows - i, columns - j
+    def block(target: V, source: V, i: V, j: V) -> None:
+        i, j = f.minimum(i, rows - lanes), f.minimum(j, columns - wide)
         corner, there = f.gep(source, i * row + j, elem), f.gep(target, j * column + i, elem)
+        found = [joined(f, [f.load(vec(elem, wide), corner, row * (k + first))
+                            for first in range(0, lanes, wide)]) for k in range(wide)]
+        for k, v in enumerate(woven(f, found, wide, wide)):
+            f.store(v, there, column * k)
 
-        def full() -> None:
-            for k, v in enumerate(turn(f, [f.load(ty, corner, row * k) for k in range(lanes)])):
-                f.store(v, there, column * k)
-
-        def some() -> None:
-            mask = f.mask(lanes, f.minimum(wide, lanes))
-            last = high - 1
-            found = [f.load_masked(ty, corner, f.minimum(last, k) * row, mask) for k in range(lanes)]
-            for k, v in enumerate(turn(f, found)):
-                count = f.select(wide > k, f.minimum(high, lanes), 0)
-                f.store_masked(v, there, column * k, f.mask(lanes, count))
-        f.when((high >= lanes) & (wide >= lanes), full, some)
+    def some(target: V, source: V, i: V, j: V) -> None:
+        high, broad = rows - i, columns - j
+        corner, there = f.gep(source, i * row + j, elem), f.gep(target, j * column + i, elem)
+        mask, last = f.mask(wide, f.minimum(broad, wide)), high - 1
+        found = [f.load_masked(vec(elem, wide), corner, f.minimum(last, k) * row, mask) for k in range(wide)]
+        for k, v in enumerate(woven(f, found, wide, wide)):
+            count = f.select(broad > k, f.minimum(high, wide), 0)
+            f.store_masked(v, there, column * k, f.mask(wide, count))
 
     def weave(target: V, source: V, j: V) -> None:
-        planes = [f.load(ty, source, j + row * r) for r in range(few)]
-        for k in range(few):
-            places = [divmod(k * lanes + e, few)[::-1] for e in range(lanes)]
-            f.store(picked(f, planes, places), target, j * few + k * lanes)
+        planes = [f.load(vec(elem, lanes), source, j + row * r) for r in range(few)]
+        if few <= _PICKED:
+            for k in range(few):
+                places = [divmod(k * lanes + e, few)[::-1] for e in range(lanes)]
+                f.store(picked(f, planes, places), target, j * few + k * lanes)
+            return
+        full = 1 << (few - 1).bit_length()
+        made = woven(f, planes + planes[:1] * (full - few), full, lanes)
+        if few == full:
+            for k, v in enumerate(made):
+                f.store(v, target, j * few + k * lanes)
+            return
+        each = lanes // full
+        for c in range(lanes):
+            pixel, to = f.shuffle(made[c // each], None, run(c % each * full, full)), (j + c) * few
+            if c < lanes - 1:
+                f.store(pixel, target, to)
+                continue
+            begin = 0
+            for count in (8, 4, 2, 1):
+                if few & count:
+                    f.store(f.shuffle(pixel, None, run(begin, count)) if count > 1 else f.extract(
+                        pixel, begin), target, to + begin)
+                    begin += count
 
     def part(target: V, source: V, i: V) -> None:
-        found = [f.load(ty, source, i * few + k * lanes) for k in range(few)]
-        for c in range(few):
-            places = [divmod(e * few + c, lanes) for e in range(lanes)]
-            f.store(picked(f, found, places), target, i + column * c)
-    positions(f, [*sizes, (length + (tile - 1)) // tile], item)
+        if few <= _PICKED:
+            found = [f.load(vec(elem, lanes), source, i * few + k * lanes) for k in range(few)]
+            for c in range(few):
+                places = [divmod(e * few + c, lanes) for e in range(lanes)]
+                f.store(picked(f, found, places), target, i + column * c)
+            return
+        full = 1 << (few - 1).bit_length()
+        behind = full - few
+        pixels = [f.load(vec(elem, full), source, (i + r) * few - (behind if r == lanes - 1 else 0))
+                  for r in range(lanes)]
+        if behind:
+            pixels[-1] = f.shuffle(pixels[-1], None, [*range(behind, full), *[-1] * behind])
+        each = lanes // full
+        found = [joined(f, pixels[k * each:(k + 1) * each]) for k in range(full)]
+        for c, v in enumerate(woven(f, found, lanes, lanes)[:few]):
+            f.store(v, target, i + column * c)
+    tiles = [(length + (_RUN * lanes - 1)) // (_RUN * lanes)]
+    if way == "block":
+        tiles = [(rows + (DEEP - 1)) // DEEP, (columns + (TILE - 1)) // TILE]
+    positions(f, [*sizes, *tiles], item)
 
 
-def turn(f: Body, rows: Sequence[V]) -> list[V]:
-    """As many vectors as they have lanes, transposed."""
-    rows, lanes = list(rows), len(rows)
-    if size_of(rows[0].ty) <= _WOVEN:
-        for _ in range(lanes.bit_length() - 1):
-            pairs = [(rows[i], rows[i + lanes // 2]) for i in range(lanes // 2)]
-            rows = [f.shuffle(a, b, [half * lanes // 2 + e // 2 + lanes * (e % 2) for e in range(lanes)])
-                    for a, b in pairs for half in (0, 1)]
-        return rows
-    s = 1
-    while s < lanes:
-        low = [e if not e & s else lanes + e - s for e in range(lanes)]
-        high = [e + s if not e & s else lanes + e for e in range(lanes)]
-        for i in range(lanes):
-            if not i & s:
-                a, b = rows[i], rows[i + s]
-                rows[i], rows[i + s] = f.shuffle(a, b, low), f.shuffle(a, b, high)
-        s *= 2
-    return rows
+def run(begin: int, count: int) -> range:
+    return range(begin, begin + count)
+
+
+def woven(f: Body, vectors: Sequence[V], size: int, group: int) -> list[V]:
+    """`size` rows one after another in vectors: turned, within each `group` of lanes; sizes and lanes are
+    powers of two. Halves of all are woven together as often as doubles a row to all of them."""
+    now, half = list(vectors), len(vectors) // 2
+    lanes = now[0].lanes
+    for _ in range(size.bit_length() - 1):
+        pairs = list(zip(now[:half], now[half:], strict=True))
+        now = [f.shuffle(a, b, [g + side * group // 2 + e // 2 + lanes * (e % 2)
+                                for g in range(0, lanes, group) for e in range(group)])
+               for a, b in pairs for side in (0, 1)]
+    return now

@@ -471,6 +471,11 @@ class Function:
         """What stands before is not moved behind, nor the other way (an empty asm)."""
         self.line('call void asm sideeffect "", "~{memory}"()')
 
+    def opaque(self, x: V) -> V:
+        """An integer that nothing is known of: addresses are computed from it as they are written, instead of
+        each being carried through a loop (an empty asm)."""
+        return self.emit(x.ty, f'call {x.ty} asm "", "=r,0"({x})', x)
+
     def block(self) -> str:
         self._count += 1
         return f"b{self._count}"

@@ -19,7 +19,7 @@ from ...codegen.kernels.int8.margins import int8_margins
 from ...codegen.kernels.int8.step import lanes_of
 from ...codegen.write.expr import Expr
 from ...codegen.write.tile import Operand
-from ...ir import No, Node, Value
+from ...ir import No, Node, Value, in_memory
 from ...ops.define import normalized_axis
 from ..elements import store
 from ..lower import Lazy, Lowering, Out, Pending, Source
@@ -387,10 +387,13 @@ def _by_channel(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...], weig
     image = x.view(x.shape, (x.strides[0], 1, row, pixel))
     source = margins(lo, image, 1, high, wide, c, 1, 1, top, left, padding)
     packed = lo.constant((*key, "depthwise"), lambda: depthwise.pack(lo.machine, *weights()))
+    array = in_memory(packed.buffer.array)
+    dots = depthwise.dots(lo.machine, array)
+    if dots:
+        packed = lo.constant((*key, "depthwise dots"), lambda: depthwise.pack_dots(array))
+        zero += 128 * (x.dtype == "int8")
 
     def start() -> np.ndarray:
-        array = packed.buffer.array
-        assert array is not None
         made = -zero * array.sum(0, dtype=np.int32)
         if bias is not None:
             made[:c] += bias.values
@@ -405,7 +408,7 @@ def _by_channel(lo: Lowering, x: Tensor, g: Geometry, key: tuple[Any, ...], weig
     for each in rest:
         args += [each, *each.strides[:3]]
     spec = depthwise.int8_depthwise(signed=x.dtype == "int8", kernel=(kh, kw), tree=tree, operands=kinds,
-                                    tail=c % depthwise.lanes_of(lo.machine) != 0)
+                                    tail=c % depthwise.lanes_of(lo.machine) != 0, dots=dots)
     lo.step(spec, args, images * oh, max(1, _COPY_GRAIN // (ow * c * kh * kw)))
 
 

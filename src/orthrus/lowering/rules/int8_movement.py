@@ -14,7 +14,7 @@ from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
 from ..lower import RULES, Lazy, Lowering, Rule
 from ..tensor import last_strides
-from . import elementwise, gather, move, pool  # noqa: F401
+from . import elementwise, gather, move, pool, resize  # noqa: F401
 from .int8 import Coded, coded, number
 from .move import lies_last
 from .quantize import MOVES, dequantized, quantized
@@ -52,6 +52,11 @@ def _through(rule: Rule) -> Rule:
         return tuple([_floats(lo, v, source, result) for v, result in zip(node.outputs, results, strict=False)
                       if v is not None])
     return on_bytes
+
+
+def _nearest(rule: Rule) -> Rule:
+    moved = _through(rule)
+    return lambda lo, node: (moved if node.attributes["mode"] == "nearest" else rule)(lo, node)
 
 
 def _concat(rule: Rule) -> Callable[[Lowering, Node], Any]:
@@ -103,4 +108,6 @@ def _same(lo: Lowering, a: Coded, b: Coded) -> bool:
 
 for _kind in MOVES:
     RULES["", _kind] = _through(RULES["", _kind])
+for _kind in ("Resize", "Upsample"):
+    RULES["", _kind] = _nearest(RULES["", _kind])
 RULES["", "Concat"] = _concat(RULES["", "Concat"])

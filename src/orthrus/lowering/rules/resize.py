@@ -13,13 +13,16 @@ from ...codegen.kernels import resize
 from ...codegen.write.expr import Expr
 from ...ir import No, Node
 from ...ops.define import find, normalized_axis
-from ..lower import Lowering, Pending, lowers
+from ..elements import store
+from ..lower import Lowering, Out, Pending, lowers
 from ..tensor import Tensor
 from .pool import framed, image, pixels
 from .rows import FLOATS
 
 LONGEST = 1 << 12
 """Length of an axis up to which its table is made."""
+_FEW = 64
+"""Bytes that lie together below which they are gathered one by one."""
 
 
 @lowers("Resize", "Upsample")
@@ -29,23 +32,24 @@ def resized(lo: Lowering, node: Node) -> Pending | No:
     assert x is not None and node.op is not None
     shape, dtype, attrs = lo.shape(x), lo.dtype(x), node.attributes
     nearest = attrs["mode"] == "nearest"
-    if not 3 <= len(shape) <= 5 or 0 in shape or max(shape[2:]) > LONGEST:
-        return No("kernels resize one to three spatial axes of moderate length")
-    if dtype not in FLOATS and not nearest or dtype == "bool":
-        return No(f"no generated kernel interpolates {dtype}")
+    if 0 in shape or dtype == "bool" or (dtype not in FLOATS and not nearest):
+        return No(f"no generated kernel interpolates {dtype} or what is empty")
     wanted = _wanted(lo, node, attrs, shape)
     if isinstance(wanted, No):
         return wanted
-    axes: list[tuple[np.ndarray, np.ndarray]] = []
-    for axis, along in enumerate(wanted):
-        if axis > 1:
-            axes.append(resize.table(along or _kept, shape[axis], nearest))
-        elif along is not None:
-            return No("it resizes images or channels")
+    if max((d for d, along in zip(shape, wanted, strict=True) if along is not None), default=0) > LONGEST:
+        return No("kernels resize axes of moderate length")
+    t = lo.tensor(x)
+    if nearest and shape and (t.contiguous or (t.strides[-1] == 1 and t.strides[1] != 1)):
+        return _in_rows(t, [along and resize.table(along, d, nearest)[0].reshape(-1)
+                            for along, d in zip(wanted, shape, strict=True)])
+    if not 3 <= len(shape) <= 5 or max(shape[2:]) > LONGEST or any(wanted[:2]):
+        return No("kernels resize one to three spatial axes of moderate length")
+    axes = [resize.table(along or _kept, d, nearest) for along, d in zip(wanted[2:], shape[2:], strict=True)]
     taps = tuple(places.shape[1] for places, _ in axes)
     if prod(taps) > resize.MOST:
         return No("a pixel reads too many others")
-    t = image(lo, lo.tensor(x))
+    t = image(lo, t)
     places = [_constant(lo, p) for p, _ in axes]
     weights = [_constant(lo, w) for _, w in axes if w.shape[1] > 1]
 
@@ -54,6 +58,47 @@ def resized(lo: Lowering, node: Node) -> Pending | No:
         spec = resize.resize_taps(taps=taps, **frame.params)
         lo.step(spec, [*frame.cells, t, *frame.walked(t), *places, *weights], frame.items, frame.grain)
     return pixels((*shape[:2], *(len(p) for p, _ in axes)), dtype, t, emit)
+
+
+def _in_rows(t: Tensor, places: Sequence[np.ndarray | None]) -> Pending:
+    """The nearest neighbours in an array whose last axis has stride 1: those at `places` of each axis, or
+    all."""
+    shape = tuple([d if p is None else len(p) for d, p in zip(t.shape, places, strict=True)])
+
+    def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+        if tree is not None or out.strides[-1] != 1:
+            made = lo.new(shape, t.dtype)
+            _gathered(lo, t, made, places)
+            store(lo, out, tree or Expr.leaf(0, t.dtype), [made, *operands])
+        else:
+            _gathered(lo, t, out, places)
+    return Pending(shape, t.dtype, emit)
+
+
+def _gathered(lo: Lowering, t: Tensor, out: Tensor, places: Sequence[np.ndarray | None]) -> None:
+    """Write what lies at `places` to `out`."""
+    spec, cells, tables, items, grain = resize.nearest(lo.machine, t.itemsize, *rows(t, out, places))
+    lo.step(spec, [Out(out), t, *cells, *(_constant(lo, p) for p in tables)], items, grain)
+
+
+def rows(t: Tensor, out: Tensor, places: Sequence[np.ndarray | None]
+         ) -> tuple[int, int, np.ndarray | None, list[resize.Outside]]:
+    """The rows of a result and an input whose last axes have stride 1: their lengths, the places that are
+    read in one, and the axes around them. Axes that lie as one with rows are part of these."""
+    length = wide = 1
+    own, axis = None, t.rank
+    while axis and own is None and (out.shape[axis - 1] == 1 or out.strides[axis - 1] == length) and (
+            t.shape[axis - 1] == 1 or t.strides[axis - 1] == wide):
+        mine = places[axis - 1]
+        if mine is not None and length * t.itemsize >= _FEW:
+            break
+        axis -= 1
+        if mine is not None:
+            own = (mine[:, None] * int(wide) + np.arange(int(wide), dtype=np.int32)).reshape(-1)
+        length, wide = length * out.shape[axis], wide * t.shape[axis]
+    outer = [resize.Outside(out.shape[a], (out.strides[a], t.strides[a]), places[a])
+             for a in range(axis) if out.shape[a] != 1 or places[a] is not None]
+    return length, wide, own, outer
 
 
 def _constant(lo: Lowering, table: np.ndarray) -> Tensor:

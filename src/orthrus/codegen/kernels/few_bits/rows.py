@@ -18,12 +18,16 @@ from .layout import CHUNK, Blocks, Panel
 CELLS = "a:ptr b:ptr c:ptr a_row:i64 " + division.CELLS
 
 _UNROLL = 2 * CHUNK
-_CHAINS = 8
 
 
 def most(machine: Machine, cols: int) -> int:
     """Rows whose sums, those of a block and those of all, fit the registers."""
     return max(1, (machine.registers // machine.group * machine.group - 4 - cols) // (2 * cols))
+
+
+def chains(machine: Machine) -> int:
+    """Sums that are added to in turn: more than additions take time for, as far as registers go."""
+    return machine.registers // 4 + 4
 
 
 def takes(machine: Machine, m: int, cols: int) -> bool:
@@ -45,7 +49,7 @@ def few_bits_rows(f: Body, a: V, b: V, c: V, a_row: V, n: V, k: V, c_row: V, til
 
     def tile(p: V, first: V, rows: int, col: V, masks: Masks) -> None:
         size = rows * cols
-        sets = min(4, -(-_CHAINS // size))
+        sets = min(4, -(-chains(f.machine) // size))
         panel = Panel(f, how, b, p, k, cols, lanes)
         lines = Rows(f, f.gep(a, first * a_row, F32), a_row * 4, rows)
         ends = len(lines.bases)

@@ -6,6 +6,8 @@ leaf i operand i - 1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...write.body import Body
 from ...write.emit import I8, I32, I64, PTR, V, vec
 from ...write.expr import BYTES, Expr
@@ -19,28 +21,30 @@ CELLS = ("a:ptr b:ptr start:ptr out:ptr taps:ptr count:i64 run:i64 step:i64 line
 
 class Results:
     """Where results go: position p of a line is column p % width of row p / width, kept where less than
-    `valid`. `panel`: vectors across, and their lanes. Behind `cells`, per operand: its address and its
+    `valid`. `panel`: vectors across, and their lanes. `moving`: which operands differ from one position to
+    another, all of them where None. Behind `cells`, per operand: its address and its
     strides over lines, rows and positions."""
 
     def __init__(self, f: Body, out: V, n: V, width: V, valid: V, strides: tuple[V, V, V],
                  panel: tuple[int, int], tree: Expr, operands: tuple[Operand, ...], flat: bool, tail: bool,
-                 cells: str = CELLS) -> None:
+                 cells: str = CELLS, moving: Sequence[bool] | None = None) -> None:
         self.f, self.n, self.width, self.valid, self.flat, self.tail = f, n, width, valid, flat, tail
         self.finish = TileEpilogue(f, tree, operands)
         self.cols, self.lanes = panel
         first = len(cells.split())
         sides = [(f.arg(first + 4 * i, PTR), *(f.arg(first + 4 * i + j, I64) for j in (1, 2, 3)))
                  for i in range(len(operands))]
-        self.targets = [(out, strides, BYTES[tree.dtype], True),
-                        *((at, (line, row, col), BYTES[o.dtype], o.col)
-                          for (at, line, row, col), o in zip(sides, operands, strict=True))]
+        moving = [True] * len(operands) if moving is None else moving
+        self.targets = [(out, strides, BYTES[tree.dtype], True, True),
+                        *((at, (line, row, col), BYTES[o.dtype], o.col, moves)
+                          for (at, line, row, col), o, moves in zip(sides, operands, moving, strict=True))]
 
     def places(self, line: V, y: V | int, x: V, column: V) -> list[Corner]:
         """The result's and the operands' for the position at row `y` and column `x`."""
         f, made = self.f, []
-        for at, (by_line, by_row, by_col), size, across in self.targets:
-            there = line * by_line + x * by_col
-            if not isinstance(y, int):
+        for at, (by_line, by_row, by_col), size, across, moves in self.targets:
+            there = line * by_line + x * by_col if moves else f.i64(0)
+            if moves and not isinstance(y, int):
                 there = there + y * by_row
             made.append(Corner(f.gep(at, (there + column if across else there) * size, I8), by_col))
         return made

@@ -91,7 +91,7 @@ class Columns:
         f, lanes, kind = self.f, self.lanes, self.unit.kind
         for x, b in zip(row, self.parts[column], strict=True):
             if kind == "vnni":
-                total = _dot(f, total, x, b)
+                total = dot(f, total, x, b)
             elif kind == "sdot":
                 total = f.intrinsic(f"aarch64.neon.sdot.v{lanes}i32.v{4 * lanes}i8", total.ty, total, x, b)
             elif kind == "pairs":
@@ -121,7 +121,8 @@ def summed(f: Body, unit: Unit, a: Rows, b: V, run: V, sums: Sequence[V], cols: 
     return f.loop(0, run, unroll * wide, [*a.bases, b, *sums], steps)[bases:]
 
 
-def _dot(f: Body, total: V, x: V, b: V) -> V:
+def dot(f: Body, total: V, x: V, b: V) -> V:
+    """`total` plus the products of four unsigned bytes of `x` and four signed ones of `b`, lane by lane."""
     bytes_ = vec(I8, 4 * total.lanes)
     name = f"x86.avx512.vpdpbusd.{32 * total.lanes}"
     return f.intrinsic(name, total.ty, total, f.bitcast(x, bytes_), f.bitcast(b, bytes_))
