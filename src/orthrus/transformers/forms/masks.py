@@ -233,9 +233,11 @@ def _gather_nd(node: Node, depth: int) -> Fact | None:
     """flags[row, column], the positions joined along the last axis"""
     flags, joined = meaning(node.inputs[0], depth), node.inputs[1]
     made = joined.node if joined is not None else None
-    if made is None or made.op_type != "Concat" or made.attrs.get("axis") not in (-1, (rank(joined) or 0) - 1) \
-            or node.attribute("batch_dims") or not isinstance(flags, Flag) \
-            or (flags.row, flags.column) != (-2, -1):
+    if made is None or made.op_type != "Concat" or node.attribute("batch_dims"):
+        return None
+    if made.attrs.get("axis") not in (-1, (rank(joined) or 0) - 1):
+        return None
+    if not isinstance(flags, Flag) or (flags.row, flags.column) != (-2, -1):
         return None
     at = [meaning(v, depth) for v in made.inputs]
     axes = [f.strides[0][0] + 1 for f in at
