@@ -19,7 +19,7 @@ INPUTS = ("input_ids", "attention_mask", "position_ids")
 
 def positions(mask: torch.Tensor, new: int) -> torch.Tensor:
     """The places of the last `new` tokens, [batch, new], counted without the padding before them."""
-    return (mask.long().cumsum(-1) - 1).clamp(min=0)[:, -new:]
+    return (mask.long().cumsum(-1) - 1).clamp(min=0)[:, -new:].contiguous()
 
 
 def cache_of(past: Sequence[torch.Tensor]) -> Any:
