@@ -14,8 +14,10 @@ from ...ir import Graph, Node
 from ...load.write import same_meaning
 from ...ops import find
 from ...ops.schema import Schema, lookup
+from ...optimize.pattern import rule
 from ...optimize.rewrite import Work
 from ...optimize.rules.facts import array, ints
+from .asked import Asked
 
 log = logging.getLogger("orthrus")
 Form = tuple[list[Any], dict[str, Any]]
@@ -24,7 +26,9 @@ Form = tuple[list[Any], dict[str, Any]]
 
 def write_model_versions(work: Work) -> int:
     """Give nodes the version of the model's opset, and the inputs and attributes it has."""
-    opset, count = work.settings.opset, 0
+    count = 0
+    assert isinstance(work.settings, Asked)
+    opset = work.settings.opset
     for node in work.graph.nodes:
         if node.domain or same_meaning(node, opset, released=False):
             continue
@@ -100,6 +104,15 @@ def _softmax(node: Node, version: int) -> Form | None:
     if axis != -1 and (n is None or axis != n - 1):
         return None
     return (node.inputs[:1], {"axis": n - 1}) if n is not None else (node.inputs[:1], {"axis": -1})
+
+
+@rule(lambda op, x: op.Shape(x))
+def expand_shape_part(op, x, root):
+    """A part of a shape, where the model's opset gives it whole only"""
+    if op.settings.opset >= 15 or not {"start", "end"} & set(root.attrs):
+        return None
+    end = root.attrs.get("end", 1 << 31)
+    return op.Slice(op.Shape(x), op.ints([root.attrs.get("start", 0)]), op.ints([end]), op.ints([0]))
 
 
 _REDUCTIONS = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")

@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from ...optimize import PASSES, Pass, at
 from ...optimize.pattern import Rule
 from ...optimize.rules import activation as onnx_activation
+from ...optimize.rules import attention as onnx_attention
 from ...optimize.rules import normalization as onnx_normalization
 from ...optimize.rules import rotary as onnx_rotary
-from . import activation, normalization
+from . import activation, attention, embedding, normalization, older
 from .asked import Asked
 
 
@@ -30,7 +31,8 @@ class Form:
     models: frozenset[str] = frozenset()
 
     def chosen(self, asked: Asked) -> bool:
-        return asked.on(self.switch) and (not self.models or asked.model_type in self.models)
+        wanted = asked.only is None or not self.switch or self.switch in asked.only
+        return wanted and asked.on(self.switch) and (not self.models or asked.model_type in self.models)
 
 
 ALIKE: tuple[Form, ...] = (
@@ -39,12 +41,15 @@ ALIKE: tuple[Form, ...] = (
     Form("", (onnx_activation.fuse_softmax,)),
     Form("enable_layer_norm", onnx_normalization.EXTENDED),
     Form("enable_rotary_embeddings", onnx_rotary.EXTENDED),
+    Form("enable_attention", onnx_attention.EXTENDED),
 )
 """Rules of the runtime's own optimizer, whose operators the forms start from."""
 
 FORMS: tuple[Form, ...] = (
-    Form("", (activation.fuse_gelu_form, activation.fuse_quick_gelu_form,
-              normalization.fuse_simplified_layer_normalization)),
+    Form("enable_attention", (attention.fuse_packed_attention, attention.fuse_multi_head_attention)),
+    Form("enable_gelu", (activation.fuse_gelu_form, activation.fuse_quick_gelu_form)),
+    Form("enable_layer_norm", (normalization.fuse_simplified_layer_normalization,)),
+    Form("enable_embed_layer_norm", (embedding.fuse_embed_layer_normalization,)),
     Form("enable_skip_layer_norm", onnx_normalization.LAST),
     Form("enable_bias_skip_layer_norm", (normalization.fuse_bias_skip_layer_normalization,
                                          normalization.fuse_bias_skip_rms_normalization)),
@@ -54,7 +59,7 @@ FORMS: tuple[Form, ...] = (
 )
 """Rules that write com.microsoft's operators."""
 
-LEFT: tuple[Form, ...] = ()
+LEFT: tuple[Form, ...] = (Form("", (attention.expand_attention, older.expand_shape_part)),)
 """Rules that write out what the rules of `ALIKE` joined and none of `FORMS` took."""
 
 _ALWAYS = ("cleanup", "folding", "movement", "upgrade")
