@@ -45,13 +45,13 @@ _HOME = {name: f"{folder}.{name}" for folder, names in HOMES.items() for name in
 
 
 class _Finder:
-    """Finds a module of onnxruntime's path in its folder."""
+    """Finds a module of onnxruntime's path in its folder, also below another name of this package."""
 
     @staticmethod
     def find_spec(fullname: str, path: Sequence[str] | None,
                   target: ModuleType | None = None) -> ModuleSpec | None:
         parent, _, name = fullname.rpartition(".")
-        if parent != __name__ or name not in _HOME:
+        if name not in _HOME or getattr(sys.modules.get(parent), "__name__", parent) != __name__:
             return None
         import importlib.util
         from importlib.machinery import ModuleSpec
@@ -83,4 +83,4 @@ class _Home:
 
 if not any(type(finder).__qualname__ == _Finder.__qualname__ and type(finder).__module__ == __name__
            for finder in sys.meta_path):
-    sys.meta_path.append(_Finder())
+    sys.meta_path.insert(0, _Finder())
