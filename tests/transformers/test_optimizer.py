@@ -139,12 +139,13 @@ def test_flags_of_what_is_padding_are_inverted() -> None:
     np.testing.assert_allclose(run(made.model, given), run(model, given), atol=1e-4)
 
 
-def test_heads_that_are_given_choose_what_is_packed() -> None:
+def test_the_model_tells_its_heads(caplog: pytest.LogCaptureFixture) -> None:
     model = Encoder().model()
     assert counts(fused(model, num_heads=HEADS, hidden_size=HIDDEN))["Attention"] == 2
+    assert not caplog.records
     made = fused(model, num_heads=1, hidden_size=HIDDEN)
-    assert "Attention" not in counts(made)
-    assert any("2 heads, and 1 are asked for" in line for e in made.journal for line in e.declined)
+    assert {n.attribute[0].i for n in made.get_nodes_by_op_type("Attention")} == {HEADS}
+    assert "2 heads, not 1 as given" in caplog.text
     with pytest.raises(InvalidValue, match="no multiple"):
         fused(model, num_heads=3, hidden_size=HIDDEN)
 
@@ -274,7 +275,9 @@ def test_what_is_fused_twice_stays_the_same() -> None:
 
 def test_a_journal_says_what_was_declined_and_why() -> None:
     model = Encoder(layers=1).model()
-    _, journal = forms.optimized(model, options=FusionOptions("bert"), num_heads=1)
+    options = FusionOptions("bert")
+    options.use_multi_head_attention = True
+    _, journal = forms.optimized(model, options=options)
     by_name = {entry.name: entry for entry in journal if entry.count or entry.declined}
-    assert by_name["fuse_packed_attention"].declined
+    assert "MultiHeadAttention is asked for" in by_name["fuse_packed_attention"].declined[0]
     assert by_name["fuse_multi_head_attention"].count == 1

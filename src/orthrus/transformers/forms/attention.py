@@ -3,6 +3,7 @@ projected from one input, else MultiHeadAttention; and written out again where n
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from ...optimize.rules.facts import array, ints, permutation, rank
 from ..fusion_options import AttentionMaskFormat
 from .masks import Flag, meaning
 
+log = logging.getLogger("orthrus")
 _LOWEST = float(np.finfo(np.float32).min)
 _EXCLUDES = -1000.0
 _HEADS = [0, 2, 1, 3]
@@ -30,7 +32,7 @@ def fuse_packed_attention(op, q, k, v, m, root):
     if asked.option("use_multi_head_attention"):
         return No("MultiHeadAttention is asked for")
     if asked.num_heads and asked.num_heads != heads:
-        return No(f"it has {heads} heads, and {asked.num_heads} are asked for")
+        log.warning("%s has %d heads, not %d as given; it keeps its own", root.label, heads, asked.num_heads)
     packed = _split_once(op, q, k, v) or _packed(op, q, k, v)
     if isinstance(packed, No):
         return packed
