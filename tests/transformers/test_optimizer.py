@@ -281,3 +281,41 @@ def test_a_journal_says_what_was_declined_and_why() -> None:
     by_name = {entry.name: entry for entry in journal if entry.count or entry.declined}
     assert "MultiHeadAttention is asked for" in by_name["fuse_packed_attention"].declined[0]
     assert by_name["fuse_multi_head_attention"].count == 1
+
+
+def shared_heads(masked: bool) -> onnx.ModelProto:
+    """Four query heads that share two key heads, as torch's script exporter writes it."""
+    shape = ["b", 4, "s", 8]
+    nodes = [node for name in "kv" for node in (
+        helper.make_node("Unsqueeze", [name, "two"], [f"{name}0"]),
+        helper.make_node("Expand", [f"{name}0", "wide"], [f"{name}1"]),
+        helper.make_node("Reshape", [f"{name}1", "whole"], [f"{name}2"]))]
+    nodes += [helper.make_node("Transpose", ["k2"], ["kt"], perm=[0, 1, 3, 2]),
+              helper.make_node("MatMul", ["q", "kt"], ["raw"]),
+              helper.make_node("Mul", ["raw", "scale"], ["scaled"]),
+              helper.make_node("Add", ["scaled", "m"], ["sum"]),
+              helper.make_node("Softmax", ["sum" if masked else "scaled"], ["p"], axis=-1),
+              helper.make_node("MatMul", ["p", "v2"], ["y"])]
+    if not masked:
+        nodes = [n for n in nodes if n.op_type != "Add"]
+    inputs = [helper.make_tensor_value_info("q", TensorProto.FLOAT, shape),
+              *(helper.make_tensor_value_info(n, TensorProto.FLOAT, ["b", 2, "s", 8]) for n in "kv")]
+    inputs += [helper.make_tensor_value_info("m", TensorProto.FLOAT, ["b", 1, "s", "s"])] if masked else []
+    weights = {"two": np.array([2]), "wide": np.array([1, 1, 2, 1, 1]), "whole": np.array([0, 4, -1, 8]),
+               "scale": np.float32(0.3)}
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_tensor_value_info("y", 1, shape)],
+                              [onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in weights.items()])
+    return helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 14)])
+
+
+@pytest.mark.parametrize("masked", [True, False])
+def test_an_attention_without_a_form_stays_what_older_opsets_have(masked: bool) -> None:
+    model = shared_heads(masked)
+    made = fused(model)
+    assert made.get_opset_version() == 14
+    assert not any(n.op_type == "Attention" and not n.domain for n in made.nodes())
+    rng = np.random.default_rng(0)
+    given = {v.name: rng.standard_normal([{"b": 2, "s": 5}.get(d.dim_param, d.dim_value)
+                                          for d in v.type.tensor_type.shape.dim]).astype(np.float32)
+             for v in model.graph.input}
+    np.testing.assert_allclose(run(made.model, given), run(model, given), atol=1e-5)
