@@ -1,0 +1,56 @@
+"""A model in the operators of com.microsoft, as onnxruntime's transformer optimizer writes them.
+
+In: a model and what is asked for (`Asked`). Out: a model that computes the same under the same opset, with
+the same inputs and outputs, and a journal of what was fused and what was declined, and why. Rules are written
+as those of `orthrus.optimize` are; `selection` says which of them run.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from onnx import ModelProto
+
+from ...ir import Graph
+from ...load import load, to_model_proto
+from ...optimize import Entry, at, run_passes
+from ..fusion_options import FusionOptions
+from . import older, selection
+from .asked import Asked
+from .selection import Form
+
+__all__ = ["Asked", "Form", "optimized", "write_forms"]
+
+log = logging.getLogger("orthrus")
+
+
+def optimized(model: Any, model_type: str = "bert", options: FusionOptions | None = None, num_heads: int = 0,
+              hidden_size: int = 0, opt_level: int = 0) -> tuple[ModelProto, list[Entry]]:
+    """A model (a path, bytes or a ModelProto) rewritten for its type, and the journal."""
+    graph = load(model)
+    _fix_initializers(graph)
+    asked = Asked(model_type, options or FusionOptions(model_type), num_heads, hidden_size,
+                  graph.info.opsets.get("", 1))
+    journal = write_forms(graph, asked, opt_level)
+    return to_model_proto(graph, released=False), journal
+
+
+def write_forms(graph: Graph, asked: Asked, opt_level: int = 0) -> list[Entry]:
+    """Rewrite `graph` in place; the journal."""
+    clean = selection.cleaning(opt_level)
+    journal = run_passes(graph, [*clean, *selection.passes(selection.ALIKE, asked)], asked)
+    journal += run_passes(graph, selection.passes(selection.FORMS, asked), asked)
+    tidy = [p for p in clean if p.name in ("drop_dead_nodes", "fold_constants", "drop_unused_initializers")]
+    last = [*selection.passes(selection.LEFT, asked), *tidy, *at(3, older.write_model_versions)]
+    journal += run_passes(graph, last, asked)
+    return journal
+
+
+def _fix_initializers(graph: Graph) -> None:
+    """Initializers that older models name among their inputs are constants."""
+    for value in graph.initializers.values():
+        if value.default is not None:
+            value.const, value.default = value.default, None
+    fixed = set(graph.initializers.values())
+    graph.inputs = [value for value in graph.inputs if value not in fixed]
