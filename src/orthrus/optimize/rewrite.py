@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -51,7 +51,7 @@ class Missing(Exception):
 class Settings:
     """What those who run passes tell the rules, which find it as `op.settings`."""
 
-    def refusal(self, domain: str, name: str) -> str | None:
+    def refusal(self, domain: str, name: str, inputs: Sequence[Any]) -> str | None:
         """Why no rule may make this operator; None where it may."""
         return None
 
@@ -106,7 +106,7 @@ class Builder:
         return self.constant(np.array(list(values), np.int64), name="ints")
 
     def node(self, domain: str, name: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
-        if self.settings is not None and (why := self.settings.refusal(domain, name)) is not None:
+        if self.settings is not None and (why := self.settings.refusal(domain, name, inputs)) is not None:
             raise Missing(why)
         definition, version = newest(domain, name)
         like = next((v for v in inputs if isinstance(v, Value)), None)

@@ -1,1 +1,67 @@
-"""onnxruntime.transformers' names on this runtime, as modules: a float model in, one of half floats out."""
+"""onnxruntime.transformers' names on this runtime, as modules.
+
+Its modules lie in folders here, by what they do; `HOMES` says where. Each can be imported and run by
+onnxruntime's path, `orthrus.transformers.bert_perf_test`, and is one object under either name.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from types import CodeType, ModuleType
+
+HOMES = {
+    "measure": ("affinity_helper", "benchmark", "benchmark_helper", "bert_perf_test", "bert_test_data",
+                "compare_bert_results", "huggingface_models", "machine_info", "metrics",
+                "profile_result_processor", "profiler"),
+    "export": ("io_binding_helper", "large_model_exporter", "onnx_exporter", "past_helper",
+               "quantize_helper", "torch_onnx_export_helper"),
+}
+"""Folder → the modules of onnxruntime.transformers that lie in it."""
+_HOME = {name: f"{folder}.{name}" for folder, names in HOMES.items() for name in names}
+
+
+class _Finder:
+    """Finds a module of onnxruntime's path in its folder."""
+
+    @staticmethod
+    def find_spec(fullname: str, path: Sequence[str] | None,
+                  target: ModuleType | None = None) -> ModuleSpec | None:
+        parent, _, name = fullname.rpartition(".")
+        if parent != __name__ or name not in _HOME:
+            return None
+        import importlib.util
+        from importlib.machinery import ModuleSpec
+
+        found = importlib.util.find_spec(f"{__name__}.{_HOME[name]}")
+        return found and ModuleSpec(found.name, _Home(fullname, found), origin=found.origin)
+
+
+class _Home:
+    """Gives the module in its folder a second name; `get_code` is for `runpy`, which takes the package for
+    relative imports from the spec."""
+
+    def __init__(self, fullname: str, spec: ModuleSpec) -> None:
+        self.fullname, self.spec = fullname, spec
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        import importlib
+
+        return importlib.import_module(self.spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self.spec
+        sys.modules[self.fullname] = module
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        loader = self.spec.loader
+        return loader.get_code(self.spec.name)  # type: ignore[union-attr]
+
+
+if not any(type(finder).__qualname__ == _Finder.__qualname__ and type(finder).__module__ == __name__
+           for finder in sys.meta_path):
+    sys.meta_path.append(_Finder())

@@ -41,9 +41,8 @@ def write_forms(graph: Graph, asked: Asked, opt_level: int = 0) -> list[Entry]:
     clean = selection.cleaning(opt_level)
     journal = run_passes(graph, [*clean, *selection.passes(selection.ALIKE, asked)], asked)
     journal += run_passes(graph, selection.passes(selection.FORMS, asked), asked)
-    tidy = [p for p in clean if p.name in ("drop_dead_nodes", "fold_constants", "drop_unused_initializers")]
-    last = [*selection.passes(selection.LEFT, asked), *tidy, *at(3, older.write_model_versions)]
-    journal += run_passes(graph, last, asked)
+    journal += run_passes(graph, [*clean, *selection.passes(selection.LEFT, asked)], asked)
+    journal += run_passes(graph, at(0, older.write_model_versions), asked)
     return journal
 
 

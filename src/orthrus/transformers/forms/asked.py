@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ...ir import No
+from ...ir import ElementType, No
 from ...ops.schema import lookup
 from ...optimize import Settings
 from ..fusion_options import FusionOptions
@@ -35,7 +36,11 @@ class Asked(Settings):
         """An attribute of the options, None where they have none of this name."""
         return getattr(self.options, name, None)
 
-    def refusal(self, domain: str, name: str) -> str | None:
-        if domain or name in PASSING or not isinstance(lookup("", name, self.opset), No):
+    def refusal(self, domain: str, name: str, inputs: Sequence[Any]) -> str | None:
+        if domain != "" or name == "LayerNormalization":
+            return None
+        if name in PASSING and any(getattr(v, "elem", None) == ElementType.DOUBLE for v in inputs):
+            return f"no form of {name} takes double"
+        if name in PASSING or not isinstance(lookup("", name, self.opset), No):
             return None
         return f"{name} is not in opset {self.opset}"

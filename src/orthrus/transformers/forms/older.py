@@ -14,6 +14,7 @@ from ...ir import Graph, Node
 from ...load.write import same_meaning
 from ...ops import find
 from ...ops.schema import Schema, lookup
+from ...optimize.pattern import rule
 from ...optimize.rewrite import Work
 from ...optimize.rules.facts import array, ints
 
@@ -100,6 +101,15 @@ def _softmax(node: Node, version: int) -> Form | None:
     if axis != -1 and (n is None or axis != n - 1):
         return None
     return (node.inputs[:1], {"axis": n - 1}) if n is not None else (node.inputs[:1], {"axis": -1})
+
+
+@rule(lambda op, x: op.Shape(x))
+def expand_shape_part(op, x, root):
+    """A part of a shape, where the model's opset gives it whole only"""
+    if op.settings.opset >= 15 or not {"start", "end"} & set(root.attrs):
+        return None
+    end = root.attrs.get("end", 1 << 31)
+    return op.Slice(op.Shape(x), op.ints([root.attrs.get("start", 0)]), op.ints([end]), op.ints([0]))
 
 
 _REDUCTIONS = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")

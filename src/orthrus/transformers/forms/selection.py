@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from ...optimize import PASSES, Pass, at
 from ...optimize.pattern import Rule
 from ...optimize.rules import activation as onnx_activation
+from ...optimize.rules import attention as onnx_attention
 from ...optimize.rules import normalization as onnx_normalization
 from ...optimize.rules import rotary as onnx_rotary
-from . import activation, normalization
+from . import activation, attention, normalization, older
 from .asked import Asked
 
 
@@ -39,10 +40,12 @@ ALIKE: tuple[Form, ...] = (
     Form("", (onnx_activation.fuse_softmax,)),
     Form("enable_layer_norm", onnx_normalization.EXTENDED),
     Form("enable_rotary_embeddings", onnx_rotary.EXTENDED),
+    Form("enable_attention", onnx_attention.EXTENDED),
 )
 """Rules of the runtime's own optimizer, whose operators the forms start from."""
 
 FORMS: tuple[Form, ...] = (
+    Form("", (attention.fuse_packed_attention, attention.fuse_multi_head_attention)),
     Form("", (activation.fuse_gelu_form, activation.fuse_quick_gelu_form,
               normalization.fuse_simplified_layer_normalization)),
     Form("enable_skip_layer_norm", onnx_normalization.LAST),
@@ -54,7 +57,7 @@ FORMS: tuple[Form, ...] = (
 )
 """Rules that write com.microsoft's operators."""
 
-LEFT: tuple[Form, ...] = ()
+LEFT: tuple[Form, ...] = (Form("", (attention.expand_attention, older.expand_shape_part)),)
 """Rules that write out what the rules of `ALIKE` joined and none of `FORMS` took."""
 
 _ALWAYS = ("cleanup", "folding", "movement", "upgrade")

@@ -1,0 +1,269 @@
+"""ONNX's Attention in com.microsoft's forms: Attention with packed weights where queries, keys and values are
+projected from one input, else MultiHeadAttention; and written out again where neither fits."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ...ir import ElementType, No
+from ...optimize.dimensions import PREFIX
+from ...optimize.pattern import rule
+from ...optimize.rules.facts import array, ints, rank
+from ..fusion_options import AttentionMaskFormat
+from .masks import Flag, meaning
+
+_LOWEST = float(np.finfo(np.float32).min)
+_EXCLUDES = -1000.0
+_HEADS = [0, 2, 1, 3]
+
+
+@rule(lambda op, q, k, v, m=None: op.Attention(q, k, v, m))
+def fuse_packed_attention(op, q, k, v, m, root):
+    """Queries, keys and values that one input is projected to, for each head"""
+    heads = _heads(root)
+    if isinstance(heads, No):
+        return heads
+    asked = op.settings
+    if asked.option("use_multi_head_attention"):
+        return No("MultiHeadAttention is asked for")
+    if asked.num_heads and asked.num_heads != heads:
+        return No(f"it has {heads} heads, and {asked.num_heads} are asked for")
+    packed = _split_once(op, q, k, v) or _packed(op, q, k, v)
+    if isinstance(packed, No):
+        return packed
+    x, weights, bias, sizes = packed
+    mask, added, given = _masks(op, m, root)
+    if isinstance(mask, No):
+        return mask
+    alike = sizes[0] == sizes[1] == sizes[2] and sizes[0] == x.shape[-1]
+    return op("com.microsoft::Attention")(
+        x, weights, bias, mask, None, added, num_heads=heads, **given,
+        unidirectional=1 if root.attribute("is_causal") else None,
+        qkv_hidden_sizes=None if alike else list(sizes))
+
+
+@rule(lambda op, q, k, v, m=None: op.Attention(q, k, v, m))
+def fuse_multi_head_attention(op, q, k, v, m, root):
+    """Any attention of as many key heads as query heads"""
+    heads = _heads(root)
+    if isinstance(heads, No):
+        return heads
+    split = rank(q) == 4
+    if split:
+        q = op.Reshape(op.Transpose(q, perm=_HEADS), op.ints([0, 0, -1]))
+    mask, added, given = _masks(op, m, root)
+    if isinstance(mask, No):
+        return mask
+    bias = None
+    if not split and not op.settings.option("disable_multi_head_attention_bias"):
+        q, k, v, bias = _apart(op, q, k, v)
+    y = op("com.microsoft::MultiHeadAttention")(
+        q, k, v, bias, mask, added, num_heads=heads, **given,
+        unidirectional=1 if root.attribute("is_causal") else None)
+    if not split:
+        return y
+    size = root.output.shape[3]
+    return op.Transpose(op.Reshape(y, op.ints([0, 0, heads, size])), perm=_HEADS)
+
+
+def _heads(root):
+    """How many heads an Attention has that com.microsoft's forms take; No where they do not."""
+    q, k, v = root.inputs[:3]
+    if len(root.inputs) > 4 or len(root.outputs) > 1:
+        return No("it has earlier keys, or gives them on")
+    if root.attribute("softcap") or root.attribute("qk_matmul_output_mode"):
+        return No("its scores are capped or read")
+    if rank(q) == 3:
+        heads, keys = root.attribute("q_num_heads"), root.attribute("kv_num_heads")
+    else:
+        heads, keys = q.shape[1], k.shape[1]
+    if not isinstance(heads, int) or heads != keys:
+        return No("it has fewer key heads than query heads")
+    size = q.shape[-1]
+    if not isinstance(size, int) or (rank(q) == 4 and not isinstance(root.output.shape[3], int)):
+        return No("the size of the heads is not known")
+    return heads
+
+
+def _scale(root, heads):
+    """The scale, where it is not what the operator takes anyway."""
+    scale, q = root.attribute("scale"), root.inputs[0]
+    size = q.shape[-1] // (heads if rank(q) == 3 else 1)
+    usual = 1 / math.sqrt(size)
+    return None if scale is None or abs(scale - usual) < 1e-6 * usual else float(scale)
+
+
+def _made(op, value, *names):
+    """The maker of `value`, if it is one of these operators and nothing else computes with its result."""
+    node = op.maker(value, *names, alone=False)
+    if node is None or value.graph_outputs:
+        return None
+    readers = sum(count for user, count in value.uses.items() if not _measures(user))
+    return node if readers == 1 else None
+
+
+def _measures(node, depth=4):
+    """Whether only the shape of what a node makes is asked for."""
+    if node.op_type == "Shape":
+        return True
+    moves = node.op_type in ("Reshape", "Transpose") and not node.output.graph_outputs
+    return moves and depth > 0 and all(_measures(user, depth - 1) for user in node.output.uses)
+
+
+def _without_bias(op, value):
+    """`value` before a constant vector along its last axis was added, and the vector; None for it where none
+    was."""
+    node = _made(op, value, "Add")
+    if node is not None:
+        for bias, x in (node.inputs, node.inputs[::-1]):
+            if array(bias) is not None and rank(bias) == 1 and rank(x) == 3 and bias.shape[0] == x.shape[-1]:
+                return x, bias
+    return value, None
+
+
+def _projection(op, value):
+    """The input, the weights and the bias (None: none) of a projection of rank 3, or None."""
+    value, bias = _without_bias(op, value)
+    node = _made(op, value, "MatMul")
+    if node is None or rank(node.inputs[0]) != 3 or rank(node.inputs[1]) != 2:
+        return None
+    return None if array(node.inputs[1]) is None else (node.inputs[0], node.inputs[1], bias)
+
+
+def _packed(op, q, k, v):
+    """The input, the weights side by side, the bias and the three widths."""
+    found = [_projection(op, value) for value in (q, k, v)]
+    if any(f is None for f in found):
+        return No("queries, keys and values are not projected by constant weights")
+    if len({id(f[0]) for f in found}) > 1:
+        return No("queries, keys and values have different inputs")
+    weights = [array(f[1]) for f in found]
+    sizes = [w.shape[1] for w in weights]
+    if sizes[0] != sizes[1]:
+        return No("queries and keys differ in width")
+    return (found[0][0], op.constant(np.concatenate(weights, 1), name="qkv_weight"),
+            _joined_bias(op, found), sizes)
+
+
+def _joined_bias(op, found):
+    parts = [np.zeros(array(w).shape[1], array(w).dtype) if b is None else array(b) for _, w, b in found]
+    return op.constant(np.concatenate(parts), name="qkv_bias")
+
+
+def _split_once(op, q, k, v):
+    """The same of one projection that a Split divides into three equal parts; None where it is none."""
+    made = q.node
+    if made is None or made.op_type != "Split" or made.domain or list(made.outputs) != [q, k, v]:
+        return None
+    found = _projection(op, made.inputs[0])
+    if found is None or made.attribute("axis") not in (-1, 2):
+        return None
+    x, weights, bias = found
+    width = weights.shape[1]
+    if width % 3 or (len(made.inputs) > 1 and ints(made.inputs[1]) != [width // 3] * 3):
+        return None
+    if bias is None:
+        bias = op.constant(np.zeros(width, array(weights).dtype), name="qkv_bias")
+    return x, weights, bias, [width // 3] * 3
+
+
+def _apart(op, q, k, v):
+    """Queries, keys and values before their bias, and the bias of all three; unchanged and None where they
+    have none."""
+    found = [_without_bias(op, value) for value in (q, k, v)]
+    if not any(bias for _, bias in found) or any(
+            rank(x) != 3 or not isinstance(x.shape[-1], int) for x, _ in found):
+        return q, k, v, None
+    joined = [np.zeros(x.shape[-1], x.elem.numpy) if b is None else array(b) for x, b in found]
+    return *(x for x, _ in found), op.constant(np.concatenate(joined), name="qkv_bias")
+
+
+def _masks(op, m, root):
+    """The mask of padding [batch, keys] or [batch], what is added to the scores, and the attributes that go
+    with them; No in the first place where the mask has no form."""
+    given = {"scale": _scale(root, _heads(root))}
+    if m is None:
+        return None, None, given
+    fact = meaning(m)
+    n = rank(m)
+    if isinstance(fact, bool | int | float) and fact in (True, 0) and (fact is True or m.elem.floating):
+        return None, None, given
+    if isinstance(fact, Flag) and (fact.row, fact.column) == (-4, -1) and n == 4 and _covers(m, fact.source):
+        lowest = _LOWEST if isinstance(fact.zero, bool) else max(float(fact.zero), _LOWEST)
+        excluded = fact.zero is False and fact.one is True
+        if excluded or (fact.one == 0 and lowest <= _EXCLUDES):
+            return _padding(op, fact.source), None, {**given, "mask_filter_value": lowest}
+    added = _added(op, m, root)
+    return (added, None, given) if isinstance(added, No) else (None, added, given)
+
+
+def _covers(m, source):
+    """Whether nothing known speaks against a mask's keys being all columns of its flags."""
+    keys, columns = (None if isinstance(d, str) and d.startswith(PREFIX) else d
+                     for d in (m.shape[-1], source.shape[1]))
+    return keys is None or columns is None or keys == columns
+
+
+def _padding(op, source):
+    asked = op.settings
+    if asked.options.attention_mask_format == AttentionMaskFormat.NoMask:
+        return None
+    flags = source if source.elem == ElementType.INT32 else op.Cast(source, to=int(ElementType.INT32))
+    return op.ReduceSum(flags, op.ints([1]), keepdims=0) if asked.options.counts_keys else flags
+
+
+def _added(op, m, root):
+    """A mask as [batch or 1, heads or 1, queries, keys] to be added to the scores."""
+    n, q = rank(m), root.inputs[0]
+    if n is None or n < 2 or m.elem is None:
+        return No("the rank of the mask is not known")
+    if m.elem == ElementType.BOOL:
+        zero, lowest = (np.asarray(v, q.elem.numpy) for v in (0, np.finfo(np.float16).min
+                        if q.elem == ElementType.FLOAT16 else _LOWEST))
+        m = op.Where(m, op.constant(zero), op.constant(lowest))
+    if n < 4:
+        m = op.Unsqueeze(m, op.ints(range(4 - n)))
+    queries = -2
+    if m.shape[-2] != q.shape[queries] or m.shape[-2] is None:
+        length = op.Slice(op.Shape(q), op.ints([rank(q) - 2]), op.ints([rank(q) - 1]), op.ints([0]))
+        m = op.Expand(m, op.Concat(op.ints([1, 1]), length, op.ints([1]), axis=0))
+    return m
+
+
+@rule(lambda op, q, k, v, m=None: op.Attention(q, k, v, m))
+def expand_attention(op, q, k, v, m, root):
+    """softmax(q k' * scale + mask) v, where the model's opset has no Attention"""
+    if op.settings.opset >= 23 or len(root.inputs) > 4 or len(root.outputs) > 1:
+        return None
+    if root.attribute("softcap") or root.attribute("is_causal") or root.attribute("qk_matmul_output_mode"):
+        return No("it does more than add a mask")
+    heads = [root.attribute(name) for name in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
+    flat = rank(q) == 3
+    if flat:
+        q, k, v = (op.Transpose(op.Reshape(x, op.ints([0, 0, n, -1])), perm=_HEADS)
+                   for x, n in zip((q, k, v), heads, strict=True))
+    k, v = (_repeated(op, x, q) for x in (k, v))
+    if k is None or v is None:
+        return No("the heads are not known")
+    scale = root.attribute("scale")
+    scale = 1 / math.sqrt(q.shape[3]) if scale is None else scale
+    scores = op.Mul(op.MatMul(q, op.Transpose(k, perm=[0, 1, 3, 2])), float(scale))
+    if m is not None:
+        m = m if m.elem != ElementType.BOOL else op.Where(
+            m, op.constant(np.zeros((), q.elem.numpy)), op.constant(np.asarray(-np.inf, q.elem.numpy)))
+        scores = op.Add(scores, m)
+    y = op.MatMul(op.Softmax(scores, axis=-1), v)
+    return op.Reshape(op.Transpose(y, perm=_HEADS), op.ints([0, 0, -1])) if flat else y
+
+
+def _repeated(op, x, q):
+    """Keys or values of fewer heads, each as often as query heads share it; None where that is not known."""
+    n, heads = x.shape[1], q.shape[1]
+    if n == heads and n is not None:
+        return x
+    if not isinstance(n, int) or not isinstance(heads, int) or not isinstance(x.shape[3], int):
+        return None
+    wide = op.Expand(op.Unsqueeze(x, op.ints([2])), op.ints([1, 1, heads // n, 1, 1]))
+    return op.Reshape(wide, op.ints([0, heads, -1, x.shape[3]]))
