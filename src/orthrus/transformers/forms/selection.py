@@ -17,7 +17,7 @@ from ...optimize.rules import activation as onnx_activation
 from ...optimize.rules import attention as onnx_attention
 from ...optimize.rules import normalization as onnx_normalization
 from ...optimize.rules import rotary as onnx_rotary
-from . import activation, attention, normalization, older
+from . import activation, attention, decoder, normalization, older
 from .asked import Asked
 
 
@@ -45,10 +45,12 @@ ALIKE: tuple[Form, ...] = (
 """Rules of the runtime's own optimizer, whose operators the forms start from."""
 
 FORMS: tuple[Form, ...] = (
+    Form("", decoder.ROTARY),
+    Form("", decoder.ATTENTION),
     Form("", (attention.fuse_packed_attention, attention.fuse_multi_head_attention)),
-    Form("", (activation.fuse_gelu_form, activation.fuse_quick_gelu_form,
-              normalization.fuse_simplified_layer_normalization)),
+    Form("", (activation.fuse_gelu_form, activation.fuse_quick_gelu_form)),
     Form("enable_skip_layer_norm", onnx_normalization.LAST),
+    Form("", (normalization.fuse_simplified_layer_normalization,)),
     Form("enable_bias_skip_layer_norm", (normalization.fuse_bias_skip_layer_normalization,
                                          normalization.fuse_bias_skip_rms_normalization)),
     Form("enable_gelu_approximation", (activation.fuse_gelu_approximation,)),
@@ -57,7 +59,7 @@ FORMS: tuple[Form, ...] = (
 )
 """Rules that write com.microsoft's operators."""
 
-LEFT: tuple[Form, ...] = (Form("", (attention.expand_attention, older.expand_shape_part)),)
+LEFT: tuple[Form, ...] = (Form("", (*decoder.LEFT, attention.expand_attention, older.expand_shape_part)),)
 """Rules that write out what the rules of `ALIKE` joined and none of `FORMS` took."""
 
 _ALWAYS = ("cleanup", "folding", "movement", "upgrade")
