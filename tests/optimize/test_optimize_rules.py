@@ -743,6 +743,34 @@ unary("fuse_group_normalization_bias", lambda n, x: grouped(n, x, after=lambda n
       "N", 4, 3, table=SPARES)
 
 
+MS = "com.microsoft"
+
+
+def diffuse(rule, name, inputs, table=FIRES, outputs=1, **attrs):
+    """One operator of diffusion networks."""
+    def build(n):
+        given = n.input("x", *inputs[0]), *(f(*shape) for shape in inputs[1:])
+        made = n.node(MS, name, *given, outputs=outputs, **attrs)
+        return list(made) if outputs > 1 else [n.Relu(made)]
+    case(table, rule, build)
+
+
+IMAGE = ("N", 3, 2, 4)
+diffuse("expand_group_norm", "GroupNorm", [IMAGE, (4,), (4,)], groups=2, activation=1)
+diffuse("expand_group_norm", "GroupNorm", [("N", 4, 3), (4,), (4,)], groups=2, activation=0, channels_last=0)
+diffuse("expand_group_norm", "GroupNorm", [("N", 4), (4,), (4,)], SPARES, groups=2, activation=0)
+diffuse("expand_skip_group_norm", "SkipGroupNorm", [IMAGE, (4,), (4,), (2, 3, 2, 4), (4,)], outputs=2,
+        groups=2, activation=0)
+diffuse("expand_skip_group_norm", "SkipGroupNorm", [IMAGE, (4,), (4,), (2, 1, 1, 4)], groups=4, activation=1)
+diffuse("expand_skip_group_norm", "SkipGroupNorm", [IMAGE, (4,), (4,), (2, 4)], SPARES, groups=2,
+        activation=0)
+diffuse("expand_bias_split_gelu", "BiasSplitGelu", [("N", 3, 8), (8,)])
+diffuse("expand_bias_add", "BiasAdd", [("N", 3, 8), (8,), (2, 3, 8)])
+diffuse("expand_nhwc_conv", "NhwcConv", [IMAGE, (6, 2, 2, 2), (6,)], group=2, strides=[1, 2])
+for name in ("expand_bias_split_gelu", "expand_bias_add", "expand_nhwc_conv"):
+    unary(name, lambda n, x: n.Relu(x), table=SPARES)
+
+
 def _built(build, opset):
     global RNG
     RNG = np.random.default_rng(7)

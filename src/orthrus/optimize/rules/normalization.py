@@ -209,8 +209,6 @@ EXTENDED = (
     fuse_normalization_casts,
     fuse_normalization_scale,
     fuse_normalization_bias,
-    fuse_group_normalization,
-    fuse_group_normalization_scale,
-    fuse_group_normalization_bias,
 )
+GROUPS = (fuse_group_normalization, fuse_group_normalization_scale, fuse_group_normalization_bias)
 LAST = (fuse_skip_layer_normalization, fuse_skip_rms_normalization)

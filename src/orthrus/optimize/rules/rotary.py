@@ -81,7 +81,7 @@ def _one_wide(value):
 
 def _doubled(op, factors, a, b, axis, sin, interleaved):
     """cos and sin hold each angle twice; one of the two `factors` is what turns, the other is cos."""
-    first = _part(a)
+    first = part_of(a)
     if first is None or not any(x is first.x for x in factors):
         return No("the pairs are not features of what is multiplied by cos")
     cos = factors[1] if factors[0] is first.x else factors[0]
@@ -90,7 +90,7 @@ def _doubled(op, factors, a, b, axis, sin, interleaved):
 
 def _single(op, one, other, axis, interleaved):
     """Each angle comes once; the halves of what turns and (cos, sin) may have matched either way round."""
-    parts = [_part(value) for value in one]
+    parts = [part_of(value) for value in one]
     if None in parts or parts[0].x is not parts[1].x:
         one, other = other, one
     return _rotary(op, *one, axis, other, interleaved, False)
@@ -98,7 +98,7 @@ def _single(op, one, other, axis, interleaved):
 
 def _rotary(op, a, b, axis, angles, interleaved, doubled):
     """The features of which `a` and `b` are the first and the second ones of every pair, turned."""
-    first, second = _part(a), _part(b)
+    first, second = part_of(a), part_of(b)
     if first is None or second is None or first.x is not second.x:
         return No("the pairs are not features of one tensor")
     x = first.x
@@ -132,14 +132,14 @@ def _rotary(op, a, b, axis, angles, interleaved, doubled):
     return op.Reshape(flat, op.ints([0, 0, heads, size]))
 
 
-def _part(value):
+def part_of(value):
     """The features that `value` holds, in order; None for what does not choose from a last axis. Of rank 5,
     it holds one of each two neighbours, with a last axis of 1."""
     node = value.node
     if node is None or node.domain:
         return None
     if node.op_type == "Unsqueeze":
-        return _part(node.inputs[0]) if _one_wide(value) else None
+        return part_of(node.inputs[0]) if _one_wide(value) else None
     found = None
     if node.op_type == "Slice":
         found = _sliced(node)
@@ -150,7 +150,7 @@ def _part(value):
         return None if index is None or rank(value) != 4 else _neighbour(node.inputs[0], int(index) % 2)
     elif node.op_type == "Squeeze" and len(node.inputs) > 1 and rank(value) == 4 and \
             positive(ints(node.inputs[1]), 5) == [4]:
-        return _part(node.inputs[0])
+        return part_of(node.inputs[0])
     if found is not None and rank(value) == 5:
         return _neighbour(found.x, found.start) if found.stop - found.start == 1 else None
     return found
@@ -279,7 +279,7 @@ def fuse_partial_rotary_embedding(op, a, b, axis, root):
     """Only the first features of each head turn."""
     shaped = op.maker(root.inputs[0], "Reshape")
     made = op.maker(shaped.inputs[0] if shaped is not None else root.inputs[0], "RotaryEmbedding")
-    turned, rest = _part(a), _part(b)
+    turned, rest = part_of(a), part_of(b)
     if made is None or turned is None or rest is None or turned.x is not rest.x or rank(turned.x) != 4:
         return No("what turns and what does not are not features of one tensor")
     x, size = turned.x, turned.x.shape[-1]

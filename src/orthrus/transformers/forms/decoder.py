@@ -1,5 +1,5 @@
-"""Attention of decoders in com.microsoft's forms: with earlier keys and values, with keys that groups of query
-heads share, and with rotary positions; what finds no form is written out again."""
+"""Attention of decoders in com.microsoft's forms: with earlier keys and values, with keys that groups of
+query heads share, and with rotary positions; what finds no form is written out again."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import numpy as np
 
 from ...ir import ElementType, No
 from ...optimize.pattern import rule
-from ...optimize.rules.facts import differ, ints, rank
+from ...optimize.rules.facts import differ, rank
 from ..fusion_options import AttentionOpType
 from .attention import HEADS, added, heads_of, masks, repeated
 
 
 @rule(lambda op, q, k, v, m=None: op.Attention(q, k, v, m, ...))
 def fuse_group_query_attention(op, q, k, v, m, root):
-    """Fewer key heads than query heads, where GroupQueryAttention's kernels take the sizes: onnxruntime's take
-    one new token, or one batch entry, or no earlier keys."""
+    """Fewer key heads than query heads, where GroupQueryAttention's kernels take the sizes: onnxruntime's
+    take one new token, or one batch entry, or no earlier keys."""
     past = _past(root)
     heads = heads_of(root, cached=past is not None)
     if isinstance(heads, No):
