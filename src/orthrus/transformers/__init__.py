@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from types import CodeType, ModuleType
 
 HOMES = {
+    "fusion": ("fusion_utils",),
+    "model": ("constants", "convert_to_packing_mode", "dynamo_onnx_helper", "import_utils", "onnx_model",
+              "onnx_utils", "shape_infer_helper"),
     "measure": ("affinity_helper", "benchmark", "benchmark_helper", "bert_perf_test", "bert_test_data",
                 "compare_bert_results", "huggingface_models", "machine_info", "metrics",
                 "profile_result_processor", "profiler"),
@@ -22,7 +25,23 @@ HOMES = {
                "quantize_helper", "torch_onnx_export_helper"),
 }
 """Folder → the modules of onnxruntime.transformers that lie in it."""
-_HOME = {name: f"{folder}.{name}" for folder, names in HOMES.items() for name in names}
+SHARED = {
+    "fusion.base": ("fusion_base",),
+    "fusion.classes": tuple(f"fusion_{name}" for name in (
+        "attention", "attention_clip", "attention_sam2", "attention_unet", "attention_vae", "bart_attention",
+        "bias_add", "biasgelu", "biassplitgelu", "conformer_attention", "constant_fold", "embedlayer",
+        "fastgelu", "gelu", "gelu_approximation", "gemmfastgelu", "gpt_attention", "gpt_attention_megatron",
+        "gpt_attention_no_past", "group_norm", "layernorm", "mha_dit", "mha_mmdit", "nhwc_conv", "quickgelu",
+        "reshape", "rotary_attention", "shape", "simplified_layernorm", "skip_group_norm", "skiplayernorm",
+        "transpose")),
+    "model.bert": ("onnx_model_bert",),
+    "model.families": tuple(f"onnx_model_{name}" for name in (
+        "bart", "bert_keras", "bert_tf", "clip", "conformer", "gpt2", "mmdit", "phi", "sam2", "t5", "tnlr",
+        "unet", "vae")),
+}
+"""Module here → the modules of onnxruntime.transformers whose names it has."""
+_HOME = {name: f"{folder}.{name}" for folder, names in HOMES.items() for name in names} | {
+    name: home for home, names in SHARED.items() for name in names}
 
 
 class _Finder:

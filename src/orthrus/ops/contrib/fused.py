@@ -177,7 +177,8 @@ def SimplifiedLayerNormalization(x, scale, *, axis: int = -1,
 _IDS = ("int32", "int64")
 
 
-@define(domain=MS, outputs=3, types={"input_ids": _IDS, "segment_ids": _IDS, "word_embedding": FLOATS})
+@define(domain=MS, outputs=3, types={"input_ids": _IDS, "segment_ids": _IDS, "word_embedding": FLOATS},
+        optional=("segment_ids", "segment_embedding"))
 def EmbedLayerNormalization(input_ids, segment_ids, word_embedding, position_embedding, segment_embedding,
                             gamma, beta,
                             mask=None, position_ids=None, *, epsilon: float = 1e-12,

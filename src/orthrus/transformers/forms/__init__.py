@@ -7,7 +7,7 @@ as those of `orthrus.optimize` are; `selection` says which of them run.
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Iterable
 from typing import Any
 
 from onnx import ModelProto
@@ -20,18 +20,24 @@ from . import older, selection
 from .asked import Asked
 from .selection import Form
 
-__all__ = ["Asked", "Form", "optimized", "write_forms"]
-
-log = logging.getLogger("orthrus")
+__all__ = ["WRITTEN", "Asked", "Form", "optimized", "write_forms"]
+WRITTEN = frozenset({
+    "Attention", "BiasAdd", "BiasGelu", "BiasSplitGelu", "EmbedLayerNormalization", "FastGelu", "Gelu",
+    "GemmFastGelu", "GroupNorm", "GroupQueryAttention", "LayerNormalization", "MultiHeadAttention",
+    "NhwcConv", "QuickGelu", "RotaryEmbedding", "SimplifiedLayerNormalization", "SkipGroupNorm",
+    "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"})
+"""The operators that fusions write."""
 
 
 def optimized(model: Any, model_type: str = "bert", options: FusionOptions | None = None, num_heads: int = 0,
-              hidden_size: int = 0, opt_level: int = 0) -> tuple[ModelProto, list[Entry]]:
-    """A model (a path, bytes or a ModelProto) rewritten for its type, and the journal."""
+              hidden_size: int = 0, opt_level: int = 0, only: Iterable[str] | None = None
+              ) -> tuple[ModelProto, list[Entry]]:
+    """A model (a path, bytes or a ModelProto) rewritten for its type, and the journal; where `only` some of
+    the options' switches are named, the others do not count. Raises the errors of loading."""
     graph = load(model)
     _fix_initializers(graph)
     asked = Asked(model_type, options or FusionOptions(model_type), num_heads, hidden_size,
-                  graph.info.opsets.get("", 1))
+                  graph.info.opsets.get("", 1), None if only is None else frozenset(only))
     journal = write_forms(graph, asked, opt_level)
     return to_model_proto(graph, released=False), journal
 

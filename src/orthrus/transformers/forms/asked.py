@@ -20,13 +20,14 @@ written out again."""
 @dataclass(frozen=True)
 class Asked(Settings):
     """`num_heads` and `hidden_size` are 0 where they are to be found; `opset` is the model's, which no rule
-    leaves."""
+    leaves; of the options, `only` these switches count where it names any."""
 
     model_type: str
     options: FusionOptions
     num_heads: int = 0
     hidden_size: int = 0
     opset: int = 1
+    only: frozenset[str] | None = None
 
     def on(self, switch: str) -> bool:
         """Whether a switch of the options is there and on; one of no name always is."""

@@ -4,13 +4,14 @@ projected from one input, else MultiHeadAttention; and written out again where n
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir import ElementType, No
+from ...ir import ElementType, No, Value
 from ...optimize.dimensions import PREFIX
 from ...optimize.pattern import rule
-from ...optimize.rules.facts import array, ints, rank
+from ...optimize.rules.facts import array, ints, permutation, rank
 from ..fusion_options import AttentionMaskFormat
 from .masks import Flag, meaning
 
@@ -38,10 +39,16 @@ def fuse_packed_attention(op, q, k, v, m, root):
     if isinstance(mask, No):
         return mask
     alike = sizes[0] == sizes[1] == sizes[2] and sizes[0] == x.shape[-1]
-    return op("com.microsoft::Attention")(
+    y = op("com.microsoft::Attention")(
         x, weights, bias, mask, None, bias_of_scores, num_heads=heads, **given,
         unidirectional=1 if root.attribute("is_causal") else None,
         qkv_hidden_sizes=None if alike else list(sizes))
+    return y if rank(q) == 3 else _by_head(op, y, heads, root)
+
+
+def _by_head(op, y, heads, root):
+    """[batch, sequence, heads * size] as [batch, heads, sequence, size]"""
+    return op.Transpose(op.Reshape(y, op.ints([0, 0, heads, root.output.shape[3]])), perm=HEADS)
 
 
 @rule(lambda op, q, k, v, m=None: op.Attention(q, k, v, m))
@@ -62,10 +69,7 @@ def fuse_multi_head_attention(op, q, k, v, m, root):
     y = op("com.microsoft::MultiHeadAttention")(
         q, k, v, bias, mask, bias_of_scores, num_heads=heads, **given,
         unidirectional=1 if root.attribute("is_causal") else None)
-    if not split:
-        return y
-    size = root.output.shape[3]
-    return op.Transpose(op.Reshape(y, op.ints([0, 0, heads, size])), perm=HEADS)
+    return _by_head(op, y, heads, root) if split else y
 
 
 def _heads(root):
@@ -128,18 +132,49 @@ def _without_bias(op, value):
     node = _made(op, value, "Add")
     if node is not None:
         for bias, x in (node.inputs, node.inputs[::-1]):
-            if array(bias) is not None and rank(bias) == 1 and rank(x) == 3 and bias.shape[0] == x.shape[-1]:
+            if array(bias) is not None and rank(bias) == 1 and rank(x) in (2, 3) and \
+                    bias.shape[0] == x.shape[-1]:
                 return x, bias
     return value, None
 
 
+@dataclass(frozen=True)
+class _Projection:
+    """x @ weights + bias (None: none); `shape`: to what the result was reshaped, where it was, to split it
+    into heads."""
+
+    x: Value
+    weights: np.ndarray
+    bias: Value | None
+    shape: Value | None = None
+
+
 def _projection(op, value):
-    """The input, the weights and the bias (None: none) of a projection of rank 3, or None."""
+    """What makes queries, keys or values, or None."""
+    shape = None
+    if rank(value) == 4:
+        turned = _made(op, value, "Transpose")
+        split = _made(op, turned.inputs[0], "Reshape") if turned is not None else None
+        if split is None or permutation(turned) != HEADS:
+            return None
+        value, shape = split.inputs
     value, bias = _without_bias(op, value)
-    node = _made(op, value, "MatMul")
-    if node is None or rank(node.inputs[0]) != 3 or rank(node.inputs[1]) != 2:
+    node = _made(op, value, "MatMul", "Gemm")
+    if node is None or rank(node.inputs[0]) not in ((3,) if shape is None else (2, 3)):
         return None
-    return None if array(node.inputs[1]) is None else (node.inputs[0], node.inputs[1], bias)
+    weights = array(node.inputs[1])
+    if weights is None or weights.ndim != 2:
+        return None
+    if node.op_type == "Gemm":
+        factors = [node.attribute(name) for name in ("alpha", "beta", "transA")]
+        third = node.inputs[2] if len(node.inputs) > 2 else None
+        if factors != [1.0, 1.0, 0] or (third is not None and (bias is not None or array(third) is None)):
+            return None
+        bias = bias if third is None else third
+        weights = weights.T if node.attribute("transB") else weights
+    if bias is not None and bias.shape != weights.shape[1:]:
+        return None
+    return _Projection(node.inputs[0], weights, bias, shape)
 
 
 def _packed(op, q, k, v):
@@ -147,19 +182,21 @@ def _packed(op, q, k, v):
     found = [_projection(op, value) for value in (q, k, v)]
     if any(f is None for f in found):
         return No("queries, keys and values are not projected by constant weights")
-    if len({id(f[0]) for f in found}) > 1:
+    if len({f.x for f in found}) > 1:
         return No("queries, keys and values have different inputs")
-    weights = [array(f[1]) for f in found]
-    sizes = [w.shape[1] for w in weights]
+    sizes = [f.weights.shape[1] for f in found]
     if sizes[0] != sizes[1]:
         return No("queries and keys differ in width")
-    return (found[0][0], op.constant(np.concatenate(weights, 1), name="qkv_weight"),
-            _joined_bias(op, found), sizes)
-
-
-def _joined_bias(op, found):
-    parts = [np.zeros(array(w).shape[1], array(w).dtype) if b is None else array(b) for _, w, b in found]
-    return op.constant(np.concatenate(parts), name="qkv_bias")
+    x = found[0].x
+    if found[0].shape is not None:
+        if not isinstance(x.shape[-1], int):
+            return No("the width of the input is not known")
+        leading = op.Slice(found[0].shape, op.ints([0]), op.ints([2]), op.ints([0]))
+        x = op.Reshape(x, op.Concat(leading, op.ints([x.shape[-1]]), axis=0))
+    biases = [np.zeros(f.weights.shape[1], f.weights.dtype) if f.bias is None else array(f.bias)
+              for f in found]
+    return (x, op.constant(np.concatenate([f.weights for f in found], 1), name="qkv_weight"),
+            op.constant(np.concatenate(biases), name="qkv_bias"), sizes)
 
 
 def _split_once(op, q, k, v):
@@ -170,13 +207,13 @@ def _split_once(op, q, k, v):
     found = _projection(op, made.inputs[0])
     if found is None or made.attribute("axis") not in (-1, 2):
         return None
-    x, weights, bias = found
-    width = weights.shape[1]
+    width = found.weights.shape[1]
     if width % 3 or (len(made.inputs) > 1 and ints(made.inputs[1]) != [width // 3] * 3):
         return None
+    bias = found.bias
     if bias is None:
-        bias = op.constant(np.zeros(width, array(weights).dtype), name="qkv_bias")
-    return x, weights, bias, [width // 3] * 3
+        bias = op.constant(np.zeros(width, found.weights.dtype), name="qkv_bias")
+    return found.x, op.constant(found.weights, name="qkv_weight"), bias, [width // 3] * 3
 
 
 def _apart(op, q, k, v):

@@ -17,6 +17,7 @@ from ...ops.schema import Schema, lookup
 from ...optimize.pattern import rule
 from ...optimize.rewrite import Work
 from ...optimize.rules.facts import array, ints
+from .asked import Asked
 
 log = logging.getLogger("orthrus")
 Form = tuple[list[Any], dict[str, Any]]
@@ -25,7 +26,9 @@ Form = tuple[list[Any], dict[str, Any]]
 
 def write_model_versions(work: Work) -> int:
     """Give nodes the version of the model's opset, and the inputs and attributes it has."""
-    opset, count = work.settings.opset, 0
+    count = 0
+    assert isinstance(work.settings, Asked)
+    opset = work.settings.opset
     for node in work.graph.nodes:
         if node.domain or same_meaning(node, opset, released=False):
             continue

@@ -18,7 +18,7 @@ from ...optimize.rules import attention as onnx_attention
 from ...optimize.rules import movement as onnx_movement
 from ...optimize.rules import normalization as onnx_normalization
 from ...optimize.rules import rotary as onnx_rotary
-from . import activation, attention, decoder, diffusion, normalization, older
+from . import activation, attention, decoder, diffusion, embedding, normalization, older
 from .asked import Asked
 
 
@@ -32,7 +32,8 @@ class Form:
     models: frozenset[str] = frozenset()
 
     def chosen(self, asked: Asked) -> bool:
-        return asked.on(self.switch) and (not self.models or asked.model_type in self.models)
+        wanted = asked.only is None or not self.switch or self.switch in asked.only
+        return wanted and asked.on(self.switch) and (not self.models or asked.model_type in self.models)
 
 
 _DIFFUSION = frozenset({"unet", "vae"})
@@ -54,12 +55,13 @@ FORMS: tuple[Form, ...] = (
     Form("enable_bias_splitgelu", (diffusion.fuse_bias_split_gelu,), _DIFFUSION),
     Form("enable_nhwc_conv", (diffusion.fuse_nhwc_conv,), _DIFFUSION),
     Form("enable_group_norm", (onnx_movement.merge_transposes,), _DIFFUSION),
-    Form("", decoder.ROTARY),
-    Form("", decoder.ATTENTION),
-    Form("", (attention.fuse_packed_attention, attention.fuse_multi_head_attention)),
-    Form("", (activation.fuse_gelu_form, activation.fuse_quick_gelu_form)),
+    Form("enable_rotary_embeddings", decoder.ROTARY),
+    Form("enable_attention", decoder.ATTENTION),
+    Form("enable_attention", (attention.fuse_packed_attention, attention.fuse_multi_head_attention)),
+    Form("enable_gelu", (activation.fuse_gelu_form, activation.fuse_quick_gelu_form)),
+    Form("enable_embed_layer_norm", (embedding.fuse_embed_layer_normalization,)),
     Form("enable_skip_layer_norm", onnx_normalization.LAST),
-    Form("", (normalization.fuse_simplified_layer_normalization,)),
+    Form("enable_layer_norm", (normalization.fuse_simplified_layer_normalization,)),
     Form("enable_bias_skip_layer_norm", (normalization.fuse_bias_skip_layer_normalization,
                                          normalization.fuse_bias_skip_rms_normalization)),
     Form("enable_bias_add", (diffusion.fuse_bias_add,), _DIFFUSION),
