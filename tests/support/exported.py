@@ -1,7 +1,7 @@
 """Networks of transformers and diffusers as torch's exporters write them, for tests without torch.
 
-In: `tests/transformers/exported.tar.xz`, which `tests/transformers/record.py` makes: graphs without their large
-weights. Out: models with weights drawn by seed, and feeds. The same name gives the same model every time.
+In: `tests/transformers/exported.tar.xz`, which `tests/transformers/record.py` makes: graphs without their
+large weights. Out: models with weights drawn by seed, and feeds. The same name always gives the same model.
 """
 
 from __future__ import annotations
@@ -35,9 +35,12 @@ def model(name: str) -> onnx.ModelProto:
     """A network with its weights."""
     made = onnx.load_from_string(_files()[f"{name}.onnx"])
     rng = np.random.default_rng(zlib.crc32(name.encode()))
-    for weight in made.graph.initializer:
+    constants = [node for node in made.graph.node if node.op_type == "Constant"]
+    held = [a.t for node in constants for a in node.attribute if a.name == "value"]
+    for weight in (*made.graph.initializer, *held):
         if weight.doc_string:
-            values = rng.standard_normal(tuple(weight.dims), np.float32) * np.float32(weight.doc_string)
+            mean, deviation = map(np.float32, weight.doc_string.split())
+            values = rng.standard_normal(tuple(weight.dims), np.float32) * deviation + mean
             weight.CopyFrom(numpy_helper.from_array(values, weight.name))
     return made
 

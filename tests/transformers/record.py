@@ -28,10 +28,10 @@ from onnx import numpy_helper
 HERE = Path(__file__).parent
 TYPES = {"gpt2": "gpt2", "gpt_neox": "gpt_neox", "gptj": "gpt2", "llama": "gpt2", "mistral": "gpt2",
          "qwen2": "gpt2", "phi": "phi", "bart": "bart", "whisper": "bart", "t5": "t5", "vit": "vit",
-         "deit": "vit", "swin": "swin", "clip": "clip", "conformer": "conformer", "sam": "sam2", "unet": "unet",
-         "vae": "vae", "sd3": "mmdit", "flux": "mmdit"}
+         "deit": "vit", "swin": "swin", "clip": "clip", "conformer": "conformer", "sam": "sam2",
+         "unet": "unet", "vae": "vae", "sd3": "mmdit", "flux": "mmdit"}
 """Model types by how names of networks begin; all others are bert's."""
-_KEPT = 256
+_KEPT = 16
 """Elements up to which a weight is kept; index tables and others that pack well are kept too."""
 
 
@@ -48,7 +48,7 @@ def fused(path: str) -> dict[str, Any]:
     heads, width = (0, 0) if kind in ("unet", "vae", "swin", "sam2") else (4, 64)
     start = time.perf_counter()
     try:
-        made = optimizer.optimize_model(path, model_type=kind, num_heads=heads, hidden_size=width, opt_level=0)
+        made = optimizer.optimize_model(path, kind, heads, width, opt_level=0)
     except Exception as error:
         return {"model_type": kind, "error": repr(error)[:200]}
     seconds = time.perf_counter() - start
@@ -56,14 +56,21 @@ def fused(path: str) -> dict[str, Any]:
     return {"model_type": kind, "seconds": round(seconds, 3), "counts": dict(sorted(counts.items()))}
 
 
+def weights(model: onnx.ModelProto) -> list[onnx.TensorProto]:
+    """The initializers, and what Constants hold."""
+    constants = [node for node in model.graph.node if node.op_type == "Constant"]
+    held = (a.t for node in constants for a in node.attribute if a.name == "value")
+    return [*model.graph.initializer, *held]
+
+
 def skeleton(model: onnx.ModelProto) -> bytes:
-    """The model without documentation and metadata, large weights reduced to their deviation."""
+    """The model without documentation and metadata, large weights reduced to mean and deviation."""
     graph = model.graph
     for holder in (model, graph, *graph.node, *graph.value_info, *graph.input, *graph.output,
                    *graph.initializer):
         holder.ClearField("doc_string")
         holder.ClearField("metadata_props")
-    for weight in graph.initializer:
+    for weight in weights(model):
         array = numpy_helper.to_array(weight)
         raw = array.tobytes()
         if array.size > _KEPT and array.dtype == np.float32 and len(zlib.compress(raw)) > len(raw) // 2:
@@ -72,7 +79,7 @@ def skeleton(model: onnx.ModelProto) -> bytes:
             weight.Clear()
             weight.name, weight.data_type = name, onnx.TensorProto.FLOAT
             weight.dims.extend(dims)
-            weight.doc_string = f"{array.std():.4g}"
+            weight.doc_string = f"{array.mean():.4g} {array.std():.4g}"
     return model.SerializeToString(deterministic=True)
 
 
@@ -85,20 +92,25 @@ def feeds(path: Path, model: onnx.ModelProto) -> bytes:
         for name in names}).encode()
 
 
-def main(folder: str) -> None:
-    counts: dict[str, Any] = {}
+def write_skeletons(paths: list[Path]) -> None:
     with tarfile.open(HERE / "exported.tar.xz", "w:xz", preset=9) as archive:
-        for path in sorted(Path(folder).glob("*.onnx")):
-            name = path.name.removesuffix(".onnx")
-            command = [sys.executable, __file__, "--one", str(path)]
-            done = subprocess.run(command, capture_output=True, text=True)
-            counts[name] = json.loads(done.stdout.splitlines()[-1])
+        for path in paths:
             model = onnx.load(path)
             for suffix, data in (("json", feeds(path, model)), ("onnx", skeleton(model))):
-                entry = tarfile.TarInfo(f"{name}.{suffix}")
+                entry = tarfile.TarInfo(f"{path.stem}.{suffix}")
                 entry.size = len(data)
                 archive.addfile(entry, io.BytesIO(data))
-            print(name, counts[name], flush=True)
+
+
+def main(folder: str) -> None:
+    paths = sorted(Path(folder).glob("*.onnx"))
+    write_skeletons(paths)
+    counts: dict[str, Any] = {}
+    for path in paths:
+        command = [sys.executable, __file__, "--one", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True)
+        counts[path.stem] = json.loads(done.stdout.splitlines()[-1])
+        print(path.stem, counts[path.stem], flush=True)
     lines = [f"{json.dumps(name)}: {json.dumps(told)}" for name, told in counts.items()]
     (HERE / "fusions.json").write_text("{\n" + ",\n".join(lines) + "\n}\n")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir import Type, Value
+from ...ir import TensorType, Type, Value
 from ..define import FLOATS, define
 from ..functions import working_type
 from ..nn.activation import Gelu as OnnxGelu
@@ -73,4 +73,4 @@ def _split_gelu_type(x: Value, bias: Value, **_: Any) -> list[Type]:
     if x.shape is None:
         return [of_rank(x.elem, rank_of(x))]
     half = x.shape[-1] // 2 if isinstance(x.shape[-1], int) else None
-    return [type(x.type)(x.elem, (*x.shape[:-1], half))]
+    return [TensorType(x.elem, (*x.shape[:-1], half))]
