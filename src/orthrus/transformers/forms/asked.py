@@ -12,7 +12,7 @@ from ...optimize import Settings
 from ..fusion_options import FusionOptions
 
 PASSING = frozenset({"LayerNormalization", "RMSNormalization", "Gelu", "Swish", "Attention",
-                     "RotaryEmbedding"})
+                     "GroupNormalization", "RotaryEmbedding"})
 """Operators of newer opsets that may stand in the graph for a while: each has a form of com.microsoft, or is
 written out again."""
 

@@ -19,7 +19,7 @@ from .masks import Flag, meaning
 log = logging.getLogger("orthrus")
 _LOWEST = float(np.finfo(np.float32).min)
 _EXCLUDES = -1000.0
-_HEADS = [0, 2, 1, 3]
+HEADS = [0, 2, 1, 3]
 
 
 @rule(lambda op, q, k, v, m=None: op.Attention(q, k, v, m))
@@ -37,12 +37,12 @@ def fuse_packed_attention(op, q, k, v, m, root):
     if isinstance(packed, No):
         return packed
     x, weights, bias, sizes = packed
-    mask, added, given = _masks(op, m, root)
+    mask, bias_of_scores, given = masks(op, m, root, heads)
     if isinstance(mask, No):
         return mask
     alike = sizes[0] == sizes[1] == sizes[2] and sizes[0] == x.shape[-1]
     y = op("com.microsoft::Attention")(
-        x, weights, bias, mask, None, added, num_heads=heads, **given,
+        x, weights, bias, mask, None, bias_of_scores, num_heads=heads, **given,
         unidirectional=1 if root.attribute("is_causal") else None,
         qkv_hidden_sizes=None if alike else list(sizes))
     return y if rank(q) == 3 else _by_head(op, y, heads, root)
@@ -54,28 +54,38 @@ def fuse_multi_head_attention(op, q, k, v, m, root):
     heads = _heads(root)
     if isinstance(heads, No):
         return heads
-    mask, added, given = _masks(op, m, root)
+    mask, bias_of_scores, given = masks(op, m, root, heads)
     if isinstance(mask, No):
         return mask
     by_head = rank(q) == 4
     parts, bias = _apart(op, (q, k, v), bool(op.settings.option("disable_multi_head_attention_bias")))
     if rank(parts[0]) == 4:
-        parts = (op.Reshape(op.Transpose(q, perm=_HEADS), op.ints([0, 0, -1])), k, v)
+        parts = (op.Reshape(op.Transpose(q, perm=HEADS), op.ints([0, 0, -1])), k, v)
     y = op("com.microsoft::MultiHeadAttention")(
-        *parts, bias, mask, added, num_heads=heads, **given,
+        *parts, bias, mask, bias_of_scores, num_heads=heads, **given,
         unidirectional=1 if root.attribute("is_causal") else None)
     return _by_head(op, y, heads, root) if by_head else y
 
 
 def _by_head(op, y, heads, root):
     """[batch, sequence, heads * size] as [batch, heads, sequence, size]"""
-    return op.Transpose(op.Reshape(y, op.ints([0, 0, heads, root.output.shape[3]])), perm=_HEADS)
+    return op.Transpose(op.Reshape(y, op.ints([0, 0, heads, root.output.shape[3]])), perm=HEADS)
 
 
 def _heads(root):
-    """How many heads an Attention has that com.microsoft's forms take; No where they do not."""
-    q, k, v = root.inputs[:3]
-    if len(root.inputs) > 4 or len(root.outputs) > 1:
+    """How many heads an Attention without earlier keys has, as many of keys as of queries; No where it has
+    another form."""
+    found = heads_of(root)
+    if isinstance(found, No):
+        return found
+    return found[0] if found[0] == found[1] else No("it has fewer key heads than query heads")
+
+
+def heads_of(root, cached=False):
+    """How many heads the queries and the keys of an Attention have that com.microsoft's forms take; No where
+    they do not. With `cached`, it may have earlier keys and give all of them on."""
+    q, k = root.inputs[:2]
+    if len(root.inputs) > (6 if cached else 4) or len(root.outputs) > (3 if cached else 1):
         return No("it has earlier keys, or gives them on")
     if root.attribute("softcap") or root.attribute("qk_matmul_output_mode"):
         return No("its scores are capped or read")
@@ -83,12 +93,12 @@ def _heads(root):
         heads, keys = root.attribute("q_num_heads"), root.attribute("kv_num_heads")
     else:
         heads, keys = q.shape[1], k.shape[1]
-    if not isinstance(heads, int) or heads != keys:
-        return No("it has fewer key heads than query heads")
+    if not isinstance(heads, int) or not isinstance(keys, int) or not keys or heads % keys:
+        return No("the numbers of heads are not known, or do not fit")
     size = q.shape[-1]
     if not isinstance(size, int) or (rank(q) == 4 and not isinstance(root.output.shape[3], int)):
         return No("the size of the heads is not known")
-    return heads
+    return heads, keys
 
 
 def _scale(root, heads):
@@ -145,7 +155,7 @@ def _projection(op, value):
     if rank(value) == 4:
         turned = _made(op, value, "Transpose")
         split = _made(op, turned.inputs[0], "Reshape") if turned is not None else None
-        if split is None or permutation(turned) != _HEADS:
+        if split is None or permutation(turned) != HEADS:
             return None
         value, shape = split.inputs
     value, bias = _without_bias(op, value)
@@ -225,7 +235,7 @@ def _merged(op, value, biased):
     if rank(value) == 4:
         turned = _made(op, value, "Transpose")
         split = _made(op, turned.inputs[0], "Reshape") if turned is not None else None
-        if split is None or permutation(turned) != _HEADS:
+        if split is None or permutation(turned) != HEADS:
             return None
         value = split.inputs[0]
     x, bias = (value, None) if biased else _without_bias(op, value)
@@ -244,10 +254,10 @@ def _unsplit(op, x, shape):
     return op.Reshape(x, op.Concat(leading, op.ints([x.shape[-1]]), axis=0))
 
 
-def _masks(op, m, root):
+def masks(op, m, root, heads):
     """The mask of padding [batch, keys] or [batch], what is added to the scores, and the attributes that go
     with them; No in the first place where the mask has no form."""
-    given = {"scale": _scale(root, _heads(root))}
+    given = {"scale": _scale(root, heads)}
     if m is None:
         return None, None, given
     fact = meaning(m)
@@ -260,8 +270,8 @@ def _masks(op, m, root):
         lowest = _excluding(fact.one, fact.zero) if inverted else lowest
         if lowest is not None:
             return _padding(op, fact.source, inverted), None, {**given, "mask_filter_value": lowest}
-    added = _added(op, m, root)
-    return (added, None, given) if isinstance(added, No) else (None, added, given)
+    bias = added(op, m, root)
+    return (bias, None, given) if isinstance(bias, No) else (None, bias, given)
 
 
 def _covers(m, source):
@@ -292,7 +302,7 @@ def _padding(op, source, inverted):
     return op.ReduceSum(flags, op.ints([1]), keepdims=0) if asked.options.counts_keys else flags
 
 
-def _added(op, m, root):
+def added(op, m, root):
     """A mask as [batch or 1, heads or 1, queries, keys] to be added to the scores."""
     n, q = rank(m), root.inputs[0]
     if n is None or n < 2 or m.elem is None:
@@ -320,9 +330,9 @@ def expand_attention(op, q, k, v, m, root):
     heads = [root.attribute(name) for name in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
     flat = rank(q) == 3
     if flat:
-        q, k, v = (op.Transpose(op.Reshape(x, op.ints([0, 0, n, -1])), perm=_HEADS)
+        q, k, v = (op.Transpose(op.Reshape(x, op.ints([0, 0, n, -1])), perm=HEADS)
                    for x, n in zip((q, k, v), heads, strict=True))
-    k, v = (_repeated(op, x, q) for x in (k, v))
+    k, v = (repeated(op, x, q) for x in (k, v))
     if k is None or v is None:
         return No("the heads are not known")
     scale = root.attribute("scale")
@@ -333,10 +343,10 @@ def expand_attention(op, q, k, v, m, root):
             m, op.constant(np.zeros((), q.elem.numpy)), op.constant(np.asarray(-np.inf, q.elem.numpy)))
         scores = op.Add(scores, m)
     y = op.MatMul(op.Softmax(scores, axis=-1), v)
-    return op.Reshape(op.Transpose(y, perm=_HEADS), op.ints([0, 0, -1])) if flat else y
+    return op.Reshape(op.Transpose(y, perm=HEADS), op.ints([0, 0, -1])) if flat else y
 
 
-def _repeated(op, x, q):
+def repeated(op, x, q):
     """Keys or values of fewer heads, each as often as query heads share it; None where that is not known."""
     n, heads = x.shape[1], q.shape[1]
     if n == heads and n is not None:
