@@ -14,8 +14,9 @@ from ..fusion.classes import FusionT5Attention, FusionTnlrAttention
 from ..fusion_options import FusionOptions
 from .bert import ATTENTIONS, GELUS, NORMS, BertOnnxModel, told, total
 
-__all__ = ["BartOnnxModel", "BertOnnxModelKeras", "BertOnnxModelTF", "ClipOnnxModel", "ConformerOnnxModel",
-           "FusionT5Attention", "FusionTnlrAttention", "Gpt2OnnxModel", "MmditOnnxModel", "PhiOnnxModel", "Sam2OnnxModel", "T5OnnxModel", "TnlrOnnxModel",
+__all__ = ["BartOnnxModel", "BertOnnxModelKeras", "BertOnnxModelTF", "ClipOnnxModel",
+           "ConformerOnnxModel", "FusionT5Attention", "FusionTnlrAttention", "Gpt2OnnxModel",
+           "MmditOnnxModel", "PhiOnnxModel", "Sam2OnnxModel", "T5OnnxModel", "TnlrOnnxModel",
            "UnetOnnxModel", "VaeOnnxModel"]
 
 
