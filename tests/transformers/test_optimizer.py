@@ -110,6 +110,15 @@ def test_switches_turned_on() -> None:
     np.testing.assert_allclose(run(made.model, given), run(model, given), atol=0.02)
 
 
+def test_a_product_takes_its_gelu() -> None:
+    model = Encoder(gelu="tanh").model()
+    options = FusionOptions("bert")
+    options.enable_gemm_fast_gelu = True
+    made = fused(model, optimization_options=options)
+    assert counts(made)["GemmFastGelu"] == 2
+    same(model, made)
+
+
 def test_the_mask_counts_keys_only_where_that_is_asked_for() -> None:
     """A count is wrong for texts that are padded before their beginning."""
     model = Encoder().model()
