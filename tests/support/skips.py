@@ -84,7 +84,8 @@ NEEDS = {
 
 OTHERWISE = {
     "onnxruntime does not run it": "nothing to compare with; what else the test looks at holds",
-    "onnxruntime's own tool is wrong": "symbolic shapes of two trained models, see test_symbolic_shapes.py",
+    "onnxruntime's own tool is wrong": "symbolic shapes of two trained models, and exports on which its"
+                                       " transformer optimizer fails",
     "this trained model was not fetched": "its archive could not be had, see fetch.py beside the models",
     "the processor here has no ": "instructions of a machine that code is generated for",
     "this file system has no such file": "devices, pipes and links that hostile models name",

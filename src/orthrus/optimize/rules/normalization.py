@@ -123,6 +123,53 @@ def fuse_normalization_casts(op, x, s, a, root):
                    axis=norm.attrs.get("axis"), epsilon=norm.attrs.get("epsilon"))
 
 
+@rule(lambda op, x, a, s, t, b: op.Reshape(
+    op.InstanceNormalization(op.Reshape(x, a), op.constant(s), op.constant(t)), b))
+def fuse_group_normalization(op, x, s, t, b, root):
+    """Channels normalized in groups, which stand side by side for InstanceNormalization"""
+    grouped, y = root.inputs[0].shape, root.output.shape
+    if x.shape is None or grouped is None or y is None or len(y) < 3 or x.elem is None:
+        return No("the shapes are not known")
+    groups, channels = grouped[1], y[1]
+    if not isinstance(groups, int) or not isinstance(channels, int) or not groups or channels % groups:
+        return No("the channels do not fall into groups")
+    if grouped[0] != y[0] or y[0] is None:
+        return No("the batch is not known to stay")
+    scale, bias = (op.constant(v.const.repeat(channels // groups), name=name)
+                   for v, name in ((s, "scale"), (t, "bias")))
+    return op.GroupNormalization(x if x.shape == y and None not in y else op.Reshape(x, b), scale, bias,
+                                 num_groups=groups, epsilon=root.inputs[0].node.attribute("epsilon"))
+
+
+def _by_channel(value, x):
+    """A constant with one number for each channel of x [batch, channels, …], as a vector; else None."""
+    given, n = array(value), rank(x)
+    if given is None or n is None or given.ndim < n - 1 or given.ndim > n or given.shape[1 - n] != x.shape[1]:
+        return None
+    return given.reshape(-1) if given.size == x.shape[1] else None
+
+
+@rule(lambda op, x, s, t, f: op.Mul(op.GroupNormalization(x, op.constant(s), op.constant(t)), op.constant(f)))
+def fuse_group_normalization_scale(op, x, s, t, f, root):
+    """A factor by channel"""
+    made, factor = op.maker(root.inputs[0], "GroupNormalization") or op.maker(
+        root.inputs[1], "GroupNormalization"), _by_channel(f, x)
+    if made is None or factor is None or made.version < 21:
+        return No("the factor does not follow the channels")
+    return op.again(made, x, op.constant(s.const * factor, name="scale"),
+                    op.constant(t.const * factor, name="bias"))
+
+
+@rule(lambda op, x, s, t, f: op.Add(op.GroupNormalization(x, s, op.constant(t)), op.constant(f)))
+def fuse_group_normalization_bias(op, x, s, t, f, root):
+    """An addend by channel"""
+    made, addend = op.maker(root.inputs[0], "GroupNormalization") or op.maker(
+        root.inputs[1], "GroupNormalization"), _by_channel(f, x)
+    if made is None or addend is None or made.version < 21:
+        return No("the addend does not follow the channels")
+    return op.again(made, x, s, op.constant(t.const + addend, name="bias"))
+
+
 @rule(lambda op, x, y, s, g, b=None: op.LayerNormalization(op.keep(op.Add(x, y), s), g, b))
 def fuse_skip_layer_normalization(op, x, y, s, g, b, root):
     """A LayerNormalization of a sum, whose sum others may read too."""
@@ -163,4 +210,5 @@ EXTENDED = (
     fuse_normalization_scale,
     fuse_normalization_bias,
 )
+GROUPS = (fuse_group_normalization, fuse_group_normalization_scale, fuse_group_normalization_bias)
 LAST = (fuse_skip_layer_normalization, fuse_skip_rms_normalization)

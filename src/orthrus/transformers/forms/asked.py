@@ -12,14 +12,14 @@ from ...optimize import Settings
 from ..fusion_options import FusionOptions
 
 PASSING = frozenset({"LayerNormalization", "RMSNormalization", "Gelu", "Swish", "Attention",
-                     "RotaryEmbedding"})
+                     "GroupNormalization", "RotaryEmbedding"})
 """Operators of newer opsets that may stand in the graph for a while: each has a form of com.microsoft, or is
 written out again."""
 
 
 @dataclass(frozen=True)
 class Asked(Settings):
-    """`num_heads` and `hidden_size` are 0 where they are to be found; `opset` is the model's, which no rule
+    """`num_heads` and `hidden_size` are 0 where nobody knows them; `opset` is the model's, which no rule
     leaves; of the options, `only` these switches count where it names any."""
 
     model_type: str

@@ -3,20 +3,23 @@ projected from one input, else MultiHeadAttention; and written out again where n
 
 from __future__ import annotations
 
+import logging
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
-from ...ir import ElementType, No
+from ...ir import ElementType, No, Value
 from ...optimize.dimensions import PREFIX
 from ...optimize.pattern import rule
-from ...optimize.rules.facts import array, ints, rank
+from ...optimize.rules.facts import array, ints, permutation, rank
 from ..fusion_options import AttentionMaskFormat
 from .masks import Flag, meaning
 
+log = logging.getLogger("orthrus")
 _LOWEST = float(np.finfo(np.float32).min)
 _EXCLUDES = -1000.0
-_HEADS = [0, 2, 1, 3]
+HEADS = [0, 2, 1, 3]
 
 
 @rule(lambda op, q, k, v, m=None: op.Attention(q, k, v, m))
@@ -29,19 +32,20 @@ def fuse_packed_attention(op, q, k, v, m, root):
     if asked.option("use_multi_head_attention"):
         return No("MultiHeadAttention is asked for")
     if asked.num_heads and asked.num_heads != heads:
-        return No(f"it has {heads} heads, and {asked.num_heads} are asked for")
+        log.warning("%s has %d heads, not %d as given; it keeps its own", root.label, heads, asked.num_heads)
     packed = _split_once(op, q, k, v) or _packed(op, q, k, v)
     if isinstance(packed, No):
         return packed
     x, weights, bias, sizes = packed
-    mask, added, given = _masks(op, m, root)
+    mask, bias_of_scores, given = masks(op, m, root, heads)
     if isinstance(mask, No):
         return mask
     alike = sizes[0] == sizes[1] == sizes[2] and sizes[0] == x.shape[-1]
-    return op("com.microsoft::Attention")(
-        x, weights, bias, mask, None, added, num_heads=heads, **given,
+    y = op("com.microsoft::Attention")(
+        x, weights, bias, mask, None, bias_of_scores, num_heads=heads, **given,
         unidirectional=1 if root.attribute("is_causal") else None,
         qkv_hidden_sizes=None if alike else list(sizes))
+    return y if rank(q) == 3 else _by_head(op, y, heads, root)
 
 
 @rule(lambda op, q, k, v, m=None: op.Attention(q, k, v, m))
@@ -50,28 +54,38 @@ def fuse_multi_head_attention(op, q, k, v, m, root):
     heads = _heads(root)
     if isinstance(heads, No):
         return heads
-    split = rank(q) == 4
-    if split:
-        q = op.Reshape(op.Transpose(q, perm=_HEADS), op.ints([0, 0, -1]))
-    mask, added, given = _masks(op, m, root)
+    mask, bias_of_scores, given = masks(op, m, root, heads)
     if isinstance(mask, No):
         return mask
-    bias = None
-    if not split and not op.settings.option("disable_multi_head_attention_bias"):
-        q, k, v, bias = _apart(op, q, k, v)
+    by_head = rank(q) == 4
+    parts, bias = _apart(op, (q, k, v), bool(op.settings.option("disable_multi_head_attention_bias")))
+    if rank(parts[0]) == 4:
+        parts = (op.Reshape(op.Transpose(q, perm=HEADS), op.ints([0, 0, -1])), k, v)
     y = op("com.microsoft::MultiHeadAttention")(
-        q, k, v, bias, mask, added, num_heads=heads, **given,
+        *parts, bias, mask, bias_of_scores, num_heads=heads, **given,
         unidirectional=1 if root.attribute("is_causal") else None)
-    if not split:
-        return y
-    size = root.output.shape[3]
-    return op.Transpose(op.Reshape(y, op.ints([0, 0, heads, size])), perm=_HEADS)
+    return _by_head(op, y, heads, root) if by_head else y
+
+
+def _by_head(op, y, heads, root):
+    """[batch, sequence, heads * size] as [batch, heads, sequence, size]"""
+    return op.Transpose(op.Reshape(y, op.ints([0, 0, heads, root.output.shape[3]])), perm=HEADS)
 
 
 def _heads(root):
-    """How many heads an Attention has that com.microsoft's forms take; No where they do not."""
-    q, k, v = root.inputs[:3]
-    if len(root.inputs) > 4 or len(root.outputs) > 1:
+    """How many heads an Attention without earlier keys has, as many of keys as of queries; No where it has
+    another form."""
+    found = heads_of(root)
+    if isinstance(found, No):
+        return found
+    return found[0] if found[0] == found[1] else No("it has fewer key heads than query heads")
+
+
+def heads_of(root, cached=False):
+    """How many heads the queries and the keys of an Attention have that com.microsoft's forms take; No where
+    they do not. With `cached`, it may have earlier keys and give all of them on."""
+    q, k = root.inputs[:2]
+    if len(root.inputs) > (6 if cached else 4) or len(root.outputs) > (3 if cached else 1):
         return No("it has earlier keys, or gives them on")
     if root.attribute("softcap") or root.attribute("qk_matmul_output_mode"):
         return No("its scores are capped or read")
@@ -79,12 +93,12 @@ def _heads(root):
         heads, keys = root.attribute("q_num_heads"), root.attribute("kv_num_heads")
     else:
         heads, keys = q.shape[1], k.shape[1]
-    if not isinstance(heads, int) or heads != keys:
-        return No("it has fewer key heads than query heads")
+    if not isinstance(heads, int) or not isinstance(keys, int) or not keys or heads % keys:
+        return No("the numbers of heads are not known, or do not fit")
     size = q.shape[-1]
     if not isinstance(size, int) or (rank(q) == 4 and not isinstance(root.output.shape[3], int)):
         return No("the size of the heads is not known")
-    return heads
+    return heads, keys
 
 
 def _scale(root, heads):
@@ -118,18 +132,49 @@ def _without_bias(op, value):
     node = _made(op, value, "Add")
     if node is not None:
         for bias, x in (node.inputs, node.inputs[::-1]):
-            if array(bias) is not None and rank(bias) == 1 and rank(x) == 3 and bias.shape[0] == x.shape[-1]:
+            if array(bias) is not None and rank(bias) == 1 and rank(x) in (2, 3) and \
+                    bias.shape[0] == x.shape[-1]:
                 return x, bias
     return value, None
 
 
+@dataclass(frozen=True)
+class _Projection:
+    """x @ weights + bias (None: none); `shape`: to what the result was reshaped, where it was, to split it
+    into heads."""
+
+    x: Value
+    weights: np.ndarray
+    bias: Value | None
+    shape: Value | None = None
+
+
 def _projection(op, value):
-    """The input, the weights and the bias (None: none) of a projection of rank 3, or None."""
+    """What makes queries, keys or values, or None."""
+    shape = None
+    if rank(value) == 4:
+        turned = _made(op, value, "Transpose")
+        split = _made(op, turned.inputs[0], "Reshape") if turned is not None else None
+        if split is None or permutation(turned) != HEADS:
+            return None
+        value, shape = split.inputs
     value, bias = _without_bias(op, value)
-    node = _made(op, value, "MatMul")
-    if node is None or rank(node.inputs[0]) != 3 or rank(node.inputs[1]) != 2:
+    node = _made(op, value, "MatMul", "Gemm")
+    if node is None or rank(node.inputs[0]) not in ((3,) if shape is None else (2, 3)):
         return None
-    return None if array(node.inputs[1]) is None else (node.inputs[0], node.inputs[1], bias)
+    weights = array(node.inputs[1])
+    if weights is None or weights.ndim != 2:
+        return None
+    if node.op_type == "Gemm":
+        factors = [node.attribute(name) for name in ("alpha", "beta", "transA")]
+        third = node.inputs[2] if len(node.inputs) > 2 else None
+        if factors != [1.0, 1.0, 0] or (third is not None and (bias is not None or array(third) is None)):
+            return None
+        bias = bias if third is None else third
+        weights = weights.T if node.attribute("transB") else weights
+    if bias is not None and bias.shape != weights.shape[1:]:
+        return None
+    return _Projection(node.inputs[0], weights, bias, shape)
 
 
 def _packed(op, q, k, v):
@@ -137,19 +182,20 @@ def _packed(op, q, k, v):
     found = [_projection(op, value) for value in (q, k, v)]
     if any(f is None for f in found):
         return No("queries, keys and values are not projected by constant weights")
-    if len({id(f[0]) for f in found}) > 1:
+    if len({f.x for f in found}) > 1:
         return No("queries, keys and values have different inputs")
-    weights = [array(f[1]) for f in found]
-    sizes = [w.shape[1] for w in weights]
+    sizes = [f.weights.shape[1] for f in found]
     if sizes[0] != sizes[1]:
         return No("queries and keys differ in width")
-    return (found[0][0], op.constant(np.concatenate(weights, 1), name="qkv_weight"),
-            _joined_bias(op, found), sizes)
-
-
-def _joined_bias(op, found):
-    parts = [np.zeros(array(w).shape[1], array(w).dtype) if b is None else array(b) for _, w, b in found]
-    return op.constant(np.concatenate(parts), name="qkv_bias")
+    x = found[0].x
+    if found[0].shape is not None:
+        if not isinstance(x.shape[-1], int):
+            return No("the width of the input is not known")
+        x = _unsplit(op, x, found[0].shape)
+    biases = [np.zeros(f.weights.shape[1], f.weights.dtype) if f.bias is None else array(f.bias)
+              for f in found]
+    return (x, op.constant(np.concatenate([f.weights for f in found], 1), name="qkv_weight"),
+            op.constant(np.concatenate(biases), name="qkv_bias"), sizes)
 
 
 def _split_once(op, q, k, v):
@@ -160,30 +206,58 @@ def _split_once(op, q, k, v):
     found = _projection(op, made.inputs[0])
     if found is None or made.attribute("axis") not in (-1, 2):
         return None
-    x, weights, bias = found
-    width = weights.shape[1]
+    width = found.weights.shape[1]
     if width % 3 or (len(made.inputs) > 1 and ints(made.inputs[1]) != [width // 3] * 3):
         return None
+    bias = found.bias
     if bias is None:
-        bias = op.constant(np.zeros(width, array(weights).dtype), name="qkv_bias")
-    return x, weights, bias, [width // 3] * 3
+        bias = op.constant(np.zeros(width, found.weights.dtype), name="qkv_bias")
+    return found.x, op.constant(found.weights, name="qkv_weight"), bias, [width // 3] * 3
 
 
-def _apart(op, q, k, v):
-    """Queries, keys and values before their bias, and the bias of all three; unchanged and None where they
-    have none."""
-    found = [_without_bias(op, value) for value in (q, k, v)]
-    if not any(bias for _, bias in found) or any(
-            rank(x) != 3 or not isinstance(x.shape[-1], int) for x, _ in found):
-        return q, k, v, None
+def _apart(op, values, biased):
+    """Queries, keys and values side by side, before their bias unless they stay `biased`, and the bias of all
+    three, None without one. Values that are not known to be split from the last axis stay as they are."""
+    found = [_merged(op, value, biased) for value in values]
+    if None in found or any(not isinstance(x.shape[-1], int) for x, _ in found):
+        return values, None
+    parts = tuple(x for x, _ in found)
+    if not any(bias for _, bias in found):
+        return parts, None
     joined = [np.zeros(x.shape[-1], x.elem.numpy) if b is None else array(b) for x, b in found]
-    return *(x for x, _ in found), op.constant(np.concatenate(joined), name="qkv_bias")
+    return parts, op.constant(np.concatenate(joined), name="qkv_bias")
 
 
-def _masks(op, m, root):
+def _merged(op, value, biased):
+    """[batch, sequence, heads * size], and the bias that was added to it; None where the heads come from
+    elsewhere."""
+    split = None
+    if rank(value) == 4:
+        turned = _made(op, value, "Transpose")
+        split = _made(op, turned.inputs[0], "Reshape") if turned is not None else None
+        if split is None or permutation(turned) != HEADS:
+            return None
+        value = split.inputs[0]
+    x, bias = (value, None) if biased else _without_bias(op, value)
+    if split is None:
+        return x, bias
+    size = split.output.shape[2:]
+    if not all(isinstance(d, int) for d in size) or x.shape is None or x.shape[-1] != size[0] * size[1]:
+        return None
+    return _unsplit(op, x, split.inputs[1]), bias
+
+
+def _unsplit(op, x, shape):
+    """`x`, whose last axis is split by a Reshape to `shape` after it was projected, as [batch, sequence,
+    width]."""
+    leading = op.Slice(shape, op.ints([0]), op.ints([2]), op.ints([0]))
+    return op.Reshape(x, op.Concat(leading, op.ints([x.shape[-1]]), axis=0))
+
+
+def masks(op, m, root, heads):
     """The mask of padding [batch, keys] or [batch], what is added to the scores, and the attributes that go
     with them; No in the first place where the mask has no form."""
-    given = {"scale": _scale(root, _heads(root))}
+    given = {"scale": _scale(root, heads)}
     if m is None:
         return None, None, given
     fact = meaning(m)
@@ -191,12 +265,13 @@ def _masks(op, m, root):
     if isinstance(fact, bool | int | float) and fact in (True, 0) and (fact is True or m.elem.floating):
         return None, None, given
     if isinstance(fact, Flag) and (fact.row, fact.column) == (-4, -1) and n == 4 and _covers(m, fact.source):
-        lowest = _LOWEST if isinstance(fact.zero, bool) else max(float(fact.zero), _LOWEST)
-        excluded = fact.zero is False and fact.one is True
-        if excluded or (fact.one == 0 and lowest <= _EXCLUDES):
-            return _padding(op, fact.source), None, {**given, "mask_filter_value": lowest}
-    added = _added(op, m, root)
-    return (added, None, given) if isinstance(added, No) else (None, added, given)
+        lowest = _excluding(fact.zero, fact.one)
+        inverted = lowest is None
+        lowest = _excluding(fact.one, fact.zero) if inverted else lowest
+        if lowest is not None:
+            return _padding(op, fact.source, inverted), None, {**given, "mask_filter_value": lowest}
+    bias = added(op, m, root)
+    return (bias, None, given) if isinstance(bias, No) else (None, bias, given)
 
 
 def _covers(m, source):
@@ -206,15 +281,28 @@ def _covers(m, source):
     return keys is None or columns is None or keys == columns
 
 
-def _padding(op, source):
+def _excluding(excluded, kept):
+    """What a mask adds to the scores it excludes, where these two do exclude and keep; None where not."""
+    if excluded is False and kept is True:
+        return _LOWEST
+    if isinstance(kept, bool) or kept != 0 or not excluded <= _EXCLUDES:
+        return None
+    return max(float(excluded), _LOWEST)
+
+
+def _padding(op, source, inverted):
+    """Flags as int32, or how many of each text are set; inverted ones mark what is padding."""
     asked = op.settings
     if asked.options.attention_mask_format == AttentionMaskFormat.NoMask:
         return None
+    if inverted:
+        source = op.Not(source if source.elem == ElementType.BOOL else
+                        op.Cast(source, to=int(ElementType.BOOL)))
     flags = source if source.elem == ElementType.INT32 else op.Cast(source, to=int(ElementType.INT32))
     return op.ReduceSum(flags, op.ints([1]), keepdims=0) if asked.options.counts_keys else flags
 
 
-def _added(op, m, root):
+def added(op, m, root):
     """A mask as [batch or 1, heads or 1, queries, keys] to be added to the scores."""
     n, q = rank(m), root.inputs[0]
     if n is None or n < 2 or m.elem is None:
@@ -242,9 +330,9 @@ def expand_attention(op, q, k, v, m, root):
     heads = [root.attribute(name) for name in ("q_num_heads", "kv_num_heads", "kv_num_heads")]
     flat = rank(q) == 3
     if flat:
-        q, k, v = (op.Transpose(op.Reshape(x, op.ints([0, 0, n, -1])), perm=_HEADS)
+        q, k, v = (op.Transpose(op.Reshape(x, op.ints([0, 0, n, -1])), perm=HEADS)
                    for x, n in zip((q, k, v), heads, strict=True))
-    k, v = (_repeated(op, x, q) for x in (k, v))
+    k, v = (repeated(op, x, q) for x in (k, v))
     if k is None or v is None:
         return No("the heads are not known")
     scale = root.attribute("scale")
@@ -255,10 +343,10 @@ def expand_attention(op, q, k, v, m, root):
             m, op.constant(np.zeros((), q.elem.numpy)), op.constant(np.asarray(-np.inf, q.elem.numpy)))
         scores = op.Add(scores, m)
     y = op.MatMul(op.Softmax(scores, axis=-1), v)
-    return op.Reshape(op.Transpose(y, perm=_HEADS), op.ints([0, 0, -1])) if flat else y
+    return op.Reshape(op.Transpose(y, perm=HEADS), op.ints([0, 0, -1])) if flat else y
 
 
-def _repeated(op, x, q):
+def repeated(op, x, q):
     """Keys or values of fewer heads, each as often as query heads share it; None where that is not known."""
     n, heads = x.shape[1], q.shape[1]
     if n == heads and n is not None:

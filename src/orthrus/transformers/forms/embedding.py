@@ -30,14 +30,14 @@ class _Lookup:
         return len(self.ids.shape) == 1 or self.ids.shape[0] == 1
 
 
-@rule(lambda op, x, y, s, g, b: op.LayerNormalization(op.keep(op.Add(x, y), s), op.constant(g),
-                                                      op.constant(b)))
+@rule(lambda op, x, y, s, g, b=None: op.LayerNormalization(op.keep(op.Add(x, y), s), op.constant(g), b))
 def fuse_embed_layer_normalization(op, x, y, s, g, b, root):
     """The LayerNormalization of two or three rows of tables, looked up by ids"""
     found = [*_lookups(op, x), *_lookups(op, y)]
     if None in found or len(found) not in (2, 3):
         return No("it is no sum of two or three embeddings")
-    if g.elem not in _FLOATS or rank(g) != 1 or rank(b) != 1 or rank(s) != 3:
+    b = op.constant(np.zeros_like(array(g)), name="beta") if b is None else b
+    if g.elem not in _FLOATS or rank(g) != 1 or array(b) is None or rank(s) != 3:
         return No("it is not normalized along the last axis")
     if root.attribute("axis") not in (-1, 2) or root.attribute("stash_type") != 1 or len(root.outputs) > 1:
         return No("it is normalized along more axes, or its statistics are read")

@@ -15,9 +15,10 @@ from ...optimize import PASSES, Pass, at
 from ...optimize.pattern import Rule
 from ...optimize.rules import activation as onnx_activation
 from ...optimize.rules import attention as onnx_attention
+from ...optimize.rules import movement as onnx_movement
 from ...optimize.rules import normalization as onnx_normalization
 from ...optimize.rules import rotary as onnx_rotary
-from . import activation, attention, embedding, normalization, older
+from . import activation, attention, decoder, diffusion, embedding, normalization, older
 from .asked import Asked
 
 
@@ -35,31 +36,43 @@ class Form:
         return wanted and asked.on(self.switch) and (not self.models or asked.model_type in self.models)
 
 
+_DIFFUSION = frozenset({"unet", "vae"})
+
 ALIKE: tuple[Form, ...] = (
     Form("enable_gelu", (onnx_activation.fuse_gelu, onnx_activation.fuse_gelu_tanh,
                          onnx_activation.fuse_swish, onnx_activation.fuse_quick_gelu)),
     Form("", (onnx_activation.fuse_softmax,)),
     Form("enable_layer_norm", onnx_normalization.EXTENDED),
+    Form("enable_group_norm", onnx_normalization.GROUPS, _DIFFUSION),
     Form("enable_rotary_embeddings", onnx_rotary.EXTENDED),
     Form("enable_attention", onnx_attention.EXTENDED),
 )
 """Rules of the runtime's own optimizer, whose operators the forms start from."""
 
 FORMS: tuple[Form, ...] = (
+    Form("enable_group_norm", diffusion.GROUPS, _DIFFUSION),
+    Form("enable_skip_group_norm", diffusion.SKIPS, _DIFFUSION),
+    Form("enable_bias_splitgelu", (diffusion.fuse_bias_split_gelu,), _DIFFUSION),
+    Form("enable_nhwc_conv", (diffusion.fuse_nhwc_conv,), _DIFFUSION),
+    Form("enable_group_norm", (onnx_movement.merge_transposes,), _DIFFUSION),
+    Form("enable_rotary_embeddings", decoder.ROTARY),
+    Form("enable_attention", decoder.ATTENTION),
     Form("enable_attention", (attention.fuse_packed_attention, attention.fuse_multi_head_attention)),
     Form("enable_gelu", (activation.fuse_gelu_form, activation.fuse_quick_gelu_form)),
-    Form("enable_layer_norm", (normalization.fuse_simplified_layer_normalization,)),
     Form("enable_embed_layer_norm", (embedding.fuse_embed_layer_normalization,)),
     Form("enable_skip_layer_norm", onnx_normalization.LAST),
+    Form("enable_layer_norm", (normalization.fuse_simplified_layer_normalization,)),
     Form("enable_bias_skip_layer_norm", (normalization.fuse_bias_skip_layer_normalization,
                                          normalization.fuse_bias_skip_rms_normalization)),
+    Form("enable_bias_add", (diffusion.fuse_bias_add,), _DIFFUSION),
     Form("enable_gelu_approximation", (activation.fuse_gelu_approximation,)),
     Form("enable_bias_gelu", (activation.fuse_bias_gelu, activation.fuse_bias_fast_gelu)),
     Form("enable_gemm_fast_gelu", (activation.fuse_gemm_fast_gelu,)),
 )
 """Rules that write com.microsoft's operators."""
 
-LEFT: tuple[Form, ...] = (Form("", (attention.expand_attention, older.expand_shape_part)),)
+LEFT: tuple[Form, ...] = (Form("", (*decoder.LEFT, *diffusion.LEFT, attention.expand_attention,
+                                    older.expand_shape_part)),)
 """Rules that write out what the rules of `ALIKE` joined and none of `FORMS` took."""
 
 _ALWAYS = ("cleanup", "folding", "movement", "upgrade")
