@@ -34,9 +34,9 @@ class PastKeyValuesHelper:
     def group_by_layer(past: Sequence[Any], num_layers: int) -> Any:
         """Tensors grouped by kind → transformers' cache of a decoder with an encoder. Raises ValueError for a
         number of tensors that is not four a layer."""
+        layers = _layers(past, num_layers)
         from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
-        layers = _layers(past, num_layers)
         return EncoderDecoderCache(DynamicCache([layer[:2] for layer in layers]),
                                    DynamicCache([layer[2:] for layer in layers]))
 

@@ -209,12 +209,11 @@ def inference_ort_with_io_binding(
     types. `output_buffers` is filled with tensors of `output_buffer_max_sizes` elements that lie on `device`;
     an output that fits none of them is bound to memory of its own. `data_type` is not asked: arrays have
     their type."""
-    import orthrus as ort
-
     binding = ort_session.io_binding()
+    held = []
     for name, value in ort_inputs.items():
-        binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(np.asarray(value)))
-    if not output_buffers:
+        binding.bind_cpu_input(name, np.ascontiguousarray(value))
+    if not output_buffers and output_buffer_max_sizes:
         allocateOutputBuffers(output_buffers, output_buffer_max_sizes, device)
     for i, (name, value) in enumerate(zip(ort_output_names, ort_outputs, strict=True)):
         value = np.asarray(value)
@@ -222,7 +221,8 @@ def inference_ort_with_io_binding(
         if buffer is not None and value.dtype == np.float32 and buffer.numel() >= value.size:
             binding.bind_output(name, "cpu", 0, value.dtype, value.shape, buffer.data_ptr())
         else:
-            binding.bind_ortvalue_output(name, ort.OrtValue.ortvalue_from_numpy(np.empty_like(value)))
+            held.append(np.empty(value.shape, value.dtype))
+            binding.bind_output(name, "cpu", 0, value.dtype, value.shape, held[-1].ctypes.data)
     times = timed(lambda: ort_session.run_with_iobinding(binding), repeat_times, warm_up_repeat)
     return {**result_template, "io_binding": True, **get_latency_result(times, batch_size)}
 
