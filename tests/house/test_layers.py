@@ -57,6 +57,7 @@ CODE = {
     "tools/cli/quantize.py": "import_module: --score",
     "tools/perf/run.py": "import_module: the runtime to measure, this one or onnxruntime",
     "tools/pytorch_export_helpers.py": "import_module: torch",
+    "transformers/__init__.py": "import_module: this package's modules, under onnxruntime's paths",
 }
 """Files that do such a thing, and what with: nothing that was read from a model or from data."""
 

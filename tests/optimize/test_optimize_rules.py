@@ -603,6 +603,22 @@ def _(n):
     ]
 
 
+def counted(n, of=lambda joined: joined[0], axis=2, **ends):
+    """The mask is computed from how many keys there are."""
+    q, k, v = qkv(n)
+    joined = [n.Concat(n.input(name, "N", 3, "P", 4), x, axis=axis) for name, x in (("pk", k), ("pv", v))]
+    at = range(4)[ends.get("start"):ends.get("end")].index(axis)
+    count = n.Gather(n.Shape(of(joined), **ends), np.int64(at))
+    places = n.Cast(n.Range(np.int64(0), count, np.int64(1)), to=1)
+    return [attend(n, q, *joined, mask=lambda n, x: n.Add(x, places)), *joined]
+
+
+case(FIRES, "push_shape_over_joined_keys", lambda n: counted(n))
+case(FIRES, "push_shape_over_joined_keys", lambda n: counted(n, start=1, end=3))
+case(FIRES, "fuse_attention_past", lambda n: counted(n, start=-2))
+case(SPARES, "push_shape_over_joined_keys", lambda n: counted(n, lambda joined: n.Relu(joined[0])))
+
+
 def heads(n, perm=(0, 2, 1, 3), last=None):
     q, k, v = (
         n.Transpose(n.Reshape(n.input(name, "N", "S", 12), ints(0, 0, 3, 4)), perm=list(perm))
@@ -617,36 +633,182 @@ case(FIRES, "fuse_attention_heads", lambda n: [heads(n, last=ints(-1, 12))])
 case(SPARES, "fuse_attention_heads", lambda n: [heads(n, last=ints(0, 0, 4, 3))])
 
 
-def rotated(n, x, half=2, turned=True):
-    size = 2 * half
-    left = n.Slice(x, ints(half), ints(1 << 40), ints(3), ints(1))
-    right = n.Slice(x, ints(0), ints(half), ints(3), ints(1))
-    return n.Concat(n.Neg(left) if turned else left, right, axis=-1), size
+def halves(n, x):
+    far = ints(1 << 40)
+    return n.Slice(x, ints(0), ints(2), ints(3), ints(1)), n.Slice(x, ints(2), far, ints(3), ints(1))
 
 
-def rotary(n, x, batch="N", twice=True, turned=True):
+def split_halves(n, x, sizes=(2, 2)):
+    return n.node("", "Split", x, ints(*sizes), axis=-1, outputs=2)
+
+
+def neighbours(n, x):
+    return tuple(n.Slice(x, ints(i), ints(1 << 40), ints(-1), ints(2)) for i in (0, 1))
+
+
+def unbound(n, x):
+    apart = n.Reshape(x, ints(0, 0, 0, 2, 2))
+    first = n.Squeeze(n.Slice(apart, ints(0), ints(1), ints(4)), ints(4))
+    return first, n.Gather(apart, np.int64(1), axis=-1)
+
+
+def side_by_side(n, a, b):
+    return n.Reshape(n.Concat(n.Unsqueeze(a, ints(-1)), n.Unsqueeze(b, ints(4)), axis=-1), ints(0, 0, 0, 4))
+
+
+def one_after_another(n, a, b):
+    return n.Concat(a, b, axis=-1)
+
+
+def rotary(n, x, parts=halves, joined=one_after_another, twice=True, turned=True, batch="N", heads_at=1):
     angles = n.input("angles", batch, "S", 2)
-    both = n.Concat(angles, angles if twice else n.Neg(angles), axis=-1)
-    cos, sin = n.Unsqueeze(n.Mul(n.Cos(both), F(1.5)), ints(1)), n.Unsqueeze(n.Sin(both), ints(1))
-    return n.Add(n.Mul(x, cos), n.Mul(rotated(n, x, turned=turned)[0], sin))
+    if joined is side_by_side:
+        wide = n.Expand(n.Unsqueeze(angles, ints(3)), ints(1, 1, 1, 2))
+        both = n.Reshape(wide, ints(0, 0, 4)) if twice else n.Concat(angles, angles, axis=-1)
+    else:
+        both = n.Concat(angles, angles if twice else n.Neg(angles), axis=-1)
+    cos = n.Unsqueeze(n.Mul(n.Cos(both), F(1.5)), ints(heads_at))
+    a, b = parts(n, x)
+    moved = joined(n, n.Neg(b) if turned else b, a)
+    return n.Add(n.Mul(x, cos), n.Mul(moved, n.Unsqueeze(n.Sin(both), ints(heads_at))))
 
 
-unary("fuse_rotary_embedding", lambda n, x: rotary(n, x), "N", 3, "S", 4)
-unary("fuse_rotary_embedding", lambda n, x: rotary(n, x, batch=1), "N", 3, "S", 4)
-unary("fuse_rotary_embedding", lambda n, x: rotary(n, x, turned=False), "N", 3, "S", 4, table=SPARES)
-unary("fuse_rotary_embedding", lambda n, x: rotary(n, x, twice=False), "N", 3, "S", 4, table=SPARES)
+def rotary_parts(n, x, parts=halves, joined=one_after_another, sign="Sub", length="S"):
+    angles = n.Unsqueeze(n.input("angles", "N", length, 2), ints(1))
+    a, b = parts(n, x)
+    cos, sin = n.Cos(angles), n.Sin(angles)
+    return joined(n, getattr(n, sign)(n.Mul(a, cos), n.Mul(sin, b)), n.Add(n.Mul(a, sin), n.Mul(b, cos)))
 
 
-def rotary_split(n, x, sizes=(2, 2)):
-    a, b = n.node("", "Split", x, ints(*sizes), axis=-1, outputs=2)
-    angles = n.input("angles", "N", "S", 2)
-    both = n.Concat(angles, angles, axis=-1)
-    return n.Add(n.Mul(x, n.Unsqueeze(n.Cos(both), ints(1))), n.Mul(n.Concat(n.Neg(b), a, axis=-1),
-                                                                  n.Unsqueeze(n.Sin(both), ints(1))))
+ROTARY = ("N", 3, "S", 4)
+unary("fuse_rotary_embedding", rotary, *ROTARY)
+unary("fuse_rotary_embedding", lambda n, x: rotary(n, x, batch=1), *ROTARY)
+unary("fuse_rotary_embedding", lambda n, x: rotary(n, x, split_halves), *ROTARY)
+unary("fuse_rotary_embedding", lambda n, x: rotary(n, x, heads_at=2), "N", "S", 3, 4)
+unary("fuse_rotary_embedding", lambda n, x: rotary(n, x, turned=False), *ROTARY, table=SPARES)
+unary("fuse_rotary_embedding", lambda n, x: rotary(n, x, twice=False), *ROTARY, table=SPARES)
+unary("fuse_rotary_embedding", lambda n, x: rotary(n, x, lambda n, x: split_halves(n, x, (1, 3))), *ROTARY,
+      table=SPARES)
+unary("fuse_rotary_embedding_pairs", lambda n, x: rotary(n, x, neighbours, side_by_side), *ROTARY)
+unary("fuse_rotary_embedding_pairs", lambda n, x: rotary(n, x, unbound, side_by_side, batch=1), *ROTARY)
+unary("fuse_rotary_embedding_pairs", lambda n, x: rotary(n, x, neighbours, side_by_side, heads_at=2), "N",
+      "S", 3, 4)
+unary("fuse_rotary_embedding_pairs", lambda n, x: rotary(n, x, neighbours, side_by_side, False), *ROTARY,
+      table=SPARES)
+unary("fuse_rotary_embedding_pairs", lambda n, x: rotary(n, x, halves, side_by_side), *ROTARY, table=SPARES)
+unary("fuse_rotary_embedding_parts", rotary_parts, *ROTARY)
+unary("fuse_rotary_embedding_parts", lambda n, x: rotary_parts(n, x, sign="Add"), *ROTARY, table=SPARES)
+unary("fuse_rotary_embedding_parts", lambda n, x: rotary_parts(n, x, length=1), *ROTARY, table=SPARES)
+unary("fuse_rotary_embedding_parts_pairs", lambda n, x: rotary_parts(n, x, unbound, side_by_side), *ROTARY)
+unary("fuse_rotary_embedding_parts_pairs", lambda n, x: rotary_parts(n, x, neighbours, one_after_another),
+      *ROTARY, table=SPARES)
 
 
-unary("fuse_rotary_embedding_split", rotary_split, "N", 3, "S", 4)
-unary("fuse_rotary_embedding_split", lambda n, x: rotary_split(n, x, (1, 3)), "N", 3, "S", 4, table=SPARES)
+def partial_rotary(n, x, first=4, rest=4, heads_at=1):
+    cut = [n.Slice(x, ints(0), ints(first), ints(3)), n.Slice(x, ints(rest), ints(1 << 40), ints(3))]
+    return n.Concat(rotary(n, cut[0], heads_at=heads_at), cut[1], axis=-1)
+
+
+unary("fuse_partial_rotary_embedding", partial_rotary, "N", 3, "S", 7)
+unary("fuse_partial_rotary_embedding", lambda n, x: partial_rotary(n, x, heads_at=2), "N", "S", 3, 7)
+unary("fuse_partial_rotary_embedding", lambda n, x: partial_rotary(n, x, rest=3), "N", 3, "S", 7,
+      table=SPARES)
+case(FIRES, "fuse_attention_heads", lambda n: [turned_heads(n)])
+
+
+def turned_heads(n):
+    q, k, v = (n.Transpose(n.Reshape(n.input(name, "N", "S", 12), ints(0, 0, 3, 4)), perm=[0, 2, 1, 3])
+               for name in "qkv")
+    y = attend(n, rotary(n, q), n.RotaryEmbedding(k, *(n.input(c, "N", "S", 2) for c in "cs")), v)
+    return n.Reshape(n.Transpose(y, perm=[0, 2, 1, 3]), ints(0, 0, 12))
+
+
+def grouped(n, x, groups=2, back=(0, 4, 3), after=lambda n, y: y):
+    y = n.InstanceNormalization(n.Reshape(x, ints(0, groups, -1)), f(groups), f(groups), epsilon=1e-3)
+    return after(n, n.Reshape(y, ints(*back)))
+
+
+def by_channel(n, y):
+    return n.Add(n.Mul(y, f(4, 1)), f(1, 4, 1))
+
+
+unary("fuse_group_normalization", grouped, "N", 4, 3)
+unary("fuse_group_normalization", lambda n, x: grouped(n, x, back=(0, 4, 6)), "N", 4, 2, 3)
+unary("fuse_group_normalization", lambda n, x: grouped(n, x, back=(3, 4, 2)), 2, 4, 3, table=SPARES)
+unary("fuse_group_normalization_scale", lambda n, x: grouped(n, x, after=by_channel), "N", 4, 3)
+unary("fuse_group_normalization_bias", lambda n, x: grouped(n, x, after=by_channel), "N", 4, 3)
+unary("fuse_group_normalization_scale", lambda n, x: grouped(n, x, after=lambda n, y: n.Mul(y, f(4, 3))),
+      "N", 4, 3, table=SPARES)
+unary("fuse_group_normalization_bias", lambda n, x: grouped(n, x, after=lambda n, y: n.Add(y, f(3))),
+      "N", 4, 3, table=SPARES)
+
+
+def flax_norm(n, x, fast=True, weights=(4,), axis=-1):
+    """As Flax writes it: the variance from the squares' mean, the scale multiplied first."""
+    mean = n.ReduceMean(x, ints(axis), keepdims=1)
+    d = n.Sub(x, mean)
+    variance = n.Max(F(0), n.Sub(n.ReduceMean(n.Mul(x, x), ints(axis), keepdims=1), n.Mul(mean, mean))) \
+        if fast else n.ReduceMean(n.Mul(d, d), ints(axis), keepdims=1)
+    root = n.Reciprocal(n.Sqrt(n.Add(variance, F(1e-3))))
+    return n.Add(n.Mul(d, n.Mul(root, f(*weights))), f(4)) if weights else n.Mul(d, root)
+
+
+def flax_rms(n, x, weights=(4,)):
+    root = n.Reciprocal(n.Sqrt(n.Add(n.ReduceMean(n.Mul(x, x), ints(-1), keepdims=1), F(1e-3))))
+    return n.Mul(x, n.Mul(root, f(*weights)))
+
+
+unary("fuse_layer_normalization", lambda n, x: flax_norm(n, x, weights=()), "N", 3, 4)
+unary("fuse_layer_normalization_weighted", flax_norm, "N", 3, 4)
+unary("fuse_layer_normalization_weighted", lambda n, x: flax_norm(n, x, False, (1, 1, 4)), "N", 3, 4)
+unary("fuse_layer_normalization_weighted", lambda n, x: flax_norm(n, x, weights=(3, 1)), "N", 3, 4,
+      table=SPARES)
+unary("fuse_layer_normalization_weighted", lambda n, x: flax_norm(n, x, axis=1), "N", 3, 4, table=SPARES)
+unary("fuse_rms_normalization_weighted", flax_rms, "N", 3, 4)
+unary("fuse_rms_normalization_weighted", lambda n, x: flax_rms(n, x, (3, 1)), "N", 3, 4, table=SPARES)
+
+
+def normalized_first(n, x, shift=1.0, **attrs):
+    """BatchNormalization before Conv."""
+    y = n.BatchNormalization(x, f(4), f(4, scale=shift), f(4, scale=shift), np.abs(f(4)) + F(0.5))
+    return n.Conv(y, f(6, 4 // attrs.get("group", 1), 2, 2), f(6), **attrs)
+
+
+IMAGES = ("N", 4, 3, 5)
+unary("fuse_batch_normalization_conv", normalized_first, *IMAGES)
+unary("fuse_batch_normalization_conv", lambda n, x: normalized_first(n, x, group=2, strides=[2, 1]), *IMAGES)
+unary("fuse_batch_normalization_conv", lambda n, x: normalized_first(n, x, 0.0, pads=[1, 1, 0, 0]), *IMAGES)
+unary("fuse_batch_normalization_conv", lambda n, x: normalized_first(n, x, pads=[1, 1, 0, 0]), *IMAGES,
+      table=SPARES)
+unary("fuse_batch_normalization_conv", lambda n, x: normalized_first(n, x, auto_pad="SAME_UPPER"), *IMAGES,
+      table=SPARES)
+
+MS = "com.microsoft"
+
+
+def diffuse(rule, name, inputs, table=FIRES, outputs=1, **attrs):
+    """One operator of diffusion networks."""
+    def build(n):
+        given = n.input("x", *inputs[0]), *(f(*shape) for shape in inputs[1:])
+        made = n.node(MS, name, *given, outputs=outputs, **attrs)
+        return list(made) if outputs > 1 else [n.Relu(made)]
+    case(table, rule, build)
+
+
+IMAGE = ("N", 3, 2, 4)
+diffuse("expand_group_norm", "GroupNorm", [IMAGE, (4,), (4,)], groups=2, activation=1)
+diffuse("expand_group_norm", "GroupNorm", [("N", 4, 3), (4,), (4,)], groups=2, activation=0, channels_last=0)
+diffuse("expand_group_norm", "GroupNorm", [("N", 4), (4,), (4,)], SPARES, groups=2, activation=0)
+diffuse("expand_skip_group_norm", "SkipGroupNorm", [IMAGE, (4,), (4,), (2, 3, 2, 4), (4,)], outputs=2,
+        groups=2, activation=0)
+diffuse("expand_skip_group_norm", "SkipGroupNorm", [IMAGE, (4,), (4,), (2, 1, 1, 4)], groups=4, activation=1)
+diffuse("expand_skip_group_norm", "SkipGroupNorm", [IMAGE, (4,), (4,), (2, 4)], SPARES, groups=2,
+        activation=0)
+diffuse("expand_bias_split_gelu", "BiasSplitGelu", [("N", 3, 8), (8,)])
+diffuse("expand_bias_add", "BiasAdd", [("N", 3, 8), (8,), (2, 3, 8)])
+diffuse("expand_nhwc_conv", "NhwcConv", [IMAGE, (6, 2, 2, 2), (6,)], group=2, strides=[1, 2])
+for name in ("expand_bias_split_gelu", "expand_bias_add", "expand_nhwc_conv"):
+    unary(name, lambda n, x: n.Relu(x), table=SPARES)
 
 
 def _built(build, opset):

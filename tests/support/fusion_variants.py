@@ -314,36 +314,68 @@ def rotary(v: Variant) -> list[Value]:
     n, r = v.net, v.r
     size = v.oddly(4, 6, 2)
     half = v.oddly(size // 2, 1)
-    batch, heads = v.one("N", 2, "B"), v.one(2, 1)
-    length = v.one("S", 3)
-    x = v.input("x", batch, heads, length, size)
-    long = SIZES.get(length, length)
-    first = v.one(1, 1, SIZES.get(batch, batch))
-    if r.random() < 0.5:
-        angles = v.rng.normal(size=(first, 1, long, size // 2))
-        angles = (
-            np.concatenate([angles, angles], -1)
-            if not v.odd or r.random() < 0.8
-            else v.rng.normal(size=(first, 1, long, size))
-        )
-        cos, sin = (n.constant(fn(angles).astype(v.dtype)) for fn in (np.cos, np.sin))
-    else:
-        freqs = v.input("freqs", first if first == 1 else batch, length, size // 2)
-        both = n.Concat(freqs, v.oddly(freqs, n.Neg(freqs)), axis=-1)
-        cos, sin = (
-            n.Unsqueeze(v.one(n.Cos, n.Cos)(both) if name == "cos" else n.Sin(both), v.ints(1))
-            for name in ("cos", "sin")
-        )
-    if r.random() < 0.4:
-        sizes = [v.ints(half, size - half)]
-        a, b = n.Split(x, *sizes, axis=v.one(-1, 3), outputs=2)
-    else:
-        far = v.one(size, 1 << 62)
-        a = n.Slice(x, v.ints(0), v.ints(half), v.ints(v.one(3, -1)))
-        b = n.Slice(x, v.ints(half), v.ints(far), v.ints(v.one(3, -1)), v.ints(1))
-    turned = n.Concat(*v.oddly((n.Neg(b), a), (a, n.Neg(b)), (n.Neg(a), b)), axis=-1)
+    batch, heads, length = v.one("N", 2, "B"), v.one(2, 1), v.one("S", 3)
+    pairs, by_head = r.random() < 0.4, r.random() < 0.7
+    x = v.input("x", batch, *((heads, length) if by_head else (length, heads)), size)
+    if r.random() < 0.3:
+        a, b = parted(v, x, size, half, pairs)
+        angles = v.input("angles", v.one(1, batch), *((1, length) if by_head else (length, 1)), size // 2)
+        cos, sin = n.Cos(angles), v.see(n.Sin(angles))
+        first = v.oddly(n.Sub, n.Add)(n.Mul(*r.sample([a, cos], 2)), n.Mul(*r.sample([b, sin], 2)))
+        second = n.Add(*r.sample([n.Mul(*r.sample([b, cos], 2)), n.Mul(a, sin)], 2))
+        return [joined(v, first, second, size, v.oddly(pairs, not pairs))]
+    cos, sin = angles_twice(v, batch, length, size, by_head, v.oddly(pairs, not pairs))
+    a, b = parted(v, x, size, half, pairs)
+    turned = joined(v, *v.oddly((n.Neg(b), a), (a, n.Neg(b)), (n.Neg(a), b)), size, v.oddly(pairs, not pairs))
     y = n.Add(*r.sample([n.Mul(*r.sample([x, cos], 2)), n.Mul(*r.sample([v.see(turned), sin], 2))], 2))
     return [n.MatMul(y, n.Transpose(y, perm=[0, 1, 3, 2])), y] if r.random() < 0.3 else [y]
+
+
+def angles_twice(v: Variant, batch: Any, length: Any, size: int, by_head: bool, pairs: bool
+                 ) -> tuple[Value, Value]:
+    """cos and sin that hold each angle twice, or nearly so."""
+    n, r = v.net, v.r
+    first = v.one(1, 1, SIZES.get(batch, batch))
+    if r.random() < 0.5:
+        long = SIZES.get(length, length)
+        angles = v.rng.normal(size=(first, *((1, long) if by_head else (long, 1)), size // 2))
+        both = angles.repeat(2, -1) if pairs else np.concatenate([angles, angles], -1)
+        if v.odd and r.random() < 0.2:
+            both = v.rng.normal(size=both.shape)
+        return n.constant(np.cos(both).astype(v.dtype)), n.constant(np.sin(both).astype(v.dtype))
+    freqs = v.input("freqs", first if first == 1 else batch, length, size // 2)
+    if pairs:
+        wide = n.Expand(n.Unsqueeze(freqs, v.ints(3)), v.ints(1, 1, 1, 2))
+        both = n.Reshape(v.oddly(wide, n.Transpose(wide, perm=[0, 1, 3, 2])), v.ints(0, 0, size))
+    else:
+        both = n.Concat(freqs, v.oddly(freqs, n.Neg(freqs)), axis=-1)
+    at = v.ints(1 if by_head else 2)
+    return n.Unsqueeze(n.Cos(both), at), n.Unsqueeze(n.Sin(both), at)
+
+
+def parted(v: Variant, x: Value, size: int, half: int, pairs: bool) -> tuple[Value, Value]:
+    """The first and the second features of every pair."""
+    n, far = v.net, v.one(size, 1 << 62)
+    if pairs and v.r.random() < 0.4:
+        apart = n.Reshape(x, v.ints(0, 0, 0, size // 2, 2))
+        a, b = (n.Gather(apart, n.constant(np.array(i, np.int64)), axis=-1) for i in (0, 1))
+        return v.oddly((a, b), (b, a))
+    if pairs:
+        a, b = (n.Slice(x, v.ints(i), v.ints(far), v.ints(-1), v.ints(2)) for i in v.oddly((0, 1), (1, 0)))
+        return a, b
+    if v.r.random() < 0.4:
+        a, b = n.Split(x, *[v.ints(half, size - half)], axis=v.one(-1, 3), outputs=2)
+        return a, b
+    return (n.Slice(x, v.ints(0), v.ints(half), v.ints(v.one(3, -1))),
+            n.Slice(x, v.ints(half), v.ints(far), v.ints(v.one(3, -1)), v.ints(1)))
+
+
+def joined(v: Variant, a: Value, b: Value, size: int, pairs: bool) -> Value:
+    n = v.net
+    if not pairs:
+        return n.Concat(a, b, axis=-1)
+    return n.Reshape(n.Concat(n.Unsqueeze(a, v.ints(-1)), n.Unsqueeze(b, v.ints(4)), axis=v.one(-1, 4)),
+                     v.ints(0, 0, 0, size))
 
 
 VARIANTS: dict[str, Callable[[Variant], list[Value]]] = {

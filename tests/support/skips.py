@@ -78,13 +78,16 @@ NEEDS = {
                        extra=True),
     "browser": Need(lambda: any(map(shutil.which, BROWSERS)) and shutil.which("chromedriver") is not None,
                     "no browser with its driver: apt-get install chromium chromium-driver", extra=True),
+    "torch": Need(lambda: all(importlib.util.find_spec(name) for name in ("torch", "transformers")),
+                  "torch and transformers are not here: pip install torch transformers", extra=True),
     "VIEW_SHOTS": Need(lambda: "VIEW_SHOTS" in os.environ,
                        "draws the pictures of docs/, by hand: VIEW_SHOTS names a page of `orthrus view`"),
 }
 
 OTHERWISE = {
     "onnxruntime does not run it": "nothing to compare with; what else the test looks at holds",
-    "onnxruntime's own tool is wrong": "symbolic shapes of two trained models, see test_symbolic_shapes.py",
+    "onnxruntime's own tool is wrong": "symbolic shapes of two trained models, and exports on which its"
+                                       " transformer optimizer fails",
     "this trained model was not fetched": "its archive could not be had, see fetch.py beside the models",
     "the processor here has no ": "instructions of a machine that code is generated for",
     "this file system has no such file": "devices, pipes and links that hostile models name",

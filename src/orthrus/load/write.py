@@ -21,6 +21,8 @@ from .tensors import pack
 _ALIGNMENT = 64
 _ASIDE = "orthrus.aside"
 """The domain of functions that hold one node of another opset than the model's."""
+_BEFORE_ONNX = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+"""What onnxruntime takes under every opset of ONNX's domain."""
 
 
 def save(graph: Graph, path: str | os.PathLike[str] | None = None, *, external_file: str | None = None,
@@ -96,8 +98,9 @@ class External:
         return True
 
 
-def to_model_proto(graph: Graph, external: External | None = None) -> Any:
-    """`graph` as an onnx ModelProto."""
+def to_model_proto(graph: Graph, external: External | None = None, *, released: bool = True) -> Any:
+    """`graph` as an onnx ModelProto. Without `released`, operators that onnxruntime had before ONNX, such as
+    LayerNormalization, stand under opsets older than ONNX's own, too."""
     import onnx
 
     info = graph.info
@@ -112,7 +115,7 @@ def to_model_proto(graph: Graph, external: External | None = None) -> Any:
         model.model_version = info.model_version
     for key, text in info.metadata.items():
         model.metadata_props.add(key=key, value=text)
-    writer = _Writer(external, _opsets(graph))
+    writer = _Writer(external, _opsets(graph, released), released)
     writer.graph(graph, model.graph)
     for domain, version in writer.opsets.items():
         model.opset_import.add(domain=domain, version=version)
@@ -135,7 +138,7 @@ def node_proto(node: Node) -> Any:
     return proto
 
 
-def _opsets(graph: Graph) -> dict[str, int]:
+def _opsets(graph: Graph, released: bool) -> dict[str, int]:
     """An opset per domain: the model's own, a newer one where only that has all of its nodes, or the newest
     version among its nodes where the model imports none."""
     found = dict(graph.info.opsets)
@@ -146,17 +149,20 @@ def _opsets(graph: Graph) -> dict[str, int]:
         own = found.setdefault(domain, max(node.version for node in members))
         last = newest_opset(domain) or own
         found[domain] = next((opset for opset in range(own, last + 1)
-                              if all(_same_meaning(node, opset) for node in members)), own)
+                              if all(same_meaning(node, opset, released) for node in members)), own)
     return found
 
 
-def _same_meaning(node: Node, opset: int) -> bool:
+def same_meaning(node: Node, opset: int, released: bool = True) -> bool:
     """Whether `node` keeps its meaning under `opset`: the same schema version, or one that the same
-    definition serves and that allows the node's attributes and types."""
+    definition serves and that allows the node's attributes and types. With `released`, an operator that ONNX
+    itself has only later does not."""
+    if not released and not node.domain and node.op_type in _BEFORE_ONNX:
+        return True
     schema = lookup(node.domain, node.op_type, opset)
     if not isinstance(schema, Schema):
         return node.op is None
-    if schema.native is None and _is_later(node, opset):
+    if released and schema.native is None and _is_later(node, opset):
         return False
     if schema.version == node.version:
         return True
@@ -178,8 +184,8 @@ def _is_later(node: Node, opset: int) -> bool:
 class _Writer:
     """Writes graphs; values, and nodes, of equal names get names of their own."""
 
-    def __init__(self, external: External | None, opsets: dict[str, int]) -> None:
-        self.external, self.opsets = external, opsets
+    def __init__(self, external: External | None, opsets: dict[str, int], released: bool = True) -> None:
+        self.external, self.opsets, self.released = external, opsets, released
         self.names: dict[Value, str] = {}
         self.taken: dict[str, Value] = {}
         self.labels: set[str] = set()
@@ -221,7 +227,7 @@ class _Writer:
         for node in graph.nodes:
             written = proto.node.add()
             self.node(node, written)
-            if not _same_meaning(node, self.opsets.get(node.domain, node.version)):
+            if not same_meaning(node, self.opsets.get(node.domain, node.version), self.released):
                 self.set_aside(node, written)
         for value in graph.outputs:
             self._value_info(value, proto.output.add())

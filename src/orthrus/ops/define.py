@@ -75,7 +75,7 @@ class Op:
     def __init__(self, body: Callable[..., Any], *, domain: str = "", since: int | None = None,
                  name: str | None = None, types: dict[str, Sequence[str]] | None = None, widen: bool = False,
                  result: str | None = None, outputs: int | None = 1, tol: float = 2e-6, ufunc: Any = None,
-                 prepared: Sequence[str] = ()) -> None:
+                 prepared: Sequence[str] = (), optional: Sequence[str] = ()) -> None:
         stem, _, suffix = body.__name__.rpartition("_")
         older = bool(stem) and suffix.isdigit()
         self.name = name or (stem if older else body.__name__)
@@ -84,7 +84,7 @@ class Op:
         self.types, self.widen, self.result, self.tol, self.ufunc = types or {}, widen, result, tol, ufunc
         self.n_outputs = outputs
         self.inputs: list[str] = []
-        self.optional: set[str] = set()
+        self.optional = set(optional)
         self.variadic = False
         self.attributes: dict[str, Any] = {}
         self.defaults: dict[str, Any] = {}

@@ -54,10 +54,10 @@ def by_shape(node: Node, inputs: Values) -> list[Type | None] | None:
     """The types of `node`'s outputs; None where ONNX has to be asked. Raises ValueError, or what else a rule
     raises, where the node contradicts itself and ONNX cannot be asked."""
     kind = node.domain, node.op_type
-    if node.op is None or kind not in ELEMENTS or (
-            node.version < 11 and not node.domain and _from_the_back(node)):
-        return None
     alone = node.domain == _MS or node.op_type in UNASKED
+    if node.op is None or kind not in ELEMENTS or (
+            node.version < 11 and not alone and _from_the_back(node)):
+        return None
     try:
         told = ELEMENTS[kind](node, inputs)
         elems = told if isinstance(told, tuple) else (told,) * len(node.outputs)
@@ -158,8 +158,8 @@ ELEMENTS: dict[tuple[str, str], Callable[[Node, Values], Any]] = {
     ("", "MatMulInteger"): lambda node, inputs: ElementType.INT32, ("", "QuantizeLinear"): _quantized,
     ("", "Shape"): lambda node, inputs: ElementType.INT64,
     **{(_MS, name): _first for name in (
-        "Attention", "FusedConv", "FusedGemm", "FusedMatMul", "GroupQueryAttention", "MultiHeadAttention",
-        "NhwcConv", "Pad", "Range", "RotaryEmbedding", "TransposeMatMul")},
+        "Attention", "FusedConv", "FusedGemm", "FusedMatMul", "GemmFastGelu", "GroupQueryAttention",
+        "MultiHeadAttention", "NhwcConv", "Pad", "Range", "RotaryEmbedding", "TransposeMatMul")},
     (_MS, "QAttention"): _nth(2),
     ("", "LayerNormalization"): lambda node, inputs: (_first(node, inputs), *[_stash(node)] * 2),
     ("", "MaxPool"): lambda node, inputs: (_first(node, inputs), ElementType.INT64),

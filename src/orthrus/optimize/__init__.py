@@ -22,12 +22,13 @@ from . import cleanup, folding
 from .dimensions import Dimensions
 from .dump import Graphs
 from .pattern import Rule
-from .rewrite import Entry, Work, bodies_below
+from .rewrite import Entry, Settings, Work, bodies_below
 from .rules import (
     activation,
     arithmetic,
     attention,
     convolution,
+    diffusion,
     linear,
     movement,
     normalization,
@@ -35,7 +36,7 @@ from .rules import (
     upgrade,
 )
 
-__all__ = ["PASSES", "Entry", "Pass", "optimize", "unused"]
+__all__ = ["PASSES", "Entry", "Pass", "Settings", "at", "optimize", "run_passes", "unused"]
 
 log = logging.getLogger("orthrus")
 
@@ -59,20 +60,23 @@ class Pass:
 _rows = itertools.count()
 
 
-def _at(level: int, *what: Rule | Callable[[Work], int]) -> list[Pass]:
+def at(level: int, *what: Rule | Callable[[Work], int]) -> list[Pass]:
+    """A row of passes of one level."""
     row = next(_rows)
     return [Pass(level, it, row) for it in what]
 
 
 PASSES: tuple[Pass, ...] = (
-    *_at(0, upgrade.upgrade_old_forms),
-    *_at(1, cleanup.drop_dead_nodes, folding.fold_shapes, folding.fold_constants, folding.fold_branches,
+    *at(0, upgrade.upgrade_old_forms),
+    *at(1, cleanup.drop_dead_nodes, folding.fold_shapes, folding.fold_constants, folding.fold_branches,
          cleanup.drop_identity, cleanup.merge_common_subexpressions),
-    *_at(1, *movement.BASIC, *arithmetic.BASIC, *convolution.BASIC, *linear.BASIC),
-    *_at(1, cleanup.drop_unused_initializers),
-    *_at(2, *activation.EXTENDED, *normalization.EXTENDED, *rotary.EXTENDED, *attention.EXTENDED),
-    *_at(2, *linear.EXTENDED, *normalization.LAST, *arithmetic.EXTENDED),
-    *_at(3, *movement.LAYOUT),
+    *at(1, *movement.BASIC, *arithmetic.BASIC, *convolution.BASIC, *linear.BASIC),
+    *at(1, cleanup.drop_unused_initializers),
+    *at(2, *diffusion.EXTENDED),
+    *at(2, *activation.EXTENDED, *normalization.EXTENDED, *normalization.GROUPS),
+    *at(2, *rotary.EXTENDED, *attention.EXTENDED),
+    *at(2, *linear.EXTENDED, *normalization.LAST, *arithmetic.EXTENDED),
+    *at(3, *movement.LAYOUT),
 )
 
 
@@ -90,12 +94,22 @@ def optimize(
     `limits` bounds folded constants (the thread's limits where not given). `record` is called with a pass's
     name and the graph after each pass that changed it.
     """
-    left_out = frozenset(skip) | knobs.names(knobs.SKIP)
-    chosen = [p for p in PASSES if p.level <= level and p.name not in left_out]
+    left_out = frozenset(skip)
+    return run_passes(graph, [p for p in PASSES if p.level <= level and p.name not in left_out],
+                      limits=limits, record=record)
+
+
+def run_passes(graph: Graph, passes: Iterable[Pass], settings: Settings | None = None, *,
+               limits: Limits | None = None, record: Callable[[str, Graph], None] | None = None
+               ) -> list[Entry]:
+    """Run `passes` on `graph` in place, level by level, each level until nothing changes; for the answer and
+    the parameters see `optimize`. `settings`: what rules find as `op.settings`."""
+    left_out = knobs.names(knobs.SKIP)
+    chosen = [p for p in passes if p.name not in left_out]
     entries: dict[str, Entry] = {}
     for it in chosen:
         entries.setdefault(it.name, Entry(it.name, it.level))
-    run = _Run(graph, limits or current(), entries, record)
+    run = _Run(graph, limits or current(), entries, record, settings)
     declared = [v.type for v in graph.outputs]
     try:
         with using(run.limits):
@@ -131,8 +145,9 @@ class _Run:
     """One call of `optimize`."""
 
     def __init__(self, graph: Graph, limits: Limits, entries: dict[str, Entry],
-                 record: Callable[[str, Graph], None] | None) -> None:
+                 record: Callable[[str, Graph], None] | None, settings: Settings | None) -> None:
         self.graph, self.limits, self.entries, self.record = graph, limits, entries, record
+        self.settings = settings
         self.left = [float("inf") if knobs.STOP.value < 0 else float(knobs.STOP.value)]
         self.graphs = [graph, *bodies_below(graph)]
         self.version = 0
@@ -163,7 +178,7 @@ class _Run:
         counts = {p.name: self.entries[p.name].count for p in group}
         changed = False
         for graph in list(self.graphs):
-            work = Work(graph, self.limits, self.left, self.entries)
+            work = Work(graph, self.limits, self.left, self.entries, settings=self.settings)
             start = time.perf_counter()
             if isinstance(group[0].what, Rule):
                 found = work.run_rules([p.what for p in group if isinstance(p.what, Rule)])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -48,6 +48,14 @@ class Missing(Exception):
     attribute that holds a number exactly."""
 
 
+class Settings:
+    """What those who run passes tell the rules, which find it as `op.settings`."""
+
+    def refusal(self, domain: str, name: str, inputs: Sequence[Any]) -> str | None:
+        """Why no rule may make this operator; None where it may."""
+        return None
+
+
 @functools.lru_cache(maxsize=1024)
 def newest(domain: str, name: str) -> tuple[Any, int]:
     """The newest definition of an operator and its newest schema version. Raises Missing."""
@@ -70,6 +78,7 @@ class Builder:
 
     def __init__(self, work: Work, root: Node) -> None:
         self.graph, self.root, self._opsets, self._own = work.graph, root, work.opsets, work.own
+        self.settings: Any = work.settings
         self.nodes: list[Node] = []
         self.constants: list[Value] = []
         self.domains: set[str] = set()
@@ -97,6 +106,8 @@ class Builder:
         return self.constant(np.array(list(values), np.int64), name="ints")
 
     def node(self, domain: str, name: str, *inputs: Any, outputs: int = 1, **attrs: Any) -> Any:
+        if self.settings is not None and (why := self.settings.refusal(domain, name, inputs)) is not None:
+            raise Missing(why)
         definition, version = newest(domain, name)
         like = next((v for v in inputs if isinstance(v, Value)), None)
         values = [v if v is None or isinstance(v, Value) else
@@ -168,7 +179,8 @@ class Work:
     """One pass over one graph. `left` holds, in a list of one, how many rewrites STOP still allows."""
 
     def __init__(self, graph: Graph, limits: Limits, left: list[float], entries: dict[str, Entry],
-                 quantized: bool = False) -> None:
+                 quantized: bool = False, settings: Settings | None = None) -> None:
+        self.settings = settings
         self.graph, self.limits, self.left, self.entries = graph, limits, left, entries
         self.opsets = {**graph.info.opsets, "": schema.newest_opset("") or 1, "com.microsoft": 1}
         self.removed: set[Node] = set()

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import EncodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from .refused import Failed, InvalidValue
@@ -61,13 +62,13 @@ def _drop_unread(graph: GraphProto) -> set[str]:
             needed |= _drop_unread(inner)
     needed -= {output for node in graph.node for output in node.output}
     unread = {tensor.name for tensor in graph.initializer} - needed
-    _keep(graph.initializer, lambda tensor: tensor.name not in unread)
-    _keep(graph.input, lambda value: value.name not in unread)
+    keep_only(graph.initializer, lambda tensor: tensor.name not in unread)
+    keep_only(graph.input, lambda value: value.name not in unread)
     own = {item.name for item in (*graph.initializer, *graph.input)}
     return needed - own - {""}
 
 
-def _keep(items: Any, wanted: Any) -> None:
+def keep_only(items: Any, wanted: Any) -> None:
     """Remove from a repeated field what is not wanted, in place."""
     for index in reversed([i for i, item in enumerate(items) if not wanted(item)]):
         del items[index]
@@ -168,7 +169,7 @@ class ONNXModel:
         if tensor in self.model.graph.initializer:
             name = tensor.name
             self.model.graph.initializer.remove(tensor)
-            _keep(self.model.graph.input, lambda value: value.name != name)
+            keep_only(self.model.graph.input, lambda value: value.name != name)
 
     def remove_initializers(self, init_to_remove: Iterable[TensorProto]) -> None:
         for tensor in list(init_to_remove):
@@ -282,10 +283,10 @@ class ONNXModel:
     def remove_unused_constant(self) -> None:
         """Drop Constant nodes and initializers that nothing reads."""
         graph, read = self.model.graph, read_names(self.model.graph)
-        _keep(graph.node, lambda node: node.op_type != "Constant" or node.output[0] in read)
+        keep_only(graph.node, lambda node: node.op_type != "Constant" or node.output[0] in read)
         unread = self.get_initializer_name_set() - read
-        _keep(graph.initializer, lambda tensor: tensor.name not in unread)
-        _keep(graph.input, lambda value: value.name not in unread)
+        keep_only(graph.initializer, lambda tensor: tensor.name not in unread)
+        keep_only(graph.input, lambda value: value.name not in unread)
 
     def clean_initializers(self) -> tuple[GraphProto, set[str]]:
         """Drop the initializers that nothing reads, in inner graphs too; the graph and what it lacks."""
@@ -330,14 +331,9 @@ class ONNXModel:
         for tensor in self.model.graph.initializer:
             self._check_init(tensor)
         if use_external_data_format:
-            _save_beside(self.model, Path(output_path))
+            save_beside(self.model, Path(output_path))
             return
-        size = self.model.ByteSize()
-        if size >= onnx.checker.MAXIMUM_PROTOBUF:
-            raise Failed("the model is too large for one file", found=f"{size} bytes",
-                         expected=f"fewer than {onnx.checker.MAXIMUM_PROTOBUF} bytes",
-                         cure="pass use_external_data_format=True")
-        _write_whole(Path(output_path), self.model.SerializeToString())
+        write_whole(Path(output_path), serialized(self.model))
 
     def _check_init(self, init: TensorProto, test: str | None = None) -> TensorProto:
         """Refuse a tensor of 8-bit floats that holds NaN."""
@@ -381,7 +377,7 @@ def _split_gemm(node: NodeProto, path: list[GraphProto]) -> list[NodeProto]:
         if tensor is not None and sum(second in n.input for g in path for n in g.node) == 1:
             tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor).T.copy(), second))
             for values in (values for graph in path for values in (graph.input, graph.value_info)):
-                _keep(values, lambda value: value.name != second)
+                keep_only(values, lambda value: value.name != second)
         else:
             second += "_Transposed"
             made.append(onnx.helper.make_node("Transpose", [node.input[1]], [second],
@@ -396,7 +392,19 @@ def _split_gemm(node: NodeProto, path: list[GraphProto]) -> list[NodeProto]:
     return made
 
 
-def _write_whole(path: Path, content: bytes) -> None:
+def serialized(model: ModelProto) -> bytes:
+    """The model as one message. Raises: Failed for one above 2 GB."""
+    try:
+        if (size := model.ByteSize()) < onnx.checker.MAXIMUM_PROTOBUF:
+            return model.SerializeToString()
+    except EncodeError:
+        size = sum(len(t.raw_data) for graph in all_graphs(model.graph) for t in graph.initializer)
+    raise Failed("the model is too large for one file", found=f"{size} bytes",
+                 expected=f"fewer than {onnx.checker.MAXIMUM_PROTOBUF} bytes",
+                 cure="pass use_external_data_format=True")
+
+
+def write_whole(path: Path, content: bytes) -> None:
     """Write a file under another name, then give it its own."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
@@ -415,13 +423,13 @@ def _umask() -> int:
     return mask
 
 
-def _save_beside(model: ModelProto, path: Path) -> None:
-    """Write the model and its tensors of SMALLEST_EXTERNAL bytes and more to two files, both or none."""
-    location = f"{path.name}.data"
+def save_beside(model: ModelProto, path: Path, threshold: int = SMALLEST_EXTERNAL, attributes: bool = True,
+                one_file: bool = True) -> None:
+    """Write the model and its tensors of `threshold` bytes and more, those in `attributes` too, to `path` and
+    `<name>.data` beside it, or to a file for each tensor: all files or none."""
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        written = Path(folder, path.name)
-        onnx.save_model(model, str(written), save_as_external_data=True, all_tensors_to_one_file=True,
-                        location=location, size_threshold=SMALLEST_EXTERNAL, convert_attribute=True)
-        if Path(folder, location).exists():
-            os.replace(Path(folder, location), path.with_name(location))
-        os.replace(written, path)
+        onnx.save_model(model, str(Path(folder, path.name)), save_as_external_data=True,
+                        all_tensors_to_one_file=one_file, location=f"{path.name}.data" if one_file else None,
+                        size_threshold=threshold, convert_attribute=attributes)
+        for written in sorted(Path(folder).iterdir(), key=lambda file: file.name == path.name):
+            os.replace(written, path.with_name(written.name))

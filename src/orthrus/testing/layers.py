@@ -236,6 +236,12 @@ def fast_gelu(d: Draw) -> Iterator[Made]:
     yield [d(2, 3, 8), d(8)], {}
 
 
+@sampled("GemmFastGelu", *WIDE, domain="com.microsoft")
+def gemm_fast_gelu(d: Draw) -> Iterator[Made]:
+    yield [d(3, 4), d(4, 5)], {}
+    yield [d(2, 3, 4), d(4, 5), d(5)], {}
+
+
 @sampled("FusedMatMul", *WIDE, domain="com.microsoft")
 @sampled("TransposeMatMul", *WIDE, domain="com.microsoft")
 def fused_matmul(d: Draw) -> Iterator[Made]:
@@ -257,6 +263,29 @@ def skip_rms_normalization(d: Draw) -> Iterator[Made]:
 @sampled("SimplifiedLayerNormalization", *WIDE)
 def simplified_layer_normalization(d: Draw) -> Iterator[Made]:
     yield [d(2, 3, 8), d(8)], {}
+
+
+@sampled("GroupNorm", *WIDE, domain="com.microsoft")
+def group_norm(d: Draw) -> Iterator[Made]:
+    yield [d(2, 3, 2, 8), d(8), d(8)], {"groups": 4, "activation": 1}
+    yield [d(2, 8, 3), d(8), d(8)], {"groups": 2, "activation": 0, "channels_last": 0, "epsilon": 0.01}
+
+
+@sampled("SkipGroupNorm", *WIDE, domain="com.microsoft")
+def skip_group_norm(d: Draw) -> Iterator[Made]:
+    yield [d(2, 3, 2, 8), d(8), d(8), d(2, 3, 2, 8), d(8)], {"groups": 4, "activation": 0}
+    yield [d(2, 3, 2, 8), d(8), d(8), d(2, 1, 1, 8)], {"groups": 2, "activation": 1}
+    yield [d(2, 3, 2, 8), d(8), d(8), d(2, 8)], {"groups": 2, "activation": 1}
+
+
+@sampled("BiasSplitGelu", *WIDE, domain="com.microsoft")
+def bias_split_gelu(d: Draw) -> Iterator[Made]:
+    yield [d(2, 3, 8), d(8)], {}
+
+
+@sampled("NhwcConv", *WIDE, domain="com.microsoft")
+def nhwc_conv(d: Draw) -> Iterator[Made]:
+    yield [d(2, 5, 4, 3), d(6, 2, 3, 3), d(6)], {"pads": [1, 0, 1, 1], "strides": [2, 1]}
 
 
 @sampled("BiasAdd", *WIDE, domain="com.microsoft")

@@ -177,7 +177,8 @@ def SimplifiedLayerNormalization(x, scale, *, axis: int = -1,
 _IDS = ("int32", "int64")
 
 
-@define(domain=MS, outputs=3, types={"input_ids": _IDS, "segment_ids": _IDS, "word_embedding": FLOATS})
+@define(domain=MS, outputs=3, types={"input_ids": _IDS, "segment_ids": _IDS, "word_embedding": FLOATS},
+        optional=("segment_ids", "segment_embedding"))
 def EmbedLayerNormalization(input_ids, segment_ids, word_embedding, position_embedding, segment_embedding,
                             gamma, beta,
                             mask=None, position_ids=None, *, epsilon: float = 1e-12,
@@ -287,6 +288,13 @@ def FusedMatMul(a, b, *, alpha: float = 1.0, transA: int = 0, transB: int = 0, t
 def TransposeMatMul(a, b, *, alpha: float = 1.0, transA: int = 0, transB: int = 0):
     """alpha * A' @ B'"""
     return FusedMatMul.body(a, b, alpha=alpha, transA=transA, transB=transB)
+
+
+@define(domain=MS, widen=True, result="same", types={"x": FLOATS, "w": FLOATS, "bias": FLOATS})
+def GemmFastGelu(x, w, bias=None):
+    """The Gelu of x @ w + bias by way of tanh"""
+    y = matmul(x, w)
+    return OnnxGelu(y if bias is None else y + bias, approximate="tanh")
 
 
 @define(domain=MS, widen=True, result="same", types={"a": FLOATS, "b": FLOATS, "c": FLOATS})

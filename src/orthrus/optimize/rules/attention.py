@@ -12,9 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...ir import ElementType, No, Node, Value
-from ..dimensions import PREFIX
 from ..pattern import number, rule
-from .facts import ints, permutation, rank
+from .facts import differ, ints, permutation, rank, told
 
 _MASKED, _ABSORBING = -1e9, -1e30
 _SPLIT = [0, 2, 1, 3]
@@ -68,6 +67,22 @@ def fuse_attention(op, p, v, root):
     heads = 1 if n == 3 else None
     return op.Attention(q, k, v, mask, scale=float(scale), softmax_precision=precision, q_num_heads=heads,
                         kv_num_heads=heads)
+
+
+@rule(lambda op, a, b, axis: op.Shape(op.Concat(a, b, axis=axis)), shared=True)
+def push_shape_over_joined_keys(op, a, b, axis, root):
+    """The shape of earlier keys joined with new ones, from theirs: what the mask is computed from must not
+    wait for the present."""
+    joined = root.inputs[0]
+    if not any(user.op_type == "Attention" for user in joined.uses):
+        return None
+    n = rank(joined)
+    if n is None or rank(b) != n:
+        return No("the rank is not known")
+    chosen = range(n)[root.attribute("start"):root.attrs.get("end")]
+    along = [int(i == axis % n) for i in chosen]
+    sizes = {"start": root.attrs.get("start"), "end": root.attrs.get("end")}
+    return op.Add(op.Shape(a, **sizes), op.Mul(op.Shape(b, **sizes), op.ints(along)))
 
 
 @rule(lambda op, q, k, v, pk, nk, pv, nv, a, b, m=None: op.Attention(
@@ -235,21 +250,14 @@ def _unrepeated(op, value):
 
 def _misfit(q, k, v):
     a, b, c = q.shape, k.shape, v.shape
-    if _differ(a[0], b[0]) or _differ(b[0], c[0]):
+    if differ(a[0], b[0]) or differ(b[0], c[0]):
         return "the batches differ"
     known = len(a) == 3 or all(isinstance(s[1], int) for s in (a, b, c))
     if not known or (len(a) == 4 and (b[1] != c[1] or not b[1] or a[1] % b[1])):
         return "the heads do not fit"
-    if _differ(a[-1], b[-1]) or _differ(b[-2], c[-2]):
+    if differ(a[-1], b[-1]) or (isinstance(b[-2], int) and differ(b[-2], c[-2])):
         return "queries, keys and values do not fit"
     return None if q.elem is not None and q.elem.floating else "the element type is not known"
-
-
-def _differ(a, b):
-    """Whether two dimensions are not the same as far as the model tells, or one of them may be broadcast."""
-    if a is None or b is None or a == b:
-        return False
-    return 1 in (a, b) or all(isinstance(d, int) or _told(d) for d in (a, b))
 
 
 def _mask(op, scores, n, k):
@@ -287,12 +295,7 @@ def _widens(m, s):
         return False
     if isinstance(s, int):
         return s == 1 or isinstance(m, int)
-    return isinstance(m, int) or (_told(m) and _told(s))
-
-
-def _told(dim):
-    """Whether the model itself names a dimension."""
-    return isinstance(dim, str) and not dim.startswith(PREFIX)
+    return isinstance(m, int) or (told(m) and told(s))
 
 
 def _length(op, k):
@@ -331,7 +334,11 @@ def _excluded(op, where, total, last):
 
 def _splits(op, value):
     """The tensor of rank 3 whose last axis `value` [batch, heads, sequence, size] splits into heads, else
-    None."""
+    None; what turns the heads by their positions turns them there."""
+    turned = op.maker(value, "RotaryEmbedding")
+    if turned is not None:
+        flat, heads = _splits(op, turned.inputs[0]), value.shape[1]
+        return None if flat is None else op.again(turned, flat, *turned.inputs[1:], num_heads=heads)
     node = op.maker(value, "Transpose", alone=False)
     if node is None or permutation(node) != _SPLIT:
         return None
@@ -346,13 +353,13 @@ def _splits(op, value):
 
 def _leaves(reshape, axes):
     """Whether a Reshape leaves its first axes as they are."""
-    told = ints(reshape.inputs[1])
+    target = ints(reshape.inputs[1])
     x, y = reshape.inputs[0].shape, reshape.output.shape
     if x is None or y is None:
         return False
     for i in range(axes):
-        copied = told is not None and i < len(told) and told[i] == 0 and not reshape.attrs.get("allowzero")
-        if not copied and (x[i] is None or x[i] != y[i]):
+        copied = target is not None and i < len(target) and target[i] == 0
+        if (not copied or reshape.attrs.get("allowzero")) and (x[i] is None or x[i] != y[i]):
             return False
     return True
 
@@ -373,9 +380,9 @@ def fuse_attention_heads(op, root):
         return No("the heads are not split from the last axis")
     if not all(isinstance(d, int) for d in (y.shape[1], y.shape[3])):
         return No("heads and head size are not known")
-    merged, width, told = root.output.shape, y.shape[1] * y.shape[3], ints(root.inputs[1])
+    merged, width, target = root.output.shape, y.shape[1] * y.shape[3], ints(root.inputs[1])
     whole = merged is not None and len(merged) == 3 and merged[2] == width and _leaves(root, 2)
-    if not whole and (told is None or 0 in told):
+    if not whole and (target is None or 0 in target):
         return No("the heads are not merged into the last axis")
     new = op.again(made, *flat, *made.inputs[3:], q_num_heads=q.shape[1], kv_num_heads=k.shape[1])
     first, rest = (new, ()) if len(made.outputs) == 1 else (new[0], new[1:])
@@ -386,4 +393,4 @@ def fuse_attention_heads(op, root):
     }
 
 
-EXTENDED = (fuse_attention, fuse_attention_past, fuse_attention_heads)
+EXTENDED = (fuse_attention, push_shape_over_joined_keys, fuse_attention_past, fuse_attention_heads)

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ...ir import Node, TensorType, Value
+from ..dimensions import PREFIX
 
 
 def ints(value: Value | None) -> list[int] | None:
@@ -52,6 +53,18 @@ def static(value: Value | None) -> tuple[int, ...] | None:
     """The shape where every dimension is a number."""
     shape = value.shape if value is not None else None
     return shape if shape is not None and all(isinstance(d, int) for d in shape) else None
+
+
+def told(dim: int | str | None) -> bool:
+    """Whether the model itself names a dimension."""
+    return isinstance(dim, str) and not dim.startswith(PREFIX)
+
+
+def differ(a: int | str | None, b: int | str | None) -> bool:
+    """Whether two dimensions are not the same as far as the model tells, or one of them may be broadcast."""
+    if a is None or b is None or a == b:
+        return False
+    return 1 in (a, b) or all(isinstance(d, int) or told(d) for d in (a, b))
 
 
 def same_type(a: Value, b: Value) -> bool:

@@ -44,7 +44,63 @@ def _layer_norm(op, x, a, b, e):
     return [form for s in sums for form in (*_divided(op, d, op.Sqrt(s)), op.Mul(d, op.Pow(s, -0.5)))]
 
 
-@rule(_layer_norm)
+def _variance_at_once(op, x, mean, b):
+    """mean(x * x) - mean ** 2, which rounding may make negative."""
+    variance = op.Sub(op.ReduceMean(_square(op, x), b, keepdims=1), _square(op, mean))
+    return op.either(op.Max(variance, 0), variance)
+
+
+def _roots(op, s):
+    return op.either(op.Reciprocal(op.Sqrt(s)), op.Div(1, op.Sqrt(s)), op.Pow(s, -0.5))
+
+
+def _layer_norm_at_once(op, x, a, b, e):
+    mean = op.ReduceMean(x, a, keepdims=1)
+    s = op.Add(_variance_at_once(op, x, mean, b), e)
+    return [*_divided(op, op.Sub(x, mean), op.Sqrt(s)), op.Mul(op.Sub(x, mean), op.Pow(s, -0.5))]
+
+
+def _layer_norm_weighted(op, x, a, b, e, g):
+    mean = op.ReduceMean(x, a, keepdims=1)
+    d = op.Sub(x, mean)
+    variance = op.either(op.ReduceMean(_square(op, d), b, keepdims=1), _variance_at_once(op, x, mean, b))
+    return op.Mul(d, op.Mul(_roots(op, op.Add(variance, e)), op.constant(g)))
+
+
+@rule(_layer_norm_weighted)
+def fuse_layer_normalization_weighted(op, x, a, b, e, g):
+    """(x - mean) * (g / sqrt(variance + e))"""
+    axis, epsilon = _axis(x, a, b), number(e)
+    scale = _as_weights(op, g, x, axis)
+    if scale is None or epsilon is None:
+        return No("the axes are not the last ones, or the scale does not follow them")
+    return op.LayerNormalization(x, scale, axis=axis - rank(x), epsilon=float(epsilon))
+
+
+@rule(lambda op, x, a, e, g: op.Mul(x, op.Mul(
+    _roots(op, op.Add(op.ReduceMean(_square(op, x), a, keepdims=1), e)), op.constant(g))))
+def fuse_rms_normalization_weighted(op, x, a, e, g):
+    """x * (g / sqrt(mean(x ** 2) + e))"""
+    axis, epsilon = _axis(x, a), number(e)
+    scale = _as_weights(op, g, x, axis)
+    if scale is None or epsilon is None:
+        return No("the axes are not the last ones, or the scale does not follow them")
+    return op.RMSNormalization(x, scale, axis=axis - rank(x), epsilon=float(epsilon))
+
+
+def _as_weights(op, g, x, axis):
+    """A constant in the shape of the normalized axes, if that is its shape but for ones before; else None."""
+    given = array(g)
+    shape = None if axis is None else x.shape[axis:]
+    if given is None or shape is None or not all(isinstance(d, int) for d in shape) or given.ndim > rank(x):
+        return None
+    full = (1,) * (rank(x) - given.ndim) + given.shape
+    if full != (1,) * axis + shape:
+        return None
+    return g if given.shape == shape else op.constant(given.reshape(shape), name="scale")
+
+
+@rule(_layer_norm, _layer_norm_at_once)
 def fuse_layer_normalization(op, x, a, b, e):
     """(x - mean) / sqrt(mean((x - mean) ** 2) + e)"""
     axis, epsilon = _axis(x, a, b), number(e)
@@ -123,6 +179,53 @@ def fuse_normalization_casts(op, x, s, a, root):
                    axis=norm.attrs.get("axis"), epsilon=norm.attrs.get("epsilon"))
 
 
+@rule(lambda op, x, a, s, t, b: op.Reshape(
+    op.InstanceNormalization(op.Reshape(x, a), op.constant(s), op.constant(t)), b))
+def fuse_group_normalization(op, x, s, t, b, root):
+    """Channels normalized in groups, which stand side by side for InstanceNormalization"""
+    grouped, y = root.inputs[0].shape, root.output.shape
+    if x.shape is None or grouped is None or y is None or len(y) < 3 or x.elem is None:
+        return No("the shapes are not known")
+    groups, channels = grouped[1], y[1]
+    if not isinstance(groups, int) or not isinstance(channels, int) or not groups or channels % groups:
+        return No("the channels do not fall into groups")
+    if grouped[0] != y[0] or y[0] is None:
+        return No("the batch is not known to stay")
+    scale, bias = (op.constant(v.const.repeat(channels // groups), name=name)
+                   for v, name in ((s, "scale"), (t, "bias")))
+    return op.GroupNormalization(x if x.shape == y and None not in y else op.Reshape(x, b), scale, bias,
+                                 num_groups=groups, epsilon=root.inputs[0].node.attribute("epsilon"))
+
+
+def _by_channel(value, x):
+    """A constant with one number for each channel of x [batch, channels, …], as a vector; else None."""
+    given, n = array(value), rank(x)
+    if given is None or n is None or given.ndim < n - 1 or given.ndim > n or given.shape[1 - n] != x.shape[1]:
+        return None
+    return given.reshape(-1) if given.size == x.shape[1] else None
+
+
+@rule(lambda op, x, s, t, f: op.Mul(op.GroupNormalization(x, op.constant(s), op.constant(t)), op.constant(f)))
+def fuse_group_normalization_scale(op, x, s, t, f, root):
+    """A factor by channel"""
+    made, factor = op.maker(root.inputs[0], "GroupNormalization") or op.maker(
+        root.inputs[1], "GroupNormalization"), _by_channel(f, x)
+    if made is None or factor is None or made.version < 21:
+        return No("the factor does not follow the channels")
+    return op.again(made, x, op.constant(s.const * factor, name="scale"),
+                    op.constant(t.const * factor, name="bias"))
+
+
+@rule(lambda op, x, s, t, f: op.Add(op.GroupNormalization(x, s, op.constant(t)), op.constant(f)))
+def fuse_group_normalization_bias(op, x, s, t, f, root):
+    """An addend by channel"""
+    made, addend = op.maker(root.inputs[0], "GroupNormalization") or op.maker(
+        root.inputs[1], "GroupNormalization"), _by_channel(f, x)
+    if made is None or addend is None or made.version < 21:
+        return No("the addend does not follow the channels")
+    return op.again(made, x, s, op.constant(t.const + addend, name="bias"))
+
+
 @rule(lambda op, x, y, s, g, b=None: op.LayerNormalization(op.keep(op.Add(x, y), s), g, b))
 def fuse_skip_layer_normalization(op, x, y, s, g, b, root):
     """A LayerNormalization of a sum, whose sum others may read too."""
@@ -157,10 +260,13 @@ def _skip(op, kind, x, y, s, root, weights):
 
 EXTENDED = (
     fuse_layer_normalization_shifted,
+    fuse_layer_normalization_weighted,
+    fuse_rms_normalization_weighted,
     fuse_layer_normalization,
     fuse_rms_normalization,
     fuse_normalization_casts,
     fuse_normalization_scale,
     fuse_normalization_bias,
 )
+GROUPS = (fuse_group_normalization, fuse_group_normalization_scale, fuse_group_normalization_bias)
 LAST = (fuse_skip_layer_normalization, fuse_skip_rms_normalization)

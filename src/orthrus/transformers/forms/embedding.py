@@ -1,0 +1,124 @@
+"""The normalized sum of word, position and segment embeddings as com.microsoft's EmbedLayerNormalization."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir import ElementType, No, Value
+from ...optimize.pattern import rule
+from ...optimize.rules.facts import array, ints, positive, rank
+
+_FLOATS = (ElementType.FLOAT, ElementType.FLOAT16)
+
+
+@dataclass(frozen=True)
+class _Lookup:
+    """Rows of a constant matrix, chosen by ids."""
+
+    table: Value
+    ids: Value
+
+    @property
+    def rows(self) -> int:
+        return int(self.table.shape[0])
+
+    @property
+    def shared(self) -> bool:
+        """Whether all texts have the same ids."""
+        return len(self.ids.shape) == 1 or self.ids.shape[0] == 1
+
+
+@rule(lambda op, x, y, s, g, b=None: op.LayerNormalization(op.keep(op.Add(x, y), s), op.constant(g), b))
+def fuse_embed_layer_normalization(op, x, y, s, g, b, root):
+    """The LayerNormalization of two or three rows of tables, looked up by ids"""
+    found = [*_lookups(op, x), *_lookups(op, y)]
+    if None in found or len(found) not in (2, 3):
+        return No("it is no sum of two or three embeddings")
+    b = op.constant(np.zeros_like(array(g)), name="beta") if b is None else b
+    if g.elem not in _FLOATS or rank(g) != 1 or array(b) is None or rank(s) != 3:
+        return No("it is not normalized along the last axis")
+    if root.attribute("axis") not in (-1, 2) or root.attribute("stash_type") != 1 or len(root.outputs) > 1:
+        return No("it is normalized along more axes, or its statistics are read")
+    word, position, segment = _roles(found)
+    if rank(word.ids) != 2 or word.shared:
+        return No("the words have no ids [batch, sequence]")
+    counted = _counted(position.ids, word.ids)
+    if not counted and position.ids.const is not None:
+        return No("the positions are constant, and not known to be as many as the words")
+    places = None if counted else _places(op, position.ids)
+    kinds = None if segment is None else _int32(op, _of_rows(op, segment.ids, word.ids))
+    given = (_int32(op, word.ids), kinds, word.table, position.table,
+             None if segment is None else segment.table, g, b, None, places)
+    epsilon = root.attribute("epsilon")
+    kind = op("com.microsoft::EmbedLayerNormalization")
+    if any(user is not root for user in s.uses) or s.graph_outputs:
+        made, _, total = kind(*given, epsilon=epsilon, outputs=3)
+        return {root.output: made, s: total}
+    made, _ = kind(*given, epsilon=epsilon, outputs=2)
+    return made
+
+
+def _lookups(op, value):
+    """The embeddings that a value is the sum of; None among them for what is none."""
+    node = op.maker(value, "Add")
+    if node is not None:
+        return [it for v in node.inputs for it in _lookups(op, v)]
+    if (rows := _folded(op, value)) is not None:
+        return [rows]
+    node = op.maker(value, "Gather", alone=False)
+    if node is None or node.attribute("axis") or array(node.inputs[0]) is None or rank(node.inputs[0]) != 2:
+        return [None]
+    table, ids = node.inputs
+    whole = ids.elem in (ElementType.INT32, ElementType.INT64) and rank(ids) in (1, 2) and \
+        table.elem in _FLOATS
+    return [_Lookup(table, ids)] if whole else [None]
+
+
+def _folded(op, value):
+    """A constant [1, sequence, width] as the rows of a table, one after the other; None for anything else."""
+    known = array(value)
+    if known is None or known.ndim != 3 or known.shape[0] != 1 or known.shape[1] < 2 or \
+            value.elem not in _FLOATS:
+        return None
+    return _Lookup(op.constant(known[0], name="position_embedding"), op.ints(range(known.shape[1])))
+
+
+def _roles(found):
+    """Words, positions and segments: words have ids of their own in each text and most rows, positions the
+    same ids in all texts or more rows than segments, which may be missing."""
+    word = max(found, key=lambda it: (not it.shared, it.ids.node is None, it.rows))
+    rest = sorted((it for it in found if it is not word), key=lambda it: (it.shared, it.rows))
+    return word, rest[-1], rest[0] if len(rest) == 2 else None
+
+
+def _counted(ids, words):
+    """Whether the ids are 0, 1, 2 ... as many as there are words."""
+    known, length = array(ids), words.shape[1]
+    if known is not None:
+        return known.shape[-1] == length and np.array_equal(known.ravel(), np.arange(known.size))
+    node = ids.node
+    if node is None or node.domain or node.op_type != "Slice" or array(node.inputs[0]) is None:
+        return False
+    source, end = array(node.inputs[0]), node.inputs[2]
+    axes = positive(ints(node.inputs[3]) if len(node.inputs) > 3 else [0], source.ndim)
+    steps = ints(node.inputs[4]) if len(node.inputs) > 4 else [1]
+    from_start = ints(node.inputs[1]) == [0] and axes == [source.ndim - 1] and steps == [1]
+    counts = np.array_equal(source.ravel(), np.arange(source.size))
+    to_length = end is not None and end.content is not None and end.content[0] == length is not None
+    return from_start and counts and bool(to_length)
+
+
+def _places(op, ids):
+    return _int32(op, ids if rank(ids) == 2 else op.Unsqueeze(ids, op.ints([0])))
+
+
+def _of_rows(op, ids, words):
+    """The ids for every text, where all texts share them."""
+    known = rank(ids) == 2 and (ids.shape == words.shape or (ids.node is None and ids.const is None))
+    return ids if known else op.Expand(ids, op.Shape(words))
+
+
+def _int32(op, ids):
+    return ids if ids.elem == ElementType.INT32 else op.Cast(ids, to=int(ElementType.INT32))

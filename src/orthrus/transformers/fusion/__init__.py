@@ -1,0 +1,1 @@
+"""Fusions one by one, as classes with onnxruntime.transformers' names."""

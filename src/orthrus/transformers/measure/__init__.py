@@ -1,0 +1,1 @@
+"""Tools that feed, time, compare and profile transformer networks, under onnxruntime's names."""
