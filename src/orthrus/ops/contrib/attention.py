@@ -29,7 +29,7 @@ from ..nn.attention import (
 )
 from ..nn.linear_attention import LinearAttention as OnnxLinearAttention
 from ..tensor.quantize import integer_product
-from .fused import MS
+from .fused import MS, like_first
 
 _FILTER = -10000.0
 
@@ -276,6 +276,44 @@ def RotaryEmbedding(input, position_ids, cos_cache, sin_cache, *, interleaved: i
     places = _positions(position_ids, *tokens.shape[:2])
     y = rotate(tokens, rows_at(cos_cache, places), rows_at(sin_cache, places), interleaved)
     return y.transpose(0, 2, 1, 3) if input.ndim == 4 else y.reshape(input.shape)
+
+
+@define(domain=MS, widen=True, result="same", types={"input": FLOATS, "position_ids": ("int64",)})
+def MRotaryEmbedding(input, position_ids, cos_cache, sin_cache, *, interleaved: int = 0,
+                     is_packed_batching: int = 0, mrope_layout: int = 0, mrope_section: list[int],
+                     num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0):
+    """RotaryEmbedding by three positions of each token [3, batch, sequence]: mrope_section says how many
+    angles each has, one behind the other or, in layout 1, in turn"""
+    if cos_cache.ndim != 2 or cos_cache.shape != sin_cache.shape or len(mrope_section) != 3 or (
+            min(mrope_section) < 0 or sum(mrope_section) != cos_cache.shape[1]):
+        raise ValueError(f"mrope_section {list(mrope_section)} does not fit rotary caches of shapes"
+                         f" {cos_cache.shape} and {sin_cache.shape}")
+    tokens = split_heads(input, num_heads, "input").transpose(0, 2, 1, 3)
+    half = cos_cache.shape[1]
+    if mrope_layout not in (0, 1) or rotary_embedding_dim not in (0, 2 * half) or 2 * half > tokens.shape[3]:
+        raise ValueError(f"mrope_layout {mrope_layout} and a rotary cache of width {half} do not turn"
+                         f" {rotary_embedding_dim or 'all'} of {tokens.shape[3]} features")
+    if position_ids.shape != (3, *tokens.shape[:2]):
+        raise ValueError(f"position_ids have shape {position_ids.shape}, expected {(3, *tokens.shape[:2])}")
+    which = stream_of_angle(mrope_section, mrope_layout)
+    cos, sin = (np.stack([rows_at(cache, position_ids[s])[..., i] for i, s in enumerate(which)], -1)
+                for cache in (cos_cache, sin_cache))
+    y = rotate(tokens, cos, sin, interleaved)
+    return y.transpose(0, 2, 1, 3) if input.ndim == 4 else y.reshape(input.shape)
+
+
+MRotaryEmbedding.infer_with(like_first)
+
+
+def stream_of_angle(section: list[int], layout: int) -> list[int]:
+    """Which of three positions, time, height or width, each angle is for."""
+    if not layout:
+        return [stream for stream, count in enumerate(section) for _ in range(count)]
+    which = [0] * sum(section)
+    for stream in (1, 2):
+        for i in range(stream, min(3 * section[stream], len(which)), 3):
+            which[i] = stream
+    return which
 
 
 def _root_mean_square(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
