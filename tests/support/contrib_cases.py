@@ -99,7 +99,8 @@ def dynamic_slice(d: Draw) -> Case:
     axes = d.one(None, [1], [2, 0], [-1, 1])
     count = len(axes) if axes else d.one(1, 2)
     ends = d.ints(-4, 3, count, dtype=kind), d.ints(-1, 9, count, dtype=kind)
-    return early("DynamicSlice", [d.floats(3, 4, 5).astype(dtype), *ends] + ([np.array(axes, kind)] if axes else []))
+    named = [np.array(axes, kind)] if axes else []
+    return early("DynamicSlice", [d.floats(3, 4, 5).astype(dtype), *ends, *named])
 
 
 @drawn("MemcpyFromHost")

@@ -9,20 +9,23 @@ CPU.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
 from ...limits import bounded
-from ..define import define
-from ..nn.activation import Gelu, Relu, Sigmoid, softmax
+from ..define import Op, define, xp
+from ..nn.activation import Gelu, Relu, Sigmoid, Swish, softmax
+from ..tensor.movement import Identity
 from .fused import MS, like_first
 from .quant import unpacked
 
 HALF_FLOATS = ("float", "float16", "bfloat16")
-ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "relu": Relu, "gelu": lambda x: Gelu(x, approximate="tanh"), "silu": lambda x: x * Sigmoid(x),
-    "identity": lambda x: x,
-}
+ACTIVATIONS: dict[str, tuple[Op, dict[str, Any]]] = {
+    "relu": (Relu, {}), "gelu": (Gelu, {"approximate": "tanh"}), "silu": (Swish, {"alpha": 1.0}),
+    "identity": (Identity, {})}
+"""By activation_type: an operator and its attributes."""
+
 Matrix = Callable[[int], np.ndarray]
 """An expert's index to its matrix [n, k], float32."""
 
@@ -35,24 +38,27 @@ def chosen(scores: np.ndarray, k: int) -> np.ndarray:
     return np.argsort(scores, axis=-1, kind="stable")[:, ::-1][:, :k]
 
 
-def opened(gate: np.ndarray, linear: np.ndarray, alpha: float, beta: float, limit: float | None
-           ) -> np.ndarray:
-    """SwiGLU: gate * sigmoid(alpha * gate) * (linear + beta), both held within `limit`."""
-    if limit is not None:
-        gate = np.minimum(gate, np.float32(limit))
-        linear = np.clip(linear, np.float32(-limit), np.float32(limit))
-    return gate * Sigmoid(np.float32(alpha) * gate) * (linear + np.float32(beta))
+def _opened(gate, linear, *, activation_alpha: float, activation_beta: float, swiglu_limit: float | None):
+    """gate * sigmoid(alpha * gate) * (linear + beta), both held within the limit"""
+    if swiglu_limit is not None:
+        gate = xp.minimum(gate, swiglu_limit)
+        linear = xp.maximum(xp.minimum(linear, swiglu_limit), -swiglu_limit)
+    return gate * Sigmoid(activation_alpha * gate) * (linear + activation_beta)
 
 
-def _activated(first: np.ndarray, third: np.ndarray | None, kind: str, fusion: int, alpha: float, beta: float,
-               limit: float | None) -> np.ndarray:
+SWIGLU = Op(_opened, result="same")
+
+
+def _activated(first: np.ndarray, third: np.ndarray | None, kind: str, fusion: int, **attrs: Any
+               ) -> np.ndarray:
     """What the second matrix is multiplied by."""
     if kind != "swiglu":
-        return ACTIVATIONS[kind](first)
+        op, own = ACTIVATIONS[kind]
+        return np.asarray(op(first, **own))
     if third is not None:
-        return opened(first, third, alpha, beta, limit)
+        return np.asarray(SWIGLU(first, third, **attrs))
     halves = (first[:, ::2], first[:, 1::2]) if fusion == 1 else np.split(first, 2, axis=1)
-    return opened(*halves, alpha, beta, limit)
+    return np.asarray(SWIGLU(*halves, **attrs))
 
 
 def check_layers(kind: str, fusion: int, second: bool, third: bool) -> None:
@@ -125,9 +131,9 @@ def MoE(input, router_probs, fc1_experts_weights, fc1_experts_bias=None, fc2_exp
     def layer(m: np.ndarray | None) -> Matrix | None:
         return None if m is None else lambda expert: m[expert].astype(np.float32)
     return _mixed(input, best, weights, [layer(m) for m in matrices], biases,
-                  lambda first, third: _activated(first, third, activation_type, swiglu_fusion,
-                                                  activation_alpha, activation_beta, swiglu_limit)
-                  ).astype(input.dtype)
+                  lambda first, third: _activated(
+                      first, third, activation_type, swiglu_fusion, activation_alpha=activation_alpha,
+                      activation_beta=activation_beta, swiglu_limit=swiglu_limit)).astype(input.dtype)
 
 
 MoE.infer_with(like_first)
@@ -181,9 +187,9 @@ def QMoE(input, router_probs, fc1_experts_weights, fc1_scales=None, fc1_experts_
     _check_sizes(input, [None if s is None else s.shape for s in layers], biases, wide.shape[1],
                  activation_type == "swiglu" and swiglu_fusion > 0)
     return _mixed(input, best, weights, layers, biases,
-                  lambda first, third: _activated(first, third, activation_type, swiglu_fusion,
-                                                  activation_alpha, activation_beta, swiglu_limit)
-                  ).astype(input.dtype)
+                  lambda first, third: _activated(
+                      first, third, activation_type, swiglu_fusion, activation_alpha=activation_alpha,
+                      activation_beta=activation_beta, swiglu_limit=swiglu_limit)).astype(input.dtype)
 
 
 QMoE.infer_with(like_first)
