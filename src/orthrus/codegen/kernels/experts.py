@@ -9,13 +9,14 @@ are int64 but for the numbers, which are float32.
 from __future__ import annotations
 
 import math
+from functools import partial
 
 from ..machines.machine import Machine
 from ..write.body import Body
 from ..write.emit import F32, I64, V, vec
 from ..write.expr import Expr
 from ..write.template import template
-from ..write.tile import Corner, Operand, TileEpilogue, shapes, tile
+from ..write.tile import Corner, Operand, TileEpilogue, load, shapes, tile
 from .few_bits.layout import Blocks, Panel
 from .few_bits.rows import most, tile_of
 from .gemm import columns
@@ -23,8 +24,8 @@ from .gemm import columns
 
 @template("scores:ptr given:ptr experts:ptr weights:ptr count:i64 k:i64")
 def choose_experts(f: Body, scores: V, given: V, experts: V, weights: V, count: V, k: V) -> None:
-    """The `k` best of `count` scores of each token, of equal ones the last first, NaN the best of all, and the
-    numbers `given` in their places. An item is a token."""
+    """The `k` best of `count` scores of each token, of equal ones the last first, NaN the best of all, and
+    the numbers `given` in their places. An item is a token."""
     endless = f.const(F32, math.inf)
 
     def token(t: V) -> None:
@@ -49,8 +50,8 @@ def choose_experts(f: Body, scores: V, given: V, experts: V, weights: V, count: 
 
 @template("experts:ptr order:ptr place:ptr starts:ptr rows:i64 k:i64 count:i64")
 def sort_by_expert(f: Body, experts: V, order: V, place: V, starts: V, rows: V, k: V, count: V) -> None:
-    """`order` (rows): the token of each row; `place` (tokens, k): the row of each choice; `starts` (count + 1):
-    where the rows of an expert begin. One item."""
+    """`order` (rows): the token of each row; `place` (tokens, k): the row of each choice; `starts`
+    (count + 1): where the rows of an expert begin. One item."""
     def all_of_it(_: V) -> None:
         f.loop(0, count + 1, 1, [], lambda e: f.store(f.i64(0), starts, e))
 
@@ -112,7 +113,7 @@ def expert_products(f: Body, a: V, b: V, bias: V, c: V, starts: V, n: V, k: V, a
         whole = begin + (end - begin) // full * full
         f.loop(begin, whole, full, [], lambda first: some(first, full))
         for rows in range(1, full):
-            f.when((end - whole).eq(rows), lambda rows=rows: some(whole, rows))
+            f.when((end - whole).eq(rows), partial(some, whole, rows))
     f.loop(f.lo, f.hi, 1, [], item)
 
 
@@ -132,10 +133,10 @@ def weigh_rows(f: Body, rows: V, place: V, weights: V, out: V, n: V, k: V) -> No
     def token(t: V) -> None:
         to = f.gep(out, t * n, F32)
 
-        def sum_at(col: V, load: object) -> V:
+        def sum_at(col: V, mask: V | None) -> V:
             def one(j: V, total: V) -> V:
-                row = f.gep(rows, f.load(I64, place, t * k + j) * n, F32)
-                x = f.load_masked(floats, row, col, load) if isinstance(load, V) else f.load(floats, row, col)
+                row = f.gep(rows, (f.load(I64, place, t * k + j) * n) + col, F32)
+                x = load(f, floats, row, mask)
                 return f.fma(x, f.splat(f.load(F32, weights, t * k + j), lanes), total)
             (total,) = f.loop(0, k, 1, [f.zero(floats)], one)
             return total

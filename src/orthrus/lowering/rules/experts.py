@@ -22,6 +22,7 @@ from ..elements import store
 from ..lower import Lowering, Out, lowers
 from ..tensor import Tensor
 from .attention import MS, inputs_of, result
+from .gather import gathered
 from .rows import FLOATS, F, Reads, softmax_rows_of
 
 _MOST = 16
@@ -117,9 +118,8 @@ def mix_experts(lo: Lowering, node: Node) -> Tensor | No:
     layers = [_plain(lo, w, b, order if not i else None)
               for i, (w, b) in enumerate(zip(rest[::2], rest[1::2], strict=True)) if w is not None]
 
-    def weigh(table: Tensor) -> Tensor | No:
-        return _softmax(lo, table)
-    return _mixed(lo, node, (x, scores), layers, weigh, bool(node.attributes["normalize_routing_weights"]), None)
+    normal = bool(node.attributes["normalize_routing_weights"])
+    return _mixed(lo, node, (x, scores), layers, lambda table: _softmax(lo, table), normal, None)
 
 
 @lowers(MS + "QMoE", types=FLOATS)
@@ -130,8 +130,8 @@ def mix_coded_experts(lo: Lowering, node: Node) -> Tensor | No:
     if at["quant_type"] != "int" or any(v is not None for v in rest):
         return No("weights that are no integers")
     order = _interleaved(lo, node, w1)
-    made = [_coded(lo, (w, s, z), at[f"fc{i}_expert_weight_bits"] or at["expert_weight_bits"], at["block_size"],
-                   b, order if i == 1 else None)
+    made = [_coded(lo, (w, s, z), at[f"fc{i}_expert_weight_bits"] or at["expert_weight_bits"],
+                   at["block_size"], b, order if i == 1 else None)
             for i, (w, s, z, b) in enumerate(((w1, s1, z1, b1), (w2, s2, z2, b2), (w3, s3, z3, b3)), 1)
             if w is not None]
     if given is not None and lo.shape(given) != lo.shape(scores):
@@ -171,8 +171,8 @@ def _softmax(lo: Lowering, t: Tensor) -> Tensor | No:
 def _mixed(lo: Lowering, node: Node, given: tuple[Value | None, Value | None], layers: list[Layer | No],
            weigh: Callable[[Tensor], Tensor | No] | None, normal: bool,
            after: Callable[[Tensor], Tensor | No] | None) -> Tensor | No:
-    """The node's result. `weigh` makes of the scores what chosen ones count, the scores themselves where it is
-    None; `normal`: over their sum; `after`: of the chosen."""
+    """The node's result. `weigh` makes of the scores what chosen ones count, the scores themselves where it
+    is None; `normal`: over their sum; `after`: of the chosen."""
     refused = next((each for each in layers if isinstance(each, No)), None)
     if refused is not None:
         return refused
@@ -240,8 +240,6 @@ def _normal(lo: Lowering, weights: Tensor, normal: bool, positive: bool) -> Tens
 
 def _in_order(lo: Lowering, x: Tensor, order: Tensor, wide: int) -> Tensor:
     """Rows of x (tokens, k), float32, in the order of their experts, filled up with zeros to `wide`."""
-    from .gather import gathered
-
     tokens, k = x.shape
     if x.dtype != F or wide > k:
         full = lo.new((tokens, wide), F)

@@ -39,25 +39,27 @@ def DecoderMaskedMultiHeadAttention(query, key=None, value=None, mask_index=None
     """Attention of one token over the keys and values of another sequence, [batch, heads, length, size], or
     over its own so far; these, and the scores with output_qk"""
     dtype, wide = query.dtype, working_type(query.dtype)
-    given = [None if x is None else x.astype(wide) for x in (query, key, value, bias)]
     if query.ndim != 3 or query.shape[1] != 1:
         raise ValueError("DecoderMaskedMultiHeadAttention takes one token, found queries of shape"
                          f" {query.shape}")
     if key is None:
-        parts = np.split(given[0], 3, 2) if query.shape[2] % 3 == 0 else []
-        if not parts:
+        if query.shape[2] % 3:
             raise ValueError(f"packed queries of shape {query.shape} do not split in three")
-        given[:3] = parts
-    q, k, v = _separate(*given, num_heads)
-    own, present = key is None or key.ndim == 3, (None, None)
-    mixed = k, v
-    if own:
+        query, first, second = np.split(query, 3, 2)
+    else:
+        first, second = key, value
+    q, k, v = _separate(query.astype(wide), first.astype(wide),
+                        None if second is None else second.astype(wide),
+                        None if bias is None else bias.astype(wide), num_heads)
+    mixed: tuple[np.ndarray, ...] = (k, v)
+    present: tuple[np.ndarray | None, ...] = (None, None)
+    if key is None or key.ndim == 3:
         mixed, present = _grown((k, v), (past_key, past_value), past_sequence_length,
                                 past_present_share_buffer, beam_width, cache_indirection)
-    batch, total = len(q), mixed[0].shape[2]
+    (keys, values), batch, total = mixed, len(q), mixed[0].shape[2]
     mask = _mask_bias(mask_index, batch, 1, total, mask_filter_value or _FILTER, wide)
     added = _added(mask, None if attention_bias is None else attention_bias.astype(wide))
-    y, scores, _ = attended(q, *mixed, scale, added)
+    y, scores, _ = attended(q, keys, values, scale, added)
     grown = [None if p is None else p.astype(dtype) for p in present]
     return merge_heads(y).astype(dtype), *grown, scores.astype(dtype) if output_qk else None
 
@@ -69,7 +71,8 @@ def _grown(new: tuple[np.ndarray, ...], past: tuple[np.ndarray | None, ...], len
     if past[0] is None or past[1] is None:
         return new, new
     if not shared:
-        whole = tuple(np.concatenate((old.astype(x.dtype), x), 2) for old, x in zip(past, new, strict=True))
+        whole = tuple(x if old is None else np.concatenate((old.astype(x.dtype), x), 2)
+                      for old, x in zip(past, new, strict=True))
         return whole, whole
     capacity, batch = past[0].shape[2], len(new[0])
     held = int(length.reshape(-1)[0]) if length is not None and length.size == 1 else -1

@@ -178,11 +178,12 @@ def QMoE(input, router_probs, fc1_experts_weights, fc1_scales=None, fc1_experts_
     wide = router_probs.astype(np.float32)
     best, weights = routing(wide, None if router_weights is None else router_weights.astype(np.float32), k,
                             normalize_routing_weights)
-    stored = [CodedLayer(*given, bits or expert_weight_bits, block_size) for *given, bits in (
-        (fc1_experts_weights, fc1_scales, fc1_zero_points, fc1_expert_weight_bits),
-        (fc2_experts_weights, fc2_scales, fc2_zero_points, fc2_expert_weight_bits),
-        (fc3_experts_weights, fc3_scales, fc3_zero_points, fc3_expert_weight_bits)) if given[0] is not None]
-    layers = [*stored, None][:3]
+    layers = [None if codes is None else CodedLayer(codes, scales, zeros, bits or expert_weight_bits,
+                                                    block_size)
+              for codes, scales, zeros, bits in (
+                  (fc1_experts_weights, fc1_scales, fc1_zero_points, fc1_expert_weight_bits),
+                  (fc2_experts_weights, fc2_scales, fc2_zero_points, fc2_expert_weight_bits),
+                  (fc3_experts_weights, fc3_scales, fc3_zero_points, fc3_expert_weight_bits))]
     biases = fc1_experts_bias, fc2_experts_bias, fc3_experts_bias
     _check_sizes(input, [None if s is None else s.shape for s in layers], biases, wide.shape[1],
                  activation_type == "swiglu" and swiglu_fusion > 0)

@@ -163,9 +163,9 @@ def EngramGate(key, query, value, key_norm_scale, query_norm_scale, conv_norm_sc
                epsilon: float = 1e-5):
     """value times a gate by the normalized product of key and query; and its branchwise normalization"""
     dtype = key.dtype
-    wide = [None if x is None else x.astype(np.float32)
-            for x in (key, query, value, key_norm_scale, query_norm_scale, conv_norm_scale)]
-    k, q, v, k_scale, q_scale, after = wide
+    k, q, v, k_scale, q_scale = (x.astype(np.float32)
+                                 for x in (key, query, value, key_norm_scale, query_norm_scale))
+    after = None if conv_norm_scale is None else conv_norm_scale.astype(np.float32)
     if k.ndim != 4 or q.shape != k.shape or v.shape != (*k.shape[:2], k.shape[3]) or any(
             s is not None and s.shape != k.shape[2:] for s in (k_scale, q_scale, after)):
         raise ValueError(f"query {q.shape}, value {v.shape} and the scales do not fit keys of shape"
