@@ -345,3 +345,76 @@ def coded_experts(d: Draw) -> Case:
         d.maybe(count, inner * (1 + paired), dtype=dtype), *second[:2], d.maybe(count, hidden, dtype=dtype),
         None, None, None, first[2], second[2], None, *weights],
         attrs, rtol=1e-3, atol=1e-3 if dtype == np.float32 else 4e-3)
+
+
+@drawn("MatMulFpQ4")
+def blob_product(d: Draw) -> Case:
+    k, n, kind, lead = d.one(32, 33, 96), d.one(1, 5, 40), d.one(0, 1, 2), d.one((1,), (7,), (2, 3))
+    scales = d.rng.uniform(0.01, 0.03, n * -(-k // 32)).astype("<f4")
+    blob = [s.tobytes() + bytes([d.one(3, 11)] if kind else []) + d.ints(0, 256, 16, dtype=np.uint8).tobytes()
+            for s in scales]
+    return contrib("MatMulFpQ4", [d.floats(*lead, k), np.frombuffer(b"".join(blob), np.uint8).copy(),
+                                  np.array([k, n])], {"blk_quant_type": kind}, rtol=1e-3, atol=1e-3)
+
+
+@drawn("DynamicTimeWarping")
+def warping(d: Draw) -> Case:
+    shape = d.one(1, 3, 7), d.one(1, 4, 9)
+    cost = d.one(d.floats(*shape), d.ints(0, 3, *shape).astype(np.float32))
+    return contrib("DynamicTimeWarping", [cost[None] if d.yes() else cost])
+
+
+@drawn("BifurcationDetector")
+def bifurcation(d: Draw) -> Case:
+    source, start = d.ints(0, 4, d.one(3, 8)), d.one(0, 2)
+    made = np.append(source[start:], 1)
+    if d.yes():
+        made[d.one(0, len(made) - 1)] = 9
+    inputs = [source, d.ints(0, 4, d.one(1, 5)), np.array(start)]
+    attrs = {"min_ngram_size": d.one(1, 2), "max_ngram_size": d.one(2, 3)} if d.yes() else {}
+    return contrib("BifurcationDetector", [*inputs, made] if d.yes() else inputs, attrs, 2)
+
+
+@drawn("WordConvEmbedding")
+def words(d: Draw) -> Case:
+    """None begins with character 0, of which onnxruntime writes nothing."""
+    window, deep, filters = d.one(1, 3), d.one(2, 5), d.one(1, 8)
+    letters = d.ints(0, 6, d.one(1, 4), d.one(3, 7), dtype=np.int32)
+    letters[:, 0] = 1
+    attrs = {"char_embedding_size": deep, "conv_window_size": window, "embedding_size": filters}
+    return contrib("WordConvEmbedding", [letters, d.floats(filters, 1, window, deep), d.floats(filters),
+                                         d.floats(6, deep)], attrs if d.yes() else {})
+
+
+@drawn("NGramHashMapping")
+def hashed(d: Draw) -> Case:
+    dtype, batch, length, reach, heads = (d.one(np.int32, np.int64), d.one(1, 2), d.one(1, 7), d.one(1, 2, 3),
+                                          d.one(1, 2))
+    attrs = {"max_ngram_size": reach + 1, "n_head_per_ngram": heads, "pad_id": d.one(0, 7),
+             "reset_on_eos": d.one(0, 1)}
+    return contrib("NGramHashMapping", [
+        d.ints(-2, 6, batch, length, dtype=dtype), d.ints(1, 1 << 30, reach + 1, dtype=dtype),
+        d.ints(1, 999, reach * heads, dtype=dtype), *_before(d, batch, reach, heads, dtype),
+        d.ints(0, 2, batch, length, dtype=np.int32) if d.yes() else None], attrs, 2)
+
+
+def _before(d: Draw, batch: int, reach: int, heads: int, dtype: Any) -> list[np.ndarray | None]:
+    """Ids before, offsets, and the id that ends a sequence."""
+    return [d.ints(0, 6, batch, reach, dtype=dtype) if d.yes() else None,
+            d.ints(0, 1 << 31 - 1, reach * heads, dtype=dtype) if d.yes() else None,
+            np.array(2, dtype) if d.yes() else None]
+
+
+@drawn("VarlenNGramHashMapping")
+def hashed_apart(d: Draw) -> Case:
+    dtype, batch, reach, heads = d.one(np.int32, np.int64), d.one(1, 3), d.one(1, 2, 3), d.one(1, 2)
+    lengths = d.ints(1, 6, batch)
+    ends, room = np.append(0, np.cumsum(lengths)).astype(np.int32), d.one(1, 3)
+    attrs = {"max_ngram_size": reach + 1, "n_head_per_ngram": heads, "pad_id": d.one(0, 7),
+             "reset_on_eos": d.one(0, 1), "state_update_capacity": room}
+    past, *others = _before(d, batch, reach, heads, dtype)
+    old = None if past is None else d.ints(0, 2, batch, reach, dtype=np.int32)
+    return contrib("VarlenNGramHashMapping", [
+        d.ints(0, 6, ends[-1], dtype=dtype), d.ints(1, 1 << 30, reach + 1, dtype=dtype),
+        d.ints(1, 999, reach * heads, dtype=dtype), ends, past, *others,
+        d.ints(0, 2, ends[-1], dtype=np.int32), old, d.ints(0, 5, batch, dtype=np.int32)], attrs, 4)

@@ -352,3 +352,32 @@ def GatherBlockQuantized(data, indices, scales, zero_points=None, *, bits: int =
 def _block_gather_type(data: Value, indices: Value, scales: Value, *_: Value | None, **__: Any) -> list[Type]:
     ranks = rank_of(data), rank_of(indices)
     return [of_rank(scales.elem, None if None in ranks else sum(r for r in ranks if r is not None) - 1)]
+
+
+@define(domain=MS, types={"input": ("float",)})
+def DynamicTimeWarping(input):
+    """The rows and columns [2, steps] of the cheapest path from the first to the last element of a matrix. A
+    step comes from above left or from above only where that is cheaper than both others, else from the left"""
+    if input.ndim not in (2, 3) or (input.ndim == 3 and len(input) != 1) or not input.size:
+        raise ValueError(f"DynamicTimeWarping takes a matrix, found shape {input.shape}")
+    cost = input.reshape(input.shape[-2:])
+    rows, columns = cost.shape
+    total = np.full((rows + 1, columns + 1), np.inf, np.float32)
+    total[0, 0] = 0
+    came = np.empty((rows, columns, 2), np.int64)
+    for i in range(rows):
+        for j in range(columns):
+            both, above, left = total[i, j], total[i, j + 1], total[i + 1, j]
+            step = (1, 1) if both < min(above, left) else (1, 0) if above < min(both, left) else (0, 1)
+            came[i, j] = step
+            total[i + 1, j + 1] = cost[i, j] + total[i + 1 - step[0], j + 1 - step[1]]
+    path, i, j = [], rows - 1, columns - 1
+    while i >= 0 and j >= 0:
+        path.append((i, j))
+        i, j = i - came[i, j, 0], j - came[i, j, 1]
+    return np.array(path[::-1], np.int32).T
+
+
+@DynamicTimeWarping.infer_with
+def _path_type(input: Value) -> list[Type]:
+    return [TensorType(ElementType.INT32, (2, None))]
