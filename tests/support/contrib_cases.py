@@ -418,3 +418,33 @@ def hashed_apart(d: Draw) -> Case:
         d.ints(0, 6, ends[-1], dtype=dtype), d.ints(1, 1 << 30, reach + 1, dtype=dtype),
         d.ints(1, 999, reach * heads, dtype=dtype), ends, past, *others,
         d.ints(0, 2, ends[-1], dtype=np.int32), old, d.ints(0, 5, batch, dtype=np.int32)], attrs, 4)
+
+
+@drawn("EmbedLayerNormalization")
+def embedded(d: Draw) -> Case:
+    batch, length, size, kind = d.one(1, 3), d.one(1, 5), d.one(8, 33), np.int32
+    ids = d.ints(0, 9, batch, length, dtype=kind)
+    segments = d.ints(0, 2, batch, length, dtype=kind) if d.yes() else None
+    mask = d.ints(0, 2, batch, length, dtype=kind) if d.yes() else None
+    places = [d.ints(0, 6, batch, length, dtype=kind)] if d.yes() else []
+    attrs, count = {"epsilon": 1e-3} if d.yes() else {}, d.one(2, 3) if mask is not None or places else 2
+    return contrib("EmbedLayerNormalization", [
+        ids, segments, d.floats(9, size), d.floats(6, size), None if segments is None else d.floats(2, size),
+        d.floats(size), d.floats(size), mask, *places], attrs, count)
+
+
+@drawn("GroupQueryAttention/quantized")
+def coded_cache(d: Draw) -> Case:
+    shared, times, size, bits = d.one(1, 2), d.one(1, 3), d.one(8, 16), d.one(4, 8)
+    kind, dtype, first = d.one("PER_TENSOR", "PER_CHANNEL"), d.one(np.float32, np.float16), d.yes()
+    batch, length, held = d.one(1, 2), d.one(1, 4) if first else 1, 0 if first else d.one(1, 6)
+    shape = batch, shared, held, size * bits // 8
+    past = [d.ints(0, 256, *shape, dtype=np.uint8) for _ in range(2)]
+    of = (1,) if kind == "PER_TENSOR" else (1, shared, 1, size)
+    scales = [d.rng.uniform(0.02, 0.1 if bits == 8 else 0.4, of) for _ in range(2)]
+    return contrib("GroupQueryAttention", [
+        *(d.floats(batch, length, n * size, dtype=dtype) for n in (shared * times, shared, shared)),
+        *(p if bits == 4 else p.view(np.int8) for p in past), np.full(batch, held + length - 1, np.int32),
+        np.array([held + length], np.int32), *[None] * 5, *(s.astype(np.float32) for s in scales)],
+        {"num_heads": shared * times, "kv_num_heads": shared, "k_quant_type": kind, "v_quant_type": kind,
+         "kv_cache_bit_width": bits}, 3, rtol=1e-3, atol=1e-4 if dtype == np.float32 else 1e-2, slack=1)

@@ -60,7 +60,9 @@ def _group_query(f: Facts) -> Shapes:
     q, heads, shared = f.shape(0), f.attribute("num_heads"), f.attribute("kv_num_heads")
     packed = not f.has(1)
     size = floor_div(q[2], heads + 2 * shared if packed else heads)
-    cache: list[Dim | None] = [q[0], shared, None, size]
+    cache: list[Dim | None] = [q[0], shared, None, f.shape(3)[3] if f.has(3) else size]
+    if not f.has(3) and f.attribute("kv_cache_bit_width"):
+        cache[3] = None
     return [[*q[:2], size * heads if packed else q[2]], cache, cache]
 
 

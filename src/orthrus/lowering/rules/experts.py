@@ -125,7 +125,7 @@ def mix_experts(lo: Lowering, node: Node) -> Tensor | No:
 @lowers(MS + "QMoE", types=FLOATS)
 def mix_coded_experts(lo: Lowering, node: Node) -> Tensor | No:
     """Weights are the softmax of the chosen scores, or given apart."""
-    (x, scores, w1, s1, b1, w2, s2, b2, w3, s3, b3, z1, z2, z3, given, *rest) = inputs_of(node, 15)
+    (x, scores, w1, s1, b1, w2, s2, b2, w3, s3, b3, z1, z2, z3, given, *rest) = inputs_of(node, 21)
     at = node.attributes
     if at["quant_type"] != "int" or any(v is not None for v in rest):
         return No("weights that are no integers")

@@ -163,7 +163,9 @@ def routing(scores: np.ndarray, given: np.ndarray | None, k: int, normalize: int
 def QMoE(input, router_probs, fc1_experts_weights, fc1_scales=None, fc1_experts_bias=None,
          fc2_experts_weights=None, fc2_scales=None, fc2_experts_bias=None, fc3_experts_weights=None,
          fc3_scales=None, fc3_experts_bias=None, fc1_zero_points=None, fc2_zero_points=None,
-         fc3_zero_points=None, router_weights=None, *, accuracy_level: int = 0, activation_alpha: float = 1.0,
+         fc3_zero_points=None, router_weights=None, fc1_global_scale=None, fc2_global_scale=None,
+         fc1_act_scale=None, fc2_act_scale=None, fc1_act_block_scale=None, fc2_act_block_scale=None, *,
+         accuracy_level: int = 0, activation_alpha: float = 1.0,
          activation_beta: float = 0.0, activation_type: str = "relu", block_size: int = 0,
          expert_weight_bits: int = 4, fc1_expert_weight_bits: int | None = None,
          fc2_expert_weight_bits: int | None = None, fc3_expert_weight_bits: int | None = None, k: int = 1,
@@ -171,8 +173,11 @@ def QMoE(input, router_probs, fc1_experts_weights, fc1_scales=None, fc1_experts_
          swiglu_limit: float | None = None, use_sparse_mixer: int = 0, weights_prepacked: int = -1):
     """The k best experts' results, weighed by the softmax of their scores or by router_weights; the
     matrices are of few bits, with a scale for each row or each block of it"""
-    if quant_type != "int":
-        raise ValueError(f"QMoE takes integers as weights, found quant_type {quant_type!r}")
+    others = (fc1_global_scale, fc2_global_scale, fc1_act_scale, fc2_act_scale, fc1_act_block_scale,
+              fc2_act_block_scale)
+    if quant_type != "int" or any(x is not None for x in others):
+        raise ValueError("QMoE takes integers as weights and no scales beside theirs, found quant_type"
+                         f" {quant_type!r}")
     check_layers(activation_type, swiglu_fusion, fc2_experts_weights is not None,
                  fc3_experts_weights is not None)
     wide = router_probs.astype(np.float32)

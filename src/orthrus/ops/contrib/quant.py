@@ -91,22 +91,24 @@ def _dequantize_type(x: Value, x_scale: Value, *_: Value | None, **__: Any) -> l
     return [TensorType(x_scale.elem, x.shape)]
 
 
-def _both_type(a: Value, a_scale: Value, a_zero: Value | None, b: Value, *_: Value | None,
-               **__: Any) -> list[Type]:
-    return [TensorType(a.elem, broadcast(a.shape, b.shape))]
+def _both_type(a: Value, a_scale: Value, a_zero: Value | None = None, b: Value | None = None,
+               *_: Value | None, **__: Any) -> list[Type]:
+    return [TensorType(a.elem, None if b is None else broadcast(a.shape, b.shape))]
 
 
 @define(domain=MS, types={"a": _BYTES, "a_scale": _FLOAT, "b": _BYTES, "b_scale": _FLOAT, "c_scale": _FLOAT})
-def QLinearAdd(a, a_scale, a_zero_point, b, b_scale, b_zero_point=None, c_scale=None, c_zero_point=None):
+def QLinearAdd(a, a_scale, a_zero_point=None, b=None, b_scale=None, b_zero_point=None, c_scale=None,
+               c_zero_point=None):
     """The sum of two quantized tensors, quantized"""
-    y = real(a, a_scale, a_zero_point) + real(b, b_scale, b_zero_point)
+    y = real(a, a_scale, a_zero_point) + real(_given(b, "B"), _given(b_scale, "B_scale"), b_zero_point)
     return coded(y, _given(c_scale, "C_scale"), c_zero_point, a.dtype)
 
 
 @define(domain=MS, types={"a": _BYTES, "a_scale": _FLOAT, "b": _BYTES, "b_scale": _FLOAT, "c_scale": _FLOAT})
-def QLinearMul(a, a_scale, a_zero_point, b, b_scale, b_zero_point=None, c_scale=None, c_zero_point=None):
+def QLinearMul(a, a_scale, a_zero_point=None, b=None, b_scale=None, b_zero_point=None, c_scale=None,
+               c_zero_point=None):
     """The product of two quantized tensors, quantized"""
-    y = real(a, a_scale, a_zero_point) * real(b, b_scale, b_zero_point)
+    y = real(a, a_scale, a_zero_point) * real(_given(b, "B"), _given(b_scale, "B_scale"), b_zero_point)
     return coded(y, _given(c_scale, "C_scale"), c_zero_point, a.dtype)
 
 
