@@ -128,6 +128,12 @@ def ParametricSoftplus(x, *, alpha: float, beta: float):
     return alpha * Softplus(beta * x)
 
 
+@ParametricSoftplus.sample_with
+def _softened(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
+    for shape in ((3, 5), (0, 3), ()):
+        yield [random_array(rng, shape, dtype)], {"alpha": 0.5, "beta": 2.0}
+
+
 @elementwise(types={"x": FLOATS})
 def Affine(x, *, alpha: float = 1.0, beta: float = 0.0):
     """alpha * x + beta, an operator of the first versions"""
