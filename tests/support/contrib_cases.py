@@ -448,3 +448,19 @@ def coded_cache(d: Draw) -> Case:
         np.array([held + length], np.int32), *[None] * 5, *(s.astype(np.float32) for s in scales)],
         {"num_heads": shared * times, "kv_num_heads": shared, "k_quant_type": kind, "v_quant_type": kind,
          "kv_cache_bit_width": bits}, 3, rtol=1e-3, atol=1e-4 if dtype == np.float32 else 1e-2, slack=1)
+
+
+@drawn("AttnLSTM")
+def attentive_lstm(d: Draw) -> Case:
+    steps, batch, features, n, length, deep, size = (d.one(1, 4), d.one(1, 2), d.one(1, 3), d.one(2, 5),
+                                                     d.one(2, 6), d.one(1, 4), d.one(1, 3))
+    direction, wide = d.one("forward", "reverse", "bidirectional"), d.one(0, 7)
+    count = 2 if direction == "bidirectional" else 1
+    inputs = [d.floats(steps, batch, features), d.floats(count, 4 * n, features + (wide or deep)),
+              d.floats(count, 4 * n, n), d.maybe(count, 8 * n),
+              d.ints(1, steps + 1, batch, dtype=np.int32) if d.yes() else None, d.maybe(count, batch, n),
+              d.maybe(count, batch, n), d.maybe(count, 3 * n), d.floats(count, n, size),
+              d.floats(count, deep, size), d.floats(count, size), d.floats(batch, length, deep),
+              d.ints(1, length + 1, batch, dtype=np.int32) if d.yes() else None,
+              d.floats(count, n + deep, wide) if wide else None]
+    return contrib("AttnLSTM", inputs, {"hidden_size": n, "direction": direction}, 3)
