@@ -54,7 +54,7 @@ FAMILIES = {
     "move": ("test_every_type_and_layout",),
     "grid": ("test_sampling",),
     "suppress": ("test_lists",),
-    "contrib": ("test_attention",),
+    "contrib": ("test_attention", "test_decoders"),
     "histogram": ("test_counts",),
     "linear": ("test_scaled_and_normalized", "test_linear_models", "test_features_by_index"),
 }
