@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.write.expr import Expr
-from ...ir import No, Node, Value, in_memory
-from ...ops.contrib.attention import stream_of_angle
-from ...ops.contrib.decoding import block_mask
-from ..elements import store
-from ..lower import Lowering, lowers
-from ..tensor import Tensor
-from .attention import (
+from ....codegen.write.expr import Expr
+from ....ir import No, Node, Value, in_memory
+from ....ops.contrib.attention import stream_of_angle
+from ....ops.contrib.decoding import block_mask
+from ...elements import store
+from ...lower import Lowering, lowers
+from ...tensor import Tensor
+from ..attention import (
     FILTER,
     MS,
     UNLIMITED,
@@ -33,8 +33,8 @@ from .attention import (
     result,
     turned,
 )
-from .gather import gathered
-from .rows import FLOATS, alive
+from ..gather import gathered
+from ..rows import FLOATS, alive
 
 _MASK = 1 << 24
 """Elements up to which a mask of blocks is laid out by query and key."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...codegen.write.expr import Expr
-from ...ir import No, Node, Value
-from ..elements import store
-from ..lower import Lowering, lowers
-from ..tensor import Tensor
-from .attention import MS, inputs_of
-from .gather import INDICES, gathered
-from .rows import FLOATS, F, Norm, Reads, affine, alive, finished, now
+from ....codegen.write.expr import Expr
+from ....ir import No, Node, Value
+from ...elements import store
+from ...lower import Lowering, lowers
+from ...tensor import Tensor
+from ..attention import MS, inputs_of
+from ..gather import INDICES, gathered
+from ..rows import FLOATS, F, Norm, Reads, affine, alive, finished, now
 
 _BEYOND = 1 << 30
 """An index that no table has, in the place of one below 0."""

@@ -12,18 +12,18 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.kernels import experts, gemm
-from ...codegen.kernels.few_bits.layout import Blocks, pack
-from ...codegen.write.expr import Expr
-from ...codegen.write.trace import traced
-from ...ir import No, Node, Value, in_memory
-from ...ops.contrib.experts import ACTIVATIONS, SWIGLU, CodedLayer
-from ..elements import store
-from ..lower import Lowering, Out, lowers
-from ..tensor import Tensor
-from .attention import MS, inputs_of, result
-from .gather import gathered
-from .rows import FLOATS, F, Reads, softmax_rows_of
+from ....codegen.kernels import experts, gemm
+from ....codegen.kernels.few_bits.layout import Blocks, pack
+from ....codegen.write.expr import Expr
+from ....codegen.write.trace import traced
+from ....ir import No, Node, Value, in_memory
+from ....ops.contrib.experts import ACTIVATIONS, SWIGLU, CodedLayer
+from ...elements import store
+from ...lower import Lowering, Out, lowers
+from ...tensor import Tensor
+from ..attention import MS, inputs_of, result
+from ..gather import gathered
+from ..rows import FLOATS, F, Reads, softmax_rows_of
 
 _MOST = 16
 """Experts of a token up to which a tree adds up their weights."""

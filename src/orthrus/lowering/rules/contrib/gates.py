@@ -7,16 +7,16 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ...codegen.write.expr import Expr
-from ...codegen.write.trace import trace, traced
-from ...ir import No, Node, Value
-from ...ops.contrib.gates import DECAY
-from ...ops.nn.activation import Sigmoid, Swish
-from ..elements import store
-from ..lower import Lazy, Lowering, Pending, lowers
-from ..tensor import Tensor, c_strides
-from .attention import MS, inputs_of, result
-from .rows import FLOATS, F, Norm, finished, reading
+from ....codegen.write.expr import Expr
+from ....codegen.write.trace import trace, traced
+from ....ir import No, Node, Value
+from ....ops.contrib.gates import DECAY
+from ....ops.nn.activation import Sigmoid, Swish
+from ...elements import store
+from ...lower import Lazy, Lowering, Pending, lowers
+from ...tensor import Tensor, c_strides
+from ..attention import MS, inputs_of, result
+from ..rows import FLOATS, F, Norm, finished, reading
 
 _FEW = 8
 """Branches or taps up to which their sum is one tree."""
