@@ -6,9 +6,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+from contrib_cases import Draw as Drawn
+from contrib_cases import (
+    causal_conv,
+    coded_cache,
+    gated_rms_norm,
+    multimodal_rotary,
+    one_token,
+    post_mix,
+    sparse_attention,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
+from oracle import differences
 
 import orthrus
 from orthrus.lowering.lower import Lowering
@@ -120,3 +131,24 @@ def test_what_is_left_to_numpy_is_right(outputs: int) -> None:
                          native=False)
     for want, y in zip(wanted, found, strict=True):
         np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("form", [coded_cache, one_token, sparse_attention, multimodal_rotary, causal_conv,
+                                  gated_rms_norm, post_mix])
+def test_decoders(form: Any) -> None:
+    """What decoders are made of, by kernels as by definitions; some forms of it have none."""
+    generated = 0
+    for seed in range(6):
+        case, made = form(Drawn(seed)), []
+        for use in ("0", "1"):
+            it = case.model()
+            for info in [i for i in it.graph.input if i.name in ("i5", "i6", "i7")]:
+                it.graph.initializer.append(numpy_helper.from_array(case.feeds[info.name], info.name))
+                it.graph.input.remove(info)
+            session = orthrus.InferenceSession(it.SerializeToString(), providers=[
+                ("CPUExecutionProvider", {"use_codegen": use})])
+            made.append(session.run(None, {i.name: case.feeds[i.name] for i in session.get_inputs()}))
+        generated += not session.explain().numpy
+        found = differences(made[1], made[0], case.rtol, case.atol, case.slack)
+        assert found is None, f"{case}: {found}"
+    assert generated

@@ -44,6 +44,7 @@ CODE = {
     "ops/define.py": "import_module: the modules with definitions",
     "providers/__init__.py": "import_module: this package's providers",
     "lowering/rules/__init__.py": "import_module: the modules with rules",
+    "lowering/rules/contrib/__init__.py": "import_module: the modules with rules of com.microsoft",
     "quantization/__init__.py": "import_module: this package's modules, when a name of theirs is first used",
     "codegen/object/library.py": "loads: objects from a process that was started for them",
     "codegen/kernels/amx.py": "CDLL: the C library", "codegen/machines/executable.py": "CDLL: the C library",

@@ -16,12 +16,14 @@ FIRST, OLD = "they follow from the values of the first input", "ONNX's schema in
 OPEN = {
     **dict.fromkeys(("BlackmanWindow", "Compress", "ConstantOfShape", "HammingWindow", "HannWindow",
                      "MelWeightMatrix", "NonMaxSuppression", "NonZero", "Range", "Unique",
+                     "com.microsoft::BifurcationDetector", "com.microsoft::DynamicTimeWarping",
                      "com.microsoft::Range"), FIRST),
     **dict.fromkeys(("Concat-4", "Compress-9", "GRU-1", "GRU-3", "GlobalLpPool-1", "InstanceNormalization-1",
                      "LSTM-1", "RNN-1"), OLD),
     **{f"com.microsoft::{name}": "its type rule gives the rank only" for name in (
         "ExpandDims", "GroupQueryAttention", "MultiHeadAttention", "NhwcConv", "NhwcMaxPool", "Pad",
         "QLinearAveragePool", "QLinearConv")},
+    "DynamicSlice": "its type rule gives the rank only",
     "MaxUnpool": "ONNX's schema infers nothing where output_shape is given",
 }
 """Operators, or one version of them, whose lengths may stay open, with the reason."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import onnx
 import pytest
 from support_graphs import Net, evaluate, feeds, kinds
 
@@ -113,9 +114,10 @@ ASKED = {"BitShift": {"direction": "LEFT"}, "Mod": {"fmod": 1}}
 
 
 def elementwise(inputs):
-    """The operators that compute so many tensors element by element, and an element type of theirs."""
+    """The operators of the standard that compute so many tensors element by element, and an element type of
+    theirs."""
     for it in {op.name: op for op in defined() if op.own and op.broadcasts and not op.domain}.values():
-        if (2 if it.variadic else len(it.inputs)) == inputs:
+        if (2 if it.variadic else len(it.inputs)) == inputs and onnx.defs.has(it.name):
             yield it.name, OTHER_TYPES.get(it.name, F)
 
 

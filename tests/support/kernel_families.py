@@ -43,6 +43,7 @@ FAMILIES = {
              "test_functions_of_a_byte"),
     "few_bits": ("test_products", "test_hostile_numbers", "test_dequantized_by_blocks", "test_gathered_rows",
                  "test_floats_of_four_bits"),
+    "experts": ("test_mixtures", "test_who_is_chosen"),
     "rnn": ("test_layers", "test_activations", "test_sessions"),
     "trees": ("test_forests", "test_deep_trees_continue_in_links", "test_division_into_blocks_changes_no_bit",
               "test_sessions"),
@@ -53,7 +54,7 @@ FAMILIES = {
     "move": ("test_every_type_and_layout",),
     "grid": ("test_sampling",),
     "suppress": ("test_lists",),
-    "contrib": ("test_attention",),
+    "contrib": ("test_attention", "test_decoders"),
     "histogram": ("test_counts",),
     "linear": ("test_scaled_and_normalized", "test_linear_models", "test_features_by_index"),
 }

@@ -18,6 +18,7 @@ from ..ir import Graph
 from ..limits import DEFAULT, Limits, using
 from ..modelfile import ModelFile
 from . import build, check, expand
+from .blocked import plain_layouts
 from .expand_gradient import write_out_gradients
 from .source import open_source
 from .write import save, to_model_proto
@@ -51,6 +52,7 @@ def load(
             builder = build.Builder(opened, limits, initializers or {}, released_only, mapped)
             try:
                 graph = builder.build()
+                plain_layouts(graph)
                 check.types(graph, builder.declared, strict)
                 write_out_gradients(graph)
                 expand.functions(graph, builder)

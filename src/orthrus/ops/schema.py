@@ -89,6 +89,8 @@ def lookup(domain: str, name: str, opset: int) -> Schema | No:
         return _own(definition)
     if (domain, name) == (EP_CONTEXT.domain, EP_CONTEXT.name):
         return EP_CONTEXT
+    if domain == BLOCKED and name in _BLOCKED:
+        return _BLOCKED[name]
     return No(f"No Op registered for {name} with domain_version of {opset}")
 
 
@@ -130,6 +132,30 @@ EP_CONTEXT = Schema(
                       "partition_name", "source", "notes", "signature"), ("STRING", False))},
     0, 1 << 30, 0, 1 << 30)
 """A part that a provider compiled earlier: only that provider knows what it computes."""
+
+BLOCKED = "com.microsoft.nchwc"
+"""The domain of operators on blocks of channels. They are replaced while a model is loaded."""
+
+_FLOAT = frozenset({"tensor(float)"})
+
+
+def _blocked(name: str, attributes: dict[str, str], inputs: tuple[str, ...] = ("X",), least: int = 1
+             ) -> Schema:
+    return Schema(name, BLOCKED, 1, tuple(Formal(n, _FLOAT, "T", i >= least) for i, n in enumerate(inputs)),
+                  (Formal("Y", _FLOAT, "T"),), {k: (kind, False) for k, kind in attributes.items()}, least,
+                  len(inputs), 1, 1)
+
+
+_WINDOW = {**dict.fromkeys(("pads", "strides", "dilations", "kernel_shape"), "INTS"), "auto_pad": "STRING"}
+_BLOCKED = {schema.name: schema for schema in (
+    _blocked("Conv", {**_WINDOW, "activation": "STRING", "activation_params": "FLOATS", "group": "INT"},
+             ("X", "W", "B", "Sum"), 2),
+    _blocked("MaxPool", {**_WINDOW, "ceil_mode": "INT", "storage_order": "INT"}),
+    _blocked("AveragePool", {**_WINDOW, "ceil_mode": "INT", "count_include_pad": "INT"}),
+    _blocked("GlobalMaxPool", {}), _blocked("GlobalAveragePool", {}),
+    _blocked("Upsample", {"coordinate_transformation_mode": "STRING", "mode": "STRING", "scales": "INTS"}),
+    _blocked("ReorderInput", {"channels_last": "INT"}),
+    _blocked("ReorderOutput", {"channels": "INT", "channels_last": "INT"}))}
 
 _own_schemas: dict[Op, Schema] = {}
 

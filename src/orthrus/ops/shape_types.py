@@ -139,6 +139,14 @@ def _stash(node: Node) -> ElementType:
     return ElementType(node.attribute("stash_type"))
 
 
+def _group_query(node: Node, inputs: Values) -> Any:
+    """Caches may be quantized."""
+    own, past = _first(node, inputs), inputs[3] if len(inputs) > 3 else None
+    quantized = node.attribute("k_quant_type") != "NONE"
+    cache = past.elem if past is not None else None if quantized else own
+    return own, cache, cache, own
+
+
 UNASKED = frozenset({
     "AveragePool", "ConvTranspose", "Expand", "GroupNormalization", "LayerNormalization", "LpPool", "MaxPool",
     "MeanVarianceNormalization", "STFT", "SimplifiedLayerNormalization"})
@@ -158,8 +166,9 @@ ELEMENTS: dict[tuple[str, str], Callable[[Node, Values], Any]] = {
     ("", "MatMulInteger"): lambda node, inputs: ElementType.INT32, ("", "QuantizeLinear"): _quantized,
     ("", "Shape"): lambda node, inputs: ElementType.INT64,
     **{(_MS, name): _first for name in (
-        "Attention", "FusedConv", "FusedGemm", "FusedMatMul", "GemmFastGelu", "GroupQueryAttention",
-        "MultiHeadAttention", "NhwcConv", "Pad", "Range", "RotaryEmbedding", "TransposeMatMul")},
+        "Attention", "FusedConv", "FusedGemm", "FusedMatMul", "GemmFastGelu", "MultiHeadAttention", "NhwcConv",
+        "Pad", "Range", "RotaryEmbedding", "TransposeMatMul")},
+    (_MS, "GroupQueryAttention"): _group_query,
     (_MS, "QAttention"): _nth(2),
     ("", "LayerNormalization"): lambda node, inputs: (_first(node, inputs), *[_stash(node)] * 2),
     ("", "MaxPool"): lambda node, inputs: (_first(node, inputs), ElementType.INT64),

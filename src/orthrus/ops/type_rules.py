@@ -2,7 +2,7 @@
 
 Some hold a graph and are no control flow; some have none beside their function body. That of others does not
 survive hostile attributes in onnx 1.23: Einsum's does not end for some equations, GatherND's reads out of
-bounds.
+bounds. Those the standard took back have no schema.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from .math.linalg import Einsum, parsed_equation
 from .nn.attention import FlexAttention
 from .sequence import SequenceMap
 from .tensor.index import GatherND
+from .tensor.movement import Crop, DynamicSlice, MemcpyFromHost, MemcpyToHost
 
 
 def _of_element(kind: Type | None) -> Type:
@@ -90,3 +91,26 @@ def gather_nd(data: Value, indices: Value, *, batch_dims: int) -> list[Type]:
         )
     return [TensorType(data.elem, (*indices.shape[:-1], *data.shape[batch_dims + depth:]))]
 
+
+@MemcpyFromHost.infer_with
+@MemcpyToHost.infer_with
+def copied(x: Value) -> list[Type | None]:
+    """The input's type."""
+    return [x.type]
+
+
+@DynamicSlice.infer_with
+def sliced(data: Value, *_: Value | None) -> list[Type]:
+    """The input's rank."""
+    return [TensorType(data.elem, None if data.shape is None else (None,) * len(data.shape))]
+
+
+@Crop.infer_with
+def cropped(input: Value, *, border: list[int], scale: list[int] | None) -> list[Type]:
+    """The input's images and channels, and lengths less what the borders take."""
+    shape = input.shape
+    if shape is None or len(shape) != 4 or len(border) != 4:
+        return [TensorType(input.elem, None)]
+    taken = (border[1] + border[3], border[0] + border[2])
+    lengths = scale or [n - t if isinstance(n, int) else None for n, t in zip(shape[2:], taken, strict=True)]
+    return [TensorType(input.elem, (*shape[:2], *lengths))]

@@ -217,7 +217,7 @@ def _cast_like(node: Node) -> Value | None:
 
 
 _SAME: dict[str, Callable[[Node], Value | None]] = {
-    "Identity": _first,
+    **dict.fromkeys(("Identity", "MemcpyFromHost", "MemcpyToHost"), _first),
     "Dropout": _dropout,
     "Cast": _cast,
     "CastLike": _cast_like,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from .expression import Dim, floor_div
+from .expression import floor_div, greatest
 from .facts import Facts, Shapes, broadcast
 from .products import matmul
 from .rules import RULES, concat, same
@@ -60,7 +60,12 @@ def _group_query(f: Facts) -> Shapes:
     q, heads, shared = f.shape(0), f.attribute("num_heads"), f.attribute("kv_num_heads")
     packed = not f.has(1)
     size = floor_div(q[2], heads + 2 * shared if packed else heads)
-    cache: list[Dim | None] = [q[0], shared, None, size]
+    past = f.shape(3) if f.has(3) else [q[0], shared, 0, size]
+    total = f.elements[6] if len(f.elements) > 6 else None
+    length = None if total is None or total.size != 1 else total.ravel()[0]
+    cache = [q[0], shared, None if length is None else greatest(past[2], length), past[3]]
+    if not f.has(3) and f.attribute("kv_cache_bit_width"):
+        cache[3] = None
     return [[*q[:2], size * heads if packed else q[2]], cache, cache]
 
 

@@ -1,8 +1,9 @@
 """Applications of single operators with known results: what a claimed operator is tried on.
 
 In: operator and type names to look at. Out: `Sample`s, each of which makes its own model and knows its
-result by the operator's definition. Samples come from the definitions; `layers`, `movement`, `images` and
-`contrib` add those of operators whose definitions give none. The same arguments always give the same arrays.
+result by the operator's definition. Samples come from the definitions; `layers`, `movement`, `images`,
+`contrib` and `decoders` add those of operators whose definitions give none. The same arguments always give
+the same arrays.
 """
 
 from __future__ import annotations
@@ -20,10 +21,10 @@ from ..load import load
 from ..ops import defined, find
 from ..ops.define import Op
 from ..ops.schema import Schema, lookup, newest_opset
-from . import contrib, images, layers, movement
+from . import contrib, decoders, images, layers, movement
 from .draw import MAKERS, Draw, Made
 
-assert contrib and images and layers and movement, "importing them registers their samples"
+assert contrib and decoders and images and layers and movement, "importing them registers their samples"
 
 @dataclass(frozen=True, eq=False)
 class Sample:

@@ -83,7 +83,7 @@ def batch_normalization(lo: Lowering, node: Node) -> Lazy | No:
     return Lazy(lazy.shape, tree, [*lazy.operands, *operands])
 
 
-@lowers("Dropout", "Identity")
+@lowers("Dropout", "Identity", "MemcpyFromHost", "MemcpyToHost")
 def identity(lo: Lowering, node: Node) -> Lazy | No | tuple[Lazy]:
     """The input itself."""
     x = node.inputs[0]

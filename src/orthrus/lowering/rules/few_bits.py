@@ -21,7 +21,7 @@ from ...codegen.kernels.few_bits.layout import CHUNK, Blocks, floats, pack
 from ...codegen.write.expr import Expr
 from ...codegen.write.tile import Operand
 from ...ir import No, Node, Value, in_memory
-from ...ops.contrib.quant import FP4, NF4, unpacked
+from ...ops.contrib.quant import FP4, NF4, q4_blocks, unpacked
 from ...ops.define import normalized_axis
 from ..elements import store
 from ..lower import Lazy, Lowering, Out, Pending, Source, lowers
@@ -351,3 +351,25 @@ def matmul_bnb4(lo: Lowering, node: Node) -> Lazy | No:
         return whole >> 4 | whole << 4, in_memory(by).reshape(n, -1), None
     made = product(lo.tensor(a), Weights((id(b), id(absmax)), n, k, how, make))
     return finished(lo, made, lo.dtype(a), None)
+
+
+@lowers(MS + "MatMulFpQ4", types=(F,))
+def matmul_fpq4(lo: Lowering, node: Node) -> Lazy | No:
+    """A·B of a blob of blocks."""
+    a, b, shape = node.inputs
+    assert a is not None and b is not None
+    known, size = (lo.known(v) if lo.knows(v) else None for v in (b, shape))
+    if known is None or size is None or size.shape != (2,):
+        return No("kernels take constant weights")
+    k, n, kind = int(size[0]), int(size[1]), node.attributes["blk_quant_type"]
+    if lo.shape(a)[-1:] != (k,) or 0 in lo.shape(a):
+        return No("A is empty or does not fit its matrix")
+    try:
+        codes, scales, zeros = q4_blocks(in_memory(known), n, k, kind)
+    except ValueError as error:
+        return No(str(error))
+    how = Blocks(4, codes.shape[2], zeros=8 if zeros is None else "codes")
+
+    def make() -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        return how.bytes(codes.reshape(n, -1)), scales, None if zeros is None else how.bytes(zeros)
+    return finished(lo, product(lo.tensor(a), Weights((id(b), n, k, kind), n, k, how, make)), F, None)

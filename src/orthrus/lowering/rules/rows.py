@@ -209,10 +209,10 @@ def layer_norm(lo: Lowering, node: Node) -> Any:
                   inverse=statistics[-1] if len(extra) == 2 or not centred else None)
     reads = Reads(Expr.leaf(0, lo.dtype(x)).cast(F), [lo.contiguous(lo.tensor(x))])
     made = finished(lo, reads, along, dtype, kernel, affine(tensors, dtype), tensors)
-    return _now(lo, made, *statistics)
+    return now(lo, made, *statistics)
 
 
-def _now(lo: Lowering, made: Pending | No, *others: Tensor | None) -> Any:
+def now(lo: Lowering, made: Pending | No, *others: Tensor | None) -> Any:
     """The kernel written at once, because it writes more than one result."""
     if isinstance(made, No):
         return made
@@ -246,7 +246,7 @@ def skip_norm(lo: Lowering, node: Node) -> Any:
     total = lo.new(shape, dtype, lying(first)) if keeps else None
     kernel = Norm("layer" if centred else "rms", attrs["epsilon"], keeps)
     made = finished(lo, reads, (len(shape) - 1,), dtype, kernel, affine(tensors, dtype), tensors, kept=total)
-    return _now(lo, made, None, None, total) if keeps else made
+    return now(lo, made, None, None, total) if keeps else made
 
 
 @lowers("LpNormalization", "MeanVarianceNormalization", types=FLOATS)

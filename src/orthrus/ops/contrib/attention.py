@@ -29,7 +29,7 @@ from ..nn.attention import (
 )
 from ..nn.linear_attention import LinearAttention as OnnxLinearAttention
 from ..tensor.quantize import integer_product
-from .fused import MS
+from .fused import MS, like_first
 
 _FILTER = -10000.0
 
@@ -278,6 +278,44 @@ def RotaryEmbedding(input, position_ids, cos_cache, sin_cache, *, interleaved: i
     return y.transpose(0, 2, 1, 3) if input.ndim == 4 else y.reshape(input.shape)
 
 
+@define(domain=MS, widen=True, result="same", types={"input": FLOATS, "position_ids": ("int64",)})
+def MRotaryEmbedding(input, position_ids, cos_cache, sin_cache, *, interleaved: int = 0,
+                     is_packed_batching: int = 0, mrope_layout: int = 0, mrope_section: list[int],
+                     num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0):
+    """RotaryEmbedding by three positions of each token [3, batch, sequence]: mrope_section says how many
+    angles each has, one behind the other or, in layout 1, in turn"""
+    if cos_cache.ndim != 2 or cos_cache.shape != sin_cache.shape or len(mrope_section) != 3 or (
+            min(mrope_section) < 0 or sum(mrope_section) != cos_cache.shape[1]):
+        raise ValueError(f"mrope_section {list(mrope_section)} does not fit rotary caches of shapes"
+                         f" {cos_cache.shape} and {sin_cache.shape}")
+    tokens = split_heads(input, num_heads, "input").transpose(0, 2, 1, 3)
+    half = cos_cache.shape[1]
+    if mrope_layout not in (0, 1) or rotary_embedding_dim not in (0, 2 * half) or 2 * half > tokens.shape[3]:
+        raise ValueError(f"mrope_layout {mrope_layout} and a rotary cache of width {half} do not turn"
+                         f" {rotary_embedding_dim or 'all'} of {tokens.shape[3]} features")
+    if position_ids.shape != (3, *tokens.shape[:2]):
+        raise ValueError(f"position_ids have shape {position_ids.shape}, expected {(3, *tokens.shape[:2])}")
+    which = stream_of_angle(mrope_section, mrope_layout)
+    cos, sin = (np.stack([rows_at(cache, position_ids[s])[..., i] for i, s in enumerate(which)], -1)
+                for cache in (cos_cache, sin_cache))
+    y = rotate(tokens, cos, sin, interleaved)
+    return y.transpose(0, 2, 1, 3) if input.ndim == 4 else y.reshape(input.shape)
+
+
+MRotaryEmbedding.infer_with(like_first)
+
+
+def stream_of_angle(section: list[int], layout: int) -> list[int]:
+    """Which of three positions, time, height or width, each angle is for."""
+    if not layout:
+        return [stream for stream, count in enumerate(section) for _ in range(count)]
+    which = [0] * sum(section)
+    for stream in (1, 2):
+        for i in range(stream, min(3 * section[stream], len(which)), 3):
+            which[i] = stream
+    return which
+
+
 def _root_mean_square(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
     return x / np.sqrt(mean_of(x * x, (-1,)) + x.dtype.type(epsilon)) * weight.astype(x.dtype)
 
@@ -315,8 +353,8 @@ def GroupQueryAttention(query, key=None, value=None, past_key=None, past_value=N
     values"""
     if seqlens_k is None or total_sequence_length is None:
         raise ValueError("GroupQueryAttention needs seqlens_k and total_sequence_length")
-    if k_quant_type != "NONE" or v_quant_type != "NONE" or sliding_window_cache:
-        raise ValueError("GroupQueryAttention over a quantized or windowed cache is not supported")
+    if sliding_window_cache:
+        raise ValueError("GroupQueryAttention over a windowed cache is not supported")
     dtype, wide = query.dtype, working_type(query.dtype)
     given = [None if x is None else x.astype(wide) for x in (key, value)]
     q, k, v = _grouped_parts(query.astype(wide), given[0], given[1], num_heads, kv_num_heads)
@@ -341,8 +379,12 @@ def GroupQueryAttention(query, key=None, value=None, past_key=None, past_value=N
                        rotary_interleaved)
     capacity = max(total, held)
     bounded((batch, kv_num_heads, capacity, size), wide)
-    caches = [_cached(past, new, before, capacity) for past, new in ((past_key, k), (past_value, v))]
-    keys, values = (c[:, :, :total] for c in caches)
+    codes = [None if kind == "NONE" else CacheCodes(kind, by, kv_cache_bit_width, new.shape)
+             for kind, by, new in ((k_quant_type, k_scale, k), (v_quant_type, v_scale, v))]
+    caches = [_cached(past, new if code is None else code.of(new), before, capacity)
+              for past, new, code in zip((past_key, past_value), (k, v), codes, strict=True)]
+    keys, values = (c[:, :, :total] if code is None else code.numbers(c[:, :, :total]).astype(wide)
+                    for c, code in zip(caches, codes, strict=True))
     at = before[:, None, None, None] + np.arange(length)[:, None]
     seen = np.arange(total) <= at if causal else np.arange(total) < lengths[:, None, None, None]
     if local_window_size >= 0:
@@ -357,7 +399,39 @@ def GroupQueryAttention(query, key=None, value=None, past_key=None, past_value=N
         sink = np.zeros((1, 1, 1, 1), wide)
     y, scores, weights = attended(q, keys, values, scale, bias, softcap, sink)
     shown = weights if qk_output == 2 else np.where(seen, scores, 0)
-    return merge_heads(y).astype(dtype), caches[0].astype(dtype), caches[1].astype(dtype), shown.astype(dtype)
+    present = [c.astype(dtype) if code is None else c for c, code in zip(caches, codes, strict=True)]
+    return merge_heads(y).astype(dtype), *present, shown.astype(dtype)
+
+
+class CacheCodes:
+    """Rows of a cache [batch, heads, length, size] as codes: int8, or of four bits, from 8 below 0 on, two in
+    a byte, the first in its lower half. `scale` is for all, or by head and feature."""
+
+    def __init__(self, kind: str, scale: np.ndarray | None, bits: int, shape: tuple[int, ...]) -> None:
+        heads, size = shape[1], shape[3]
+        if kind not in ("PER_TENSOR", "PER_CHANNEL") or bits not in (4, 8) or scale is None or (
+                scale.size != (1 if kind == "PER_TENSOR" else heads * size)) or (bits == 4 and size % 2):
+            raise ValueError(f"a cache quantized {kind!r} to {bits} bits with scales of shape"
+                             f" {None if scale is None else scale.shape} does not fit {heads} heads of {size}"
+                             " features: expected PER_TENSOR or PER_CHANNEL, and 4 or 8 bits")
+        self.bits = bits
+        self.scale = scale.reshape(()) if kind == "PER_TENSOR" else scale.reshape(1, heads, 1, size)
+
+    def of(self, x: np.ndarray) -> np.ndarray:
+        """Codes of numbers, rounded half to even."""
+        most = 1 << (self.bits - 1)
+        codes = np.clip(np.rint(x / self.scale), -most, most - 1)
+        if self.bits == 8:
+            return codes.astype(np.int8)
+        low = (codes + most).astype(np.uint8)
+        return low[..., ::2] | low[..., 1::2] << 4
+
+    def numbers(self, codes: np.ndarray) -> np.ndarray:
+        """What codes stand for, float32."""
+        if self.bits == 4:
+            both = np.stack((codes & 15, codes >> 4), -1)
+            codes = both.reshape(*codes.shape[:-1], -1).astype(np.int8) - 8
+        return codes.astype(np.float32) * self.scale
 
 
 def _turned(q: np.ndarray, k: np.ndarray, cos: np.ndarray, sin: np.ndarray, positions: np.ndarray | None,

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidArgument
-from ...ir import HALF, ElementType, TensorType, Type, Value
+from ...ir import HALF, ElementType, TensorType, Type, Value, element_of
 from ...limits import bounded
 from ..define import FLOATS, INTS, define, find, normalized_axis
 from ..math.linalg import matmul
 from ..nn.pool import MaxPool
 from .fused import MS, like_first, of_rank, product_shape, rank_of
 
+_NARROW = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float4e2m1")
 _NUMERIC = ("float", "double", "float16", *INTS)
 
 
@@ -309,7 +310,7 @@ def _masked_pool_type(x: Value, m: Value, **_: Any) -> list[Type]:
     return [of_rank(x.elem, rank_of(x))]
 
 
-@define(domain=MS, types={"data": ("uint8", "uint4", "int4"), "indices": ("int32", "int64")})
+@define(domain=MS, types={"data": ("uint8", "uint4", "int4", *_NARROW), "indices": ("int32", "int64")})
 def GatherBlockQuantized(data, indices, scales, zero_points=None, *, bits: int = 4, block_size: int = 128,
                          gather_axis: int = 0, quantize_axis: int = 1):
     """The slices of a tensor quantized by blocks that `indices` name, as floats; bytes hold several narrow
@@ -320,6 +321,8 @@ def GatherBlockQuantized(data, indices, scales, zero_points=None, *, bits: int =
     wide = unpacked(data, bits) if packed else data
     zero = unpacked(zero_points, bits) if packed and zero_points is not None else zero_points
     gather, along = normalized_axis(gather_axis, wide.ndim), normalized_axis(quantize_axis, wide.ndim)
+    if zero is not None and element_of(data.dtype).text in _NARROW:
+        raise ValueError("GatherBlockQuantized takes no zero points of floats")
     if block_size < 16 or block_size & (block_size - 1) or gather == along:
         raise ValueError(f"block_size {block_size} and axes {gather} and {along} do not fit"
                          " GatherBlockQuantized")
@@ -352,3 +355,32 @@ def GatherBlockQuantized(data, indices, scales, zero_points=None, *, bits: int =
 def _block_gather_type(data: Value, indices: Value, scales: Value, *_: Value | None, **__: Any) -> list[Type]:
     ranks = rank_of(data), rank_of(indices)
     return [of_rank(scales.elem, None if None in ranks else sum(r for r in ranks if r is not None) - 1)]
+
+
+@define(domain=MS, types={"input": ("float",)})
+def DynamicTimeWarping(input):
+    """The rows and columns [2, steps] of the cheapest path from the first to the last element of a matrix. A
+    step comes from above left or from above where that is cheaper than both others, else from the left"""
+    if input.ndim not in (2, 3) or (input.ndim == 3 and len(input) != 1) or not input.size:
+        raise ValueError(f"DynamicTimeWarping takes a matrix, found shape {input.shape}")
+    cost = input.reshape(input.shape[-2:])
+    rows, columns = cost.shape
+    total = np.full((rows + 1, columns + 1), np.inf, np.float32)
+    total[0, 0] = 0
+    came = np.empty((rows, columns, 2), np.int64)
+    for i in range(rows):
+        for j in range(columns):
+            both, above, left = total[i, j], total[i, j + 1], total[i + 1, j]
+            step = (1, 1) if both < min(above, left) else (1, 0) if above < min(both, left) else (0, 1)
+            came[i, j] = step
+            total[i + 1, j + 1] = cost[i, j] + total[i + 1 - step[0], j + 1 - step[1]]
+    path, i, j = [], rows - 1, columns - 1
+    while i >= 0 and j >= 0:
+        path.append((i, j))
+        i, j = i - came[i, j, 0], j - came[i, j, 1]
+    return np.array(path[::-1], np.int32).T
+
+
+@DynamicTimeWarping.infer_with
+def _path_type(input: Value) -> list[Type]:
+    return [TensorType(ElementType.INT32, (2, None))]

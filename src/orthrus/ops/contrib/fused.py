@@ -187,6 +187,8 @@ def EmbedLayerNormalization(input_ids, segment_ids, word_embedding, position_emb
     the sum"""
     if input_ids.ndim != 2:
         raise ValueError(f"input_ids have shape {input_ids.shape}, expected [batch, sequence]")
+    if any(x is None for x in (word_embedding, position_embedding, gamma, beta)):
+        raise ValueError("EmbedLayerNormalization needs tables of words and positions, gamma and beta")
     dtype = word_embedding.dtype
     wide = np.float64 if dtype == np.float64 else np.float32
     places = np.arange(input_ids.shape[1])[None] if position_ids is None else position_ids
@@ -201,9 +203,10 @@ def EmbedLayerNormalization(input_ids, segment_ids, word_embedding, position_emb
 
 
 @EmbedLayerNormalization.infer_with
-def _embedded_type(input_ids: Value, segment_ids: Value | None, word_embedding: Value, *_: Value | None,
-                   **__: Any
-                   ) -> list[Type]:
+def _embedded_type(input_ids: Value, segment_ids: Value | None = None, word_embedding: Value | None = None,
+                   *_: Value | None, **__: Any) -> list[Type]:
+    if word_embedding is None:
+        raise ValueError("the input word_embedding is missing")
     ids, words = input_ids.shape, word_embedding.shape
     shape = None if ids is None or words is None else (*ids, words[-1])
     return [TensorType(word_embedding.elem, shape), TensorType(ElementType.INT32,
@@ -213,8 +216,9 @@ def _embedded_type(input_ids: Value, segment_ids: Value | None, word_embedding: 
 
 @define(domain=MS, outputs=2, types={"input_ids": ("int32",), "segment_ids": ("int32",),
                                      "word_embedding_quant": ("uint8", "int8")})
-def QEmbedLayerNormalization(input_ids, segment_ids, word_embedding_quant, position_embedding_quant,
-                             segment_embedding, gamma_quant, beta_quant, mask=None, word_embedding_scale=None,
+def QEmbedLayerNormalization(input_ids, segment_ids=None, word_embedding_quant=None,
+                             position_embedding_quant=None, segment_embedding=None, gamma_quant=None,
+                             beta_quant=None, mask=None, word_embedding_scale=None,
                              position_embedding_scale=None, segment_embedding_scale=None, gamma_scale=None,
                              beta_scale=None, word_embedding_zero_point=None,
                              position_embedding_zero_point=None, segment_embedding_zero_point=None,
@@ -225,16 +229,19 @@ def QEmbedLayerNormalization(input_ids, segment_ids, word_embedding_quant, posit
                  (position_embedding_quant, position_embedding_scale, position_embedding_zero_point),
                  (segment_embedding, segment_embedding_scale, segment_embedding_zero_point),
                  (gamma_quant, gamma_scale, gamma_zero_point), (beta_quant, beta_scale, beta_zero_point))
-    if any(part is None for row in quantized for part in row):
-        raise ValueError("QEmbedLayerNormalization lacks a scale or a zero point")
-    tables = [(q.astype(np.float32) - zero.astype(np.float32)) * scale for q, scale, zero in quantized]
+    none = segment_embedding is None
+    if any(part is None for i, row in enumerate(quantized) for part in row if not (none and i == 2)):
+        raise ValueError("QEmbedLayerNormalization lacks a table, a scale or a zero point")
+    tables = [None if q is None else (q.astype(np.float32) - zero.astype(np.float32)) * scale
+              for q, scale, zero in quantized]
     return EmbedLayerNormalization(input_ids, segment_ids, *tables, mask, epsilon=epsilon)[:2]
 
 
 @QEmbedLayerNormalization.infer_with
-def _quantized_embedded_type(input_ids: Value, segment_ids: Value | None, word_embedding_quant: Value,
-                             *_: Value | None, **__: Any) -> list[Type]:
-    ids, words = input_ids.shape, word_embedding_quant.shape
+def _quantized_embedded_type(input_ids: Value, segment_ids: Value | None = None,
+                             word_embedding_quant: Value | None = None, *_: Value | None, **__: Any
+                             ) -> list[Type]:
+    ids, words = input_ids.shape, None if word_embedding_quant is None else word_embedding_quant.shape
     shape = None if ids is None or words is None else (*ids, words[-1])
     return [TensorType(ElementType.FLOAT, shape), TensorType(ElementType.INT32,
                                                              None if ids is None else ids[:1])]

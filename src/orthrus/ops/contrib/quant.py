@@ -91,22 +91,24 @@ def _dequantize_type(x: Value, x_scale: Value, *_: Value | None, **__: Any) -> l
     return [TensorType(x_scale.elem, x.shape)]
 
 
-def _both_type(a: Value, a_scale: Value, a_zero: Value | None, b: Value, *_: Value | None,
-               **__: Any) -> list[Type]:
-    return [TensorType(a.elem, broadcast(a.shape, b.shape))]
+def _both_type(a: Value, a_scale: Value, a_zero: Value | None = None, b: Value | None = None,
+               *_: Value | None, **__: Any) -> list[Type]:
+    return [TensorType(a.elem, None if b is None else broadcast(a.shape, b.shape))]
 
 
 @define(domain=MS, types={"a": _BYTES, "a_scale": _FLOAT, "b": _BYTES, "b_scale": _FLOAT, "c_scale": _FLOAT})
-def QLinearAdd(a, a_scale, a_zero_point, b, b_scale, b_zero_point=None, c_scale=None, c_zero_point=None):
+def QLinearAdd(a, a_scale, a_zero_point=None, b=None, b_scale=None, b_zero_point=None, c_scale=None,
+               c_zero_point=None):
     """The sum of two quantized tensors, quantized"""
-    y = real(a, a_scale, a_zero_point) + real(b, b_scale, b_zero_point)
+    y = real(a, a_scale, a_zero_point) + real(_given(b, "B"), _given(b_scale, "B_scale"), b_zero_point)
     return coded(y, _given(c_scale, "C_scale"), c_zero_point, a.dtype)
 
 
 @define(domain=MS, types={"a": _BYTES, "a_scale": _FLOAT, "b": _BYTES, "b_scale": _FLOAT, "c_scale": _FLOAT})
-def QLinearMul(a, a_scale, a_zero_point, b, b_scale, b_zero_point=None, c_scale=None, c_zero_point=None):
+def QLinearMul(a, a_scale, a_zero_point=None, b=None, b_scale=None, b_zero_point=None, c_scale=None,
+               c_zero_point=None):
     """The product of two quantized tensors, quantized"""
-    y = real(a, a_scale, a_zero_point) * real(b, b_scale, b_zero_point)
+    y = real(a, a_scale, a_zero_point) * real(_given(b, "B"), _given(b_scale, "B_scale"), b_zero_point)
     return coded(y, _given(c_scale, "C_scale"), c_zero_point, a.dtype)
 
 
@@ -441,3 +443,41 @@ def MatMulBnb4(a, b, absmax, *, K: int, N: int, block_size: int, quant_type: int
 @MatMulBnb4.infer_with
 def _bnb4_type(a: Value, *_: Value | None, N: int, K: int, transB: int, **__: Any) -> list[Type]:
     return [TensorType(a.elem, None if a.shape is None else (*a.shape[:-1], N if transB else K))]
+
+
+_Q4 = 32
+"""Elements of a block of MatMulFpQ4."""
+
+
+def q4_blocks(b: np.ndarray, n: int, k: int, kind: int) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Codes [n, blocks, 32], scales [n, blocks] and zero points of a blob: blocks along k of a scale, with
+    another kind than 0 a byte's zero point, and the lower halves of 16 bytes before the upper ones."""
+    count, extra = -(-k // _Q4), int(kind != 0)
+    size = 4 + extra + _Q4 // 2
+    if n < 1 or k < 1 or b.size != n * count * size:
+        raise ValueError(f"a blob of {b.size} bytes does not fit {n} columns of {k} elements in blocks of"
+                         f" {size} bytes")
+    rows = np.ascontiguousarray(b).reshape(n, count, size)
+    scales = np.ascontiguousarray(rows[..., :4]).view("<f4")[..., 0]
+    codes = rows[..., 4 + extra:]
+    return np.concatenate((codes & 15, codes >> 4), -1), scales, rows[..., 4] if extra else None
+
+
+@define(domain=MS, types={"a": ("float",), "b": ("uint8",), "b_shape": ("int64",)})
+def MatMulFpQ4(a, b, b_shape, *, blk_quant_type: int = 1):
+    """The product of A and a matrix [K, N] of codes of four bits in a blob of blocks"""
+    if b_shape.shape != (2,) or a.shape[-1:] != (b_shape[0],):
+        raise ValueError(f"A of shape {a.shape} does not fit a matrix of shape {b_shape.tolist()}")
+    k, n = (int(d) for d in b_shape)
+    bounded((n, k), np.dtype(np.float32))
+    codes, scales, zeros = q4_blocks(b, n, k, blk_quant_type)
+    low = np.float32(8) if zeros is None else zeros[..., None].astype(np.float32)
+    weight = (codes.astype(np.float32) - low) * scales[..., None]
+    return np.matmul(a, weight.reshape(n, -1)[:, :k].T)
+
+
+@MatMulFpQ4.infer_with
+def _q4_type(a: Value, b: Value, b_shape: Value, **_: Any) -> list[Type]:
+    known = b_shape.const if isinstance(b_shape.const, np.ndarray) and b_shape.const.size == 2 else None
+    n = None if known is None else int(known[1])
+    return [TensorType(a.elem, None if a.shape is None else (*a.shape[:-1], n))]

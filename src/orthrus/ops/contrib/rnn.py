@@ -1,4 +1,5 @@
-"""Recurrent layers of com.microsoft: sequences and quantized weights in, hidden states out."""
+"""Recurrent layers of com.microsoft, with quantized weights or with attention to a memory: sequences in,
+hidden states out."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from ...ir import TensorType, Type, Value
 from ..define import define
+from ..nn.activation import softmax
 from ..nn.rnn import _functions, _Layer
 from ..tensor.quantize import DynamicQuantizeLinear
 from .fused import MS
@@ -52,35 +54,85 @@ def DynamicQuantizeLSTM(x, w, r, b=None, sequence_lens=None, initial_h=None, ini
     weights, recurrent = _weights(w, w_scale, w_zero_point, "W"), _weights(r, r_scale, r_zero_point, "R")
     layer = _Layer(_as_coded(x) if x.size else x, weights, recurrent, b, sequence_lens, 4, direction, 0,
                    hidden_size)
-    n = layer.hidden
     start_h, start_c = layer.initial(initial_h, "initial_h"), layer.initial(initial_c, "initial_c")
-    if p is not None and p.shape != (layer.directions, 3 * n):
-        raise ValueError(f"P has shape {p.shape}, expected {(layer.directions, 3 * n)}")
+    peep = _peepholes(p, layer)
     names = _functions("LSTM", activations, layer.directions, activation_alpha, activation_beta, clip)
     results = []
     for d, functions in enumerate(names):
-        peep = np.zeros((3, n), x.dtype) if p is None else p[d].reshape(3, n)
-        step = _step(layer.r[d].T, peep, functions, bool(input_forget))
+        def step(now, h, c, d=d, functions=functions):
+            gates = now + (_as_coded(h) @ layer.r[d].T if h.size else 0)
+            return _cell(gates, c, peep[d], functions, bool(input_forget))
+
         bias = layer.b[d].reshape(2, -1).sum(axis=0)
         results.append(layer.run(d, step, layer.project(d, bias), start_h[d], start_c[d]))
     return layer.outputs(results)
 
 
-def _step(recurrent: np.ndarray, peep: np.ndarray, functions: Any, coupled: bool) -> Any:
-    f, g, h_of = functions
-    n = peep.shape[1]
+def _cell(gates: np.ndarray, c: np.ndarray, peep: np.ndarray, functions: Any, coupled: bool
+          ) -> tuple[np.ndarray, np.ndarray]:
+    """The states behind the gates i, o, f, c of an LSTM."""
+    (f, g, h_of), n = functions, peep.shape[1]
+    i = f(gates[:, :n] + peep[0] * c)
+    forget = 1 - i if coupled else f(gates[:, 2 * n:3 * n] + peep[2] * c)
+    c = forget * c + i * g(gates[:, 3 * n:])
+    return f(gates[:, n:2 * n] + peep[1] * c) * h_of(c), c
 
-    def step(x: np.ndarray, h: np.ndarray, c: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        gates = x + (_as_coded(h) @ recurrent if h.size else 0)
-        i = f(gates[:, :n] + peep[0] * c)
-        forget = 1 - i if coupled else f(gates[:, 2 * n:3 * n] + peep[2] * c)
-        c = forget * c + i * g(gates[:, 3 * n:])
-        return f(gates[:, n:2 * n] + peep[1] * c) * h_of(c), c
 
-    return step
+def _peepholes(p: np.ndarray | None, layer: _Layer) -> np.ndarray:
+    """[directions, 3, hidden]; zeros where there are none."""
+    shape = layer.directions, 3 * layer.hidden
+    if p is not None and p.shape != shape:
+        raise ValueError(f"P has shape {p.shape}, expected {shape}")
+    return (np.zeros(shape, layer.x.dtype) if p is None else p).reshape(shape[0], 3, layer.hidden)
+
+
+@define(domain=MS, outputs=3, types={
+    **dict.fromkeys(("x", "w", "r", "b", "initial_h", "initial_c", "p", "qw", "mw", "v", "m", "aw"),
+                    ("float", "double")),
+    **dict.fromkeys(("sequence_lens", "memory_seq_lens"), ("int32",))})
+def AttnLSTM(x, w, r, b=None, sequence_lens=None, initial_h=None, initial_c=None, p=None, qw=None, mw=None,
+             v=None, m=None, memory_seq_lens=None, aw=None, *, activation_alpha: list[float] | None = None,
+             activation_beta: list[float] | None = None, activations: list[str] | None = None,
+             clip: float | None = None, direction: str = "forward", hidden_size: int | None = None,
+             input_forget: int = 0):
+    """An LSTM whose inputs are joined by what its last state attended to in a memory M [N, S, depth]: a mix
+    of it by tanh(M·MW + H·QW)·V, and with AW a projection of state and mix"""
+    if qw is None or mw is None or v is None or m is None:
+        raise ValueError("AttnLSTM needs QW, MW, V and M")
+    features = x.shape[-1]
+    layer = _Layer(x, w[..., :features], r, b, sequence_lens, 4, direction, 0, hidden_size)
+    count, n, deep, size = layer.directions, layer.hidden, m.shape[-1], qw.shape[-1]
+    wide = deep if aw is None else aw.shape[-1]
+    shapes = ((w, (count, 4 * n, features + wide)), (qw, (count, n, size)), (mw, (count, deep, size)),
+              (v, (count, size)), (aw, (count, n + deep, wide)), (m, (layer.batch, *m.shape[1:])))
+    for given, shape in shapes:
+        if given is not None and given.shape != shape:
+            raise ValueError(f"an input of the attention has shape {given.shape}, expected {shape}")
+    there = np.ones(m.shape[:2], bool)
+    if memory_seq_lens is not None:
+        there = np.arange(m.shape[1]) < memory_seq_lens[:, None]
+    memory, peep = np.where(there[..., None], m, m.dtype.type(0)), _peepholes(p, layer)
+    names = _functions("LSTM", activations, count, activation_alpha, activation_beta, clip)
+    starts = [layer.initial(s, name) for s, name in ((initial_h, "initial_h"), (initial_c, "initial_c"))]
+    results = []
+    for d, functions in enumerate(names):
+        keys = memory @ mw[d]
+
+        def step(now, h, c, attended, d=d, functions=functions, keys=keys):
+            gates = now + attended @ w[d, :, features:].T + h @ r[d].T
+            h, c = _cell(gates, c, peep[d], functions, bool(input_forget))
+            scores = np.where(there, np.tanh(keys + (h @ qw[d])[:, None]) @ v[d], -np.inf)
+            mixed = np.matmul(softmax(scores, -1)[:, None], memory)[:, 0]
+            return h, c, mixed if aw is None else np.concatenate((h, mixed), 1) @ aw[d]
+
+        y, states = layer.run(d, step, layer.project(d, layer.b[d].reshape(2, -1).sum(axis=0)), starts[0][d],
+                              starts[1][d], np.zeros((layer.batch, wide), x.dtype))
+        results.append((y, states[:2]))
+    return layer.outputs(results)
 
 
 @DynamicQuantizeLSTM.infer_with
+@AttnLSTM.infer_with
 def _lstm_type(x: Value, w: Value, r: Value, *_: Value | None, direction: str, **__: Any) -> list[Type]:
     directions = 2 if direction == "bidirectional" else 1
     steps, batch = x.shape[:2] if x.shape is not None and len(x.shape) == 3 else (None, None)

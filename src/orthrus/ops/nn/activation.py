@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from ...ir import HALF, TensorType, Type, Value
-from ..define import Samples, broadcast, define, elementwise, normalized_axis, random_array, xp
+from ..define import FLOATS, Samples, broadcast, define, elementwise, normalized_axis, random_array, xp
 from ..functions import scalar
+from ..math.arithmetic import Tanh
 
 
 @elementwise()
@@ -119,6 +120,36 @@ def Sigmoid(x):
 def Softplus(x):
     """log(1 + exp(x))"""
     return xp.maximum(x, x.dtype.type(0)) + xp.log1p(xp.exp(-xp.abs(x)))
+
+
+@elementwise(types={"x": FLOATS})
+def ParametricSoftplus(x, *, alpha: float, beta: float):
+    """alpha * log(1 + exp(beta * x)), an operator of the first versions"""
+    return alpha * Softplus(beta * x)
+
+
+@ParametricSoftplus.sample_with
+def _softened(rng: np.random.Generator, dtype: np.dtype[Any]) -> Samples:
+    for shape in ((3, 5), (0, 3), ()):
+        yield [random_array(rng, shape, dtype)], {"alpha": 0.5, "beta": 2.0}
+
+
+@elementwise(types={"x": FLOATS})
+def Affine(x, *, alpha: float = 1.0, beta: float = 0.0):
+    """alpha * x + beta, an operator of the first versions"""
+    return alpha * x + beta
+
+
+@elementwise(types={"input": FLOATS})
+def Scale(input, *, scale: float = 1.0):
+    """scale * x, an operator of the first versions"""
+    return scale * input
+
+
+@elementwise(types={"input": FLOATS})
+def ScaledTanh(x, *, alpha: float = 1.0, beta: float = 1.0):
+    """alpha * tanh(beta * x), an operator of the first versions"""
+    return alpha * Tanh(beta * x)
 
 
 @elementwise()

@@ -10,8 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from ...ir import HALF
-from ..define import normalized, normalized_axis, op
+from ...ir import HALF, TensorType, Type, Value
+from ..define import FLOATS, normalized, normalized_axis, op
 from ..functions import mean_of
 
 _STASH = {1: np.dtype(np.float32), 10: np.dtype(np.float16), 11: np.dtype(np.float64),
@@ -203,3 +203,18 @@ def MeanVarianceNormalization(X, *, axes: list[int] = [0, 2, 3]):  # noqa: B006
     """(X - mean) / (deviation + 1e-9) over `axes`."""
     mean, variance = _moments(X, normalized(axes, X.ndim))
     return (X - mean) / (np.sqrt(variance) + X.dtype.type(1e-9))
+
+
+@op(widen=True, result="same", types={"input": FLOATS})
+def ImageScaler(input, *, bias: list[float], scale: float = 1.0):
+    """scale * x + bias of images [N, C, H, W], with a bias for each channel; an operator of the first
+    versions"""
+    if input.ndim != 4 or len(bias) != input.shape[1]:
+        raise ValueError(f"ImageScaler has {len(bias)} biases for images of shape {list(input.shape)}")
+    dtype = input.dtype.type
+    return input * dtype(scale) + np.array(bias, np.float32).astype(dtype).reshape(-1, 1, 1)
+
+
+@ImageScaler.infer_with
+def _scaled_type(input: Value, **_: Any) -> list[Type]:
+    return [TensorType(input.elem, input.shape)]

@@ -11,13 +11,15 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ... import limits
-from ..define import Op, op, xp
+from ..define import Op, op
 from ..math.arithmetic import Tanh
 from .activation import (
+    Affine,
     Elu,
     HardSigmoid,
     LeakyRelu,
     Relu,
+    ScaledTanh,
     Sigmoid,
     Softplus,
     Softsign,
@@ -32,18 +34,8 @@ DEFAULTS = {"RNN": ("Tanh",), "GRU": ("Sigmoid", "Tanh"), "LSTM": ("Sigmoid", "T
 """The activations of one direction where none are named."""
 
 
-def Affine(x, *, alpha: float = 1.0, beta: float = 0.0):
-    """alpha * x + beta"""
-    return alpha * x + beta
-
-
-def ScaledTanh(x, *, alpha: float = 1.0, beta: float = 1.0):
-    """alpha * tanh(beta * x)"""
-    return alpha * xp.tanh(beta * x)
-
-
-OPERATORS = (Relu, Tanh, Sigmoid, Softsign, Softplus, LeakyRelu, ThresholdedRelu, Elu, HardSigmoid,
-             Op(Affine, result="same"), Op(ScaledTanh, result="same"))
+OPERATORS = (Relu, Tanh, Sigmoid, Softsign, Softplus, LeakyRelu, ThresholdedRelu, Elu, HardSigmoid, Affine,
+             ScaledTanh)
 _NAMED = {it.name.lower(): it for it in OPERATORS}
 
 

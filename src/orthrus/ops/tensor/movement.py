@@ -419,9 +419,43 @@ def Slice_1(data, *, starts: list[int], ends: list[int], axes: list[int] | None 
     return _sliced(data, starts, ends, axes, None)
 
 
+@op(types={"starts": ("int32", "int64"), "ends": ("int32", "int64"), "axes": ("int32", "int64")})
+def DynamicSlice(data, starts, ends, axes=None):
+    """Slice with steps of 1, an operator of the first versions"""
+    return Slice(data, starts, ends, axes)
+
+
+@op(types={"input": ("float", "double", "float16")})
+def Crop(input, *, border: list[int], scale: list[int] | None = None):
+    """Images [N, C, H, W] without what `border` takes at the left, the top, the right and the bottom; with
+    `scale`, that height and width from the first two on. An operator of the first versions"""
+    if input.ndim != 4 or len(border) != 4 or len(scale or (0, 0)) != 2 or min(border) < 0:
+        raise ValueError(f"Crop takes four dimensions, four borders and perhaps two lengths, found"
+                         f" {list(input.shape)}, {list(border)} and {scale}")
+    left, top, right, bottom = border
+    end = (input.shape[2] - bottom, input.shape[3] - right) if scale is None else (top + scale[0],
+                                                                                   left + scale[1])
+    if end[0] < top or end[1] < left or end[0] > input.shape[2] or end[1] > input.shape[3]:
+        raise ValueError(f"borders {list(border)} and lengths {scale} do not fit images of"
+                         f" {list(input.shape[2:])}")
+    return input[:, :, top:end[0], left:end[1]]
+
+
 @op
 def Identity(x):
     """The input: a tensor, a sequence or an optional"""
+    return x
+
+
+@op
+def MemcpyFromHost(x):
+    """The input, which lies on a device where there is one"""
+    return x
+
+
+@op
+def MemcpyToHost(x):
+    """The input, which lies on the host"""
     return x
 
 

@@ -211,7 +211,7 @@ def _concat(node: Node) -> Form | None:
     return None if "axis" in node.attrs else (list(node.inputs), {"axis": node.attribute("axis")})
 
 
-def _scatter(node: Node) -> Form:
+def _renamed(node: Node) -> Form:
     return list(node.inputs), dict(node.attrs)
 
 
@@ -257,7 +257,8 @@ _RULES: dict[str, tuple[int, Callable[[Node], Form | No | None]]] = {
     "Softmax": (13, _softmax), "LogSoftmax": (13, _softmax), "Hardmax": (13, _softmax),
     **dict.fromkeys(_ARITHMETIC, (7, _binary)),
     "PRelu": (7, _prelu), "Gemm": (7, _gemm), "Cast": (6, _cast), "Reshape": (5, _reshape),
-    "Concat": (4, _concat), "Scatter": (11, _scatter), "DFT": (20, _dft), "GridSample": (20, _grid_sample),
+    "Concat": (4, _concat), **dict.fromkeys(("Scatter", "DynamicSlice"), (11, _renamed)),
+    "DFT": (20, _dft), "GridSample": (20, _grid_sample),
     "GroupNormalization": (21, _group_normalization), "BatchNormalization": (14, _batch_normalization),
 }
-_RENAMED = {"Upsample": "Resize", "Scatter": "ScatterElements"}
+_RENAMED = {"Upsample": "Resize", "Scatter": "ScatterElements", "DynamicSlice": "Slice"}

@@ -44,44 +44,48 @@ def few_bits_rows(f: Body, a: V, b: V, c: V, a_row: V, n: V, k: V, c_row: V, til
     lanes = f.machine.lanes()
     finish = TileEpilogue(f, tree, operands)
     sides = division.places(f, CELLS, len(operands))
-    zero, row = f.zero(vec(F32, lanes)), 4 * cols * lanes
-    step = min(how.block, _UNROLL)
 
     def tile(p: V, first: V, rows: int, col: V, masks: Masks) -> None:
-        size = rows * cols
-        sets = min(4, -(-chains(f.machine) // size))
         panel = Panel(f, how, b, p, k, cols, lanes)
-        lines = Rows(f, f.gep(a, first * a_row, F32), a_row * 4, rows)
-        ends = len(lines.bases)
-
-        def block(i: V, *state: V) -> list[V]:
-            zeros, totals = panel.zero(i), state[ends + 1:]
-            panel.fetch_scales(i)
-
-            def part(_: V, *state: V) -> list[V]:
-                at, codes, sums = state[:ends], state[ends], list(state[ends + 1:])
-                for w in range(step // how.per_word):
-                    panel.fetch(codes, w)
-                    words = panel.word(codes, w)
-                    for j in range(how.per_word):
-                        values = [panel.value(x, j, z) for x, z in zip(words, zeros, strict=True)]
-                        chain = j % sets * size
-                        for r in range(rows):
-                            x = f.splat(f.load(F32, lines.at(at, r, 4 * (w * how.per_word + j))), lanes)
-                            for s, value in enumerate(values, chain + r * cols):
-                                sums[s] = f.fma(value, x, sums[s])
-                    f.fence()
-                return [*(f.gep(x, step, F32) for x in at), f.gep(codes, step // how.per_word * row, "i8"),
-                        *sums]
-            given = [*state[:ends + 1], *[zero] * (size * sets)]
-            made = part(i, *given) if how.block == step else f.loop(0, how.block, step, given, part)
-            sums = made[ends + 1:]
-            for s in range(size, size * sets):
-                sums[s % size] = sums[s % size] + sums[s]
-            scales = panel.scale(i)
-            return [*made[:ends + 1], *(f.fma(x, scales[s % cols], total)
-                                        for s, (x, total) in enumerate(zip(sums, totals, strict=False)))]
-        made = f.loop(0, panel.count, 1, [*lines.bases, panel.codes, *[zero] * size], block)
+        sums = tile_of(f, panel, f.gep(a, first * a_row, F32), a_row, rows)
         out, *rest = division.corners(f, [(c, c_row), *sides], first, col, finish.dtype, operands)
-        finish.store(made[ends + 1:], cols, out, rest, masks)
+        finish.store(sums, cols, out, rest, masks)
     division.over(f, (n, k, c_row, tiles, tall, per_rows, row_blocks), heights, cols, tail, tile)
+
+
+def tile_of(f: Body, panel: Panel, a: V, a_row: V, rows: int) -> list[V]:
+    """`rows` rows of A from `a` on times a panel: rows * panel.cols vectors of sums."""
+    how, cols, lanes = panel.how, panel.cols, panel.lanes
+    zero, row, size = f.zero(vec(F32, lanes)), 4 * cols * lanes, rows * cols
+    step, sets = min(how.block, _UNROLL), min(4, -(-chains(f.machine) // size))
+    lines = Rows(f, a, a_row * 4, rows)
+    ends = len(lines.bases)
+
+    def block(i: V, *state: V) -> list[V]:
+        zeros, totals = panel.zero(i), state[ends + 1:]
+        panel.fetch_scales(i)
+
+        def part(_: V, *state: V) -> list[V]:
+            at, codes, sums = state[:ends], state[ends], list(state[ends + 1:])
+            for w in range(step // how.per_word):
+                panel.fetch(codes, w)
+                words = panel.word(codes, w)
+                for j in range(how.per_word):
+                    values = [panel.value(x, j, z) for x, z in zip(words, zeros, strict=True)]
+                    chain = j % sets * size
+                    for r in range(rows):
+                        x = f.splat(f.load(F32, lines.at(at, r, 4 * (w * how.per_word + j))), lanes)
+                        for s, value in enumerate(values, chain + r * cols):
+                            sums[s] = f.fma(value, x, sums[s])
+                f.fence()
+            return [*(f.gep(x, step, F32) for x in at), f.gep(codes, step // how.per_word * row, "i8"),
+                    *sums]
+        given = [*state[:ends + 1], *[zero] * (size * sets)]
+        made = part(i, *given) if how.block == step else f.loop(0, how.block, step, given, part)
+        sums = made[ends + 1:]
+        for s in range(size, size * sets):
+            sums[s % size] = sums[s % size] + sums[s]
+        scales = panel.scale(i)
+        return [*made[:ends + 1], *(f.fma(x, scales[s % cols], total)
+                                    for s, (x, total) in enumerate(zip(sums, totals, strict=False)))]
+    return f.loop(0, panel.count, 1, [*lines.bases, panel.codes, *[zero] * size], block)[ends + 1:]
