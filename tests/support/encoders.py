@@ -66,7 +66,7 @@ class Encoder:
         self.nodes[-1].output[0] = "out"
         kind = [("input_ids", self.integer, ["batch", "seq"])]
         kind += [("token_type_ids", self.integer, ["batch", "seq"])] if self.segments else []
-        if self.mask:
+        if self.mask in ("flags", "pairs", "scores"):
             kind.append({"flags": ("attention_mask", self.integer, ["batch", "seq"]),
                          "pairs": ("attention_mask", self.integer, ["batch", "seq", "seq"]),
                          "scores": ("attention_mask", TensorProto.FLOAT, ["batch", 1, "seq", "seq"])

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from google.protobuf.message import EncodeError
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, numpy_helper
 
 from .refused import Failed, InvalidValue
@@ -332,12 +333,7 @@ class ONNXModel:
         if use_external_data_format:
             save_beside(self.model, Path(output_path))
             return
-        size = self.model.ByteSize()
-        if size >= onnx.checker.MAXIMUM_PROTOBUF:
-            raise Failed("the model is too large for one file", found=f"{size} bytes",
-                         expected=f"fewer than {onnx.checker.MAXIMUM_PROTOBUF} bytes",
-                         cure="pass use_external_data_format=True")
-        write_whole(Path(output_path), self.model.SerializeToString())
+        write_whole(Path(output_path), serialized(self.model))
 
     def _check_init(self, init: TensorProto, test: str | None = None) -> TensorProto:
         """Refuse a tensor of 8-bit floats that holds NaN."""
@@ -394,6 +390,18 @@ def _split_gemm(node: NodeProto, path: list[GraphProto]) -> list[NodeProto]:
         made.append(onnx.helper.make_node("Add", [product, node.input[2]], node.output,
                                           node.name and f"{node.name}_Add"))
     return made
+
+
+def serialized(model: ModelProto) -> bytes:
+    """The model as one message. Raises: Failed for one above 2 GB."""
+    try:
+        if (size := model.ByteSize()) < onnx.checker.MAXIMUM_PROTOBUF:
+            return model.SerializeToString()
+    except EncodeError:
+        size = sum(len(t.raw_data) for graph in all_graphs(model.graph) for t in graph.initializer)
+    raise Failed("the model is too large for one file", found=f"{size} bytes",
+                 expected=f"fewer than {onnx.checker.MAXIMUM_PROTOBUF} bytes",
+                 cure="pass use_external_data_format=True")
 
 
 def write_whole(path: Path, content: bytes) -> None:

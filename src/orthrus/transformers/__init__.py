@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -45,19 +45,20 @@ _HOME = {name: f"{folder}.{name}" for folder, names in HOMES.items() for name in
 
 
 class _Finder:
-    """Finds a module of onnxruntime's path in its folder."""
+    """Finds a module of onnxruntime's path in its folder, also below another name of this package."""
 
     @staticmethod
     def find_spec(fullname: str, path: Sequence[str] | None,
                   target: ModuleType | None = None) -> ModuleSpec | None:
         parent, _, name = fullname.rpartition(".")
-        if parent != __name__ or name not in _HOME:
+        if name not in _HOME or getattr(sys.modules.get(parent), "__name__", parent) != __name__:
             return None
         import importlib.util
         from importlib.machinery import ModuleSpec
 
         found = importlib.util.find_spec(f"{__name__}.{_HOME[name]}")
-        return found and ModuleSpec(found.name, _Home(fullname, found), origin=found.origin)
+        home: Any = found and _Home(fullname, found)
+        return found and ModuleSpec(found.name, home, origin=found.origin)
 
 
 class _Home:
@@ -83,4 +84,4 @@ class _Home:
 
 if not any(type(finder).__qualname__ == _Finder.__qualname__ and type(finder).__module__ == __name__
            for finder in sys.meta_path):
-    sys.meta_path.append(_Finder())
+    sys.meta_path.insert(0, _Finder())

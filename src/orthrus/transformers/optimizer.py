@@ -76,7 +76,7 @@ def optimize_model(input: str | os.PathLike[str] | ModelProto, model_type: str =
     """Fuse what `optimization_options` switch on; the options of the model type without any given.
 
     `input`: a path, with weights in files beside it or not, or a ModelProto, which stays as it is.
-    `num_heads` and `hidden_size`: 0 where the model tells them; fused is only what has as many heads.
+    `num_heads` and `hidden_size`: the model tells them; a number of heads other than its own gives a warning.
     `opt_level`: 0 only fuses, 1 and more also make the runtime's basic optimizations. `only_onnxruntime`: no
     fusions, only the optimizations of this runtime. `use_gpu`, `provider`: where the model shall run; the
     fusions are the same everywhere. A model of an unknown type comes back as it is, with a warning.
@@ -187,8 +187,8 @@ def _parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--input", required=True, help="the model to read")
     parser.add_argument("--output", required=True, help="the model to write")
     parser.add_argument("--model_type", type=str.lower, default="bert", choices=list(MODEL_TYPES))
-    parser.add_argument("--num_heads", type=int, default=0, help="0: found in the model")
-    parser.add_argument("--hidden_size", type=int, default=0, help="0: found in the model")
+    parser.add_argument("--num_heads", type=int, default=0, help="the model tells it; 0: not checked")
+    parser.add_argument("--hidden_size", type=int, default=0, help="the model tells it; 0: not checked")
     for flag, text in (
             ("input_int32", "inputs that hold ids and flags become int32"),
             ("float16", "weights and values become float16; inputs and outputs stay"),

@@ -19,7 +19,7 @@ written out again."""
 
 @dataclass(frozen=True)
 class Asked(Settings):
-    """`num_heads` and `hidden_size` are 0 where they are to be found; `opset` is the model's, which no rule
+    """`num_heads` and `hidden_size` are 0 where nobody knows them; `opset` is the model's, which no rule
     leaves; of the options, `only` these switches count where it names any."""
 
     model_type: str

@@ -3,6 +3,7 @@ projected from one input, else MultiHeadAttention; and written out again where n
 
 from __future__ import annotations
 
+import logging
 import math
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from ...optimize.rules.facts import array, ints, permutation, rank
 from ..fusion_options import AttentionMaskFormat
 from .masks import Flag, meaning
 
+log = logging.getLogger("orthrus")
 _LOWEST = float(np.finfo(np.float32).min)
 _EXCLUDES = -1000.0
 HEADS = [0, 2, 1, 3]
@@ -30,7 +32,7 @@ def fuse_packed_attention(op, q, k, v, m, root):
     if asked.option("use_multi_head_attention"):
         return No("MultiHeadAttention is asked for")
     if asked.num_heads and asked.num_heads != heads:
-        return No(f"it has {heads} heads, and {asked.num_heads} are asked for")
+        log.warning("%s has %d heads, not %d as given; it keeps its own", root.label, heads, asked.num_heads)
     packed = _split_once(op, q, k, v) or _packed(op, q, k, v)
     if isinstance(packed, No):
         return packed
@@ -46,30 +48,28 @@ def fuse_packed_attention(op, q, k, v, m, root):
     return y if rank(q) == 3 else _by_head(op, y, heads, root)
 
 
-def _by_head(op, y, heads, root):
-    """[batch, sequence, heads * size] as [batch, heads, sequence, size]"""
-    return op.Transpose(op.Reshape(y, op.ints([0, 0, heads, root.output.shape[3]])), perm=HEADS)
-
-
 @rule(lambda op, q, k, v, m=None: op.Attention(q, k, v, m))
 def fuse_multi_head_attention(op, q, k, v, m, root):
     """Any attention of as many key heads as query heads"""
     heads = _heads(root)
     if isinstance(heads, No):
         return heads
-    split = rank(q) == 4
-    if split:
-        q = op.Reshape(op.Transpose(q, perm=HEADS), op.ints([0, 0, -1]))
     mask, bias_of_scores, given = masks(op, m, root, heads)
     if isinstance(mask, No):
         return mask
-    bias = None
-    if not split and not op.settings.option("disable_multi_head_attention_bias"):
-        q, k, v, bias = _apart(op, q, k, v)
+    by_head = rank(q) == 4
+    parts, bias = _apart(op, (q, k, v), bool(op.settings.option("disable_multi_head_attention_bias")))
+    if rank(parts[0]) == 4:
+        parts = (op.Reshape(op.Transpose(q, perm=HEADS), op.ints([0, 0, -1])), k, v)
     y = op("com.microsoft::MultiHeadAttention")(
-        q, k, v, bias, mask, bias_of_scores, num_heads=heads, **given,
+        *parts, bias, mask, bias_of_scores, num_heads=heads, **given,
         unidirectional=1 if root.attribute("is_causal") else None)
-    return _by_head(op, y, heads, root) if split else y
+    return _by_head(op, y, heads, root) if by_head else y
+
+
+def _by_head(op, y, heads, root):
+    """[batch, sequence, heads * size] as [batch, heads, sequence, size]"""
+    return op.Transpose(op.Reshape(y, op.ints([0, 0, heads, root.output.shape[3]])), perm=HEADS)
 
 
 def _heads(root):
@@ -191,8 +191,7 @@ def _packed(op, q, k, v):
     if found[0].shape is not None:
         if not isinstance(x.shape[-1], int):
             return No("the width of the input is not known")
-        leading = op.Slice(found[0].shape, op.ints([0]), op.ints([2]), op.ints([0]))
-        x = op.Reshape(x, op.Concat(leading, op.ints([x.shape[-1]]), axis=0))
+        x = _unsplit(op, x, found[0].shape)
     biases = [np.zeros(f.weights.shape[1], f.weights.dtype) if f.bias is None else array(f.bias)
               for f in found]
     return (x, op.constant(np.concatenate([f.weights for f in found], 1), name="qkv_weight"),
@@ -216,15 +215,43 @@ def _split_once(op, q, k, v):
     return found.x, op.constant(found.weights, name="qkv_weight"), bias, [width // 3] * 3
 
 
-def _apart(op, q, k, v):
-    """Queries, keys and values before their bias, and the bias of all three; unchanged and None where they
-    have none."""
-    found = [_without_bias(op, value) for value in (q, k, v)]
-    if not any(bias for _, bias in found) or any(
-            rank(x) != 3 or not isinstance(x.shape[-1], int) for x, _ in found):
-        return q, k, v, None
+def _apart(op, values, biased):
+    """Queries, keys and values side by side, before their bias unless they stay `biased`, and the bias of all
+    three, None without one. Values that are not known to be split from the last axis stay as they are."""
+    found = [_merged(op, value, biased) for value in values]
+    if None in found or any(not isinstance(x.shape[-1], int) for x, _ in found):
+        return values, None
+    parts = tuple(x for x, _ in found)
+    if not any(bias for _, bias in found):
+        return parts, None
     joined = [np.zeros(x.shape[-1], x.elem.numpy) if b is None else array(b) for x, b in found]
-    return *(x for x, _ in found), op.constant(np.concatenate(joined), name="qkv_bias")
+    return parts, op.constant(np.concatenate(joined), name="qkv_bias")
+
+
+def _merged(op, value, biased):
+    """[batch, sequence, heads * size], and the bias that was added to it; None where the heads come from
+    elsewhere."""
+    split = None
+    if rank(value) == 4:
+        turned = _made(op, value, "Transpose")
+        split = _made(op, turned.inputs[0], "Reshape") if turned is not None else None
+        if split is None or permutation(turned) != HEADS:
+            return None
+        value = split.inputs[0]
+    x, bias = (value, None) if biased else _without_bias(op, value)
+    if split is None:
+        return x, bias
+    size = split.output.shape[2:]
+    if not all(isinstance(d, int) for d in size) or x.shape is None or x.shape[-1] != size[0] * size[1]:
+        return None
+    return _unsplit(op, x, split.inputs[1]), bias
+
+
+def _unsplit(op, x, shape):
+    """`x`, whose last axis is split by a Reshape to `shape` after it was projected, as [batch, sequence,
+    width]."""
+    leading = op.Slice(shape, op.ints([0]), op.ints([2]), op.ints([0]))
+    return op.Reshape(x, op.Concat(leading, op.ints([x.shape[-1]]), axis=0))
 
 
 def masks(op, m, root, heads):
@@ -238,10 +265,11 @@ def masks(op, m, root, heads):
     if isinstance(fact, bool | int | float) and fact in (True, 0) and (fact is True or m.elem.floating):
         return None, None, given
     if isinstance(fact, Flag) and (fact.row, fact.column) == (-4, -1) and n == 4 and _covers(m, fact.source):
-        lowest = _LOWEST if isinstance(fact.zero, bool) else max(float(fact.zero), _LOWEST)
-        excluded = fact.zero is False and fact.one is True
-        if excluded or (fact.one == 0 and lowest <= _EXCLUDES):
-            return _padding(op, fact.source), None, {**given, "mask_filter_value": lowest}
+        lowest = _excluding(fact.zero, fact.one)
+        inverted = lowest is None
+        lowest = _excluding(fact.one, fact.zero) if inverted else lowest
+        if lowest is not None:
+            return _padding(op, fact.source, inverted), None, {**given, "mask_filter_value": lowest}
     bias = added(op, m, root)
     return (bias, None, given) if isinstance(bias, No) else (None, bias, given)
 
@@ -253,10 +281,23 @@ def _covers(m, source):
     return keys is None or columns is None or keys == columns
 
 
-def _padding(op, source):
+def _excluding(excluded, kept):
+    """What a mask adds to the scores it excludes, where these two do exclude and keep; None where not."""
+    if excluded is False and kept is True:
+        return _LOWEST
+    if isinstance(kept, bool) or kept != 0 or not excluded <= _EXCLUDES:
+        return None
+    return max(float(excluded), _LOWEST)
+
+
+def _padding(op, source, inverted):
+    """Flags as int32, or how many of each text are set; inverted ones mark what is padding."""
     asked = op.settings
     if asked.options.attention_mask_format == AttentionMaskFormat.NoMask:
         return None
+    if inverted:
+        source = op.Not(source if source.elem == ElementType.BOOL else
+                        op.Cast(source, to=int(ElementType.BOOL)))
     flags = source if source.elem == ElementType.INT32 else op.Cast(source, to=int(ElementType.INT32))
     return op.ReduceSum(flags, op.ints([1]), keepdims=0) if asked.options.counts_keys else flags
 

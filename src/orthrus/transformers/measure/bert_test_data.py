@@ -19,6 +19,7 @@ from . import inputs as declared
 from .arguments import BERT, parser
 
 _KINDS = (np.dtype(np.float32), np.dtype(np.int32), np.dtype(np.int64))
+_TOKENS = 10000
 _MASK_INPUT = 7
 """Where EmbedLayerNormalization takes its mask."""
 
@@ -105,7 +106,7 @@ def fake_test_data(batch_size: int, sequence_length: int, test_cases: int, dicti
 
 def generate_test_data(batch_size: int, sequence_length: int, test_cases: int, seed: int, verbose: bool,
                        input_ids: Any, segment_ids: Any, input_mask: Any, average_sequence_length: int,
-                       random_sequence_length: bool, mask_type: int, dictionary_size: int = 10000
+                       random_sequence_length: bool, mask_type: int, dictionary_size: int = _TOKENS
                        ) -> list[dict[str, np.ndarray]]:
     """`test_cases` feeds for a BERT."""
     return fake_test_data(batch_size, sequence_length, test_cases, dictionary_size, verbose, seed, input_ids,
@@ -174,6 +175,18 @@ def get_bert_inputs(onnx_file: str, input_ids_name: str | None = None, segment_i
     return find_bert_inputs(model, input_ids_name, segment_ids_name, input_mask_name)
 
 
+def vocabulary(onnx_model: Any, input_ids: Any, most: int = _TOKENS) -> int:
+    """How many tokens may be drawn from: `most`, or the rows of a smaller embedding that they look up."""
+    graph = declared.graph_of(onnx_model)
+    rows = {tensor.name: tensor.dims[0] for tensor in graph.initializer if len(tensor.dims) == 2}
+    names = {input_ids.name} | {node.output[0] for node in graph.node
+                                if node.op_type == "Cast" and node.input[0] == input_ids.name}
+    looked_up = [node.input[0] for node in graph.node if node.op_type == "Gather" and node.input[1] in names]
+    looked_up += [node.input[2] for node in graph.node
+                  if node.op_type == "EmbedLayerNormalization" and node.input[0] in names]
+    return min([most, *(rows[name] for name in looked_up if name in rows)])
+
+
 def parse_arguments() -> Any:
     """The command's flags."""
     return parser("Write random inputs for a BERT, and what the model makes of them.", "model", "output_dir",
@@ -189,13 +202,17 @@ def create_and_save_test_data(model: str, output_dir: str, batch_size: int, sequ
                               only_input_tensors: bool, average_sequence_length: int,
                               random_sequence_length: bool, mask_type: int) -> None:
     """Write `test_cases` folders below `output_dir`: inputs, and outputs as this runtime computes them."""
+    import onnx
+
     import orthrus as ort
 
     from ...tools.testrunner import data
 
-    names = get_bert_inputs(model, input_ids_name, segment_ids_name, input_mask_name)
+    proto = onnx.load(model, load_external_data=False)
+    names = find_bert_inputs(proto, input_ids_name, segment_ids_name, input_mask_name)
     cases = generate_test_data(batch_size, sequence_length, test_cases, seed, verbose, *names,
-                               average_sequence_length, random_sequence_length, mask_type)
+                               average_sequence_length, random_sequence_length, mask_type,
+                               vocabulary(proto, names[0]))
     session = None if only_input_tensors else ort.InferenceSession(model)
     for i, case in enumerate(cases):
         outputs: dict[str, Any] = {}

@@ -6,7 +6,7 @@ A dimension that is open and has no size given is refused by name, so that no sh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -60,14 +60,6 @@ def sized(value: Any, sizes: Mapping[str, int]) -> tuple[int, ...]:
 def ones(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """What any input may hold: a mask that hides nothing, a token of every vocabulary."""
     return np.ones(shape, dtype)
-
-
-def sequenced(shape: Sequence[int | str], batch_size: int, sequence_length: int) -> dict[str, int]:
-    """Sizes for the names in a shape whose first open dimension is the batch and whose others are the
-    sequence."""
-    names = [dim for dim in shape if isinstance(dim, str)]
-    return {name: batch_size if i == 0 and shape[0] == name else sequence_length
-            for i, name in reversed(list(enumerate(names)))}
 
 
 def feed(values: Iterable[Any], sizes: Mapping[str, int], fills: Mapping[str, Fill] | None = None

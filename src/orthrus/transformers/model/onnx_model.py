@@ -24,16 +24,16 @@ from ...quantization.onnx_model import (
     keep_only,
     read_names,
     save_beside,
+    serialized,
     subgraphs,
     write_whole,
 )
-from ...quantization.refused import Failed, InvalidValue
+from ...quantization.refused import InvalidValue
 from ..float16 import convert_float_to_float16
 from .search import Searches
 
 __all__ = ["OnnxModel"]
 logger = logging.getLogger(__name__)
-_LARGEST = 2 ** 31 - 1
 
 
 class OnnxModel(Searches):
@@ -309,8 +309,9 @@ class OnnxModel(Searches):
         wide = np.complex128 if a.dtype.kind == "c" else np.float64
         return bool(np.allclose(a.astype(wide), b.astype(wide), rtol, atol))
 
-    def remove_duplicated_initializer(self, cache: Any = None) -> None:
-        """One initializer of the main graph in the place of equal ones."""
+    def remove_duplicated_initializer(self, cache: Any) -> None:
+        """One initializer of the main graph in the place of equal ones. The cache is not needed, and may be
+        None."""
         first, graph = dict[Any, str](), self.model.graph
         kept = {value.name for value in (*graph.input, *graph.output)}
         for tensor in list(graph.initializer):
@@ -355,10 +356,7 @@ class OnnxModel(Searches):
             save_beside(model, path, size_threshold, convert_attribute, all_tensors_to_one_file)
             onnx.load_external_data_for_model(model, str(path.parent))
             return
-        if (size := model.ByteSize()) > _LARGEST:
-            raise Failed("the model is too large for one file", found=f"{size} bytes",
-                         expected=f"at most {_LARGEST}", cure="pass use_external_data_format=True")
-        write_whole(path, model.SerializeToString())
+        write_whole(path, serialized(model))
 
     def save_model_to_file(self, output_path: str | os.PathLike[str], use_external_data_format: bool = False,
                            all_tensors_to_one_file: bool = True, size_threshold: int = 1024,

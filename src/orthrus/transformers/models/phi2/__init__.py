@@ -1,0 +1,1 @@
+"""Phi-2 as ONNX, for the CPU."""
