@@ -10,27 +10,25 @@ from ...ir import TensorType, Type, Value
 from ..define import FLOATS, define
 from ..functions import working_type
 from ..nn.activation import Gelu as OnnxGelu
-from .fused import MS, channels_first, channels_last, like_first, of_rank, rank_of, standardized
+from ..nn.activation import Swish
+from ..nn.norm import GroupNormalization
+from .fused import MS, channels_first, channels_last, like_first, of_rank, rank_of
+
+_EPSILON = GroupNormalization.defaults["epsilon"]
 
 
 def _in_groups(x: np.ndarray, gamma: np.ndarray, beta: np.ndarray, groups: int, epsilon: float,
                activation: int, last: int) -> np.ndarray:
     if activation not in (0, 1):
-        raise ValueError(f"GroupNorm has an activation of {activation}, expected 0 (none) or 1 (swish)")
-    pixels = channels_first(x) if last else x
-    channels = pixels.shape[1]
-    if groups < 1 or channels % groups or gamma.shape != (channels,) or beta.shape != (channels,):
-        raise ValueError(f"{channels} channels do not fall into {groups} groups, or gamma {gamma.shape} and"
-                         f" beta {beta.shape} are not one number for each")
-    y, _, _ = standardized(pixels.reshape(len(pixels), groups, -1), epsilon, True)
-    by_channel = (-1, *(1,) * (pixels.ndim - 2))
-    y = y.reshape(pixels.shape) * gamma.reshape(by_channel) + beta.reshape(by_channel)
-    y = y / (1 + np.exp(-y)) if activation else y
+        raise ValueError(f"the activation is {activation}, expected 0 (none) or 1 (swish)")
+    y = GroupNormalization.body(channels_first(x) if last else x, gamma, beta, num_groups=groups,
+                                epsilon=epsilon)
+    y = Swish.body(y) if activation else y
     return channels_last(y) if last else y
 
 
 @define(domain=MS, widen=True, result="same", types={"x": FLOATS, "gamma": FLOATS, "beta": FLOATS})
-def GroupNorm(x, gamma, beta, *, activation: int, channels_last: int = 1, epsilon: float = 1e-5,
+def GroupNorm(x, gamma, beta, *, activation: int, channels_last: int = 1, epsilon: float = _EPSILON,
               groups: int):
     """X [N, D..., C] (channels_last=0: [N, C, D...]) normalized in groups of channels, times gamma, plus
     beta; and swish of that where activation is 1"""
@@ -43,7 +41,7 @@ GroupNorm.infer_with(like_first)
 @define(domain=MS, outputs=2,
         types=dict.fromkeys(("x", "gamma", "beta", "skip", "bias"), FLOATS))
 def SkipGroupNorm(x, gamma, beta, skip, bias=None, *, activation: int, channels_last: int = 1,
-                  epsilon: float = 1e-5, groups: int):
+                  epsilon: float = _EPSILON, groups: int):
     """GroupNorm of X + skip + bias, and that sum; skip is like X, or [N, 1..., C], or [N, C]"""
     if skip.ndim == 2:
         skip = np.expand_dims(skip, tuple(range(1, x.ndim - 1) if channels_last else range(2, x.ndim)))

@@ -172,7 +172,7 @@ def _split(node, index):
     x = node.inputs[0]
     n = rank(x)
     widths = [v.shape[-1] if v is not None and rank(v) else None for v in node.outputs]
-    if not n or node.attrs.get("axis", 0) not in (-1, n - 1) or not all(isinstance(w, int) for w in widths):
+    if not n or node.attribute("axis") not in (-1, n - 1) or not all(isinstance(w, int) for w in widths):
         return None
     start = sum(widths[:index])
     return _Part(x, start, start + widths[index], 1)
