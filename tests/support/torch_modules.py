@@ -95,10 +95,9 @@ class Branching(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         self.near, self.far = nn.Linear(32, width), nn.Linear(32, width)
-        self.out, self.calls = nn.Linear(width, 8), 0
+        self.out = nn.Linear(width, 8)
 
     def forward(self, x: Any, options: dict[str, Any]) -> dict[str, Any]:
-        self.calls += 1
         hidden = self.near(x) if x.mean() > 0 else self.far(x)
         for _ in range(options["rounds"]):
             hidden = torch.tanh(hidden) * 1.5

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from operator import is_
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..api.session import InferenceSession
@@ -29,31 +30,23 @@ class Frozen:
         self.taken = {value.name for value in session.get_inputs()}
         self.parameters = list(parameters)
         self.addresses, self.writes = list(map(_address, parameters)), list(map(_writes, parameters))
-        rows: dict[int, list[Any]] = {}
-        for parameter in parameters:
-            if parameter.numel():
-                rows.setdefault(parameter.element_size(), []).append(_sample(parameter))
-        self.samples = list(rows.values())
-        self.seen = [self._look(views) for views in self.samples]
+        self.samples = [_sample(parameter) for parameter in parameters if parameter.numel()]
+        self.seen = [sample.tobytes() for sample in self.samples]
 
     def holds(self, parameters: Sequence[Any]) -> bool:
         """Whether these are the parameters, as they were."""
         return (all(map(is_, parameters, self.parameters))
                 and list(map(_writes, parameters)) == self.writes
                 and list(map(_address, parameters)) == self.addresses
-                and all(self._look(views) == seen
-                        for views, seen in zip(self.samples, self.seen, strict=True)))
-
-    @staticmethod
-    def _look(views: Sequence[Any]) -> bytes:
-        return torch.cat(views).numpy().tobytes()
+                and [sample.tobytes() for sample in self.samples] == self.seen)
 
 
-def _sample(parameter: Any) -> Any:
+def _sample(parameter: Any) -> np.ndarray:
     """Some of the elements as integers, in the parameter's own memory."""
     extent = 1 + sum((size - 1) * stride
                      for size, stride in zip(parameter.shape, parameter.stride(), strict=True))
     step = -(-extent // _LOOKED_AT)
     some = parameter.detach().as_strided((-(-extent // step),), (step,), parameter.storage_offset())
-    kind = _INTEGERS.get(parameter.element_size())
-    return torch.view_as_real(some).reshape(-1) if kind is None else some.view(kind)
+    if some.is_complex():
+        some = torch.view_as_real(some)
+    return some.view(_INTEGERS[some.element_size()]).numpy()
