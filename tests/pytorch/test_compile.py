@@ -3,6 +3,8 @@ changed, and a reason for whatever runs in eager mode."""
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -140,6 +142,31 @@ def test_modules_of_one_class_share_a_graph() -> None:
         for layer in layers:
             close(layer(x), x @ layer.weight.T + layer.bias)
     assert not reasons()
+
+
+def test_parameters_that_are_gone_are_let_go() -> None:
+    fast, x = compiled(nn.Linear.forward), torch.ones(2, 8)
+    for _ in range(2):
+        net = nn.Linear(8, 8)
+        before = weakref.ref(net.weight)
+        close(fast(net, x), net(x))
+        assert sum(len(graph.sessions) for graph in it.report()) == 1
+        del net
+        gc.collect()
+        assert before() is None and not reasons()
+        assert not any(graph.sessions for graph in it.report())
+
+
+def test_memory_that_is_not_contiguous_is_not_shared() -> None:
+    def skewed(x: Any) -> Any:
+        y = torch.relu(x.to(memory_format=torch.channels_last))
+        return y, y.permute(0, 2, 3, 1).view(-1)
+
+    x = torch.randn(2, 3, 4, 5)
+    found, expected = compiled(skewed)(x), skewed(x)
+    close(found, expected)
+    found[0].zero_()
+    assert not found[1].any() and "contiguous" in reasons()
 
 
 def test_what_is_left_to_torch_has_a_reason() -> None:

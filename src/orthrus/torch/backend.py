@@ -7,6 +7,7 @@ gradients runs as torch runs it; `report` keeps the reason.
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -106,7 +107,7 @@ class _Compiled:
         if self.record.fallback is not None:
             return self.eager(*args)
         if any(args[i].item() != number for i, number in self.settled):
-            self._give_up("a number that is an attribute of a module changes between calls")
+            self._give_up(Fallback("the graph", "a module's number changes between calls"))
             return self.eager(*args)
         last = self.last
         if last is None or not last.holds([args[i] for i, _ in self.parameters]):
@@ -117,7 +118,7 @@ class _Compiled:
             feeds = {name: _fed(args[i], name) for i, name in self.fed if name in last.taken}
             made: Sequence[Any] = last.session.run(None, feeds)
         except ALL as error:
-            self.record.fall_back(Fallback.of("a run", error))
+            self._give_up(Fallback.of("a run", error))
             return self.eager(*args)
         computed = [tensor_of(array) for array in made]
         return self.cut.whole(args, computed)
@@ -132,24 +133,41 @@ class _Compiled:
             return found
         self.changes[key] = self.changes.get(key, -1) + 1
         if self.changes[key] > _CHANGES or len(self.changes) > _MODULES:
-            self._give_up("its parameters change between calls" if self.changes[key] > _CHANGES else
-                          f"it is called with more than {_MODULES} sets of parameters")
+            self._give_up(Fallback("the graph", "its parameters change between calls"
+                                   if self.changes[key] > _CHANGES else
+                                   f"it is called with more than {_MODULES} sets of parameters"))
             return None
         try:
             arrays = {name: array_of(args[i].detach(), name) for i, name in self.parameters}
             session = self.exported.session(self.options.get("sess_options"), arrays,
                                             providers=self.options.get("providers"))
         except Exception as error:
-            self.record.fall_back(Fallback.of("the session", error))
+            self._give_up(Fallback.of("the session", error))
             return None
-        self.record.sessions.append(session)
+        if tensors and key not in self.frozen:
+            weakref.finalize(tensors[0], _forget, weakref.ref(self), key).atexit = False
         self.last = self.frozen[key] = Frozen(tensors, session)
+        self.record.sessions = [frozen.session for frozen in self.frozen.values()]
         return self.last
 
-    def _give_up(self, why: str) -> None:
-        self.record.fall_back(Fallback("the graph", why))
+    def forget(self, key: tuple[int, ...]) -> None:
+        """Let go of the session for these parameters."""
+        self.changes.pop(key, None)
+        if (gone := self.frozen.pop(key, None)) is not None:
+            self.last = None if self.last is gone else self.last
+            self.record.sessions = [frozen.session for frozen in self.frozen.values()]
+
+    def _give_up(self, fallback: Fallback) -> None:
+        """Leave the graph to eager mode from now on."""
+        self.record.fall_back(fallback)
         self.last = None
         self.frozen.clear()
+
+
+def _forget(compiled: weakref.ref[_Compiled], key: tuple[int, ...]) -> None:
+    """The first of these parameters is gone."""
+    if (held := compiled()) is not None:
+        held.forget(key)
 
 
 def _fed(given: Any, name: str) -> np.ndarray:

@@ -63,6 +63,8 @@ def cut(module: Any, inputs: Sequence[Any]) -> Cut:
     looking = _looking(graph, holders, results)
     bases = list(dict.fromkeys(
         base for result in looking for base in _walk(result, graph, holders)[1] if base not in holders))
+    if skewed := next((base.name for base in bases if not _value(base).is_contiguous()), None):
+        raise Refused(f"results share the memory of {skewed}, which is not contiguous")
     wanted = list(dict.fromkeys([*bases, *(r for r in results if _is_tensor(r) and r not in looking)]))
     if not wanted:
         raise Refused("it computes nothing but views of its inputs")

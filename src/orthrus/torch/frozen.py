@@ -8,7 +8,6 @@ through `.data` or another library, is seen where it changes one of the elements
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import is_
 from typing import Any
 
 import numpy as np
@@ -23,19 +22,20 @@ _address, _writes = torch.Tensor.data_ptr, torch.Tensor._version.__get__
 
 
 class Frozen:
-    """A session and the parameters in it. `taken`: the names of what else it is fed."""
+    """A session and what tells the parameters in it, which it does not keep alive: only their memory, so that
+    no other tensor has their addresses. `taken`: the names of what else it is fed."""
 
     def __init__(self, parameters: Sequence[Any], session: InferenceSession) -> None:
         self.session = session
         self.taken = {value.name for value in session.get_inputs()}
-        self.parameters = list(parameters)
+        self.identities = list(map(id, parameters))
         self.addresses, self.writes = list(map(_address, parameters)), list(map(_writes, parameters))
         self.samples = [_sample(parameter) for parameter in parameters if parameter.numel()]
         self.seen = [sample.tobytes() for sample in self.samples]
 
     def holds(self, parameters: Sequence[Any]) -> bool:
         """Whether these are the parameters, as they were."""
-        return (all(map(is_, parameters, self.parameters))
+        return (list(map(id, parameters)) == self.identities
                 and list(map(_writes, parameters)) == self.writes
                 and list(map(_address, parameters)) == self.addresses
                 and [sample.tobytes() for sample in self.samples] == self.seen)

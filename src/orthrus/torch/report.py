@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Fail
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("orthrus")
 _OPERATOR = re.compile(r"\b(?:aten|prims|torchvision|quantized|_c10d\w*|\w+_ops?)[.:]+\w+(?:\.\w+)?")
 _LONGEST = 300
+_KEPT = 1024
 
 
 @dataclass(frozen=True)
@@ -48,12 +51,13 @@ class Fallback:
 @dataclass
 class CompiledGraph:
     """One graph that torch's compiler handed over. `nodes`: its calls. `fallback`: why it runs as torch runs
-    it, None where it runs here. `sessions`: one per set of parameters; made by its first call."""
+    it, None where it runs here. `sessions`: those that run it now, one per set of parameters, from the first
+    call on."""
 
     name: str
     nodes: int
     fallback: Fallback | None = None
-    sessions: list[InferenceSession] = field(default_factory=list)
+    sessions: Sequence[InferenceSession] = field(default=(), repr=False)
 
     def explain(self) -> Any:
         """The explanation of the newest session. Raises Fail where there is none."""
@@ -64,7 +68,7 @@ class CompiledGraph:
 
     def fall_back(self, fallback: Fallback) -> None:
         """Note that this graph runs in eager mode from now on."""
-        self.fallback = fallback
+        self.fallback, self.sessions = fallback, ()
         log.warning("torch.compile: %s runs in eager mode: %s", self.name, fallback)
 
     def __str__(self) -> str:
@@ -93,18 +97,19 @@ class Report:
         return "\n".join(map(str, self.graphs)) or "torch.compile handed over no graph"
 
 
-_graphs: list[CompiledGraph] = []
+_graphs: deque[CompiledGraph] = deque(maxlen=_KEPT)
+_numbers = count()
 
 
 def note(nodes: int) -> CompiledGraph:
     """A record for a graph that has just come."""
-    _graphs.append(CompiledGraph(f"graph {len(_graphs)}", nodes))
+    _graphs.append(CompiledGraph(f"graph {next(_numbers)}", nodes))
     return _graphs[-1]
 
 
 def report() -> Report:
-    """Every graph that `torch.compile(backend="orthrus")` was handed in this process since `reset`, and why
-    it runs in eager mode where it does."""
+    """The graphs that `torch.compile(backend="orthrus")` was handed in this process since `reset`, the last
+    1024 of them, and why they run in eager mode where they do."""
     return Report(tuple(_graphs))
 
 
