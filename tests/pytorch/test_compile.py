@@ -54,7 +54,7 @@ def test_modules_give_what_they_give_in_torch(name: str) -> None:
         found, expected = fast(*args, **kwargs), net(*args, **kwargs)
         assert type(found) is type(expected)
         close(found, expected)
-    assert len(it.report()) == (4 if name == "branching" else 1) and not reasons()
+    assert len(it.report()) == (3 if name == "branching" else 1) and not reasons()
     assert all(len(graph.sessions) == 1 for graph in it.report())
 
 
