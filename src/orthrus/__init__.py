@@ -6,7 +6,7 @@
 
 `__version__` is the level of the onnxruntime API, which programs compare; `orthrus_version` is the package's
 own. Beyond onnxruntime's names there are `op`, `ExecutionProvider`, `register_execution_provider`,
-`KernelRegistry`, `Limits` and `generate`.
+`KernelRegistry`, `Limits`, `generate`, `from_torch` and `install_as_onnxruntime`.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ if TYPE_CHECKING:
     from .providers import ExecutionProvider
     from .providers import register as register_execution_provider
     from .providers import unregister as unregister_execution_provider
+    from .torch import from_torch as from_torch
 
 __author__ = "The Orthrus developers"
 package_name = "orthrus"
@@ -100,8 +101,10 @@ _LATER = {
     "Limits": ("orthrus.limits", "Limits"),
     "ExecutionProvider": ("orthrus.providers", "ExecutionProvider"),
     "KernelRegistry": ("orthrus.kernels", "KernelRegistry"),
+    "from_torch": ("orthrus.torch", "from_torch"),
     "generate": ("orthrus.generation", "generate"),
     "register_execution_provider": ("orthrus.providers", "register"),
+    "torch": ("orthrus.torch", None),
     "unregister_execution_provider": ("orthrus.providers", "unregister"),
 }
 

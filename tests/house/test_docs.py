@@ -26,8 +26,8 @@ OTHERS = ("pip", "pytest", "ruff", "mypy")
 SWITCH = re.compile(r"ORTHRUS_\w+=")
 PROVIDER_LINES = 50
 ABOUT = {"dnnl.md": needs("oneDNN"), "iree.md": needs("IREE"), "spacemit.md": needs("SpaceMIT"),
-         "spacemit_estimate.md": needs("SpaceMIT")}
-"""Pages about a provider, which may be missing."""
+         "spacemit_estimate.md": needs("SpaceMIT"), "torch.md": needs("torch")}
+"""Pages about what may be missing."""
 
 DRIVER = """
 import linecache, sys

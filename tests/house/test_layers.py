@@ -19,7 +19,7 @@ ORDER = (
     ("api", "capi"), ("testing",), ("demo",), ("tools",),
 )
 """Stages in the order the data meets them; names in one tuple may import each other."""
-PACKAGES = frozenset({"quantization", "transformers", "generation", "backend", "datasets"})
+PACKAGES = frozenset({"quantization", "transformers", "generation", "torch", "backend", "datasets"})
 """Tool packages beside the stages: they stand on the public API, so nothing imports them."""
 COMMANDS = frozenset({"tools/cli/quantize.py"})
 """Verbs of the command line that are a tool package's."""
@@ -206,7 +206,7 @@ def refused(*_, **__): raise AssertionError("a socket was opened")
 socket.socket.__init__ = refused
 before = set(sys.modules)
 import orthrus
-heavy = {"onnx", "llvmlite", "typer", "rich", "onnxruntime", "scipy", "PIL"} & set(sys.modules)
+heavy = {"onnx", "llvmlite", "torch", "typer", "rich", "onnxruntime", "scipy", "PIL"} & set(sys.modules)
 assert not heavy, heavy
 import threading
 assert threading.active_count() == 1, threading.enumerate()
