@@ -143,7 +143,7 @@ def _like(weights: Any, *arrays: np.ndarray) -> tuple[Any, ...]:
     """The arrays as what `weights` is."""
     if isinstance(weights, np.ndarray):
         return tuple(map(np.ascontiguousarray, arrays))
-    import torch  # type: ignore[import-not-found]
+    import torch
 
     return tuple(torch.from_numpy(np.ascontiguousarray(array)) for array in arrays)
 

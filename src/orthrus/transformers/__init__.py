@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -57,7 +57,10 @@ class _Finder:
         from importlib.machinery import ModuleSpec
 
         found = importlib.util.find_spec(f"{__name__}.{_HOME[name]}")
-        return found and ModuleSpec(found.name, _Home(fullname, found), origin=found.origin)
+        if found is None:
+            return None
+        loader: Any = _Home(fullname, found)
+        return ModuleSpec(found.name, loader, origin=found.origin)
 
 
 class _Home:
