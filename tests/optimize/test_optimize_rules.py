@@ -743,6 +743,46 @@ unary("fuse_group_normalization_bias", lambda n, x: grouped(n, x, after=lambda n
       "N", 4, 3, table=SPARES)
 
 
+def flax_norm(n, x, fast=True, weights=(4,), axis=-1):
+    """As Flax writes it: the variance from the squares' mean, the scale multiplied first."""
+    mean = n.ReduceMean(x, ints(axis), keepdims=1)
+    d = n.Sub(x, mean)
+    variance = n.Max(F(0), n.Sub(n.ReduceMean(n.Mul(x, x), ints(axis), keepdims=1), n.Mul(mean, mean))) \
+        if fast else n.ReduceMean(n.Mul(d, d), ints(axis), keepdims=1)
+    root = n.Reciprocal(n.Sqrt(n.Add(variance, F(1e-3))))
+    return n.Add(n.Mul(d, n.Mul(root, f(*weights))), f(4)) if weights else n.Mul(d, root)
+
+
+def flax_rms(n, x, weights=(4,)):
+    root = n.Reciprocal(n.Sqrt(n.Add(n.ReduceMean(n.Mul(x, x), ints(-1), keepdims=1), F(1e-3))))
+    return n.Mul(x, n.Mul(root, f(*weights)))
+
+
+unary("fuse_layer_normalization", lambda n, x: flax_norm(n, x, weights=()), "N", 3, 4)
+unary("fuse_layer_normalization_weighted", flax_norm, "N", 3, 4)
+unary("fuse_layer_normalization_weighted", lambda n, x: flax_norm(n, x, False, (1, 1, 4)), "N", 3, 4)
+unary("fuse_layer_normalization_weighted", lambda n, x: flax_norm(n, x, weights=(3, 1)), "N", 3, 4,
+      table=SPARES)
+unary("fuse_layer_normalization_weighted", lambda n, x: flax_norm(n, x, axis=1), "N", 3, 4, table=SPARES)
+unary("fuse_rms_normalization_weighted", flax_rms, "N", 3, 4)
+unary("fuse_rms_normalization_weighted", lambda n, x: flax_rms(n, x, (3, 1)), "N", 3, 4, table=SPARES)
+
+
+def normalized_first(n, x, shift=1.0, **attrs):
+    """BatchNormalization before Conv."""
+    y = n.BatchNormalization(x, f(4), f(4, scale=shift), f(4, scale=shift), np.abs(f(4)) + F(0.5))
+    return n.Conv(y, f(6, 4 // attrs.get("group", 1), 2, 2), f(6), **attrs)
+
+
+IMAGES = ("N", 4, 3, 5)
+unary("fuse_batch_normalization_conv", normalized_first, *IMAGES)
+unary("fuse_batch_normalization_conv", lambda n, x: normalized_first(n, x, group=2, strides=[2, 1]), *IMAGES)
+unary("fuse_batch_normalization_conv", lambda n, x: normalized_first(n, x, 0.0, pads=[1, 1, 0, 0]), *IMAGES)
+unary("fuse_batch_normalization_conv", lambda n, x: normalized_first(n, x, pads=[1, 1, 0, 0]), *IMAGES,
+      table=SPARES)
+unary("fuse_batch_normalization_conv", lambda n, x: normalized_first(n, x, auto_pad="SAME_UPPER"), *IMAGES,
+      table=SPARES)
+
 MS = "com.microsoft"
 
 

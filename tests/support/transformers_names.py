@@ -14,15 +14,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from transformers_patterns import PATTERNS
+
 _RECORD = Path(__file__).parents[1] / "transformers" / "data" / "ort_transformers_names.json"
 _PLACE = re.compile(r"(<!-- names -->\n).*?(<!-- end -->)", re.S)
 
 MODULES: dict[str, dict[str, Any]] = json.loads(_RECORD.read_text(encoding="utf-8"))["modules"]
 
-PENDING = frozenset(
-    {name for name in MODULES if name.startswith(("fusion_", "onnx_model"))}
-    | {"constants", "convert_generation", "convert_to_packing_mode", "dynamo_onnx_helper", "float16",
-       "import_utils", "onnx_utils", "optimizer", "shape_infer_helper", "shape_optimizer"})
+PENDING = frozenset({"convert_generation", "float16"})
 """Modules that are not looked at yet."""
 
 _TENSORFLOW = "transformers has no networks of TensorFlow any more"
@@ -85,7 +84,8 @@ _LEFT_OUT: dict[tuple[str, str], str] = {
     (_LATER, _SD): "optimize_pipeline",
 }
 NOT_HERE = {f"{home}.{name}".lstrip("."): why
-            for (why, home), names in _LEFT_OUT.items() for name in names.split()}
+            for (why, home), names in _LEFT_OUT.items() for name in names.split()} | {
+    name: why for why, names in PATTERNS.items() for name in names}
 """Modules, names of modules and members of classes that are left out, with the reason."""
 
 

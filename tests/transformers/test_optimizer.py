@@ -110,6 +110,15 @@ def test_switches_turned_on() -> None:
     np.testing.assert_allclose(run(made.model, given), run(model, given), atol=0.02)
 
 
+def test_a_product_takes_its_gelu() -> None:
+    model = Encoder(gelu="tanh").model()
+    options = FusionOptions("bert")
+    options.enable_gemm_fast_gelu = True
+    made = fused(model, optimization_options=options)
+    assert counts(made)["GemmFastGelu"] == 2
+    same(model, made)
+
+
 def test_the_mask_counts_keys_only_where_that_is_asked_for() -> None:
     """A count is wrong for texts that are padded before their beginning."""
     model = Encoder().model()
@@ -123,6 +132,30 @@ def test_the_mask_counts_keys_only_where_that_is_asked_for() -> None:
     options.disable_attention_mask()
     unmasked = fused(model, optimization_options=options)
     assert not any(len(n.input) > 3 and n.input[3] for n in unmasked.get_nodes_by_op_type("Attention"))
+
+
+def test_positions_of_fixed_sizes_are_folded_and_fused() -> None:
+    model = Encoder().model()
+    for value in model.graph.input:
+        for dim, size in zip(value.type.tensor_type.shape.dim, (2, 5), strict=True):
+            dim.dim_value = size
+    made = fused(model)
+    assert counts(made) == {**FUSED, "BiasGelu": 2}
+    same(model, made)
+
+
+@pytest.mark.parametrize("kind", ["Softmax", "Add", "MatMul", "Transpose", "Erf", "Reshape"])
+def test_what_is_an_output_too_stays(kind: str) -> None:
+    """Values inside a fusion that the model gives out, too."""
+    model = Encoder(layers=1).model()
+    names = [n.output[0] for n in model.graph.node if n.op_type == kind and n.output[0] != "out"]
+    model.graph.output.extend(helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in names)
+    made = fused(model)
+    assert [v.name for v in made.model.graph.output] == ["out", *names]
+    given = feeds(model)
+    for a, b in zip(*(ort.InferenceSession(m.SerializeToString(), providers=PLAIN).run(None, given)
+                      for m in (made.model, model)), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-4)
 
 
 def test_flags_of_what_is_padding_are_inverted() -> None:

@@ -158,8 +158,8 @@ ELEMENTS: dict[tuple[str, str], Callable[[Node, Values], Any]] = {
     ("", "MatMulInteger"): lambda node, inputs: ElementType.INT32, ("", "QuantizeLinear"): _quantized,
     ("", "Shape"): lambda node, inputs: ElementType.INT64,
     **{(_MS, name): _first for name in (
-        "Attention", "FusedConv", "FusedGemm", "FusedMatMul", "GroupQueryAttention", "MultiHeadAttention",
-        "NhwcConv", "Pad", "Range", "RotaryEmbedding", "TransposeMatMul")},
+        "Attention", "FusedConv", "FusedGemm", "FusedMatMul", "GemmFastGelu", "GroupQueryAttention",
+        "MultiHeadAttention", "NhwcConv", "Pad", "Range", "RotaryEmbedding", "TransposeMatMul")},
     (_MS, "QAttention"): _nth(2),
     ("", "LayerNormalization"): lambda node, inputs: (_first(node, inputs), *[_stash(node)] * 2),
     ("", "MaxPool"): lambda node, inputs: (_first(node, inputs), ElementType.INT64),

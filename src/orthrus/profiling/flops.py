@@ -295,6 +295,7 @@ _LAYER_NORM = 7
 _MS = "com.microsoft"
 _COUNTS: dict[tuple[str, str], Count] = {
     ("", "MatMul"): _matmul, (_MS, "FusedMatMul"): _matmul, (_MS, "TransposeMatMul"): _matmul,
+    (_MS, "GemmFastGelu"): _matmul,
     ("", "MatMulInteger"): _product(1), ("", "QLinearMatMul"): _product(3, None, 3),
     (_MS, "MatMulIntegerToFloat"): _product(1, 6, 2), (_MS, "DynamicQuantizeMatMul"): _product(1, 4, 2),
     (_MS, "MatMulInteger16"): _product(1), (_MS, "MatMulNBits"): _n_bits, (_MS, "MatMulBnb4"): _n_bits,

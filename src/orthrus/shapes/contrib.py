@@ -70,7 +70,7 @@ CONTRIB: dict[str, Callable[[Facts], Shapes]] = {
     "NhwcMaxPool": pool, "QLinearAveragePool": pool, "QLinearAdd": _quantized_pair,
     "QLinearMul": _quantized_pair, "QLinearConcat": lambda f: concat(f, 2, 3),
     **dict.fromkeys(("RotaryEmbedding", "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"), same),
-    **dict.fromkeys(("FusedGemm", "FusedMatMul", "TransposeMatMul", "FusedMatMulActivation",
+    **dict.fromkeys(("FusedGemm", "FusedMatMul", "GemmFastGelu", "TransposeMatMul", "FusedMatMulActivation",
                      "MatMulInteger16", "MatMulIntegerToFloat", "DynamicQuantizeMatMul"), matmul()),
     "Attention": _attention(4), "QAttention": _attention(8), "MultiHeadAttention": _multi_head,
     "GroupQueryAttention": _group_query,

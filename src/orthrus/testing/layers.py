@@ -236,6 +236,12 @@ def fast_gelu(d: Draw) -> Iterator[Made]:
     yield [d(2, 3, 8), d(8)], {}
 
 
+@sampled("GemmFastGelu", *WIDE, domain="com.microsoft")
+def gemm_fast_gelu(d: Draw) -> Iterator[Made]:
+    yield [d(3, 4), d(4, 5)], {}
+    yield [d(2, 3, 4), d(4, 5), d(5)], {}
+
+
 @sampled("FusedMatMul", *WIDE, domain="com.microsoft")
 @sampled("TransposeMatMul", *WIDE, domain="com.microsoft")
 def fused_matmul(d: Draw) -> Iterator[Made]:

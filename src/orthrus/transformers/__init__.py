@@ -57,10 +57,8 @@ class _Finder:
         from importlib.machinery import ModuleSpec
 
         found = importlib.util.find_spec(f"{__name__}.{_HOME[name]}")
-        if found is None:
-            return None
-        loader: Any = _Home(fullname, found)
-        return ModuleSpec(found.name, loader, origin=found.origin)
+        home: Any = found and _Home(fullname, found)
+        return found and ModuleSpec(found.name, home, origin=found.origin)
 
 
 class _Home:

@@ -10,7 +10,7 @@ from ...ir import No, Node
 from ..lower import Lowering, Pending, lowers
 from ..tensor import Tensor
 from .pool import framed, pixels
-from .rows import FLOATS, Norm, affine, finished, reading
+from .rows import FLOATS, F, Norm, Reads, affine, finished, reading
 
 
 @lowers("InstanceNormalization", "GroupNormalization", types=FLOATS)
@@ -40,7 +40,11 @@ def group_norm(lo: Lowering, node: Node) -> Pending | No:
         return t.view(walked, (0, *inner, *(0,) * (len(shape) - 2)))
     operands = [operand(lo.tensor(v)) for v in (scale, bias)]
     dtype = lo.dtype(x)
-    return finished(lo, reading(lo, x), range(2, len(walked)), dtype, Norm("layer", attrs["epsilon"]),
+    reads = reading(lo, x)
+    first = reads.tensors[0]
+    if each > 1 and first.strides[-1] != 1:
+        reads = Reads(Expr.leaf(0, dtype).cast(F), [lo.contiguous(lo.tensor(x))])
+    return finished(lo, reads, range(2, len(walked)), dtype, Norm("layer", attrs["epsilon"]),
                     affine(operands, dtype), operands, split)
 
 

@@ -290,6 +290,13 @@ def TransposeMatMul(a, b, *, alpha: float = 1.0, transA: int = 0, transB: int = 
     return FusedMatMul.body(a, b, alpha=alpha, transA=transA, transB=transB)
 
 
+@define(domain=MS, widen=True, result="same", types={"x": FLOATS, "w": FLOATS, "bias": FLOATS})
+def GemmFastGelu(x, w, bias=None):
+    """The Gelu of x @ w + bias by way of tanh"""
+    y = matmul(x, w)
+    return OnnxGelu(y if bias is None else y + bias, approximate="tanh")
+
+
 @define(domain=MS, widen=True, result="same", types={"a": FLOATS, "b": FLOATS, "c": FLOATS})
 def FusedGemm(a, b, c=None, *, activation: str | None = None, activation_alpha: float | None = None,
               activation_beta: float | None = None, activation_gamma: float | None = None, alpha: float = 1.0,

@@ -1,4 +1,4 @@
-"""Convolutions take in what follows them by channel, and the padding before them."""
+"""Convolutions take in what follows them by channel, and the normalization and the padding before them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..pattern import number, rule
 from .facts import array, ints, rank, unread
 
 _NAMES = ("Conv", "ConvTranspose")
+_PADDING = ("SAME_UPPER", "SAME_LOWER")
 
 
 def _channels(node: Node) -> int | None:
@@ -75,21 +76,48 @@ def _fused(op: Any, conv: Node, root: Node, scale: np.ndarray | None, shift: np.
 @rule(lambda op, s, b, m, v: [op.BatchNormalization(getattr(op, name)(...), s, b, m, v) for name in _NAMES])
 def fuse_conv_batch_normalization(op, s, b, m, v, root):
     conv = root.inputs[0].node
-    given = [array(x) for x in (s, b, m, v)]
-    channels = _channels(conv)
-    if channels is None or any(g is None or g.shape != (channels,) for g in given):
+    told = _line(root, _channels(conv))
+    return told if isinstance(told, No) else _fused(op, conv, root, *told)
+
+
+def _line(norm: Node, channels: int | None) -> tuple[np.ndarray, np.ndarray] | No:
+    """What a BatchNormalization multiplies each channel by, and what it adds then."""
+    given = [array(x) for x in norm.inputs[1:5]]
+    known = [g.astype(np.float64) for g in given if g is not None and g.shape == (channels,)]
+    if channels is None or len(known) < 4:
         return No("the statistics or the weights are not constant")
     if (
-        root.attribute("training_mode")
-        or not unread(root, 1, 2, 3, 4)
-        or (root.version < 7 and not root.attrs.get("is_test"))
+        norm.attribute("training_mode")
+        or not unread(norm, 1, 2, 3, 4)
+        or (norm.version < 7 and not norm.attrs.get("is_test"))
     ):
         return No("it is in training mode")
-    scale, bias, mean, var = (g.astype(np.float64) for g in given)
-    factor = scale / np.sqrt(var + root.attribute("epsilon"))
+    scale, bias, mean, var = known
+    factor = scale / np.sqrt(var + norm.attribute("epsilon"))
     if not np.all(np.isfinite(factor)):
         return No("a variance is not positive")
-    return _fused(op, conv, root, factor, bias - mean * factor)
+    return factor, bias - mean * factor
+
+
+@rule(lambda op, x, w, c=None: op.Conv(op.BatchNormalization(x, ...), op.constant(w), c))
+def fuse_batch_normalization_conv(op, x, w, c, root):
+    """The normalization before a convolution whose windows never leave the image, or that adds nothing"""
+    weights, channels = array(w), _channels(root)
+    bias = None if channels is None else _bias(root, channels)
+    if bias is None or weights.dtype.kind not in "fV" or weights.ndim < 3:
+        return No("the weights or the bias are not constant")
+    groups = root.attribute("group")
+    told = _line(root.inputs[0].node, weights.shape[1] * groups)
+    if isinstance(told, No):
+        return told
+    factor, shift = (v.reshape(groups, 1, -1, *[1] * (weights.ndim - 2)) for v in told)
+    if np.any(shift) and (any(root.attribute("pads") or ()) or root.attribute("auto_pad") in _PADDING):
+        return No("what is padded with is not shifted")
+    wide = weights.astype(np.float64).reshape(groups, -1, *weights.shape[1:])
+    total = bias + (wide * shift).sum(axis=tuple(range(2, wide.ndim))).reshape(-1)
+    scaled = (wide * factor).reshape(weights.shape)
+    return op.again(root, x, op.constant(scaled.astype(weights.dtype), name="weight"),
+                    op.constant(total.astype(weights.dtype), name="bias"))
 
 
 @rule(lambda op, c: [op.Mul(getattr(op, name)(...), op.constant(c)) for name in _NAMES])
@@ -164,4 +192,5 @@ def fuse_pad(op, x, pads, v, root):
     return op.again(root, x, *root.inputs[1:], pads=merged, auto_pad=None, **changed)
 
 
-BASIC = (fuse_conv_batch_normalization, fuse_conv_mul, fuse_conv_add, fuse_conv_div, fuse_pad)
+BASIC = (fuse_conv_batch_normalization, fuse_batch_normalization_conv, fuse_conv_mul, fuse_conv_add,
+         fuse_conv_div, fuse_pad)

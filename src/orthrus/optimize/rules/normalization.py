@@ -44,7 +44,63 @@ def _layer_norm(op, x, a, b, e):
     return [form for s in sums for form in (*_divided(op, d, op.Sqrt(s)), op.Mul(d, op.Pow(s, -0.5)))]
 
 
-@rule(_layer_norm)
+def _variance_at_once(op, x, mean, b):
+    """mean(x * x) - mean ** 2, which rounding may make negative."""
+    variance = op.Sub(op.ReduceMean(_square(op, x), b, keepdims=1), _square(op, mean))
+    return op.either(op.Max(variance, 0), variance)
+
+
+def _roots(op, s):
+    return op.either(op.Reciprocal(op.Sqrt(s)), op.Div(1, op.Sqrt(s)), op.Pow(s, -0.5))
+
+
+def _layer_norm_at_once(op, x, a, b, e):
+    mean = op.ReduceMean(x, a, keepdims=1)
+    s = op.Add(_variance_at_once(op, x, mean, b), e)
+    return [*_divided(op, op.Sub(x, mean), op.Sqrt(s)), op.Mul(op.Sub(x, mean), op.Pow(s, -0.5))]
+
+
+def _layer_norm_weighted(op, x, a, b, e, g):
+    mean = op.ReduceMean(x, a, keepdims=1)
+    d = op.Sub(x, mean)
+    variance = op.either(op.ReduceMean(_square(op, d), b, keepdims=1), _variance_at_once(op, x, mean, b))
+    return op.Mul(d, op.Mul(_roots(op, op.Add(variance, e)), op.constant(g)))
+
+
+@rule(_layer_norm_weighted)
+def fuse_layer_normalization_weighted(op, x, a, b, e, g):
+    """(x - mean) * (g / sqrt(variance + e))"""
+    axis, epsilon = _axis(x, a, b), number(e)
+    scale = _as_weights(op, g, x, axis)
+    if scale is None or epsilon is None:
+        return No("the axes are not the last ones, or the scale does not follow them")
+    return op.LayerNormalization(x, scale, axis=axis - rank(x), epsilon=float(epsilon))
+
+
+@rule(lambda op, x, a, e, g: op.Mul(x, op.Mul(
+    _roots(op, op.Add(op.ReduceMean(_square(op, x), a, keepdims=1), e)), op.constant(g))))
+def fuse_rms_normalization_weighted(op, x, a, e, g):
+    """x * (g / sqrt(mean(x ** 2) + e))"""
+    axis, epsilon = _axis(x, a), number(e)
+    scale = _as_weights(op, g, x, axis)
+    if scale is None or epsilon is None:
+        return No("the axes are not the last ones, or the scale does not follow them")
+    return op.RMSNormalization(x, scale, axis=axis - rank(x), epsilon=float(epsilon))
+
+
+def _as_weights(op, g, x, axis):
+    """A constant in the shape of the normalized axes, if that is its shape but for ones before; else None."""
+    given = array(g)
+    shape = None if axis is None else x.shape[axis:]
+    if given is None or shape is None or not all(isinstance(d, int) for d in shape) or given.ndim > rank(x):
+        return None
+    full = (1,) * (rank(x) - given.ndim) + given.shape
+    if full != (1,) * axis + shape:
+        return None
+    return g if given.shape == shape else op.constant(given.reshape(shape), name="scale")
+
+
+@rule(_layer_norm, _layer_norm_at_once)
 def fuse_layer_normalization(op, x, a, b, e):
     """(x - mean) / sqrt(mean((x - mean) ** 2) + e)"""
     axis, epsilon = _axis(x, a, b), number(e)
@@ -204,6 +260,8 @@ def _skip(op, kind, x, y, s, root, weights):
 
 EXTENDED = (
     fuse_layer_normalization_shifted,
+    fuse_layer_normalization_weighted,
+    fuse_rms_normalization_weighted,
     fuse_layer_normalization,
     fuse_rms_normalization,
     fuse_normalization_casts,

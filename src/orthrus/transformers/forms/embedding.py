@@ -44,7 +44,10 @@ def fuse_embed_layer_normalization(op, x, y, s, g, b, root):
     word, position, segment = _roles(found)
     if rank(word.ids) != 2 or word.shared:
         return No("the words have no ids [batch, sequence]")
-    places = None if _counted(position.ids, word.ids) else _places(op, position.ids)
+    counted = _counted(position.ids, word.ids)
+    if not counted and position.ids.const is not None:
+        return No("the positions are constant, and not known to be as many as the words")
+    places = None if counted else _places(op, position.ids)
     kinds = None if segment is None else _int32(op, _of_rows(op, segment.ids, word.ids))
     given = (_int32(op, word.ids), kinds, word.table, position.table,
              None if segment is None else segment.table, g, b, None, places)
@@ -62,6 +65,8 @@ def _lookups(op, value):
     node = op.maker(value, "Add")
     if node is not None:
         return [it for v in node.inputs for it in _lookups(op, v)]
+    if (rows := _folded(op, value)) is not None:
+        return [rows]
     node = op.maker(value, "Gather", alone=False)
     if node is None or node.attribute("axis") or array(node.inputs[0]) is None or rank(node.inputs[0]) != 2:
         return [None]
@@ -69,6 +74,15 @@ def _lookups(op, value):
     whole = ids.elem in (ElementType.INT32, ElementType.INT64) and rank(ids) in (1, 2) and \
         table.elem in _FLOATS
     return [_Lookup(table, ids)] if whole else [None]
+
+
+def _folded(op, value):
+    """A constant [1, sequence, width] as the rows of a table, one after the other; None for anything else."""
+    known = array(value)
+    if known is None or known.ndim != 3 or known.shape[0] != 1 or known.shape[1] < 2 or \
+            value.elem not in _FLOATS:
+        return None
+    return _Lookup(op.constant(known[0], name="position_embedding"), op.ints(range(known.shape[1])))
 
 
 def _roles(found):

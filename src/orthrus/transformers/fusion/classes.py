@@ -117,7 +117,7 @@ class FusionAttention(Fusion):
     switches: ClassVar[tuple[str, ...]] = ("enable_attention",)
     fused = "Attention"
 
-    def __init__(self, model: OnnxModel, hidden_size: int = 0, num_heads: int = 0,
+    def __init__(self, model: OnnxModel, hidden_size: int, num_heads: int,
                  attention_mask: AttentionMask | None = None, use_multi_head_attention: bool = False,
                  disable_multi_head_attention_bias: bool = False,
                  search_op_types: Any = ("SkipLayerNormalization", "LayerNormalization")) -> None:
@@ -130,44 +130,64 @@ class FusionAttention(Fusion):
         self.options.disable_multi_head_attention_bias = disable_multi_head_attention_bias
 
 
-class FusionBartAttention(FusionAttention):
+class _Masked(FusionAttention):
+    """One that is told the form of the mask."""
+
+    def __init__(self, model: OnnxModel, hidden_size: int, num_heads: int, attention_mask: AttentionMask
+                 ) -> None:
+        super().__init__(model, hidden_size, num_heads, attention_mask)
+
+
+class FusionBartAttention(_Masked):
     model_type = "bart"
 
 
-class FusionConformerAttention(FusionAttention):
+class FusionConformerAttention(_Masked):
     model_type = "conformer"
 
 
-class FusionT5Attention(FusionAttention):
+class FusionT5Attention(_Masked):
     model_type = "t5"
 
 
-class FusionTnlrAttention(FusionAttention):
+class FusionTnlrAttention(_Masked):
     model_type = "tnlr"
 
 
-class FusionAttentionClip(FusionAttention):
+class _Unmasked(FusionAttention):
+    """One that leaves the mask's form to the model's type."""
+
+    def __init__(self, model: OnnxModel, hidden_size: int, num_heads: int) -> None:
+        super().__init__(model, hidden_size, num_heads)
+
+
+class FusionAttentionClip(_Unmasked):
     model_type = "clip"
 
 
-class FusionAttentionVae(FusionAttention):
+class FusionAttentionVae(_Unmasked):
     model_type = "vae"
 
 
-class FusionMultiHeadAttentionSam2(FusionAttention):
+class FusionMultiHeadAttentionSam2(_Unmasked):
     model_type, fused = "sam2", "MultiHeadAttention"
 
 
-class FusionMultiHeadAttentionMMDit(FusionAttention):
-    model_type, fused = "mmdit", "MultiHeadAttention"
-
-
-class FusionMultiHeadAttentionDiT(FusionAttention):
-    model_type, fused = "mmdit", "MultiHeadAttention"
-
-
-class FusionRotaryAttention(FusionAttention):
+class FusionRotaryAttention(_Unmasked):
     switches = ("enable_attention", "enable_rotary_embeddings")
+
+
+class _OfDiT(_Named):
+    switches, model_type = ("enable_attention",), "mmdit"
+    fused, searched = "MultiHeadAttention", "Softmax"
+
+
+class FusionMultiHeadAttentionMMDit(_OfDiT):
+    pass
+
+
+class FusionMultiHeadAttentionDiT(_OfDiT):
+    pass
 
 
 class FusionRotaryEmbeddings(_Named):

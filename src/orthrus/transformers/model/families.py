@@ -10,15 +10,24 @@ from typing import ClassVar
 from onnx import ModelProto
 
 from ...quantization.refused import InvalidValue
+from ..fusion.classes import FusionT5Attention, FusionTnlrAttention
 from ..fusion_options import FusionOptions
 from .bert import ATTENTIONS, GELUS, NORMS, BertOnnxModel, told, total
 
-__all__ = ["BartOnnxModel", "BertOnnxModelKeras", "BertOnnxModelTF", "ClipOnnxModel", "ConformerOnnxModel",
-           "Gpt2OnnxModel", "MmditOnnxModel", "PhiOnnxModel", "Sam2OnnxModel", "T5OnnxModel", "TnlrOnnxModel",
+__all__ = ["BartOnnxModel", "BertOnnxModelKeras", "BertOnnxModelTF", "ClipOnnxModel",
+           "ConformerOnnxModel", "FusionT5Attention", "FusionTnlrAttention", "Gpt2OnnxModel",
+           "MmditOnnxModel", "PhiOnnxModel", "Sam2OnnxModel", "T5OnnxModel", "TnlrOnnxModel",
            "UnetOnnxModel", "VaeOnnxModel"]
 
 
-class BertOnnxModelTF(BertOnnxModel):
+class _Told(BertOnnxModel):
+    """What is always told its heads and its width, 0 where nobody knows them."""
+
+    def __init__(self, model: ModelProto, num_heads: int, hidden_size: int) -> None:
+        super().__init__(model, num_heads, hidden_size)
+
+
+class BertOnnxModelTF(_Told):
     """As tf2onnx writes it."""
 
     model_type = "bert_tf"
@@ -33,17 +42,16 @@ class BertOnnxModelKeras(BertOnnxModelTF):
     model_type = "bert_keras"
 
 
-class Gpt2OnnxModel(BertOnnxModel):
+class Gpt2OnnxModel(_Told):
     model_type = "gpt2"
 
 
-class BartOnnxModel(BertOnnxModel):
+class BartOnnxModel(_Told):
     """`model_impl`: "hf", the only implementation there is."""
 
     model_type = "bart"
 
-    def __init__(self, model: ModelProto, num_heads: int = 0, hidden_size: int = 0, model_impl: str = "hf"
-                 ) -> None:
+    def __init__(self, model: ModelProto, num_heads: int, hidden_size: int, model_impl: str = "hf") -> None:
         if model_impl != "hf":
             raise InvalidValue("the implementation is not known", found=model_impl, expected="hf")
         super().__init__(model, num_heads, hidden_size)
@@ -53,11 +61,11 @@ class T5OnnxModel(BertOnnxModel):
     model_type = "t5"
 
 
-class ConformerOnnxModel(BertOnnxModel):
+class ConformerOnnxModel(_Told):
     model_type = "conformer"
 
 
-class TnlrOnnxModel(BertOnnxModel):
+class TnlrOnnxModel(_Told):
     model_type = "tnlr"
 
 
@@ -113,7 +121,7 @@ class VaeOnnxModel(UnetOnnxModel):
     fused_operators = ("Attention", "GroupNorm", "SkipGroupNorm", "NhwcConv")
 
 
-class PhiOnnxModel(BertOnnxModel):
+class PhiOnnxModel(_Told):
     model_type = "phi"
     fused_operators = ("Attention", "MultiHeadAttention", "GroupQueryAttention", "PagedAttention", "Gelu",
                        "BiasGelu", "FastGelu", "LayerNormalization", "SkipLayerNormalization")

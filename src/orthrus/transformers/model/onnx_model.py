@@ -309,8 +309,9 @@ class OnnxModel(Searches):
         wide = np.complex128 if a.dtype.kind == "c" else np.float64
         return bool(np.allclose(a.astype(wide), b.astype(wide), rtol, atol))
 
-    def remove_duplicated_initializer(self, cache: Any = None) -> None:
-        """One initializer of the main graph in the place of equal ones."""
+    def remove_duplicated_initializer(self, cache: Any) -> None:
+        """One initializer of the main graph in the place of equal ones. The cache is not needed, and may be
+        None."""
         first, graph = dict[Any, str](), self.model.graph
         kept = {value.name for value in (*graph.input, *graph.output)}
         for tensor in list(graph.initializer):
