@@ -21,11 +21,7 @@ _PLACE = re.compile(r"(<!-- names -->\n).*?(<!-- end -->)", re.S)
 
 MODULES: dict[str, dict[str, Any]] = json.loads(_RECORD.read_text(encoding="utf-8"))["modules"]
 
-_DELIVERED = frozenset(
-    ["fusion_base", "fusion_biasgelu", "fusion_gelu_approximation", "fusion_options", "fusion_quickgelu", "fusion_simplified_layernorm", "fusion_utils", "onnx_model_clip", "onnx_model_mmdit", "onnx_model_sam2", "onnx_model_unet", "onnx_model_vae"])
-PENDING = frozenset(
-    {name for name in MODULES if name.startswith(("fusion_", "onnx_model"))} - _DELIVERED
-    | {"convert_generation", "shape_infer_helper", "shape_optimizer"})
+PENDING = frozenset({"convert_generation"})
 """Modules that are not looked at yet."""
 
 _TENSORFLOW = "transformers has no networks of TensorFlow any more"
