@@ -21,7 +21,7 @@ _PLACE = re.compile(r"(<!-- names -->\n).*?(<!-- end -->)", re.S)
 
 MODULES: dict[str, dict[str, Any]] = json.loads(_RECORD.read_text(encoding="utf-8"))["modules"]
 
-PENDING = frozenset({"convert_generation", "float16"})
+PENDING = frozenset({"convert_generation"})
 """Modules that are not looked at yet."""
 
 _TENSORFLOW = "transformers has no networks of TensorFlow any more"
@@ -35,7 +35,8 @@ _LEFT_OUT: dict[tuple[str, str], str] = {
     (_TENSORFLOW, ""): "convert_tf_models_to_pytorch",
     (_TENSORFLOW, "benchmark"): "run_with_tf_optimizations run_tensorflow",
     (_GPU, "benchmark_helper"): "CudaMemoryMonitor RocmMemoryMonitor",
-    (_GPU, "large_model_exporter"): "auto_pipeline_parallel move_to_appropriate_device adapt_inputs_to_device",
+    (_GPU, "large_model_exporter"): "auto_pipeline_parallel move_to_appropriate_device "
+                                    "adapt_inputs_to_device",
     (_STEPS, "large_model_exporter"): "initialize_model_and_sample_inputs retrieve_onnx_inputs "
                                       "fetch_onnx_inputs_outputs_name do_export_internal",
     (_STUDY, "models.gpt2"): "gpt2_parity parity_check_helper",
@@ -43,7 +44,8 @@ _LEFT_OUT: dict[tuple[str, str], str] = {
     (_STUDY, _LLAMA): "benchmark_all",
     (_LATER, _LLAMA): "benchmark benchmark_e2e",
     ("for several processes by MPI", _LLAMA): "dist_settings",
-    ("Intel's tool, which is not part of onnxruntime", _LLAMA): "quant_kv_dataloader convert_to_onnx.smooth_quant",
+    ("Intel's tool, which is not part of onnxruntime", _LLAMA):
+        "quant_kv_dataloader convert_to_onnx.smooth_quant",
     ("Optimum's models, which Optimum exports", _LLAMA): "convert_to_onnx.optimize_optimum",
     ("one model takes prompts and what follows", _LLAMA): "convert_to_onnx.run_torchscript_separate_export",
     ("the optimizer's option", _LLAMA): "convert_to_onnx.use_group_query_attention",
@@ -52,7 +54,8 @@ _LEFT_OUT: dict[tuple[str, str], str] = {
                                         "get_initial_inputs_and_outputs",
     (_GPU, "models.phi2"): "inference_example convert_to_onnx.ConvertPhi2ToONNX.convert_to_use_cuda_graph",
     (_OPENAI, _WHISPER): "whisper_decoder.WhisperDecoder.oai_forward "
-                         "whisper_encoder_decoder_init.WhisperEncoderDecoderInit.oai_forward_for_beam_search_op "
+                         "whisper_encoder_decoder_init.WhisperEncoderDecoderInit."
+                         "oai_forward_for_beam_search_op "
                          "whisper_encoder_decoder_init.WhisperEncoderDecoderInit."
                          "oai_forward_for_no_beam_search_op",
     (_STEPS, _WHISPER): "whisper_encoder.WhisperEncoder.fix_layernorm_weights " + " ".join(

@@ -17,9 +17,9 @@ from onnx import numpy_helper, parser
 import orthrus as ort
 from orthrus.errors import InvalidArgument
 from orthrus.tools.testrunner import data
-from orthrus.transformers import bert_test_data, compare_bert_results, metrics, past_helper, profiler
 from orthrus.transformers import benchmark_helper as helper
 from orthrus.transformers import bert_perf_test as perf
+from orthrus.transformers import bert_test_data, compare_bert_results, metrics, past_helper, profiler
 from orthrus.transformers import profile_result_processor as tables
 
 TEXT = """<ir_version: 8, opset_import: ["" : 17]>
@@ -122,7 +122,8 @@ def test_a_measurement_has_onnxruntimes_columns(model: str, monkeypatch: pytest.
 
 
 def test_a_measurement_in_a_process_of_its_own(model: str) -> None:
-    code = ("if __name__ == '__main__':\n    import sys; from orthrus.transformers import bert_perf_test as t\n"
+    code = ("if __name__ == '__main__':\n"
+            "    import sys; from orthrus.transformers import bert_perf_test as t\n"
             f"    sys.argv = ['t', '--model', {model!r}, '-b', '1', '-s', '4', '--samples', '1', '-t', '2', "
             "'-n', '1']; t.main()")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
@@ -158,8 +159,8 @@ def test_models_are_compared(model: str, tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_numbers_that_are_none_on_one_side_are_no_match() -> None:
-    assert compare_bert_results.compare([[np.array([1.0, np.nan])]], [[np.array([1.0, 2.0])]], False)[0] == np.inf
-    assert compare_bert_results.compare([[np.array([np.nan])]], [[np.array([np.nan])]], False)[0] == np.inf
+    for x, y in (([1.0, np.nan], [1.0, 2.0]), ([np.nan], [np.nan])):
+        assert compare_bert_results.compare([[np.array(x)]], [[np.array(y)]], False)[0] == np.inf
     with pytest.raises(InvalidArgument, match="differ in shape"):
         compare_bert_results.compare([[np.zeros(2)]], [[np.zeros((2, 1))]], False)
 
@@ -221,7 +222,8 @@ def test_tables_of_results(tmp_path: Path) -> None:
     metrics.BenchmarkRecord.save_as_csv(str(tmp_path / "r.csv"), [record])
     metrics.BenchmarkRecord.save_as_json(str(tmp_path / "r.json"), [record])
     line, = csv.DictReader((tmp_path / "r.csv").open())
-    assert (line["config.model_info.full_name"], line["config.batch_size"], line["metrics.kept"]) == ("m", "4", "1")
+    assert [line[name] for name in ("config.model_info.full_name", "config.batch_size", "metrics.kept")
+            ] == ["m", "4", "1"]
     assert json.loads((tmp_path / "r.json").read_text())[0]["config"]["precision"] == "fp32"
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".part"]
 

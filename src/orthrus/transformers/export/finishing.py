@@ -22,7 +22,7 @@ def optimize(path: str, output: str, model_type: str, num_heads: int, hidden_siz
              **more: Any) -> Any:
     """Write the model as the optimizer for its type makes it; with `half` of half floats, `more` being what
     `convert_float_to_float16` takes. Answers the optimizer's model."""
-    from ..optimizer import optimize_model  # type: ignore[import-not-found]
+    from ..optimizer import optimize_model
 
     model = optimize_model(path, model_type, num_heads=num_heads, hidden_size=hidden_size,
                            optimization_options=options, use_gpu=use_gpu, opt_level=0)
@@ -50,7 +50,7 @@ def convert(path: str, output: str, precision: Precision, external: bool = False
             from ..float16 import convert_float_to_float16
 
             keep = io_block_list if isinstance(io_block_list, bool) else list(io_block_list)
-            made = convert_float_to_float16(onnx.load(path), keep_io_types=keep,  # type: ignore[arg-type]
+            made = convert_float_to_float16(onnx.load(path), keep_io_types=keep,
                                             op_block_list=op_block_list, node_block_list=node_block_list,
                                             **more)
             onnx.save_model(made, file, save_as_external_data=external, location="model.onnx.data")

@@ -91,7 +91,8 @@ def parse_arguments() -> Any:
 def main() -> None:
     """The command."""
     given = parse_arguments()
-    tell(f"The model is {export_onnx(given.model, given.cache_dir, given.saved_path, given.with_past, given.opset)}")
+    path = export_onnx(given.model, given.cache_dir, given.saved_path, given.with_past, given.opset)
+    tell(f"The model is {path}")
 
 
 if __name__ == "__main__":

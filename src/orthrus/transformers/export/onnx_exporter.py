@@ -141,7 +141,7 @@ def optimize_onnx_model_by_ort(onnx_model_path: str, ort_model_path: str, use_gp
     if overwrite or not os.path.exists(ort_model_path):
         import orthrus as ort
 
-        from ..optimizer import get_fusion_statistics  # type: ignore[import-not-found]
+        from ..optimizer import get_fusion_statistics
 
         options = ort.SessionOptions()
         options.optimized_model_filepath = ort_model_path
@@ -257,7 +257,7 @@ def validate_and_optimize_onnx(
     return path, valid, getattr(config, "vocab_size", 0) or 0
 
 
-class _Named(torch.nn.Module):
+class _Named(torch.nn.Module):  # type: ignore[misc]
     """A network with its inputs by name, and a tuple of tensors as outputs."""
 
     def __init__(self, network: Any, names: Sequence[str]) -> None:

@@ -36,8 +36,8 @@ FLAGS: dict[str, Flag] = {
                                       help="mean length without padding (default: no padding)"),
     "random_sequence_length": _switch("-r", "--random_sequence_length",
                                       help="draw the lengths, evenly around the mean"),
-    "mask_type": _value("--mask_type", type=int, default=2, help="1: length of each row; 2: a row of ones and "
-                        "zeros; 3: lengths, and where each row begins among queries and among keys"),
+    "mask_type": _value("--mask_type", type=int, default=2, help="1: length of each row; 2: a row of ones "
+                        "and zeros; 3: lengths, and where each row begins among queries and among keys"),
     "input_ids_name": _value("--input_ids_name", help="input of the tokens"),
     "segment_ids_name": _value("--segment_ids_name", help="input of the segments"),
     "input_mask_name": _value("--input_mask_name", help="input of the attention's mask"),

@@ -17,7 +17,6 @@ from typing import Any
 from ...errors import InvalidArgument
 from ...shown import tell
 from .arguments import parser, switch, value, values
-from .bert_perf_test import create_session
 from .benchmark_helper import (
     ConfigModifier,
     OptimizerInfo,
@@ -35,6 +34,7 @@ from .benchmark_helper import (
     setup_logger,
     timed,
 )
+from .bert_perf_test import create_session
 from .huggingface_models import MODEL_CLASSES, MODELS, described
 from .machine_info import cores
 
@@ -45,7 +45,8 @@ _WARM = 3
 _FLAGS = {
     "models": values("-m", "--models", default=["bert-base-cased", "roberta-base"],
                      help="names in the hub, or folders; known: " + ", ".join(MODELS)),
-    "model_source": value("--model_source", default="pt", choices=["pt", "tf"], help="framework of the weights"),
+    "model_source": value("--model_source", default="pt", choices=["pt", "tf"],
+                          help="framework of the weights"),
     "model_class": value("--model_class", choices=MODEL_CLASSES, help="class of transformers"),
     "engines": values("-e", "--engines", default=["onnxruntime"], choices=_ENGINES, help="what to measure"),
     "versus_onnxruntime": switch("--versus_onnxruntime", help="measure onnxruntime too, on the same file"),

@@ -101,7 +101,7 @@ def create_onnxruntime_session(onnx_model_path: str, use_gpu: bool, provider: st
                                enable_all_optimization: bool = True, num_threads: int = -1,
                                enable_profiling: bool = False, verbose: bool = False,
                                enable_mlas_gemm_fastmath_arm64_bfloat16: bool = False,
-                               provider_options: Mapping[str, Any] = {}  # noqa: B006
+                               provider_options: Mapping[str, Any] = {}
                                ) -> Any:
     """A session of this runtime. `provider_options`: options by a provider's name. Raises what making a
     session raises."""
@@ -256,7 +256,7 @@ def get_gpu_info() -> list[dict[str, Any]] | None:
             for i, each in enumerate(found["devices"])]
 
 
-class MemoryMonitor(ABC):
+class MemoryMonitor(ABC):  # noqa: B024
     """Watches memory while `keep_measuring` is true."""
 
     def __init__(self, keep_measuring: bool = True) -> None:
@@ -290,7 +290,8 @@ def _resident() -> float:
 def measure_memory(is_gpu: bool, func: Callable[[], Any], monitor_type: str = "cuda",
                    start_memory: Any = None) -> float | None:
     """Call `func` and answer by how many megabytes this process grew at most meanwhile; None where there was
-    no growth to see. `start_memory`: what to count from, now by default; with `func` None, now is answered."""
+    no growth to see. `start_memory`: what to count from, now by default; with `func` None, now is
+    answered."""
     if is_gpu:
         raise InvalidArgument("The memory of a GPU is not measured here", found="is_gpu=True",
                               expected="False", cure="watch it with the vendor's tool")

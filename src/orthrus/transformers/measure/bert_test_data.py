@@ -79,8 +79,8 @@ def output_test_data(directory: str, inputs: dict[str, np.ndarray]) -> None:
     data.write(Path(directory), inputs)
 
 
-def fake_test_data(batch_size: int, sequence_length: int, test_cases: int, dictionary_size: int, verbose: bool,
-                   random_seed: int, input_ids: Any, segment_ids: Any, input_mask: Any,
+def fake_test_data(batch_size: int, sequence_length: int, test_cases: int, dictionary_size: int,
+                   verbose: bool, random_seed: int, input_ids: Any, segment_ids: Any, input_mask: Any,
                    average_sequence_length: int, random_sequence_length: bool, mask_type: int
                    ) -> list[dict[str, np.ndarray]]:
     """Feeds for a BERT; `segment_ids` and `input_mask` are None where the model has no such input."""
@@ -143,7 +143,7 @@ def find_bert_inputs(onnx_model: Any, input_ids_name: str | None = None, segment
     return _told(values)
 
 
-def _named(values: Sequence[Any], names: Iterable[str | None]) -> tuple[Any | None, ...]:
+def _named(values: Sequence[Any], names: Iterable[str | None]) -> Any:
     table = {each.name: each for each in values}
     for name in names:
         if name is not None and name not in table:
@@ -229,9 +229,10 @@ def main() -> None:
     folder = given.output_dir or str(
         Path(given.model).parent / f"batch_{given.batch_size}_seq_{given.sequence_length}")
     create_and_save_test_data(
-        given.model, folder, given.batch_size, given.sequence_length, given.samples, given.seed, given.verbose,
-        given.input_ids_name, given.segment_ids_name, given.input_mask_name, given.only_input_tensors,
-        average if average > 0 else given.sequence_length, given.random_sequence_length, given.mask_type)
+        given.model, folder, given.batch_size, given.sequence_length, given.samples, given.seed,
+        given.verbose, given.input_ids_name, given.segment_ids_name, given.input_mask_name,
+        given.only_input_tensors, average if average > 0 else given.sequence_length,
+        given.random_sequence_length, given.mask_type)
     tell(f"Test data is saved to directory: {folder}")
 
 

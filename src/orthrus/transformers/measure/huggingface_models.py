@@ -1,5 +1,5 @@
-"""Networks of the hub that are known: by name, the inputs, the exporter's version of ONNX's operators, whether
-the weights need a file of their own, and the type the optimizer knows them by."""
+"""Networks of the hub that are known: by name, the inputs, the exporter's version of ONNX's operators,
+whether the weights need a file of their own, and the type the optimizer knows them by."""
 
 from __future__ import annotations
 

@@ -112,7 +112,8 @@ def parse_node_results(sess_time: Iterable[Mapping[str, Any]], kernel_time_only:
         each.add(event, kernel)
         each.provider = _provider(event) or each.provider
     whole = sum(each.total for each in sums.values())
-    lines = ["\nNodes in the original order:", _RULE, "Total(μs)\tTime%\tAcc %\tAvg(μs)\tCalls\tProvider\tNode"]
+    lines = ["\nNodes in the original order:", _RULE,
+             "Total(μs)\tTime%\tAcc %\tAvg(μs)\tCalls\tProvider\tNode"]
     before = 0
     for name, each in sums.items():
         before += each.total

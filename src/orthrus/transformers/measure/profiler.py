@@ -14,8 +14,8 @@ import numpy as np
 from ...shown import tell
 from . import inputs
 from .arguments import parser, value
-from .bert_test_data import find_bert_inputs, generate_test_data, vocabulary
 from .benchmark_helper import create_onnxruntime_session
+from .bert_test_data import find_bert_inputs, generate_test_data, vocabulary
 from .profile_result_processor import process_results
 
 _CASES = ("bert", "gpt2", "longformer", "default")

@@ -1,4 +1,4 @@
-"""`python -m orthrus.transformers.models.gpt2.benchmark_gpt2`: milliseconds of a GPT-2's run, here and in torch.
+"""`python -m orthrus.transformers.models.gpt2.benchmark_gpt2`: milliseconds of a GPT-2's run, and torch's.
 
 In: a network, batches, numbers of new tokens and of tokens in the cache. Out: a row for each in a CSV file.
 """

@@ -30,8 +30,8 @@ MODEL_FLAGS = {
                          help="what the network computes"),
     "cache_dir": value("--cache_dir", default=os.path.join(".", "cache_models"), help="folder of downloads"),
     "optimize_onnx": switch("-o", "--optimize_onnx", help="optimize the model"),
-    "precision": value("-p", "--precision", type=Precision, default=Precision.FLOAT32, choices=list(Precision),
-                       help="of weights and activations"),
+    "precision": value("-p", "--precision", type=Precision, default=Precision.FLOAT32,
+                       choices=list(Precision), help="of weights and activations"),
     "stage": value("--stage", type=int, default=0, choices=(0, 1, 2),
                    help="1: for the first token, 2: for the others, 0: for both"),
 }
@@ -148,7 +148,8 @@ def main(argv: Sequence[str] | None = None, experiment_name: str = "", run_id: s
          f"difference {found['max_diff']:.3g}")
     if not found["parity"] and given.precision is Precision.FLOAT32:
         raise Fail("The converted model differs from torch", node=path, found=found["max_diff"],
-                   expected=f"at most {tolerance}", cure="convert without --optimize_onnx, or raise --tolerance")
+                   expected=f"at most {tolerance}",
+                   cure="convert without --optimize_onnx, or raise --tolerance")
     return row
 
 

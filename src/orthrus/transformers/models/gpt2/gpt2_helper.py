@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
 
 from ...export import exporting
@@ -26,7 +27,8 @@ logger = logging.getLogger(__name__)
 PRETRAINED_GPT2_MODELS = ["distilgpt2", "gpt2", "gpt2-medium", "gpt2-large", "gpt2-xl"]
 DEFAULT_TOLERANCE = {Precision.FLOAT32: 0.0005, Precision.FLOAT16: 0.2, Precision.INT8: 3.0}
 """How far logits may be from torch's, by precision."""
-_FLOAT_OPERATORS = ["Add", "LayerNormalization", "SkipLayerNormalization", "FastGelu", "EmbedLayerNormalization"]
+_FLOAT_OPERATORS = ["Add", "LayerNormalization", "SkipLayerNormalization", "FastGelu",
+                    "EmbedLayerNormalization"]
 _LONGEST_CASE = 8
 
 
@@ -36,7 +38,7 @@ class GPT2ModelNoPastState(GPT2Model):  # type: ignore[misc]
     def __init__(self, config: Any) -> None:
         super().__init__(config)
 
-    def forward(self, input_ids: Any) -> Any:  # type: ignore[override]
+    def forward(self, input_ids: Any) -> Any:
         return super().forward(input_ids, use_cache=False, return_dict=False)
 
 
@@ -62,7 +64,7 @@ class MyGPT2Model(GPT2Model):  # type: ignore[misc]
         """Outputs as tensors, the cache of each of `num_layer` layers in one."""
         return _stacked(result)[:1 + num_layer]
 
-    def forward(self, input_ids: Any, position_ids: Any, attention_mask: Any,  # type: ignore[override]
+    def forward(self, input_ids: Any, position_ids: Any, attention_mask: Any,
                 *past: Any) -> Any:
         result = super().forward(input_ids, position_ids=position_ids, attention_mask=attention_mask,
                                  past_key_values=_cache(past), use_cache=True, return_dict=False)
@@ -75,7 +77,7 @@ class MyGPT2LMHeadModel(GPT2LMHeadModel):  # type: ignore[misc]
     def __init__(self, config: Any) -> None:
         super().__init__(config)
 
-    def forward(self, input_ids: Any, position_ids: Any, attention_mask: Any,  # type: ignore[override]
+    def forward(self, input_ids: Any, position_ids: Any, attention_mask: Any,
                 *past: Any) -> Any:
         result = super().forward(input_ids, position_ids=position_ids, attention_mask=attention_mask,
                                  past_key_values=_cache(past), use_cache=True, return_dict=False)
@@ -88,7 +90,7 @@ class MyGPT2LMHeadModel_NoPadding(GPT2LMHeadModel):  # type: ignore[misc]
     def __init__(self, config: Any) -> None:
         super().__init__(config)
 
-    def forward(self, input_ids: Any, *past: Any) -> Any:  # type: ignore[override]
+    def forward(self, input_ids: Any, *past: Any) -> Any:
         result = super().forward(input_ids, past_key_values=_cache(past), use_cache=True, return_dict=False)
         return MyGPT2Model.post_process(result, self.config.n_layer)
 
@@ -113,7 +115,7 @@ class Gpt2Inputs:
 
     def to_tuple(self) -> tuple[Any, ...]:
         """The tensors that there are, caches last in one tuple."""
-        first = [each for each in (self.input_ids, self.position_ids, self.attention_mask) if each is not None]
+        first = self.to_list()[:len(self.to_list()) - len(self.past or ())]
         return (*first, tuple(self.past)) if self.past else tuple(first)
 
     def to_fp32(self) -> Gpt2Inputs:
@@ -254,7 +256,7 @@ class Gpt2Helper:
         """Write the model as the optimizer makes it, of half floats where asked for, and answer how these
         were made. `kwargs`: of `convert_float_to_float16`. `stage` changes nothing: one model is fast in
         both."""
-        from ...optimizer import optimize_model  # type: ignore[import-not-found]
+        from ...optimizer import optimize_model
 
         model = optimize_model(onnx_model_path, "gpt2", num_heads=num_attention_heads,
                                hidden_size=hidden_size, opt_level=0)
@@ -340,7 +342,7 @@ class Gpt2Helper:
     def save_inputs(i: int, dummy_inputs: Gpt2Inputs, ort_outputs: Sequence[Any],
                     torch_outputs: Sequence[Any]) -> None:
         """Write the inputs to `dummy_inputs_<i>.npz`, and the outputs."""
-        np.savez(f"dummy_inputs_{i}.npz", **exporting.feed(dummy_inputs.named()))
+        np.savez(f"dummy_inputs_{i}.npz", **exporting.feed(dummy_inputs.named()))  # type: ignore[arg-type]
         Gpt2Helper.save_outputs(i, ort_outputs, torch_outputs)
 
     @staticmethod
@@ -369,7 +371,8 @@ class Gpt2Helper:
                 shapes = Gpt2Helper.get_output_shapes(len(inputs.input_ids), past, tokens, config,
                                                       model_class)
                 buffers = IOBindingHelper.get_output_buffers(ort_session, shapes, device)
-                outputs = Gpt2Helper.onnxruntime_inference_with_binded_io(ort_session, inputs, buffers, shapes)
+                outputs = Gpt2Helper.onnxruntime_inference_with_binded_io(ort_session, inputs, buffers,
+                                                                          shapes)
             else:
                 outputs = Gpt2Helper.onnxruntime_inference(ort_session, inputs)
             close = Gpt2Helper.compare_outputs(expected, outputs, rtol, atol)
@@ -418,7 +421,7 @@ class Gpt2Helper:
     @staticmethod
     def get_onnx_paths(output_dir: str, model_name_or_path: str, model_class: str = "GPT2LMHeadModel",
                        has_past: bool = True, new_folder: bool = False,
-                       remove_existing: Iterable[str] = ["raw", "fp32", "fp16", "int8"]  # noqa: B006
+                       remove_existing: Iterable[str] = ["raw", "fp32", "fp16", "int8"]
                        ) -> dict[str, str]:
         """Where the exported model lies, and each that is made of it. With `new_folder` each has a folder of
         its own, and those of `remove_existing` that are there are deleted."""

@@ -28,7 +28,8 @@ logger = logging.getLogger("")
 _FLAGS = {
     "model_name": value("-m", "--model_name", required=True, help="name in the hub, or folder"),
     "input": value("-i", "--input", help="folder of the network, where it is no name of the hub"),
-    "output": value("-o", "--output", default=os.path.join(".", "llama_onnx_models"), help="folder to write to"),
+    "output": value("-o", "--output", default=os.path.join(".", "llama_onnx_models"),
+                    help="folder to write to"),
     "precision": value("-p", "--precision", type=Precision, default=Precision.FLOAT32,
                        choices=list(Precision), help="of weights and activations"),
     "execution_provider": value("-e", "--execution_provider", default="cpu", help="where it will run"),

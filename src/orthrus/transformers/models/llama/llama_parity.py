@@ -1,4 +1,4 @@
-"""`python -m orthrus.transformers.models.llama.llama_parity`: does an exported Llama say what torch's says?"""
+"""`python -m orthrus.transformers.models.llama.llama_parity`: does an export say what torch says?"""
 
 from __future__ import annotations
 

@@ -138,7 +138,8 @@ def main() -> None:
         tell(f"{path}: the largest difference from torch {gap:.3g}")
         if not gap <= TOLERANCE[str(precision)]:
             raise Fail("The converted model differs from torch", node=path, found=gap,
-                       expected=f"at most {TOLERANCE[str(precision)]}", cure="take the exported model, phi2.onnx")
+                       expected=f"at most {TOLERANCE[str(precision)]}",
+                       cure="take the exported model, phi2.onnx")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ _FLAGS = {
     "force_fp16_io": switch("--force_fp16_io", help="inputs and outputs are float16 too"),
     "use_int64_inputs": switch("--use_int64_inputs", help="take tokens and mask as int64"),
     "state_dict_path": value("--state_dict_path", default="", help="weights that stand in for the network's"),
-    "encoder_decoder_init": switch("--encoder_decoder_init", help="the first model gives the first token too"),
+    "encoder_decoder_init": switch("--encoder_decoder_init",
+                                   help="the first model gives the first token too"),
 }
 
 

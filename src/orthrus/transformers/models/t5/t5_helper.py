@@ -85,7 +85,7 @@ class T5Helper:
                       auto_mixed_precision: bool = True, use_gpu: bool = False, force_fp16_io: bool = False
                       ) -> None:
         """Write a model as the optimizer makes it, of half floats where asked for."""
-        from ...optimizer import optimize_model  # type: ignore[import-not-found]
+        from ...optimizer import optimize_model
 
         if not is_float16 or not auto_mixed_precision:
             finishing.optimize(onnx_model_path, optimized_model_path, "t5", num_attention_heads, hidden_size,

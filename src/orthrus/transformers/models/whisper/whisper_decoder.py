@@ -75,7 +75,8 @@ class WhisperDecoder(torch.nn.Module):  # type: ignore[misc]
             2 * config.decoder_layers)
         tensors = [torch.randint(config.vocab_size, (batch, tokens),
                                  dtype=torch.int32 if int32 else torch.int64),
-                   *(torch.rand(batch, heads, length, config.d_model // heads).to(kind) for length in lengths)]
+                   *(torch.rand(batch, heads, length, config.d_model // heads).to(kind)
+                     for length in lengths)]
         return dict(zip(self.input_names(), tensors, strict=True))
 
     def export_onnx(self, onnx_model_path: str, provider: str, verbose: bool = True,
@@ -119,6 +120,6 @@ class _WithPast(torch.nn.Module):  # type: ignore[misc]
 class _First(_WithPast):
     """The decoder for its first tokens."""
 
-    def forward(self, decoder_input_ids: torch.Tensor,  # type: ignore[override]
+    def forward(self, decoder_input_ids: torch.Tensor,
                 encoder_hidden_states: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(exporting.flat(self.decoder(decoder_input_ids, encoder_hidden_states)))

@@ -41,7 +41,7 @@ class WhisperHelper:
         from transformers import WhisperForConditionalGeneration
 
         if model_impl != "hf" or output_qk:
-            raise InvalidArgument("Whisper is exported from transformers' network, without attention's products",
+            raise InvalidArgument("Only transformers' network is exported, without attention's products",
                                   found=f"model_impl={model_impl}, output_qk={output_qk}",
                                   expected="hf, False", cure="set them so")
         network = networks.network(model_name_or_path, WhisperForConditionalGeneration,
