@@ -30,12 +30,11 @@ from .accuracy import MEASURES, Accuracy, Comparing, Score
 from .errors_by_node import NodeError, errors_by_node
 from .recipes import RECIPES, Job, Recipe, size_of
 from .search import Memory, Tried, search
+from .stored import BY_CHANNEL
 
 BLOCKS = 7
 """Pairs of blocks of runs that are timed, float and quantized in turns."""
 GENERATED = 4
-BY_CHANNEL = 13
-"""The operators' version from which on a DequantizeLinear has scales by channel."""
 ENOUGH = 0.99
 """Agreement or cosine with float, or share of its score, that is enough where no target is given."""
 WORST = 3
