@@ -7,6 +7,7 @@ are uint8 with a DequantizeLinear behind them, or float16 with a Cast. Arithmeti
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import NamedTuple
 
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
@@ -23,7 +24,18 @@ LEAST = 256
 _CHANNELS = {"Conv": 0, "ConvTranspose": 1, "Gather": 0, "MatMul": -1, "Gemm": 1, "LSTM": 1, "GRU": 1,
              "RNN": 1}
 """The axis of a weight whose indices have a scale each; the other one of two where a Gemm turns it."""
+
 _HIGHEST = float(np.finfo(np.float16).max)
+
+
+class _Coded(NamedTuple):
+    """`harm`: by channel, the square of the sum of what the codes differ by, and the sum of the squares: what
+    inputs whose mean is as large as their spread make of it."""
+
+    scale: np.ndarray
+    zero: np.ndarray
+    codes: np.ndarray
+    harm: np.ndarray
 
 
 def in_bytes(model: ModelProto, left: Collection[str] = ()) -> ModelProto:
@@ -39,11 +51,7 @@ def in_bytes(model: ModelProto, left: Collection[str] = ()) -> ModelProto:
     for tensor, node in _weights(edited, left):
         axis = _channels(node) % len(tensor.dims)
         values = numpy_helper.to_array(tensor)
-        others = tuple(i for i in range(values.ndim) if i != axis)
-        low, high = values.min(others), values.max(others)
-        zero, scale = compute_scale_zp(low, high, *get_qmin_qmax_for_qType(TensorProto.UINT8))
-        by_element = (along(each, axis, values.shape) for each in (scale, zero))
-        codes = quantize_nparray(TensorProto.UINT8, values, *by_element)
+        scale, zero, codes = _least_harm(_codes(values, axis, True), _codes(values, axis, False), axis)
         by = {f"{tensor.name}_scale": scale, f"{tensor.name}_zero_point": zero}
         _behind(edited, tensor, numpy_helper.from_array(codes), helper.make_node(
             "DequantizeLinear", ["", *by], [tensor.name], f"{tensor.name}_dequantized", axis=axis))
@@ -75,6 +83,25 @@ def _weights(edited: ONNXModel, left: Collection[str]) -> list[tuple[TensorProto
                 node.op_type in _CHANNELS and node.name not in left for node in nodes):
             found.append((tensor, nodes[0]))
     return found
+
+
+def _codes(values: np.ndarray, axis: int, symmetric: bool) -> _Coded:
+    """Values as bytes by channel, and how much harm that does to each channel's sums."""
+    others = tuple(i for i in range(values.ndim) if i != axis)
+    zero, scale = compute_scale_zp(values.min(others), values.max(others),
+                                   *get_qmin_qmax_for_qType(TensorProto.UINT8), symmetric)
+    by, low = (along(each, axis, values.shape) for each in (scale, zero))
+    codes = quantize_nparray(TensorProto.UINT8, values, by, low)
+    error = (codes.astype(np.float32) - low.astype(np.float32)) * by - values
+    return _Coded(scale, zero, codes, error.sum(others) ** 2 + (error ** 2).sum(others))
+
+
+def _least_harm(first: _Coded, second: _Coded, axis: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scales, zero points and codes, each channel's of the one that does it less harm."""
+    better = first.harm <= second.harm
+    across = along(better, axis, first.codes.shape)
+    return (np.where(better, first.scale, second.scale), np.where(better, first.zero, second.zero),
+            np.where(across, first.codes, second.codes))
 
 
 def _channels(node: NodeProto) -> int:
