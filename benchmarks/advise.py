@@ -42,7 +42,7 @@ TRAINED = {"minilm": "minilm_int8", "ppocrv4_rec": "ppocrv4_rec", "rapid_orienta
 MODELS = Path(__file__).parents[2] / "shared" / "models"
 SAME_SIZE, ROOM = 1.02, 1 << 16
 """A model is no larger where it has this share of the other's bytes, and so many beyond them."""
-NEAR = 0.1
+NEAR = 0.2
 """Decibels that two equal models may differ by."""
 
 Feed = dict[str, Any]

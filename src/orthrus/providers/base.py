@@ -151,7 +151,7 @@ class ExecutionProvider:
                     f"{self.name} has no option {key!r}", found=f"{key}={text}",
                     expected=", ".join(self.options) or "no options",
                     cure="leave the option out, or spell it as listed")
-            self._set(key, text, f"option {key!r} of {self.name}")
+            self._take(key, text, f"option {key!r} of {self.name}")
 
     def settle(self, entries: Mapping[str, str]) -> None:
         """Take what the session's configuration says of options that were not given. Raises InvalidArgument
@@ -159,9 +159,9 @@ class ExecutionProvider:
         for name, option in self.options.items():
             key = f"session.{name}"
             if option.of_session and key in entries and name not in self.given:
-                self._set(name, entries[key], f"configuration key {key!r}")
+                self._take(name, entries[key], f"configuration key {key!r}")
 
-    def _set(self, name: str, text: str, what: str) -> None:
+    def _take(self, name: str, text: str, what: str) -> None:
         try:
             self.settings[name] = self.options[name].read(text)
         except ValueError as error:

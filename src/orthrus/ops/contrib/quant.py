@@ -276,7 +276,7 @@ def QGemm(a, a_scale, a_zero_point, b, b_scale, b_zero_point, c=None, y_scale=No
     y = (total.astype(np.float32) * factors).astype(np.float32)
     if y_scale is None:
         return y
-    return quantized(y, None if y_zero_point is None else number(y_zero_point),
+    return quantized(y, None if y_zero_point is None else np.asarray(number(y_zero_point)),
                      element_of(a.dtype if y_zero_point is None else y_zero_point.dtype))
 
 

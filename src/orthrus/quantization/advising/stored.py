@@ -14,11 +14,10 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ..affine import along, compute_scale_zp, get_qmin_qmax_for_qType, quantize_nparray
 from ..onnx_model import ONNXModel
+from ..opset import BY_CHANNEL
 from ..quant_utils import get_opset_version
 from ..refused import Unsupported
 
-BY_CHANNEL = 13
-"""The operators' version from which on a DequantizeLinear has scales by channel."""
 LEAST = 256
 """Elements of a constant from which on it is stored in fewer bits."""
 _CHANNELS = {"Conv": 0, "ConvTranspose": 1, "Gather": 0, "MatMul": -1, "Gemm": 1, "LSTM": 1, "GRU": 1,
