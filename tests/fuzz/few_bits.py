@@ -36,7 +36,7 @@ def _product(d: Draw) -> Case:
     inputs.append(None if not zero else d.wild((n * -(-blocks * bits // 8),), np.uint8) if zero == 1
                   else d.array((n * blocks,), dtype, 0, 9))
     inputs += [None, d.array((n,), dtype)] if d.yes() else []
-    room = 0.1 * k * 2 ** (bits - 4) * (0.02 if level == 4 else 1e-3 if dtype is F16 else 1e-6)
+    room = 0.1 * k * max(2 ** bits, 10) / 16 * (0.02 if level == 4 else 1e-3 if dtype is F16 else 1e-6)
     attrs = {"K": k, "N": n, "bits": bits, "block_size": block, "accuracy_level": level}
     case = held(d, Case("MatMulNBits", inputs, attrs, domain=MS, rtol=1e-3, atol=1e-4 + room))
     if level == 4 and 2 not in case.held:
