@@ -14,6 +14,7 @@ from onnx import helper, numpy_helper
 
 import orthrus
 from orthrus.errors import InvalidArgument
+from orthrus.providers import ExecutionProvider, unregister
 
 MS = "com.microsoft"
 ROUNDED = {"float32": 2 ** -21, "float16": 2 ** -10, "bfloat16": 2 ** -7}
@@ -225,18 +226,24 @@ def test_the_session_sets_the_level_of_dequantized_products() -> None:
              helper.make_node("MatMul", ["a", "w"], ["y"])]
     made, a = model(nodes, fixed, {"a": ("float32", (1, 64))}, "float32"), rng.standard_normal((1, 64))
 
-    def run(level: str | None, **given: str) -> np.ndarray:
+    def run(level: str | None, *providers: Any) -> np.ndarray:
         options = orthrus.SessionOptions()
         if level is not None:
             options.add_session_config_entry(key, level)
-        s = orthrus.InferenceSession(made, options, providers=[("CPUExecutionProvider", given)])
+        s = orthrus.InferenceSession(made, options, providers=list(providers))
         return np.asarray(s.run(None, {"a": a.astype(np.float32)})[0])
-    exact = run("0")
-    np.testing.assert_array_equal(run("4", qdq_matmulnbits_accuracy_level="1"), exact)
-    np.testing.assert_array_equal(run(None), exact)
-    assert (run("4") != exact).any()
-    with pytest.raises(InvalidArgument, match=key):
-        run("5")
+    named, other = "CPUExecutionProvider", "NothingExecutionProvider"
+    exact = run("0", named)
+    np.testing.assert_array_equal(run("4", (named, {key.partition(".")[2]: "1"})), exact)
+    np.testing.assert_array_equal(run(None, named), exact)
+    orthrus.register_execution_provider(type(other, (ExecutionProvider,), {"name": other}))
+    try:
+        for providers in ((named,), (other, named), (other,)):
+            assert (run("4", *providers) != exact).any()
+            with pytest.raises(InvalidArgument, match=key):
+                run("5", *providers)
+    finally:
+        unregister(other)
 
 
 @pytest.mark.parametrize("bits, dtype, middle", [

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from oracle import Case
 
-from fuzz import contrib, elements, layers, movement
+from fuzz import contrib, elements, few_bits, layers, movement
 from fuzz.draw import Draw
 
 FAMILIES: dict[str, Callable[[Draw], Case]] = {
@@ -47,6 +47,8 @@ FAMILIES: dict[str, Callable[[Draw], Case]] = {
         contrib.contrib_attention,
         contrib.contrib_quantized,
         contrib.contrib_data,
+        few_bits.few_bits,
+        few_bits.of_whole_numbers,
     )
 }
 

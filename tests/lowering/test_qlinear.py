@@ -3,9 +3,11 @@ are known or computed, on each machine."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 from test_int8_models import MACHINES, codes, definition, model, on, run
@@ -91,6 +93,58 @@ def test_concatenation(target: Any, axis: int) -> None:
                                                   axis=axis))
 
 
+TIES: dict[str, Callable[[np.random.Generator], Any]] = {
+    "powers of two": lambda rng: 2.0 ** rng.integers(-8, 0, 3), "any": lambda rng: rng.uniform(1e-3, 0.1, 3),
+    "fractions": lambda rng: rng.integers(1, 20, 3) / 128}
+"""Scales with which many results lie just between two codes."""
+
+
+def ties(kind: str, scales: str) -> Iterator[tuple[onnx.NodeProto, dict[str, np.ndarray]]]:
+    """Nodes and all their inputs: every pair of codes, or a product of some."""
+    rng = np.random.default_rng(2)
+    for trial in range(6):
+        dtype = (np.int8, np.uint8)[trial % 2]
+        info = np.iinfo(dtype)
+        if kind == "QGemm":
+            inputs = {"a": codes(rng, dtype, 64, 16), "b": codes(rng, dtype, 16, 96)}
+        else:
+            every = np.arange(info.min, info.max + 1).astype(dtype)
+            inputs = dict(zip("ab", np.meshgrid(every, every), strict=True))
+        by = dict(zip(("as", "bs", "ys"), map(np.float32, TIES[scales](rng)), strict=True))
+        zeros = {n: codes(rng, dtype, 1)[0] for n in ("az", "bz", "yz")}
+        names = ["a", "as", "az", "b", "bs", "bz", "ys", "yz"]
+        given = {n: np.asarray(v) for n, v in (by | zeros).items()}
+        if kind == "QGemm":
+            names.insert(6, "c")
+            inputs["c"] = rng.integers(-999, 999, 96).astype(np.int32)
+        yield helper.make_node(kind, names, ["y"], domain=MS), inputs | given
+
+
+@pytest.mark.parametrize("scales", TIES)
+@pytest.mark.parametrize("kind", ["QLinearAdd", "QLinearMul", "QGemm"])
+def test_kernels_round_ties_as_definitions_do(kind: str, scales: str) -> None:
+    for node, every in ties(kind, scales):
+        wanted = definition(kind, *(every[n] for n in node.input), domain=MS)
+        for fed in ("a", "a ys", " ".join(every)):
+            if kind == "QGemm" and len(fed) > 4:
+                continue
+            feeds = {n: every[n] for n in fed.split()}
+            held = {n: v for n, v in every.items() if n not in feeds}
+            made = model([node], feeds, held, {"y": wanted.dtype})
+            np.testing.assert_array_equal(run(made, feeds, None)[0], wanted)
+
+
+@pytest.mark.parametrize("scales", TIES)
+@pytest.mark.parametrize("kind", ["QLinearAdd", "QLinearMul", "QGemm"])
+def test_definitions_round_ties_as_onnxruntime_does(kind: str, scales: str) -> None:
+    peer = pytest.importorskip("onnxruntime")
+    for node, every in ties(kind, scales):
+        wanted, feeds = definition(kind, *(every[n] for n in node.input), domain=MS), {"a": every["a"]}
+        made = model([node], feeds, {n: v for n, v in every.items() if n != "a"}, {"y": wanted.dtype})
+        s = peer.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+        np.testing.assert_array_equal(s.run(None, feeds)[0], wanted)
+
+
 @pytest.mark.parametrize("kind", ["QLinearAdd", "QLinearMul"])
 def test_two_inputs(kind: str) -> None:
     rng = np.random.default_rng(1)
@@ -102,4 +156,4 @@ def test_two_inputs(kind: str) -> None:
         node = helper.make_node(kind, names, ["y"], domain=MS)
         got = run(model([node], feeds, held, {"y": dtype}), feeds, None)[0]
         every = inputs | given
-        close(got, definition(kind, *(every[n] for n in names), domain=MS), 0.01)
+        close(got, definition(kind, *(every[n] for n in names), domain=MS))

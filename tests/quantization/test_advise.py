@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,15 @@ from typer.testing import CliRunner
 
 import orthrus as ort
 from orthrus.errors import InvalidArgument
-from orthrus.quantization import advise
+from orthrus.quantization import (
+    CalibrationDataReader,
+    CalibrationMethod,
+    QuantFormat,
+    QuantType,
+    advise,
+    quantize_dynamic,
+    quantize_static,
+)
 from orthrus.quantization.advising import advice as module
 from orthrus.quantization.advising.accuracy import Comparing
 from orthrus.quantization.advising.errors_by_node import errors_by_node
@@ -24,14 +33,14 @@ from orthrus.quantization.advising.search import Memory, search
 from orthrus.tools.cli.main import app
 
 
-def network(path: Path, layers: int = 3, harmed: int | None = None) -> Path:
-    """A chain of MatMul and Relu, 32 wide. One weight of layer `harmed` is so large that the others are few
+def network(path: Path, layers: int = 3, harmed: int | None = None, wide: int = 32) -> Path:
+    """A chain of MatMul and Relu. One weight of layer `harmed` is so large that the others are few
     steps of the tensor's; it stands where what comes in is 0."""
     rng = np.random.default_rng(3)
     nodes: list[Any] = []
     weights, name = {}, "x"
     for i in range(layers):
-        w = rng.standard_normal((32, 32)).astype(np.float32) / 6
+        w = rng.standard_normal((wide, wide)).astype(np.float32) / 6
         if harmed is not None and i == harmed - 1:
             w[:, 0] = 0
         if i == harmed:
@@ -40,14 +49,14 @@ def network(path: Path, layers: int = 3, harmed: int | None = None) -> Path:
         nodes += [helper.make_node("MatMul", [name, f"w{i}"], [f"m{i}"], f"product_{i}"),
                   helper.make_node("Relu", [f"m{i}"], [f"r{i}"], f"relu_{i}")]
         name = f"r{i}"
-    ends = [[graphs.info(end, shape=["n", 32])] for end in ("x", name)]
+    ends = [[graphs.info(end, shape=["n", wide])] for end in ("x", name)]
     onnx.save(graphs.model(nodes, *ends, weights), path)
     return path
 
 
-def items(count: int = 8) -> list[dict[str, Any]]:
+def items(count: int = 8, wide: int = 32) -> list[dict[str, Any]]:
     rng = np.random.default_rng(5)
-    return [{"x": rng.standard_normal((4, 32)).astype(np.float32)} for _ in range(count)]
+    return [{"x": rng.standard_normal((4, wide)).astype(np.float32)} for _ in range(count)]
 
 
 @pytest.fixture
@@ -230,6 +239,50 @@ def test_a_model_without_weights_stays_as_it_is(tmp_path: Path) -> None:
 def test_what_cannot_be_meant_is_refused(more: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match=said):
         advise(network(tmp_path / "m.onnx"), **more)
+
+
+def sums(path: Path, feeds: list[dict[str, Any]], wanted: list[Any]) -> Any:
+    s, comparing = ort.InferenceSession(path), Comparing()
+    for feed, trusted in zip(feeds, wanted, strict=True):
+        comparing.add(trusted, s.run(None, feed))
+    return comparing.result()
+
+
+@pytest.mark.usefixtures("speeds")
+@pytest.mark.parametrize("harmed", [None, 1])
+def test_some_recipe_is_no_larger_and_as_accurate_as_each_of_the_tools(harmed: int | None, tmp_path: Path
+                                                                       ) -> None:
+    path, data = network(tmp_path / "m.onnx", harmed=harmed, wide=160), items(wide=160)
+    out, s = tmp_path / "q.onnx", ort.InferenceSession(path)
+    wanted = [s.run(None, item) for item in data]
+    advice = advise(path, None, data, evaluation=data)
+    for how, given in every_tool():
+        if how is quantize_static:
+            given = {"calibration_data_reader": Rows(data), **given}
+        how(path, out, **given)
+        size, found = out.stat().st_size, sums(out, data, wanted)
+        assert any(o.accuracy is not None and o.size <= 1.02 * size + 2048 and
+                   o.accuracy.sqnr >= found.sqnr - 0.1 and o.accuracy.agreement >= found.agreement
+                   for o in advice.outcomes), (how, given, found)
+
+
+class Rows(CalibrationDataReader):
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self.rows = iter(rows)
+
+    def get_next(self) -> Any:
+        return next(self.rows, None)
+
+
+def every_tool() -> Iterator[tuple[Any, dict[str, Any]]]:
+    for channel in (False, True):
+        for weight in (QuantType.QInt8, QuantType.QUInt8):
+            yield quantize_dynamic, {"per_channel": channel, "weight_type": weight}
+        for form in QuantFormat:
+            for method in ("MinMax", "Entropy", "Percentile"):
+                yield quantize_static, {"per_channel": channel, "quant_format": form,
+                                        "calibrate_method": CalibrationMethod[method],
+                                        "activation_type": QuantType.QUInt8}
 
 
 # the command

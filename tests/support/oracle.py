@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import onnx
-from onnx import helper
+from onnx import helper, numpy_helper
 
 import orthrus
 from orthrus.ir import HALF, element_of
@@ -22,7 +22,8 @@ class Case:
     """One application of an operator; `open_shapes` declares its inputs with names for dimensions.
 
     `expected` holds what the outputs have to be where onnxruntime is not to be asked; `rtol` and `atol` are
-    the bounds for float32, scaled for other types; `slack` is that for integers.
+    the bounds for float32, scaled for other types; `slack` is that for integers; `held` are the inputs that
+    the model holds as constants.
     """
 
     op: str
@@ -36,21 +37,29 @@ class Case:
     atol: float = 2e-6
     slack: int = 0
     open_shapes: bool = False
+    held: frozenset[int] = frozenset()
 
     def __str__(self) -> str:
         given = ", ".join("_" if a is None else f"{a.dtype}{list(a.shape)}" for a in self.inputs)
-        return f"{self.domain}::{self.op}-{self.opset}({given}, {self.attrs})"
+        held = f", held {sorted(self.held)}" if self.held else ""
+        return f"{self.domain}::{self.op}-{self.opset}({given}, {self.attrs}{held})"
 
     def model(self) -> onnx.ModelProto:
         names = [f"i{k}" if a is not None else "" for k, a in enumerate(self.inputs)]
         infos = [
             helper.make_tensor_value_info(n, int(element_of(a.dtype)), self._declared(n, a))
-            for n, a in zip(names, self.inputs, strict=True)
-            if a is not None
+            for k, (n, a) in enumerate(zip(names, self.inputs, strict=True))
+            if a is not None and k not in self.held
+        ]
+        kept = [
+            numpy_helper.from_array(np.asarray(self.inputs[k]), names[k])
+            for k in sorted(self.held)
+            if names[k]
         ]
         made = [f"o{k}" for k in range(self.outputs)]
         node = helper.make_node(self.op, names, made, domain=self.domain, **self.attrs)
-        graph = helper.make_graph([node], "g", infos, [helper.make_empty_tensor_value_info(n) for n in made])
+        ends = [helper.make_empty_tensor_value_info(n) for n in made]
+        graph = helper.make_graph([node], "g", infos, ends, kept)
         imports = [helper.make_opsetid("", self.opset)]
         if self.domain:
             imports.append(helper.make_opsetid(self.domain, 1))
@@ -63,7 +72,7 @@ class Case:
 
     @property
     def feeds(self) -> dict[str, np.ndarray]:
-        return {f"i{k}": a for k, a in enumerate(self.inputs) if a is not None}
+        return {f"i{k}": a for k, a in enumerate(self.inputs) if a is not None and k not in self.held}
 
 
 def session(engine: Any, model: onnx.ModelProto | bytes, level: str = "ORT_ENABLE_ALL") -> Any:

@@ -247,15 +247,6 @@ def skipped(names: Iterable[str], entries: Mapping[str, str]) -> frozenset[str]:
     return frozenset(p for name in given for p in OPTIMIZERS.get(name, (name,)))
 
 
-def _pass_on(entries: Mapping[str, str], providers: Iterable[Any]) -> None:
-    """Set options of providers that the session sets."""
-    name = "qdq_matmulnbits_accuracy_level"
-    key = f"session.{name}"
-    for provider in providers:
-        if key in entries and name in provider.options and name not in provider.given:
-            provider.settings[name] = _read(key, entries[key], provider.options[name].read)
-
-
 def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable[str], limits: Any,
            fallback: str, source: Any) -> Any:
     """The engine's Config for settled options. Raises InvalidArgument for a value that cannot be read, Fail
@@ -273,7 +264,6 @@ def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable
     if key in entries:
         most = number(key, entries[key])
         limits = dataclasses.replace(limits, max_fold_bytes=most or limits.max_tensor_bytes)
-    _pass_on(entries, providers)
     if fallback not in ("allow", "warn", "error"):
         raise ValueError(f"fallback is {fallback!r}; expected 'allow', 'warn' or 'error'")
     external = {name: v._array() for name, v in options._external.items()}

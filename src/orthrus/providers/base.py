@@ -7,7 +7,7 @@ overrides `claim` and `compile`; one that looks at the whole graph overrides `ge
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
@@ -35,11 +35,13 @@ log = logging.getLogger("orthrus")
 
 @dataclass(frozen=True)
 class Option:
-    """One provider option: how its string is read, what it is when left out, what it means."""
+    """One provider option: how its string is read, what it is when left out, what it means, and whether the
+    session's configuration key `session.<name>` sets it too, where it was left out."""
 
     read: Callable[[str], Any]
     default: Any
     doc: str
+    of_session: bool = False
 
 
 def flag(text: str) -> bool:
@@ -149,11 +151,22 @@ class ExecutionProvider:
                     f"{self.name} has no option {key!r}", found=f"{key}={text}",
                     expected=", ".join(self.options) or "no options",
                     cure="leave the option out, or spell it as listed")
-            try:
-                self.settings[key] = self.options[key].read(text)
-            except ValueError as error:
-                raise InvalidArgument(f"the value of option {key!r} of {self.name} cannot be read: {error}",
-                                      found=text, expected=self.options[key].doc) from error
+            self._take(key, text, f"option {key!r} of {self.name}")
+
+    def settle(self, entries: Mapping[str, str]) -> None:
+        """Take what the session's configuration says of options that were not given. Raises InvalidArgument
+        for a value that cannot be read."""
+        for name, option in self.options.items():
+            key = f"session.{name}"
+            if option.of_session and key in entries and name not in self.given:
+                self._take(name, entries[key], f"configuration key {key!r}")
+
+    def _take(self, name: str, text: str, what: str) -> None:
+        try:
+            self.settings[name] = self.options[name].read(text)
+        except ValueError as error:
+            raise InvalidArgument(f"the value of {what} cannot be read: {error}", found=text,
+                                  expected=self.options[name].doc) from error
 
     @classmethod
     def kernel(cls, op_type: str, **where: Any) -> Callable[[Any], Any]:

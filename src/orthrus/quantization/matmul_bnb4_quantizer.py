@@ -18,11 +18,11 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto
 
-from ..shown import tell
 from .onnx_model import ONNXModel
 from .quant_utils import ms_domain, onnx_domain
 from .refused import InvalidValue
 from .weights.blockwise import BLOCK_SIZES, FLOATS
+from .weights.command import written
 from .weights.nodes import QUANTIZED, add_tensor, each_node, float_tensor, matrix, rewrite
 
 __all__ = ["MatMulBnb4Quantizer", "main", "parse_args"]
@@ -151,19 +151,8 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line. Returns the exit code: 1 where the model, an option or a file is at fault."""
     args = parse_args(argv)
-    if args.verbose:
-        logger.setLevel(logging.DEBUG)
-    try:
-        if os.path.exists(args.output_model):
-            raise FileExistsError(f"file {args.output_model} already exists")
-        quantizer = MatMulBnb4Quantizer(args.input_model, args.quant_type, args.block_size,
-                                        args.nodes_to_exclude)
-        quantizer.process()
-        quantizer.model.save_model_to_file(args.output_model, True)
-    except (OSError, ValueError, RuntimeError) as error:
-        tell(f"{args.input_model}: {error}", err=True)
-        return 1
-    return 0
+    return written(args, logger, lambda: MatMulBnb4Quantizer(
+        args.input_model, args.quant_type, args.block_size, args.nodes_to_exclude))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ import numpy as np
 import onnx
 from onnx import GraphProto, ModelProto, NodeProto
 
-from ..shown import tell
 from .onnx_model import ONNXModel, all_graphs
 from .quant_utils import (
     QuantFormat,
@@ -39,6 +38,7 @@ from .weights.blockwise import (
     quantized,
     quantized_by_division,
 )
+from .weights.command import written
 from .weights.half_quadratic import half_quadratic
 from .weights.nodes import (
     QUANTIZED,
@@ -486,20 +486,9 @@ def _configured(args: argparse.Namespace) -> WeightOnlyQuantConfig:
 def main(argv: Sequence[str] | None = None) -> int:
     """The command line. Returns the exit code: 1 where the model, an option or a file is at fault."""
     args = parse_args(argv)
-    if args.verbose:
-        logger.setLevel(logging.DEBUG)
-    try:
-        if os.path.exists(args.output_model):
-            raise FileExistsError(f"file {args.output_model} already exists")
-        quantizer = MatMulNBitsQuantizer(
-            args.input_model, args.bits, args.block_size, args.symmetric, args.accuracy_level,
-            args.nodes_to_exclude, args.nodes_to_include, algo_config=_configured(args))
-        quantizer.process()
-        quantizer.model.save_model_to_file(args.output_model, True)
-    except (OSError, ValueError, RuntimeError) as error:
-        tell(f"{args.input_model}: {error}", err=True)
-        return 1
-    return 0
+    return written(args, logger, lambda: MatMulNBitsQuantizer(
+        args.input_model, args.bits, args.block_size, args.symmetric, args.accuracy_level,
+        args.nodes_to_exclude, args.nodes_to_include, algo_config=_configured(args)))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,8 @@ from .affine import (
 from .calibration.table import write_calibration_table
 from .onnx_model import SMALLEST_EXTERNAL, all_graphs
 from .onnx_model import first_named as _first_named
-from .refused import Failed, InvalidValue
+from .opset import converted
+from .refused import InvalidValue
 
 __all__ = ["BiasToQuantize", "DEQUANT_OP_NAME", "DEQUANT_OUTPUT_SUFFIX", "FLOAT8_DISTRIBUTIONS",
            "FLOAT8_TYPES", "MODEL_SIZE_THRESHOLD", "ONNX_INT_TYPE_RANGE", "ONNX_INT_TYPE_REDUCED_RANGE",
@@ -399,22 +400,27 @@ def update_opset_version(model: ModelProto, weight_type: QuantType, activation_t
                          tensor_quant_overrides: dict | None = None, block_size: int = 0) -> ModelProto:
     """The model itself, or a copy converted to the first operator set that has the types asked for.
 
-    Raises: Failed where onnx cannot convert the model.
+    Raises: Failed where onnx cannot convert the model, Unsupported where nothing can.
     """
     version = get_opset_version(model)
     kinds = {weight_type, activation_type} | _override_types(tensor_quant_overrides)
     wanted = {getattr(kind, "tensor_type", kind) for kind in kinds}
-    target, reason = _needed_opset(version, wanted, block_size)
     if version == 10:
         _log.warning("operators of version 10 cannot be fused; version 11 and later run faster")
-    if target == version:
+    return with_opset(model, *_needed_opset(version, wanted, block_size))
+
+
+def with_opset(model: ModelProto, target: int, reason: str) -> ModelProto:
+    """The model itself, or a copy converted to operators of version `target`, where `reason` needs a later
+    version than its own.
+
+    Raises: Failed where onnx cannot convert the model, Unsupported where nothing can.
+    """
+    version = get_opset_version(model)
+    if version >= target:
         return model
     _log.warning("converting the model's operators from version %d to %d, which %s needs", version, target,
                  reason)
-    try:
-        with _weights_apart(model) as apart:
-            converted = onnx.version_converter.convert_version(model, target)
-    except Exception as error:
-        raise Failed(f"the model cannot be converted to operators of version {target}", found=error,
-                     cure="export the model with this version") from error
-    return _inferred(_restored(converted, apart))
+    with _weights_apart(model) as apart:
+        made = converted(model, target)
+    return _inferred(_restored(made, apart))

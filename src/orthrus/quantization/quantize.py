@@ -21,6 +21,7 @@ from .base_quantizer import BaseQuantizer
 from .calibrate import CalibrationMethod, TensorsData, create_calibrator, load_tensors_data, save_tensors_data
 from .onnx_model import all_graphs
 from .onnx_quantizer import ONNXQuantizer
+from .opset import BY_CHANNEL
 from .qdq_quantizer import QDQQuantizer
 from .quant_utils import (
     DEQUANT_OP_NAME,
@@ -34,6 +35,7 @@ from .quant_utils import (
     model_has_pre_process_metadata,
     save_and_reload_model_with_shape_infer,
     update_opset_version,
+    with_opset,
 )
 from .refused import InvalidType, InvalidValue
 from .registry import IntegerOpsRegistry, QDQRegistry, QLinearOpsRegistry
@@ -353,6 +355,8 @@ def quantize_static(model_input: Source, model_output: str | Path, calibration_d
         excluded += added
     updated = update_opset_version(model, weight_type, activation_type, options.get("TensorQuantOverrides"),
                                    options.get("BlockSize", 0))
+    if quant_format is QuantFormat.QDQ and per_channel:
+        updated = with_opset(updated, BY_CHANNEL, "a scale for each channel")
     cache = None if calibration_cache_path is None else Path(calibration_cache_path)
     ranges = None if cache is None else _kept_ranges(cache, calibrate_method, smooth)
     if ranges is None and calibration_data_reader is None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import onnx
 
+from .opset import converted
 from .quant_utils import add_pre_process_metadata, save_and_reload_model_with_shape_infer
 from .refused import Failed, InvalidType, InvalidValue
 
@@ -22,8 +23,6 @@ logger = logging.getLogger(__name__)
 
 _OLDEST = 11
 """The version of ai.onnx from which a model can be quantized."""
-_ASIDE = "orthrus.aside"
-"""A domain that onnx's converter of versions leaves alone."""
 _UNBOUNDED = 2 ** 31 - 1
 
 
@@ -100,35 +99,7 @@ def _upgraded(model: onnx.ModelProto) -> onnx.ModelProto:
     versions = [each.version for each in model.opset_import if each.domain in ("", "ai.onnx")]
     if len(versions) != 1 or versions[0] >= _OLDEST:
         return model
-    model = _copied(model)
-    if any(node.op_type == "Upsample" for node in model.graph.node):
-        from .fusions import ReplaceUpsampleWithResize
-        from .onnx_model import ONNXModel
-
-        ReplaceUpsampleWithResize(ONNXModel(model), versions[0]).apply()
-    return save_and_reload_model_with_shape_infer(_converted(model))
-
-
-def _converted(model: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy with the operators of `_OLDEST`, the form that a Resize of three inputs, once an Upsample, has
-    already."""
-    def moved(graph: onnx.GraphProto, old: str, new: str) -> None:
-        for node in graph.node:
-            if (node.op_type, node.domain, len(node.input)) == ("Resize", old, 3):
-                node.domain = new
-
-    moved(model.graph, "", _ASIDE)
-    model.opset_import.append(onnx.helper.make_opsetid(_ASIDE, 1))
-    made = onnx.version_converter.convert_version(model, _OLDEST)
-    for node in made.graph.node:
-        if node.op_type == "Resize" and not node.domain and any(a.s == b"linear" for a in node.attribute):
-            # onnx's converter leaves the default, which moves pixels by half
-            node.attribute.append(onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric"))
-    moved(made.graph, _ASIDE, "")
-    kept = [entry for entry in made.opset_import if entry.domain != _ASIDE]
-    del made.opset_import[:]
-    made.opset_import.extend(kept)
-    return made
+    return save_and_reload_model_with_shape_infer(converted(model, _OLDEST))
 
 
 def _optimized(model: onnx.ModelProto) -> onnx.ModelProto:

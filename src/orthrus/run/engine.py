@@ -158,6 +158,7 @@ class Engine:
             provider.registries = registries
             provider.threads = config.intra_op_threads
             provider.strict = config.fallback == "error"
+            provider.settle(config.entries)
 
     def _finish(self) -> None:
         """What runs need beside the program."""

@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from ..machines.machine import Machine
-from .emit import BYTES, F32, HALVES, I1, I32, I64, PTR, Function, Module, V, suffix, vec
+from .emit import BYTES, F16, F32, HALVES, I1, I16, I32, I64, PTR, Function, Module, V, suffix, vec
 
 ENTRY = "kernel"
+
+
+def _holds(machine: Machine, half: str) -> bool:
+    """Whether the machine has vectors of a half precision type, or converts it without calling a function."""
+    if machine.arch == "riscv64":
+        return machine.has("zvfh")
+    if machine.arch == "x86_64":
+        return machine.has("f16c" if half == F16 else "avx512bf16")
+    return True
 
 
 class Body(Function):
@@ -17,8 +26,7 @@ class Body(Function):
                          "void", False)
         module.functions.append(self)
         self.machine = machine
-        if machine.arch == "riscv64" and not machine.has("zvfh"):
-            self.as_integers = HALVES
+        self.as_integers = tuple(each for each in HALVES if not _holds(machine, each))
         self.args, self.lo, self.hi, self.scratch = self.params
 
     def arg(self, index: int, ty: str) -> V:
@@ -35,6 +43,8 @@ class Body(Function):
 
     def gathered(self, elem: str, at: V, mask: V) -> V:
         """The elements at the addresses `at`; 0 where not in `mask`."""
+        if elem in self.as_integers:
+            return self.bitcast(self.gathered(I16, at, mask), vec(elem, at.lanes))
         ty, name = vec(elem, at.lanes), f"masked.gather.v{at.lanes}{suffix(elem)}.v{at.lanes}p0"
         self.module.declared[name] = f"declare {ty} @llvm.{name}({at.ty}, {mask.ty}, {ty})"
         return self.emit(ty, f"call {ty} @llvm.{name}({at.ty} align {BYTES[elem]} {at.ref}, {mask}, "
@@ -46,6 +56,8 @@ class Body(Function):
         self.scattered(x, at, mask)
 
     def scattered(self, x: V, at: V, mask: V) -> None:
+        if x.elem in self.as_integers:
+            x = self.bitcast(x, vec(I16, x.lanes))
         name = f"masked.scatter.v{x.lanes}{suffix(x.elem)}.v{x.lanes}p0"
         self.module.declared[name] = f"declare void @llvm.{name}({x.ty}, {at.ty}, {mask.ty})"
         self.line(f"call void @llvm.{name}({x}, {at.ty} align {BYTES[x.elem]} {at.ref}, {mask})")

@@ -191,6 +191,7 @@ class Function:
         self.params = [V(self, ty, f"%{label}") for ty, label in params]
         self.lines: list[str] = []
         self.entry: list[str] = []
+        self._before: dict[str, V] = {}
         self._count = 0
         self._block = "entry"
 
@@ -270,6 +271,9 @@ class Function:
             pattern = V(self, vec(pattern.ty, c.lanes), "")
         a, b = self.like(a, pattern), self.like(b, pattern)
         a, b = self.like(a, b), self.like(b, a)
+        if a.elem in self.as_integers:
+            bits = vec(I16, a.lanes)
+            return self.bitcast(self.select(c, self.bitcast(a, bits), self.bitcast(b, bits)), a.ty)
         return self.emit(a.ty, f"select {c}, {a}, {b}", a, b)
 
     def cast(self, x: V, elem: str, unsigned: bool = False) -> V:
@@ -296,7 +300,13 @@ class Function:
         return self.emit(ty, f"{op} {x} to {ty}", x)
 
     def bitcast(self, x: V, ty: str) -> V:
-        return x if x.ty == ty else self.emit(ty, f"bitcast {x} to {ty}")
+        """The same bits as a `ty`; what they were before, where that is what is asked for."""
+        x = self._before.get(x.ref, x)
+        if x.ty == ty:
+            return x
+        made = self.emit(ty, f"bitcast {x} to {ty}")
+        self._before[made.ref] = x
+        return made
 
     def shuffle(self, a: V, b: V | None, lanes: Sequence[int]) -> V:
         """The lanes of `a` and `b` (numbered on) that `lanes` lists; -1 for any."""

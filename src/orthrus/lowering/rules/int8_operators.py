@@ -15,6 +15,7 @@ from ...codegen.kernels.conv.geometry import Geometry
 from ...codegen.kernels.int8.step import unit
 from ...codegen.write.expr import Expr
 from ...ir import No, Node, Value
+from ...ops.contrib.quant import gemm_factors
 from ..elements import store
 from ..lower import Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor, joint_shape
@@ -225,13 +226,20 @@ def quantized_gemm(lo: Lowering, node: Node) -> Lazy | No:
     sums = _sums(lo, a, a_zero, factor, bias)
     if isinstance(sums, No):
         return sums
-    total = np.float32(attrs["alpha"]) * first * second
+    over = None if y_scale is None else lo.known(y_scale)
+    if any(v is not None and np.prod(lo.shape(v)) != 1 for v in (y_scale, y_zero)):
+        return No("its result's scale or zero point is more than one number")
+    total = gemm_factors(attrs["alpha"], first, second, over)
     by = lo.constant(("scale", id(node)), lambda: total.reshape(-1) if total.size > 1 else total.reshape(()))
+    if y_scale is not None and over is None:
+        factors, by = by, lo.new(by.shape, F)
+        divisor = lo.tensor(y_scale).view((), ())
+        store(lo, by, Expr("div", (Expr.leaf(0, F), Expr.leaf(1, F)), F), [factors, divisor])
     made = _times(sums, (by, "mul"))
     if y_scale is None:
         return made
     target = lo.dtype(a if y_zero is None else y_zero)
-    return quantized(lo, made, y_scale, y_zero, target) or No("its scale is more than one number")
+    return quantized(lo, made, None, y_zero, target) or No("its zero point is more than one number")
 
 
 def _by_columns(lo: Lowering, sums: Lazy | No, scales: list[Value | None], bias: Value | None) -> Lazy | No:

@@ -18,6 +18,8 @@ from ...codegen.write.expr import Expr
 from ...codegen.write.trace import traced
 from ...ir import No, Node, Value
 from ...ops.contrib.quant import coded as coded_array
+from ...ops.contrib.quant import number as number_of
+from ...ops.contrib.quant import product_factor, sum_factors
 from ...ops.contrib.quant import real as real_array
 from ...ops.define import normalized_axis
 from ...ops.nn.activation import LeakyRelu, Sigmoid
@@ -65,23 +67,70 @@ def _finished(lo: Lowering, made: Lazy | Pending | No, scale: Value | None, zero
     return quantized(lo, made, scale, zero, dtype) or No("its scale is more than one number")
 
 
-def _pair(how: str) -> Callable[[Lowering, Node], Lazy | No]:
-    def rule(lo: Lowering, node: Node) -> Lazy | No:
-        a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (*node.inputs, None, None)[:8]
-        assert a is not None and b is not None
-        values = []
-        for each in ((a, a_scale, a_zero), (b, b_scale, b_zero)):
-            value = _floats(lo, *each)
-            if isinstance(value, No):
-                return value
-            values.append(value)
-        made = lo.elementwise(values, lambda _: Expr(how, (Expr.leaf(0, F), Expr.leaf(1, F)), F))
-        return _finished(lo, made, scale, zero, lo.dtype(a if zero is None else zero))
-    return rule
+def _of_pair(lo: Lowering, node: Node, tree: Callable[..., Expr], numbers: Callable[..., Any],
+             computed: Callable[..., list[Expr]]) -> Lazy | No:
+    """A tree over two tensors of bytes and numbers that follow from the parameters, quantized. `numbers`:
+    these from constant parameters; `computed`: a tree for each over parameters computed while running."""
+    a, a_scale, a_zero, b, b_scale, b_zero, scale, zero = (*node.inputs, None, None)[:8]
+    assert a is not None and b is not None
+    given = (a_scale, a_zero, b_scale, b_zero, scale, zero)
+    if scale is None or not all(_number(lo, v) for v in given):
+        return No("its scales are not one number each")
+    if all(v is None or lo.knows(v) for v in given):
+        found = [np.asarray(each, F) for each in numbers(*map(lo.known, given))]
+        made = [lo.constant((F, each.tobytes()), partial(np.copy, each)) for each in found]
+    else:
+        operands = [lo.table(np.zeros, (), F) if v is None else lo.tensor(v).view((), ()) for v in given]
+        trees = computed(*(Expr.leaf(i, t.dtype).cast(F) for i, t in enumerate(operands)))
+        made = [lo.new((), F) for _ in trees]
+        for out, each in zip(made, trees, strict=True):
+            store(lo, out, each, operands)
+    values = [a, b]
+    for t in made:
+        values.append(Value("a number of a quantized pair"))
+        lo.bind(values[-1], t)
+        lo.left[values[-1]] = 1
+    done = lo.elementwise(values, lambda kinds: tree(*map(_float_leaf, range(len(kinds)), kinds)))
+    if isinstance(done, No):
+        return done
+    return quantized(lo, done, None, None, lo.dtype(a)) or No("its bytes are of no type that is quantized to")
 
 
-lowers(MS + "QLinearAdd", types=int8.BYTES)(_pair("add"))
-lowers(MS + "QLinearMul", types=int8.BYTES)(_pair("mul"))
+def _float_leaf(i: int, kind: str) -> Expr:
+    return Expr.leaf(i, kind).cast(F)
+
+
+def _fused(x: Expr, y: Expr, z: Expr) -> Expr:
+    return Expr("fma", (x, y, z), F)
+
+
+@lowers(MS + "QLinearAdd", types=int8.BYTES)
+def quantized_sum(lo: Lowering, node: Node) -> Lazy | No:
+    """Both codes times a factor, plus a constant."""
+    def computed(a_scale: Expr, a_zero: Expr, b_scale: Expr, b_zero: Expr, scale: Expr, zero: Expr
+                 ) -> list[Expr]:
+        left, right = (Expr("div", (each, scale), F) for each in (a_scale, b_scale))
+        shift = _fused(a_zero, left, Expr("mul", (right, b_zero), F))
+        return [left, right, Expr("sub", (zero, shift), F)]
+    return _of_pair(lo, node, lambda a, b, left, right, constant: _fused(a, left, _fused(b, right, constant)),
+                    sum_factors, computed)
+
+
+@lowers(MS + "QLinearMul", types=int8.BYTES)
+def quantized_product(lo: Lowering, node: Node) -> Lazy | No:
+    """The product of both codes less their zero points, times a factor, plus the zero point."""
+    def numbers(a_scale: Any, a_zero: Any, b_scale: Any, b_zero: Any, scale: Any, zero: Any) -> list[Any]:
+        zeros = [number_of(each) for each in (a_zero, b_zero, zero)]
+        return [*zeros[:2], product_factor(a_scale, b_scale, scale), zeros[2]]
+
+    def computed(a_scale: Expr, a_zero: Expr, b_scale: Expr, b_zero: Expr, scale: Expr, zero: Expr
+                 ) -> list[Expr]:
+        return [a_zero, b_zero, Expr("div", (Expr("mul", (a_scale, b_scale), F), scale), F), zero]
+
+    def tree(a: Expr, b: Expr, a_zero: Expr, b_zero: Expr, factor: Expr, zero: Expr) -> Expr:
+        codes = [Expr("sub", pair, F) for pair in ((a, a_zero), (b, b_zero))]
+        return Expr("add", (Expr("mul", (Expr("mul", (codes[0], codes[1]), F), factor), F), zero), F)
+    return _of_pair(lo, node, tree, numbers, computed)
 
 
 def by_table(lo: Lowering, x: Tensor, out: Tensor, key: Any, how: Callable[[np.ndarray], np.ndarray]) -> None:

@@ -96,20 +96,56 @@ def _both_type(a: Value, a_scale: Value, a_zero: Value | None = None, b: Value |
     return [TensorType(a.elem, None if b is None else broadcast(a.shape, b.shape))]
 
 
-@define(domain=MS, types={"a": _BYTES, "a_scale": _FLOAT, "b": _BYTES, "b_scale": _FLOAT, "c_scale": _FLOAT})
-def QLinearAdd(a, a_scale, a_zero_point=None, b=None, b_scale=None, b_zero_point=None, c_scale=None,
-               c_zero_point=None):
-    """The sum of two quantized tensors, quantized"""
-    y = real(a, a_scale, a_zero_point) + real(_given(b, "B"), _given(b_scale, "B_scale"), b_zero_point)
-    return coded(y, _given(c_scale, "C_scale"), c_zero_point, a.dtype)
+_BOTH = {"a": _BYTES, "a_scale": _FLOAT, "b": _BYTES, "b_scale": _FLOAT, "c_scale": _FLOAT}
 
 
-@define(domain=MS, types={"a": _BYTES, "a_scale": _FLOAT, "b": _BYTES, "b_scale": _FLOAT, "c_scale": _FLOAT})
-def QLinearMul(a, a_scale, a_zero_point=None, b=None, b_scale=None, b_zero_point=None, c_scale=None,
-               c_zero_point=None):
-    """The product of two quantized tensors, quantized"""
-    y = real(a, a_scale, a_zero_point) * real(_given(b, "B"), _given(b_scale, "B_scale"), b_zero_point)
-    return coded(y, _given(c_scale, "C_scale"), c_zero_point, a.dtype)
+@define(domain=MS, types=_BOTH, optional=("a_zero_point",))
+def QLinearAdd(a, a_scale, a_zero_point, b, b_scale, b_zero_point=None, c_scale=None, c_zero_point=None):
+    """The sum of two quantized tensors, quantized: a * factor + (b * factor + a constant), with one rounding
+    after each product and sum, the result's zero point in the constant"""
+    left, right, constant = sum_factors(a_scale, a_zero_point, b_scale, b_zero_point,
+                                        _given(c_scale, "C_scale"), c_zero_point)
+    return _codes(multiplied(a, left, multiplied(b, right, constant)), a.dtype)
+
+
+@define(domain=MS, types=_BOTH, optional=("a_zero_point",))
+def QLinearMul(a, a_scale, a_zero_point, b, b_scale, b_zero_point=None, c_scale=None, c_zero_point=None):
+    """The product of two quantized tensors, quantized; the zero point is added before the rounding"""
+    factor, zero = product_factor(a_scale, b_scale, _given(c_scale, "C_scale")), number(c_zero_point)
+    one = np.ones((), np.float32)
+    return _codes(real(a, one, a_zero_point) * real(b, one, b_zero_point) * factor + zero, a.dtype)
+
+
+def number(value: np.ndarray | None) -> np.float32:
+    """A parameter of a whole tensor, 0 where it is absent. Raises ValueError for more than one number."""
+    if value is None:
+        return np.float32(0)
+    if value.size != 1:
+        raise ValueError(f"a scale or zero point of shape {value.shape} is no scalar")
+    return np.float32(value.reshape(()).astype(np.float32))
+
+
+def multiplied(x: Any, y: np.float32, z: Any) -> Any:
+    """x * y + z, rounded once to float32; x has 24 bits at most."""
+    return (np.asarray(x).astype(np.float64) * np.float64(y) + z).astype(np.float32)
+
+
+def sum_factors(a_scale: np.ndarray, a_zero: np.ndarray | None, b_scale: np.ndarray,
+                b_zero: np.ndarray | None, scale: np.ndarray, zero: np.ndarray | None
+                ) -> tuple[np.float32, np.float32, np.float32]:
+    """What QLinearAdd multiplies both codes by, and what it adds."""
+    left, right = number(a_scale) / number(scale), number(b_scale) / number(scale)
+    shift = multiplied(number(a_zero), left, np.float64(right * number(b_zero)))
+    return left, right, np.float32(number(zero) - shift)
+
+
+def product_factor(a_scale: np.ndarray, b_scale: np.ndarray, scale: np.ndarray) -> np.float32:
+    """What QLinearMul multiplies the product of both codes by."""
+    return np.float32(number(a_scale) * number(b_scale) / number(scale))
+
+
+def _codes(y: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:
+    return quantized(np.asarray(y, np.float32), None, element_of(dtype))
 
 
 QLinearAdd.infer_with(_both_type)
@@ -239,11 +275,19 @@ def QGemm(a, a_scale, a_zero_point, b, b_scale, b_zero_point, c=None, y_scale=No
     total = integer_product(a.T if transA else a, b.T if transB else b, a_zero_point, b_zero_point)
     if c is not None:
         total = total + c
-    y = total * (np.float32(alpha) * a_scale.reshape(()) * b_scale).astype(np.float32)
-    y = y.astype(np.float32)
+    factors = gemm_factors(alpha, a_scale, b_scale, y_scale)
+    y = (total.astype(np.float32) * factors).astype(np.float32)
     if y_scale is None:
         return y
-    return coded(y, y_scale, y_zero_point, a.dtype if y_zero_point is None else y_zero_point.dtype)
+    return quantized(y, None if y_zero_point is None else np.asarray(number(y_zero_point)),
+                     element_of(a.dtype if y_zero_point is None else y_zero_point.dtype))
+
+
+def gemm_factors(alpha: float, a_scale: np.ndarray, b_scale: np.ndarray, y_scale: np.ndarray | None
+                 ) -> np.ndarray:
+    """What QGemm multiplies its sums by: one number, or one for each column."""
+    factors = np.float32(alpha) * number(a_scale) * b_scale.astype(np.float32)
+    return factors if y_scale is None else factors / number(y_scale)
 
 
 @QGemm.infer_with

@@ -52,7 +52,7 @@ class CPUExecutionProvider(CompleteProvider):
             _level, 0,
             "accuracy level of products with weights that DequantizeLinear gives by blocks, as MatMulNBits "
             "has it; 4, onnxruntime's default: rows of the first factor may be rounded to eight bits; less: "
-            "they are not"),
+            "they are not", of_session=True),
         "use_codegen": Option(flag, True, "1 runs generated kernels where there are some, 0 numpy alone"),
     }
 

@@ -19,11 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import onnx
-import onnx.version_converter
 
 from ...errors import ALL
 from ...shown import shown
 from ..calibrate import CalibrationDataReader
+from ..opset import BY_CHANNEL, converted
 from ..quant_utils import get_opset_version
 from ..refused import InvalidValue
 from .accuracy import MEASURES, Accuracy, Comparing, Score
@@ -34,8 +34,6 @@ from .search import Memory, Tried, search
 BLOCKS = 7
 """Pairs of blocks of runs that are timed, float and quantized in turns."""
 GENERATED = 4
-BY_CHANNEL = 13
-"""The operators' version from which on a DequantizeLinear has scales by channel."""
 ENOUGH = 0.99
 """Agreement or cosine with float, or share of its score, that is enough where no target is given."""
 WORST = 3
@@ -342,7 +340,7 @@ def _prepared(model: Path, folder: Path) -> Path:
                           save_as_external_data=large)
     proto = onnx.load_model(os.fspath(made), load_external_data=False)
     if get_opset_version(proto) < BY_CHANNEL and not large:
-        proto = onnx.version_converter.convert_version(proto, BY_CHANNEL)
+        proto = converted(proto, BY_CHANNEL)
     seen: set[str] = set()
     for i, node in enumerate(proto.graph.node):
         if not node.name or node.name in seen:

@@ -20,6 +20,7 @@ import onnx
 from ..calibrate import CalibrationDataReader, CalibrationMethod
 from ..quant_utils import MODEL_SIZE_THRESHOLD, QuantType
 from ..quantize import quantize_dynamic, quantize_static
+from .stored import in_bytes, in_float16
 
 PRODUCTS = frozenset({"MatMul", "Gemm"})
 DYNAMIC = PRODUCTS | {"LSTM", "Attention", "EmbedLayerNormalization", "Gather", "Conv"}
@@ -118,14 +119,16 @@ def _dynamic(per_channel: bool) -> Callable[[Job, Path, Sequence[str]], None]:
     return make
 
 
-def _static(method: CalibrationMethod, activation: QuantType = QuantType.QUInt8
-            ) -> Callable[[Job, Path, Sequence[str]], None]:
+def _static(method: CalibrationMethod, activation: QuantType = QuantType.QUInt8,
+            kinds: Sequence[str] = ()) -> Callable[[Job, Path, Sequence[str]], None]:
+    """`kinds`: the operators that are quantized, all where it is empty."""
     def make(job: Job, out: Path, left: Sequence[str]) -> None:
+        ranges = f"ranges-{method.name.lower()}{'-products' * bool(kinds)}-{job.key}.json"
         quantize_static(
             job.model, out, job.reader(), per_channel=True, activation_type=activation,
-            weight_type=QuantType.QInt8, nodes_to_exclude=list(left), calibrate_method=method,
-            calibration_providers=job.providers, use_external_data_format=job.external,
-            calibration_cache_path=job.folder / f"ranges-{method.name.lower()}-{job.key}.json")
+            op_types_to_quantize=list(kinds), weight_type=QuantType.QInt8, nodes_to_exclude=list(left),
+            calibrate_method=method, calibration_providers=job.providers,
+            use_external_data_format=job.external, calibration_cache_path=job.folder / ranges)
     return make
 
 
@@ -134,7 +137,8 @@ def _weights(bits: int) -> Callable[[Job, Path, Sequence[str]], None]:
         from ..matmul_nbits_quantizer import MatMulNBitsQuantizer
 
         quantizer = MatMulNBitsQuantizer(onnx.load(os.fspath(job.model)), block_size=_BLOCK, bits=bits,
-                                         is_symmetric=True, accuracy_level=4, nodes_to_exclude=list(left))
+                                         is_symmetric=bits == 8, accuracy_level=4,
+                                         nodes_to_exclude=list(left))
         quantizer.process()
         quantizer.model.save_model_to_file(os.fspath(out), job.external)
     return make
@@ -148,16 +152,28 @@ def _half(job: Job, out: Path, left: Sequence[str]) -> None:
     onnx.save_model(made, os.fspath(out), save_as_external_data=job.external)
 
 
+def _stored(how: Callable[[onnx.ModelProto, Sequence[str]], onnx.ModelProto]
+            ) -> Callable[[Job, Path, Sequence[str]], None]:
+    def make(job: Job, out: Path, left: Sequence[str]) -> None:
+        onnx.save_model(how(onnx.load(os.fspath(job.model)), left), os.fspath(out),
+                        save_as_external_data=job.external)
+    return make
+
+
 RECIPES = (
     Recipe("dynamic int8", _dynamic(False), DYNAMIC),
     Recipe("dynamic int8 by channel", _dynamic(True), DYNAMIC),
     *(Recipe(f"static int8 {method.name.lower()}", _static(method), HEAVY, True)
       for method in (CalibrationMethod.MinMax, CalibrationMethod.Entropy, CalibrationMethod.Percentile)),
+    Recipe("static int8 of products", _static(CalibrationMethod.Percentile, kinds=sorted(HEAVY)), HEAVY,
+           True),
     Recipe("static int8, activations int16", _static(CalibrationMethod.MinMax, QuantType.QUInt16), HEAVY,
            True, False),
     Recipe("weights 8 bits", _weights(8), frozenset({"MatMul"})),
     Recipe("weights 4 bits", _weights(4), frozenset({"MatMul"})),
     Recipe("float16", _half, HEAVY, False, False),
+    Recipe("weights stored in 8 bits", _stored(in_bytes), HEAVY, False, False),
+    Recipe("weights stored in float16", _stored(in_float16), HEAVY, False, False),
 )
 
 
