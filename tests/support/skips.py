@@ -82,8 +82,6 @@ NEEDS = {
                        extra=True),
     "browser": Need(lambda: any(map(shutil.which, BROWSERS)) and shutil.which("chromedriver") is not None,
                     "no browser with its driver: apt-get install chromium chromium-driver", extra=True),
-    "torch": Need(lambda: all(importlib.util.find_spec(name) for name in ("torch", "transformers")),
-                  "torch and transformers are not here: pip install torch transformers", extra=True),
     "VIEW_SHOTS": Need(lambda: "VIEW_SHOTS" in os.environ,
                        "draws the pictures of docs/, by hand: VIEW_SHOTS names a page of `orthrus view`"),
 }

@@ -14,7 +14,7 @@ from skips import needs
 
 import orthrus as ort
 
-pytestmark = [pytest.mark.slow, needs("torch")]
+pytestmark = [pytest.mark.slow, needs("torch", "transformers")]
 
 SMALL = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64,
          "max_position_embeddings": 64}

@@ -27,8 +27,9 @@ def imported(module: str) -> Any:
     try:
         return importlib.import_module(path(module))
     except ModuleNotFoundError as error:
-        if error.name in ("torch", "transformers", "diffusers") and lacking("torch"):
-            pytest.skip(lacking("torch") or "")
+        without = lacking("torch") or lacking("transformers")
+        if error.name in ("torch", "transformers", "diffusers") and without:
+            pytest.skip(without)
         raise
 
 

@@ -166,8 +166,8 @@ ELEMENTS: dict[tuple[str, str], Callable[[Node, Values], Any]] = {
     ("", "MatMulInteger"): lambda node, inputs: ElementType.INT32, ("", "QuantizeLinear"): _quantized,
     ("", "Shape"): lambda node, inputs: ElementType.INT64,
     **{(_MS, name): _first for name in (
-        "Attention", "FusedConv", "FusedGemm", "FusedMatMul", "GemmFastGelu", "MultiHeadAttention", "NhwcConv",
-        "Pad", "Range", "RotaryEmbedding", "TransposeMatMul")},
+        "Attention", "FusedConv", "FusedGemm", "FusedMatMul", "GemmFastGelu", "MultiHeadAttention",
+        "NhwcConv", "Pad", "Range", "RotaryEmbedding", "TransposeMatMul")},
     (_MS, "GroupQueryAttention"): _group_query,
     (_MS, "QAttention"): _nth(2),
     ("", "LayerNormalization"): lambda node, inputs: (_first(node, inputs), *[_stash(node)] * 2),
