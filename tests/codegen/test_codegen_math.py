@@ -246,14 +246,15 @@ def test_cast(source: str) -> None:
 VARIANTS: dict[str, list[dict[str, Any]]] = {
     "BitShift": [{"direction": "LEFT"}, {"direction": "RIGHT"}], "Gelu": [{}, {"approximate": "tanh"}],
     "Mod": [{"fmod": 0}, {"fmod": 1}], "Shrink": [{}, {"bias": 0.5}],
-    "IsInf": [{}, {"detect_negative": 0}, {"detect_positive": 0}]}
+    "IsInf": [{}, {"detect_negative": 0}, {"detect_positive": 0}],
+    "ParametricSoftplus": [{"alpha": 0.5, "beta": 2.0}]}
 REFUSED = {("Div", "integer"), ("Mod", "integer"),
            *((name, "float64") for name in ("Mod", "Pow", "Sin", "Cos", "Tan"))}
 """What is not traced: divisors that may be zero, and functions that there are not of float64."""
 
 
 def types_of(op: Any) -> list[str]:
-    schema = lookup("", op.name, max(newest_opset("") or 1, op.since)) if not op.domain else None
+    schema = lookup(op.domain, op.name, op.since if op.domain else max(newest_opset("") or 1, op.since))
     if not schema or not schema.inputs:
         return ["float32", "float64", "float16", "bfloat16"]
     kinds = [parse_type(text) for text in schema.inputs[-1 if op.name == "Where" else 0].types]

@@ -94,7 +94,7 @@ def of_whole_numbers(d: Draw) -> Case:
         return held(d, Case("ConvInteger", [x, w, *zeros], attrs, opset=10))
     scales = [d.array((), F32, 0.01, 0.1), d.array(d.one([(), (group * outer,)]), F32, 0.01, 0.1),
               d.array((), F32, 0.5, 5)]
-    low = d.wild((), np.uint8), np.zeros(scales[1].shape, other) + (128 if other is np.uint8 else 0)
-    inputs = [x, scales[0], low[0], w, scales[1], low[1].astype(other), scales[2], d.wild((), np.uint8)]
+    middle = np.full(scales[1].shape, 128 if other is np.uint8 else 0, other)
+    inputs = [x, scales[0], d.wild((), np.uint8), w, scales[1], middle, scales[2], d.wild((), np.uint8)]
     inputs += [d.array((group * outer,), np.int32, -999, 999)] if d.yes() else []
     return held(d, Case("QLinearConv", inputs, attrs, opset=10, slack=1))

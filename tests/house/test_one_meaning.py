@@ -228,6 +228,7 @@ LISTS = {
     "optimize/pattern.py": "commute, which no definition says",
     "optimize/rules/upgrade.py": "broadcast by an attribute before opset 7",
     "providers/spacemit/claims.py": "what SpacemiT lists for its provider",
+    "transformers/model/convert_to_packing_mode.py": "what works word by word, products and norms too",
 }
 """Files with a list of elementwise operators, and what else the list says."""
 

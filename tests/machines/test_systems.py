@@ -48,6 +48,8 @@ GUARDED = {
     "memory.py": "`_mapped` asks for two of the names, and gives nothing to discard without",
     "testing/concurrency.py": "`after_fork` asks for fork; the rest stands behind a file of /proc",
     "tools/cli/checkup.py": "`place` says there is no folder, see codegen/object/cache.py",
+    "transformers/measure/affinity_helper.py": "`is_os_supported` asks for one of the names",
+    "transformers/measure/benchmark_helper.py": "behind a file of /proc",
     "providers/spacemit/": "on a board, which runs Linux, or behind `emulate`",
 }
 """Files, or folders, where something keeps away systems that lack what is used, and what that is."""
@@ -125,9 +127,13 @@ if system == "win32":
 sys.platform, platform.machine, platform.system = system, lambda: processor, lambda: {
     "win32": "Windows", "darwin": "Darwin"}[system]
 import orthrus as ort
-for each in pkgutil.walk_packages(ort.__path__, "orthrus."):
+from orthrus.errors import NotFound
+for each in pkgutil.walk_packages(ort.__path__, "orthrus.", lambda name: None):
     if not each.name.endswith("__main__") and each.name not in SKIPPED:
-        importlib.import_module(each.name)
+        try:
+            importlib.import_module(each.name)
+        except (ModuleNotFoundError, NotFound) as error:
+            assert getattr(error, "name", "torch") in ("torch", "transformers"), error
 from orthrus.codegen.machines import detect
 from orthrus.tools.cli import checkup
 found = detect.host()

@@ -111,8 +111,8 @@ def expand_shape_part(op, x, root):
     """A part of a shape, where the model's opset gives it whole only"""
     if op.settings.opset >= 15 or not {"start", "end"} & set(root.attrs):
         return None
-    end = root.attrs.get("end", 1 << 31)
-    return op.Slice(op.Shape(x), op.ints([root.attrs.get("start", 0)]), op.ints([end]), op.ints([0]))
+    start, end = root.attribute("start"), root.attribute("end")
+    return op.Slice(op.Shape(x), op.ints([start]), op.ints([1 << 31 if end is None else end]), op.ints([0]))
 
 
 _REDUCTIONS = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
