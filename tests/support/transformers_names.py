@@ -83,7 +83,8 @@ _LEFT_OUT: dict[tuple[str, str], str] = {
     ("`models.gpt2` and `models.t5` export first", "convert_generation"): "gpt2_to_onnx t5_to_onnx",
     (_GPU, "convert_generation"): "pad_weights_of_logits_matmul "
         "update_decoder_subgraph_past_present_share_buffer find_past_seq_len_usage "
-        "add_cache_indirection_to_mha update_decoder_subgraph_use_decoder_masked_attention add_output_qk_to_mha fix_past_sequence_length "
+        "add_cache_indirection_to_mha update_decoder_subgraph_use_decoder_masked_attention "
+        "add_output_qk_to_mha fix_past_sequence_length "
         "replace_mha_with_dmmha replace_mha_with_gqa update_decoder_subgraph_output_cross_attention "
         "update_decoder_subgraph_share_buffer_and_use_decoder_masked_mha pack_qkv_for_decoder_masked_mha",
     (_STUDY, "convert_generation"): "test_torch_performance test_gpt_model test_t5_model",
