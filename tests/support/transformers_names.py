@@ -80,7 +80,6 @@ _LEFT_OUT: dict[tuple[str, str], str] = {
                  "engine_builder_tensorrt engine_builder_torch pipeline_stable_diffusion trt_utilities "
                  "ort_optimizer",
     (_LATER, _SD): "optimize_pipeline",
-    ("`models.gpt2` and `models.t5` export first", "convert_generation"): "gpt2_to_onnx t5_to_onnx",
     (_GPU, "convert_generation"): "pad_weights_of_logits_matmul "
         "update_decoder_subgraph_past_present_share_buffer find_past_seq_len_usage "
         "add_cache_indirection_to_mha update_decoder_subgraph_use_decoder_masked_attention "

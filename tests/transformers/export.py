@@ -71,7 +71,8 @@ def encoder(model: nn.Module, segments: bool = False) -> Network:
     return Network(Wrapped(model, call), feeds, ["last_hidden_state"], dict.fromkeys(feeds, TEXT))
 
 
-def decoder(model: nn.Module, heads: int = 4, size: int = 16, past: bool = False, layers: int = 2) -> Network:
+def decoder(model: nn.Module, heads: int = 4, size: int = 16, past: bool = False, layers: int = 2,
+            new: int = 2) -> Network:
     """Token identifiers and a mask, with the keys and values of earlier tokens or without; logits."""
     if not past:
         def plain(m, input_ids, attention_mask):
@@ -85,7 +86,6 @@ def decoder(model: nn.Module, heads: int = 4, size: int = 16, past: bool = False
                 past_key_values=cache, use_cache=True)
         present = [t for layer in out.past_key_values.layers for t in (layer.keys, layer.values)]
         return (out.logits, *present)
-    new = 2
     feeds = {"input_ids": ids(new), "attention_mask": mask(PAST + new),
              "position_ids": torch.arange(PAST, PAST + new).expand(BATCH, new).contiguous()}
     dims: dict[str, dict[int, str]] = {"input_ids": TEXT, "attention_mask": {0: "batch", 1: "total"},
@@ -101,7 +101,7 @@ def decoder(model: nn.Module, heads: int = 4, size: int = 16, past: bool = False
 
 def seq2seq_decoder(model: nn.Module, past: bool, heads: int = 4, size: int = 16, layers: int = 2) -> Network:
     """One step of a decoder that looks at an encoder's states, with earlier keys and values or without."""
-    encoded = torch.randn(BATCH, LENGTH, 64)
+    encoded = torch.randn(BATCH, LENGTH, heads * size)
     if not past:
         def plain(m, input_ids, states):
             return m(input_ids=input_ids, encoder_hidden_states=states, use_cache=False).last_hidden_state
@@ -352,10 +352,11 @@ NETWORKS: dict[str, Callable[[], Network]] = {
 }
 
 
-def export(name: str, exporter: str, folder: Path) -> None:
+def export(name: str, exporter: str, folder: Path,
+           networks: dict[str, Callable[[], Network]] = NETWORKS) -> None:
     torch.manual_seed(sum(map(ord, name)))
     np.random.seed(0)
-    network = NETWORKS[name]()
+    network = networks[name]()
     module = network.module.eval()
     with torch.no_grad():
         for parameter in module.parameters():

@@ -44,9 +44,10 @@ if TYPE_CHECKING:
     from ..api.session import InferenceSession
 
 __all__ = ["GenerationType", "convert_generation_model", "create_attention_mask", "create_ort_session",
-           "generate_gpt2_init_decoder", "get_shared_initializers", "kwargs_of", "logger", "main",
-           "make_dim_proto_numeric_t5", "move_initializers", "parse_arguments", "remove_shared_initializers",
-           "shape_inference", "shape_of", "update_input_shapes_for_gpt2_decoder_model",
+           "generate_gpt2_init_decoder", "get_shared_initializers", "gpt2_to_onnx", "kwargs_of", "logger",
+           "main", "make_dim_proto_numeric_t5", "move_initializers", "parse_arguments",
+           "remove_shared_initializers",
+           "shape_inference", "shape_of", "t5_to_onnx", "update_input_shapes_for_gpt2_decoder_model",
            "verify_gpt2_subgraph", "verify_t5_decoder_subgraph", "verify_t5_encoder_decoder_init_subgraph"]
 
 logger = logging.getLogger("")
@@ -154,16 +155,44 @@ def _config(args: argparse.Namespace) -> Any:
     return SimpleNamespace(**known)
 
 
+def gpt2_to_onnx(args: argparse.Namespace) -> None:
+    """Export the GPT-2 that `args` name to `args.decoder_onnx`, optimized, with tokens as int32. Needs torch
+    and transformers."""
+    from .models.gpt2.convert_to_onnx import main as convert
+
+    beside = Path(args.output).with_name(f"gpt2_past_{args.precision}.onnx")
+    args.decoder_onnx = args.decoder_onnx or str(beside)
+    switches = [f"--{name}" for name in ("use_gpu", "use_external_data_format") if getattr(args, name)]
+    convert(["-m", args.model_name_or_path, "--output", args.decoder_onnx, "--cache_dir", args.cache_dir,
+             "-o", "-p", args.precision, "-t", "1", "-r", "1", "--overwrite", *switches])
+
+
+def t5_to_onnx(args: argparse.Namespace) -> None:
+    """Export the T5 or mT5 that `args` name into the folder of `args.output`, and put the files' paths into
+    `args.encoder_decoder_init_onnx` and `args.decoder_onnx`. Needs torch and transformers."""
+    from .models.t5.convert_to_onnx import export_onnx_models
+
+    paths = export_onnx_models(
+        args.model_name_or_path, args.cache_dir, os.path.dirname(args.output) or ".", args.use_gpu,
+        args.use_external_data_format, precision=args.precision, verbose=args.verbose, overwrite=True,
+        model_type=args.model_type, encoder_decoder_init=args.encoder_decoder_init)
+    args.encoder_decoder_init_onnx, args.decoder_onnx = paths
+
+
 def _exported(args: argparse.Namespace) -> None:
     """See that the exported files are there; export them where they are not."""
     needed = ["decoder_onnx"] if args.model_type == "gpt2" else ["decoder_onnx", "encoder_decoder_init_onnx"]
     if all(getattr(args, name) and os.path.exists(getattr(args, name)) for name in needed):
         return
-    raise InvalidArgument(
-        f"an exported {args.model_type} is needed",
-        found=", ".join(f"--{name} {getattr(args, name) or 'not given'}" for name in needed),
-        expected="files that exist", cure="export the model with a cache, int32 tokens and the names that "
-                                          "the functions verify_* look for")
+    try:
+        (gpt2_to_onnx if args.model_type == "gpt2" else t5_to_onnx)(args)
+    except Exception as error:
+        raise InvalidArgument(
+            f"the exported {args.model_type} is not here, nor can it be exported",
+            found=f"{type(error).__name__}: {error}",
+            expected=" and ".join(f"--{name}" for name in needed) + ", files that exist",
+            cure="export the model with a cache and int32 tokens; or, with torch and transformers installed, "
+                 "name a folder or a model of the hub") from error
 
 
 def _gpt2_graphs(args: argparse.Namespace, decoder: ModelProto

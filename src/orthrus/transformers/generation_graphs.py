@@ -170,12 +170,16 @@ def _prefixed(graph: GraphProto, prefix: str) -> None:
 
 
 def make_dim_proto_numeric_t5(model: ModelProto, config: Any) -> None:
-    """Dimensions whose name is a number of `config` become that number."""
+    """Dimensions whose name is a number of `config` become that number; so do heads and their size in keys
+    and values, which exporters leave open."""
     known = {str(n) for n in (1, config.num_heads, config.d_model, config.d_kv)}
     for value in (*model.graph.input, *model.graph.output):
-        for dim in value.type.tensor_type.shape.dim:
+        dims = value.type.tensor_type.shape.dim
+        for dim in dims:
             if dim.dim_param in known:
                 dim.dim_value = int(dim.dim_param)
+        if value.name.startswith(("past_", "present_")) and len(dims) == 4:
+            dims[1].dim_value, dims[3].dim_value = config.num_heads, config.d_kv
 
 
 def update_input_shapes_for_gpt2_decoder_model(decoder_onnx_path: str, use_external_data_format: bool = True
