@@ -345,3 +345,10 @@ def test_rows_of_several_lengths_need_a_mask() -> None:
         greedy(summed, row, 3) for row in ([1, 2], [3, 4])]
     with pytest.raises(InvalidArgument, match="no attention_mask"):
         generate(model, ROWS)
+
+
+def test_a_model_that_takes_padding_for_tokens_is_found_out() -> None:
+    """GroupQueryAttention counts from the left, whatever the mask says."""
+    with pytest.raises(InvalidArgument, match="takes padding for tokens"):
+        generate(shared(), ROWS, max_new_tokens=3)
+    assert generate(shared(), [[1, 2], [3, 4]], max_new_tokens=3).tokens

@@ -21,6 +21,10 @@ from .signature import Cache, Signature, signature_of
 _ROOM = 2048
 """Tokens that a cache of fixed size has room for where neither model nor caller says."""
 
+_LENGTHS = {"found": "prompts of several lengths", "cure": "generate for one at a time"}
+_PADDED = 0.1
+"""How far logits may be off behind padding, as a part of their range: 8 bits make some per cent."""
+
 
 class Decoder:
     """A model and its session.
@@ -53,6 +57,7 @@ class Decoder:
         self._direct = not self.signature.fixed and _gives_arrays(self.session)
         self._value: Any = np.asarray if self._direct else _module(self.session).OrtValue.ortvalue_from_numpy
         self._outputs = [self.signature.logits, *(c.present for c in self.signature.caches)]
+        self._heeds_padding = False
         self.seconds = 0.0
         """Seconds spent in the session's runs."""
 
@@ -70,10 +75,23 @@ class Decoder:
 
     def start(self, tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """The logits after `tokens`, with an empty cache. `mask`: 0 where a token is padding on the left.
-        Raises InvalidArgument for rows of several lengths where the model has no way to know of them."""
-        if not mask.all() and ("mask" not in self.signature.roles or "ends" in self.signature.roles):
-            raise InvalidArgument("the model cannot be told of padding: it has no attention_mask",
-                                  found="prompts of several lengths", cure="generate for one at a time")
+        Raises InvalidArgument for rows of several lengths where the model has no way to know of them, or where
+        the first such prompt shows that it takes padding for tokens."""
+        if mask.all() or "source" in self.signature.roles or self._heeds_padding:
+            return self._first(tokens, mask)
+        if "mask" not in self.signature.roles or "ends" in self.signature.roles:
+            raise InvalidArgument("the model cannot be told of padding: it has no attention_mask", **_LENGTHS)
+        row = int(mask.sum(1).argmin())
+        own = tokens[row:row + 1, mask[row] != 0]
+        alone = self._first(own, np.ones_like(own))[0].astype(np.float64)
+        logits = self._first(tokens, mask)
+        if not np.ptp(logits[row] - alone) <= _PADDED * np.ptp(alone):
+            raise InvalidArgument("the model takes padding for tokens: a prompt alone and the same behind "
+                                  "padding differ", **_LENGTHS)
+        self._heeds_padding = True
+        return logits
+
+    def _first(self, tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
         self._mask, self._written = mask, 0
         self._tokens = np.zeros((len(tokens), 0), np.int64)
         self._spare: dict[str, Any] = {}
