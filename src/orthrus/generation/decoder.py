@@ -22,7 +22,7 @@ _ROOM = 2048
 """Tokens that a cache of fixed size has room for where neither model nor caller says."""
 
 _LENGTHS = {"found": "prompts of several lengths", "cure": "generate for one at a time"}
-_PADDED = 0.1
+_PADDED = 0.05
 """How far logits may be off behind padding, as a part of their range: 8 bits make some per cent."""
 
 
@@ -75,8 +75,8 @@ class Decoder:
 
     def start(self, tokens: np.ndarray, mask: np.ndarray) -> np.ndarray:
         """The logits after `tokens`, with an empty cache. `mask`: 0 where a token is padding on the left.
-        Raises InvalidArgument for rows of several lengths where the model has no way to know of them, or where
-        the first such prompt shows that it takes padding for tokens."""
+        Raises InvalidArgument for rows of several lengths where the model has no way to know of them, or
+        where the first such prompt shows that it takes padding for tokens."""
         if mask.all() or "source" in self.signature.roles or self._heeds_padding:
             return self._first(tokens, mask)
         if "mask" not in self.signature.roles or "ends" in self.signature.roles:
