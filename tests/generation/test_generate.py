@@ -352,6 +352,10 @@ def test_a_model_that_takes_padding_for_tokens_is_found_out() -> None:
     model = shared()
     add = next(node for node in model.graph.node if node.op_type == "Add")
     add.CopyFrom(helper.make_node("Identity", ["c"], ["y"]))
+    for node in model.graph.node:
+        for attribute in node.attribute:
+            # every token in reach counts the same
+            attribute.f = 1e-6 if attribute.name == "scale" else attribute.f
     with pytest.raises(InvalidArgument, match="takes padding for tokens"):
         generate(model, ROWS, max_new_tokens=3)
     assert generate(model, [[1, 2], [3, 4]], max_new_tokens=3).tokens
