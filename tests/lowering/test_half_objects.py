@@ -11,6 +11,7 @@ from test_epilogues import _lowered
 
 from orthrus.codegen.machines.machine import AVX2, AVX512, NEON, SSE2, Machine
 from orthrus.codegen.object import library
+from orthrus.lowering import rules  # noqa: F401
 
 pytestmark = needs("generated code")
 MACHINES = (AVX512, AVX2, SSE2, NEON)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 
+from ..write import vmath
 from ..write.body import Body
 from ..write.convert import convert
 from ..write.emit import F32, I64, PTR, V
@@ -41,10 +42,10 @@ def grid_taps(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands:
         where = f.select(where.ne(where), f.const(F32, -1.0) - size, where)
         where = f.fast_max(f.fast_min(where, size + FAR), f.const(F32, -FAR) - size)
         if not linear:
-            where = f.unary("rint", where)
+            where = vmath.rint(f, where)
         elif border:
             where = f.fast_max(f.fast_min(where, last), 0.0)
-        low = f.unary("floor", where)
+        low = vmath.floor(f, where)
         part = where - low
         found: list[tuple[V, V | None, V | None]] = []
         for step, weight in ((0, f.const(F32, 1.0) - part), (1, part)) if linear else ((0, None),):
