@@ -48,12 +48,12 @@ class Wrapped(nn.Module):
         return self.call(self.module, *inputs)
 
 
-def ids(length: int = LENGTH) -> torch.Tensor:
-    return torch.randint(3, 99, (BATCH, length), dtype=torch.int64)
+def ids(length: int = 0) -> torch.Tensor:
+    return torch.randint(3, 99, (BATCH, length or LENGTH), dtype=torch.int64)
 
 
-def mask(length: int = LENGTH) -> torch.Tensor:
-    return torch.ones(BATCH, length, dtype=torch.int64)
+def mask(length: int = 0) -> torch.Tensor:
+    return torch.ones(BATCH, length or LENGTH, dtype=torch.int64)
 
 
 TEXT = {0: "batch", 1: "sequence"}
