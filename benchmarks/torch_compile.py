@@ -25,14 +25,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "support"))
 import torch_modules
 
 import orthrus
+import orthrus.torch
 
 KINDS = ("eager", "inductor", "orthrus", "from_torch")
 SECONDS = 4
 
 
-def prepared(kind: str, name: str, scale: int) -> Callable[[], Any]:
+def prepared(kind: str, net: Any, arguments: Any, named: Any) -> Callable[[], Any]:
     """A call of a module that was compiled and warmed up."""
-    net, arguments, named = torch_modules.module(name, scale)
     torch._dynamo.reset()
     call = net if kind == "eager" else orthrus.from_torch(net, arguments, named) if kind == "from_torch" \
         else torch.compile(net, backend=kind)
@@ -65,10 +65,11 @@ def main() -> None:
     print(f"| module | {' | '.join(KINDS)} |\n|---|{'---|' * len(KINDS)}")
     for name in given.names or torch_modules.MODULES:
         calls = {}
+        made = {kind: torch_modules.module(name, given.scale) for kind in KINDS}
         with torch.inference_mode():
             for kind in KINDS:
                 try:
-                    calls[kind] = prepared(kind, name, given.scale)
+                    calls[kind] = prepared(kind, *made[kind])
                 except Exception as error:
                     print(f"{name}, {kind}: {str(error).splitlines()[0]}", file=sys.stderr)
             times = best(calls)
