@@ -278,8 +278,6 @@ class _Frame:
             lane.define("D1", lane.integer(0, 1))
         if part.target == "v":
             lane.define("D0", self._before(part, number))
-        elif part.target == "m" and "S2" not in lane.variables:
-            lane.define("D1", lane.integer(0, 1))
         return lane
 
     def _before(self, part: Part, number: Any) -> Value:
@@ -301,7 +299,7 @@ class _Frame:
             found = self._scaled(lane, part, found)
         if part.place is not None:
             found = _placed(lane, found, b.load(places[0]), *part.place)
-        elif part.bits == 16 and "MIX" not in part.text:
+        elif part.bits == 16:
             found = self._half(part, found, b.load(places[0]))
         self.scattered(found, places)
 

@@ -145,22 +145,18 @@ def _conversion(kind: str, bits: int, source: str = "", width: int = 0) -> Calla
     return function
 
 
-def first_one(lane: Lane, x: Value) -> Value:
-    """The position of the lowest bit that is set, -1 without one."""
-    raw = lane.raw(x)
-    made = lane.intrinsic(f"llvm.cttz.i{x.bits}", raw.type, raw, ir.Constant(ir.IntType(1), 0))
-    none = lane.b.icmp_unsigned("==", raw, ir.Constant(raw.type, 0))
-    position = lane.resized(made, 32)
-    return _made(lane.b.select(none, ir.Constant(position.type, -1), position), "i", 32)
+def _zeros(name: str) -> Callable[..., Value]:
+    """How many zeros stand before the first bit that is set, from below (cttz) or above (ctlz); -1 without
+    one."""
 
+    def function(lane: Lane, x: Value) -> Value:
+        raw = lane.raw(x)
+        made = lane.intrinsic(f"llvm.{name}.i{x.bits}", raw.type, raw, ir.Constant(ir.IntType(1), 0))
+        none = lane.b.icmp_unsigned("==", raw, ir.Constant(raw.type, 0))
+        position = lane.resized(made, 32)
+        return _made(lane.b.select(none, ir.Constant(position.type, -1), position), "i", 32)
 
-def first_one_from_above(lane: Lane, x: Value) -> Value:
-    """How many zeros stand before the highest bit that is set, -1 without one."""
-    raw = lane.raw(x)
-    made = lane.intrinsic(f"llvm.ctlz.i{x.bits}", raw.type, raw, ir.Constant(ir.IntType(1), 0))
-    none = lane.b.icmp_unsigned("==", raw, ir.Constant(raw.type, 0))
-    position = lane.resized(made, 32)
-    return _made(lane.b.select(none, ir.Constant(position.type, -1), position), "i", 32)
+    return function
 
 
 def _bits(name: str) -> Callable[..., Value]:
@@ -206,7 +202,7 @@ FUNCTIONS: dict[str, Callable[..., Value]] = {
     "floor": _unary("floor"), "ceil": _unary("ceil"), "trunc": _unary("trunc"), "rint": _unary("rint"),
     "sqrt": _unary("sqrt", 64), "log2": _unary("log2", 64), "sin": _unary("sin", 64),
     "cos": _unary("cos", 64), "signext": extended, "signext_from_bit": extended_from, "isEven": is_even,
-    "s_ff1_i32_b32": first_one, "s_ff1_i32_b64": first_one, "ctz": first_one, "clz": first_one_from_above,
+    **dict.fromkeys(("s_ff1_i32_b32", "s_ff1_i32_b64", "ctz"), _zeros("cttz")), "clz": _zeros("ctlz"),
     "reversed": _bits("bitreverse"), "ones": _bits("ctpop"),
     "add_sat_u": _saturating("uadd"), "add_sat_i": _saturating("sadd"),
     "sub_sat_u": _saturating("usub"), "sub_sat_i": _saturating("ssub"),

@@ -16,11 +16,9 @@ from llvmlite import ir
 from . import pseudocode as p
 
 _FLOATS = {16: ir.HalfType(), 32: ir.FloatType(), 64: ir.DoubleType()}
-I1, I8, I16, I32, I64 = (ir.IntType(n) for n in (1, 8, 16, 32, 64))
+I1, I16, I32, I64 = (ir.IntType(n) for n in (1, 16, 32, 64))
 F32, F64 = ir.FloatType(), ir.DoubleType()
 PI = 3.141592653589793
-_MANTISSA = {16: 10, 32: 23, 64: 52}
-_BIAS = {16: 15, 32: 127, 64: 1023}
 
 
 class Unsupported(Exception):

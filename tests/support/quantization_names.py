@@ -9,14 +9,12 @@ rewrites the page.
 from __future__ import annotations
 
 import json
-import re
-import sys
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from names_page import listed, rewrite, with_table
+
 _RECORD = Path(__file__).parents[1] / "quantization" / "data" / "ort_quantization_names.json"
-_PLACE = re.compile(r"(<!-- names -->\n).*?(<!-- end -->)", re.S)
 
 MODULES: dict[str, dict[str, Any]] = json.loads(_RECORD.read_text(encoding="utf-8"))["modules"]
 
@@ -53,23 +51,17 @@ def table() -> str:
     """A row per module: its names, and those that are left out with the reason."""
     rows = ["| module | here | not here |", "|---|---|---|"]
     for module, names in MODULES.items():
-        here = _listed(name for name in names if f"{module}.{name}" not in NOT_HERE)
-        lacking = "; ".join(f"{f'of `{kind}` ' if kind else ''}{_listed(left.split())}: {why}"
+        here = listed(name for name in names if f"{module}.{name}" not in NOT_HERE)
+        lacking = "; ".join(f"{f'of `{kind}` ' if kind else ''}{listed(left.split())}: {why}"
                             for (home, kind, why), left in _LEFT_OUT.items() if home == module)
         rows.append(f"| `{path(module)}` | {here} | {lacking} |")
     return "\n".join(rows) + "\n"
 
 
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
-
-
 def renewed(page: str) -> str:
     """`page` with the table as the record has it."""
-    return _PLACE.sub(lambda found: f"{found[1]}{table()}{found[2]}", page)
+    return with_table(page, table())
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        page = Path(argument)
-        page.write_text(renewed(page.read_text(encoding="utf-8")), encoding="utf-8")
+    rewrite(renewed)

@@ -8,16 +8,14 @@ In: `ort_transformers_names.json`, module by module: a function's parameters, a 
 from __future__ import annotations
 
 import json
-import re
-import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from names_page import listed, rewrite, with_table
 from transformers_patterns import PATTERNS
 
 _RECORD = Path(__file__).parents[1] / "transformers" / "data" / "ort_transformers_names.json"
-_PLACE = re.compile(r"(<!-- names -->\n).*?(<!-- end -->)", re.S)
 
 MODULES: dict[str, dict[str, Any]] = json.loads(_RECORD.read_text(encoding="utf-8"))["modules"]
 
@@ -109,7 +107,7 @@ def table() -> str:
     rows = ["| module | here | not here |", "|---|---|---|"]
     for module in MODULES:
         if module in here():
-            names = _listed(name for name in MODULES[module] if f"{module}.{name}" not in NOT_HERE)
+            names = listed(name for name in MODULES[module] if f"{module}.{name}" not in NOT_HERE)
             rows.append(f"| `{path(module)}` | {names} | {'; '.join(_lacking(module))} |")
         elif module in NOT_HERE:
             rows.append(f"| `{path(module)}` | | all: {NOT_HERE[module]} |")
@@ -122,19 +120,13 @@ def _lacking(module: str) -> Iterator[str]:
         own = name.removeprefix(f"{module}.")
         if own != name and own.split(".")[0] in MODULES[module]:
             left.setdefault(why, []).append(own)
-    yield from (f"{_listed(names)}: {why}" for why, names in left.items())
-
-
-def _listed(names: Iterable[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names)
+    yield from (f"{listed(names)}: {why}" for why, names in left.items())
 
 
 def renewed(page: str) -> str:
     """`page` with the table as the record has it."""
-    return _PLACE.sub(lambda found: f"{found[1]}{table()}{found[2]}", page)
+    return with_table(page, table())
 
 
 if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        page = Path(argument)
-        page.write_text(renewed(page.read_text(encoding="utf-8")), encoding="utf-8")
+    rewrite(renewed)
