@@ -88,3 +88,16 @@ def test_classes_of_numbers_have_properties(name: str) -> None:
 
 def test_the_build_is_described() -> None:
     assert "Build Info" in ort.get_build_info()
+
+
+def test_coefficients_beyond_those_of_the_classes() -> None:
+    rows = [1.0, 2.0, -3.0, 4.0]
+    made = {}
+    for extra in ([], [5.0], [5.0, -6.0, 7.0]):
+        node = helper.make_node("LinearClassifier", ["x"], ["l", "y"], domain="ai.onnx.ml",
+                                coefficients=rows + extra, intercepts=[0.5, 0.25], classlabels_ints=[4, 5])
+        x = VALUE("x", TensorProto.FLOAT, [None, 2])
+        made[len(extra)] = session([node], [x], (("", 17), ("ai.onnx.ml", 1))).run(
+            None, {"x": np.array([[1, 2], [3, -4]], np.float32)})[0]
+    assert made[0].tolist() == [[5.5, 5.25], [-4.5, -24.75]]
+    assert all((found == made[0]).all() for found in made.values())
