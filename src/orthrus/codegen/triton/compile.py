@@ -119,7 +119,7 @@ def code(spec: Spec, target: Target, hints: Hints) -> CodeObject:
 def codes(requests: Sequence[Request]) -> list[CodeObject]:
     """The machine code of kernels, compiled side by side where it is not in the cache. Raises EPFail where
     Triton refuses one, or is not there."""
-    wanted = {}
+    wanted: dict[str, tuple[Written, Target, Hints]] = {}
     for spec, target, hints in requests:
         it = spec.written(target)
         wanted.setdefault(_name(it, target, hints), (it, target, hints))
