@@ -70,14 +70,15 @@ def test_an_input_that_was_misspelt() -> None:
     session = ort.InferenceSession(str(MODEL))
     with pytest.raises(ValueError, match="'imagee': did you mean image") as caught:
         session.run(None, {"imagee": np.zeros((1, 1, 8, 8), np.float32)})
-    assert str(caught.value).startswith("Required inputs (['image']) are missing from input feed (['imagee'])")
+    assert str(caught.value).startswith("Required inputs (['image']) are missing from input feed")
 
 
 def test_a_session_shows_itself() -> None:
     session = ort.InferenceSession(str(MODEL))
     assert repr(session).startswith("<InferenceSession (image tensor(float)['N', 1, 8, 8]) -> (label ")
     explained = session.explain()
-    assert repr(explained) == f"<Explanation {len(explained)} nodes: {len(explained)} on CPUExecutionProvider>"
+    count = len(explained)
+    assert repr(explained) == f"<Explanation {count} nodes: {count} on CPUExecutionProvider>"
     with session.profile() as profile:
         session.run(None, {"image": np.zeros((1, 1, 8, 8), np.float32)})
     assert "1 runs" in repr(profile)
