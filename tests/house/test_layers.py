@@ -52,6 +52,7 @@ CODE = {
     "codegen/runtime/threads.py": "CDLL: the C library",
     "providers/dnnl/binding.py": "CDLL: the installed package's library",
     "providers/dnnl/openmp.py": "CDLL: the OpenMP library",
+    "providers/gpu/library.py": "CDLL: the driver's library",
     "testing/failures.py": "loads: a session it pickled itself",
     "tools/cli/arguments.py": "import_module: --import",
     "tools/cli/check_provider.py": "import_module: the module that the command line names",
