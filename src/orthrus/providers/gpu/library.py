@@ -74,7 +74,7 @@ class LibraryDriver:
     """A `Driver` whose verbs are functions of a library. A subclass says how a device is made current, what
     a device is, and what differs. Raises DriverError where the library does not start."""
 
-    name: ClassVar[str]
+    name: str
     end: ClassVar[int]
     """What ends the list that a launch takes its arguments by."""
 
