@@ -20,35 +20,109 @@ from ..limits import bounded
 class Device:
     """A memory of its own. A subclass has a `name` and the verbs; this class itself is the host.
 
-    `kind`, `vendor` and `index` are onnxruntime's numbers for it: `kind` 0 is a CPU, 1 a GPU, 3 an NPU. Work
-    on a device is done in the order in which it is asked for, as far as anybody can see: `copy_out` waits for
-    what computes the elements, and `free` for what still reads them. The verbs are called on many threads.
+    `kind`, `vendor` and `index` are onnxruntime's numbers for it: `kind` 0 is a CPU, 1 a GPU, 3 an NPU. The
+    verbs are called on many threads.
+
+    Where it has no streams, `streams` False, a verb is done when it returns. Where it has, it needs the verbs
+    on streams as well; copies, launches and graphs are then asked of the stream that the calling thread works
+    on, `self.stream`, and done in order with what else that is asked for.
     """
 
     name = "cpu"
     kind, vendor, index = 0, 0, 0
+    streams = False
 
     def allocate(self, size: int) -> Any:
         """New memory of `size` bytes, at least 1. Raises MemoryError."""
         raise self._undefined("allocate(size)")
 
     def free(self, handle: Any) -> None:
-        """Give back what `allocate` gave."""
+        """Give back what `allocate` gave, when all that the device was asked for until now is done."""
         raise self._undefined("free(handle)")
 
+    def allocate_host(self, size: int) -> int:
+        """The address of `size` bytes of the host's memory that the device copies from and to by itself; 0
+        where it has none such."""
+        return 0
+
+    def free_host(self, address: int) -> None:
+        """Give back what `allocate_host` gave, which no copy uses any more."""
+        raise self._undefined("free_host(address)")
+
     def copy_in(self, array: np.ndarray, handle: Any) -> None:
-        """Copy an array of the host, in C order, to the start of the memory `handle`. `array` may be changed
-        as soon as this returns."""
+        """Copy an array of the host, in C order, to the start of the memory `handle`. `array` stays as it is
+        until that is done."""
         raise self._undefined("copy_in(array, handle)")
 
     def copy_out(self, handle: Any, array: np.ndarray) -> None:
-        """Fill an array of the host, in C order, from the start of the memory `handle`."""
+        """Fill an array of the host, in C order, from the start of the memory `handle`. `array` is there
+        until that is done."""
         raise self._undefined("copy_out(handle, array)")
 
     def copy_across(self, source: DeviceArray, handle: Any) -> bool:
         """Copy an array of any device, this one too, to the memory `handle` of this one; False where that has
         to go by way of the host."""
         return False
+
+    def create_stream(self) -> Any:
+        """A new stream: what it is asked for is done in order."""
+        raise self._undefined("create_stream()")
+
+    def destroy_stream(self, stream: Any) -> None:
+        """Give back a stream, all of whose work is done."""
+        raise self._undefined("destroy_stream(stream)")
+
+    def synchronize(self, stream: Any) -> None:
+        """Wait until a stream's work is done. What went wrong in it is raised here."""
+        raise self._undefined("synchronize(stream)")
+
+    def record(self, stream: Any) -> Any:
+        """A new event, which is reached when what `stream` has been asked for until now is done."""
+        raise self._undefined("record(stream)")
+
+    def wait(self, stream: Any, event: Any) -> None:
+        """What `stream` is asked for from now on waits for an event of any stream of this device."""
+        raise self._undefined("wait(stream, event)")
+
+    def wait_for(self, event: Any) -> None:
+        """This thread waits until an event is reached."""
+        raise self._undefined("wait_for(event)")
+
+    def destroy_event(self, event: Any) -> None:
+        """Give back an event, which may be waited for still."""
+        raise self._undefined("destroy_event(event)")
+
+    def function(self, code: bytes, name: str, shared: int) -> Any:
+        """The kernel `name` of a piece of machine code, which may ask for `shared` bytes of shared memory; for
+        as long as this process. The same code is loaded once."""
+        raise self._undefined("function(code, name, shared)")
+
+    def launch(self, function: Any, blocks: int, threads: int, shared: int, arguments: bytes) -> None:
+        """Start a kernel on `blocks` blocks of `threads` threads. `arguments`: its parameters one behind the
+        other, each aligned to its size; an array's is its `handle`."""
+        raise self._undefined("launch(function, blocks, threads, shared, arguments)")
+
+    def begin_capture(self) -> None:
+        """From now on what this thread's stream is asked for is recorded instead of done. Memory is neither
+        allocated nor freed meanwhile, and nothing waited for."""
+        raise self._undefined("begin_capture()")
+
+    def end_capture(self) -> Any:
+        """A graph of what was recorded, ready to be replayed. Raises where nothing usable was."""
+        raise self._undefined("end_capture()")
+
+    def replay(self, graph: Any) -> None:
+        """Do on this thread's stream all that a graph holds, at the addresses it was recorded with."""
+        raise self._undefined("replay(graph)")
+
+    def destroy_graph(self, graph: Any) -> None:
+        """Give back a graph, all of whose replays are done."""
+        raise self._undefined("destroy_graph(graph)")
+
+    @property
+    def stream(self) -> Any:
+        """That stream, as `create_stream` gave it, which this thread works on; None for a device without."""
+        return None
 
     def array(self, shape: Sequence[int], dtype: Any) -> DeviceArray:
         """A new array here, in C order, its elements not set. Raises MemoryError, InvalidArgument or Fail."""
