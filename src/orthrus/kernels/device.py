@@ -15,6 +15,9 @@ import numpy as np
 from ..errors import InvalidArgument
 from ..ir import TensorType, element_of
 from ..limits import bounded
+from ..locks import lock
+from .allocator import Allocator
+from .streams import Event, Lane, Lanes, Stream, answered, lane_of, working
 
 
 class Device:
@@ -122,14 +125,41 @@ class Device:
     @property
     def stream(self) -> Any:
         """That stream, as `create_stream` gave it, which this thread works on; None for a device without."""
-        return None
+        return working(self).handle if self.streams else None
 
     def array(self, shape: Sequence[int], dtype: Any) -> DeviceArray:
-        """A new array here, in C order, its elements not set. Raises MemoryError, InvalidArgument or Fail."""
+        """A new array here, in C order, its elements not set, for the stream that this thread works on. Raises
+        MemoryError, InvalidArgument or Fail."""
         kind, dims = np.dtype(dtype), bounded(shape, dtype)
         if kind.hasobject:
             raise InvalidArgument(f"device {self.name} holds numbers only", found=str(kind))
         return DeviceArray(Memory(self, max(1, math.prod(dims) * kind.itemsize)), dims, kind)
+
+    def ordinary(self) -> Lane:
+        """What is used of a device with streams by all that is no run."""
+        with _lock:
+            lanes, lane = self.__dict__.get("_ordinary") or (None, None)
+            if lane is None:
+                lanes = Lanes(self)
+                lane = lanes.take()
+                self.__dict__["_ordinary"] = lanes, lane
+        lanes.check()
+        return lane
+
+    def pinned(self) -> Allocator | None:
+        """The host's memory that this device copies from and to by itself; None where it has none such."""
+        with _lock:
+            if "_pinned" not in self.__dict__:
+                self.__dict__["_pinned"] = Allocator(self._host_memory, self.free_host, f"the host for {self!r}",
+                                                     PINNED) if self.streams else None
+            made: Allocator | None = self.__dict__["_pinned"]
+        return made
+
+    def _host_memory(self, size: int) -> int:
+        address = self.allocate_host(size)
+        if not address:
+            raise MemoryError(f"{size} bytes of pinned memory")
+        return address
 
     def _undefined(self, verb: str) -> TypeError:
         return TypeError(f"{type(self).__name__} does not define {verb}")
@@ -141,17 +171,73 @@ class Device:
 HOST = Device()
 """This process's own memory, in which arrays are numpy's."""
 
+PINNED = 1 << 28
+"""Bytes of the host's memory at most that are pinned for one device."""
+
+_lock = lock()
+
 
 class Memory:
-    """Memory of a device, given back with its last reference."""
+    """Memory of a device, given back with its last reference.
 
-    __slots__ = ("device", "handle", "__weakref__")
+    Where the device has streams, this one is `home` to one, for which it was taken, and knows what else
+    touched it: who is about to read or write it says so, and comes after what wrote it, or read it.
+    """
 
-    def __init__(self, device: Device, size: int) -> None:
-        self.device, self.handle = device, device.allocate(size)
+    __slots__ = ("device", "handle", "owner", "home", "users", "_allocator", "_seen", "_ready", "__weakref__")
+
+    def __init__(self, device: Device, size: int, handle: Any = None, owner: Any = None) -> None:
+        """`handle`: memory that is there already, of somebody else whom `owner` keeps alive."""
+        self.device, self.owner = device, owner
+        self.home: Stream | None = None
+        self.users, self._seen = set[Stream](), set[Stream]()
+        self._ready: Event | None = None
+        self._allocator: Allocator | None = None
+        if handle is not None:
+            self.handle, self.owner = handle, owner if owner is not None else self.users
+        elif device.streams:
+            self.home = working(device)
+            allocator = lane_of(device).allocator
+            self.handle = answered(device, lambda: allocator.allocate(size, self.home))
+            self._allocator = allocator
+            self._seen.add(self.home)
+        else:
+            self.handle = device.allocate(size)
+
+    def reading(self, stream: Stream) -> None:
+        """Let what `stream` is asked for from now on come after what last wrote this."""
+        if stream in self._seen:
+            return
+        if self._ready is not None:
+            stream.after(self._ready)
+        elif self.home is not None:
+            stream.after(self.home.event())
+        self._touched(stream)
+
+    def writing(self, stream: Stream) -> None:
+        """Let what `stream` is asked for from now on come after what wrote and read this."""
+        self.reading(stream)
+        for other in {*self.users, self.home} - {stream, None}:
+            if other is not None:
+                stream.after(other.event())
+        self._seen, self._ready = {stream}, None
+
+    def written(self, event: Event) -> None:
+        """What writes this is done when `event` is reached."""
+        self._ready, self._seen = event, {event.stream}
+        self._touched(event.stream)
+
+    def _touched(self, stream: Stream) -> None:
+        self._seen.add(stream)
+        if stream is not self.home:
+            self.users.add(stream)
 
     def __del__(self) -> None:
-        if hasattr(self, "handle"):
+        if not hasattr(self, "handle") or self.owner is not None:
+            return
+        if self._allocator is not None:
+            self._allocator.free(self.handle, self.users)
+        elif not self.device.streams:
             self.device.free(self.handle)
 
 
@@ -199,33 +285,3 @@ class DeviceArray:
 
     def __repr__(self) -> str:
         return f"<{self.dtype}{list(self.shape)} on {self.device!r}>"
-
-
-def copied(value: Any, target: Device) -> Any:
-    """A new array on `target` with the elements of `value`, an array of whatever device; None is None. Raises
-    InvalidArgument for anything else, MemoryError, and Fail where it is over the limits."""
-    if value is None:
-        return None
-    if not isinstance(value, DeviceArray | np.ndarray) or value.dtype.hasobject:
-        raise InvalidArgument(f"only tensors of numbers can be copied to {target!r}",
-                              found=type(value).__name__, cure="claim no node that reads or gives such")
-    if target is not HOST:
-        made = target.array(value.shape, value.dtype)
-        fill(made, value)
-        return made
-    array = np.empty(bounded(value.shape, value.dtype), value.dtype)
-    if isinstance(value, DeviceArray):
-        value.device.copy_out(value.handle, array)
-    else:
-        array[...] = value
-    return array
-
-
-def fill(array: DeviceArray, value: np.ndarray | DeviceArray) -> None:
-    """Write the elements of `value`, of the same type and as many, over those of `array`."""
-    device = array.device
-    if isinstance(value, DeviceArray):
-        if device.copy_across(value, array.handle):
-            return
-        value = copied(value, HOST)
-    device.copy_in(np.ascontiguousarray(value), array.handle)
