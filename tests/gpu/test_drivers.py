@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 from driver_double import CUDA_HEADER, HIP_HEADER, DriverDouble, declared
 
-from orthrus.errors import EPFail
+from orthrus.errors import DeviceReset, EPFail
 from orthrus.ir import No
-from orthrus.kernels import copied
-from orthrus.kernels.device import HOST
+from orthrus.kernels import HOST, copied, working
 from orthrus.providers.cuda import driver as cuda
 from orthrus.providers.gpu.device import GpuDevice
 from orthrus.providers.gpu.driver import DriverError, Properties
@@ -218,12 +217,12 @@ def test_after_a_fault_everything_is_refused(driver: LibraryDriver) -> None:
     x = copied(X, device)
     np.testing.assert_array_equal(copied(x, HOST), X)
     device.launch(device.function(b"code", "fault"), 1, 32, 0, b"")
-    with pytest.raises(EPFail, match="LAUNCH_FAILED"):
-        device.synchronize()
+    with pytest.raises(DeviceReset, match="LAUNCH_FAILED"):
+        working(device).synchronize()
     with pytest.raises(DriverError) as error:
         driver.allocate(0, 8)
     assert error.value.lost
-    with pytest.raises(EPFail, match="end this process"):
+    with pytest.raises(DeviceReset, match="start the process anew"):
         copied(X, device)
 
 

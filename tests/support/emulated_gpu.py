@@ -13,12 +13,13 @@ import numpy as np
 
 import orthrus as ort
 from gfx.driver import EmulatedDriver
+from orthrus.ir import No
 from orthrus.providers.gpu.device import GpuDevice
-from orthrus.providers.gpu.provider import GpuProvider
+from orthrus.providers.rocm import ROCMExecutionProvider
 
 
-class EmulatedProvider(GpuProvider):
-    """A provider on a GPU of its own."""
+class EmulatedProvider(ROCMExecutionProvider):
+    """AMD's provider on a GPU of its own."""
 
     name = "EmulatedExecutionProvider"
     listed = False
@@ -28,6 +29,14 @@ class EmulatedProvider(GpuProvider):
         super().__init__(options)
         self.driver = EmulatedDriver(self.target_name)
         self.device = GpuDevice(self.driver)
+
+    @classmethod
+    def probe(cls) -> No | None:
+        return None
+
+    @classmethod
+    def probe(cls) -> None:
+        """It is always there."""
 
 
 PROVIDERS = {target: type(f"Emulated{target}", (EmulatedProvider,), {

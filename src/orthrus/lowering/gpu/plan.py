@@ -25,6 +25,7 @@ from ..memory import plan
 from ..report import Trail
 from ..step import KernelStep
 from ..tensor import Buffer, Tensor, numpy_type
+from .graphs import Graphs
 from .lower import GpuLowering
 
 ALIGN = 16
@@ -63,6 +64,7 @@ class Constants:
             memory = Memory(self.device, max(1, array.nbytes))
             if array.nbytes:
                 self.device.copy_in(array, memory.handle)
+                self.device.synchronize(self.device.stream)
             self.held[id(buffer)] = memory, buffer
         return int(self.held[id(buffer)][0].handle)
 
@@ -79,8 +81,9 @@ class _Packing:
 
 class GpuPlan:
     """`steps` in order, `parts` of the run: launches without a break, each behind the host's step that comes
-    first, if one does. `status`: where in the arena kernels say that they gave up, -1 where none may;
-    `size`: bytes of the arena; `bytes`: of all that a run takes, with its outputs."""
+    first, if one does; `hosted`: whose steps these are. `status`: where in the arena kernels say that they
+    gave up, -1 where none may; `size`: bytes of the arena; `bytes`: of all that a run takes, with its
+    outputs; `graphs`: runs that are recorded."""
 
     scratch = 0
     seconds = 0.0
@@ -98,6 +101,8 @@ class GpuPlan:
         self.account, self.trail = Account(lowering), Trail(lowering)
         self.folded = self.account.folded
         self.device, self.inputs = device, inputs
+        self.graphs: Graphs | None = None
+        self.hosted = [step.node.label for step in self.steps if step.spec is None]
         self.idle: list[Any] = []
         self.constants = Constants(device)
         shared = {id(t.buffer) for t in lowering.constants.values()}

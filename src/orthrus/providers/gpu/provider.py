@@ -16,8 +16,9 @@ from ...codegen.triton import targets
 from ...codegen.triton.targets import Target
 from ...errors import EPFail
 from ...ir import No, Node
-from ...kernels import Kernel, Part, reference
+from ...kernels import Kernel, Lanes, Part, reference
 from ..base import INTERPRETED, Capability, ExecutionProvider, GraphView, interpreted
+from . import memory
 from .device import GpuDevice, shared
 from .driver import DriverError
 from .library import Finding
@@ -72,9 +73,15 @@ class GpuProvider(ExecutionProvider):
                          expected=", ".join(targets.TARGETS))
         return found
 
-    def _settings(self) -> dict[str, Any]:
-        """What the options say that rules go by."""
-        return self.settings
+    def lanes(self) -> Lanes:
+        """What runs use of the device, as the options say."""
+        settings = self.settings
+        return Lanes(self.device, memory.allocator(self.device, settings),
+                     settings.get("user_compute_stream") or None,
+                     settings.get("do_copy_in_default_stream", True))
+
+    def on_run_end(self) -> None:
+        memory.run_over(self.settings)
 
     def claim(self, node: Node) -> No | None:
         """What there is a kernel for, as far as a node by itself says."""
@@ -112,8 +119,8 @@ class GpuProvider(ExecutionProvider):
             return super().compile(part)
         from ...lowering.gpu.part import GpuPart
 
-        made = GpuPart(part, self.device, self.target, lambda node: reference(node).run, self._settings(),
-                       self.strict)
+        made = GpuPart(part, self.device, self.target, lambda node: reference(node).run, self.settings,
+                       self.strict, self.settings.get(self.graphs, False))
         try:
             made.prepare()
         except EPFail as error:
