@@ -13,13 +13,12 @@ import numpy as np
 
 import orthrus as ort
 from gfx.driver import EmulatedDriver
-from orthrus.ir import No
 from orthrus.providers.gpu.device import GpuDevice
-from orthrus.providers.rocm import ROCMExecutionProvider
+from orthrus.providers.gpu.provider import GpuProvider
 
 
-class EmulatedProvider(ROCMExecutionProvider):
-    """AMD's provider on a GPU of its own."""
+class EmulatedProvider(GpuProvider):
+    """A provider on a GPU of its own."""
 
     name = "EmulatedExecutionProvider"
     listed = False
@@ -29,10 +28,6 @@ class EmulatedProvider(ROCMExecutionProvider):
         super().__init__(options)
         self.driver = EmulatedDriver(self.target_name)
         self.device = GpuDevice(self.driver)
-
-    @classmethod
-    def probe(cls) -> No | None:
-        return None
 
     @classmethod
     def probe(cls) -> None:
