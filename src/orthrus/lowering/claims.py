@@ -46,8 +46,8 @@ HARMLESS = frozenset({_FREE, _CONTROL, _REGISTERED})
 
 def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], bool], views: bool = False,
            rules: RuleSet = RULES) -> tuple[list[list[Node]], dict[Node, str]]:
-    """Convex groups of `nodes` to compile by `rules`, and why each other node was left out; `views`: groups of
-    nothing but views count."""
+    """Convex groups of `nodes` to compile by `rules`, and why each other node was left out; `views`: groups
+    of nothing but views count."""
     why: dict[Node, str] = {}
     taken: dict[Node, None] = {}
     derived: set[Value] = set()

@@ -20,7 +20,6 @@ import numpy as np
 from .. import knobs
 from ..codegen.machines.machine import Machine
 from ..codegen.write.expr import BYTES, Expr
-from ..codegen.write.template import Spec
 from ..codegen.write.trace import trace
 from ..ir import No, Node, Value, in_memory
 from ..limits import bounded, current
@@ -97,16 +96,16 @@ class Lazy:
 
 
 class Lowering:
-    """One walk over a part's nodes, by `rules`. `inputs` are the arrays' shapes and numpy type names, by input
-    value; `constants` outlives the walk: packed weights by key. `machine`: what kernels are written for, unset
-    where a subclass has something else. `cheap`: operations up to which a tree is computed again for a second
-    reader instead of stored; `large`: those from which on it is stored before more is put on it, what a
-    kernel has registers and code for. `matrix_unit`: whether products of float32 may be
-    computed by one; `half_epilogue`: whether what sums of bytes stand for may be rounded to float16;
-    `transforms`: whether convolutions may go by way of transforms of their images; `accuracy_level`: of
-    products with weights dequantized by blocks, as MatMulNBits has it. `finals` are the part's outputs; those
-    that have got their memory are in `outputs`. `why`: per node left to numpy, why; `later`: weights not yet
-    dequantized; `codes`: quantized tensors that values which no DequantizeLinear made stand for."""
+    """One walk over a part's nodes, by `rules`. `inputs` are the arrays' shapes and numpy type names, by
+    input value; `constants` outlives the walk: packed weights by key. `machine`: what kernels are written
+    for, unset where a subclass has something else. `cheap`: operations up to which a tree is computed again
+    for a second reader instead of stored; `large`: those from which on it is stored before more is put on it,
+    what a kernel has registers and code for. `matrix_unit`: whether products of float32 may be computed by
+    one; `half_epilogue`: whether what sums of bytes stand for may be rounded to float16; `transforms`:
+    whether convolutions may go by way of transforms of their images; `accuracy_level`: of products with
+    weights dequantized by blocks, as MatMulNBits has it. `finals` are the part's outputs; those that have got
+    their memory are in `outputs`. `why`: per node left to numpy, why; `later`: weights not yet dequantized;
+    `codes`: quantized tensors that values which no DequantizeLinear made stand for."""
 
     rules: ClassVar[RuleSet] = RULES
     cheap: ClassVar[int] = 6
@@ -286,7 +285,7 @@ class Lowering:
         """A table of these numbers."""
         return self.table(listed, tuple(given), dtype)
 
-    def step(self, spec: Spec, args: Sequence[Any], items: int, grain: int = 1, scratch: int = 0) -> None:
+    def step(self, spec: Any, args: Sequence[Any], items: int, grain: int = 1, scratch: int = 0) -> None:
         """Append a kernel call over `items` work items, `grain` of them at least to a thread, with `scratch`
         bytes for each thread. `args`, in the kernel's order: Tensor (read), Out(tensor) (written), Walked (a
         tensor whose elements an epilogue meets one by one), int or float."""

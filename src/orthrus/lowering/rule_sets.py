@@ -27,7 +27,8 @@ RULES, GPU_RULES = RuleSet(), RuleSet()
 """Those of the CPU, and those of GPUs."""
 
 BOTH = (RULES, GPU_RULES)
-"""For rules that write no kernel themselves: they make views, trees, and copies by the lowering's own means."""
+"""For rules that write no kernel themselves: they make views, trees, and copies by the lowering's own
+means."""
 
 
 def lowers(*kinds: str, types: tuple[str, ...] | None = None, sets: Sequence[RuleSet] = (RULES,)

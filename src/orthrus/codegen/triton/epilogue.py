@@ -1,11 +1,11 @@
 """How kernels meet tensors of any strides, and the trees at kernels' ends.
 
 A kernel walks an index space of *groups*: whatever it counts by itself. A product counts batches, rows and
-columns; a row kernel rows and columns; a loop over elements one number. Each group stands for some axes of the
-tensors, outermost first, merged into as few as lie behind each other in all of them. In: a `Walk`, which
+columns; a row kernel rows and columns; a loop over elements one number. Each group stands for some axes of
+the tensors, outermost first, merged into as few as lie behind each other in all of them. In: a `Walk`, which
 says of every tensor, group and axis left whether its stride is 0, 1 or another; and in a kernel the index of
-each group. Out: the offsets of elements. Sizes and strides are arguments of the kernel; those of an index that
-is behind a group's end are garbage, which masks hide.
+each group. Out: the offsets of elements. Sizes and strides are arguments of the kernel; those of an index
+that is behind a group's end are garbage, which masks hide.
 
 A kernel with a tree at its end takes a `Closing` as parameter, called `closing`; one that reads a tree over
 tensors a `Reading`:
@@ -16,11 +16,12 @@ tensors a `Reading`:
         close = closing.declare(k)          # the result, the operands, then sizes and strides
         rows, columns = k.size("rows"), k.size("columns")
         ...
-        close.store("acc", [("batch", None), ("rm[:, None]", f"rm[:, None] < {rows}"),
+        close.store("acc", [("batch", None),
+                            ("rm[:, None]", f"rm[:, None] < {rows}"),
                             ("rn[None, :]", f"rn[None, :] < {columns}")])
 
-Each group's index comes with the mask of those that count, None where all do; what depends on some groups alone
-is loaded by these alone. A rule gets both the parameter and the arguments from `lowering.gpu.walks`:
+Each group's index comes with the mask of those that count, None where all do; what depends on some groups
+alone is loaded by these alone. A rule gets both the parameter and the arguments from `lowering.gpu.walks`:
 
     def emit(lo, out, tree, operands):      # out: (..., rows, columns), of any strides, as the operands are
         closing, cells = closed(out, tree, operands, "float32", [batches, [-2], [-1]])
@@ -49,7 +50,8 @@ class Walk:
 
     def declare(self, k: Writer, name: str = "at") -> Walking:
         """Declare sizes, but for those of the groups' first axes, and then strides."""
-        sizes = [[k.size(f"{name}_n{g}_{d}") for d in range(1, len(axes))] for g, axes in enumerate(self.kinds)]
+        sizes = [[k.size(f"{name}_n{g}_{d}") for d in range(1, len(axes))]
+                 for g, axes in enumerate(self.kinds)]
         strides = [[[k.size(f"{name}_s{g}_{d}_{t}") if kind == "s" else kind for t, kind in enumerate(kinds)]
                     for d, kinds in enumerate(axes)] for g, axes in enumerate(self.kinds)]
         return Walking(k, self, name, sizes, strides)

@@ -1,8 +1,7 @@
 """The steps that write elements on a GPU: a tree over operands into a result.
 
-In: tensors of any strides. Out: one step, over the axes that are left when those that lie behind each other in
-every tensor are one.
-"""
+In: tensors of any strides. Out: one step, over the axes that are left when those that lie behind each other
+in every tensor are one. """
 
 from __future__ import annotations
 
@@ -60,7 +59,8 @@ def store(lo: GpuLowering, out: Tensor, tree: Expr, operands: Sequence[Tensor]) 
 
 
 def _rows(every: Sequence[Tensor]) -> int | None:
-    """The axis beside the last one that tiles have: that of a tensor's neighbours, else the last but one. None
+    """The axis beside the last one that tiles have: that of a tensor's neighbours, else the last but one.
+    None
     for the flat form."""
     sizes = every[0].shape
     if len(sizes) < 2:
@@ -72,8 +72,8 @@ def _rows(every: Sequence[Tensor]) -> int | None:
 
 
 def _crossed(every: Sequence[Tensor]) -> int | None:
-    """The axis along which elements of a tensor that is not spread over it are neighbours, where these are not
-    along the last one."""
+    """The axis along which elements of a tensor that is not spread over it are neighbours, where these are
+    not along the last one."""
     for t in every:
         if t.strides[-1] not in (0, 1):
             for axis in reversed(range(t.rank - 1)):

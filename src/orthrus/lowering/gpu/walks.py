@@ -21,8 +21,8 @@ Groups = Sequence[Sequence[int]]
 
 
 def walk(tensors: Sequence[Tensor], groups: Groups, written: int = 0) -> tuple[Walk, list[Walked], list[int]]:
-    """How these tensors lie, the tensors, the first `written` of which are, and sizes and strides. Axes of one
-    group count from the outermost to the innermost; negative ones from the last."""
+    """How these tensors lie, the tensors, the first `written` of which are, and sizes and strides. Axes of
+    one group count from the outermost to the innermost; negative ones from the last."""
     shape = tensors[0].shape
     sizes, strides, kinds = list[int](), list[list[int]](), list[tuple[str, ...]]()
     counts, steps = list[int](), list[int]()
@@ -40,8 +40,8 @@ def walk(tensors: Sequence[Tensor], groups: Groups, written: int = 0) -> tuple[W
 
 def closed(out: Tensor, tree: Expr | None, operands: Sequence[Tensor], dtype: str, groups: Groups
            ) -> tuple[Closing, list[Any]]:
-    """The end of a kernel whose value has `dtype`: `tree`, or none, over that and `operands` goes to `out`. All
-    have the shape of `out`."""
+    """The end of a kernel whose value has `dtype`: `tree`, or none, over that and `operands` goes to `out`.
+    All have the shape of `out`."""
     form, tensors, numbers = walk([out, *operands], groups, 1)
     whole = tree if tree is not None else Expr.leaf(0, dtype)
     return Closing(form, whole.cast(out.dtype), tuple(t.dtype for t in operands)), [*tensors, *numbers]

@@ -1,10 +1,9 @@
 """Loops over elements: a tree over operands of any strides goes to a result of any strides.
 
-In: tensors of one shape, whose axes are merged where they can be. Out: the result, in one of two forms. *flat*
-counts all elements by one number, and is for what lies alike, or has short rows. *tiles* of two axes are for
-the rest: wherever a tensor's elements are neighbours, along the one axis or the other, they are read or written
-together; where the axes differ the block turns the tile around in the memory it shares.
-"""
+In: tensors of one shape, whose axes are merged where they can be. Out: the result, in one of two forms.
+*flat* counts all elements by one number, and is for what lies alike, or has short rows. *tiles* of two axes
+are for the rest: wherever a tensor's elements are neighbours, along the one axis or the other, they are read
+or written together; where the axes differ the block turns the tile around in the memory it shares. """
 
 from __future__ import annotations
 
