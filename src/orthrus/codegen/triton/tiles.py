@@ -39,8 +39,8 @@ _CHIPS = {
     "sm_103": Chip(148, 4096, 128, 8, 64, 4100),
     "sm_120": Chip(170, 1024, 128, 2, 48, 740),
     "gfx90a": Chip(104, 512, 128, 128, 64, 963),
-    "gfx942": Chip(304, 1024, 128, 128, 64, 2520),
-    "gfx950": Chip(256, 2048, 128, 64, 64, 3330),
+    "gfx942": Chip(304, 1024, 128, 128, 32, 2520),
+    "gfx950": Chip(256, 2048, 128, 64, 32, 3330),
     "gfx1100": Chip(96, 256, 128, 4, 64, 384),
     "gfx1101": Chip(60, 256, 128, 4, 64, 250),
     "gfx1102": Chip(32, 256, 128, 4, 64, 110),
@@ -55,8 +55,27 @@ measured here."""
 _START = 1500
 """Cycles until a program's first tile of a factor is there."""
 
-_REGISTERS = 128
-"""Sums that a thread holds, at most."""
+_LATENCY = 700
+"""Cycles from asking memory for a tile until it is there."""
+
+_ISSUED = 60
+"""Cycles that a step takes beside all that: addresses, a barrier, the loop."""
+
+_SHARED = 128
+"""Bytes that a unit's threads get from its shared memory in a cycle."""
+
+_LINE = 64
+"""Bytes in a row of a factor that are read at once."""
+
+_QUARTERS = 4
+"""Parts of a unit that multiply by themselves, each the tiles of other warps."""
+
+_DETACHED = ("wgmma", "tcgen05")
+"""Matrix units that read factors where these lie in shared memory, given four warps and 64 rows."""
+
+_REGISTERS = 96
+"""What a thread holds of sums and factors, at most: the rest of its 255 registers are addresses and what is on
+the way. Where the matrix unit is `mfma` there are twice as many."""
 
 
 def chip(target: Target) -> Chip:
@@ -114,17 +133,26 @@ def cycles(target: Target, it: Problem, tile: Tile, parts: int) -> float:
     have = chip(target)
     deep = -(-it.k // parts)
     steps = -(-deep // tile.k)
-    multiply = tile.m * tile.n * tile.k / it.rate(target)
-    read = (tile.m + tile.n) * tile.k * it.itemsize / have.cache
     tiles = -(-it.m // tile.m) * -(-it.n // tile.n) * it.count * parts
-    together = _resident(target, it, tile)
-    rounds = -(-tiles // have.units)
-    hidden = min(together, rounds)
-    one = steps * max(multiply, read) + _START / hidden
+    together = min(_resident(target, it, tile), -(-tiles // have.units))
+    one = steps * _step(target, it, tile, together) + _START / together
     moved = it.count * it.itemsize * (it.m + it.n) * it.k + 4 * it.count * it.m * it.n * (
         1 if parts == 1 else 2 * parts)
     again = 0 if parts == 1 else 2 * _START
-    return max(rounds * one, moved / have.memory) + again
+    return max(-(-tiles // have.units) * one, moved / have.memory) + again
+
+
+def _step(target: Target, it: Problem, tile: Tile, together: int) -> float:
+    """Cycles of one step along k, of which a unit has so many running."""
+    have, row = chip(target), tile.k * it.itemsize
+    multiply = tile.m * tile.n * tile.k / it.rate(target) / min(1, together * tile.warps / _QUARTERS)
+    read = (tile.m + tile.n) * max(row, _LINE) / have.cache
+    high = min(tile.m, max(16, int((tile.m * tile.n / tile.warps) ** 0.5)))
+    fragments = tile.warps * (high + tile.m * tile.n / tile.warps / high)
+    if target.matrix in _DETACHED and it.on_matrix_unit(target) and tile.m >= 64:
+        fragments = tile.m + tile.n
+    waited = _LATENCY / (tile.stages - 1) / together
+    return max(multiply, read, fragments * row / _SHARED, waited) + _ISSUED / together
 
 
 def _resident(target: Target, it: Problem, tile: Tile) -> int:
@@ -132,7 +160,7 @@ def _resident(target: Target, it: Problem, tile: Tile) -> int:
     shared = tile.stages * (tile.m + tile.n) * tile.k * it.itemsize
     most = 2048 if target.api == CUDA else 16 * target.warp * 2
     registers = tile.m * tile.n + 64 * tile.warps * target.warp
-    return max(1, min(target.shared // max(shared, 1), most // (tile.warps * target.warp), 65536 // registers))
+    return max(1, min(target.shared // shared, most // (tile.warps * target.warp), 65536 // registers, 16))
 
 
 def _tiles(target: Target, it: Problem) -> Iterator[Tile]:
@@ -143,14 +171,23 @@ def _tiles(target: Target, it: Problem) -> Iterator[Tile]:
     depths = [d for d in ((least, 2 * least, 4 * least) if unit else (16, 32)) if d <= max(least, 2 * it.k)]
     for m, n, k in product(_fitting(sides, it.m), _fitting(sides, it.n), depths):
         for warps in (1, 2, 4, 8):
-            sums = m * n // (warps * target.warp)
-            if not 2 <= sums <= _REGISTERS * (1 if it.itemsize < 8 else 0.5) or (not unit and sums > 64):
-                continue
-            if target.matrix == "wgmma" and unit and m >= 64 and warps < 4:
+            if not 4 <= m * n // (warps * target.warp) or _held(target, it, m, n, k, warps) > (
+                    2 * _REGISTERS if target.matrix == "mfma" else _REGISTERS):
                 continue
             for stages in (2, 3, 4) if target.api == CUDA and unit else (2,):
-                if stages * (m + n) * k * it.itemsize <= target.shared and sums >= 8 or m * n <= 1024:
+                if stages * (m + n) * k * it.itemsize <= target.shared:
                     yield Tile(m, n, k, 8, warps, stages)
+
+
+def _held(target: Target, it: Problem, m: int, n: int, k: int, warps: int) -> float:
+    """Registers that a thread needs for sums and for what it multiplies."""
+    threads = warps * target.warp
+    sums = m * n * (2 if it.itemsize == 8 else 1) / threads
+    if target.matrix in _DETACHED and it.on_matrix_unit(target) and m >= 64 and warps >= 4:
+        return sums / 2
+    deep = k * it.itemsize / (4 * target.warp)
+    wide = max(m, n) / warps + min(m, n)
+    return sums + (wide * min(deep, 1) if it.on_matrix_unit(target) else wide)
 
 
 def _fitting(sides: tuple[int, ...], size: int) -> list[int]:

@@ -43,11 +43,16 @@ class Zeros:
 def write(lo: GpuLowering, a: Tensor, b: Tensor, out: Tensor, tree: Expr | None, operands: Sequence[Tensor],
           zeros: Zeros | None = None, tile: tuple[Tile, int] | None = None) -> None:
     """out (..., m, n) = tree(a·b, operands). `tile`: one to take, and into how many parts k is cut."""
+    if not out.size:
+        return
+    if not a.shape[-1]:
+        _nothing(lo, out, tree, operands)
+        return
     zeros = zeros or Zeros()
     *batch, m, n = out.shape
     a = a.expand((*batch, *a.shape[-2:]))
     b = b.expand((*batch, *b.shape[-2:]))
-    if _lies_across(a, b, m, n) and zeros == Zeros():
+    if n <= FEW < m and zeros == Zeros():
         a, b, out = _turned(b), _turned(a), _turned(out)
         operands = [_turned(t) for t in operands]
         m, n = n, m
@@ -58,9 +63,13 @@ def write(lo: GpuLowering, a: Tensor, b: Tensor, out: Tensor, tree: Expr | None,
         product.by_tiles(out, tree, operands, tile)
 
 
-def _lies_across(a: Tensor, b: Tensor, m: int, n: int) -> bool:
-    """Whether it is B that has few columns, and A that is large."""
-    return n <= FEW < m
+def _nothing(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+    """The tree of a sum of no products."""
+    def given(leaf: Expr) -> Expr:
+        return Expr.leaf(leaf.value - 1, leaf.dtype) if leaf.value else Expr.const(
+            0.0 if "float" in leaf.dtype else 0, leaf.dtype)
+    whole = Expr.leaf(0, out.dtype) if tree is None else tree
+    lo.store(out, whole.substitute(given).cast(out.dtype), list(operands))
 
 
 def _turned(t: Tensor) -> Tensor:
@@ -112,7 +121,7 @@ class _Product:
             closing, cells = closed(target, tree, operands, factors.total, groups)
             even = self.depth % tile.k == 0
             spec = products(factors=factors, closing=closing, tile=tile, even=even)
-            self.lo.step(spec, [*tensors, *zeros, *cells[:1 + len(operands)], *cells[1 + len(operands):],
+            self.lo.step(spec, [*tensors, *zeros, *cells,
                                 self.rows, self.n, self.depth, part, self.count, *numbers], items)
         self._in_parts(parts, factors.total, out, tree, operands, step)
 
