@@ -11,7 +11,7 @@ from ...codegen.write.expr import Expr
 from ...codegen.write.trace import cast, trace, traced
 from ...ir import ElementType, No, Node
 from ...ops.contrib.fused import fused_activation
-from ..lower import Lazy, Lowering, Out, lowers
+from ..lower import BOTH, Lazy, Lowering, Out, lowers
 
 _GRAIN = 8
 
@@ -27,7 +27,7 @@ def activation(name: str | None, params: Sequence[float | None] | None) -> Expr 
     return traced(op, attrs, ["float32"])
 
 
-@lowers("Cast")
+@lowers("Cast", sets=BOTH)
 def cast_to(lo: Lowering, node: Node) -> Lazy | No:
     """An elementwise conversion, where kernels know both types."""
     (x,) = node.inputs
@@ -61,7 +61,7 @@ def division(lo: Lowering, node: Node) -> Lazy | No:
     return lo.elementwise([a, b], lambda _: Expr(how, (Expr.leaf(0, dtype), Expr.leaf(1, dtype)), dtype))
 
 
-@lowers("BatchNormalization", types=("float32",))
+@lowers("BatchNormalization", types=("float32",), sets=BOTH)
 def batch_normalization(lo: Lowering, node: Node) -> Lazy | No:
     """x times a factor plus a term per channel, both computed once from the constants."""
     if node.attrs.get("training_mode") or any(v is not None and not v.dead for v in node.outputs[1:]):
@@ -83,7 +83,7 @@ def batch_normalization(lo: Lowering, node: Node) -> Lazy | No:
     return Lazy(lazy.shape, tree, [*lazy.operands, *operands])
 
 
-@lowers("Dropout", "Identity", "MemcpyFromHost", "MemcpyToHost")
+@lowers("Dropout", "Identity", "MemcpyFromHost", "MemcpyToHost", sets=BOTH)
 def identity(lo: Lowering, node: Node) -> Lazy | No | tuple[Lazy]:
     """The input itself."""
     x = node.inputs[0]
