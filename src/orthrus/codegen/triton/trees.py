@@ -237,5 +237,37 @@ def _power(x, y, bits: tl.constexpr):
         base = base * base
         left = left >> 1
     return result
+
+
+@triton.jit
+def _sum(a, b):
+    return a + b
+
+
+@triton.jit
+def _product(a, b):
+    return a * b
+
+
+@triton.jit
+def _largest(a, b):
+    return tl.where((a > b) | (a != a), a, b)
+
+
+@triton.jit
+def _least(a, b):
+    return tl.where((a < b) | (a != a), a, b)
+
+
+@triton.jit
+def _first_best(a, i, b, j):
+    other = (b > a) | ((b == a) & (j < i))
+    return tl.where(other, b, a), tl.where(other, j, i)
+
+
+@triton.jit
+def _later_best(a, i, b, j):
+    other = (b > a) | ((b == a) & (j > i))
+    return tl.where(other, b, a), tl.where(other, j, i)
 """
 """Functions that the text of a kernel may call."""
