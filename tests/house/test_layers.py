@@ -43,6 +43,7 @@ CODE = {
     "api/alias.py": "import_module: this package's modules, under another name",
     "ops/define.py": "import_module: the modules with definitions",
     "providers/__init__.py": "import_module: this package's providers",
+    "lowering/gpu/rules/__init__.py": "import_module: the modules with rules",
     "lowering/rules/__init__.py": "import_module: the modules with rules",
     "lowering/rules/contrib/__init__.py": "import_module: the modules with rules of com.microsoft",
     "quantization/__init__.py": "import_module: this package's modules, when a name of theirs is first used",

@@ -50,6 +50,22 @@ class Device:
         to go by way of the host."""
         return False
 
+    def clear(self, to: int, size: int, byte: int = 0) -> None:
+        """Set bytes at an address; for devices whose handles are addresses."""
+        raise self._undefined("clear(to, size)")
+
+    def function(self, code: bytes, name: str, shared: int = 0) -> int:
+        """A kernel of a code object, to be launched with so many bytes of shared memory. Raises EPFail."""
+        raise self._undefined("function(code, name, shared)")
+
+    def launch(self, function: int, blocks: int, threads: int, shared: int, arguments: bytes) -> None:
+        """Start a kernel on so many blocks; `arguments` as they lie in memory."""
+        raise self._undefined("launch(function, blocks, threads, shared, arguments)")
+
+    def synchronize(self) -> None:
+        """Wait until all that was asked for is done."""
+        raise self._undefined("synchronize()")
+
     def array(self, shape: Sequence[int], dtype: Any) -> DeviceArray:
         """A new array here, in C order, its elements not set. Raises MemoryError, InvalidArgument or Fail."""
         kind, dims = np.dtype(dtype), bounded(shape, dtype)

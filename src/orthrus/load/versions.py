@@ -48,13 +48,7 @@ def _versions(model: Any, released_only: bool) -> dict[str, int]:
         )
     opsets: dict[str, int] = {}
     for entry in model.opset_import:
-        domain = inline.domain_of(entry.domain)
-        if opsets.setdefault(domain, entry.version) != entry.version:
-            raise Fail(
-                f"This is an invalid model. The opset of domain '{domain or 'ai.onnx'}' is imported twice.",
-                found=f"versions {opsets[domain]} and {entry.version}",
-                expected="one version per domain",
-            )
+        opsets[inline.domain_of(entry.domain)] = entry.version
     check_opsets(opsets, released_only)
     return opsets
 
@@ -123,7 +117,7 @@ class Resolver:
         if isinstance(found, schemas.Schema) and found.native is None and domain in schemas.ONNX_DOMAINS:
             found = _standard(domain, proto.op_type, opset, found)
         if not isinstance(found, schemas.Schema):
-            if domain not in schemas.ONNX_DOMAINS and not domain.startswith("com.microsoft"):
+            if domain not in schemas.ONNX_DOMAINS:
                 raise Fail(
                     f"Fatal error: {domain}:{proto.op_type}(-1) is not a registered function/op",
                     node=what,

@@ -16,7 +16,7 @@ from ..ir import Graph, No, Node, TensorType, Value
 from ..kernels import convex_groups
 from ..ops.tensor.movement import VIEWS
 from . import rules as _rules  # noqa: F401
-from .lower import RULES, TYPES
+from .lower import RULES, RuleSet
 
 CONTENT: dict[str, tuple[int, ...]] = {
     "CenterCropPad": (1,), "ConstantOfShape": (0,), "CumProd": (1,), "CumSum": (1,),
@@ -44,15 +44,15 @@ HARMLESS = frozenset({_FREE, _CONTROL, _REGISTERED})
 """Reasons to leave a node out by which nothing is lost."""
 
 
-def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], bool], views: bool = False
-           ) -> tuple[list[list[Node]], dict[Node, str]]:
-    """Convex groups of `nodes` to compile, and why each other node was left out; `views`: groups of nothing
-    but views count."""
+def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], bool], views: bool = False,
+           rules: RuleSet = RULES) -> tuple[list[list[Node]], dict[Node, str]]:
+    """Convex groups of `nodes` to compile by `rules`, and why each other node was left out; `views`: groups
+    of nothing but views count."""
     why: dict[Node, str] = {}
     taken: dict[Node, None] = {}
     derived: set[Value] = set()
     for node in nodes:
-        why_not = refusal(node, derived, registered)
+        why_not = refusal(node, derived, registered, rules)
         if why_not is None:
             taken[node] = None
             if _derives(node, derived):
@@ -61,7 +61,7 @@ def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], boo
             why[node] = why_not.reason
     while True:
         found = convex_groups(graph, taken)
-        lost = [node for group in found for node in _undecided(group)]
+        lost = [node for group in found for node in _undecided(group, rules)]
         if not lost:
             break
         for node in lost:
@@ -73,9 +73,10 @@ def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], boo
     return [group for group in found if group not in idle], why
 
 
-def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[Node], bool] = lambda _: False
-            ) -> No | None:
-    """Why no kernel is generated for `node`, where the elements of the values `derived` are known by then."""
+def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[Node], bool] = lambda _: False,
+            rules: RuleSet = RULES) -> No | None:
+    """Why no kernel is generated for `node` by `rules`, where the elements of the values `derived` are known
+    by then."""
     op = node.op
     if node.has_bodies:
         return No(_CONTROL)
@@ -96,8 +97,8 @@ def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[N
         if v is not None and v.const is None and v not in derived:
             return No(f"its result depends on the elements of %{v.name}, known only at run time")
     key = (node.domain, node.op_type)
-    if key in RULES:
-        types = TYPES.get(key)
+    if key in rules:
+        types = rules.types.get(key)
         first = next((v for v in node.inputs if v is not None), None)
         if types is not None and first is not None and first.elem.numpy.name not in types:
             return No(f"no generated kernel of {node.kind} for {first.elem.numpy.name}")
@@ -128,7 +129,7 @@ def _derives(node: Node, derived: Collection[Value]) -> bool:
     return all(v is None or v.const is not None or v in derived for v in node.inputs)
 
 
-def _undecided(group: list[Node]) -> list[Node]:
+def _undecided(group: list[Node], rules: RuleSet) -> list[Node]:
     """The nodes of `group` that need elements which are not derived inside it, or have no kernel else."""
     derived: set[Value] = set()
     lost = []
@@ -137,7 +138,7 @@ def _undecided(group: list[Node]) -> list[Node]:
             derived.update(v for v in node.outputs if v is not None)
         needed = [node.inputs[i] for i in CONTENT.get(node.op_type, ()) if i < len(node.inputs)]
         missing = any(v is not None and v.const is None and v not in derived for v in needed)
-        written = (node.domain, node.op_type) in RULES or node.op is None or node.op.broadcasts
+        written = (node.domain, node.op_type) in rules or node.op is None or node.op.broadcasts
         if missing or not (written or _derives(node, derived)):
             lost.append(node)
     return lost

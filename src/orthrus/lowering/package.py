@@ -27,10 +27,10 @@ from ..kernels import Gate, Part
 from ..memory import LINE, take
 from .device import PartDevice
 from .native import Native
-from .plans import Plan, Stepped, numpy_type
+from .plans import Plan, Stepped
 from .shaped_part import Key, Kinds
 from .step import KernelStep
-from .tensor import Buffer, Tensor
+from .tensor import Buffer, Tensor, numpy_type
 
 log = logging.getLogger("orthrus")
 

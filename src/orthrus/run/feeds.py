@@ -188,7 +188,8 @@ def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
     placed = given.__device_array__() if hasattr(given, "__device_array__") else None
     given = _as_array(name, given, kind) if placed is None else placed
     try:
-        actual = element_of(given.dtype)
+        text = given.dtype.kind == "V" and not given.dtype.names and kind.elem is ElementType.STRING
+        actual = kind.elem if text else element_of(given.dtype)
     except TypeError as error:
         raise RuntimeError(f"Numpy_type {given.dtype.num} can't be converted to MLDataType.") from error
     if actual is not kind.elem:
@@ -229,8 +230,13 @@ def _array(given: Sequence[Any], elem: ElementType) -> np.ndarray:
 
 
 def _strings(name: str, given: np.ndarray) -> np.ndarray:
-    if given.dtype.kind == "S":
-        given = np.char.decode(given, "utf-8")
+    if given.dtype.kind in "SV":
+        try:
+            given = np.vectorize(lambda text: bytes(text).decode(), otypes=[object])(given)
+        except UnicodeDecodeError as error:
+            raise InvalidArgument(f"the bytes fed as input {name} are no text: {error}",
+                                  node=f"input {name}", expected="UTF-8",
+                                  cure="feed an array of str") from error
     if given.dtype != object:
         return given.astype(object)
     for item in given.ravel():

@@ -1,0 +1,238 @@
+"""A part that a GPU's kernels compute: one plan per tuple of input shapes, arrays of the device in and out.
+
+Kernels are launched one behind the other on the device's stream; nothing waits for them, unless the host has
+a step, or a kernel may say that it gave up. What no kernel computes is a step of the host's between copies,
+with the reason in the plan. """
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...codegen.triton.targets import Target
+from ...kernels import HOST, Contents, Device, DeviceArray, Memory, Part, copied, fill
+from ...limits import HARMLESS, reserve
+from ...locks import lock
+from ..interpret import Note, Reference, Watch
+from ..report import contents, finished
+from ..shaped_part import Key, Kinds, ShapedPart
+from ..step import KernelStep
+from ..tensor import Tensor, numpy_type
+from .lower import GpuLowering
+from .plan import ALIGN, Constants, GpuPlan, Launch
+
+log = logging.getLogger("orthrus")
+
+_GROW = 1 << 20
+"""Bytes by whose multiples a part's arena grows."""
+
+
+class Arena:
+    """Memory of one run at a time: that which has `lock` asks the device for work. What was asked for is done
+    in order, so that the next run need not wait for the end of it."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.lock = device, lock()
+        self.memory: Memory | None = None
+        self.size = 0
+
+    def at_least(self, size: int) -> int:
+        """The address of so many bytes. Raises MemoryError."""
+        if self.memory is None or self.size < size:
+            self.memory = None
+            wanted = -(-max(size, 1) // _GROW) * _GROW
+            self.memory, self.size = Memory(self.device, wanted), wanted
+        return int(self.memory.handle)
+
+
+@dataclass(eq=False)
+class Instance:
+    """One run of a plan, while the device is asked for its work."""
+
+    plan: GpuPlan
+    base: int
+    packed: bytes
+
+    def tensor(self, t: Tensor, inputs: Sequence[DeviceArray], outputs: Sequence[DeviceArray]) -> int:
+        """The address of a tensor's first element, on the device."""
+        buffer = t.buffer
+        if buffer.kind == "arena":
+            return self.base + buffer.offset + t.byte_offset
+        held = inputs if buffer.kind == "input" else outputs
+        return int(held[buffer.index].handle) + t.byte_offset
+
+
+class GpuPart(ShapedPart[GpuPlan]):
+    """A part on `device`, whose kernels are compiled for `target`. `settings`: of the provider's, that rules
+    go by."""
+
+    def __init__(self, part: Part, device: Device, target: Target, reference: Reference,
+                 settings: dict[str, Any] | None = None, strict: bool = False) -> None:
+        super().__init__(part, reference, 1, strict)
+        self.device, self.target, self.settings = device, target, settings or {}
+        self.constants: dict[Hashable, Tensor] = {}
+        self.held = Constants(device)
+        self.arena = Arena(device)
+
+    def lower(self, key: Key, kinds: Kinds) -> GpuPlan:
+        inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(self.part.inputs, kinds, strict=True)]
+        lowering = GpuLowering(self.part.nodes, inputs, self.part.outputs, self.target, self.constants,
+                               self.reference, self.settings)
+        return GpuPlan(lowering, self.part.outputs, len(inputs), self.device, self.held)
+
+    def exact(self, key: Key) -> GpuPlan | None:
+        """The plan for inputs of these shapes; None without one."""
+        return self._made(key, [(shape, v.elem.numpy.name)
+                                for shape, v in zip(key, self.part.inputs, strict=True)])
+
+    def into(self, arrays: Sequence[Any], targets: Sequence[DeviceArray | None]) -> Any:
+        """As a call; a result is its target, where that is of its shape and type, and not read."""
+        arrays = self.gate(arrays)
+        plan = self.plan(arrays)
+        return self.interpret(arrays) if plan is None else self._entered(
+            plan, arrays, self._run, targets)
+
+    def _entered(self, plan: GpuPlan, arrays: Sequence[Any], run: Callable[..., None],
+                 targets: Sequence[DeviceArray | None] = ()) -> Any:
+        if plan.bytes > HARMLESS:
+            reserve(plan.bytes, str(self.part))
+        arrays = [self._aligned(a) for a in arrays]
+        outputs = [target if target is not None and _takes(target, shape, dtype, arrays)
+                   else self.device.array(shape, dtype)
+                   for target, (shape, dtype) in zip(
+                       targets or [None] * len(plan.outputs), plan.outputs, strict=True)]
+        addresses = np.array([a.handle for a in (*arrays, *outputs)], np.int64)
+        with self.arena.lock:
+            base = self.arena.at_least(plan.size)
+            if plan.status >= 0:
+                self.device.clear(base + plan.status, 8)
+            run(Instance(plan, base, plan.packed_for(base, addresses)), arrays, outputs)
+            status = 0 if plan.status < 0 else self._status(base + plan.status)
+        if status:
+            return self.interpret(arrays)
+        return outputs[0] if self.single else tuple(outputs)
+
+    def _aligned(self, array: DeviceArray) -> DeviceArray:
+        """`array`, or a copy of it where kernels read it as fast as they are compiled for."""
+        if array.handle % ALIGN == 0:
+            return array
+        made = self.device.array(array.shape, array.dtype)
+        fill(made, array)
+        return made
+
+    def _status(self, address: int) -> int:
+        """What kernels left there; waits for them."""
+        word = np.zeros(1, np.int64)
+        self.device.copy_out(address, word)
+        return int(word[0])
+
+    def _run(self, instance: Instance, arrays: Sequence[Any], outputs: Sequence[Any]) -> None:
+        for step, launches in instance.plan.parts:
+            if step is not None:
+                self._on_host(step, instance, arrays, outputs)
+            for launch in launches:
+                self._launch(launch, instance.packed)
+
+    def _launch(self, it: Launch, packed: bytes) -> None:
+        self.device.launch(it.function, it.blocks, it.threads, it.shared, packed[it.begin:it.end])
+
+    def _on_host(self, step: KernelStep, instance: Instance, arrays: Sequence[DeviceArray],
+                 outputs: Sequence[DeviceArray]) -> None:
+        """A step that the host computes by the node's definition, between copies."""
+        held = dict[int, np.ndarray]()
+
+        class Fetched:
+            """What a step reads and writes, on the host."""
+
+            def view(_, t: Tensor, inputs: Any, results: Any) -> np.ndarray:
+                if id(t) not in held:
+                    held[id(t)] = self._fetched(t, instance, arrays, outputs)
+                return held[id(t)]
+        for out in step.outs:
+            held[id(out)] = np.empty(out.shape, numpy_type(out.dtype))
+        self._host(step, step.args, Fetched(), (), ())
+        for out in step.outs:
+            if out.size:
+                self.device.copy_in(held[id(out)], instance.tensor(out, arrays, outputs))
+
+    def _fetched(self, t: Tensor, instance: Instance, arrays: Sequence[DeviceArray],
+                 outputs: Sequence[DeviceArray]) -> np.ndarray:
+        """A tensor's elements, on the host."""
+        if t.buffer.array is not None:
+            flat = t.buffer.array.reshape(-1)
+            return np.lib.stride_tricks.as_strided(flat[t.offset:], t.shape, [
+                s * t.itemsize for s in t.strides])
+        dtype = numpy_type(t.dtype)
+        low = sum((d - 1) * s for d, s in zip(t.shape, t.strides, strict=True) if s < 0)
+        high = sum((d - 1) * s for d, s in zip(t.shape, t.strides, strict=True) if s > 0)
+        flat = np.empty(high - low + 1 if t.size else 0, dtype)
+        if t.size:
+            self.device.copy_out(instance.tensor(t, arrays, outputs) + low * t.itemsize, flat)
+        return np.lib.stride_tricks.as_strided(flat[-low:], t.shape, [s * t.itemsize for s in t.strides])
+
+    def stepwise(self, arrays: Sequence[Any], note: Note | None, watch: Watch | None = None,
+                 check: Callable[[], None] | None = None) -> Any:
+        """As a call, each step by itself, with its end waited for; see `Kernel`. `watch` gets copies."""
+        clock = time.perf_counter_ns
+        began = clock()
+        arrays = self.gate(arrays)
+        plan = self.exact(self.key(arrays))
+        if plan is None:
+            if note is not None:
+                note(None, began, clock())
+            return self.interpret(arrays, note, watch, check)
+
+        def run(instance: Instance, arrays: Sequence[Any], outputs: Sequence[Any]) -> None:
+            done = plan.works(self.part) if note is not None else []
+            ready = iter(finished(plan) if watch is not None else ())
+
+            def show() -> None:
+                for value, t in next(ready, ()):
+                    assert watch is not None
+                    watch(value, self._fetched(t, instance, arrays, outputs))
+            self.device.synchronize()
+            marks = [began, clock()]
+            if watch is not None:
+                for value, elements in plan.trail.known.items():
+                    watch(value, elements)
+            show()
+            for step, launch in zip(plan.steps, plan.launches, strict=True):
+                marks.append(clock())
+                if launch is None:
+                    self._on_host(step, instance, arrays, outputs)
+                else:
+                    self._launch(launch, instance.packed)
+                self.device.synchronize()
+                marks.append(clock())
+                show()
+                if check is not None:
+                    check()
+            if note is not None:
+                for work, start, end in zip((None, *done), marks[::2], marks[1::2], strict=True):
+                    note(work, start, end)
+                note(None, marks[-1], clock())
+        return self._entered(plan, arrays, run)
+
+    def interpret(self, arrays: Sequence[Any], note: Note | None = None, watch: Watch | None = None,
+                  check: Callable[[], None] | None = None) -> Any:
+        """By the definitions, on the host; the results are on the device."""
+        made = super().interpret([copied(a, HOST) for a in arrays], note, watch, check)
+        several = (made,) if self.single else made
+        moved = tuple(copied(np.asarray(array), self.device) for array in several)
+        return moved[0] if self.single else moved
+
+    def describe(self) -> Contents | None:
+        """What was compiled by now."""
+        return contents(self)
+
+
+def _takes(target: DeviceArray, shape: tuple[int, ...], dtype: np.dtype[Any],
+           arrays: Sequence[DeviceArray]) -> bool:
+    """Whether a result may be written to `target` while `arrays` are read."""
+    return (target.shape == shape and target.dtype == dtype and target.handle % ALIGN == 0
+            and not any(target.memory is a.memory for a in arrays))
