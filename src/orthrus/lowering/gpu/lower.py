@@ -15,15 +15,19 @@ from ...ir import Node, Value
 from .. import rules as _shared  # noqa: F401
 from ..lower import GPU_RULES, Lazy, Lowering, Out, Pending, RuleSet, Source
 from ..lower import lowers as _lowers
+from ..rule_sets import writes as _writes
 from ..tensor import Tensor
 
 if TYPE_CHECKING:
     from ...codegen.triton.targets import Target
 
-__all__ = ["GpuLowering", "Lazy", "Out", "Pending", "Source", "lowers"]
+__all__ = ["GpuLowering", "Lazy", "Out", "Pending", "Source", "lowers", "writes"]
 
 lowers = functools.partial(_lowers, sets=(GPU_RULES,))
 """Registers a rule for GPUs; see `lowering.rule_sets`."""
+
+writes = functools.partial(_writes, sets=(GPU_RULES,))
+"""Registers what GPUs call instead of a `varied` function."""
 
 
 class GpuLowering(Lowering):

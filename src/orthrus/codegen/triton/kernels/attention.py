@@ -63,7 +63,7 @@ def parts(size: int) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class _View:
+class View:
     """A tensor (batch, head, position, feature) of a kernel: names of its address and strides."""
 
     name: str
@@ -73,9 +73,14 @@ class _View:
     feature: str
 
     @staticmethod
-    def declare(k: Writer, name: str, near: bool) -> _View:
+    def declare(k: Writer, name: str, near: bool) -> View:
         strides = k.sizes(f"{name}_s", 3 if near else 4)
-        return _View(name, *strides[:3], "1" if near else strides[3])
+        return View(name, *strides[:3], "1" if near else strides[3])
+
+    def at(self, position: str, feature: str) -> str:
+        """The offset of features of positions, of `batch` and `head`, which are 64 bits wide."""
+        return (f"batch * {self.batch} + head * {self.head} + {position}.to(tl.int64) * {self.step} + "
+                f"({feature}) * {self.feature}")
 
 
 class _Attending:
@@ -105,9 +110,9 @@ class _Attending:
         k.number("scale")
         k.number("cap")
         self.q, self.keys_at, self.values_at = (
-            _View.declare(k, n, near) for n, near in zip("qkv", form.near[:3], strict=True))
+            View.declare(k, n, near) for n, near in zip("qkv", form.near[:3], strict=True))
         if not self.split:
-            self.out = _View.declare(k, "out", form.near[3])
+            self.out = View.declare(k, "out", form.near[3])
         if form.mask:
             self.bias = k.sizes("mask_s", 4)
 
@@ -127,7 +132,7 @@ class _Attending:
         if self.folded:
             k.text(f"""
                 shared = (unit % groups).to(tl.int64)
-                head = shared * group + row % group
+                head = (shared * group + row % group)[:, None]
                 position = row // group
                 first, last = tile * {rows} // group, (tile * {rows} + {rows} - 1) // group
             """)
@@ -168,17 +173,11 @@ class _Attending:
         for first, width in self.sizes:
             d, whole = self._features(first, width, self.form.size)
             self.feature.append((d, whole))
-            at = (f"batch * {q.batch} + head{self.of_row} * {q.head} + position[:, None].to(tl.int64) * {q.step}"
-                  f" + {d}[None, :] * {q.feature}")
+            at = q.at("position[:, None]", f"{d}[None, :]")
             mask = "inside[:, None]" + (f" & ({whole})[None, :]" if whole else "")
             self.queries.append(k.load("q", at, mask))
         self.value_feature = [self._features(first, width, self.form.value_size)
                               for first, width in self.value_sizes]
-
-    @property
-    def of_row(self) -> str:
-        """How what is known by row's head broadcasts over a tile."""
-        return "[:, None]" if self.folded else ""
 
     def start(self) -> None:
         """The largest score so far, the sum of weights, and the sums of values: for one row, by key until the
@@ -192,7 +191,8 @@ class _Attending:
         for i, (_, width) in enumerate(self.value_sizes):
             k.text(f"mixed{i} = tl.zeros(({depth}, {width}), tl.float32)")
         if form.sink:
-            score = "tl.load(sink + head).to(tl.float32)" + ("" if form.natural else f" * {_LOG2E!r}")
+            mine = f"tl.reshape(head, ({rows},))" if self.folded else "head"
+            score = f"tl.load(sink + {mine}).to(tl.float32)" + ("" if form.natural else f" * {_LOG2E!r}")
             k.text(f"top = tl.where((split == 0) & inside, {score}, top)")
             some = f"tl.where(top > {_UNSEEN}, 1.0, 0.0)"
             k.text(f"weight = {f'tl.where(key == 0, {some}, 0.0)' if self.single else some}")
@@ -225,7 +225,7 @@ class _Attending:
         """)
         self._mix(bounded)
 
-    def _rows_of(self, view: _View, d: str, whole: str | None, bounded: bool, turned: bool) -> str:
+    def _rows_of(self, view: View, d: str, whole: str | None, bounded: bool, turned: bool) -> str:
         """A tile of keys or values: (key, feature), or (feature, key) where `turned`."""
         of_key, of_feature = ("[None, :]", "[:, None]") if turned else ("[:, None]", "[None, :]")
         masks = [f"(column < limit){of_key}"] if bounded else []
@@ -260,7 +260,7 @@ class _Attending:
         tests = [f"(column < limit){of_key}"] if bounded else []
         if form.mask:
             batch, head, step, along = self.bias
-            place = f"batch * {batch} + head{of_row if self.folded else ''} * {head}"
+            place = f"batch * {batch} + head * {head}"
             place += f" + position{of_row}.to(tl.int64) * {step}"
             masks = [f"inside{of_row}"]
             if form.mask_step != 0:
@@ -308,10 +308,7 @@ class _Attending:
                 k.text(f"tl.store(sums + slot[:, None] * {form.value_size} + {d}[None, :], mixed{i}, "
                        f"mask=inside[:, None]{also})")
                 continue
-            out = self.out
-            at = (f"batch * {out.batch} + head{self.of_row} * {out.head} + position[:, None].to(tl.int64) * "
-                  f"{out.step} + {d}[None, :] * {out.feature}")
-            k.store("out", at, f"mixed{i} * factor[:, None]", f"inside[:, None]{also}")
+            k.store("out", self.out.at("position[:, None]", f"{d}[None, :]"), f"mixed{i} * factor[:, None]", f"inside[:, None]{also}")
 
 
 @kernel
@@ -339,14 +336,14 @@ def attend_joined(k: Writer, *, form: AttentionForm, rows: int, most: int, folde
     k.pointer("out", form.dtype)
     for name in ("groups", "group", "length", "tiles", "splits"):
         k.size(name)
-    out = _View.declare(k, "out", form.near[3])
+    out = View.declare(k, "out", form.near[3])
     count = "group * length" if folded else "length"
     k.text(f"""
         row = tl.program_id(0) % ({count})
         unit = tl.program_id(0) // ({count})
         batch, of_head = (unit // groups).to(tl.int64), (unit % groups).to(tl.int64)
         head = {"of_head * group + row % group" if folded else "of_head"}
-        position = ({"row // group" if folded else "row"}).to(tl.int64)
+        position = {"row // group" if folded else "row"}
         split = tl.arange(0, {most})
         there = split < splits
         slot = ((unit * tiles + row // {rows}) * splits + split).to(tl.int64) * {rows} + row % {rows}
@@ -362,8 +359,7 @@ def attend_joined(k: Writer, *, form: AttentionForm, rows: int, most: int, folde
         inside = f"feature < {form.value_size}"
         part = k.load("sums", f"slot[:, None] * {form.value_size} + feature[None, :]",
                       f"there[:, None] & ({inside})[None, :]", "0.0")
-        k.store("out", f"batch * {out.batch} + head * {out.head} + position * {out.step} + feature * {out.feature}",
-                f"tl.sum({part} * share[:, None], 0) * factor", inside)
+        k.store("out", out.at("position", "feature"), f"tl.sum({part} * share[:, None], 0) * factor", inside)
 
 
 @dataclass(frozen=True)
@@ -423,12 +419,12 @@ def plan(target: Target, form: AttentionForm, batch: int, heads: int, kv_heads: 
 def _tile(target: Target, form: AttentionForm, count: int, width: int) -> tuple[int, int, int, int]:
     """Query rows and keys of a tile, warps of a block and stages of its loads, for `count` rows in all."""
     if count == 1:
-        return 1, max(16, min(128, 8192 // width)), 4, 2
+        return 1, max(16, min(128, 4096 // width)), 4, 2
     wide = 1 << (count - 1).bit_length()
     if form.dtype == "float32":
         most, keys = (32, 32) if width <= 128 else (16, 16)
         return max(16, min(wide, most)), keys, 4, 1 if target.api == HIP else 2
-    most, keys, warps = (128, 64, 8) if width <= 128 else (64, 32, 8)
+    most, keys, warps = (128, 64, 8) if width <= 128 else (64, 32, 4) if width <= 256 else (32, 16, 4)
     if target.api == HIP:
         most, warps = min(most, 64 if target.matrix == "wmma" else 128), 4
     rows = max(16, min(wide, most))
