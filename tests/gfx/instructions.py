@@ -156,12 +156,6 @@ def name_of(inst: Any) -> str:
     return str(inst.op.name)
 
 
-def _register(inst: Any, name: str, position: int) -> int:
-    """The code of a source; with parts of registers, a bit of its own says that it is a scalar one."""
-    code: int = getattr(inst, name).offset
-    return code - 256 if "SDWA" in type(inst).__name__ and getattr(inst, f"s{position}") else code
-
-
 class Decoder:
     """Decodes instructions of one family: cdna, rdna3 or rdna4."""
 
@@ -287,8 +281,7 @@ class Decoder:
                 continue
             field_name = "vsrc0" if permuted and plain == "src0" else at
             more = self._modifiers(inst, form, name, position, wide[plain], kinds[plain])
-            made = self.coded(record, _register(inst, field_name, position), wide[plain], kinds[plain],
-                              inst._literal, **more)
+            made = self.source(record, inst, field_name, wide[plain], kinds[plain], **more)
             sources.append((f"S{position}", made))
         if "SIMM32" in text:
             sources.append(("SIMM32", Operand("c", 32, record.put(inst._literal))))
