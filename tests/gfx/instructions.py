@@ -283,7 +283,8 @@ class Decoder:
                 continue
             field_name = "vsrc0" if permuted and plain == "src0" else at
             more = self._modifiers(inst, form, name, position, wide[plain], kinds[plain])
-            made = self.source(record, inst, field_name, wide[plain], kinds[plain], **more)
+            kind = "F16" if more.get("mixed", 0) & 2 else kinds[plain]
+            made = self.source(record, inst, field_name, wide[plain], kind, **more)
             sources.append((f"S{position}", made))
         if "SIMM32" in text:
             sources.append(("SIMM32", Operand("c", 32, record.put(inst._literal))))
