@@ -17,6 +17,7 @@ from ...ir import Node, Value
 from .. import rules as _shared  # noqa: F401
 from ..lower import GPU_RULES, Lazy, Lowering, Out, Pending, RuleSet, Source
 from ..lower import lowers as _lowers
+from ..rule_sets import writes as _writes
 from ..tensor import Tensor
 
 if TYPE_CHECKING:
@@ -24,10 +25,13 @@ if TYPE_CHECKING:
     from ..rules.reduce import Folded
     from ..rules.rows import RowWork
 
-__all__ = ["GpuLowering", "Lazy", "Out", "Pending", "Source", "lowers"]
+__all__ = ["GpuLowering", "Lazy", "Out", "Pending", "Source", "lowers", "writes"]
 
 lowers = functools.partial(_lowers, sets=(GPU_RULES,))
 """Registers a rule for GPUs; see `lowering.rule_sets`."""
+
+writes = functools.partial(_writes, sets=(GPU_RULES,))
+"""Registers what GPUs call instead of a `varied` function."""
 
 
 class GpuLowering(Lowering):

@@ -99,9 +99,10 @@ class _Product:
         form, tensors, numbers = walk([a, b], self.groups)
         deep = self.a.strides[-1], self.b.strides[-2]
         wide = any(extent(t.shape, [abs(s) for s in t.strides]) >= LONG for t in (self.a, self.b))
-        along = tuple("1" if s == 1 or self.depth == 1 else "s" for s in deep)
-        zeros = tuple(None if z is None else ONE if z.size == 1 else EACH for z in (self.zeros.a, self.zeros.b))
-        made = Factors((self.a.dtype, self.b.dtype), replace(form, wide=wide), along, self._precision(), zeros)
+        along = ["1" if s == 1 or self.depth == 1 else "s" for s in deep]
+        zeros = [None if z is None else ONE if z.size == 1 else EACH for z in (self.zeros.a, self.zeros.b)]
+        made = Factors((self.a.dtype, self.b.dtype), replace(form, wide=wide), (along[0], along[1]),
+                       self._precision(), (zeros[0], zeros[1]))
         return made, tensors, [s for s, kind in zip(deep, along, strict=True) if kind == "s"] + numbers
 
     def _precision(self) -> str:
@@ -157,11 +158,12 @@ class _Product:
             step(out, tree, operands, self.groups)
             return
         held = self.lo.new((parts, *out.shape), total)
-        step(held, None, [], [[0, *[g + 1 for g in self.groups[0]]], *([g + 1 for g in group]
-                                                                       for group in self.groups[1:])])
+        batches, rows, columns = ([axis + 1 for axis in group] for group in self.groups)
+        step(held, None, [], [[0, *batches], rows, columns])
         closing, cells = closed(out, tree, operands, total, [range(out.rank)])
-        self.lo.step(product_parts(dtype=total, closing=closing, block=min(_BLOCK, max(64, _power(out.size)))),
-                     [held, *cells, parts, out.size], -(-out.size // min(_BLOCK, max(64, _power(out.size)))))
+        block = min(_BLOCK, max(64, _power(out.size)))
+        self.lo.step(product_parts(dtype=total, closing=closing, block=block),
+                     [held, *cells, parts, out.size], -(-out.size // block))
 
 
 def _power(size: int) -> int:
