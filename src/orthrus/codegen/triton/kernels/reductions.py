@@ -34,8 +34,7 @@ def reduce_rows(k: Writer, *, reading: Reading, closing: Closing, tile: Tile, ki
         k.text(f"so_far = tl.where(c < end, {_FOLDS[kind]}(so_far, {x}.to({TYPES[work]})), so_far)")
     _along(k, tile, pieces, met)
     value = k.let(f"tl.reduce(so_far, 1, {_FOLDS[kind]}).to({TYPES[dtype]})")
-    close.store(value, [*([("piece", None)] if pieces else []), (
-        "row", None if tile.rows == 1 else f"row < {count}")])
+    close.store(value, [*([("piece", None)] if pieces else []), ("row", f"row < {count}")])
 
 
 @kernel
@@ -67,7 +66,7 @@ def arg_rows(k: Writer, *, reading: Reading, closing: Closing, tile: Tile, least
         top, place = tl.reduce((highest, places), 1, {"_later_best" if last else "_first_best"})
         place = tl.where((place < 0) | (place == {(1 << 31) - 1}), 0, place)
     """)
-    close.store(k.let("place.to(tl.int64)"), [("row", None if tile.rows == 1 else f"row < {count}")])
+    close.store(k.let("place.to(tl.int64)"), [("row", f"row < {count}")])
 
 
 def _enter(k: Writer, tile: Tile, count: str, length: str, span: str | None) -> None:
