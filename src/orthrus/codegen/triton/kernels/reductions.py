@@ -13,7 +13,8 @@ from ..trees import TYPES
 from ..write import Writer, kernel
 from .rows import Tile, warps
 
-_FOLDS = {"sum": "_sum", "prod": "_product", "max": "_largest", "min": "_least"}
+FOLDS = {"sum": "_sum", "prod": "_product", "max": "_largest", "min": "_least"}
+"""The functions that fold two numbers."""
 
 
 @kernel
@@ -31,9 +32,9 @@ def reduce_rows(k: Writer, *, reading: Reading, closing: Closing, tile: Tile, ki
 
     def met() -> None:
         x = read.load(indices)
-        k.text(f"so_far = tl.where(c < end, {_FOLDS[kind]}(so_far, {x}.to({TYPES[work]})), so_far)")
+        k.text(f"so_far = tl.where(c < end, {FOLDS[kind]}(so_far, {x}.to({TYPES[work]})), so_far)")
     _along(k, tile, pieces, met)
-    value = k.let(f"tl.reduce(so_far, 1, {_FOLDS[kind]}).to({TYPES[dtype]})")
+    value = k.let(f"tl.reduce(so_far, 1, {FOLDS[kind]}).to({TYPES[dtype]})")
     close.store(value, [*([("piece", None)] if pieces else []), ("row", f"row < {count}")])
 
 
