@@ -14,8 +14,7 @@ from ...codegen.write.expr import BYTES, LLVM, Expr
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
 from ...ops.tensor.index import ScatterElements
-from ..elements import store
-from ..lower import Lowering, Out, Pending, lowers
+from ..lower import BOTH, Lowering, Out, Pending, lowers
 from ..tensor import Tensor, c_strides
 from .rows import lying
 
@@ -35,7 +34,7 @@ def placed(shape: Sequence[int], dtype: str, write: Write, strides: Sequence[int
             return
         plain = lo.new(shape, dtype, out.strides if _dense(out) else None)
         write(lo, plain)
-        store(lo, out, tree, [plain, *operands])
+        lo.store(out, tree, [plain, *operands])
     return Pending(tuple(shape), dtype, emit, None if strides is None else tuple(strides), lambda t: True)
 
 
@@ -233,7 +232,7 @@ def scatter_nd(lo: Lowering, node: Node) -> Pending | No:
     return placed(shape, x.dtype, write)
 
 
-@lowers("Tile", types=TYPES)
+@lowers("Tile", types=TYPES, sets=BOTH)
 def tile(lo: Lowering, node: Node) -> Pending | No:
     """Repeated along each axis."""
     vx, vr = node.inputs[:2]
@@ -278,7 +277,7 @@ def _sources(mode: str, count: int, before: int, after: int) -> np.ndarray:
     return np.where(at >= count, 2 * count - 2 - at, at)
 
 
-@lowers("Pad", types=TYPES)
+@lowers("Pad", types=TYPES, sets=BOTH)
 def pad(lo: Lowering, node: Node) -> Pending | Tensor | No:
     """The input in the middle of its result, whose borders are filled axis by axis."""
     vx = node.inputs[0]
@@ -324,7 +323,7 @@ def pad(lo: Lowering, node: Node) -> Pending | Tensor | No:
             if mode == "constant":
                 for first, size in ((0, before[a]), (before[a] + count, after[a])):
                     if size:
-                        store(lo, part.slice(a, first, size), constant, [])
+                        lo.store(part.slice(a, first, size), constant, [])
                 continue
             own = part.slice(a, before[a], count)
             places = _sources(mode, count, before[a], after[a])
@@ -335,7 +334,7 @@ def pad(lo: Lowering, node: Node) -> Pending | Tensor | No:
     return placed(shape, dtype, write, lying(t.view(shape, t.strides)))
 
 
-@lowers("DepthToSpace", "SpaceToDepth", types=TYPES)
+@lowers("DepthToSpace", "SpaceToDepth", types=TYPES, sets=BOTH)
 def blocks(lo: Lowering, node: Node) -> Pending | No:
     """A view with the blocks' axes apart, put into a view of the result."""
     vx = node.inputs[0]
