@@ -1,4 +1,5 @@
-"""Sessions on an emulated GPU: the provider's kernels as AMD machine code, on the CPU.
+"""Sessions on an emulated GPU: the provider's kernels as AMD machine code, on the CPU; or, on the target
+`interpreted`, as Triton's interpreter runs their text.
 
     session = on_gpu(model, "gfx942")           # what has no kernel is the CPU provider's
     compare(model, {"x": x})                    # against the CPU provider
@@ -13,6 +14,7 @@ import numpy as np
 
 import orthrus as ort
 from gfx.driver import EmulatedDriver
+from interpreted_gpu import InterpretedProvider
 from orthrus.providers.gpu.device import GpuDevice
 from orthrus.providers.gpu.provider import GpuProvider
 
@@ -37,6 +39,7 @@ class EmulatedProvider(GpuProvider):
 PROVIDERS = {target: type(f"Emulated{target}", (EmulatedProvider,), {
     "name": f"Emulated{target}ExecutionProvider", "target_name": target}) for target in (
         "gfx1100", "gfx942", "gfx1201")}
+PROVIDERS["interpreted"] = InterpretedProvider
 for _kind in PROVIDERS.values():
     ort.register_execution_provider(_kind)
 
