@@ -1,4 +1,5 @@
-"""Sessions on an emulated GPU: the provider's kernels as AMD machine code, on the CPU.
+"""Sessions on an emulated GPU: the provider's kernels as AMD machine code, on the CPU; or, on the target
+`interpreted`, as Triton's interpreter runs their text.
 
     session = on_gpu(model, "gfx942")           # what has no kernel is the CPU provider's
     compare(model, {"x": x})                    # against the CPU provider
@@ -12,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from interpreted_gpu import InterpretedProvider
 
 import orthrus as ort
 from gfx.driver import EmulatedDriver
@@ -43,6 +45,7 @@ class EmulatedProvider(GpuProvider):
 PROVIDERS = {target: type(f"Emulated{target}", (EmulatedProvider,), {
     "name": f"Emulated{target}ExecutionProvider", "target_name": target}) for target in (
         "gfx1100", "gfx942", "gfx1201")}
+PROVIDERS["interpreted"] = InterpretedProvider
 for _kind in PROVIDERS.values():
     ort.register_execution_provider(_kind)
 
