@@ -43,7 +43,8 @@ class Place:
     @property
     def view(self) -> np.ndarray:
         return np.lib.stride_tricks.as_strided(
-            self.whole[self.first:], self.tensor.shape, [s * self.tensor.itemsize for s in self.tensor.strides])
+            self.whole[self.first:], self.tensor.shape, [s * self.tensor.itemsize for s in
+            self.tensor.strides])
 
 
 def lying(rng: Generator, shape: Sequence[int], spread: bool, forward: bool) -> list[int]:
@@ -60,8 +61,8 @@ def lying(rng: Generator, shape: Sequence[int], spread: bool, forward: bool) -> 
 
 
 def execute(steps: Recorder, target: str, places: Sequence[Place], seed: int = 1) -> None:
-    """Run what was recorded on the arrays. An address behind the first element is an array of its own here, so
-    only tensors that go forward are taken."""
+    """Run what was recorded on the arrays. An address behind the first element is an array of its own here,
+    so only tensors that go forward are taken."""
     arrays = {id(p.tensor.buffer): p.whole for p in places}
     for spec, args, items in steps.steps:
         given = [arrays[id(a.buffer)][a.offset:] if isinstance(a, Tensor) else a for a in args]

@@ -32,6 +32,8 @@ _CPU = "CPUExecutionProvider"
 _RUN = ("(self: InferenceSession, arg0: collections.abc.Sequence[str], arg1: collections.abc.Mapping[str, "
         "object], arg2: RunOptions) -> list")
 _RECORD = "session.record_ep_graph_assignment_info"
+_GRAPH, _NO_GRAPH = "gpu_graph_id", "-1"
+"""The entry of a run's options, and its value, that keep the run from being recorded as a graph of a GPU."""
 _NO_FALLBACK = "session.disable_cpu_ep_fallback"
 
 
@@ -276,6 +278,16 @@ class CoreSession:
                 seconds = self._engine.config.limits.run_timeout
             deadline = Deadline(seconds, run_options)
             deadline.check()
+            if run_options._entries.get(_GRAPH) == _NO_GRAPH:
+                from ..lowering.gpu.graphs import unrecorded
+
+                with unrecorded():
+                    return self._noted(names, feeds, run_options, deadline, targets)
+        return self._noted(names, feeds, run_options, deadline, targets)
+
+    def _noted(self, names: list[str] | None, feeds: dict[str, Any], run_options: RunOptions | None,
+               deadline: Any, targets: Sequence[Any]) -> list[Any]:
+        """A run whose steps are noted where somebody wants to know."""
         if self._profile is not None or self._collecting:
             return self._recorded(lambda record: self._tagged(
                 names, feeds, run_options, deadline, record, targets), names, feeds)

@@ -208,10 +208,13 @@ class Program:
             return self._copies[copy, -1]
 
     def _takes(self, step: Step) -> list[int]:
-        """The device on which a step takes each value that it reads: its own, that of bodies for captures."""
+        """The device on which a step takes each value that it reads: its own, the host for what its kernel
+        wants there, that of bodies for captures."""
+        kernel = self.kernels[step.kernel].kernel
         captured = [body.places.get(slot, 0) for body in self.kernels[step.kernel].bodies
                     for slot in body.captures]
-        return [step.device] * (len(step.reads) - len(captured)) + captured
+        own = [0 if i in kernel.on_host else step.device for i in range(len(step.reads) - len(captured))]
+        return own + captured
 
     def _copy(self, slot: int, device: int, value: Value) -> int:
         """The slot of what is in `slot` on another device: always the same one."""

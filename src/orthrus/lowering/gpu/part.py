@@ -18,6 +18,7 @@ from ...codegen.triton.targets import Target
 from ...kernels import HOST, Contents, Device, DeviceArray, Memory, Part, copied, fill, working
 from ...limits import HARMLESS, reserve
 from ...locks import lock
+from ..contents import inputs_of
 from ..interpret import Note, Reference, Watch
 from ..report import contents, finished
 from ..shaped_part import Key, Kinds, ShapedPart
@@ -81,12 +82,16 @@ class GpuPart(ShapedPart[GpuPlan]):
         self.device, self.target, self.settings = device, target, settings or {}
         self.constants: dict[Hashable, Tensor] = {}
         self.held = Constants(device)
+        self.deciding = inputs_of(part.nodes, part.inputs)
         self.arena = Arena(device)
 
     def lower(self, key: Key, kinds: Kinds) -> GpuPlan:
-        inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(self.part.inputs, kinds, strict=True)]
+        values = self.part.inputs
+        inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(values, kinds, strict=True)]
+        given = {values[i]: np.array(elements, kinds[i][1]).reshape(kinds[i][0])
+                 for i, elements in zip(self.deciding, key[len(values):], strict=True)}
         lowering = GpuLowering(self.part.nodes, inputs, self.part.outputs, self.target, self.constants,
-                               self.reference, self.settings)
+                               self.reference, self.settings, given)
         plan = GpuPlan(lowering, self.part.outputs, len(inputs), self.device, self.held)
         if self.graphs and plan.hosted:
             log.warning("%s is not recorded as a graph for %s: the host computes %s", self.part, key,
@@ -96,9 +101,9 @@ class GpuPart(ShapedPart[GpuPlan]):
         return plan
 
     def exact(self, key: Key) -> GpuPlan | None:
-        """The plan for inputs of these shapes; None without one."""
+        """The plan for inputs of these shapes, and such elements where they decide; None without one."""
         return self._made(key, [(shape, v.elem.numpy.name)
-                                for shape, v in zip(key, self.part.inputs, strict=True)])
+                                for shape, v in zip(key, self.part.inputs, strict=False)])
 
     def into(self, arrays: Sequence[Any], targets: Sequence[DeviceArray | None]) -> Any:
         """As a call; a result is its target, where that is of its shape and type, and not read."""
@@ -111,12 +116,13 @@ class GpuPart(ShapedPart[GpuPlan]):
                  targets: Sequence[DeviceArray | None] = ()) -> Any:
         if plan.bytes > HARMLESS:
             reserve(plan.bytes, str(self.part))
-        arrays = [self._aligned(a) for a in arrays]
+        arrays = [a if isinstance(a, np.ndarray) else self._aligned(a) for a in arrays]
         outputs = [target if target is not None and _takes(target, shape, dtype, arrays)
                    else self.device.array(shape, dtype)
                    for target, (shape, dtype) in zip(
                        targets or [None] * len(plan.outputs), plan.outputs, strict=True)]
-        addresses = np.array([a.handle for a in (*arrays, *outputs)], np.int64)
+        addresses = np.array([0 if isinstance(a, np.ndarray) else a.handle for a in (*arrays, *outputs)],
+                             np.int64)
         with self.arena.lock:
             base = self.arena.at_least(plan.size)
             run(Instance(plan, base, plan.packed_for(base, addresses)), arrays, outputs)
@@ -204,7 +210,13 @@ class GpuPart(ShapedPart[GpuPlan]):
 
     def stepwise(self, arrays: Sequence[Any], note: Note | None, watch: Watch | None = None,
                  check: Callable[[], None] | None = None) -> Any:
-        """As a call, each step by itself, with its end waited for; see `Kernel`. `watch` gets copies."""
+        """As a call, each step by itself, with its end waited for; see `Kernel`. `watch` gets copies. Where
+        nobody looks on, it is a call between two checks, as nothing waits for the kernels in it."""
+        if note is None and watch is None:
+            made = self(*arrays)
+            if check is not None:
+                check()
+            return made
         clock = time.perf_counter_ns
         began = clock()
         arrays = self.gate(arrays)

@@ -86,12 +86,13 @@ class GpuProvider(ExecutionProvider):
     def claim(self, node: Node) -> No | None:
         """What there is a kernel for, as far as a node by itself says."""
         from ...lowering import claims
+        from ...lowering.contents import contents
         from ...lowering.gpu import rules as _rules  # noqa: F401
         from ...lowering.rule_sets import GPU_RULES
 
         if interpreted()(node):
             return No(INTERPRETED)
-        return claims.refusal(node, rules=GPU_RULES)
+        return claims.refusal(node, contents(node), rules=GPU_RULES)
 
     def get_capability(self, view: GraphView) -> list[Capability]:
         """What there are kernels for, joined into parts; computations of shapes are the host's, inside of a
@@ -104,7 +105,7 @@ class GpuProvider(ExecutionProvider):
         registered = [n for n in view.nodes if not isinstance(self.lookup(n), No)]
         own = set(registered)
         joined, left_out = claims.groups(view.graph, [n for n in view.nodes if not by_name(n)],
-                                         lambda n: n in own, rules=GPU_RULES)
+                                         lambda n: n in own, views=True, rules=GPU_RULES, deciding=True)
         left_out.update((n, INTERPRETED) for n in view.nodes if by_name(n))
         for node, reason in left_out.items():
             if node not in own:
@@ -126,4 +127,4 @@ class GpuProvider(ExecutionProvider):
             if compiling.available() is None:
                 raise
             return [No(f"{error.text}; pip install orthrus-runtime[{self.extra}] brings what compiles it")]
-        return [Kernel(made, f"GPU kernels for {len(part.nodes)} nodes")]
+        return [Kernel(made, f"GPU kernels for {len(part.nodes)} nodes", on_host=tuple(made.deciding))]
