@@ -82,8 +82,8 @@ def known(wanted: Iterable[str] | None = None) -> dict[str, type[ExecutionProvid
         _own(name)
     if wanted is None or not _classes.keys() >= set(wanted):
         _installed()
-    return {**{k: c for k, c in _classes.items() if c is not CPUExecutionProvider},
-            CPUExecutionProvider.name: CPUExecutionProvider}
+    others = [name for name in _classes if name not in _OWN and name != CPUExecutionProvider.name]
+    return {name: _classes[name] for name in (*others, *_OWN, CPUExecutionProvider.name) if name in _classes}
 
 
 def available() -> list[str]:
