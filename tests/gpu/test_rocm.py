@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
 
 import orthrus as ort
-from orthrus.errors import DeviceReset, Fail
+from orthrus.codegen.triton import compile as compiling
+from orthrus.errors import DeviceReset, EPFail, Fail, InvalidArgument
+from orthrus.ir import No
+from orthrus.kernels import Part, Stored
+from orthrus.load import load
+from orthrus.lowering.gpu.package import GpuPackage, _check
+from orthrus.lowering.package import Package
 from orthrus.providers.gpu import device as devices
 from orthrus.providers.rocm import ROCMExecutionProvider
+from orthrus.tools.cli.main import app
 
 pytestmark = pytest.mark.needs("AMD tables", "Triton")
 NAME = "ROCMExecutionProvider"
@@ -158,3 +167,69 @@ def test_a_device_that_is_lost(driver: Any) -> None:
         made.run(None, {"x": x_of(2)})
     other = ort.InferenceSession(model(), providers=["CPUExecutionProvider"])
     np.testing.assert_array_equal(other.run(None, {"x": x_of(2)})[0], expected(x_of(2)))
+
+
+def compiled(tmp_path: Path, target: str, proto: bytes | None = None, *arguments: str) -> Path:
+    """A model compiled ahead by the command line, as on a machine without a GPU."""
+    plain, made = tmp_path / "m.onnx", tmp_path / f"{target}.onnx"
+    plain.write_bytes(proto or model(3))
+    done = CliRunner().invoke(app, ["compile", str(plain), "--provider", "rocm", "--target", target, "--out",
+                                    str(made), *arguments])
+    assert done.exit_code == 0, done.output
+    return made
+
+
+def test_a_part_compiled_ahead_runs_without_a_compiler(driver: Any, tmp_path: Path,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ROCMExecutionProvider, "finding", Found(No("no driver")))
+    path = compiled(tmp_path, "gfx1100")
+    monkeypatch.setattr(ROCMExecutionProvider, "finding", Found(driver))
+    monkeypatch.setattr(compiling, "compiler", lambda: "")
+    monkeypatch.setattr(compiling, "codes", None)
+    made = ort.InferenceSession(str(path), providers=[(NAME, {"enable_hip_graph": 1})], trust=True)
+    for i in range(3):
+        np.testing.assert_array_equal(made.run(None, {"x": x_of(3, i)})[0], expected(x_of(3, i)))
+    assert {n.provider for n in made.explain().nodes if "Memcpy" not in n.op_type} == {NAME}
+    with pytest.raises(InvalidArgument, match="(?s)compiled ahead for other shapes|Got invalid dimensions"):
+        made.run(None, {"x": x_of(4)})
+    with pytest.raises(Fail, match="nobody said that it may run"):
+        ort.InferenceSession(str(path), providers=[NAME])
+
+
+def test_a_part_for_another_target_is_refused(driver: Any, tmp_path: Path) -> None:
+    path = compiled(tmp_path, "gfx942")
+    with pytest.raises(EPFail, match="it is made for gfx942, and the device is gfx1100"):
+        ort.InferenceSession(str(path), providers=[NAME], trust=True)
+
+
+def test_parts_that_cannot_be_compiled_ahead_say_why(driver: Any, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(model())
+    runner = CliRunner()
+    for arguments, message in (("gfx1100", "known only at run time"), ("gfx803", "there is no target gfx803"),
+                               ("sm_90", "there is no target sm_90; known are gfx")):
+        done = runner.invoke(app, ["compile", str(tmp_path / "m.onnx"), "--provider", "rocm", "--target",
+                                   arguments, "--out", str(tmp_path / "no.onnx")])
+        assert done.exit_code == 1 and message in f"{done.output} {done.exception}", done.output
+
+
+def test_a_damaged_package_is_refused() -> None:
+    for target in ("gfx1100", "sm_90"):
+        packed = ROCMExecutionProvider({"target": target}).store(part())
+        assert isinstance(packed, Stored) and packed.target == target and "triton" in packed.version
+        opened = GpuPackage(packed.data)
+        assert opened.target.arch == target
+        for at in (0, 20, len(packed.data) // 2, len(packed.data) - 1):
+            wrong = bytearray(packed.data)
+            wrong[at] ^= 1
+            with pytest.raises(ValueError, match="package"):
+                GpuPackage(bytes(wrong))
+    with pytest.raises(ValueError, match="a package of a part compiled for sm_90"):
+        Package(packed.data)
+    with pytest.raises(ValueError, match="other arguments"):
+        _check([1, 2], opened.codes[0])
+
+
+def part() -> Part:
+    graph = load(model(3))
+    return Part(NAME, list(graph.nodes), [v for v in graph.inputs if v.const is None], list(graph.outputs),
+                "part", graph.info)

@@ -92,15 +92,15 @@ def available() -> list[str]:
     return [name for name, cls in known().items() if cls.listed and cls.probe() is None]
 
 
-def create(name: str, options: dict[str, Any] | None = None) -> ExecutionProvider:
-    """An instance of provider `name`. Raises InvalidArgument for an unknown name or
-    option, EPFail where it cannot work."""
+def create(name: str, options: dict[str, Any] | None = None, target: str = "") -> ExecutionProvider:
+    """An instance of provider `name`; with a `target`, one that is only to compile for that. Raises
+    InvalidArgument for an unknown name or option, EPFail where it cannot work."""
     cls = known((name,)).get(name)
     if cls is None:
         raise InvalidArgument(f"Unknown Provider Type: {name}", expected=", ".join(known()),
                               cure="register it with orthrus.register_execution_provider, or install "
                                    "its package")
-    if (why := cls.probe()) is not None:
+    if (why := cls.probe_target(target) if target else cls.probe()) is not None:
         raise EPFail(f"{name} cannot work on this machine: {why.reason}")
     return cls(options)
 

@@ -181,6 +181,11 @@ class ExecutionProvider:
         Heavy imports wait until after it."""
         return None
 
+    @classmethod
+    def probe_target(cls, target: str) -> No | None:
+        """None where this provider can compile for a target on this machine, else why not."""
+        return cls.probe()
+
     def claim(self, node: Node) -> No | None:
         """None to take `node`, `No(reason)` to leave it. The default takes what
         the registry has a kernel for."""

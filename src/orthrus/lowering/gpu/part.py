@@ -24,9 +24,9 @@ from ..report import contents, finished
 from ..shaped_part import Key, Kinds, ShapedPart
 from ..step import KernelStep
 from ..tensor import Tensor, numpy_type
-from .lower import GpuLowering
 from .graphs import Graphs
-from .plan import ALIGN, Constants, GpuPlan, Launch
+from .lower import GpuLowering
+from .plan import ALIGN, Constants, GpuPlan, Launch, LoweredPlan
 
 log = logging.getLogger("orthrus")
 
@@ -92,13 +92,17 @@ class GpuPart(ShapedPart[GpuPlan]):
                  for i, elements in zip(self.deciding, key[len(values):], strict=True)}
         lowering = GpuLowering(self.part.nodes, inputs, self.part.outputs, self.target, self.constants,
                                self.reference, self.settings, given)
-        plan = GpuPlan(lowering, self.part.outputs, len(inputs), self.device, self.held)
+        plan = LoweredPlan(lowering, self.part.outputs, len(inputs), self.device, self.held)
+        self.recorded(plan)
+        return plan
+
+    def recorded(self, plan: GpuPlan) -> None:
+        """Let runs of a plan be recorded, where they are to be and can be."""
         if self.graphs and plan.hosted:
-            log.warning("%s is not recorded as a graph for %s: the host computes %s", self.part, key,
+            log.warning("%s is not recorded as a graph: the host computes %s", self.part,
                         ", ".join(plan.hosted))
         elif self.graphs:
             plan.graphs = Graphs(self.device)
-        return plan
 
     def exact(self, key: Key) -> GpuPlan | None:
         """The plan for inputs of these shapes, and such elements where they decide; None without one."""
