@@ -243,6 +243,12 @@ class ExecutionProvider:
         here: made by another version, or for another machine."""
         return No(f"{self.name} loads no compiled parts")
 
+    @classmethod
+    def devices(cls) -> Sequence[Device]:
+        """The devices of this machine that instances may work on, by their index; none where it cannot work
+        here. Their memory is what OrtValues, bindings and DLPack name by kind and index."""
+        return [cls.device] if isinstance(cls.device, Device) and cls.device is not HOST else []
+
     def lanes(self) -> Lanes:
         """What the runs of this provider's session use of its device, where that has streams."""
         return Lanes(self.device)
