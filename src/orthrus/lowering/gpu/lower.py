@@ -17,15 +17,21 @@ from ...ir import Node, Value
 from .. import rules as _shared  # noqa: F401
 from ..lower import GPU_RULES, Lazy, Lowering, Out, Pending, RuleSet, Source
 from ..lower import lowers as _lowers
+from ..rule_sets import writes as _writes
 from ..tensor import Tensor
 
 if TYPE_CHECKING:
     from ...codegen.triton.targets import Target
+    from ..rules.reduce import Folded
+    from ..rules.rows import RowWork
 
-__all__ = ["GpuLowering", "Lazy", "Out", "Pending", "Source", "lowers"]
+__all__ = ["GpuLowering", "Lazy", "Out", "Pending", "Source", "lowers", "writes"]
 
 lowers = functools.partial(_lowers, sets=(GPU_RULES,))
 """Registers a rule for GPUs; see `lowering.rule_sets`."""
+
+writes = functools.partial(_writes, sets=(GPU_RULES,))
+"""Registers what GPUs call instead of a `varied` function."""
 
 
 class GpuLowering(Lowering):
@@ -49,6 +55,20 @@ class GpuLowering(Lowering):
         from .elements import store
 
         store(self, out, tree, operands)
+
+    def walks_rows(self, work: RowWork, out: Tensor) -> bool:
+        return True
+
+    def rows(self, work: RowWork, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> bool:
+        from .rows import rows
+
+        rows(self, work, out, tree, operands)
+        return True
+
+    def fold(self, what: Folded, out: Tensor, after: Expr | None, operands: Sequence[Tensor]) -> None:
+        from .rows import fold
+
+        fold(self, what, out, after, operands)
 
     def accepts(self, pending: Pending, out: Tensor) -> Callable[[Tensor], bool]:
         return pending.accepts or (lambda t: True)

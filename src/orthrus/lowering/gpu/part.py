@@ -2,7 +2,8 @@
 
 Kernels are launched one behind the other on the device's stream; nothing waits for them, unless the host has
 a step, or a kernel may say that it gave up. What no kernel computes is a step of the host's between copies,
-with the reason in the plan. """
+with the reason in the plan.
+"""
 
 from __future__ import annotations
 
@@ -276,7 +277,11 @@ class GpuPart(ShapedPart[GpuPlan]):
 
 
 def _takes(target: DeviceArray, shape: tuple[int, ...], dtype: np.dtype[Any],
-           arrays: Sequence[DeviceArray]) -> bool:
+           arrays: Sequence[Any]) -> bool:
     """Whether a result may be written to `target` while `arrays` are read."""
-    return (target.shape == shape and target.dtype == dtype and target.handle % ALIGN == 0
-            and not any(target.memory is a.memory for a in arrays))
+    if target.shape != shape or target.dtype != dtype or target.handle % ALIGN or any(
+            isinstance(a, DeviceArray) and a.memory is target.memory for a in arrays):
+        return False
+    if target.device.streams:
+        target.memory.writing(working(target.device))
+    return True

@@ -65,6 +65,11 @@ class GpuProvider(ExecutionProvider):
         missing = compiling.available()
         return missing and No(f"{missing.reason}: pip install orthrus-runtime[{cls.extra}]")
 
+    @classmethod
+    def devices(cls) -> Sequence[GpuDevice]:
+        driver = cls.finding.driver()
+        return [] if isinstance(driver, No) else [shared(driver, i) for i in range(driver.count())]
+
     @functools.cached_property
     def device(self) -> GpuDevice:  # type: ignore[override]
         """The device that the options name, which sessions share. Raises InvalidArgument where there is none
@@ -94,13 +99,12 @@ class GpuProvider(ExecutionProvider):
     def claim(self, node: Node) -> No | None:
         """What there is a kernel for, as far as a node by itself says."""
         from ...lowering import claims
-        from ...lowering.contents import contents
         from ...lowering.gpu import rules as _rules  # noqa: F401
         from ...lowering.rule_sets import GPU_RULES
 
         if interpreted()(node):
             return No(INTERPRETED)
-        return claims.refusal(node, contents(node), rules=GPU_RULES)
+        return claims.alone(node, GPU_RULES)
 
     def get_capability(self, view: GraphView) -> list[Capability]:
         """What there are kernels for, joined into parts; computations of shapes are the host's, inside of a
