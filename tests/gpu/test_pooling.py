@@ -1,4 +1,5 @@
-"""Pooling and resizing as AMD machine code, against the operators' definitions, over shapes drawn at random."""
+"""Pooling and resizing as AMD machine code, against the operators' definitions, over shapes drawn at
+random."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Memory handed out in chunks: no two overlap, all begins at a multiple of 256, limits hold, all comes back."""
+"""Memory handed out in chunks: no two overlap, all begins at a multiple of 256, limits hold, all comes
+back."""
 
 import random
 import threading

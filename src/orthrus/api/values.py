@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .arguments import mismatch
-from .devices import CoreDevice, OrtMemoryInfo, core_device, memory_of
+from .devices import HOST, CoreDevice, OrtMemoryInfo, core_device, memory_of
 from .sparse import CoreSparse
 
 if TYPE_CHECKING:
@@ -93,6 +93,26 @@ def over_memory(pointer: Any, dtype: np.dtype[Any], shape: Sequence[int]) -> np.
     return np.frombuffer(memory, np.uint8).view(dtype).reshape(dims)
 
 
+def over_address(pointer: Any, element_type: Any, shape: Sequence[int], device: Any, owner: Any = None
+                 ) -> np.ndarray | DeviceArray:
+    """A tensor over the memory at address `pointer` of whichever device, which the caller or `owner` keeps
+    alive. Raises as `over_memory`, and RuntimeError for a device that no provider has."""
+    from ..kernels import DeviceArray, Memory
+
+    dtype, core = numpy_type(element_type), core_device(device)
+    if core.host:
+        return over_memory(pointer, dtype, shape)
+    memory = memory_of(core)
+    if memory is None:
+        raise RuntimeError("There's no data transfer registered for copying tensors from "
+                           f"Device:[{core!r}] to Device:[{HOST!r}]")
+    dims, address = dimensions(shape), operator.index(pointer)
+    if dtype.hasobject or (address <= 0 and 0 not in dims):
+        raise ValueError(f"buffer_ptr is {address}, of {dtype}, which is no address of a tensor on "
+                         f"{memory!r}; pass tensor.data_ptr()")
+    return DeviceArray(Memory(memory, 0, address, owner), dims, dtype)
+
+
 def dimensions(shape: Sequence[int]) -> tuple[int, ...]:
     """`shape` as ints. Raises RuntimeError for a negative one, TypeError for no integer."""
     dims = tuple(operator.index(d) for d in shape)
@@ -119,10 +139,11 @@ def _allocate(shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
 def write(target: Any, source: Any) -> None:
     """Copy the elements of one tensor over those of another, of the same type and as many, wherever they lie.
     """
-    from ..kernels import HOST, DeviceArray, copied, fill
+    from ..kernels import HOST, DeviceArray, copied, fill, finished
 
     if isinstance(target, DeviceArray):
         fill(target, source)
+        finished([target])
     else:
         target[...] = (copied(source, HOST) if isinstance(source, DeviceArray) else source).reshape(
             target.shape)
@@ -200,8 +221,18 @@ class CoreValue:
     @staticmethod
     def ortvalue_from_shape_and_type_for_memory_info(shape: Sequence[int], element_type: Any,
                                                      info: OrtMemoryInfo) -> CoreValue:
-        """As `ortvalue_from_shape_and_type`, on the device of `info`."""
-        return CoreValue.ortvalue_from_shape_and_type(shape, element_type, info._device)
+        """As `ortvalue_from_shape_and_type`, in the memory of `info`: on its device, or pinned for that."""
+        core = info._device
+        if not core.device_type() or not core.host:
+            return CoreValue.ortvalue_from_shape_and_type(shape, element_type, core)
+        from ..kernels import pinned_zeros
+        from ..providers import device_of
+
+        device = device_of(core.device_type(), core.vendor_id(), core.device_id())
+        if device is None:
+            raise RuntimeError(f"No shared allocator found for: {info!r}")
+        zeros = _allocate(shape, numpy_type(element_type))
+        return CoreValue._make(pinned_zeros(zeros.shape, zeros.dtype, device))
 
     ortvalue_from_shape_and_onnx_type_for_memory_info = ortvalue_from_shape_and_type_for_memory_info
 
@@ -407,9 +438,7 @@ class OrtValueVector:
         if len({len(each) for each in lists}) > 1:
             raise RuntimeError("the lists must be of the same length")
         for keep, pointer, kind, shape, device in zip(*lists, strict=True):
-            if not core_device(device).host:
-                raise RuntimeError(_NO_DEVICE)
-            self._items.append(CoreValue._make(over_memory(pointer, numpy_type(kind), shape), owner=keep))
+            self._items.append(CoreValue._make(over_address(pointer, kind, shape, device, keep), owner=keep))
 
     def reserve(self, count: int) -> None:
         """Nothing: the vector grows as needed."""
@@ -418,7 +447,7 @@ class OrtValueVector:
         """Nothing: the vector holds no spare room."""
 
     def bool_tensor_indices(self) -> list[int]:
-        return [i for i, v in enumerate(self._items) if v.is_tensor() and v._value.dtype == np.bool_]
+        return [i for i, v in enumerate(self._items) if v.is_tensor() and v._tensor().dtype == np.bool_]
 
     def element_type_at(self, idx: int) -> int:
         return self[idx].element_type()

@@ -29,8 +29,8 @@ _LARGEST = 1 << 30
 
 
 class _Chunk:
-    """A piece of a region. `home`: the stream that it is handed out for; `events`: what else has to be reached
-    before it may be written."""
+    """A piece of a region. `home`: the stream that it is handed out for; `events`: what else has to be
+    reached before it may be written."""
 
     __slots__ = ("address", "size", "region", "previous", "next", "home", "events", "used")
 
@@ -148,8 +148,8 @@ class Allocator:
             self._joined(chunk)
 
     def _found(self, size: int, stream: Stream | None) -> _Chunk:
-        """A chunk of at least `size` bytes, in no list: free for this stream at once, else behind events, else
-        of a new region, else another stream's."""
+        """A chunk of at least `size` bytes, in no list: free for this stream at once, else behind events,
+        else of a new region, else another stream's."""
         self._take_back()
         chunk = self._best(self._quiet.get(stream), size) or self._best(self._waiting.get(stream), size)
         if chunk is not None:
@@ -166,8 +166,8 @@ class Allocator:
             room = max(0, self.limit - held)
             told = "no limit is set" if self.limit >= UNLIMITED else f"gpu_mem_limit is {self.limit} bytes"
             raise MemoryError(
-                f"{size} bytes were asked of {self.name}, where {self._counts['InUse']} are in use and {held} "
-                f"held; {told}, " + (f"{room} are left of it" if self.limit < UNLIMITED else
+                f"{size} bytes were asked of {self.name}, where {self._counts['InUse']} are in use and "
+                f"{held} held; {told}, " + (f"{room} are left of it" if self.limit < UNLIMITED else
                                      "the device has no more") +
                 "; raise gpu_mem_limit, feed less at once, or let go of results")
         return chunk
@@ -247,8 +247,8 @@ class Allocator:
             del lists[chunk.home]
 
     def _trimmed(self) -> int:
-        """Give back the regions of which no chunk is in use. A device's free waits by itself for all that uses
-        them; the host's does not."""
+        """Give back the regions of which no chunk is in use. A device's free waits by itself for all that
+        uses them; the host's does not."""
         given = 0
         for address, size in list(self._regions.items()):
             chunks, each = [], self._chunks[address]

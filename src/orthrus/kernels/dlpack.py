@@ -16,8 +16,10 @@ import ml_dtypes
 import numpy as np
 
 from ..errors import InvalidArgument
-from .device import Device, DeviceArray, Memory
-from .streams import Stream, working
+from .device import HOST, Device, DeviceArray, Memory
+from .lanes import working
+from .streams import Stream
+from .transfer import copied, finished
 
 CPU, CUDA, CUDA_HOST, ROCM, ROCM_HOST, MANAGED = 1, 2, 3, 10, 11, 13
 """DLPack's numbers for kinds of memory."""
@@ -85,19 +87,18 @@ _given: dict[int, Any] = {}
 _USED = (ctypes.c_char_p(b"used_dltensor"), ctypes.c_char_p(b"used_dltensor_versioned"))
 
 
-@_Deleter
-def _let_go(address: int) -> None:
+def _drop(address: int) -> None:
     _given.pop(address, None)
 
 
-@_Destructor
-def _unused(capsule: int) -> None:
+def _drop_unused(capsule: int) -> None:
     """Nobody took what a capsule holds."""
     for name in _NAMES:
         if _dying_valid(capsule, name):
             _given.pop(_dying_pointer(capsule, name), None)
 
 
+_let_go, _unused = _Deleter(_drop), _Destructor(_drop_unused)
 # called by other packages, perhaps after this module is gone
 for _function in (_let_go, _unused):
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(_function))
@@ -118,8 +119,8 @@ def placed(array: np.ndarray | DeviceArray) -> tuple[int, int]:
 def given(array: np.ndarray | DeviceArray, stream: Any = None, version: tuple[int, int] | None = None,
           target: tuple[int, int] | None = None, copy: bool | None = None, owner: Any = None) -> Any:
     """A capsule over an array's memory, kept alive by it, as `__dlpack__(stream, max_version, dl_device,
-    copy)` is to give it: what `stream` of the taker's is asked for from now on finds the elements, and anybody
-    where it is None. Raises BufferError for what cannot be given so."""
+    copy)` is to give it: what `stream` of the taker's is asked for from now on finds the elements, and
+    anybody where it is None. Raises BufferError for what cannot be given so."""
     code = _CODES.get(array.dtype)
     if code is None:
         raise BufferError(f"DLPack has no type for {array.dtype}")
@@ -127,13 +128,8 @@ def given(array: np.ndarray | DeviceArray, stream: Any = None, version: tuple[in
     if target is not None and tuple(target) != (kind, index):
         if tuple(target) != (CPU, 0) or copy is False:
             raise BufferError(f"the tensor lies on device {(kind, index)}, and {tuple(target)} was asked for")
-        from .device import HOST
-        from .transfer import copied
-
         array, (kind, index), copy = copied(array, HOST), (CPU, 0), True
     elif copy:
-        from .transfer import copied
-
         array = copied(array, array.device) if isinstance(array, DeviceArray) else array.copy()
     form = int(version is not None and version[0] >= 1)
     flags = _COPIED if copy else 0
@@ -196,9 +192,7 @@ def _show(array: DeviceArray, stream: Any) -> None:
     if not device.streams or stream == -1:
         return
     if stream is None:
-        ours = working(device)
-        array.memory.reading(ours)
-        ours.event().wait()
+        finished([array])
     else:
         array.memory.reading(Stream(device, stream, foreign=True))
 
@@ -249,7 +243,8 @@ class _Bytes:
 
     def __init__(self, owner: Any, address: int, size: int) -> None:
         self.owner = owner
-        self.__array_interface__ = {"data": (address, False), "shape": (size,), "typestr": "|u1", "version": 3}
+        self.__array_interface__ = {"data": (address, False), "shape": (size,), "typestr": "|u1",
+                                    "version": 3}
 
 
 def _of_capsule(capsule: Any, find: Find, stream: Stream | None) -> np.ndarray | DeviceArray:
