@@ -29,12 +29,12 @@ NAME = "ROCMExecutionProvider"
 B = np.linspace(-1, 1, 8, dtype=np.float32)
 
 
-def model(rows: Any = "n", *nodes: Any) -> bytes:
+def model(rows: Any = "n", *nodes: Any, kind: int = TensorProto.FLOAT) -> bytes:
     made = nodes or (helper.make_node("Add", ["x", "b"], ["s"]), helper.make_node("Relu", ["s"], ["y"]))
     return helper.make_model(helper.make_graph(
-        list(made), "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, 8])],
-        [numpy_helper.from_array(B, "b")]),
+        list(made), "g", [helper.make_tensor_value_info("x", kind, [rows, 8])],
+        [helper.make_tensor_value_info("y", kind, [rows, 8])],
+        [numpy_helper.from_array(B.astype(helper.tensor_dtype_to_np_dtype(kind)), "b")]),
         opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
 
 
@@ -227,9 +227,11 @@ def test_a_damaged_package_is_refused() -> None:
         Package(packed.data)
     with pytest.raises(ValueError, match="other arguments"):
         _check([1, 2], opened.codes[0])
+    with pytest.raises(ValueError, match="a package of another part: x is "):
+        opened.expected(part(TensorProto.INT32))
 
 
-def part() -> Part:
-    graph = load(model(3))
+def part(kind: int = TensorProto.FLOAT) -> Part:
+    graph = load(model(3, kind=kind))
     return Part(NAME, list(graph.nodes), [v for v in graph.inputs if v.const is None], list(graph.outputs),
                 "part", graph.info)
