@@ -95,5 +95,8 @@ def test_a_kernel_that_leaves_its_tensors_is_found(monkeypatch: pytest.MonkeyPat
                   {"x": [40, 40]}, ["y"])
     x = np.ones((40, 40), np.float32)
     monkeypatch.setattr(GpuLowering, "step", longer)
-    with fenced(), pytest.raises(DeviceReset, match="which has 6400 bytes"):
-        on_gpu(proto).run(None, {"x": x})
+    with fenced():
+        session = on_gpu(proto)
+        session.disable_fallback()
+        with pytest.raises(DeviceReset, match="which has 6400 bytes"):
+            session.run(None, {"x": x})

@@ -41,6 +41,11 @@ class EmulatedProvider(GpuProvider):
     def probe(cls) -> None:
         """It is always there."""
 
+    @classmethod
+    def devices(cls) -> Sequence[GpuDevice]:
+        """None that others share."""
+        return []
+
 
 PROVIDERS = {target: type(f"Emulated{target}", (EmulatedProvider,), {
     "name": f"Emulated{target}ExecutionProvider", "target_name": target}) for target in (
