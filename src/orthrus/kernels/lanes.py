@@ -42,7 +42,8 @@ class Lane:
     def settle(self) -> None:
         """Wait until all is done: memory that was given back is free for any stream from now on."""
         for stream in dict.fromkeys(self.streams):
-            stream.synchronize()
+            if stream is self.compute or stream.busy:
+                stream.synchronize()
         self.allocator.settled(self.streams)
 
 

@@ -22,13 +22,15 @@ _thread = threading.local()
 
 class Stream:
     """A stream of `device`. One that is `foreign`, somebody else's `handle`, may be gone after the run that
-    it was given for: what others need to know of it, they ask of the last event of that run, its `mark`."""
+    it was given for: what others need to know of it, they ask of the last event of that run, its `mark`.
+    `busy`: whether it was asked for something besides kernels since it was waited for."""
 
-    __slots__ = ("device", "handle", "foreign", "mark", "pid", "__weakref__")
+    __slots__ = ("device", "handle", "foreign", "mark", "busy", "pid", "__weakref__")
 
     def __init__(self, device: Device, handle: Any = None, foreign: bool = False) -> None:
         self.device, self.foreign, self.pid = device, foreign, os.getpid()
         self.mark: Event | None = None
+        self.busy = False
         self.handle = handle if foreign else device.create_stream()
 
     def event(self) -> Event:
@@ -45,6 +47,7 @@ class Stream:
 
     def synchronize(self) -> None:
         """Wait until all is done. Raises what went wrong in it, typed."""
+        self.busy = False
         answered(self.device, lambda: self.device.synchronize(self.handle))
 
     def __del__(self) -> None:
@@ -104,6 +107,7 @@ class on:
 
     def __enter__(self) -> None:
         self.before = getattr(_thread, "streams", {})
+        self.stream.busy = True
         _thread.streams = {**self.before, id(self.stream.device): self.stream}
 
     def __exit__(self, *_: Any) -> None:
