@@ -325,7 +325,7 @@ def attend(k: Writer, *, form: AttentionForm, rows: int, keys: int, folded: bool
     it.over("begin", "middle", False)
     it.over("middle", "end", True)
     it.finish()
-    k.warps, k.stages = warps, stages
+    k.warps, k.stages, k.options["enable_fp_fusion"] = warps, stages, not form.capped
 
 
 @kernel

@@ -5,10 +5,13 @@ from __future__ import annotations
 from ....codegen.triton.kernels import attention as kernels
 from ....codegen.triton.kernels import attention_cache
 from ....codegen.triton.targets import CUDA
-from ....ir import No
+from ....codegen.write.expr import Expr
+from ....ir import No, Value
 from ...rules import attention as shared
+from ...rules import attention_contrib
 from ...rules.attention import Heads
 from ...tensor import Tensor
+from .. import products
 from ..elements import power
 from ..lower import GpuLowering, Out, writes
 
@@ -66,7 +69,7 @@ def attended(lo: GpuLowering, a: Heads, out: Tensor, present: tuple[Tensor, Tens
         a.q.dtype, size, v.shape[3], near, "" if mask is None else mask.dtype,  # type: ignore[arg-type]
         None if mask is None or mask.strides[3] not in (0, 1) else mask.strides[3],
         left < shared.UNLIMITED, right < shared.UNLIMITED, "" if a.ends is None else a.ends.dtype, a.trailing,
-        bool(a.cap), "" if a.sink is None else a.sink.dtype, precision(lo))
+        bool(a.cap), "" if a.sink is None else a.sink.dtype, _precision(lo))
     made = kernels.plan(lo.target, form, batch, heads, kv_heads, length, total)
     given = [a.q, k, v, *(t for t in (mask, a.ends, a.sink) if t is not None)]
     numbers = kernels.numbers(made, heads, kv_heads, length, total,
@@ -83,10 +86,12 @@ def attended(lo: GpuLowering, a: Heads, out: Tensor, present: tuple[Tensor, Tens
             batch * heads * length)
 
 
-def precision(lo: GpuLowering) -> str:
-    """How Triton multiplies float32: as sums of three products of tf32 where there are such, and these come
-    close enough to float32."""
-    return "tf32x3" if lo.target.api == CUDA else "ieee"
+def _precision(lo: GpuLowering) -> str:
+    """How Triton multiplies float32: where there are products of tf32, as one of them, or as three, which come
+    as close as float32."""
+    if lo.target.api != CUDA:
+        return "ieee"
+    return "tf32" if lo.settings.get("use_tf32", True) else "tf32x3"
 
 
 @writes(shared.appended)
@@ -119,3 +124,20 @@ def turned(lo: GpuLowering, x: Tensor, caches: tuple[Tensor, Tensor], positions:
                    row, *lying, first, cos.shape[-2], heads, length, units, *_lying((x, made), near)],
             -(-units // rows))
     return made
+
+
+@writes(attention_contrib.projected)
+def projected(lo: GpuLowering, x: Value, weights: Value, bias: Value | None, shape: tuple[int, ...]
+              ) -> Tensor | No:
+    """x · weights + bias, of their type."""
+    if lo.dtype(weights) != lo.dtype(x):
+        return No("several types")
+    operands, tree = [], None
+    if bias is not None:
+        if lo.shape(bias) != shape[2:]:
+            return No("a bias that does not fit")
+        operands = [lo.tensor(bias).expand(shape)]
+        tree = Expr("add", (Expr.leaf(0, shared.F), Expr.leaf(1, lo.dtype(bias)).cast(shared.F)), shared.F)
+    out = lo.new(shape, lo.dtype(x))
+    products.write(lo, lo.tensor(x), lo.tensor(weights), out, tree, operands)
+    return out
