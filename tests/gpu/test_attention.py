@@ -1,5 +1,5 @@
-"""Attention on emulated GPUs, against the CPU provider: every operator's forms, types, sizes that fit no tile,
-caches, and rows divided over programs."""
+"""Attention on emulated GPUs, against the CPU provider: every operator's forms, types, sizes that fit no
+tile, caches, and rows divided over programs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Draw:
         return self.rng.standard_normal(shape).astype(numpy_type(self.dtype))
 
 
-def _grouped(g: Draw, length: int, lengths: list[int], total: int, capacity: int, held: int, packed: bool = False,
+def _grouped(g: Draw, length: int, lengths: list[int], total: int, held: int, packed: bool = False,
              **attrs: Any) -> tuple[bytes, Arrays]:
     """GroupQueryAttention of 4 heads over 2, 16 features each."""
     q = g(len(lengths), length, 128 if packed else 64)
@@ -50,18 +50,19 @@ def _grouped(g: Draw, length: int, lengths: list[int], total: int, capacity: int
     cos, sin = (g(64, 8), g(64, 8)) if attrs.get("do_rotary") else (None, None)
     return of_arrays(MS + "GroupQueryAttention", {
         "q": q, "k": k, "v": v, "pk": past[0], "pv": past[1], "ends": np.array(lengths, np.int32) - 1,
-        "total": np.array(total, np.int32), "cos": cos, "sin": sin}, 3, ("total",), num_heads=4, kv_num_heads=2, **attrs)
+        "total": np.array(total, np.int32), "cos": cos, "sin": sin}, 3, ("total",),
+        num_heads=4, kv_num_heads=2, **attrs)
 
 
 FORMS: dict[str, Callable[[Draw], tuple[bytes, Arrays]]] = {
     "shared keys, odd sizes": lambda g: of_arrays("Attention", {
         "q": g(2, 4, 9, 20), "k": g(2, 2, 13, 20), "v": g(2, 2, 13, 24)}),
     "causal, a truth mask": lambda g: of_arrays("Attention", {
-        "q": g(2, 9, 80), "k": g(2, 13, 40), "v": g(2, 13, 48), "m": g.rng.random((9, 13)) > 0.3}, q_num_heads=4,
-        kv_num_heads=2, is_causal=1),
+        "q": g(2, 9, 80), "k": g(2, 13, 40), "v": g(2, 13, 48), "m": g.rng.random((9, 13)) > 0.3},
+        q_num_heads=4, kv_num_heads=2, is_causal=1),
     "capped, behind a past": lambda g: of_arrays("Attention", {
-        "q": g(1, 4, 3, 16), "k": g(1, 2, 3, 16), "v": g(1, 2, 3, 16), "m": g(1, 1, 3, 10), "pk": g(1, 2, 7, 16),
-        "pv": g(1, 2, 7, 16)}, 3, softcap=3.0, is_causal=1),
+        "q": g(1, 4, 3, 16), "k": g(1, 2, 3, 16), "v": g(1, 2, 3, 16), "m": g(1, 1, 3, 10),
+        "pk": g(1, 2, 7, 16), "pv": g(1, 2, 7, 16)}, 3, softcap=3.0, is_causal=1),
     "keys of several lengths": lambda g: of_arrays("Attention", {
         "q": g(2, 4, 3, 16), "k": g(2, 4, 30, 16), "v": g(2, 4, 30, 16), "m": None, "pk": None, "pv": None,
         "lengths": np.array([5, 30])}, is_causal=1),
@@ -80,26 +81,28 @@ FORMS: dict[str, Callable[[Draw], tuple[bytes, Arrays]]] = {
         "q": g(2, 5, 32), "k": g(2, 5, 32), "v": g(2, 5, 32), "b": None, "m": np.array([3, 5], np.int32)},
         num_heads=4, unidirectional=1),
     "a growing cache": lambda g: of_arrays(MS + "MultiHeadAttention", {
-        "q": g(2, 1, 32), "k": g(2, 1, 32), "v": g(2, 1, 32), "b": None, "m": None, "a": None, "pk": g(2, 4, 6, 8),
-        "pv": g(2, 4, 6, 8)}, 3, num_heads=4),
+        "q": g(2, 1, 32), "k": g(2, 1, 32), "v": g(2, 1, 32), "b": None, "m": None, "a": None,
+        "pk": g(2, 4, 6, 8), "pv": g(2, 4, 6, 8)}, 3, num_heads=4),
     "projected": lambda g: of_arrays(MS + "Attention", {
-        "x": g(2, 5, 12), "w": g(12, 96) / 8, "b": g(96), "m": np.array([[1, 1, 1, 0, 0], [1] * 5], np.int32)},
-        num_heads=4),
+        "x": g(2, 5, 12), "w": g(12, 96) / 8, "b": g(96),
+        "m": np.array([[1, 1, 1, 0, 0], [1] * 5], np.int32)}, num_heads=4),
     "projected, causal, with a past": lambda g: of_arrays(MS + "Attention", {
-        "x": g(2, 3, 12), "w": g(12, 96) / 8, "b": g(96), "m": None, "past": g(2, 2, 4, 6, 8)}, 2, num_heads=4,
-        unidirectional=1),
-    "grouped, one token": lambda g: _grouped(g, 1, [7, 5], 7, 12, 12),
+        "x": g(2, 3, 12), "w": g(12, 96) / 8, "b": g(96), "m": None, "past": g(2, 2, 4, 6, 8)}, 2,
+        num_heads=4, unidirectional=1),
+    "grouped, one token": lambda g: _grouped(g, 1, [7, 5], 7, 12),
     "grouped, rotary, a window, sinks": lambda g: _grouped(
-        g, 1, [7, 12], 12, 12, 12, do_rotary=1, local_window_size=4, smooth_softmax=1),
-    "grouped, a packed prompt": lambda g: _grouped(g, 6, [6, 6], 6, 8, 8, True, do_rotary=1, softcap=5.0),
+        g, 1, [7, 12], 12, 12, do_rotary=1, local_window_size=4, smooth_softmax=1),
+    "grouped, a packed prompt": lambda g: _grouped(g, 6, [6, 6], 6, 8, True, do_rotary=1, softcap=5.0),
     "turned": lambda g: of_arrays("RotaryEmbedding", {
         "x": g(2, 4, 5, 20), "cos": g(64, 8), "sin": g(64, 8), "at": g.rng.integers(0, 64, (2, 5))},
         rotary_embedding_dim=16),
     "turned in pairs": lambda g: of_arrays(MS + "RotaryEmbedding", {
-        "x": g(2, 5, 64), "at": g.rng.integers(0, 50, (1,)), "cos": g(64, 8), "sin": g(64, 8)}, interleaved=1),
+        "x": g(2, 5, 64), "at": g.rng.integers(0, 50, (1,)), "cos": g(64, 8), "sin": g(64, 8)},
+        interleaved=1),
     "one token over its cache": lambda g: of_arrays(MS + "DecoderMaskedMultiHeadAttention", {
         "q": g(2, 1, 32), "k": g(2, 1, 32), "v": g(2, 1, 32), "m": None, "a": None, "pk": g(2, 4, 12, 8),
-        "pv": g(2, 4, 12, 8), "length": np.array([7], np.int32)}, 3, num_heads=4, past_present_share_buffer=1),
+        "pv": g(2, 4, 12, 8), "length": np.array([7], np.int32)}, 3, num_heads=4,
+        past_present_share_buffer=1),
 }
 
 
@@ -150,8 +153,9 @@ def test_heads_are_divided_into_powers_of_two(size: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("target, dtype, wanted", [
-    ("sm_80", "float16", "mma.sync"), ("sm_80", "float32", "mma.sync"), ("sm_90", "bfloat16", "wgmma.mma_async"),
-    ("sm_90", "float16", "wgmma.mma_async"), ("sm_100", "float16", "tcgen05.mma")])
+    ("sm_80", "float16", "mma.sync"), ("sm_80", "float32", "mma.sync"),
+    ("sm_90", "bfloat16", "wgmma.mma_async"), ("sm_90", "float16", "wgmma.mma_async"),
+    ("sm_100", "float16", "tcgen05.mma")])
 def test_matrix_units_multiply(target: str, dtype: str, wanted: str) -> None:
     form = AttentionForm(dtype, 64, 64, right=True, precision="tf32")
     made = plan(TARGETS[target], form, 1, 16, 16, 1024, 1024)

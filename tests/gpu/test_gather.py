@@ -35,14 +35,16 @@ def within(size: int, *shape: int, dtype: str = "int64") -> np.ndarray:
 
 GATHERED = {
     "rows": ("Gather", [of_type("float32", 30, 20), within(30, 2, 7)], {}),
-    "rows of another axis": ("Gather", [of_type("float16", 5, 30, 3), within(30, 4, dtype="int32")], {"axis": 1}),
+    "rows of another axis": ("Gather", [of_type("float16", 5, 30, 3), within(30, 4, dtype="int32")],
+                             {"axis": 1}),
     "one of one": ("Gather", [of_type("float32", 5), within(5, 1)], {}),
     "long rows": ("Gather", [of_type("int8", 4, 1500), within(4, 3)], {}),
     "truth": ("Gather", [of_type("float32", 9, 4) > 0, within(9, 6)], {}),
     "elements": ("GatherElements", [of_type("float64", 5, 6, 7), within(6, 5, 3, 7)], {"axis": 1}),
     "elements of a line": ("GatherElements", [of_type("int64", 50), within(50, 20)], {"axis": 0}),
     "tuples": ("GatherND", [of_type("float32", 5, 6, 7), within(5, 4, 2)], {}),
-    "tuples within batches": ("GatherND", [of_type("float32", 4, 6, 7, 3), within(6, 4, 5, 2)], {"batch_dims": 1}),
+    "tuples within batches": ("GatherND", [of_type("float32", 4, 6, 7, 3), within(6, 4, 5, 2)],
+                              {"batch_dims": 1}),
     "whole tuples": ("GatherND", [of_type("uint8", 4, 6), within(4, 5, 2)], {}),
 }
 
@@ -55,12 +57,12 @@ def test_gathered(form: str, alone: None) -> None:
 
 
 FOLDED = {
-    "lines": ("ScatterElements", [of_type("float32", 5, 40, 3), within(40, 5, 35, 2), of_type("float32", 5, 35, 2)],
-              {"axis": 1}),
+    "lines": ("ScatterElements", [of_type("float32", 5, 40, 3), within(40, 5, 35, 2),
+                                  of_type("float32", 5, 35, 2)], {"axis": 1}),
     "one long line": ("ScatterElements", [of_type("float32", 60), within(60, 200), of_type("float32", 200)],
                       {"axis": 0}),
-    "two long lines": ("ScatterElements", [of_type("int32", 2, 300), within(300, 2, 100), of_type("int32", 2, 100)],
-                       {"axis": 1}),
+    "two long lines": ("ScatterElements", [of_type("int32", 2, 300), within(300, 2, 100),
+                                           of_type("int32", 2, 100)], {"axis": 1}),
     "rows": ("ScatterND", [of_type("float32", 20, 3, 5), within(3, 600, 2), of_type("float32", 600, 5)], {}),
 }
 

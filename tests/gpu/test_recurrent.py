@@ -1,5 +1,5 @@
-"""Recurrent layers on emulated GPUs, against the CPU provider: small ones in one kernel, larger ones a kernel a
-step."""
+"""Recurrent layers on emulated GPUs, against the CPU provider: small ones in one kernel, larger ones a kernel
+a step."""
 
 from __future__ import annotations
 
@@ -28,30 +28,34 @@ def _nothing_on_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def layer(kind: str, hidden: int, more: str = "B", directions: int = 1, steps: int = 3, batch: int = 2,
           dtype: str = "float32", **attrs: Any) -> tuple[bytes, dict[str, np.ndarray]]:
-    """A layer over 5 features; `more`: which optional inputs there are, of B L H C P: biases, lengths, states,
-    peephole weights."""
+    """A layer over 5 features; `more`: which optional inputs there are, of B L H C P: biases, lengths,
+    states, peephole weights."""
     gates, layout = GATES[kind], attrs.get("layout", 0)
 
     def of(*shape: int) -> np.ndarray:
         return (RNG.standard_normal(shape) / 2).astype(numpy_type(dtype))
     state = (batch, directions, hidden) if layout else (directions, batch, hidden)
-    optional = {"B": of(directions, 2 * gates * hidden), "L": RNG.integers(0, steps + 1, batch).astype(np.int32),
+    optional = {"B": of(directions, 2 * gates * hidden),
+                "L": RNG.integers(0, steps + 1, batch).astype(np.int32),
                 "H": of(*state), "C": of(*state), "P": of(directions, 3 * hidden)}
-    inputs = {"X": of(batch, steps, 5) if layout else of(steps, batch, 5), "W": of(directions, gates * hidden, 5),
+    inputs = {"X": of(batch, steps, 5) if layout else of(steps, batch, 5),
+              "W": of(directions, gates * hidden, 5),
               "R": of(directions, gates * hidden, hidden),
               **{name: x if name in more else None for name, x in optional.items()
                  if kind == "LSTM" or name in "BLH"}}
-    return of_arrays(kind, inputs, 3 if kind == "LSTM" else 2, tuple(n for n in "WRBP" if inputs.get(n) is not None),
-                     hidden_size=hidden, direction=attrs.pop("direction", "bidirectional" if directions == 2
-                                                             else "forward"), **attrs)
+    constants = tuple(name for name in "WRBP" if inputs.get(name) is not None)
+    direction = attrs.pop("direction", "bidirectional" if directions == 2 else "forward")
+    return of_arrays(kind, inputs, 3 if kind == "LSTM" else 2, constants, hidden_size=hidden,
+                     direction=direction, **attrs)
 
 
 OWN = ["Sigmoid", "Tanh", "Tanh", "HardSigmoid", "Relu", "Softsign"]
 FORMS: dict[str, tuple[Any, ...]] = {
     "LSTM": ("LSTM", 7, "", {}),
-    "LSTM, all inputs, both ways, clipped": ("LSTM", 7, "BLHCP", {"directions": 2, "steps": 5, "batch": 3,
-                                                                 "clip": 0.5}),
-    "large LSTM, backwards, batch first": ("LSTM", 70, "BLH", {"layout": 1, "direction": "reverse", "batch": 3}),
+    "LSTM, all inputs, both ways, clipped": ("LSTM", 7, "BLHCP", {
+        "directions": 2, "steps": 5, "batch": 3, "clip": 0.5}),
+    "large LSTM, backwards, batch first": ("LSTM", 70, "BLH", {
+        "layout": 1, "direction": "reverse", "batch": 3}),
     "large LSTM, coupled, activations by direction": ("LSTM", 70, "BHC", {
         "directions": 2, "input_forget": 1, "activations": OWN}),
     "GRU": ("GRU", 7, "B", {}),

@@ -2,9 +2,8 @@
 grown cache out.
 
 The projection is a matrix product with its bias, of floats or of bytes; queries, keys and values are views of
-its rows. What follows is in the product's type; on CPUs that is float32, and half precision is read and written
-at the ends.
-"""
+its rows. What follows is in the product's type; on CPUs that is float32, and half precision is read and
+written at the ends. """
 
 from __future__ import annotations
 
@@ -72,7 +71,8 @@ def attend_coded(lo: Lowering, node: Node) -> Any:
 def _attended(lo: Lowering, node: Node, vx: Value, v_weights: Value, dtype: str, sizes: list[int] | None,
               project: Callable[[tuple[int, ...]], Tensor | No],
               more: tuple[Value | None, Value | None, Value | None]) -> Any:
-    """The results, as `dtype`: `project` gives queries, keys and values of `sizes` next to each other; `more`: mask, past and what is added to the scores."""
+    """The results, as `dtype`: `project` gives queries, keys and values of `sizes` next to each other;
+    `more`: mask, past and what is added to the scores."""
     at, (v_mask, v_past, v_added) = node.attributes, more
     if at.get("do_rotary") or at.get("past_present_share_buffer"):
         return No("a rotary or a shared cache")
@@ -108,7 +108,8 @@ def _attended(lo: Lowering, node: Node, vx: Value, v_weights: Value, dtype: str,
     a = Heads(q, k, v, at.get("scale") or 1 / math.sqrt(q.shape[3]), mask,
               window=(held, UNLIMITED, 0) if at.get("unidirectional") and length > 1 else None)
     if past is not None and held:
-        past = past if past.dtype == real else computed(lo, past.shape, Expr.leaf(0, past.dtype).cast(F), [past])
+        if past.dtype != real:
+            past = computed(lo, past.shape, Expr.leaf(0, past.dtype).cast(F), [past])
         a.past = _half(past, 0), _half(past, 1)
     refused = refusal(lo, a)
     if refused is not None:

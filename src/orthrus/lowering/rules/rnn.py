@@ -64,8 +64,8 @@ def codedlayer_of(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     if weights is None or recurrent is None or weights.ndim != 3 or recurrent.ndim != 3:
         return No("weights that are no matrices")
     weights, recurrent = (a.transpose(0, 2, 1) for a in (weights, recurrent))
-    layer = layer_of(lo, "LSTM", {"layout": 0, **node.attributes}, x, [weights, recurrent, bias, peep], lengths,
-                   h0, c0)
+    layer = layer_of(lo, "LSTM", {"layout": 0, **node.attributes}, x, [weights, recurrent, bias, peep],
+                     lengths, h0, c0)
     if isinstance(layer, No):
         return layer
     columns = layer.directions, 4 * layer.hidden

@@ -1,8 +1,10 @@
-"""Recurrent layers on GPUs: steps of RNN, GRU and LSTM whose inputs are already multiplied by W, biases added.
+"""Recurrent layers on GPUs: steps of RNN, GRU and LSTM whose inputs are already multiplied by W, biases
+added.
 
-In: those products, R as the operator has it, and the states. Out: hidden states, and the states behind the last
-step. Small layers have one program for some rows of the batch, which keeps the states and does all steps;
-others do a step per launch, a program for some rows and some of the hidden lanes. States are float32. """
+In: those products, R as the operator has it, and the states. Out: hidden states, and the states behind the
+last step. Small layers have one program for some rows of the batch, which keeps the states and does all
+steps; others do a step per launch, a program for some rows and some of the hidden lanes. States are float32.
+"""
 
 from __future__ import annotations
 
@@ -13,18 +15,18 @@ from ..write import Writer, kernel
 
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 WHOLE, FIRST, SECOND = "whole", "first", "second"
-"""What of a step a launch does: all, or of a GRU that multiplies by R behind its reset gate the gates, and the
-rest."""
+"""What of a step a launch does: all, or of a GRU that multiplies by R behind its reset gate the gates, and
+the rest."""
 
 _F = "float32"
 
 
 @dataclass(frozen=True)
 class CellForm:
-    """What of a layer a kernel is written for. `activations`: trees over leaf 0; `clip`: 0 for none; `lengths`:
-    whether sequences have lengths of their own; `coupled`: an LSTM whose input gate is 1 less its forget gate;
-    `linear`: a GRU that multiplies by R before its reset gate; `dtype`: of R and the results; `precision`: how
-    Triton multiplies float32."""
+    """What of a layer a kernel is written for. `activations`: trees over leaf 0; `clip`: 0 for none;
+    `lengths`: whether sequences have lengths of their own; `coupled`: an LSTM whose input gate is 1 less its
+    forget gate; `linear`: a GRU that multiplies by R before its reset gate; `dtype`: of R and the results;
+    `precision`: how Triton multiplies float32."""
 
     kind: str
     activations: tuple[Expr, ...]
@@ -62,7 +64,8 @@ class _Step:
         k.pointer("y", form.dtype)
         for name in states:
             k.pointer(name, _F)
-        for name in ("first", "backward", "steps", "batch", "hidden", "x_d", "x_t", "x_b", "y_d", "y_t", "y_b"):
+        for name in ("first", "backward", "steps", "batch", "hidden", "x_d", "x_t", "x_b", "y_d", "y_t",
+                     "y_b"):
             k.size(name)
 
     def rows(self) -> None:
@@ -92,12 +95,17 @@ class _Step:
 
     def gate(self, g: int) -> str:
         """The inputs' part of a gate."""
-        at = f"direction * x_d + place[:, None].to(tl.int64) * x_t + row[:, None].to(tl.int64) * x_b + {g} * hidden"
-        return self.k.load("x", f"{at} + column[None, :]", "both")
+        return self.k.load("x", f"{self._at('x')} + {g} * hidden", "both")
+
+    def _at(self, name: str) -> str:
+        """Where the rows' step lies in inputs or results."""
+        return (f"direction * {name}_d + place[:, None].to(tl.int64) * {name}_t + "
+                f"row[:, None].to(tl.int64) * {name}_b + column[None, :]")
 
     def weights(self, g: int, start: str, deep: str) -> str:
         """R of a gate, (state, column), from state `start` on."""
-        lines = f"((direction * {GATES[self.form.kind]} + {g}) * hidden + column[None, :]).to(tl.int64) * hidden"
+        first = f"(direction * {GATES[self.form.kind]} + {g}) * hidden"
+        lines = f"({first} + column[None, :]).to(tl.int64) * hidden"
         return self.k.load("r", f"{lines} + ({start} + {deep})[:, None]",
                            f"there[None, :] & (({start} + {deep}) < hidden)[:, None]")
 
@@ -123,7 +131,9 @@ class _Step:
         k = self.k
 
         def peeped(g: int, which: int, state: str) -> str:
-            return f"{sums[g]} + {self.vector('peephole', which, 3)} * {state}" if self.form.peephole else sums[g]
+            if not self.form.peephole:
+                return sums[g]
+            return f"{sums[g]} + {self.vector('peephole', which, 3)} * {state}"
         i = self.act(0, peeped(0, 0, c))
         forget = k.let(f"1 - {i}") if self.form.coupled else self.act(0, peeped(2, 2, c))
         cell = k.let(f"{forget} * {c} + {i} * {self.act(1, sums[3])}")
@@ -134,14 +144,13 @@ class _Step:
 
     def give(self, h: str) -> None:
         """A step's row of the result; zeros behind the end of a sequence."""
-        at = "direction * y_d + place[:, None].to(tl.int64) * y_t + row[:, None].to(tl.int64) * y_b + column[None, :]"
-        self.k.store("y", at, f"tl.where(live[:, None], {h}, 0.0)", "both")
+        self.k.store("y", self._at("y"), f"tl.where(live[:, None], {h}, 0.0)", "both")
 
 
 @kernel
 def recurrence(k: Writer, *, form: CellForm, rows: int, columns: int) -> None:
-    """All steps of `rows` rows of the batch, all hidden lanes being one tile; states are read, and replaced by
-    those behind the last step."""
+    """All steps of `rows` rows of the batch, all hidden lanes being one tile; states are read, and replaced
+    by those behind the last step."""
     it = _Step(k, form)
     it.declare(form.states)
     k.text(f"""
@@ -179,9 +188,9 @@ def recurrence(k: Writer, *, form: CellForm, rows: int, columns: int) -> None:
 
 @kernel
 def recurrence_step(k: Writer, *, form: CellForm, phase: str, rows: int, columns: int, deep: int) -> None:
-    """Step `t`: `rows` rows of the batch by `columns` hidden lanes. States `h` go to `h_next`, and those of cells
-    are replaced. `phase`: FIRST leaves the update gate in `z` and the reset state in `h_next`, SECOND goes on
-    from there."""
+    """Step `t`: `rows` rows of the batch by `columns` hidden lanes. States `h` go to `h_next`, and those of
+    cells are replaced. `phase`: FIRST leaves the update gate in `z` and the reset state in `h_next`, SECOND
+    goes on from there."""
     it = _Step(k, form, phase)
     it.declare(form.states)
     if phase != FIRST:

@@ -36,7 +36,7 @@ def refusal(lo: GpuLowering, a: Heads) -> No | None:
     """Why no kernel does it, if so."""
     if max(a.q.shape[3], a.v.shape[3]) > kernels.MOST:
         return No(f"heads of more than {kernels.MOST} features")
-    return shared.refusal.__wrapped__(lo, a)  # type: ignore[attr-defined, no-any-return]
+    return shared.refusal.__wrapped__(lo, a)  # type: ignore[attr-defined]
 
 
 def _near(*tensors: Tensor) -> tuple[bool, ...]:
@@ -69,7 +69,7 @@ def attended(lo: GpuLowering, a: Heads, out: Tensor, present: tuple[Tensor, Tens
         a.q.dtype, size, v.shape[3], near, "" if mask is None else mask.dtype,  # type: ignore[arg-type]
         None if mask is None or mask.strides[3] not in (0, 1) else mask.strides[3],
         left < shared.UNLIMITED, right < shared.UNLIMITED, "" if a.ends is None else a.ends.dtype, a.trailing,
-        bool(a.cap), "" if a.sink is None else a.sink.dtype, _precision(lo))
+        bool(a.cap), "" if a.sink is None else a.sink.dtype, precision(lo))
     made = kernels.plan(lo.target, form, batch, heads, kv_heads, length, total)
     given = [a.q, k, v, *(t for t in (mask, a.ends, a.sink) if t is not None)]
     numbers = kernels.numbers(made, heads, kv_heads, length, total,
@@ -86,9 +86,9 @@ def attended(lo: GpuLowering, a: Heads, out: Tensor, present: tuple[Tensor, Tens
             batch * heads * length)
 
 
-def _precision(lo: GpuLowering) -> str:
-    """How Triton multiplies float32: where there are products of tf32, as one of them, or as three, which come
-    as close as float32."""
+def precision(lo: GpuLowering) -> str:
+    """How Triton multiplies float32: where there are products of tf32, as one of them, or as three, which
+    come as close as float32."""
     if lo.target.api != CUDA:
         return "ieee"
     return "tf32" if lo.settings.get("use_tf32", True) else "tf32x3"
@@ -120,9 +120,9 @@ def turned(lo: GpuLowering, x: Tensor, caches: tuple[Tensor, Tensor], positions:
     spec = attention_cache.turn(dtype=x.dtype, size=size, half=cos.shape[-1], near=near, rows=rows,
                                 interleaved=interleaved,
                                 positions_type="" if positions is None else positions.dtype)
-    lo.step(spec, [x, *caches, *([] if positions is None else [positions]), Out(lo.status), Out(made), per_batch,
-                   row, *lying, first, cos.shape[-2], heads, length, units, *_lying((x, made), near)],
-            -(-units // rows))
+    places = [] if positions is None else [positions]
+    lo.step(spec, [x, *caches, *places, Out(lo.status), Out(made), per_batch, row, *lying, first,
+                   cos.shape[-2], heads, length, units, *_lying((x, made), near)], -(-units // rows))
     return made
 
 

@@ -8,15 +8,15 @@ import numpy as np
 
 from ....codegen.triton.kernels import recurrence
 from ....codegen.triton.kernels.recurrence import FIRST, GATES, SECOND, WHOLE, CellForm
-from ....codegen.triton.targets import CUDA
 from ....codegen.write.expr import Expr
 from ....ir import No, Node
 from ...rules.rnn import bias_of, layer_of
 from ...rules.rows import FLOATS
-from ...tensor import Tensor
+from ...tensor import Tensor, numpy_type
 from .. import products
 from ..elements import power
 from ..lower import GpuLowering, Out, lowers
+from .attention import precision
 
 F = "float32"
 _WHOLE = 64
@@ -43,34 +43,34 @@ def recurrent_layer(lo: GpuLowering, node: Node) -> tuple[Tensor, ...] | No:
     kind, hidden, batch, steps = layer.kind, layer.hidden, layer.batch, layer.steps
     if hidden > _WHOLE and steps > _STEPS:
         return No(f"more than {_STEPS} steps")
-    directions, gates, linear = layer.directions, GATES[kind], bool(attrs.get("linear_before_reset"))
-    inputs = lo.tensor(x)
-    inputs = inputs.permute((1, 0, 2)) if attrs["layout"] else inputs
-    bias = None if b is None else lo.constant((id(node), "bias"), lambda: np.ascontiguousarray(bias_of(
-        np.asarray(known[2], np.float32), gates, hidden, directions, linear)))
-    projected = _projected(lo, inputs, lo.tensor(w), bias)
-    precision = "ieee" if lo.target.api != CUDA else "tf32" if lo.settings.get("use_tf32", True) else "tf32x3"
-    shift = None
-    if kind == "GRU" and linear:
-        given = known[2]
-        shift = lo.constant((id(node), "shift"), lambda: np.zeros((directions, hidden), known[1].dtype)
-                            if given is None else np.ascontiguousarray(given[:, -hidden:]))
-    y = lo.new((batch, steps, directions, hidden) if attrs["layout"] else (steps, directions, batch, hidden), dtype)
-    y_strides = [y.strides[i] for i in ((2, 1, 0) if attrs["layout"] else (1, 0, 2))]
-    states = [_state(lo, v, (directions, batch, hidden), attrs["layout"]) for v in (h0, c0)[:1 + (kind == "LSTM")]]
-    lead = [projected, lo.contiguous(lo.tensor(r)), *([] if peephole is None else [lo.tensor(peephole)]),
-            *([] if shift is None else [shift]),
-            *([] if lengths is None else [lo.contiguous(lo.tensor(lengths)), Out(lo.status)]), Out(y)]
-    backward = 0 if attrs["direction"] == "reverse" else 1
-    sizes = [backward, steps, batch, hidden, *projected.strides[:3], *y_strides]
+    directions, gates, layout = layer.directions, GATES[kind], attrs["layout"]
+    linear = kind == "GRU" and bool(attrs.get("linear_before_reset"))
+    inputs, given = lo.tensor(x), known[2]
+    bias = None if given is None else lo.constant((id(node), "bias"), lambda: np.ascontiguousarray(
+        bias_of(np.asarray(given, np.float32), gates, hidden, directions, linear)))
+    projected = _projected(lo, inputs.permute((1, 0, 2)) if layout else inputs, lo.tensor(w), bias)
+    more: list[Any] = [] if peephole is None else [lo.tensor(peephole)]
+    if linear:
+        none = np.zeros((directions, hidden), numpy_type(dtype))
+        more.append(lo.constant((id(node), "shift"), lambda: none if given is None else np.ascontiguousarray(
+            given[:, -hidden:])))
+    if lengths is not None:
+        more += [lo.contiguous(lo.tensor(lengths)), Out(lo.status)]
+    y = lo.new((batch, steps, directions, hidden) if layout else (steps, directions, batch, hidden), dtype)
+    y_strides = [y.strides[i] for i in ((2, 1, 0) if layout else (1, 0, 2))]
+    states = [_state(lo, v, (directions, batch, hidden), layout)
+              for v in ((h0, c0) if kind == "LSTM" else (h0,))]
+    lead = [projected, lo.contiguous(lo.tensor(r)), *more, Out(y)]
+    sizes = [0 if attrs["direction"] == "reverse" else 1, steps, batch, hidden, *projected.strides[:3],
+             *y_strides]
     ends: list[list[Tensor]] = []
     same = len(set(layer.activations)) == 1
     for first, count in [(0, directions)] if same else [(d, 1) for d in range(directions)]:
-        form = CellForm(kind, layer.activations[first], dtype, float(attrs["clip"] or 0), peephole is not None,
-                        lengths is not None, bool(attrs.get("input_forget")), shift is not None, precision)
-        made = _stepped(lo, form, lead, states, [first, *sizes], count)
-        ends.append(made)
-    return (y, *(_given(lo, own, dtype, attrs["layout"]) for own in zip(*ends, strict=True)))
+        form = CellForm(kind, layer.activations[first], dtype, float(attrs["clip"] or 0),
+                        peephole is not None, lengths is not None, bool(attrs.get("input_forget")), linear,
+                        precision(lo))
+        ends.append(_stepped(lo, form, lead, states, [first, *sizes], count))
+    return (y, *(_given(lo, own, dtype, layout) for own in zip(*ends, strict=True)))
 
 
 def _projected(lo: GpuLowering, x: Tensor, weights: Tensor, bias: Tensor | None) -> Tensor:
@@ -80,9 +80,9 @@ def _projected(lo: GpuLowering, x: Tensor, weights: Tensor, bias: Tensor | None)
     tree = None if bias is None else Expr("add", (Expr.leaf(0, F), Expr.leaf(1, F)), F)
     for d in range(directions):
         each, own = out.view(out.shape[1:], out.strides[1:], d * out.strides[0]), weights.strides
-        operands = [] if bias is None else [bias.slice(0, d, 1).expand((1, columns)).view(
-            each.shape, (0, 0, bias.strides[1]), 0)]
-        products.write(lo, x, weights.view((features, columns), (own[2], own[1]), d * own[0]), each, tree, operands)
+        operands = [] if bias is None else [bias.view(each.shape, (0, 0, 1), d * columns)]
+        turned = weights.view((features, columns), (own[2], own[1]), d * own[0])
+        products.write(lo, x, turned, each, tree, operands)
     return out
 
 
@@ -122,14 +122,14 @@ def _stepped(lo: GpuLowering, form: CellForm, lead: list[Any], states: list[Tens
     columns = 16 if batch <= 16 else 32
     items = count * -(-batch // rows) * -(-hidden // columns)
     later = lo.new(h.shape, F)
-    two = form.kind == "GRU" and not form.linear
-    z, reset = (lo.new(h.shape, F), lo.new(h.shape, F)) if two else (None, None)
+    phases: tuple[str, ...] = (WHOLE,)
+    between: list[Tensor] = []
+    if form.kind == "GRU" and not form.linear:
+        phases, between = (FIRST, SECOND), [lo.new(h.shape, F), lo.new(h.shape, F)]
     for t in range(steps):
-        for phase in (FIRST, SECOND) if two else (WHOLE,):
+        for phase in phases:
             spec = recurrence.recurrence_step(form=form, phase=phase, rows=rows, columns=columns, deep=32)
-            more = [] if phase == FIRST else [Out(later)]
-            if two:
-                more += [Out(z), Out(reset)] if phase == FIRST else [z, reset]
+            more = [Out(b) for b in between] if phase == FIRST else [Out(later), *between]
             lo.step(spec, [*lead, h, *written, *sizes, *more, t], items)
         h, later = later, h
     return [h, *cells]
