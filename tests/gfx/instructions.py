@@ -191,6 +191,8 @@ class Decoder:
     def source(self, record: _Record, inst: Any, name: str, bits: int, form: str = "B32",
                literal: int | None = None, **more: Any) -> Operand:
         code = getattr(inst, name).offset
+        if getattr(inst, f"s{name[-1]}", 0):
+            code &= 0xFF
         return self.coded(record, code, bits, form, literal if literal is not None else inst._literal, **more)
 
     def coded(self, record: _Record, code: int, bits: int, form: str, literal: int | None,

@@ -46,7 +46,7 @@ def store(lo: GpuLowering, out: Tensor, tree: Expr, operands: Sequence[Tensor]) 
     rows = _rows(every)
     if rows is None:
         closing, cells = closed(every[0], ended, every[1:], tree.dtype, [range(len(sizes))])
-        block = min(BLOCK, max(64, _power(out.size)))
+        block = min(BLOCK, max(64, power(out.size)))
         lo.step(elementwise(closing=closing, block=block), [*cells, out.size], -(-out.size // block))
         return
     last = len(sizes) - 1
@@ -84,13 +84,13 @@ def _crossed(every: Sequence[Tensor]) -> int | None:
 
 def _tile(every: Sequence[Tensor], rows: int) -> tuple[int, int]:
     """Rows and columns of a tile."""
-    height, width = _power(every[0].shape[rows]), _power(every[0].shape[-1])
+    height, width = power(every[0].shape[rows]), power(every[0].shape[-1])
     if _crossed(every) is not None:
         return min(height, _TURNED), min(width, _TURNED)
     width = min(width, BLOCK)
     return min(height, max(1, TILE // 2 // width)), width
 
 
-def _power(size: int) -> int:
+def power(size: int) -> int:
     """The next power of two."""
     return 1 << (size - 1).bit_length() if size > 1 else 1

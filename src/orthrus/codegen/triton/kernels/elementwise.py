@@ -40,3 +40,17 @@ def elementwise_tiles(k: Writer, *, closing: Closing, rows: int, columns: int) -
     close.store("r", [("place", None), ("r[:, None]", f"r[:, None] < {height}"),
                       ("c[None, :]", f"c[None, :] < {width}")])
     k.warps, k.stages = max(1, min(8, rows * columns // 512)), 1
+
+
+@kernel
+def none_zero(k: Writer, *, dtype: str, block: int) -> None:
+    """Set `status` to 1 where one of `n` elements is 0."""
+    x, status, n = k.pointer("x", dtype), k.pointer("status", "int64"), k.size("n")
+    k.text(f"""
+        i = tl.program_id(0).to(tl.int64) * {block} + tl.arange(0, {block})
+    """)
+    value = k.load(x, "i", f"i < {n}", "1")
+    k.text(f"""
+        zeros = tl.sum(({value} == 0).to(tl.int32))
+        tl.store({status} + tl.arange(0, 1), tl.full((1,), 1, tl.int64), mask=zeros > 0)
+    """)
