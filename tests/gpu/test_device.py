@@ -1,7 +1,7 @@
 """A GPU over a driver that does nothing before it must: what was not ordered comes out wrong."""
 
 import contextlib
-import gc
+import ctypes
 import os
 import pickle
 import struct
@@ -12,20 +12,18 @@ import numpy as np
 import pytest
 from lazy_driver import LazyDriver
 
-from orthrus.errors import EPFail, InvalidArgument
-from orthrus.kernels import DeviceArray, copied
-from orthrus.kernels.device import HOST, fill
+from orthrus.errors import DeviceReset, EPFail, Fail, InvalidArgument
+from orthrus.kernels import HOST, DeviceArray, Lanes, copied, fill, running, working
+from orthrus.providers.gpu import options
 from orthrus.providers.gpu.device import GpuDevice, shared
 from orthrus.providers.gpu.driver import DriverError
-from orthrus.providers.gpu.memory import Direct
+from orthrus.providers.gpu.memory import allocator, run_over
 
 X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 LARGE = np.random.default_rng(0).integers(0, 256, (9 << 20) + 5, np.uint8)
 
 
 def view(address: int, count: int) -> np.ndarray:
-    import ctypes
-
     return np.ctypeslib.as_array((ctypes.c_float * count).from_address(address))
 
 
@@ -40,34 +38,44 @@ def faulty(arguments: bytes) -> None:
 
 
 @pytest.fixture
-def driver() -> Iterator[LazyDriver]:
+def driver() -> LazyDriver:
     made = LazyDriver()
     made.kernels.update(double=double, faulty=faulty)
-    yield made
-    gc.collect()
-    assert not made.memory, "device memory was not given back"
+    return made
 
 
-@pytest.fixture(params=[False, True], ids=["one stream", "copies apart"])
-def device(driver: LazyDriver, request: pytest.FixtureRequest) -> GpuDevice:
-    return GpuDevice(driver, copies_apart=request.param)
+@pytest.fixture(params=["of the process", "of a session", "copies on the same stream"])
+def device(driver: LazyDriver, request: pytest.FixtureRequest) -> Iterator[GpuDevice]:
+    """A device, as work outside of sessions uses it, or as a session does."""
+    made = GpuDevice(driver)
+    if request.param == "of the process":
+        yield made
+        return
+    with contextlib.suppress(DeviceReset), running([Lanes(made, together="same" in request.param)]):
+        yield made
 
 
-def doubled(device: GpuDevice, x: DeviceArray, y: DeviceArray | None = None) -> DeviceArray:
-    y = device.array(x.shape, x.dtype) if y is None else y
+def launched(device: GpuDevice, x: DeviceArray, y: DeviceArray) -> None:
+    stream = working(device)
+    x.memory.reading(stream)
+    y.memory.writing(stream)
     device.launch(device.function(b"double", "double"), 1, 32, 0,
                   struct.pack("<QQi", y.handle, x.handle, x.size))
+
+
+def doubled(device: GpuDevice, x: DeviceArray) -> DeviceArray:
+    y = device.array(x.shape, x.dtype)
+    launched(device, x, y)
     return y
 
 
-@pytest.mark.parametrize("x", [X, X[:0], X[:, ::2], np.array(3.0), LARGE,
-                               np.array([True, False]), X.astype(np.float16)], ids=str)
+@pytest.mark.parametrize("x", [X, X[:0], X[:, ::2], np.array(3.0), LARGE, np.array([True, False]),
+                               X.astype(np.float16)], ids=str)
 def test_arrays_come_back_as_they_went(device: GpuDevice, x: np.ndarray) -> None:
     source = x.copy()
     there = copied(source, device)
     source[...] = 0
     np.testing.assert_array_equal(copied(there, HOST), x)
-    del there
 
 
 def test_copies_and_kernels_keep_their_order(device: GpuDevice) -> None:
@@ -81,58 +89,60 @@ def test_copies_and_kernels_keep_their_order(device: GpuDevice) -> None:
     np.testing.assert_array_equal(copied(doubled(device, y), HOST), 2 * X - 2)
 
 
-def test_staging_is_not_written_over_before_it_was_read(device: GpuDevice) -> None:
-    arrays = [copied(np.full(100, i, np.float32), device) for i in range(100)]
+def test_memory_is_not_written_over_before_it_was_read(device: GpuDevice) -> None:
+    arrays = [doubled(device, copied(np.full(100, i, np.float32), device)) for i in range(100)]
     for i, array in enumerate(arrays):
-        np.testing.assert_array_equal(copied(array, HOST), np.full(100, i, np.float32))
+        np.testing.assert_array_equal(copied(array, HOST), np.full(100, 2 * i, np.float32))
 
 
 def test_devices_copy_to_each_other(driver: LazyDriver) -> None:
     one, two = GpuDevice(driver, 0), GpuDevice(driver, 1)
     x = doubled(one, copied(X, one))
     there = two.array(X.shape, X.dtype)
+    copies = driver.counts["copy"]
     fill(there, x)
+    assert driver.counts["copy"] == copies + 1, "it went by way of the host"
     fill(x, X)
-    outs = driver.counts["wait_for"]
     np.testing.assert_array_equal(copied(doubled(two, there), HOST), 4 * X)
-    assert driver.counts["wait_for"] == outs + 1, "it went by way of the host"
 
 
-def test_a_stream_of_the_callers_is_waited_for_and_waits(driver: LazyDriver) -> None:
+def test_a_stream_of_the_callers_computes(driver: LazyDriver) -> None:
     device = GpuDevice(driver)
-    theirs = driver.create_stream(0)
-    x, y, seen = copied(X, device), device.array(X.shape, X.dtype), np.zeros_like(X)
-    device.rejoin(theirs)
-    driver.fill(0, x.handle, 0, x.nbytes, theirs)
-    device.join(theirs)
-    doubled(device, x, y)
-    device.rejoin(theirs)
+    theirs, seen = driver.create_stream(0), np.zeros_like(X)
+    with running([Lanes(device, stream=theirs)], synchronize=False):
+        assert device.stream == theirs
+        x, y = copied(X, device), device.array(X.shape, X.dtype)
+        x.memory.writing(working(device))
+        driver.fill(0, x.handle, 0, x.nbytes, theirs)
+        launched(device, x, y)
     driver.copy(0, seen.ctypes.data, y.handle, y.nbytes, theirs)
     driver.synchronize(0, theirs)
     np.testing.assert_array_equal(seen, 0 * X)
 
 
 def test_a_graph_does_what_was_asked_for_each_time(device: GpuDevice, driver: LazyDriver) -> None:
-    x, y = copied(X, device), device.array(X.shape, X.dtype)
+    x = copied(X, device)
+    y = doubled(device, x)
     function = device.function(b"double", "double")
-    arguments = struct.pack("<QQi", y.handle, x.handle, x.size)
-
-    def work(stream: int) -> None:
-        device.launch(function, 1, 32, 0, arguments, stream)
-        device.move(x.handle, y.handle, y.nbytes, stream)
-    graph = device.captured(work)
+    arguments = struct.pack("<QQi", x.handle, x.handle, x.size)
+    x.memory.writing(working(device))
+    device.begin_capture()
+    device.launch(function, 1, 32, 0, arguments)
+    device.launch(function, 1, 32, 0, arguments)
+    graph = device.end_capture()
     np.testing.assert_array_equal(copied(x, HOST), X)
-    graph.launch()
-    graph.launch()
-    np.testing.assert_array_equal(copied(x, HOST), 4 * X)
-    del graph
+    device.replay(graph)
+    device.replay(graph)
+    np.testing.assert_array_equal(copied(y, HOST), 2 * X)
+    device.synchronize(device.stream)
+    np.testing.assert_array_equal(view(x.handle, X.size), 16 * X.ravel())
+    device.destroy_graph(graph)
+    device.begin_capture()
+    device.launch(function, 1, 32, 0, arguments)
+    device.drop_capture()
     assert not driver.graphs
-
-    def failing(stream: int) -> None:
-        raise ValueError("no")
-    with pytest.raises(ValueError, match="no"):
-        device.captured(failing)
-    assert not driver.graphs
+    device.synchronize(device.stream)
+    np.testing.assert_array_equal(view(x.handle, X.size), 16 * X.ravel())
 
 
 def test_code_is_loaded_once(device: GpuDevice, driver: LazyDriver) -> None:
@@ -142,30 +152,66 @@ def test_code_is_loaded_once(device: GpuDevice, driver: LazyDriver) -> None:
         device.function(b"something else", "double")
 
 
+def settings(**given: str) -> dict[str, object]:
+    return {name: option.read(given[name]) if name in given else option.default
+            for name, option in options.ROCM.items()}
+
+
 def test_memory_has_an_end(driver: LazyDriver) -> None:
     device = GpuDevice(driver)
-    with pytest.raises(MemoryError, match="gpu:0.*out of memory"):
+    with pytest.raises(MemoryError, match="gpu:0.*the device has no more"):
         device.array((1 << 27,), np.float32)
-    small = GpuDevice(driver, memory=Direct(driver, 0, 1000))
-    kept = small.array((200,), np.float32)
-    with pytest.raises(MemoryError, match="gpu_mem_limit"):
-        small.array((200,), np.float32)
-    del kept
-    small.array((200,), np.float32)
+    limited = settings(gpu_mem_limit="1100", arena_extend_strategy="kSameAsRequested")
+    with running([Lanes(device, allocator(device, limited))]):
+        kept = device.array((200,), np.float32)
+        with pytest.raises(MemoryError, match="gpu_mem_limit is 1100 bytes"):
+            device.array((200,), np.float32)
+        del kept
+        device.array((200,), np.float32)
+
+
+def test_memory_of_the_programs_own(driver: LazyDriver) -> None:
+    held, emptied = dict[int, object](), list[int]()
+
+    def allocate(size: int) -> int:
+        room = ctypes.create_string_buffer(size + 256)
+        address = -(-ctypes.addressof(room) // 256) * 256
+        held[address] = room
+        return address if size < 1 << 20 else 0
+    functions = (ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)(allocate),
+                 ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda address: held.pop(address) and None),
+                 ctypes.CFUNCTYPE(None)(lambda: emptied.append(1)))
+    names = ("gpu_external_alloc", "gpu_external_free", "gpu_external_empty_cache")
+    given = settings(**{name: str(ctypes.cast(function, ctypes.c_void_p).value)
+                        for name, function in zip(names, functions, strict=True)})
+    device = GpuDevice(driver)
+    with running([Lanes(device, allocator(device, given))]):
+        x = copied(X, device)
+        assert x.handle in held and not driver.memory
+        np.testing.assert_array_equal(copied(doubled(device, x), HOST), 2 * X)
+        with pytest.raises(MemoryError, match="gpu_external_alloc"):
+            device.array((1 << 20,), np.float32)
+        del x
+    run_over(given)
+    assert not held or all(room is not None for room in held.values())
+    assert emptied == [1]
+    with pytest.raises(InvalidArgument, match="gpu_external_free=0"):
+        allocator(device, {**given, "gpu_external_free": 0})
 
 
 def test_a_kernel_that_faults_is_an_error_from_then_on(device: GpuDevice, driver: LazyDriver) -> None:
     x = copied(X, device)
-    device.launch(device.function(b"faulty", ""), 1, 32, 0, b"")
-    with pytest.raises(EPFail, match="launch failure") as error:
-        copied(x, HOST)
-    assert "end this process" in str(error.value)
+    launch = device.function(b"faulty", "")
+    device.launch(launch, 1, 32, 0, b"")
+    with pytest.raises(DeviceReset, match="launch failure") as error:
+        working(device).synchronize()
+    assert "start the process anew" in str(error.value)
     assert "launch failure" in str(pickle.loads(pickle.dumps(error.value)))
-    for refused in (lambda: copied(X, device), lambda: copied(x, HOST), device.synchronize,
-                    lambda: doubled(device, x)):
-        with pytest.raises(EPFail):
+    for refused in (lambda: copied(X, device), lambda: copied(x, HOST), working(device).synchronize):
+        with pytest.raises(DeviceReset):
             refused()
-    driver.memory.clear()
+    with pytest.raises(DriverError):
+        device.launch(launch, 1, 32, 0, b"")
 
 
 def test_an_index_there_is_no_device_of(driver: LazyDriver) -> None:
@@ -177,19 +223,21 @@ def test_an_index_there_is_no_device_of(driver: LazyDriver) -> None:
 def test_sessions_share_a_device(driver: LazyDriver) -> None:
     assert shared(driver, 0) is shared(driver, 0)
     assert shared(driver, 0) is not shared(driver, 1)
-    assert shared(driver, 0) is not shared(driver, 0, "limited")
 
 
-def test_threads_share_a_device(device: GpuDevice) -> None:
-    wrong: list[int] = []
+def test_threads_share_a_device(driver: LazyDriver) -> None:
+    device, wrong = GpuDevice(driver), list[object]()
+    lanes = Lanes(device)
 
     def work(seed: int) -> None:
         x = np.random.default_rng(seed).standard_normal(1000).astype(np.float32)
-        for _ in range(20):
-            with contextlib.suppress(AssertionError):
-                np.testing.assert_array_equal(copied(doubled(device, copied(x, device)), HOST), 2 * x)
-                continue
-            wrong.append(seed)
+        try:
+            for i in range(20):
+                with running([lanes] if i % 2 else []):
+                    there = doubled(device, copied(x, device))
+                    np.testing.assert_array_equal(copied(there, HOST), 2 * x)
+        except BaseException as error:
+            wrong.append(error)
     threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
     for thread in threads:
         thread.start()
@@ -205,26 +253,13 @@ def test_a_forked_process_is_told(driver: LazyDriver) -> None:
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        try:
-            copied(there, HOST)
-        except EPFail as error:
-            os.write(writing, str(error).encode())
+        for use in (lambda: copied(there, HOST), lambda: copied(X, device)):
+            try:
+                use()
+            except Fail as error:
+                os.write(writing, str(error).encode())
         del there
         os._exit(0)
     os.waitpid(child, 0)
-    assert b"spawn" in os.read(reading, 4096)
+    assert os.read(reading, 9999).count(b"spawn") == 2
     np.testing.assert_array_equal(copied(there, HOST), X)
-
-
-def test_every_call_of_a_driver_may_be_refused(driver: LazyDriver) -> None:
-    device = GpuDevice(driver)
-    x = copied(X, device)
-    driver.lost = True
-    with pytest.raises(DriverError):
-        driver.allocate(0, 1)
-    for verb in (lambda: device.allocate(8), lambda: device.clear(x.handle, 8), lambda: device.join(0),
-                 lambda: device.move(x.handle, x.handle, 8), device.synchronize,
-                 lambda: device.function(b"double", "double"), lambda: fill(x, X)):
-        with pytest.raises(EPFail):
-            verb()
-    driver.memory.clear()

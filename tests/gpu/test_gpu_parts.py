@@ -43,3 +43,39 @@ def test_a_part_is_one() -> None:
     counts = driver(session).counts["launch"]
     session.run(None, {"x": x})
     assert driver(session).counts["launch"] - counts == 3
+
+
+def typed(proto: Any, **kinds: int) -> Any:
+    """The same with inputs of other types."""
+    for each in proto.graph.input:
+        if each.name in kinds:
+            each.type.tensor_type.elem_type = kinds[each.name]
+    return proto
+
+
+def test_elements_that_decide_shapes_come_to_the_host() -> None:
+    """Given ones, what follows from them, and what a part before computes."""
+    nodes = [node("Reshape", "x s", "r"), node("Relu", "r", "y")]
+    given = typed(model(nodes, {"x": [4, 6], "s": [2]}, ["y"]), s=TensorProto.INT64)
+    x = np.arange(-12, 12, dtype=np.float32).reshape(4, 6)
+    session = on_gpu(given, alone=True)
+    for shape in ([3, 8], [-1, 2], [3, 8]):
+        made, = session.run(None, {"x": x, "s": np.array(shape)})
+        np.testing.assert_array_equal(made, np.maximum(x, 0).reshape(shape))
+    nodes = [node("Add", "n one", "m"), node("Unsqueeze", "m zero", "u"),
+             node("Concat", "u five", "s", axis=0), node("Expand", "x s", "e"), node("Neg", "e", "y")]
+    follows = typed(model(nodes, {"x": [5], "n": []}, ["y"], one=np.array(1), zero=np.array([0]),
+                          five=np.array([5])), n=TensorProto.INT64)
+    row = np.arange(5, dtype=np.float32)
+    session = on_gpu(follows, alone=True)
+    for n in (2, 7):
+        made, = session.run(None, {"x": row, "n": np.array(n)})
+        np.testing.assert_array_equal(made, -np.tile(row, (n + 1, 1)))
+    assert len(session.explain().parts) == 1
+    late = model([node("Cast", "x", "i", to=TensorProto.INT64), node("Squeeze", "i one", "a"),
+                  node("Abs", "a", "s"), node("Reshape", "w s", "r"), node("Relu", "r", "y")],
+                 {"x": [2, 1], "w": [4, 6]}, ["y"], one=np.array([1]))
+    session = on_gpu(late, alone=True)
+    made, = session.run(None, {"x": np.array([[-3], [8]], np.float32), "w": x})
+    np.testing.assert_array_equal(made, np.maximum(x, 0).reshape(3, 8))
+    assert len(session.explain().parts) == 2

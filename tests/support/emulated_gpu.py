@@ -29,6 +29,10 @@ class EmulatedProvider(GpuProvider):
         self.driver = EmulatedDriver(self.target_name)
         self.device = GpuDevice(self.driver)
 
+    @classmethod
+    def probe(cls) -> None:
+        """It is always there."""
+
 
 PROVIDERS = {target: type(f"Emulated{target}", (EmulatedProvider,), {
     "name": f"Emulated{target}ExecutionProvider", "target_name": target}) for target in (

@@ -29,7 +29,8 @@ class Steps:
         while isinstance(base.base, np.ndarray):
             base = base.base
         assert isinstance(base, np.ndarray)
-        offset = (array.__array_interface__["data"][0] - base.__array_interface__["data"][0]) // array.itemsize
+        apart = array.__array_interface__["data"][0] - base.__array_interface__["data"][0]
+        offset = apart // array.itemsize
         buffer = Buffer("input", base.nbytes, array=base)
         strides = tuple(s // array.itemsize if d > 1 else 0
                         for s, d in zip(array.strides, array.shape, strict=True))

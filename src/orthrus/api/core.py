@@ -58,6 +58,7 @@ class CoreSession:
         self._given = self._options.__copy__()
         self._source, self._is_path = source, is_path
         self._engine: Any = _Nothing()
+        self._absent: dict[str, str] = {}
         self._profile: ProfileFile | None = None
         self._collecting: tuple[Collecting, ...] = ()
 
@@ -158,6 +159,7 @@ class CoreSession:
             if known is None and name not in providers.ALL:
                 raise RuntimeError(f"Unknown Provider Type: {name}")
             if known is not None and (why := known.probe()) is not None:
+                self._absent[name] = why.reason
                 log.warning("%s is left out: %s", name, why.reason)
             elif known is not None:
                 created.append(providers.create(name, dict(options)))

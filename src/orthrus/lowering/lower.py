@@ -24,7 +24,7 @@ from ..codegen.write.trace import trace
 from ..ir import No, Node, Value, in_memory
 from ..limits import bounded, current
 from .interpret import by_definition
-from .rule_sets import BOTH, GPU_RULES, RULES, Rule, RuleSet, lowers
+from .rule_sets import BOTH, GPU_RULES, RULES, Rule, RuleSet, lowers, varied
 from .step import KernelStep
 from .tensor import Buffer, Tensor, at_line, c_strides, extent, joint_shape, last_strides, of_constant
 from .walk import Walked, order_like, readable, unit, within
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .rules.rows import RowWork
 
 __all__ = ["BOTH", "GPU_RULES", "RULES", "Lazy", "Lowering", "Out", "Pending", "Rule", "RuleSet", "Source",
-           "listed", "lowers"]
+           "listed", "lowers", "varied"]
 
 Emit = Callable[[Any, Tensor, Expr | None, list[Tensor]], None]
 

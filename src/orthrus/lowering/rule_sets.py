@@ -6,20 +6,24 @@ those of GPUs.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from ..ir import Node
 
 Rule = Callable[[Any, Node], Any]
+_Steps = TypeVar("_Steps", bound=Callable[..., Any])
 
 
 class RuleSet(dict[tuple[str, str], Rule]):
     """Rules by domain and operator. `types`: those of the first input that a rule takes; all that kernels
-    know where it is not listed."""
+    know where it is not listed. `steps`: functions by name that append steps in a way of this set's own;
+    see `varied`."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.steps: dict[str, Callable[..., Any]] = {}
         self.types: dict[tuple[str, str], tuple[str, ...]] = {}
 
 
@@ -44,4 +48,22 @@ def lowers(*kinds: str, types: tuple[str, ...] | None = None, sets: Sequence[Rul
                 if types is not None:
                     each.types[domain, op_type] = types
         return rule
+    return register
+
+
+def varied(write: _Steps) -> _Steps:
+    """Declare that a function which appends steps, for rules that sets have in common, is the CPU's: another
+    set may have one of that name, which is called for its lowerings."""
+    @functools.wraps(write)
+    def call(lo: Any, *args: Any, **named: Any) -> Any:
+        return lo.rules.steps.get(write.__name__, write)(lo, *args, **named)
+    return call  # type: ignore[return-value]
+
+
+def writes(shared: Callable[..., Any], sets: Sequence[RuleSet]) -> Callable[[_Steps], _Steps]:
+    """Register what sets call instead of `shared`, which is `varied`."""
+    def register(write: _Steps) -> _Steps:
+        for each in sets:
+            each.steps[shared.__name__] = write
+        return write
     return register

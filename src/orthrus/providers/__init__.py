@@ -22,6 +22,8 @@ ALL = tuple(f"{name}ExecutionProvider" for name in (
 """Every provider name onnxruntime or Orthrus has, by priority; a session takes those that are registered."""
 
 _OWN: dict[str, str] = {
+    "CUDAExecutionProvider": "cuda:CUDAExecutionProvider",
+    "ROCMExecutionProvider": "rocm:ROCMExecutionProvider",
     "DnnlExecutionProvider": "dnnl:DnnlExecutionProvider",
     "IREEExecutionProvider": "iree:IREEExecutionProvider",
     "SpaceMITExecutionProvider": "spacemit:SpaceMITExecutionProvider",

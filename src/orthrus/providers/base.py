@@ -22,6 +22,7 @@ from ..kernels import (
     KernelEntry,
     KernelRegistry,
     KernelRegistryManager,
+    Lanes,
     OpKernelInfo,
     Part,
     Stored,
@@ -236,6 +237,10 @@ class ExecutionProvider:
         of; its inputs and outputs come in the order they had. `No(reason)` where these bytes are of no use
         here: made by another version, or for another machine."""
         return No(f"{self.name} loads no compiled parts")
+
+    def lanes(self) -> Lanes:
+        """What the runs of this provider's session use of its device, where that has streams."""
+        return Lanes(self.device)
 
     def on_run_start(self) -> None:
         """Called before a run's first step."""

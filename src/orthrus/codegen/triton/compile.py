@@ -11,14 +11,15 @@ import functools
 import hashlib
 import json
 import linecache
-import logging
 import struct
 import tempfile
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from ... import processors
 from ...errors import EPFail
 from ...ir import No
 from ...locks import lock
@@ -27,7 +28,6 @@ from .targets import CUDA, Target
 from .trees import SUPPORT
 from .write import NUMBER, SIZE, Spec, Written
 
-_log = logging.getLogger("orthrus")
 _lock = lock()
 
 POINTER, INT32, INT64, FLOAT32 = "p", "i", "q", "f"
@@ -108,31 +108,40 @@ def compiler() -> str:
     return ""
 
 
+Request = tuple[Spec, Target, Hints]
+
+
 def code(spec: Spec, target: Target, hints: Hints) -> CodeObject:
     """The machine code of a kernel. Raises EPFail where Triton refuses it, or is not there."""
-    key = _name(spec.written(target), target, hints)
-    found = _known.get(key)
-    if found is None:
-        with _lock:
-            found = _known.get(key) or _found(spec.written(target), target, hints, key)
-            _known[key] = found
-    return found
+    return codes([(spec, target, hints)])[0]
 
 
-_known: dict[str, CodeObject] = {}
-
-
-def _found(it: Written, target: Target, hints: Hints, key: str) -> CodeObject:
-    """The code out of the cache, or compiled; a compiler that is there does not take what another made."""
-    kept = cache.load([key]).get(key)
-    if kept is not None:
+def codes(requests: Sequence[Request]) -> list[CodeObject]:
+    """The machine code of kernels, compiled side by side where it is not in the cache. Raises EPFail where
+    Triton refuses one, or is not there."""
+    wanted: dict[str, tuple[Written, Target, Hints]] = {}
+    for spec, target, hints in requests:
+        it = spec.written(target)
+        wanted.setdefault(_name(it, target, hints), (it, target, hints))
+    keys = [_name(spec.written(target), target, hints) for spec, target, hints in requests]
+    missing = [key for key in wanted if key not in _known]
+    for key, kept in cache.load(missing).items():
         with contextlib.suppress(ValueError):
             found = CodeObject.from_bytes(kept)
             if compiler() in ("", found.by):
-                return found
-    made = _compiled(it, target, hints)
-    cache.store({key: made.to_bytes()})
-    return made
+                _known[key] = found
+    missing = [key for key in missing if key not in _known]
+    if len(missing) > 1 and compiler():
+        with ThreadPoolExecutor(min(len(missing), len(processors.usable()))) as pool:
+            made = dict(zip(missing, pool.map(lambda key: _compiled(*wanted[key]), missing), strict=True))
+    else:
+        made = {key: _compiled(*wanted[key]) for key in missing}
+    cache.store({key: each.to_bytes() for key, each in made.items()})
+    _known.update(made)
+    return [_known[key] for key in keys]
+
+
+_known: dict[str, CodeObject] = {}
 
 
 def _name(it: Written, target: Target, hints: Hints) -> str:
@@ -217,9 +226,24 @@ def _function(it: Written) -> Any:
 
 @contextlib.contextmanager
 def _nothing_kept(triton: Any) -> Iterator[None]:
-    """Triton's own cache is a folder that is gone afterwards; what it compiles names no file of ours."""
-    with tempfile.TemporaryDirectory(prefix="orthrus-") as folder, triton.knobs.cache.scope(), \
-            triton.knobs.compilation.scope():
-        triton.knobs.cache.dir = folder
-        triton.knobs.compilation.disable_line_info = True
+    """While somebody compiles, Triton's own cache is a folder that is gone afterwards, and what it compiles
+    names no file of ours."""
+    with _lock:
+        if not _compiling:
+            folder = tempfile.TemporaryDirectory(prefix="orthrus-")
+            for each in (folder, triton.knobs.cache.scope(), triton.knobs.compilation.scope()):
+                _settings.enter_context(each)
+            triton.knobs.cache.dir = folder.name
+            triton.knobs.compilation.disable_line_info = True
+        _compiling.append(None)
+    try:
         yield
+    finally:
+        with _lock:
+            _compiling.pop()
+            if not _compiling:
+                _settings.close()
+
+
+_compiling: list[None] = []
+_settings = contextlib.ExitStack()

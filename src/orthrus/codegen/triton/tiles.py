@@ -48,9 +48,8 @@ _CHIPS = {
     "gfx1200": Chip(32, 512, 128, 4, 64, 110),
     "gfx1201": Chip(64, 512, 128, 4, 64, 216),
 }
-"""From the vendors' data sheets: peak rate / (units x boost clock), and memory bandwidth / boost clock. `cache`
-is what the vendors' architecture papers say, halved where they say what never was reached. Nothing in it was
-measured here."""
+"""From the vendors' data sheets: peak rate / (units x boost clock), and memory bandwidth / boost clock.
+`cache` is what papers on the architectures say is reached. Nothing in it was measured here."""
 
 _START = 1500
 """Cycles until a program's first tile of a factor is there."""
@@ -74,8 +73,8 @@ _DETACHED = ("wgmma", "tcgen05")
 """Matrix units that read factors where these lie in shared memory, given four warps and 64 rows."""
 
 _REGISTERS = 96
-"""What a thread holds of sums and factors, at most: the rest of its 255 registers are addresses and what is on
-the way. Where the matrix unit is `mfma` there are twice as many."""
+"""What a thread holds of sums and factors, at most: the rest of its 255 registers are addresses and what is
+on the way. Where the matrix unit is `mfma` there are twice as many."""
 
 
 def chip(target: Target) -> Chip:
@@ -171,7 +170,7 @@ def _tiles(target: Target, it: Problem) -> Iterator[Tile]:
     depths = [d for d in ((least, 2 * least, 4 * least) if unit else (16, 32)) if d <= max(least, 2 * it.k)]
     for m, n, k in product(_fitting(sides, it.m), _fitting(sides, it.n), depths):
         for warps in (1, 2, 4, 8):
-            if not 4 <= m * n // (warps * target.warp) or _held(target, it, m, n, k, warps) > (
+            if not m * n // (warps * target.warp) >= 4 or _held(target, it, m, n, k, warps) > (
                     2 * _REGISTERS if target.matrix == "mfma" else _REGISTERS):
                 continue
             for stages in (2, 3, 4) if target.api == CUDA and unit else (2,):

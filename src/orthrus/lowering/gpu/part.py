@@ -2,7 +2,8 @@
 
 Kernels are launched one behind the other on the device's stream; nothing waits for them, unless the host has
 a step, or a kernel may say that it gave up. What no kernel computes is a step of the host's between copies,
-with the reason in the plan. """
+with the reason in the plan.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +16,16 @@ from typing import Any
 import numpy as np
 
 from ...codegen.triton.targets import Target
-from ...kernels import HOST, Contents, Device, DeviceArray, Memory, Part, copied, fill
+from ...kernels import HOST, Contents, Device, DeviceArray, Memory, Part, copied, fill, working
 from ...limits import HARMLESS, reserve
 from ...locks import lock
+from ..contents import inputs_of
 from ..interpret import Note, Reference, Watch
 from ..report import contents, finished
 from ..shaped_part import Key, Kinds, ShapedPart
 from ..step import KernelStep
 from ..tensor import Tensor, numpy_type
+from .graphs import Graphs
 from .lower import GpuLowering
 from .plan import ALIGN, Constants, GpuPlan, Launch
 
@@ -42,11 +45,13 @@ class Arena:
         self.size = 0
 
     def at_least(self, size: int) -> int:
-        """The address of so many bytes. Raises MemoryError."""
+        """The address of so many bytes, behind what earlier runs do with them. Raises MemoryError."""
         if self.memory is None or self.size < size:
             self.memory = None
             wanted = -(-max(size, 1) // _GROW) * _GROW
             self.memory, self.size = Memory(self.device, wanted), wanted
+        if self.device.streams:
+            self.memory.writing(working(self.device))
         return int(self.memory.handle)
 
 
@@ -69,26 +74,37 @@ class Instance:
 
 class GpuPart(ShapedPart[GpuPlan]):
     """A part on `device`, whose kernels are compiled for `target`. `settings`: of the provider's, that rules
-    go by."""
+    go by. `graphs`: whether runs are recorded."""
 
     def __init__(self, part: Part, device: Device, target: Target, reference: Reference,
-                 settings: dict[str, Any] | None = None, strict: bool = False) -> None:
+                 settings: dict[str, Any] | None = None, strict: bool = False, graphs: bool = False) -> None:
         super().__init__(part, reference, 1, strict)
+        self.graphs = graphs
         self.device, self.target, self.settings = device, target, settings or {}
         self.constants: dict[Hashable, Tensor] = {}
         self.held = Constants(device)
+        self.deciding = inputs_of(part.nodes, part.inputs)
         self.arena = Arena(device)
 
     def lower(self, key: Key, kinds: Kinds) -> GpuPlan:
-        inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(self.part.inputs, kinds, strict=True)]
+        values = self.part.inputs
+        inputs = [(v, shape, dtype) for v, (shape, dtype) in zip(values, kinds, strict=True)]
+        given = {values[i]: np.array(elements, kinds[i][1]).reshape(kinds[i][0])
+                 for i, elements in zip(self.deciding, key[len(values):], strict=True)}
         lowering = GpuLowering(self.part.nodes, inputs, self.part.outputs, self.target, self.constants,
-                               self.reference, self.settings)
-        return GpuPlan(lowering, self.part.outputs, len(inputs), self.device, self.held)
+                               self.reference, self.settings, given)
+        plan = GpuPlan(lowering, self.part.outputs, len(inputs), self.device, self.held)
+        if self.graphs and plan.hosted:
+            log.warning("%s is not recorded as a graph for %s: the host computes %s", self.part, key,
+                        ", ".join(plan.hosted))
+        elif self.graphs:
+            plan.graphs = Graphs(self.device)
+        return plan
 
     def exact(self, key: Key) -> GpuPlan | None:
-        """The plan for inputs of these shapes; None without one."""
+        """The plan for inputs of these shapes, and such elements where they decide; None without one."""
         return self._made(key, [(shape, v.elem.numpy.name)
-                                for shape, v in zip(key, self.part.inputs, strict=True)])
+                                for shape, v in zip(key, self.part.inputs, strict=False)])
 
     def into(self, arrays: Sequence[Any], targets: Sequence[DeviceArray | None]) -> Any:
         """As a call; a result is its target, where that is of its shape and type, and not read."""
@@ -101,16 +117,15 @@ class GpuPart(ShapedPart[GpuPlan]):
                  targets: Sequence[DeviceArray | None] = ()) -> Any:
         if plan.bytes > HARMLESS:
             reserve(plan.bytes, str(self.part))
-        arrays = [self._aligned(a) for a in arrays]
+        arrays = [a if isinstance(a, np.ndarray) else self._aligned(a) for a in arrays]
         outputs = [target if target is not None and _takes(target, shape, dtype, arrays)
                    else self.device.array(shape, dtype)
                    for target, (shape, dtype) in zip(
                        targets or [None] * len(plan.outputs), plan.outputs, strict=True)]
-        addresses = np.array([a.handle for a in (*arrays, *outputs)], np.int64)
+        addresses = np.array([0 if isinstance(a, np.ndarray) else a.handle for a in (*arrays, *outputs)],
+                             np.int64)
         with self.arena.lock:
             base = self.arena.at_least(plan.size)
-            if plan.status >= 0:
-                self.device.clear(base + plan.status, 8)
             run(Instance(plan, base, plan.packed_for(base, addresses)), arrays, outputs)
             status = 0 if plan.status < 0 else self._status(base + plan.status)
         if status:
@@ -128,15 +143,33 @@ class GpuPart(ShapedPart[GpuPlan]):
     def _status(self, address: int) -> int:
         """What kernels left there; waits for them."""
         word = np.zeros(1, np.int64)
-        self.device.copy_out(address, word)
+        self._get(address, word)
         return int(word[0])
 
+    def _get(self, address: int, array: np.ndarray) -> None:
+        """Fill `array`; waits for it."""
+        self.device.copy_out(address, array)
+        self.device.synchronize(self.device.stream)
+
     def _run(self, instance: Instance, arrays: Sequence[Any], outputs: Sequence[Any]) -> None:
+        graphs = instance.plan.graphs
+        if graphs is None:
+            self._launched(instance, arrays, outputs)
+        else:
+            graphs.run(instance.packed, lambda: self._launched(instance, arrays, outputs))
+
+    def _launched(self, instance: Instance, arrays: Sequence[Any], outputs: Sequence[Any]) -> None:
+        self._begin(instance)
         for step, launches in instance.plan.parts:
             if step is not None:
                 self._on_host(step, instance, arrays, outputs)
             for launch in launches:
                 self._launch(launch, instance.packed)
+
+    def _begin(self, instance: Instance) -> None:
+        """Nothing has given up yet."""
+        if instance.plan.status >= 0:
+            self.device.clear(instance.base + instance.plan.status, 8)
 
     def _launch(self, it: Launch, packed: bytes) -> None:
         self.device.launch(it.function, it.blocks, it.threads, it.shared, packed[it.begin:it.end])
@@ -159,6 +192,7 @@ class GpuPart(ShapedPart[GpuPlan]):
         for out in step.outs:
             if out.size:
                 self.device.copy_in(held[id(out)], instance.tensor(out, arrays, outputs))
+        self.device.synchronize(self.device.stream)
 
     def _fetched(self, t: Tensor, instance: Instance, arrays: Sequence[DeviceArray],
                  outputs: Sequence[DeviceArray]) -> np.ndarray:
@@ -172,7 +206,7 @@ class GpuPart(ShapedPart[GpuPlan]):
         high = sum((d - 1) * s for d, s in zip(t.shape, t.strides, strict=True) if s > 0)
         flat = np.empty(high - low + 1 if t.size else 0, dtype)
         if t.size:
-            self.device.copy_out(instance.tensor(t, arrays, outputs) + low * t.itemsize, flat)
+            self._get(instance.tensor(t, arrays, outputs) + low * t.itemsize, flat)
         return np.lib.stride_tricks.as_strided(flat[-low:], t.shape, [s * t.itemsize for s in t.strides])
 
     def stepwise(self, arrays: Sequence[Any], note: Note | None, watch: Watch | None = None,
@@ -195,7 +229,8 @@ class GpuPart(ShapedPart[GpuPlan]):
                 for value, t in next(ready, ()):
                     assert watch is not None
                     watch(value, self._fetched(t, instance, arrays, outputs))
-            self.device.synchronize()
+            self.device.synchronize(self.device.stream)
+            self._begin(instance)
             marks = [began, clock()]
             if watch is not None:
                 for value, elements in plan.trail.known.items():
@@ -207,7 +242,7 @@ class GpuPart(ShapedPart[GpuPlan]):
                     self._on_host(step, instance, arrays, outputs)
                 else:
                     self._launch(launch, instance.packed)
-                self.device.synchronize()
+                self.device.synchronize(self.device.stream)
                 marks.append(clock())
                 show()
                 if check is not None:
@@ -232,7 +267,11 @@ class GpuPart(ShapedPart[GpuPlan]):
 
 
 def _takes(target: DeviceArray, shape: tuple[int, ...], dtype: np.dtype[Any],
-           arrays: Sequence[DeviceArray]) -> bool:
+           arrays: Sequence[Any]) -> bool:
     """Whether a result may be written to `target` while `arrays` are read."""
-    return (target.shape == shape and target.dtype == dtype and target.handle % ALIGN == 0
-            and not any(target.memory is a.memory for a in arrays))
+    if target.shape != shape or target.dtype != dtype or target.handle % ALIGN or any(
+            isinstance(a, DeviceArray) and a.memory is target.memory for a in arrays):
+        return False
+    if target.device.streams:
+        target.memory.writing(working(target.device))
+    return True

@@ -8,7 +8,7 @@ device once, when the first plan of a part that reads them is made. """
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,7 @@ from ..memory import plan
 from ..report import Trail
 from ..step import KernelStep
 from ..tensor import Buffer, Tensor, numpy_type
+from .graphs import Graphs
 from .lower import GpuLowering
 
 ALIGN = 16
@@ -50,7 +51,7 @@ class Launch:
 
 
 class Constants:
-    """What kernels of one part read that never changes, on a device: copied there when first asked for."""
+    """What kernels read that never changes, on a device: copied there when first asked for."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
@@ -63,6 +64,7 @@ class Constants:
             memory = Memory(self.device, max(1, array.nbytes))
             if array.nbytes:
                 self.device.copy_in(array, memory.handle)
+                self.device.synchronize(self.device.stream)
             self.held[id(buffer)] = memory, buffer
         return int(self.held[id(buffer)][0].handle)
 
@@ -79,8 +81,9 @@ class _Packing:
 
 class GpuPlan:
     """`steps` in order, `parts` of the run: launches without a break, each behind the host's step that comes
-    first, if one does. `status`: where in the arena kernels say that they gave up, -1 where none may;
-    `size`: bytes of the arena; `bytes`: of all that a run takes, with its outputs."""
+    first, if one does; `hosted`: whose steps these are. `status`: where in the arena kernels say that they
+    gave up, -1 where none may; `size`: bytes of the arena; `bytes`: of all that a run takes, with its
+    outputs; `graphs`: runs that are recorded."""
 
     scratch = 0
     seconds = 0.0
@@ -97,27 +100,33 @@ class GpuPlan:
         self.bytes = self.size + sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.outputs)
         self.account, self.trail = Account(lowering), Trail(lowering)
         self.folded = self.account.folded
+        self.device, self.inputs = device, inputs
+        self.graphs: Graphs | None = None
+        self.hosted = [step.node.label for step in self.steps if step.spec is None]
+        self.idle: list[Any] = []
+        self.constants = Constants(device)
+        shared = {id(t.buffer) for t in lowering.constants.values()}
         target = lowering.target
         lowering.let_go()
-        self.device, self.inputs = device, inputs
-        self.idle: list[Any] = []
-        self._pack(target, constants)
+        self._pack(target, lambda buffer: (
+            constants if id(buffer) in shared else self.constants).address(buffer))
 
     def works(self, part: Part) -> list[Work]:
         """What each step does, and for which nodes of `part`."""
         return self.account.works(part, self.steps)
 
-    def _pack(self, target: Target, constants: Constants) -> None:
+    def _pack(self, target: Target, address: Callable[[Buffer], int]) -> None:
         packing = _Packing()
         self.launches: list[Launch | None] = []
-        codes = compiled([(s, _hints(s, target)) for s in self.steps if s.spec is not None], target)
+        codes = iter(compiling.codes([(s.spec, target, _hints(s, target))
+                                      for s in self.steps if s.spec is not None]))
         for step in self.steps:
             if step.spec is None:
                 self.launches.append(None)
                 continue
             code = next(codes)
             begin = len(packing.data)
-            self._arguments(step, code, packing, constants)
+            self._arguments(step, code, packing, address)
             function = self.device.function(code.data, code.name, code.shared)
             self.launches.append(Launch(function, step.items, code.threads, code.shared, begin,
                                         begin + code.layout[1]))
@@ -131,7 +140,8 @@ class GpuPlan:
             else:
                 self.parts[-1][1].append(launch)
 
-    def _arguments(self, step: KernelStep, code: CodeObject, packing: _Packing, constants: Constants) -> None:
+    def _arguments(self, step: KernelStep, code: CodeObject, packing: _Packing,
+                   address: Callable[[Buffer], int]) -> None:
         offsets, size = code.layout
         at = len(packing.data)
         piece = np.zeros(-(-size // _PIECE) * _PIECE, np.uint8)
@@ -141,7 +151,7 @@ class GpuPlan:
                 value, buffer = 0, given.buffer
                 cell = (at + offset) // 8
                 if buffer.kind == "const":
-                    value = constants.address(buffer) + given.byte_offset
+                    value = address(buffer) + given.byte_offset
                 elif buffer.kind == "arena":
                     packing.arena.append((cell, buffer.offset + given.byte_offset))
                 else:
@@ -158,11 +168,6 @@ class GpuPlan:
         cells[self.arena[:, 0]] = self.arena[:, 1] + arena
         cells[self.arrays[:, 0]] = self.arrays[:, 1] + addresses[self.arrays[:, 2]]
         return data.tobytes()
-
-
-def compiled(wanted: Sequence[tuple[KernelStep, Hints]], target: Target) -> Any:
-    """The code of each step's kernel, in order. Raises EPFail."""
-    return iter([compiling.code(step.spec, target, hints) for step, hints in wanted])
 
 
 def _hints(step: KernelStep, target: Target) -> Hints:

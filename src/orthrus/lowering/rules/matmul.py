@@ -37,8 +37,7 @@ Weights = tuple[tuple[Any, ...], Callable[[], np.ndarray]]
 
 
 Sum = tuple[float, Value | None]
-"""What a product is multiplied by, and what is added behind that, times a number that is not 1 in a rule's last
-step."""
+"""What a product is multiplied by, and what is added to that."""
 
 Multiply = Callable[[Any, Node, Flips, Flips, Sum | None], "Lazy | Pending | No"]
 """A node's first inputs, to their product, or to `Sum` of it where that is given and comes out whole."""
@@ -100,8 +99,9 @@ def matrix_product(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -
     return made
 
 
-def _finished(lo: Lowering, node: Node, multiply: Multiply, flips_a: Flips, flips_b: Flips, alpha: float = 1.0,
-              addend: Value | None = None, beta: float = 1.0, then: Expr | None = None) -> Lazy | No:
+def _finished(lo: Lowering, node: Node, multiply: Multiply, flips_a: Flips, flips_b: Flips,
+              alpha: float = 1.0, addend: Value | None = None, beta: float = 1.0, then: Expr | None = None
+              ) -> Lazy | No:
     """then(alpha * A'·B' + beta * addend) in the type of A."""
     def behind(tree: Expr) -> Expr:
         return tree if then is None else then.substitute(lambda _: tree.cast(F)).cast(tree.dtype)
@@ -133,8 +133,8 @@ def _spreads(shape: Sequence[int], to: Sequence[int]) -> bool:
 
 def matrices(lo: Lowering, a: Value, b: Value, flips_a: Flips = PLAIN, flips_b: Flips = PLAIN
              ) -> tuple[Tensor, Tensor, tuple[int, ...], Callable[[Tensor], Tensor]] | No:
-    """A' and B' as matrices, the shape of their product, and what makes of a tensor of that shape one with rows
-    and columns."""
+    """A' and B' as matrices, the shape of their product, and what gives a tensor of that shape rows and
+    columns."""
     shape_a, shape_b = (_flipped_shape(lo.shape(v), flips) for v, flips in ((a, flips_a), (b, flips_b)))
     if not shape_a or not shape_b or shape_a[-1] != shape_b[-2:][0]:
         return No("the factors do not fit")

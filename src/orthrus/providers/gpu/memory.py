@@ -1,48 +1,46 @@
-"""Where a GPU's memory comes from: straight from the driver, or from what the program brought along.
+"""Where a session's memory on a GPU comes from: the device, or functions of the program's that it names.
 
-In: sizes. Out: addresses. `limit` bytes at most are held at once.
+In: a device and a provider's settings. Out: an `Allocator`.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+import ctypes
+from collections.abc import Mapping
+from typing import Any
 
-from ...locks import lock
-from .driver import Driver
+from ...errors import InvalidArgument
+from ...kernels import Allocator, Device
 
-
-class Allocator(Protocol):
-    """Gives addresses, and takes them back."""
-
-    def allocate(self, size: int) -> int:
-        """The address of `size` bytes, a multiple of 256. Raises MemoryError or DriverError."""
-
-    def free(self, address: int) -> None:
-        """Take back what `allocate` gave, while work that was asked for may still use it."""
+_NAMES = ("gpu_external_alloc", "gpu_external_free", "gpu_external_empty_cache")
+_Allocate = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_size_t)
+_Free = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_EmptyCache = ctypes.CFUNCTYPE(None)
 
 
-class Direct:
-    """Every piece is the driver's own."""
+def allocator(device: Device, settings: Mapping[str, Any]) -> Allocator:
+    """What sessions with these settings take memory from. Raises InvalidArgument for one external function
+    without the other."""
+    allocate, free, _ = (settings.get(name, 0) for name in _NAMES)
+    if not allocate and not free:
+        return Allocator.of(device, **({"limit": settings["gpu_mem_limit"],
+                                        "strategy": settings["arena_extend_strategy"]} if settings else {}))
+    if not allocate or not free:
+        raise InvalidArgument("memory can only be taken from functions together with giving it back",
+                              found=", ".join(f"{name}={settings[name]}" for name in _NAMES),
+                              expected="addresses of both gpu_external_alloc and gpu_external_free")
+    take, give = _Allocate(allocate), _Free(free)
 
-    def __init__(self, driver: Driver, index: int, limit: int = 0) -> None:
-        self.driver, self.index, self.limit = driver, index, limit
-        self.held = 0
-        self._sizes: dict[int, int] = {}
-        self._lock = lock()
+    def taken(size: int) -> int:
+        address: int | None = take(size)
+        if not address:
+            raise MemoryError(f"gpu_external_alloc has no {size} bytes")
+        return address
+    return Allocator(taken, lambda address: give(address), "gpu_external_alloc", settings["gpu_mem_limit"],
+                     "kSameAsRequested", passing=True)
 
-    def allocate(self, size: int) -> int:
-        with self._lock:
-            if self.limit and self.held + size > self.limit:
-                raise MemoryError(f"{size} bytes beside {self.held} are more than gpu_mem_limit allows, "
-                                  f"{self.limit}")
-            address = self.driver.allocate(self.index, size)
-            self._sizes[address] = size
-            self.held += size
-            return address
 
-    def free(self, address: int) -> None:
-        with self._lock:
-            size = self._sizes.pop(address, None)
-            if size is not None:
-                self.held -= size
-                self.driver.free(self.index, address)
+def run_over(settings: Mapping[str, Any]) -> None:
+    """Tell the program's functions that a run has ended."""
+    if settings.get(_NAMES[2]):
+        _EmptyCache(settings[_NAMES[2]])()

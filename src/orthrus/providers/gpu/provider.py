@@ -7,46 +7,92 @@ before there is a part.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from ...codegen.triton import compile as compiling
 from ...codegen.triton import targets
 from ...codegen.triton.targets import Target
 from ...errors import EPFail
 from ...ir import No, Node
-from ...kernels import Kernel, Part, reference
+from ...kernels import Kernel, Lanes, Part, reference
 from ..base import INTERPRETED, Capability, ExecutionProvider, GraphView, interpreted
-from .device import GpuDevice
+from . import memory
+from .device import GpuDevice, shared
+from .driver import DriverError
+from .library import Finding
+from .options import remark, text_of
 
 
 class GpuProvider(ExecutionProvider):
-    """A provider of kernels for GPUs, one for each fused part. `device` is a GpuDevice."""
+    """A provider of kernels for GPUs, one for each fused part. `api`: what its targets are for; `extra`: of
+    this package, that brings the compiler; `finding`: how its driver is found; `graphs`: the option to record
+    what a run asks of the device."""
 
     fuses: ClassVar[bool] = True
-    device: GpuDevice
+    target_option = "target"
+    api: ClassVar[str]
+    extra: ClassVar[str]
+    finding: ClassVar[Finding]
+    graphs: ClassVar[str] = ""
 
-    @property
+    def __init__(self, options: dict[str, Any] | None = None) -> None:
+        super().__init__(options)
+        self.given = {name: text_of(value) for name, value in self.settings.items()}
+        remark(self.name, self.options, self.settings)
+
+    @classmethod
+    def probe(cls) -> No | None:
+        """Whether there is a driver, and a device that there are kernels for."""
+        driver = cls.finding.driver()
+        if isinstance(driver, No):
+            return No(f"{driver.reason}; and pip install orthrus-runtime[{cls.extra}]")
+        try:
+            found = [driver.properties(index).target for index in range(driver.count())]
+        except DriverError as error:
+            return No(f"the {driver.name} driver fails: {error}")
+        if any(map(targets.named, found)):
+            return None
+        return No(f"there are no kernels for {', '.join(sorted(set(found)))}; known are "
+                  f"{', '.join(target.arch for target in targets.TARGETS.values() if target.api == cls.api)}")
+
+    @functools.cached_property
+    def device(self) -> GpuDevice:  # type: ignore[override]
+        """The device that the options name, which sessions share. Raises InvalidArgument where there is none
+        of that number, and EPFail."""
+        return shared(self.finding.made(), self.settings["device_id"])
+
+    @functools.cached_property
     def target(self) -> Target:
         """What kernels are compiled for. Raises EPFail for a GPU there are none for."""
-        found = targets.named(self.device.target)
+        asked = self.settings.get("target") or self.device.target
+        found = targets.named(asked)
         if found is None:
-            raise EPFail(f"there are no kernels for {self.device!r}", found=self.device.target,
+            raise EPFail(f"there are no kernels for {self.device!r}", found=asked,
                          expected=", ".join(targets.TARGETS))
         return found
 
-    def _settings(self) -> dict[str, Any]:
-        """What the options say that rules go by."""
-        return {}
+    def lanes(self) -> Lanes:
+        """What runs use of the device, as the options say."""
+        settings = self.settings
+        return Lanes(self.device, memory.allocator(self.device, settings),
+                     settings.get("user_compute_stream") or None,
+                     settings.get("do_copy_in_default_stream", True))
+
+    def on_run_end(self) -> None:
+        memory.run_over(self.settings)
 
     def claim(self, node: Node) -> No | None:
         """What there is a kernel for, as far as a node by itself says."""
         from ...lowering import claims
+        from ...lowering.contents import contents
         from ...lowering.gpu import rules as _rules  # noqa: F401
         from ...lowering.rule_sets import GPU_RULES
 
         if interpreted()(node):
             return No(INTERPRETED)
-        return claims.refusal(node, rules=GPU_RULES)
+        return claims.refusal(node, contents(node), rules=GPU_RULES)
 
     def get_capability(self, view: GraphView) -> list[Capability]:
         """What there are kernels for, joined into parts; computations of shapes are the host's, inside of a
@@ -59,7 +105,7 @@ class GpuProvider(ExecutionProvider):
         registered = [n for n in view.nodes if not isinstance(self.lookup(n), No)]
         own = set(registered)
         joined, left_out = claims.groups(view.graph, [n for n in view.nodes if not by_name(n)],
-                                         lambda n: n in own, rules=GPU_RULES)
+                                         lambda n: n in own, views=True, rules=GPU_RULES, deciding=True)
         left_out.update((n, INTERPRETED) for n in view.nodes if by_name(n))
         for node, reason in left_out.items():
             if node not in own:
@@ -73,7 +119,12 @@ class GpuProvider(ExecutionProvider):
             return super().compile(part)
         from ...lowering.gpu.part import GpuPart
 
-        made = GpuPart(part, self.device, self.target, lambda node: reference(node).run, self._settings(),
-                       self.strict)
-        made.prepare()
-        return [Kernel(made, f"GPU kernels for {len(part.nodes)} nodes")]
+        made = GpuPart(part, self.device, self.target, lambda node: reference(node).run, self.settings,
+                       self.strict, self.settings.get(self.graphs, False))
+        try:
+            made.prepare()
+        except EPFail as error:
+            if compiling.available() is None:
+                raise
+            return [No(f"{error.text}; pip install orthrus-runtime[{self.extra}] brings what compiles it")]
+        return [Kernel(made, f"GPU kernels for {len(part.nodes)} nodes", on_host=tuple(made.deciding))]

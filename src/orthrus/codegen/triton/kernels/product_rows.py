@@ -1,8 +1,8 @@
 """Products of a few rows: what is read of B decides how long they take.
 
-In: A (rows, k) and B (..., k, n) of any strides. Out: their product under the kernel's tree. Each element of B
-is read once, multiplied by all rows, and summed in float32 or float64 where it came to; a program adds up its
-columns at the end.
+In: A (rows, k) and B (..., k, n) of any strides. Out: their product under the kernel's tree. Each element of
+B is read once, multiplied by all rows, and summed in float32 or float64 where it came to; a program adds up
+its columns at the end.
 """
 
 from __future__ import annotations
@@ -24,12 +24,13 @@ class Strip:
 
 
 @kernel
-def product_rows(k: Writer, *, factors: Factors, closing: Closing, rows: int, strip: Strip, even: bool) -> None:
+def product_rows(k: Writer, *, factors: Factors, closing: Closing, rows: int, strip: Strip, even: bool
+                 ) -> None:
     """A·B of `rows` rows. Programs count parts of k, batches and strips; `even`: as of `products`."""
     a, b = (k.pointer(name, d) for name, d in zip("ab", factors.dtypes, strict=True))
     close = closing.declare(k)
     n, depth, part, batches = (k.size(name) for name in ("n", "depth", "part", "batches"))
-    along = [k.size(f"along_{name}") if kind == "s" else "1" for name, kind in zip("ab", factors.depth, strict=True)]
+    along = factors.along(k)
     walking = factors.walk.declare(k, "in")
     upright = factors.depth[1] == "1"
     across, down = ("rn[:, None]", "rk[None, :]") if upright else ("rn[None, :]", "rk[:, None]")
@@ -62,7 +63,7 @@ def product_rows(k: Writer, *, factors: Factors, closing: Closing, rows: int, st
             masked = "" if even else ", mask=rk < last - step, other=0"
             spread = "[None, :]" if upright else "[:, None]"
             k.text(f"""
-                acc{r} += tl.load(a_at{r}{masked}).to({total}){spread} * w
+                acc{r} = tl.fma(tl.load(a_at{r}{masked}).to({total}){spread}, w, acc{r})
                 a_at{r} += {strip.k} * {along[0]}
             """)
         k.text(f"b_at += {strip.k} * {along[1]}")

@@ -51,18 +51,25 @@ class Factors:
     @property
     def lacks(self) -> tuple[int, int]:
         """What is missing in unsigned bytes, which are multiplied as signed ones."""
-        return tuple(128 if d == "uint8" else 0 for d in self.dtypes)  # type: ignore[return-value]
+        first, second = (128 if dtype == "uint8" else 0 for dtype in self.dtypes)
+        return first, second
+
+    def along(self, k: Writer) -> list[str]:
+        """Declare the strides along k."""
+        return [k.size(f"along_{name}") if kind == "s" else "1"
+                for name, kind in zip("ab", self.depth, strict=True)]
 
 
 @kernel
 def products(k: Writer, *, factors: Factors, closing: Closing, tile: Tile, even: bool) -> None:
     """A·B. Programs count parts of k, batches and tiles; `even`: each part of k is a multiple of tiles."""
-    a, b = (k.pointer(name, "int8" if "int8" in d else d) for name, d in zip("ab", factors.dtypes, strict=True))
+    a, b = (k.pointer(name, "int8" if "int8" in dtype else dtype)
+            for name, dtype in zip("ab", factors.dtypes, strict=True))
     zeros = [None if how is None else k.pointer(f"zero_{name}", dtype)
              for name, how, dtype in zip("ab", factors.zeros, factors.dtypes, strict=True)]
     close = closing.declare(k)
     m, n, depth, part, batches = (k.size(name) for name in ("m", "n", "depth", "part", "batches"))
-    along = [k.size(f"along_{name}") if kind == "s" else "1" for name, kind in zip("ab", factors.depth, strict=True)]
+    along = factors.along(k)
     walking = factors.walk.declare(k, "in")
     place(k, m, n, tile)
     k.text(f"""
@@ -147,12 +154,12 @@ def _times(count: int, by: str) -> str:
 
 
 class _Sums:
-    """The accumulators: of the product and, where zero points are subtracted, of rows of A and columns of B."""
+    """The accumulators: of the product and, for zero points, of rows of A and columns of B."""
 
     def __init__(self, k: Writer, factors: Factors, tile: Tile) -> None:
         self.k, self.factors = k, factors
-        needs = [zero is not None or lack != 0 for zero, lack in zip(factors.zeros, factors.lacks, strict=True)]
-        self.subtracts = needs
+        needs = self.subtracts = [zero is not None or lack != 0 for zero, lack in zip(
+            factors.zeros, factors.lacks, strict=True)]
         if needs[1]:
             k.text(f"sum_a = tl.zeros(({tile.m},), tl.int32)")
         if needs[0]:
@@ -161,8 +168,8 @@ class _Sums:
     def add(self, a: str, b: str) -> None:
         """Add a tile of each."""
         k, total = self.k, self.factors.total
-        options = f", input_precision='{self.factors.precision}'" if self.factors.dtypes[0] == "float32" else ""
-        k.text(f"acc = tl.dot({a}, {b}, acc{options}, out_dtype={k.typed(total)})")
+        how = f"input_precision='{self.factors.precision}', " if total == "float32" else ""
+        k.text(f"acc = tl.dot({a}, {b}, acc, {how}out_dtype={k.typed(total)})")
         if self.subtracts[1]:
             k.text(f"sum_a += tl.sum({a}.to(tl.int32), 1)")
         if self.subtracts[0]:

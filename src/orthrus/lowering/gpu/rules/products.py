@@ -1,13 +1,14 @@
 """Matrix products: MatMul, Gemm and their fused forms as kernels of `codegen.triton.kernels.products`.
 
-In: A (..., m, k) and B (..., k, n) of any strides, batches broadcast, either one a vector. Out: the product in
-the type sums have, with scale, addend and what follows applied before it is stored.
+In: A (..., m, k) and B (..., k, n) of any strides, batches broadcast, either one a vector. Out: the product
+in the type sums have, with scale, addend and what follows applied before it is stored.
 """
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from typing import Any
 
 from ....codegen.write.expr import Expr
 from ....ir import No, Node
@@ -39,6 +40,9 @@ def multiplied(lo: GpuLowering, node: Node, flips_a: Flips, flips_b: Flips, ende
     return Pending(shape, "float64" if dtype == "float64" else "float32", emit)
 
 
-for _kinds, _rule in ((("MatMul",), matmul.matmul), (("Gemm", MS + "FusedGemm"), matmul.matrix_product),
-                      ((MS + "FusedMatMul", MS + "TransposeMatMul"), matmul.fused_matmul)):
+_RULES: dict[tuple[str, ...], Any] = {
+    ("MatMul",): matmul.matmul, ("Gemm", MS + "FusedGemm"): matmul.matrix_product,
+    (MS + "FusedMatMul", MS + "TransposeMatMul"): matmul.fused_matmul,
+}
+for _kinds, _rule in _RULES.items():
     lowers(*_kinds, types=FLOATS)(functools.partial(_rule, multiply=multiplied))
