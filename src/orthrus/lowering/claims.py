@@ -107,6 +107,12 @@ def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[N
     return No(f"no generated kernel of {node.kind}")
 
 
+def alone(node: Node, rules: RuleSet) -> No | None:
+    """Why `node` by itself is not taken by `rules`, where what comes from outside may decide shapes."""
+    given = contents(node)
+    return No(_SIZES) if derives(node, given) else refusal(node, given, rules=rules)
+
+
 def _turns(node: Node) -> bool:
     """Whether a caller is given what `node` turns: a view would be copied then."""
     return node.op_type == "Transpose" and bool(node.output.graph_outputs)

@@ -86,13 +86,12 @@ class GpuProvider(ExecutionProvider):
     def claim(self, node: Node) -> No | None:
         """What there is a kernel for, as far as a node by itself says."""
         from ...lowering import claims
-        from ...lowering.contents import contents
         from ...lowering.gpu import rules as _rules  # noqa: F401
         from ...lowering.rule_sets import GPU_RULES
 
         if interpreted()(node):
             return No(INTERPRETED)
-        return claims.refusal(node, contents(node), rules=GPU_RULES)
+        return claims.alone(node, GPU_RULES)
 
     def get_capability(self, view: GraphView) -> list[Capability]:
         """What there are kernels for, joined into parts; computations of shapes are the host's, inside of a
