@@ -71,7 +71,9 @@ def compare(model: Any, feeds: Mapping[str, np.ndarray], targets: Sequence[str] 
     data = model if isinstance(model, bytes) else model.SerializeToString()
     expected = ort.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, dict(feeds))
     for target in targets:
-        found = on_gpu(data, target, alone).run(None, dict(feeds))
+        session = on_gpu(data, target, alone)
+        found = session.run(None, dict(feeds))
+        assert not alone or not session.explain().numpy, session.explain()
         for a, b in zip(found, expected, strict=True):
             assert (a.dtype, a.shape) == (b.dtype, b.shape), (target, a.dtype, a.shape, b.dtype, b.shape)
             if a.dtype.kind in "iub":
