@@ -86,7 +86,9 @@ def compare(model: Any, feeds: Mapping[str, np.ndarray], targets: Sequence[str] 
     expected = ort.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, dict(feeds))
     for target in targets:
         with fenced():
-            found = on_gpu(data, target, alone).run(None, dict(feeds))
+            session = on_gpu(data, target, alone)
+            found = session.run(None, dict(feeds))
+        assert not alone or not session.explain().numpy, session.explain()
         for a, b in zip(found, expected, strict=True):
             assert (a.dtype, a.shape) == (b.dtype, b.shape), (target, a.dtype, a.shape, b.dtype, b.shape)
             if a.dtype.kind in "iub":
@@ -111,7 +113,7 @@ def fenced() -> Iterator[None]:
 
     def launch(part: GpuPart, it: Launch, packed: bytes) -> None:
         base = int(part.arena.memory.handle) if part.arena.memory else 0
-        plan = next(p for p in part.plans.values() if p is not None and any(each is it for each in p.launches))
+        plan = next(p for p in part.plans.values() if p and any(each is it for each in p.launches))
         part.device.driver.spans = {  # type: ignore[attr-defined]
             base + at: (base + start, size) for at, start, size in spans.get((id(plan), it.begin), [])}
         _launch(part, it, packed)
