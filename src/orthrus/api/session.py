@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import EPFail
+from ..errors import DeviceReset, EPFail
 from ..locks import lock
 from ..shown import html_table, meant
 from .binding import IOBinding
@@ -180,7 +180,9 @@ class Session:
     def explain(self) -> Any:
         """Which provider and kernel runs each node, who declined it and why; what compiled parts and memory
         hold, what passes did or declined: a `run.explain.Explanation`; printable, iterable, by node name."""
-        return self._sess._engine.explain()
+        from dataclasses import replace
+
+        return replace(self._sess._engine.explain(), absent=dict(self._sess._absent))
 
     @contextlib.contextmanager
     def profile(self, compare: bool = True) -> Iterator[Profile]:
@@ -291,16 +293,16 @@ class Session:
             return self._run_whole(lambda: self._sess._run(output_names or None, input_feed, run_options))
         try:
             return self._engine_run(output_names, input_feed)
-        except EPFail as error:
+        except (EPFail, DeviceReset) as error:
             return self._fallen_back(error, lambda: self._engine_run(output_names, input_feed))
 
     def _run_whole(self, run: Callable[[], Any]) -> Any:
         try:
             return run()
-        except EPFail as error:
+        except (EPFail, DeviceReset) as error:
             return self._fallen_back(error, run)
 
-    def _fallen_back(self, error: EPFail, run: Callable[[], Any]) -> Any:
+    def _fallen_back(self, error: Exception, run: Callable[[], Any]) -> Any:
         """Change to the fallback providers and run again, once. Raises the error where falling back is
         off."""
         if not self._enable_fallback:

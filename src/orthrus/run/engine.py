@@ -11,7 +11,7 @@ import logging
 import sys
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ import numpy as np
 from .. import knobs
 from ..errors import ALL, Fail, InvalidArgument, unforeseen
 from ..ir import Graph, Value
-from ..kernels import HOST, Device, DeviceArray, KernelRegistry, KernelRegistryManager, copied
+from ..kernels import HOST, Device, DeviceArray, KernelRegistry, KernelRegistryManager, Lanes, copied, running
 from ..limits import DEFAULT, Deadline, Limits, swap, using
 from ..locks import lock
 from ..modelfile import ModelFile
@@ -42,9 +42,10 @@ if TYPE_CHECKING:
     from .explain import Explanation
 
 log = logging.getLogger("orthrus")
+_KINDS = {0: "cpu", 1: "gpu", 3: "npu"}
 FETCHES = 64
 """Choices of outputs an engine keeps the steps and plans of."""
-Target = Device | np.ndarray | None
+Target = Device | DeviceArray | np.ndarray | None
 """Where a result is to be had; None: anywhere on the host."""
 
 
@@ -84,6 +85,7 @@ class Engine:
     @np.errstate(all="ignore")
     def __init__(self, source: Any, config: Config) -> None:
         self.config = config
+        self._lanes: list[Lanes] = []
         self.timings: dict[str, float] = {}
         self._dump = _dump_asked(config.entries)
         try:
@@ -125,13 +127,19 @@ class Engine:
             self._dump.parts(self.placement)
         if config.optimized_model_path:
             loading.save(graph, config.optimized_model_path)
-        self.program: Program = self._stage("compile", lambda: build(
-            self.placement, self.providers, Trust.asked(config.entries)))
+        self.program: Program = self._stage("compile", self._built)
         self._check_fallback([p.name for p in config.providers])
         if edits := override.unused():
             log.warning("ORTHRUS_OVERRIDE: no kernel of this process is called %s", ", ".join(edits))
         self._source = source
         self._finish()
+
+    def _built(self) -> Program:
+        """The program; constants are on their devices."""
+        self._lanes = list({id(p.device): p.lanes() for p in reversed(self.providers)
+                            if p.device.streams}.values())
+        with running(self._lanes) if self._lanes else nullcontext():
+            return build(self.placement, self.providers, Trust.asked(self.config.entries))
 
     @property
     def warnings(self) -> list[str]:
@@ -226,14 +234,23 @@ class Engine:
         log.warning("%s: %s", text, reasons)
 
     def run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None = None,
-            record: list[Any] | None = None, targets: Sequence[Target] = ()) -> list[Any]:
+            record: list[Any] | None = None, targets: Sequence[Target] = (),
+            synchronize: bool = True) -> list[Any]:
         """Run once. `output_names` None or empty: all outputs. `targets`: for each of them an array, which is
-        the result, filled, where that can be; or the device on which it is to be had, where the session has
-        that one. What is fed may lie on any device.
+        the result, filled, where that can be; or the device on which it is to be had, as is that of an array,
+        where the session has that one. What is fed may lie on any device. `synchronize`: whether devices have
+        done all of their work when this returns; results in the host's memory are whole in any case.
 
         Raises ValueError for a missing feed, InvalidArgument for a feed or an output name that does not fit,
         and the error of a step that fails. `record` receives what `Recording` notes.
         """
+        if not self._lanes:
+            return self._run(output_names, feeds, deadline, record, targets)
+        with running(self._lanes, synchronize):
+            return self._run(output_names, feeds, deadline, record, targets)
+
+    def _run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None,
+             record: list[Any] | None, targets: Sequence[Target]) -> list[Any]:
         names = tuple(output_names) if output_names else None
         fetch = self._fetches.get(names) or self._new_fetch(names)
         fed = self._fed(feeds)
@@ -256,8 +273,8 @@ class Engine:
         watcher = self._watcher(record, fed) if self._loud(record) else None
         room = limits.max_total_bytes if block is None else limits.max_total_bytes - block.nbytes
         context = Context(room, limits.run_timeout, deadline, watcher)
-        if targets and watcher is None and not context.urgent:
-            steps = fetch.filling(steps, targets)
+        if targets and watcher is None:
+            steps = fetch.filling(steps, targets, context.urgent)
         before = swap(limits, context)
         try:
             for provider in self._hooks:
@@ -385,7 +402,7 @@ class Engine:
         all is the host's."""
         number = {id(device): i for i, device in enumerate(self.program.devices)}
         come = {slot: number[id(v.device)] for slot, v in fed.items() if isinstance(v, DeviceArray)}
-        go = [number.get(id(target), 0) for target in targets]
+        go = [number.get(id(t.device if isinstance(t, DeviceArray) else t), 0) for t in targets]
         if not come and not any(go):
             return None
         key = (names, tuple(sorted(come.items())), tuple(go))
@@ -411,6 +428,21 @@ class Engine:
         arenas = [plan.arena for plan in whole.plans.values() if plan is not None] if whole else []
         return explain(self.placement, self.program, self.journal, self.timings,
                        unused(self.level, self.config.skip), arenas[-1] if arenas else None)
+
+    @property
+    def arenas(self) -> list[tuple[str, int]]:
+        """The devices that runs keep memory of, as `shrink` takes them."""
+        return ([("cpu", 0)] if self._arena else []) + [
+            (_KINDS.get(lanes.device.kind, "npu"), lanes.device.index) for lanes in self._lanes]
+
+    def shrink(self, devices: Collection[tuple[str, int]]) -> None:
+        """Let go of the memory that is kept for further runs on these of `arenas`."""
+        if ("cpu", 0) in devices:
+            for fetch in list(self._fetches.values()):
+                fetch.shrink()
+        for lanes, name in zip(reversed(self._lanes), reversed(self.arenas), strict=False):
+            if name in devices:
+                lanes.allocator.trim()
 
     def assignments(self) -> list[tuple[str, list[tuple[str, str, str]]]]:
         """(provider, [(domain, operator, node name), ...]) for each provider that took nodes."""
