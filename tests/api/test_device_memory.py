@@ -111,6 +111,38 @@ def test_a_bound_run_copies_nothing_by_way_of_the_host(devices: list[GPU], optio
     np.testing.assert_array_equal(by_address.copy_outputs_to_cpu()[0], WANT)
 
 
+def test_writing_over_what_an_unfinished_run_reads() -> None:
+    """The run has its inputs as they were, and whoever reads a result that is written again has the first."""
+    for seed in range(12):
+        device = GPU(0, seed=seed)
+        ort.register_execution_provider(gpus([device], ["Relu", "Add"], NAME))
+        try:
+            s, run = session(), ort.RunOptions()
+            run.add_run_config_entry("disable_synchronize_execution_providers", "1")
+            x, y, twin = (ort.OrtValue.ortvalue_from_numpy(a, "cuda", 0) for a in (X, W, W))
+            binding = s.io_binding()
+            binding.bind_ortvalue_input("x", x)
+            binding.bind_ortvalue_output("y", y)
+            s.run_with_iobinding(binding, run)
+            ort.copy_tensors([y], [twin])
+            x.update_inplace(-X)
+            s.run_with_iobinding(binding, run)
+            np.testing.assert_array_equal(twin.numpy(), WANT)
+            np.testing.assert_array_equal(y.numpy(), np.maximum(-X, 0) + W)
+        finally:
+            ort.unregister_execution_provider_library(NAME)
+
+
+def test_a_session_gives_back_its_memory(devices: list[GPU]) -> None:
+    s, before = session(), set(devices[0].live)
+    result = s.run_with_ort_values(None, {"x": ort.OrtValue.ortvalue_from_numpy(X)})
+    s.close()
+    del s, result
+    gc.collect()
+    assert set(devices[0].live) <= before and not devices[0].queues.keys() - {
+        stream.handle for stream in devices[0].ordinary().streams}
+
+
 def test_outputs_left_on_the_device(devices: list[GPU]) -> None:
     s = session()
     s.run(None, {"x": X})

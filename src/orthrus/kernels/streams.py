@@ -7,6 +7,7 @@ reference. Streams are put in order among each other by events; the host waits o
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -19,16 +20,21 @@ if TYPE_CHECKING:
 
 _thread = threading.local()
 
+numbers = itertools.count(1)
+"""Of events, in the order in which they are made."""
+
 
 class Stream:
     """A stream of `device`. One that is `foreign`, somebody else's `handle`, may be gone after the run that
-    it was given for: what others need to know of it, they ask of the last event of that run, its `mark`."""
+    it was given for: what others need to know of it, they ask of the last event of that run, its `mark`.
+    `busy`: whether it was asked for something besides kernels since it was waited for."""
 
-    __slots__ = ("device", "handle", "foreign", "mark", "pid", "__weakref__")
+    __slots__ = ("device", "handle", "foreign", "mark", "busy", "pid", "__weakref__")
 
     def __init__(self, device: Device, handle: Any = None, foreign: bool = False) -> None:
         self.device, self.foreign, self.pid = device, foreign, os.getpid()
         self.mark: Event | None = None
+        self.busy = False
         self.handle = handle if foreign else device.create_stream()
 
     def event(self) -> Event:
@@ -45,6 +51,7 @@ class Stream:
 
     def synchronize(self) -> None:
         """Wait until all is done. Raises what went wrong in it, typed."""
+        self.busy = False
         answered(self.device, lambda: self.device.synchronize(self.handle))
 
     def __del__(self) -> None:
@@ -56,13 +63,15 @@ class Stream:
 
 
 class Event:
-    """What `stream` has been asked for until this is made; all of it is done where the stream is no more."""
+    """What `stream` has been asked for until this is made; all of it is done where the stream is no more.
+    `number`: those of events that were made earlier are lower."""
 
-    __slots__ = ("stream", "handle")
+    __slots__ = ("stream", "handle", "number")
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.handle = None if stream.handle is None else stream.device.record(stream.handle)
+        self.number = next(numbers)
 
     def wait(self) -> None:
         """Let this thread wait. Raises what went wrong, typed."""
@@ -104,6 +113,7 @@ class on:
 
     def __enter__(self) -> None:
         self.before = getattr(_thread, "streams", {})
+        self.stream.busy = True
         _thread.streams = {**self.before, id(self.stream.device): self.stream}
 
     def __exit__(self, *_: Any) -> None:

@@ -24,8 +24,7 @@ from ..ir import (
     element_of,
     type_of,
 )
-from ..kernels import DeviceArray, dlpack
-from ..providers import device_of
+from ..kernels import DeviceArray
 from ..shown import meant
 
 CONFIG_CURE = "feed an array as session.get_inputs() describes it"
@@ -232,6 +231,9 @@ def _placed(name: str, given: Any) -> Any:
         return given.__device_array__()
     if not hasattr(given, "__dlpack__") and not hasattr(given, "__cuda_array_interface__"):
         return None
+    from ..kernels import dlpack
+    from ..providers import device_of
+
     if hasattr(given, "__dlpack_device__") and given.__dlpack_device__()[0] in dlpack.ON_HOST:
         with contextlib.suppress(TypeError, RuntimeError):
             return np.asarray(given)
