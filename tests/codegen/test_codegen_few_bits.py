@@ -8,83 +8,20 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from few_bits_cases import MS, ROUNDED, Product, model, packed
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import helper, numpy_helper
+from onnx import helper
 
 import orthrus
 from orthrus.errors import InvalidArgument
 from orthrus.providers import ExecutionProvider, unregister
-
-MS = "com.microsoft"
-ROUNDED = {"float32": 2 ** -21, "float16": 2 ** -10, "bfloat16": 2 ** -7}
-"""What a result may differ by, relative to the sum of its products' sizes."""
-
-
-def packed(codes: np.ndarray, bits: int) -> np.ndarray:
-    """Rows of codes as bytes, the first in the lowest bits."""
-    each = 8 // bits
-    filled = np.pad(codes, ((0, 0), (0, -codes.shape[1] % each))).reshape(len(codes), -1, each)
-    return (filled.astype(np.uint32) << np.arange(0, 8, bits)).sum(-1).astype(np.uint8)
-
-
-def model(nodes: list[Any], fixed: dict[str, np.ndarray], fed: dict[str, tuple[Any, tuple[Any, ...]]],
-          dtype: str) -> bytes:
-    """`fed`: types and shapes of the inputs."""
-    graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(np.dtype(t)), shape)
-                     for n, (t, shape) in fed.items()],
-        [helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), None)],
-        [numpy_helper.from_array(a, n) for n, a in fixed.items()])
-    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MS, 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
 
 
 def session(made: bytes, generated: bool = True, **options: Any) -> orthrus.InferenceSession:
     s = orthrus.InferenceSession(made, providers=[("CPUExecutionProvider", options)])
     assert not generated or not s.explain().numpy
     return s
-
-
-class Product:
-    """A MatMulNBits, its matrix (n, k) in float64, and its bias."""
-
-    def __init__(self, rng: np.random.Generator, n: int, k: int, bits: int, block: int, zeros: str = "",
-                 dtype: str = "float32", level: int = 0, bias: bool = False, groups: bool = False) -> None:
-        count, kind = -(-k // block), np.dtype(dtype)
-        codes = rng.integers(0, 1 << bits, (n, count * block))
-        scales = rng.uniform(0.01, 0.03, (n, count)).astype(kind)
-        zero, self.bias = np.full((n, count), 1 << (bits - 1)), np.zeros(n, kind)
-        group = np.arange(k) // block
-        self.fixed = {"b": packed(codes, bits).reshape(n, count, -1), "scales": scales}
-        if zeros == "codes":
-            zero = rng.integers(0, 1 << bits, (n, count))
-            self.fixed["zeros"] = packed(zero, bits)
-        elif zeros == "floats":
-            zero = self.fixed["zeros"] = rng.uniform(0, 1 << bits, (n, count)).astype(kind)
-        if groups:
-            group = rng.permutation(group)
-            self.fixed["groups"] = group.astype(np.int32)
-        if bias:
-            self.bias = self.fixed["bias"] = rng.standard_normal(n).astype(kind)
-        weights = codes[:, :k] - np.asarray(zero, np.float64)[:, group]
-        self.matrix = weights * scales.astype(np.float64)[:, group]
-        names = [n if n in self.fixed else "" for n in ("b", "scales", "zeros", "groups", "bias")]
-        self.node = helper.make_node("MatMulNBits", ["a", *names], ["y"], domain=MS, K=k, N=n, bits=bits,
-                                     block_size=block, accuracy_level=level)
-        self.dtype, self.level, self.k = dtype, level, k
-
-    def session(self, shape: tuple[Any, ...]) -> orthrus.InferenceSession:
-        return session(model([self.node], self.fixed, {"a": (self.dtype, shape)}, self.dtype))
-
-    def close(self, a: np.ndarray, y: np.ndarray) -> None:
-        """Whether y is A times the matrix, plus the bias."""
-        assert y.dtype == a.dtype
-        wide = a.astype(np.float64)
-        size = np.abs(wide) @ np.abs(self.matrix).T + np.abs(self.bias.astype(np.float64))
-        error = np.abs(y - (wide @ self.matrix.T + self.bias.astype(np.float64)))
-        rounded = (np.abs(wide).max(-1) * np.abs(self.matrix).sum(1).max() / 254)[..., None]
-        assert (error <= ROUNDED[self.dtype] * size + (rounded if self.level == 4 else 0) + 1e-37).all()
 
 
 @given(seed=st.integers(0, 999), bits=st.sampled_from([2, 4, 8]), block=st.sampled_from([16, 32, 64, 256]),
@@ -98,7 +35,7 @@ def test_products(seed: int, bits: int, block: int, n: int, k: int, zeros: str, 
     rng = np.random.default_rng(seed)
     made = Product(rng, n, k, bits, block, zeros, dtype, level, bias, groups)
     a = rng.standard_normal((*rows, k)).astype(dtype)
-    made.close(a, made.session(a.shape).run(None, {"a": a})[0])
+    made.close(a, session(made.model(a.shape)).run(None, {"a": a})[0])
 
 
 @pytest.mark.parametrize("rows", [1, 5, 40])
@@ -113,7 +50,7 @@ def test_as_accurate_as_onnxruntime(level: int, zeros: str, rows: int) -> None:
     theirs = peer.InferenceSession(given, providers=["CPUExecutionProvider"])
     wanted = a.astype(np.float64) @ made.matrix.T
     mine, other = (np.sqrt(np.square(s.run(None, {"a": a})[0] - wanted).mean())
-                   for s in (made.session(a.shape), theirs))
+                   for s in (session(made.model(a.shape)), theirs))
     assert mine <= 1.25 * other
 
 
@@ -123,7 +60,7 @@ def test_one_packing_serves_all_numbers_of_rows(level: int) -> None:
     came but for the last panel."""
     rng = np.random.default_rng(1)
     made = Product(rng, 192, 256, 4, 32, "codes", level=level)
-    s = made.session(("m", 256))
+    s = session(made.model(("m", 256)))
     for m in (1, 40, 2, 7, 1, 3, 100):
         a = rng.standard_normal((m, 256)).astype(np.float32)
         made.close(a, s.run(None, {"a": a})[0])
@@ -157,7 +94,7 @@ def test_hostile_numbers(rows: int, zeros: str, level: int) -> None:
     made = Product(rng, 20, 70, 4, 16, zeros, level=level)
     made.fixed["scales"][3] = 0
     made.matrix[3] = 0
-    s = made.session((rows, 70))
+    s = session(made.model((rows, 70)))
     a = rng.standard_normal((rows, 70)).astype(np.float32)
     plain = s.run(None, {"a": a})[0]
     made.close(a, plain)

@@ -1,4 +1,5 @@
-"""Sessions on an emulated GPU: the provider's kernels as AMD machine code, on the CPU.
+"""Sessions on an emulated GPU: the provider's kernels as AMD machine code, on the CPU; or, on the target
+`interpreted`, as Triton's interpreter runs their text.
 
     session = on_gpu(model, "gfx942")           # what has no kernel is the CPU provider's
     compare(model, {"x": x})                    # against the CPU provider
@@ -12,6 +13,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
+from interpreted_gpu import InterpretedProvider
 
 import orthrus as ort
 from gfx.driver import EmulatedDriver
@@ -48,6 +50,7 @@ class EmulatedProvider(GpuProvider):
 PROVIDERS = {target: type(f"Emulated{target}", (EmulatedProvider,), {
     "name": f"Emulated{target}ExecutionProvider", "target_name": target}) for target in (
         "gfx1100", "gfx942", "gfx1201")}
+PROVIDERS["interpreted"] = InterpretedProvider
 for _kind in PROVIDERS.values():
     ort.register_execution_provider(_kind)
 
@@ -83,7 +86,9 @@ def compare(model: Any, feeds: Mapping[str, np.ndarray], targets: Sequence[str] 
     expected = ort.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, dict(feeds))
     for target in targets:
         with fenced():
-            found = on_gpu(data, target, alone).run(None, dict(feeds))
+            session = on_gpu(data, target, alone)
+            found = session.run(None, dict(feeds))
+        assert not alone or not session.explain().numpy, session.explain()
         for a, b in zip(found, expected, strict=True):
             assert (a.dtype, a.shape) == (b.dtype, b.shape), (target, a.dtype, a.shape, b.dtype, b.shape)
             if a.dtype.kind in "iub":
@@ -108,7 +113,7 @@ def fenced() -> Iterator[None]:
 
     def launch(part: GpuPart, it: Launch, packed: bytes) -> None:
         base = int(part.arena.memory.handle) if part.arena.memory else 0
-        plan = next(p for p in part.plans.values() if p is not None and any(each is it for each in p.launches))
+        plan = next(p for p in part.plans.values() if p and any(each is it for each in p.launches))
         part.device.driver.spans = {  # type: ignore[attr-defined]
             base + at: (base + start, size) for at, start, size in spans.get((id(plan), it.begin), [])}
         _launch(part, it, packed)

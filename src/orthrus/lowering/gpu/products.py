@@ -7,7 +7,7 @@ two where k is cut among programs. Nothing is copied to lie better: kernels read
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,8 +28,11 @@ FEW = 4
 _BLOCK = 1024
 """Sums that one program adds up of parts."""
 
-_BUSY = 4
+BUSY = 4
 """Programs to a multiprocessor that together read at the memory's rate."""
+
+Step = Callable[[Tensor, Expr | None, Sequence[Tensor], Any], None]
+"""Writes a product to a tensor, under a tree, by groups of its axes."""
 
 
 @dataclass(frozen=True)
@@ -102,12 +105,8 @@ class _Product:
         along = ["1" if s == 1 or self.depth == 1 else "s" for s in deep]
         zeros = [None if z is None else ONE if z.size == 1 else EACH for z in (self.zeros.a, self.zeros.b)]
         made = Factors((self.a.dtype, self.b.dtype), replace(form, wide=wide), (along[0], along[1]),
-                       self._precision(), (zeros[0], zeros[1]))
+                       precision(self.lo, self.a.dtype), (zeros[0], zeros[1]))
         return made, tensors, [s for s, kind in zip(deep, along, strict=True) if kind == "s"] + numbers
-
-    def _precision(self) -> str:
-        tf32 = self.lo.target.api == CUDA and self.lo.settings.get("use_tf32", True)
-        return "tf32" if tf32 and self.a.dtype == "float32" else "ieee"
 
     def by_tiles(self, out: Tensor, tree: Expr | None, operands: Sequence[Tensor],
                  given: tuple[Tile, int] | None) -> None:
@@ -124,7 +123,7 @@ class _Product:
             spec = products(factors=factors, closing=closing, tile=tile, even=even)
             self.lo.step(spec, [*tensors, *zeros, *cells,
                                 self.rows, self.n, self.depth, part, self.count, *numbers], items)
-        self._in_parts(parts, factors.total, out, tree, operands, step)
+        summed(self.lo, parts, factors.total, out, tree, operands, self.groups, step)
 
     def by_rows(self, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
         factors, tensors, numbers = self.factors()
@@ -135,7 +134,7 @@ class _Product:
         deep = max(16, min(size // wide, _power(self.depth)))
         strip = Strip(wide, deep, 4 if wide * deep >= 1024 else 1)
         programs = -(-self.n // wide) * self.count
-        wanted = _BUSY * tiles.chip(self.lo.target).units // programs
+        wanted = BUSY * tiles.chip(self.lo.target).units // programs
         part, parts = self._part(deep, max(1, min(wanted, self.depth // (4 * deep), 64)))
 
         def step(target: Tensor, tree: Expr | None, operands: Sequence[Tensor], groups: Any) -> None:
@@ -144,26 +143,34 @@ class _Product:
             spec = product_rows(factors=factors, closing=closing, rows=self.rows, strip=strip, even=even)
             self.lo.step(spec, [*tensors, *cells, self.n, self.depth, part, self.count, *numbers],
                          programs * parts)
-        self._in_parts(parts, factors.total, out, tree, operands, step)
+        summed(self.lo, parts, factors.total, out, tree, operands, self.groups, step)
 
     def _part(self, step: int, parts: int) -> tuple[int, int]:
         """How many elements of k each part has, and how many parts there are then."""
         part = -(-self.depth // (step * parts)) * step
         return part, -(-self.depth // part)
 
-    def _in_parts(self, parts: int, total: str, out: Tensor, tree: Expr | None, operands: Sequence[Tensor],
-                  step: Any) -> None:
-        """Call `step` for the result, or for parts of it that are added up afterwards."""
-        if parts == 1:
-            step(out, tree, operands, self.groups)
-            return
-        held = self.lo.new((parts, *out.shape), total)
-        batches, rows, columns = ([axis + 1 for axis in group] for group in self.groups)
-        step(held, None, [], [[0, *batches], rows, columns])
-        closing, cells = closed(out, tree, operands, total, [range(out.rank)])
-        block = min(_BLOCK, max(64, _power(out.size)))
-        self.lo.step(product_parts(dtype=total, closing=closing, block=block),
-                     [held, *cells, parts, out.size], -(-out.size // block))
+
+def precision(lo: GpuLowering, dtype: str) -> str:
+    """How numbers of `dtype` are multiplied, as `tl.dot` calls it."""
+    tf32 = lo.target.api == CUDA and lo.settings.get("use_tf32", True)
+    return "tf32" if tf32 and dtype == "float32" else "ieee"
+
+
+def summed(lo: GpuLowering, parts: int, total: str, out: Tensor, tree: Expr | None,
+           operands: Sequence[Tensor], groups: Sequence[Sequence[int]], step: Step) -> None:
+    """Call `step` for the result, or for `parts` of its sums, of type `total`, which are added up afterwards.
+    """
+    if parts == 1:
+        step(out, tree, operands, groups)
+        return
+    held = lo.new((parts, *out.shape), total)
+    batches, rows, columns = ([axis + 1 for axis in group] for group in groups)
+    step(held, None, [], [[0, *batches], rows, columns])
+    closing, cells = closed(out, tree, operands, total, [range(out.rank)])
+    block = min(_BLOCK, max(64, _power(out.size)))
+    lo.step(product_parts(dtype=total, closing=closing, block=block), [held, *cells, parts, out.size],
+            -(-out.size // block))
 
 
 def _power(size: int) -> int:

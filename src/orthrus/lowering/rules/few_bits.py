@@ -161,8 +161,19 @@ def _by_integers(lo: Lowering, a: Tensor, weights: Weights, views: Sequence[Tens
              *others], made.items, made.grain)
 
 
+Multiply = Callable[[Any, Tensor, Weights, int, "np.ndarray | None", Any], Pending]
+"""A times weights: `product` of a level, of an A whose last axis is put into an order, known by a key."""
+
+
+def _multiplied(lo: Lowering, a: Tensor, weights: Weights, level: int, order: np.ndarray | None, key: Any
+                ) -> Pending:
+    if order is not None:
+        a = _permuted(lo, a, lo.constant(("order", key), lambda: order))
+    return product(a, weights, level)
+
+
 @lowers(MS + "MatMulNBits", types=FLOATS)
-def matmul_nbits(lo: Lowering, node: Node) -> Lazy | No:
+def matmul_nbits(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -> Lazy | No:
     """A·Bᵀ + bias in the type of A."""
     a, _, _, _, g_idx, bias = (*node.inputs, None, None, None)[:6]
     attrs = node.attributes
@@ -174,13 +185,11 @@ def matmul_nbits(lo: Lowering, node: Node) -> Lazy | No:
         return No("A is empty or does not fit K")
     if bias is not None and lo.shape(bias) != (weights.n,):
         return No("its bias is no row of N")
-    first = lo.tensor(a)
-    if g_idx is not None:
-        order = _order(lo, g_idx, weights.k, weights.how.block)
-        if order is None:
-            return No("its groups are not blocks whose elements were put elsewhere")
-        first = _permuted(lo, first, lo.constant(("order", id(g_idx)), lambda: order))
-    return finished(lo, product(first, weights, attrs["accuracy_level"]), lo.dtype(a), bias)
+    order = None if g_idx is None else _order(lo, g_idx, weights.k, weights.how.block)
+    if g_idx is not None and order is None:
+        return No("its groups are not blocks whose elements were put elsewhere")
+    made = multiply(lo, lo.tensor(a), weights, attrs["accuracy_level"], order, id(g_idx))
+    return finished(lo, made, lo.dtype(a), bias)
 
 
 def finished(lo: Lowering, made: Pending, dtype: str, bias: Value | None) -> Lazy:
@@ -246,7 +255,8 @@ def _permuted(lo: Lowering, a: Tensor, order: Tensor) -> Tensor:
     return made
 
 
-def dequantized(lo: Lowering, a: Value, b: Value, flip: bool) -> Pending | None:
+def dequantized(lo: Lowering, a: Value, b: Value, flip: bool, multiply: Multiply = _multiplied
+                ) -> Pending | None:
     """A·B, or A·Bᵀ with `flip`, of a constant B that is dequantized by blocks of k; None where it is not."""
     node = b.node
     if node is None or node.op_type != "DequantizeLinear" or b not in lo.later or not lo.shape(a):
@@ -270,8 +280,8 @@ def dequantized(lo: Lowering, a: Value, b: Value, flip: bool) -> Pending | None:
     def make() -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         return (how.whole(rows(codes)), by if flip else by.T,
                 None if low is None else how.bytes(rows(low)))
-    return product(lo.tensor(a), Weights((id(x), id(scale), id(zero), flip), n, k, how, make),
-                   lo.accuracy_level)
+    weights = Weights((id(x), id(scale), id(zero), flip), n, k, how, make)
+    return multiply(lo, lo.tensor(a), weights, lo.accuracy_level, None, None)
 
 
 @lowers(MS + "GatherBlockQuantized")
@@ -330,7 +340,7 @@ def _bytes(lo: Lowering, value: Value | None, how: Blocks, middle: int) -> Tenso
 
 
 @lowers(MS + "MatMulBnb4", types=FLOATS)
-def matmul_bnb4(lo: Lowering, node: Node) -> Lazy | No:
+def matmul_bnb4(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -> Lazy | No:
     """A·Bᵀ in the type of A."""
     a, b, absmax = node.inputs
     assert a is not None
@@ -349,12 +359,12 @@ def matmul_bnb4(lo: Lowering, node: Node) -> Lazy | No:
     def make() -> tuple[np.ndarray, np.ndarray, None]:
         whole = in_memory(codes).reshape(n, -1)
         return whole >> 4 | whole << 4, in_memory(by).reshape(n, -1), None
-    made = product(lo.tensor(a), Weights((id(b), id(absmax)), n, k, how, make))
+    made = multiply(lo, lo.tensor(a), Weights((id(b), id(absmax)), n, k, how, make), 0, None, None)
     return finished(lo, made, lo.dtype(a), None)
 
 
 @lowers(MS + "MatMulFpQ4", types=(F,))
-def matmul_fpq4(lo: Lowering, node: Node) -> Lazy | No:
+def matmul_fpq4(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -> Lazy | No:
     """A·B of a blob of blocks."""
     a, b, shape = node.inputs
     assert a is not None and b is not None
@@ -372,4 +382,5 @@ def matmul_fpq4(lo: Lowering, node: Node) -> Lazy | No:
 
     def make() -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         return how.bytes(codes.reshape(n, -1)), scales, None if zeros is None else how.bytes(zeros)
-    return finished(lo, product(lo.tensor(a), Weights((id(b), n, k, kind), n, k, how, make)), F, None)
+    weights = Weights((id(b), n, k, kind), n, k, how, make)
+    return finished(lo, multiply(lo, lo.tensor(a), weights, 0, None, None), F, None)

@@ -1,0 +1,243 @@
+"""Products with weights of 2, 4 or 8 bits in blocks along k, which are unpacked in registers.
+
+In: A (m, k) of any strides, and weights as `pack` lays them: chunks of k, of each chunk all n columns, of
+each column as many bytes as a block has elements. A byte holds one code of each of the chunk's blocks, the
+first block's in the lowest bits, so that a tile of bytes is a tile of codes for each block, with one scale
+for each column. Out: the product under the kernel's tree. Codes less their zero point are multiplied as the
+numbers of A are stored, exactly; scales are applied to a block's sums, in float32.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..epilogue import Closing, Walk
+from ..write import Writer, kernel
+from .products import Tile, place
+
+_UNROLLED = 128
+"""Bytes of a column that a tile has, at most."""
+
+
+@dataclass(frozen=True)
+class Codes:
+    """How weights lie: `bits` of a code, `block` elements of k, a power of two, with one scale of type
+    `scale`. `zeros`: the zero point of all blocks, or "codes" or "floats" where each has its own; `named`:
+    codes are places in a table of float32."""
+
+    bits: int
+    block: int
+    scale: str
+    zeros: int | str = 0
+    named: bool = False
+
+    @property
+    def blocks(self) -> int:
+        """How many blocks a chunk has."""
+        return 8 // self.bits
+
+    @property
+    def chunk(self) -> int:
+        """Elements of k in a chunk."""
+        return self.block * self.blocks
+
+
+def pack(how: Codes, codes: np.ndarray, scales: np.ndarray, zeros: np.ndarray | None
+         ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Bytes (chunks, n, block), scales (blocks, n) and zero points: bytes (chunks, n), or as the scales.
+    `codes` (n, bytes) are whole blocks, the first element in the lowest bits; `scales` (n, count); `zeros` as
+    the one or the other."""
+    n, count = scales.shape
+    chunks = -(-count // how.blocks)
+    elements = _apart(codes, how.bits)[:, :count * how.block]
+    filled = np.zeros((n, chunks * how.chunk), np.uint8)
+    filled[:, :elements.shape[1]] = elements
+    planes = filled.reshape(n, chunks, how.blocks, how.block)
+    made = _joined(planes.transpose(1, 0, 3, 2), how.bits)
+    if how.zeros != "codes":
+        return made, _by_block(scales, chunks * how.blocks), (
+            None if zeros is None else _by_block(zeros, chunks * how.blocks))
+    assert zeros is not None
+    points = np.zeros((n, chunks * how.blocks), np.uint8)
+    points[:, :count] = _apart(zeros, how.bits)[:, :count]
+    return made, _by_block(scales, chunks * how.blocks), _joined(
+        points.reshape(n, chunks, how.blocks).transpose(1, 0, 2), how.bits)
+
+
+def _apart(packed: np.ndarray, bits: int) -> np.ndarray:
+    """Bytes (n, size) as codes, one each."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    codes = packed[..., None] >> shifts & np.uint8((1 << bits) - 1)
+    return codes.reshape(len(packed), -1)
+
+
+def _joined(codes: np.ndarray, bits: int) -> np.ndarray:
+    """Codes (..., as many as a byte has) as bytes (...)."""
+    shifted = codes << np.arange(0, 8, bits, dtype=np.uint8)
+    return np.ascontiguousarray(np.bitwise_or.reduce(shifted, axis=-1))
+
+
+def _by_block(numbers: np.ndarray, blocks: int) -> np.ndarray:
+    """Numbers (n, count) as (blocks, n), zeros behind."""
+    made = np.zeros((blocks, len(numbers)), numbers.dtype)
+    made[:numbers.shape[1]] = numbers.T
+    return made
+
+
+@dataclass(frozen=True)
+class Left:
+    """How A is read: its type, a `walk` of its rows, its stride along k, 1 or s; `ordered`: its elements are
+    put into the weights' order by a table; `precision`: as of `products.Factors`."""
+
+    dtype: str
+    walk: Walk
+    depth: str
+    ordered: bool = False
+    precision: str = "ieee"
+
+
+class _Kernel:
+    """What both kernels have: arguments, and a block's codes and scales."""
+
+    def __init__(self, k: Writer, left: Left, codes: Codes, closing: Closing) -> None:
+        self.k, self.left, self.codes = k, left, codes
+        self.a, self.b = k.pointer("a", left.dtype), k.pointer("b", "uint8")
+        self.scales = k.pointer("scales", codes.scale)
+        own = {"codes": "uint8", "floats": codes.scale}
+        self.zeros = k.pointer("zeros", own[codes.zeros]) if isinstance(codes.zeros, str) else None
+        self.table = k.pointer("table", "float32") if codes.named else None
+        self.order = k.pointer("order", "int32") if left.ordered else None
+        self.close = closing.declare(k)
+        self.n, self.depth, self.chunks, self.part = (
+            k.size(name) for name in ("n", "depth", "chunks", "part"))
+        self.along = "1" if left.depth == "1" else k.size("along")
+        self.walking = left.walk.declare(k, "in")
+
+    def begin(self) -> None:
+        """Where a part of the chunks begins and ends."""
+        self.k.text(f"""
+            first = piece * {self.part}
+            last = tl.minimum(first + {self.part}, {self.chunks})
+        """)
+
+    def bytes(self, columns: str, at: str) -> str:
+        """A tile of bytes: `columns` of n, `at` places within blocks."""
+        block = self.codes.block
+        return self.k.let(f"tl.load({self.b} + chunk.to(tl.int64) * {self.n} * {block} + {columns} * {block}"
+                          f" + {at}, mask={columns} < {self.n}, other=0)", "bytes")
+
+    def numbers(self, packed: str, plane: int) -> str:
+        """What the codes of one block stand for, less nothing, float32."""
+        k, bits = self.k, self.codes.bits
+        code = packed if bits == 8 else f"({packed} >> {plane * bits} & {(1 << bits) - 1})"
+        if self.table is not None:
+            return k.let(f"tl.load({self.table} + {code}.to(tl.int32))", "code")
+        return k.let(f"{code}.to(tl.float32)", "code")
+
+    def scale(self, plane: int) -> str:
+        """A block's scales."""
+        return self._by_block(self.scales, plane)
+
+    def zero(self, plane: int) -> str | None:
+        """A block's zero points, float32; None where they are 0."""
+        codes, k = self.codes, self.k
+        if self.zeros is None:
+            return f"{float(codes.zeros)}" if codes.zeros else None
+        if codes.zeros == "floats":
+            return self._by_block(self.zeros, plane)
+        packed = f"tl.load({self.zeros} + chunk * {self.n} + rn, mask=rn < {self.n}, other=0)"
+        return k.let(f"({packed} >> {plane * codes.bits} & {(1 << codes.bits) - 1}).to(tl.float32)", "zero")
+
+    def _by_block(self, pointer: str, plane: int) -> str:
+        at = f"(chunk * {self.codes.blocks} + {plane}) * {self.n} + rn"
+        return self.k.let(f"tl.load({pointer} + {at}, mask=rn < {self.n}, other=0).to(tl.float32)", "scale")
+
+    def columns(self, plane: int, at: str) -> tuple[str, str]:
+        """Offsets of A's elements that a block's codes are multiplied by, and which there are."""
+        k, codes = self.k, self.codes
+        place = k.let(f"chunk * {codes.chunk} + {plane * codes.block} + {at}", "at")
+        inside = k.let(f"{place} < {self.depth}", "inside")
+        if self.order is not None:
+            place = k.let(f"tl.load({self.order} + {place}, mask={inside}, other=0)", "at")
+        wide = ".to(tl.int64)" if self.left.walk.wide else ""
+        return f"({place}){wide} * {self.along}", inside
+
+
+@kernel
+def few_bits_rows(k: Writer, *, left: Left, codes: Codes, closing: Closing, rows: int, columns: int) -> None:
+    """A·B of `rows` rows. Programs count parts of k and strips of `columns`."""
+    it = _Kernel(k, left, codes, closing)
+    wide = min(codes.block, _UNROLLED)
+    k.text(f"""
+        strips = tl.cdiv({it.n}, {columns})
+        piece = tl.program_id(0) // strips
+        rn = tl.program_id(0) % strips * {columns} + tl.arange(0, {columns})
+        rw = tl.arange(0, {wide})
+    """)
+    it.begin()
+    row_at = []
+    for r in range(rows):
+        k.text(f"""
+            row{r} = tl.full((), {r}, tl.int32)
+            acc{r} = tl.zeros(({columns},), tl.float32)
+        """)
+        row_at += [it.walking.offsets([0], [(f"row{r}", None), ("0", None)])[0][0]]
+    with k.block("for chunk in range(first, last):"):
+        for begin in range(0, codes.block, wide):
+            at = f"(rw + {begin})" if begin else "rw"
+            packed = it.bytes("rn[:, None]", f"{at}[None, :]")
+            for plane in range(codes.blocks):
+                value, zero, scale = it.numbers(packed, plane), it.zero(plane), it.scale(plane)
+                if zero is not None:
+                    value = k.let(f"{value} - {zero}{'' if it.zeros is None else '[:, None]'}", "code")
+                offset, inside = it.columns(plane, at)
+                for r in range(rows):
+                    x = k.let(f"tl.load({it.a} + {row_at[r]} + {offset}, mask={inside}, other=0)", "x")
+                    total = f"tl.sum({value} * {x}.to(tl.float32)[None, :], 1)"
+                    k.text(f"acc{r} = tl.fma({total}, {scale}, acc{r})")
+    k.warps = max(1, min(4, columns * wide // (16 * k.target.warp)))
+    for r in range(rows):
+        it.close.store(f"acc{r}", [("piece", None), (f"row{r}", None), ("rn", f"rn < {it.n}")])
+
+
+@kernel
+def few_bits_tiles(k: Writer, *, left: Left, codes: Codes, closing: Closing, tile: Tile) -> None:
+    """A·B of many rows. Programs count parts of k and tiles, whose `k` is how many bytes of a column."""
+    it = _Kernel(k, left, codes, closing)
+    m = k.size("m")
+    place(k, m, it.n, tile)
+    k.text(f"""
+        rm = row * {tile.m} + tl.arange(0, {tile.m})
+        rn = column * {tile.n} + tl.arange(0, {tile.n})
+        rw = tl.arange(0, {tile.k})
+        acc = tl.zeros(({tile.m}, {tile.n}), tl.float32)
+    """)
+    it.begin()
+    k.warps, k.stages = tile.warps, tile.stages
+    (row_at, mask), = it.walking.offsets([0], [("rm[:, None]", f"rm[:, None] < {m}"), ("0", None)],
+                                               whole=True)
+    how = f", input_precision='{left.precision}'" if left.dtype == "float32" else ""
+    with k.block("for chunk in range(first, last):"), k.block(
+            f"for begin in range(0, {codes.block}, {tile.k}):"):
+        k.text("at = rw + begin")
+        packed = it.bytes("rn[None, :]", "at[:, None]")
+        for plane in range(codes.blocks):
+            value, zero, scale = it.numbers(packed, plane), it.zero(plane), it.scale(plane)
+            if zero is not None and codes.zeros != "floats":
+                value = k.let(f"{value} - {zero}{'' if it.zeros is None else '[None, :]'}", "code")
+            offset, inside = it.columns(plane, "at[None, :]")
+            x = k.let(f"tl.load({it.a} + {row_at} + {offset}, mask={mask} & {inside}, other=0)", "x")
+            k.text(f"sums = tl.dot({x}, {value}.to({k.typed(left.dtype)}){how}, out_dtype=tl.float32)")
+            if codes.zeros == "floats":
+                k.text(f"sums -= tl.sum({x}.to(tl.float32), 1)[:, None] * {zero}[None, :]")
+            k.text(f"acc = tl.fma(sums, tl.broadcast_to({scale}[None, :], ({tile.m}, {tile.n})), acc)")
+    rows, columns = ("rm[:, None]", f"rm[:, None] < {m}"), ("rn[None, :]", f"rn[None, :] < {it.n}")
+    it.close.store("acc", [("piece", None), rows, columns])
+
+
+def table(values: Any) -> np.ndarray:
+    """The numbers that codes stand for, of float32's bits."""
+    return np.array(values, np.int32).view(np.float32)
