@@ -80,6 +80,17 @@ def test_the_provider_computes(driver: Any) -> None:
     assert NAME in ort.get_available_providers()
 
 
+def test_the_guides_session(driver: Any) -> None:
+    made = ort.InferenceSession(model(), providers=[("CPUExecutionProvider")])
+    made.set_providers([NAME], [{
+        "device_id": 1, "arena_extend_strategy": "kNextPowerOfTwo", "gpu_mem_limit": 2 * 1024**3,
+        "cudnn_conv_algo_search": "EXHAUSTIVE", "do_copy_in_default_stream": True}])
+    assert made.get_providers() == [NAME, "CPUExecutionProvider"]
+    told = made.get_provider_options()[NAME]
+    assert told["device_id"] == "1" and told["gpu_mem_limit"] == "2147483648"
+    np.testing.assert_array_equal(made.run(["y"], {"x": x_of(3)})[0], expected(x_of(3)))
+
+
 def test_another_device(driver: Any) -> None:
     made = [session(device_id=i) for i in (0, 1, 1)]
     for each in made:
