@@ -74,7 +74,9 @@ class GpuProvider(ExecutionProvider):
     @classmethod
     def devices(cls) -> Sequence[GpuDevice]:
         driver = cls._driver()
-        return [] if driver is None or isinstance(driver, No) else [shared(driver, i) for i in range(driver.count())]
+        if driver is None or isinstance(driver, No):
+            return []
+        return [shared(driver, i) for i in range(driver.count())]
 
     @functools.cached_property
     def device(self) -> GpuDevice:  # type: ignore[override]
