@@ -10,6 +10,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from graphs import info, model
 from onnx import helper
@@ -418,3 +419,30 @@ def test_copies_overlap(devices: list[GPU]) -> None:
     for got, want in zip(s.run(None, {"x": X}), (WANT, np.zeros_like(X)), strict=True):
         np.testing.assert_array_equal(got, want)
     assert copied(copied(X, devices[1]), HOST).tolist() == X.tolist()
+
+
+@pytest.mark.needs("torch")
+def test_torch_tensors() -> None:
+    """Fed as they are, in types numpy has none for too; given back over the same memory."""
+    import torch
+
+    for kind in (torch.float32, torch.bfloat16, torch.float16, torch.bool, torch.float8_e4m3fn, torch.int64):
+        tensor = torch.ones(2, 3).to(kind)
+        value = ort.OrtValue.from_dlpack(tensor)
+        again = torch.from_dlpack(value)
+        assert again.dtype == kind and again.data_ptr() == tensor.data_ptr() == value.data_ptr()
+        assert torch.utils.dlpack.from_dlpack(value.__dlpack__()).data_ptr() == tensor.data_ptr()
+    del value, again
+    gc.collect()
+    assert not dlpack._given
+    identity = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "g", [
+        helper.make_tensor_value_info("x", onnx.TensorProto.BFLOAT16, [2, 3])], [
+        helper.make_tensor_value_info("y", onnx.TensorProto.BFLOAT16, [2, 3])])
+    s = ort.InferenceSession(helper.make_model(identity, opset_imports=[helper.make_opsetid("", 17)],
+                                               ir_version=8).SerializeToString())
+    fed = {"x": torch.full((2, 3), 1.5, dtype=torch.bfloat16)}
+    assert (s.run(None, fed)[0].astype(np.float32) == 3).all()
+    assert torch.from_dlpack(s.run_with_ort_values(None, {
+        "x": ort.OrtValue.from_dlpack(fed["x"])})[0]).tolist() == [[3.0] * 3] * 2
+    with pytest.raises((InvalidArgument, RuntimeError)):
+        s.run(None, {"x": torch.ones(2, 3, dtype=torch.bfloat16, requires_grad=True)})

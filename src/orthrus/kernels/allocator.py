@@ -130,6 +130,11 @@ class Allocator:
             return self._trimmed()
 
     @property
+    def extended(self) -> bool:
+        """Whether there has been a region yet."""
+        return self._counts["NumArenaExtensions"] > 0
+
+    @property
     def stats(self) -> dict[str, int]:
         """Numbers by onnxruntime's names; bytes, and how many times."""
         with self._lock:
