@@ -165,6 +165,19 @@ def test_outputs_left_on_the_device(devices: list[GPU]) -> None:
         np.testing.assert_array_equal(value.numpy(), WANT)
 
 
+def test_where_inputs_and_outputs_lie(devices: list[GPU]) -> None:
+    for index in (0, 1):
+        s = session(device_id=index)
+        (x,), (y,) = s.get_input_memory_infos(), s.get_output_memory_infos()
+        for each in (x, y):
+            assert (each.name, each.device_id, each.device_vendor_id) == ("Hip", index, 4098)
+        assert [device.ep_name for device in s.get_input_epdevices()] == [NAME]
+    nodes = [*CHAIN, helper.make_node("Neg", ["x"], ["z"])]
+    s = session(nodes, ("y", "z"))
+    assert [i.name for i in s.get_input_memory_infos()] == ["Cpu"]
+    assert [i.name for i in s.get_output_memory_infos()] == ["Hip", "Cpu"]
+
+
 def test_addresses_that_are_refused(devices: list[GPU]) -> None:
     binding = session().io_binding()
     with pytest.raises(ValueError, match="no address"):

@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .arguments import mismatch
-from .devices import CPU_MEMORY, CoreDevice, OrtEpDevice, OrtMemoryInfo, _ep_device, preferred_providers
+from .devices import CoreDevice, OrtEpDevice, OrtMemoryInfo, _ep_device, memory_info, preferred_providers
 from .metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from .options import RunOptions, SessionOptions
 from .ortvalue import OrtValue
@@ -218,15 +218,17 @@ class CoreSession:
 
     @property
     def input_meminfos(self) -> list[OrtMemoryInfo]:
-        return [CPU_MEMORY for _ in self._engine.inputs]
+        return [memory_info(device) for device in self._engine.devices()[0]]
 
     @property
     def output_meminfos(self) -> list[OrtMemoryInfo]:
-        return [CPU_MEMORY for _ in self._engine.outputs]
+        return [memory_info(device) for device in self._engine.devices()[1]]
 
     @property
     def input_epdevices(self) -> list[OrtEpDevice]:
-        return [_ep_device(_CPU) for _ in self._engine.inputs]
+        engine = self._engine
+        names = {id(p.device): p.name for p in reversed(engine.providers) if p.device.kind}
+        return [_ep_device(names.get(id(device), _CPU)) for device in engine.devices()[0]]
 
     @property
     def model_meta(self) -> ModelMetadata:
@@ -460,6 +462,9 @@ class _Nothing:
     outputs: tuple[Any, ...] = ()
     overridable: tuple[Any, ...] = ()
     providers: tuple[Any, ...] = ()
+
+    def devices(self) -> tuple[list[Any], list[Any]]:
+        return [], []
 
     def __getattr__(self, name: str) -> Any:
         from ..errors import Fail

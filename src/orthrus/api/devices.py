@@ -252,6 +252,19 @@ class OrtMemoryInfo:
 
 CPU_MEMORY = OrtMemoryInfo("Cpu", OrtAllocatorType.ORT_DEVICE_ALLOCATOR, 0, OrtMemType.DEFAULT)
 
+
+
+def memory_info(device: Device) -> OrtMemoryInfo:
+    """The memory of a device, by onnxruntime's name."""
+    if not device.kind:
+        return CPU_MEMORY
+    name = {int(OrtDeviceVendorId.NVIDIA): "Cuda", int(OrtDeviceVendorId.AMD): "Hip"}.get(
+        device.vendor, device.name)
+    return OrtMemoryInfo.create_v2(
+        name, OrtMemoryInfoDeviceType(device.kind), device.vendor, device.index,
+        OrtDeviceMemoryType.DEFAULT, 0, OrtAllocatorType.ORT_DEVICE_ALLOCATOR)
+
+
 _ARENA = ("max_mem", "arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk",
           "initial_growth_chunk_size_bytes", "max_power_of_two_extend_bytes")
 

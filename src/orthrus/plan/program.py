@@ -208,6 +208,12 @@ class Program:
                 self.template.append(None)
             return self._copies[copy, -1]
 
+    def read_on(self, slot: int) -> int:
+        """The device that alone reads a slot, 0 where several do."""
+        found = {device for step in self.bare
+                 for read, device in zip(step.reads, self._takes(step), strict=True) if read == slot}
+        return found.pop() if len(found) == 1 else 0
+
     def _takes(self, step: Step) -> list[int]:
         """The device on which a step takes each value that it reads: its own, the host for what its kernel
         wants there, that of bodies for captures."""

@@ -429,6 +429,15 @@ class Engine:
         return explain(self.placement, self.program, self.journal, self.timings,
                        unused(self.level, self.config.skip), arenas[-1] if arenas else None)
 
+    def devices(self) -> tuple[list[Device], list[Device]]:
+        """Where inputs are best fed from, and where outputs are made."""
+        program = self.program
+        if len(program.devices) == 1:
+            return [HOST] * len(self.inputs), [HOST] * len(self.outputs)
+        slots = [self._entries[v.name][0] for v in self.inputs]
+        return ([program.devices[program.read_on(slot)] for slot in slots],
+                [program.devices[program.places.get(slot, 0)] for slot in program.outputs])
+
     @property
     def arenas(self) -> list[tuple[str, int]]:
         """The devices that runs keep memory of, as `shrink` takes them."""

@@ -29,7 +29,7 @@ from .. import knobs
 from ..codegen.object import cache
 from ..errors import Fail
 from ..ir import ElementType, Graph, ModelInfo, No, Node, TensorType, Value
-from ..kernels import Part
+from ..kernels import HOST, Device, Part
 from ..locks import lock
 from ..modelfile import ModelFile
 from ..plan.build import whole
@@ -276,6 +276,11 @@ class Kept:
             if made is not None:
                 return made
         return engine.run(output_names, feeds, deadline, record, targets)
+
+    def devices(self) -> tuple[list[Device], list[Device]]:
+        """See `Engine.devices`."""
+        sound = self._sound()
+        return [HOST] * len(sound.inputs), [HOST] * len(sound.outputs)
 
     def begin(self, output_names: Sequence[str] | None, feeds: dict[str, Any]
               ) -> Callable[[], list[Any]] | None:
