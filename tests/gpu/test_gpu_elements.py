@@ -11,6 +11,9 @@ import pytest
 from gpu_kernels import AMD, ptx, run
 from numpy.random import Generator, default_rng
 
+from orthrus.codegen.triton import compile as compiling
+from orthrus.codegen.triton.kernels.elementwise import none_zero
+from orthrus.codegen.triton.targets import TARGETS
 from orthrus.codegen.write.expr import Expr
 from orthrus.lowering.gpu.elements import store
 from orthrus.lowering.tensor import Buffer, Tensor, numpy_type
@@ -133,3 +136,18 @@ def test_what_is_turned_goes_by_the_memory_of_the_block() -> None:
     (spec, args, _), = steps.steps
     text = ptx(spec, "sm_80", *[np.zeros(1) if isinstance(a, Tensor) else a for a in args])
     assert "st.shared" in text and "ld.global.v4.b32" in text and "st.global.v4.b32" in text
+
+
+def test_a_syntax_tree_that_another_thread_got_into_the_way_of_is_made_again(monkeypatch: pytest.MonkeyPatch
+                                                                              ) -> None:
+    """CPython 3.11 counts the depth of trees for all threads together."""
+    made, turns = compiling._function, iter((True, False))
+
+    def interrupted(it: Any) -> Any:
+        if next(turns):
+            raise SystemError("AST constructor recursion depth mismatch (before=45, after=84)")
+        return made(it)
+    monkeypatch.setattr(compiling, "_function", interrupted)
+    spec = none_zero(dtype="int16", block=64)
+    assert "tt.store" in compiling.text_of(spec, TARGETS["gfx1100"], ("16", "16", ""), "ttir")
+    assert next(turns, None) is None

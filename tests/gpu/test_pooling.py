@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gpu_lowered import AMD, defined, ran
 from image_models import Images
-from test_convolutions import NEAR, followed, near, shape_of
+from test_convolutions import followed, near, shape_of
 
 pytestmark = pytest.mark.needs("AMD tables", "Triton")
 

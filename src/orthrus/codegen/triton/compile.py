@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import itertools
 import json
 import linecache
 import struct
@@ -193,14 +194,24 @@ def _built(it: Written, target: Target, hints: Hints) -> Any:
         for_whom = GPUTarget("cuda", int(target.arch.removeprefix("sm_")), 32)
     else:
         for_whom = GPUTarget("hip", target.arch, target.warp)
-    try:
-        with _nothing_kept(triton):
-            source = ASTSource(fn=_function(it), signature=signature, constexprs={}, attrs=divisible)
-            return triton.compile(source, target=for_whom, options=options)
-    except Exception as error:
-        raise EPFail(f"Triton refuses the kernel {it.name} for {target}: {error}",
-                     found=it.text if len(it.text) < 4000 else it.text[:4000] + " ...",
-                     expected="a kernel that compiles") from error
+    turns = itertools.count(1)
+    while True:
+        try:
+            with _nothing_kept(triton):
+                source = ASTSource(fn=_function(it), signature=signature, constexprs={}, attrs=divisible)
+                return triton.compile(source, target=for_whom, options=options)
+        except Exception as error:
+            if _ANOTHERS in str(error) and next(turns) < _TURNS:
+                continue
+            raise EPFail(f"Triton refuses the kernel {it.name} for {target}: {error}",
+                         found=it.text if len(it.text) < 4000 else it.text[:4000] + " ...",
+                         expected="a kernel that compiles") from error
+
+
+_TURNS = 5
+_ANOTHERS = "recursion depth mismatch"
+"""What CPython 3.11 says of a syntax tree while another thread makes one too: it counts the depth of both.
+The same text is right the next time."""
 
 
 def _kind(kind: str, hint: str) -> str:
