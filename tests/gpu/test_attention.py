@@ -12,6 +12,7 @@ from emulated_gpu import compare, driver, on_gpu
 from gpu_kernels import ptx
 from gpu_models import model, node, numpy_type, of_arrays
 
+from orthrus.codegen.triton import compile as compiling
 from orthrus.codegen.triton.kernels.attention import AttentionForm, numbers, parts, plan
 from orthrus.codegen.triton.targets import TARGETS
 from orthrus.lowering.gpu.part import GpuPart
@@ -149,6 +150,14 @@ def test_heads_are_divided_into_powers_of_two(size: int) -> None:
         assert first == at and width >= 16 and width & (width - 1) == 0
         at += width
     assert len(made) <= 2 and size <= at <= 2 * max(size, 8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target, dtype, size", [("sm_75", "float16", 128), ("gfx942", "float32", 256)])
+def test_tiles_fit_into_what_a_block_shares(target: str, dtype: str, size: int) -> None:
+    made = plan(TARGETS[target], AttentionForm(dtype, size, size), 1, 8, 8, 1024, 1024)
+    hints = tuple("16" for _ in made.spec.written(TARGETS[target]).arguments)
+    assert 0 < compiling.code(made.spec, TARGETS[target], hints).shared <= TARGETS[target].shared
 
 
 @pytest.mark.slow

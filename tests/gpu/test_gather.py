@@ -107,3 +107,11 @@ def test_rows_of_an_embedding_are_one_kernel(alone: None) -> None:
     before = driver(session).counts["launch"]
     session.run(None, feeds)
     assert driver(session).counts["launch"] == before + 1
+
+
+@pytest.mark.slow
+def test_normalized_sums_of_embeddings(alone: None) -> None:
+    ids, kinds = within(20, 2, 5, dtype="int32") % 20, within(2, 2, 5, dtype="int32") % 2
+    tables = [of_type("float32", rows, 24) for rows in (20, 8, 2)]
+    compare(*of_arrays("com.microsoft::EmbedLayerNormalization", [
+        ids, kinds, *tables, of_type("float32", 24), of_type("float32", 24)], 2))

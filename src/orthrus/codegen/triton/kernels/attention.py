@@ -21,6 +21,8 @@ MOST = 512
 
 _LOG2E = math.log2(math.e)
 _UNSEEN = 'float("-inf")'
+_SMALL = 64 << 10
+"""Bytes of shared memory that tiles of 128 rows and two stages are too much for."""
 
 
 @dataclass(frozen=True)
@@ -430,9 +432,12 @@ def _tile(target: Target, form: AttentionForm, count: int, width: int) -> tuple[
     if form.dtype == "float32":
         most, keys = (32, 32) if width <= 128 else (16, 16)
         return max(16, min(wide, most)), keys, 4, 1 if target.api == HIP else 2
-    most, keys, warps = (128, 64, 8) if width <= 128 else (64, 32, 4) if width <= 256 else (32, 16, 4)
+    most, keys, warps = (64, 32, 4) if width <= 256 else (32, 16, 4)
+    if width <= 128:
+        small = target.matrix == "wmma" or target.api != HIP and target.shared <= _SMALL
+        most, keys, warps = (64, 64, 4) if small else (128, 64, 8)
     if target.api == HIP:
-        most, warps = min(most, 64 if target.matrix == "wmma" else 128), 4
+        warps = 4
     rows = max(16, min(wide, most))
     stages = 3 if target.shared >= 160 << 10 else 2
     return rows, keys, min(warps, max(rows // 16, 4)), 1 if target.api == HIP else stages

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....codegen.write.expr import Expr
 from ....ir import No, Node, Value
-from ...lower import Lowering, lowers
+from ...lower import BOTH, Lowering, lowers
 from ...tensor import Tensor
 from ..attention import MS, inputs_of
 from ..gather import INDICES, gathered
@@ -30,7 +30,7 @@ def _looked_up(lo: Lowering, table: Tensor, ids: Value) -> Tensor:
     return made
 
 
-@lowers(MS + "EmbedLayerNormalization", types=INDICES)
+@lowers(MS + "EmbedLayerNormalization", types=INDICES, sets=BOTH)
 def embed(lo: Lowering, node: Node) -> Any:
     """The layer normalization of the sum of word, position and segment embeddings, and that sum."""
     ids, segments, *tables, gamma, beta, mask, places = inputs_of(node, 9)
