@@ -24,6 +24,7 @@ ALL = tuple(f"{name}ExecutionProvider" for name in (
 _OWN: dict[str, str] = {
     "DnnlExecutionProvider": "dnnl:DnnlExecutionProvider",
     "IREEExecutionProvider": "iree:IREEExecutionProvider",
+    "MIGraphXExecutionProvider": "migraphx:MIGraphXExecutionProvider",
     "SpaceMITExecutionProvider": "spacemit:SpaceMITExecutionProvider",
 }
 """Where this package's further providers are, below this module: read when somebody asks for them."""
@@ -98,7 +99,7 @@ def create(name: str, options: dict[str, Any] | None = None) -> ExecutionProvide
         raise InvalidArgument(f"Unknown Provider Type: {name}", expected=", ".join(known()),
                               cure="register it with orthrus.register_execution_provider, or install "
                                    "its package")
-    if (why := cls.probe()) is not None:
+    if (why := cls.probe_with(options or {})) is not None:
         raise EPFail(f"{name} cannot work on this machine: {why.reason}")
     return cls(options)
 

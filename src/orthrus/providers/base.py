@@ -180,6 +180,11 @@ class ExecutionProvider:
         Heavy imports wait until after it."""
         return None
 
+    @classmethod
+    def probe_with(cls, options: dict[str, Any]) -> No | None:
+        """As `probe`, for an instance with these options, which may say where to look."""
+        return cls.probe()
+
     def claim(self, node: Node) -> No | None:
         """None to take `node`, `No(reason)` to leave it. The default takes what
         the registry has a kernel for."""
