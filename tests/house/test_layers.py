@@ -23,7 +23,7 @@ PACKAGES = frozenset({"quantization", "transformers", "generation", "torch", "ba
 """Tool packages beside the stages: they stand on the public API, so nothing imports them."""
 COMMANDS = frozenset({"tools/cli/quantize.py"})
 """Verbs of the command line that are a tool package's."""
-ROOMS = {"codegen": ("machines", "write", "object", "emulate", "runtime", "kernels")}
+ROOMS = {"codegen": ("machines", "write", "object", "emulate", "runtime", "kernels", "triton")}
 """The rooms of a stage, in the order in which they may import each other."""
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 BASES = frozenset({"foreign", "gpu"})
@@ -49,6 +49,7 @@ CODE = {
     "lowering/rules/contrib/__init__.py": "import_module: the modules with rules of com.microsoft",
     "quantization/__init__.py": "import_module: this package's modules, when a name of theirs is first used",
     "codegen/object/library.py": "loads: objects from a process that was started for them",
+    "codegen/triton/compile.py": "compile, exec: the text of kernels that this package wrote",
     "codegen/kernels/amx.py": "CDLL: the C library", "codegen/machines/executable.py": "CDLL: the C library",
     "codegen/runtime/threads.py": "CDLL: the C library",
     "providers/dnnl/binding.py": "CDLL: the installed package's library",
@@ -161,7 +162,7 @@ def test_no_imports_go_in_circles() -> None:
 
 def test_every_module_has_its_place() -> None:
     names = {path.relative_to(SOURCE).with_suffix("").parts[0] for path in FILES}
-    assert names - set(RANK) - PACKAGES == {"__init__"}
+    assert names - set(RANK) - PACKAGES == {"__init__", "__main__"}
 
 
 @pytest.mark.parametrize("path", FILES, ids=named)

@@ -72,6 +72,8 @@ NEEDS = {
     "ARM emulator": Need(lambda: not isinstance(emulator.find("aarch64"), No), _ARM, extra=True),
     "AMD tables": Need(lambda: all(map(importlib.util.find_spec, ("tinygrad", "msgpack"))),
                        "AMD's instruction tables are not here: pip install orthrus-runtime[gfx]", extra=True),
+    "Triton": Need(lambda: importlib.util.find_spec("triton") is not None,
+                   "Triton is not here: pip install triton", extra=True),
     "xuantie-qemu": Need(lambda: importlib.util.find_spec("qemu") is not None,
                          "xuantie-qemu is not here: pip install orthrus-runtime[spacemit]", extra=True),
     "torch": Need(lambda: all(map(importlib.util.find_spec, ("torch", "onnxscript"))),

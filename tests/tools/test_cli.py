@@ -217,6 +217,16 @@ def test_help_flows(orthrus: Command) -> None:
     assert "counts as not implemented" not in listed and "as onnx_test_runner does" in listed
 
 
+def test_help_has_a_short_name(orthrus: Command) -> None:
+    assert orthrus("-h") == orthrus("--help") and orthrus("run", "-h") == orthrus("run", "--help")
+
+
+def test_the_module_is_the_command() -> None:
+    made = subprocess.run([sys.executable, "-m", "orthrus", "--version"], capture_output=True, text=True,
+                          check=True)
+    assert made.stdout.startswith("orthrus ")
+
+
 def test_defaults_are_written_as_they_are_given(orthrus: Command) -> None:
     text = orthrus("providers")
     assert "Options of CPUExecutionProvider" in text

@@ -10,8 +10,22 @@ import enum
 import operator
 from typing import Any
 
+_NAME, _VALUE = property(lambda member: member._name_), property(lambda member: member._value_)
 
-class Enumeration(enum.Enum):
+
+class _Described(enum.EnumMeta):
+    """A class of members also says what `name` and `value` are, as onnxruntime's do: properties."""
+
+    @property
+    def name(cls) -> property:
+        return _NAME
+
+    @property
+    def value(cls) -> property:
+        return _VALUE
+
+
+class Enumeration(enum.Enum, metaclass=_Described):
     """The base: equality and conversion by number. Raises ValueError for an unknown number, TypeError for no
     number."""
 

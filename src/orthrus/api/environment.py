@@ -42,8 +42,8 @@ def get_version_string() -> str:
 
 
 def get_build_info() -> str:
-    """This package's own version."""
-    return f"Orthrus {VERSION}, API of onnxruntime {API_LEVEL}"
+    """This package's own version, worded as onnxruntime words its own."""
+    return f"ORT Build Info: Orthrus {VERSION}, API of onnxruntime {API_LEVEL}"
 
 
 def has_collective_ops() -> bool:

@@ -182,12 +182,16 @@ class Builder:
             ) from None
 
     def _define(self, protos: Any, scope: Scope) -> None:
-        """A Value for every output of `protos`, before any node is made."""
-        values, pending = scope.values, self.pending
+        """A Value for every output of `protos`, before any node is made. Of Constants that define one name
+        the last counts."""
+        values, pending, constants = scope.values, self.pending, set[str]()
         for proto in protos:
+            constant = proto.op_type == "Constant" and not proto.domain
             for name in proto.output:
-                if not name:
+                if not name or (constant and name in constants):
                     continue
+                if constant:
+                    constants.add(name)
                 if name in values:
                     raise Fail(f"This is an invalid model. Error: Duplicate definition of name ({name}).",
                                node=proto.name or proto.op_type, expected="one definition per name")

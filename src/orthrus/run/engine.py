@@ -32,7 +32,7 @@ from ..providers.trust import Trust
 from .dimensions import agree, fix_dimensions, name_apart, shared_names
 from .executor import LONG, Context, ParallelExecutor, Watcher, execute, failure, watched
 from .fast_way import FastWay
-from .feeds import entry
+from .feeds import entry, lacking
 from .fetch import Fetch
 from .results import constants_of, results
 from .watch import See, Showing, mark
@@ -310,7 +310,7 @@ class Engine:
         for name in self._required:
             if name not in feeds:
                 missing = [n for n in self._required if n not in feeds]
-                raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(feeds)}).")
+                raise lacking(missing, feeds)
         fed, entries = {}, self._entries
         for name, given in feeds.items():
             known = entries.get(name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from ..ir import (
     type_of,
 )
 from ..kernels import DeviceArray
+from ..shown import meant
 
 CONFIG_CURE = "feed an array as session.get_inputs() describes it"
 
@@ -153,6 +154,14 @@ def _actual(given: Any) -> str:
     return type(given).__name__
 
 
+def lacking(missing: Sequence[str], feeds: Iterable[str]) -> ValueError:
+    """What a feed without some inputs is told; an input that was misspelt is named."""
+    given = list(feeds)
+    asked = [f"{name!r}: {question}" for name in given if (question := meant(name, missing))]
+    return ValueError(f"Required inputs ({list(missing)}) are missing from input feed ({given})."
+                      + "".join(f"\n  {each}" for each in asked))
+
+
 def _as_array(name: str, given: Any, kind: TensorType) -> np.ndarray:
     """What was fed as an array of numpy's own class in this machine's byte order."""
     assert kind.elem is not None
@@ -188,7 +197,8 @@ def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
     placed = given.__device_array__() if hasattr(given, "__device_array__") else None
     given = _as_array(name, given, kind) if placed is None else placed
     try:
-        actual = element_of(given.dtype)
+        text = given.dtype.type is np.void and not given.dtype.names and kind.elem is ElementType.STRING
+        actual = kind.elem if text else element_of(given.dtype)
     except TypeError as error:
         raise RuntimeError(f"Numpy_type {given.dtype.num} can't be converted to MLDataType.") from error
     if actual is not kind.elem:
@@ -229,8 +239,13 @@ def _array(given: Sequence[Any], elem: ElementType) -> np.ndarray:
 
 
 def _strings(name: str, given: np.ndarray) -> np.ndarray:
-    if given.dtype.kind == "S":
-        given = np.char.decode(given, "utf-8")
+    if given.dtype.type in (np.bytes_, np.void):
+        try:
+            given = np.vectorize(lambda text: bytes(text).decode(), otypes=[object])(given)
+        except UnicodeDecodeError as error:
+            raise InvalidArgument(f"the bytes fed as input {name} are no text: {error}",
+                                  node=f"input {name}", expected="UTF-8",
+                                  cure="feed an array of str") from error
     if given.dtype != object:
         return given.astype(object)
     for item in given.ravel():

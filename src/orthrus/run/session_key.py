@@ -89,7 +89,7 @@ def _content(source: ModelFile | bytes) -> str:
         return hashlib.sha256(source).hexdigest()
     digest = hashlib.sha256(os.fsencode(os.path.abspath(source.path)) + source.size.to_bytes(8, "little"))
     for i in range(_SAMPLES):
-        start = (source.size - 1) * i // _SAMPLES // _SAMPLE * _SAMPLE
+        start = max(source.size - 1, 0) * i // _SAMPLES // _SAMPLE * _SAMPLE
         digest.update(source.read(start, min(start + _SAMPLE, source.size)).data)
     return digest.hexdigest()
 

@@ -96,16 +96,16 @@ class Template:
 @functools.lru_cache(1 << 12)
 def _spec(name: str, params: tuple[tuple[str, Any], ...], types: tuple[type, ...]) -> tuple[Spec, bool]:
     """The kernel, and whether it is that of all equal parameters of these types."""
-    return Spec(name, params), not _has_float(params)
+    return Spec(name, params), not has_float(params)
 
 
-def _has_float(value: Any) -> bool:
+def has_float(value: Any) -> bool:
     """Whether there is a float in `value`: it may equal what it differs from, 0.0, -0.0 and 0. Expressions
     tell these apart."""
     if isinstance(value, tuple):
-        return any(map(_has_float, value))
+        return any(map(has_float, value))
     if is_dataclass(value) and not isinstance(value, Expr):
-        return any(_has_float(getattr(value, each.name)) for each in fields(value))
+        return any(has_float(getattr(value, each.name)) for each in fields(value))
     return isinstance(value, float)
 
 

@@ -92,11 +92,12 @@ def _weights(coefficients: list[float], rows: int, x: np.ndarray) -> np.ndarray:
 def LinearClassifier(x, *, coefficients: list[float], intercepts: list[float] | None = None,
                      multi_class: int = 0,
                      post_transform: str = "NONE", labels):
-    """The class with the highest score, and the scores x @ coefficients' + intercepts"""
+    """The class with the highest score, and the scores x @ coefficients' + intercepts. Coefficients beyond
+    those of the classes mean nothing."""
     x = rows_of(x).astype(np.float32, copy=False)
     shift = np.asarray([] if intercepts is None else intercepts, np.float32)
     targets = shift.size or len(labels)
-    scores = x @ _weights(coefficients, targets, x).T
+    scores = x @ _weights(coefficients[:targets * x.shape[1]], targets, x).T
     if shift.size:
         scores = scores + shift
     if targets == 1:

@@ -35,7 +35,8 @@ from .arguments import Told, option_of
 VersionOption = Annotated[bool, option_of("--version", help="Print the version and leave.")]
 
 
-app = typer.Typer(cls=Told, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+app = typer.Typer(cls=Told, no_args_is_help=True, pretty_exceptions_enable=False,
+                  context_settings={"help_option_names": ["-h", "--help"]},
                   help="Run ONNX models, look into them, and see why each node runs where it does.")
 
 

@@ -1,0 +1,1 @@
+"""The kernels for GPUs, a file for each family."""
