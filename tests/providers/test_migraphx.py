@@ -4,6 +4,7 @@ precedence, caches and damage, a compiler that hangs and one that dies."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -515,3 +516,109 @@ def test_open_shapes_are_no_compiled_part(tmp_path: Path) -> None:
                                                                            perceptron())).graph.node}
 
 
+
+
+# eight bits
+
+def ranged(folder: Path, made: str = "calibration.json") -> str:
+    """A table of the range of x, and of that of a value within, as `orthrus.quantization` writes it."""
+    from orthrus.quantization import write_calibration_table
+    from orthrus.quantization.calibrate import CalibrationMethod, TensorsData
+
+    ends = {name: (np.float32(-3), np.float32(3)) for name in ("x", "m", "w")}
+    write_calibration_table(TensorsData(CalibrationMethod.MinMax, ends), dir=str(folder))
+    return str(folder / made)
+
+
+@pytest.mark.parametrize("made", ["calibration.json", "calibration.cache", "calibration.flatbuffers"])
+def test_eight_bits_by_a_table_of_onnxruntimes(tmp_path: Path, made: str,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    table = {"int8_enable": "1", "int8_calibration_table_name": ranged(tmp_path, made), "dump_subgraphs": "1"}
+    eight, feed = session(perceptron(2), **table), rows(2)
+    (path,) = tmp_path.glob("*.onnx")
+    kinds = [node.op_type for node in onnx.load(path).graph.node]
+    assert kinds[:5] == ["QuantizeLinear", "DequantizeLinear"] * 2 + ["Gemm"]
+    exact = ort.InferenceSession(perceptron(2).SerializeToString()).run(None, feed)[0]
+    difference = np.abs(eight.run(None, feed)[0] - exact).max()
+    assert 1e-6 < difference < 0.05
+
+
+def test_tables_of_tensorrts_own(tmp_path: Path) -> None:
+    step = np.array(3 / 127, ">f4").tobytes().hex()
+    (tmp_path / "native").write_text(f"TRT-8601-EntropyCalibration2\nx: {step}\nb: d: {step}\n")
+    given = {"int8_enable": "1", "int8_calibration_table_name": "native", "cache_dir": str(tmp_path),
+             "int8_use_native_calibration_table": "1"}
+    assert Provider(given).ranges == pytest.approx({"x": 3, "b: d": 3})
+    with pytest.raises(InvalidArgument, match="cannot be read"):
+        Provider({**given, "int8_use_native_calibration_table": "0"})
+
+
+@pytest.mark.parametrize("raw", [b"", b"x nan\n", b"{", b'{"data": {}}', b"x\n"])
+def test_tables_that_are_none(tmp_path: Path, raw: bytes) -> None:
+    for name in ("t.json", "t.cache", "t.flatbuffers"):
+        (tmp_path / name).write_bytes(raw)
+        with pytest.raises(InvalidArgument, match="cannot be read"):
+            Provider({"int8_enable": "1", "int8_calibration_table_name": str(tmp_path / name)})
+
+
+def test_eight_bit_floats_are_calibrated(tmp_path: Path) -> None:
+    assert whole(session(perceptron(2), fp8_enable="1", cache_dir=str(tmp_path / "c"),
+                         int8_calibration_table_name=ranged(tmp_path)))
+
+
+# as users write it
+
+GUIDE = """
+import os
+import numpy as np
+import orthrus as ort
+from orthrus.demo import MODEL, samples
+from orthrus.quantization import QuantType, quantize_dynamic
+
+NAME = "MIGraphXExecutionProvider"
+assert ort.__version__ and NAME in ort.get_available_providers()
+images = samples()[0]
+session = ort.InferenceSession(MODEL, providers=[NAME])
+feed = {session.get_inputs()[0].name: images}
+wanted = ort.InferenceSession(MODEL).run(None, feed)[0]
+assert session.get_providers()[0] == NAME and session.get_inputs()[0].shape
+np.testing.assert_array_equal(session.run([session.get_outputs()[0].name], feed)[0], wanted)
+assert NAME in {node.provider for node in session.explain()}
+
+chosen = ort.SessionOptions()
+chosen.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+chosen.enable_profiling = True
+options = {"device_id": 0, "migraphx_exhaustive_tune": True}
+profiled = ort.InferenceSession(MODEL, chosen, providers=[(NAME, options)])
+profiled.run(None, feed)
+profiled.end_profiling()
+
+quantize_dynamic(MODEL, "quantized.onnx", weight_type=QuantType.QInt8)
+ort.InferenceSession("quantized.onnx", providers=[NAME]).run(None, feed)
+
+sessions = [ort.InferenceSession(MODEL, providers=[(NAME, {"device_id": i})]) for i in (0, 0)]
+size = len(images) // 2
+parts = [s.run(None, {session.get_inputs()[0].name: images[i * size:None if i else size]})[0]
+         for i, s in enumerate(sessions)]
+np.testing.assert_array_equal(np.concatenate(parts), wanted)
+"""
+
+
+@pytest.mark.slow
+def test_the_guides_snippets(tmp_path: Path) -> None:
+    """A GPU's target as the double has it, the module where users have it: on PYTHONPATH."""
+    path = os.pathsep.join([DOUBLE, *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run([sys.executable, "-c", GUIDE], cwd=tmp_path, capture_output=True, text=True,
+                          env={**os.environ, "PYTHONPATH": path, "MIGRAPHX_DOUBLE": "gpu=1"})
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.slow
+def test_the_page_runs_on_the_double(tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "migraphx.md"
+    code = "\n".join(re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.M | re.S))
+    path = os.pathsep.join([DOUBLE, *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run([sys.executable, "-c", f"{code}\nassert works"], cwd=tmp_path, capture_output=True,
+                          text=True, env={**os.environ, "PYTHONPATH": path, "MIGRAPHX_DOUBLE": "gpu=1"})
+    assert done.returncode == 0, done.stderr[-3000:]
