@@ -68,7 +68,7 @@ def _constants(node: Node) -> str | None:
 
 
 def _filled(node: Node) -> str | None:
-    empty = any(v is not None and 0 in v.shape for v in (*node.inputs, *node.outputs))
+    empty = any(v is not None and v.const is None and 0 in v.shape for v in (*node.inputs, *node.outputs))
     return f"{node.kind} without elements was not tried" if empty and node.kind not in EMPTY else None
 
 
