@@ -191,6 +191,8 @@ class Decoder:
     def source(self, record: _Record, inst: Any, name: str, bits: int, form: str = "B32",
                literal: int | None = None, **more: Any) -> Operand:
         code = getattr(inst, name).offset
+        if getattr(inst, f"s{name[-1]}", 0):
+            code &= 0xFF
         return self.coded(record, code, bits, form, literal if literal is not None else inst._literal, **more)
 
     def coded(self, record: _Record, code: int, bits: int, form: str, literal: int | None,
@@ -281,7 +283,8 @@ class Decoder:
                 continue
             field_name = "vsrc0" if permuted and plain == "src0" else at
             more = self._modifiers(inst, form, name, position, wide[plain], kinds[plain])
-            made = self.source(record, inst, field_name, wide[plain], kinds[plain], **more)
+            kind = "F16" if more.get("mixed", 0) & 2 else kinds[plain]
+            made = self.source(record, inst, field_name, wide[plain], kind, **more)
             sources.append((f"S{position}", made))
         if "SIMM32" in text:
             sources.append(("SIMM32", Operand("c", 32, record.put(inst._literal))))

@@ -52,6 +52,14 @@ class Hang(MachineError):
     """More instructions than allowed."""
 
 
+@dataclass(frozen=True)
+class Address:
+    """A pointer into an array, `offset` bytes behind its start: the kernel may touch all of the array."""
+
+    array: np.ndarray
+    offset: int
+
+
 @dataclass
 class Report:
     """What a launch did: how often each opcode ran, over all waves."""
@@ -316,9 +324,9 @@ def run(code: CodeObject | bytes, kernel: str | None, grid: int | Sequence[int],
         budget: int = 200_000_000) -> Report:
     """Launch a kernel over `grid` workgroups of `threads` threads (as many as it was compiled for).
 
-    `arguments`: contiguous arrays for pointers, changed in place; None for a null pointer; numbers as wide as
-    the parameter says (numpy scalars keep their bytes). Trailing pointers may be left out. `shared`: bytes of
-    local data beside what the kernel declares.
+    `arguments`: contiguous arrays, or an Address, for pointers, changed in place; None for a null pointer;
+    numbers as wide as the parameter says (numpy scalars keep their bytes). Trailing pointers may be left out.
+    `shared`: bytes of local data beside what the kernel declares.
     Raises Fault, Hang and MachineError.
     """
     code = code if isinstance(code, CodeObject) else CodeObject(code)
@@ -383,6 +391,9 @@ class _Launch:
         return packed
 
     def _argument(self, at: int, value: Any, pointer: bool, size: int) -> bytes:
+        if isinstance(value, Address):
+            start = self._argument(at, value.array, pointer, size)
+            return struct.pack("<Q", struct.unpack("<Q", start)[0] + value.offset)
         if isinstance(value, np.ndarray):
             if not pointer:
                 raise TypeError(f"argument {at} of {self.kernel.name} is a number, not an array")

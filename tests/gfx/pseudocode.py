@@ -266,7 +266,7 @@ class _Reader:
         while self.peek() in _LEVELS[level]:
             sign = self.peek()
             self.at += 1
-            left = Apply("!=" if sign == "<>" else sign, (left, self.binary(level + 1)))
+            left = Apply(sign, (left, self.binary(level + 1)))
         return left
 
     def unary(self) -> Any:

@@ -445,9 +445,10 @@ class Lane:
         if sign in ("<<", ">>"):
             return self._shifted(sign, x, y)
         x, y = self._alike(x, y)
-        if sign in ("==", "!=", "<", ">", "<=", ">="):
+        if sign in ("==", "!=", "<>", "<", ">", "<=", ">="):
+            sign, ordered = "!=" if sign == "<>" else sign, sign != "!="
             if x.kind == "f":
-                made = (b.fcmp_unordered if sign == "!=" else b.fcmp_ordered)(sign, x.ir, y.ir)
+                made = (b.fcmp_ordered if ordered else b.fcmp_unordered)(sign, x.ir, y.ir)
             else:
                 made = (b.icmp_signed if x.kind == "i" else b.icmp_unsigned)(sign, x.ir, y.ir)
             return Value(made, "u", 1)

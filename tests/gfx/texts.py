@@ -13,6 +13,7 @@ _NOTHING = re.compile(
     r"S_BARRIER_SIGNAL|S_SETHALT|S_SET_GPR_IDX_OFF|V_NOP|V_PIPEFLUSH|S_PREFETCH|"
     r"(GLOBAL|BUFFER|S)_(INV|WB|WBL2|WBINV|GL0_INV|GL1_INV)\w*$")
 _FREXP = "if S0.f{n} == 0.0 then D0.i{m} = 0 elsif exponent(S0.f{n}) == {top} then D0.i{m} = 0 " \
+         "elsif exponent(S0.f{n}) == 0 then D0.i{m} = exponent(ldexp(S0.f{n}, 64)) - {bias} - 64 " \
          "else D0.i{m} = exponent(S0.f{n}) - {bias} endif"
 _PACKED = "tmp[31 : 16].{t} = {f}(S0[31 : 16].{t}, S1[31 : 16].{t}); " \
           "tmp[15 : 0].{t} = {f}(S0[15 : 0].{t}, S1[15 : 0].{t}); D0.b32 = tmp"
@@ -36,7 +37,9 @@ _OWN: tuple[tuple[str, str], ...] = (
     (r"V_FREXP_EXP_I32_F32$", _FREXP.format(n=32, m=32, top=255, bias=126)),
     (r"V_FREXP_EXP_I32_F64$", _FREXP.format(n=64, m=32, top=2047, bias=1022)),
     (r"V_FREXP_MANT_F(32|64)$",
-     "if exponent(S0.f{0}) == {6} then D0.f{0} = S0.f{0} else D0.f{0} = mantissa(S0.f{0}) endif"),
+     "if exponent(S0.f{0}) == {6} then D0.f{0} = S0.f{0} "
+     "elsif exponent(S0.f{0}) == 0 then D0.f{0} = mantissa(ldexp(S0.f{0}, 64)) "
+     "else D0.f{0} = mantissa(S0.f{0}) endif"),
     (r"V_LDEXP_F(16|32|64)$", "D0.f{0} = ldexp(S0.f{0}, S1.i32)"),
     (r"V_(MAX|MAX_NUM)_F(16|32|64)$", "D0.f{-1} = larger(S0.f{-1}, S1.f{-1})"),
     (r"V_(MIN|MIN_NUM)_F(16|32|64)$", "D0.f{-1} = smaller(S0.f{-1}, S1.f{-1})"),
@@ -124,7 +127,12 @@ def text(family: str, name: str) -> str | None:
     for pattern, own in _OWN:
         if match := re.match(pattern, name):
             return _filled(own, match.groups())
-    return _table(family).get(name)
+    found = _table(family).get(name)
+    if found is not None and name.startswith("V_DIV_FIXUP"):
+        # A quotient that far beyond range that the refinement before was infinity less infinity is left open.
+        return re.sub(r"exponent\(S1\.f(\d+)\) == (\d+) then",
+                      r"(exponent(S1.f\1) == \2) || isNAN(64'F(S0.f\1)) then", found)
+    return found
 
 
 def clamped(name: str) -> str | None:

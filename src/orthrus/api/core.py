@@ -32,6 +32,8 @@ _CPU = "CPUExecutionProvider"
 _RUN = ("(self: InferenceSession, arg0: collections.abc.Sequence[str], arg1: collections.abc.Mapping[str, "
         "object], arg2: RunOptions) -> list")
 _RECORD = "session.record_ep_graph_assignment_info"
+_GRAPH, _NO_GRAPH = "gpu_graph_id", "-1"
+"""The entry of a run's options, and its value, that keep the run from being recorded as a graph of a GPU."""
 _NO_FALLBACK = "session.disable_cpu_ep_fallback"
 
 
@@ -58,6 +60,7 @@ class CoreSession:
         self._given = self._options.__copy__()
         self._source, self._is_path = source, is_path
         self._engine: Any = _Nothing()
+        self._absent: dict[str, str] = {}
         self._profile: ProfileFile | None = None
         self._collecting: tuple[Collecting, ...] = ()
 
@@ -158,6 +161,7 @@ class CoreSession:
             if known is None and name not in providers.ALL:
                 raise RuntimeError(f"Unknown Provider Type: {name}")
             if known is not None and (why := known.probe_with(dict(options))) is not None:
+                self._absent[name] = why.reason
                 log.warning("%s is left out: %s", name, why.reason)
             elif known is not None:
                 created.append(providers.create(name, dict(options)))
@@ -274,6 +278,16 @@ class CoreSession:
                 seconds = self._engine.config.limits.run_timeout
             deadline = Deadline(seconds, run_options)
             deadline.check()
+            if run_options._entries.get(_GRAPH) == _NO_GRAPH:
+                from ..lowering.gpu.graphs import unrecorded
+
+                with unrecorded():
+                    return self._noted(names, feeds, run_options, deadline, targets)
+        return self._noted(names, feeds, run_options, deadline, targets)
+
+    def _noted(self, names: list[str] | None, feeds: dict[str, Any], run_options: RunOptions | None,
+               deadline: Any, targets: Sequence[Any]) -> list[Any]:
+        """A run whose steps are noted where somebody wants to know."""
         if self._profile is not None or self._collecting:
             return self._recorded(lambda record: self._tagged(
                 names, feeds, run_options, deadline, record, targets), names, feeds)

@@ -189,7 +189,9 @@ class Session:
     def explain(self) -> Any:
         """Which provider and kernel runs each node, who declined it and why; what compiled parts and memory
         hold, what passes did or declined: a `run.explain.Explanation`; printable, iterable, by node name."""
-        return self._sess._engine.explain()
+        from dataclasses import replace
+
+        return replace(self._sess._engine.explain(), absent=dict(self._sess._absent))
 
     @contextlib.contextmanager
     def profile(self, compare: bool = True) -> Iterator[Profile]:

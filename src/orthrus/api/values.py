@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 _NO_DEVICE = ("Can't allocate memory on the device using this package of OnnxRuntime. Please use the "
               "appropriate package of OnnxRuntime for your hardware to use this feature.")
 _ONLY_TENSORS = "Only OrtValues that are Tensors are currently supported"
-_ON_DEVICE = "Only tensors in the host's memory are given away by DLPack"
-_CPU = 1
-"""DLPack's number for host memory."""
 
 
 def numpy_type(element_type: Any) -> np.dtype[Any]:
@@ -131,21 +128,6 @@ def write(target: Any, source: Any) -> None:
             target.shape)
 
 
-class _Capsule:
-    """A bare DLPack capsule as the object numpy asks for one."""
-
-    __slots__ = ("capsule",)
-
-    def __init__(self, capsule: Any) -> None:
-        self.capsule = capsule
-
-    def __dlpack__(self, **_: Any) -> Any:
-        return self.capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return _CPU, 0
-
-
 class CoreValue:
     """One value. `_value` is an array, a CoreSparse, a list, a dict, or None; `_type` its declared type where
     known; `_owner` keeps alive what the memory belongs to."""
@@ -229,34 +211,43 @@ class CoreValue:
 
     @staticmethod
     def from_dlpack(data: Any, is_bool_tensor: bool = False) -> CoreValue:
-        """Share a DLPack tensor: a capsule, or an object with `__dlpack__`. `is_bool_tensor`: its bytes are
-        truth values.
+        """Share a DLPack tensor: a capsule, or an object with `__dlpack__` or `__cuda_array_interface__`.
+        `is_bool_tensor`: its bytes are truth values.
 
-        Raises RuntimeError for memory the host cannot reach, or an element type numpy has none for.
+        Raises RuntimeError for memory that neither the host nor a provider's device has, or an element type
+        that ONNX has none for.
         """
-        source = data if hasattr(data, "__dlpack__") else _Capsule(data)
-        try:
-            array = np.from_dlpack(source)
-        except (BufferError, TypeError, ValueError, RuntimeError) as error:
-            raise RuntimeError(f"the DLPack tensor cannot be taken: {error}") from error
+        from ..kernels import DeviceArray
+
+        array = over_dlpack(data)
         if is_bool_tensor and array.dtype == np.uint8:
-            array = array.view(np.bool_)
-        return CoreValue._make(tensor(array))
+            array = (DeviceArray(array.memory, array.shape, np.dtype(np.bool_))
+                     if isinstance(array, DeviceArray) else array.view(np.bool_))
+        return CoreValue._make(array if isinstance(array, DeviceArray) else tensor(array))
 
     def to_dlpack(self) -> Any:
         """A capsule over this tensor's memory. Raises RuntimeError for a type DLPack has no code for."""
-        array = self._array(_ON_DEVICE)
+        return self.__dlpack__()
+
+    def __dlpack__(self, stream: Any = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
+        """As the array API says. Raises RuntimeError for what is no tensor, and for a type or a device that
+        DLPack has no number for; BufferError for a copy that is not to be made."""
+        from ..kernels.dlpack import given
+
+        array = self._tensor()
         try:
-            return array.__dlpack__()
+            return given(array, stream, max_version, dl_device, copy)
         except BufferError as error:
+            if dl_device is not None or copy is not None:
+                raise
             raise RuntimeError(
                 f"a tensor of {array.dtype} cannot be given away by DLPack: {error}") from error
 
-    def __dlpack__(self, stream: Any = None) -> Any:
-        return self.to_dlpack()
-
     def __dlpack_device__(self) -> tuple[int, int]:
-        return _CPU, 0
+        from ..kernels.dlpack import CPU, placed
+
+        return (CPU, 0) if self._placed is None else placed(self._placed)
 
     def _array(self, text: str = _ONLY_TENSORS) -> np.ndarray:
         if not isinstance(self._value, np.ndarray):
@@ -459,8 +450,20 @@ class OrtValueVector:
 def is_dlpack_uint8_tensor(capsule: Any) -> bool:
     """Whether a DLPack capsule or object holds uint8, which may stand for truth values; the capsule is used
     up."""
-    source = capsule if hasattr(capsule, "__dlpack__") else _Capsule(capsule)
-    return bool(np.from_dlpack(source).dtype == np.uint8)
+    return bool(over_dlpack(capsule).dtype == np.uint8)
+
+
+def over_dlpack(data: Any) -> Any:
+    """An array, of the host or of a device, over another package's tensor. Raises RuntimeError."""
+    from ..errors import InvalidArgument
+    from ..kernels.dlpack import taken
+    from ..providers import device_of
+
+    try:
+        return taken(data, lambda vendor, index: device_of(1, vendor, index))
+    except (InvalidArgument, BufferError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise RuntimeError(f"the DLPack tensor cannot be taken: {getattr(error, 'args', [error])[0]}"
+                           ) from error
 
 
 def copy_core(src: Sequence[CoreValue], dst: Sequence[CoreValue], stream: Any = None) -> None:

@@ -1,6 +1,7 @@
 """Kernels: what computes a node on a provider, how it is registered and how it is found."""
 
-from .device import HOST, Device, DeviceArray, Memory, copied, fill
+from .allocator import Allocator
+from .device import HOST, Device, DeviceArray, Memory
 from .failure import failed
 from .gate import Gate, plain, readable, vetted
 from .kernel import Kernel, OpKernel, OpKernelContext, OpKernelInfo, Work, create_kernel
@@ -8,9 +9,12 @@ from .part import Part, Stored, convex_groups
 from .reference import reference
 from .registry import KernelDef, KernelEntry, KernelRegistry, KernelRegistryManager
 from .report import Contents, KernelUse, Packed, PlanReport, Span, StepReport
+from .streams import Lane, Lanes, Stream, refused, running, swap_lanes, thread_lanes, working
+from .transfer import Landing, begun, copied, fill, landed
 
-__all__ = ["HOST", "Contents", "Device", "DeviceArray", "Gate", "Kernel", "KernelDef", "KernelEntry",
-           "KernelRegistry", "KernelRegistryManager", "KernelUse", "Memory", "OpKernel", "OpKernelContext",
-           "OpKernelInfo", "Packed", "Part", "PlanReport", "Span", "StepReport", "Stored", "Work",
-           "convex_groups", "copied", "create_kernel", "failed", "fill", "plain", "readable", "reference",
-           "vetted"]
+__all__ = ["HOST", "Allocator", "Contents", "Device", "DeviceArray", "Gate", "Kernel", "KernelDef",
+           "KernelEntry", "KernelRegistry", "KernelRegistryManager", "KernelUse", "Landing", "Lane", "Lanes",
+           "Memory", "OpKernel", "OpKernelContext", "OpKernelInfo", "Packed", "Part", "PlanReport", "Span",
+           "StepReport", "Stored", "Stream", "Work", "begun", "convex_groups", "copied", "create_kernel",
+           "failed", "fill", "landed", "plain", "readable", "reference", "refused", "running", "swap_lanes",
+           "thread_lanes", "vetted", "working"]

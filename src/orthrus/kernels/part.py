@@ -6,7 +6,7 @@ In: a graph and the nodes that are claimed. Out: groups of them that can be one 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from ..ir import Graph, ModelInfo, Node, Value
@@ -64,11 +64,13 @@ class Stored:
     signature: str = ""
 
 
-def convex_groups(graph: Graph, claimed: Iterable[Node]) -> list[list[Node]]:
+def convex_groups(graph: Graph, claimed: Iterable[Node],
+                  apart: Callable[[Value, Node], bool] = lambda value, reader: False) -> list[list[Node]]:
     """`claimed` in connected groups, none of which another node stands between: fusing one makes no cycle.
+    `apart`: whether the reader of a value has to be in a later group than what makes it.
 
-    Every node gets a stage, which rises by one wherever a path goes from claimed to unclaimed or back;
-    connected claimed nodes of one stage form a group.
+    Every node gets a stage, which rises by one wherever a path goes from claimed to unclaimed or back, and
+    between nodes that have to be apart; connected claimed nodes of one stage form a group.
     """
     mine = set(claimed)
     stage: dict[Node, int] = {}
@@ -86,7 +88,8 @@ def convex_groups(graph: Graph, claimed: Iterable[Node]) -> list[list[Node]]:
         for body in node.bodies():
             values += body.captures()
         sources = [v.node for v in values if v.node is not None and v.node in stage]
-        stage[node] = max((stage[s] + ((s in mine) != (node in mine)) for s in sources),
+        stage[node] = max((stage[v.node] + ((v.node in mine) != (node in mine) or apart(v, node))
+                           for v in values if v.node is not None and v.node in stage),
                           default=int(node not in mine))
         if node in mine:
             group[node] = len(parent)

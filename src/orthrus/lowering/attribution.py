@@ -9,11 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..ir import Node, Type, Value
+import numpy as np
+
+from ..ir import Node, TensorType, Type, Value, element_of, type_of
 from ..kernels import Part, Work
 from .lower import Lazy, Lowering
 from .step import KernelStep
-from .tensor import Buffer, Tensor
+from .tensor import Buffer, Tensor, numpy_type
+
+
+class Account:
+    """What a lowering knew of its part's values: `folded`, those known without running anything."""
+
+    def __init__(self, lowering: Lowering) -> None:
+        self.kinds = {v: (found.dtype if isinstance(found, Tensor) else found.tree.dtype, found.shape)
+                      for v, found in lowering.env.items() if found is not None}
+        self.kinds.update((v, (array.dtype.name, array.shape)) for v, array in lowering.host.items())
+        self.placed, self.folded = places(lowering), frozenset(lowering.host)
+        self._works: list[Work] | None = None
+
+    def works(self, part: Part, steps: Sequence[KernelStep]) -> list[Work]:
+        """What each of the lowering's steps does, and for which nodes of `part`."""
+        if self._works is None:
+            known: dict[Value, Type] = {v: TensorType(element_of(numpy_type(dtype)), shape)
+                                        for v, (dtype, shape) in self.kinds.items()}
+            known.update((v, type_of(v.const)) for node in part.nodes for v in node.inputs
+                         if v is not None and v not in known and isinstance(v.const, np.ndarray))
+            self._works = works(part, steps, self.placed, self.folded, known)
+        return self._works
 
 
 def places(lowering: Lowering) -> dict[Value, Buffer]:

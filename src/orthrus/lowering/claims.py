@@ -16,19 +16,8 @@ from ..ir import Graph, No, Node, TensorType, Value
 from ..kernels import convex_groups
 from ..ops.tensor.movement import VIEWS
 from . import rules as _rules  # noqa: F401
-from .lower import RULES, TYPES
-
-CONTENT: dict[str, tuple[int, ...]] = {
-    "CenterCropPad": (1,), "ConstantOfShape": (0,), "CumProd": (1,), "CumSum": (1,),
-    "Expand": (1,), "GroupQueryAttention": (6,), "OneHot": (1, 2), "Pad": (1, 2, 3),
-    "Range": (0, 1, 2), "Reshape": (1,), "Resize": (1, 2, 3), "Slice": (1, 2, 3, 4), "Split": (1,),
-    "Squeeze": (1,), "Tile": (1,), "TopK": (1,), "Unsqueeze": (1,), "Upsample": (1,), "AffineGrid": (1,),
-    "Trilu": (1,),
-    "ReduceSum": (1,), "ReduceMean": (1,), "ReduceMax": (1,), "ReduceMin": (1,), "ReduceProd": (1,),
-    "ReduceL1": (1,), "ReduceL2": (1,), "ReduceLogSum": (1,), "ReduceLogSumExp": (1,),
-    "ReduceSumSquare": (1,), "Dropout": (1, 2),
-}
-"""Inputs whose elements decide shapes, or what is computed: they must be known while lowering."""
+from .contents import Contents, contents, derives
+from .lower import RULES, RuleSet
 
 _NARROW = frozenset({"DequantizeLinear", "GatherBlockQuantized"})
 """Operators whose constants may be of few bits: these are packed, or computed, while lowering."""
@@ -37,45 +26,53 @@ _VIEWS = VIEWS | {"Transpose", "Slice", "Shape", "Size"}
 """Operators that cost numpy nothing: alone they are not worth a part."""
 
 _FREE = "views cost nothing where they are"
+_SIZES = "it follows from sizes and small numbers, which are the host's to compute with"
 _CONTROL = "control flow: the nodes of its bodies are placed by themselves"
 _REGISTERED = "a registered kernel comes first"
 
-HARMLESS = frozenset({_FREE, _CONTROL, _REGISTERED})
+HARMLESS = frozenset({_FREE, _SIZES, _CONTROL, _REGISTERED})
 """Reasons to leave a node out by which nothing is lost."""
 
 
-def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], bool], views: bool = False
-           ) -> tuple[list[list[Node]], dict[Node, str]]:
-    """Convex groups of `nodes` to compile, and why each other node was left out; `views`: groups of nothing
-    but views count."""
+def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], bool], views: bool = False,
+           rules: RuleSet = RULES, deciding: bool = False) -> tuple[list[list[Node]], dict[Node, str]]:
+    """Convex groups of `nodes` to compile by `rules`, and why each other node was left out; `views`: groups
+    of nothing but views count. `deciding`: what comes to a part from outside may decide shapes in it."""
     why: dict[Node, str] = {}
     taken: dict[Node, None] = {}
-    derived: set[Value] = set()
+    nodes = list(nodes)
+    derived = Contents.of(
+        node for node in nodes if refusal(node, contents(node), registered, rules) is None
+    ).hosted if deciding else set[Value]()
     for node in nodes:
-        why_not = refusal(node, derived, registered)
+        why_not = refusal(node, derived, registered, rules)
         if why_not is None:
             taken[node] = None
-            if _derives(node, derived):
+            if derives(node, derived):
                 derived.update(v for v in node.outputs if v is not None)
         else:
             why[node] = why_not.reason
     while True:
-        found = convex_groups(graph, taken)
-        lost = [node for group in found for node in _undecided(group)]
+        known = Contents.of(taken) if deciding else Contents()
+        found = convex_groups(graph, taken, known.apart)
+        lost = [node for group in found for node in _undecided(group, rules, known.hosted)]
         if not lost:
             break
         for node in lost:
             why[node] = "its shape depends on elements that another part computes"
             del taken[node]
+    sizes = [group for group in found if deciding and _derived(group, known.hosted)]
+    why.update((n, _SIZES) for group in sizes for n in group)
     idle = [] if views else [group for group in found if all(n.op_type in _VIEWS for n in group)
                              and not any(_turns(n) for n in group)]
     why.update((n, _FREE) for group in idle for n in group)
-    return [group for group in found if group not in idle], why
+    return [group for group in found if group not in idle and group not in sizes], why
 
 
-def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[Node], bool] = lambda _: False
-            ) -> No | None:
-    """Why no kernel is generated for `node`, where the elements of the values `derived` are known by then."""
+def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[Node], bool] = lambda _: False,
+            rules: RuleSet = RULES) -> No | None:
+    """Why no kernel is generated for `node` by `rules`, where the elements of the values `derived` are known
+    by then."""
     op = node.op
     if node.has_bodies:
         return No(_CONTROL)
@@ -89,15 +86,14 @@ def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[N
             return No(f"%{value.name} is no tensor of a type that kernels compute with")
     if all(v is None or v.dead for v in node.outputs):
         return No("nobody reads it")
-    if _derives(node, derived) and not op.runtime - {"n_outputs"}:
+    if derives(node, derived) and not op.runtime - {"n_outputs"}:
         return None
-    for i in CONTENT.get(node.op_type, ()):
-        v = node.inputs[i] if i < len(node.inputs) else None
-        if v is not None and v.const is None and v not in derived:
+    for v in contents(node):
+        if v not in derived:
             return No(f"its result depends on the elements of %{v.name}, known only at run time")
     key = (node.domain, node.op_type)
-    if key in RULES:
-        types = TYPES.get(key)
+    if key in rules:
+        types = rules.types.get(key)
         first = next((v for v in node.inputs if v is not None), None)
         if types is not None and first is not None and first.elem.numpy.name not in types:
             return No(f"no generated kernel of {node.kind} for {first.elem.numpy.name}")
@@ -111,6 +107,12 @@ def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[N
     return No(f"no generated kernel of {node.kind}")
 
 
+def alone(node: Node, rules: RuleSet) -> No | None:
+    """Why `node` by itself is not taken by `rules`, where what comes from outside may decide shapes."""
+    given = contents(node)
+    return No(_SIZES) if derives(node, given) else refusal(node, given, rules=rules)
+
+
 def _turns(node: Node) -> bool:
     """Whether a caller is given what `node` turns: a view would be copied then."""
     return node.op_type == "Transpose" and bool(node.output.graph_outputs)
@@ -121,23 +123,27 @@ def _numeric(value: Value) -> bool:
     return isinstance(kind, TensorType) and kind.elem is not None and kind.elem.numpy.name in LLVM
 
 
-def _derives(node: Node, derived: Collection[Value]) -> bool:
-    """Whether `node`'s results follow from shapes and constants alone."""
-    if node.op_type in ("Shape", "Size") and not node.domain:
-        return True
-    return all(v is None or v.const is not None or v in derived for v in node.inputs)
+def _derived(group: list[Node], hosted: Collection[Value]) -> bool:
+    """Whether all of `group` is known once the values `hosted` are."""
+    known = set(hosted)
+    for node in group:
+        if not derives(node, known):
+            return False
+        known.update(v for v in node.outputs if v is not None)
+    return True
 
 
-def _undecided(group: list[Node]) -> list[Node]:
-    """The nodes of `group` that need elements which are not derived inside it, or have no kernel else."""
-    derived: set[Value] = set()
+def _undecided(group: list[Node], rules: RuleSet, hosted: Collection[Value]) -> list[Node]:
+    """The nodes of `group` that need elements which are not derived inside it, or have no kernel else.
+    `hosted`: values that are known where they come from outside of it."""
+    inside = set(group)
+    derived = {v for v in hosted if v.node not in inside}
     lost = []
     for node in group:
-        if _derives(node, derived):
+        if derives(node, derived):
             derived.update(v for v in node.outputs if v is not None)
-        needed = [node.inputs[i] for i in CONTENT.get(node.op_type, ()) if i < len(node.inputs)]
-        missing = any(v is not None and v.const is None and v not in derived for v in needed)
-        written = (node.domain, node.op_type) in RULES or node.op is None or node.op.broadcasts
-        if missing or not (written or _derives(node, derived)):
+        missing = any(v not in derived for v in contents(node))
+        written = (node.domain, node.op_type) in rules or node.op is None or node.op.broadcasts
+        if missing or not (written or derives(node, derived)):
             lost.append(node)
     return lost

@@ -1,4 +1,4 @@
-"""The steps that write elements: a tree over operands into a result, or a copy. Every lowering ends in these.
+"""The steps that write elements on the CPU: a tree over operands into a result, or a copy.
 
 In: tensors and an expression tree. Out: one step appended to the lowering.
 """
@@ -36,12 +36,6 @@ def store(lo: Lowering, out: Tensor, tree: Expr, operands: list[Tensor]) -> None
     walked = [Walked(t, made.sizes, strides, t is out)
               for t, strides in zip((out, *spread), made.strides, strict=True)]
     lo.step(spec, [*walked, *cells], items, grain)
-
-
-def copy(lo: Lowering, source: Tensor, target: Tensor) -> None:
-    """Copy `source` to `target` of the same shape and type."""
-    if source.size:
-        store(lo, target, Expr.leaf(0, source.dtype), [source])
 
 
 def _turned(lo: Lowering, target: Tensor, source: Tensor) -> bool:

@@ -22,8 +22,8 @@ from ..shapes.elements import Elements
 from ..shapes.symbolic import Key, Polynomials, Sizes, SymInt, filled, formed, has_size, pinned
 from .lower import Lazy, Lowering, listed
 from .memory import ALIGN, Lives
-from .plans import Arguments, Cells, Code, Plan, numpy_type
-from .tensor import Buffer, Tensor, c_strides
+from .plans import Arguments, Cells, Code, Plan
+from .tensor import Buffer, Tensor, c_strides, numpy_type
 
 _ELEMENTS = 64
 """Elements up to which a table's are followed one by one."""

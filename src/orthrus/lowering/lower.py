@@ -13,27 +13,30 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from .. import knobs
 from ..codegen.machines.machine import Machine
 from ..codegen.write.expr import BYTES, Expr
-from ..codegen.write.template import Spec
 from ..codegen.write.trace import trace
 from ..ir import No, Node, Value, in_memory
 from ..limits import bounded, current
 from .interpret import by_definition
+from .rule_sets import BOTH, GPU_RULES, RULES, Rule, RuleSet, lowers, varied
 from .step import KernelStep
 from .tensor import Buffer, Tensor, at_line, c_strides, extent, joint_shape, last_strides, of_constant
 from .walk import Walked, order_like, readable, unit, within
 
-Emit = Callable[["Lowering", Tensor, Expr | None, list[Tensor]], None]
-Rule = Callable[["Lowering", Node], Any]
-RULES: dict[tuple[str, str], Rule] = {}
-TYPES: dict[tuple[str, str], tuple[str, ...]] = {}
-"""The types of the first input a rule takes; all that kernels know where it is not listed."""
+if TYPE_CHECKING:
+    from .rules.reduce import Folded
+    from .rules.rows import RowWork
+
+__all__ = ["BOTH", "GPU_RULES", "RULES", "Lazy", "Lowering", "Out", "Pending", "Rule", "RuleSet", "Source",
+           "listed", "lowers", "varied"]
+
+Emit = Callable[[Any, Tensor, Expr | None, list[Tensor]], None]
 
 SMALL = 1 << 16
 """Elements up to which a value that follows from shapes is computed while lowering."""
@@ -45,28 +48,6 @@ _DERIVED = 4
 """How many times `max_fold_bytes` all values that follow from shapes may take."""
 _LARGE_CONSTANT = 1 << 16
 """Bytes from which on an initializer is read where it lies, wherever that starts."""
-
-_CHEAP = 6
-"""Operations up to which a tree is computed again for a second reader instead of stored."""
-
-_LARGE = 48
-"""Operations from which on a tree is stored before more is put on it: what a kernel has registers and code
-for."""
-
-
-def lowers(*kinds: str, types: tuple[str, ...] | None = None) -> Callable[[Rule], Rule]:
-    """Register a rule for operators, named `Softmax` or `com.microsoft::Gelu`; `types`: which its first input
-    may have. A rule gives a Tensor, a `Pending`, a tuple of them, or `No` where it leaves this node to numpy.
-    """
-    def register(rule: Rule) -> Rule:
-        for kind in kinds:
-            domain, _, op_type = kind.rpartition("::")
-            RULES[domain, op_type] = rule
-            if types is not None:
-                TYPES[domain, op_type] = types
-        return rule
-    return register
-
 
 @dataclass(eq=False, slots=True)
 class Out:
@@ -119,19 +100,28 @@ class Lazy:
 
 
 class Lowering:
-    """One walk over a part's nodes. `inputs` are the arrays' shapes and numpy type names, by input value;
-    `constants` outlives the walk: packed weights by key. `matrix_unit`: whether products of float32 may be
-    computed by one; `half_epilogue`: whether what sums of bytes stand for may be rounded to float16;
-    `transforms`: whether convolutions may go by way of transforms of their images; `accuracy_level`: of
-    products with weights dequantized by blocks, as MatMulNBits has it. `finals` are the part's outputs; those
-    that have got their memory are in `outputs`. `why`: per node left to numpy, why; `later`: weights not yet
-    dequantized; `codes`: quantized tensors that values which no DequantizeLinear made stand for."""
+    """One walk over a part's nodes, by `rules`. `inputs` are the arrays' shapes and numpy type names, by
+    input value; `constants` outlives the walk: packed weights by key. `machine`: what kernels are written
+    for, unset where a subclass has something else. `cheap`: operations up to which a tree is computed again
+    for a second reader instead of stored; `large`: those from which on it is stored before more is put on it,
+    what a kernel has registers and code for. `matrix_unit`: whether products of float32 may be computed by
+    one; `half_epilogue`: whether what sums of bytes stand for may be rounded to float16; `transforms`:
+    whether convolutions may go by way of transforms of their images; `accuracy_level`: of products with
+    weights dequantized by blocks, as MatMulNBits has it. `finals` are the part's outputs; those that have got
+    their memory are in `outputs`. `why`: per node left to numpy, why; `later`: weights not yet dequantized;
+    `codes`: quantized tensors that values which no DequantizeLinear made stand for."""
+
+    rules: ClassVar[RuleSet] = RULES
+    cheap: ClassVar[int] = 6
+    large: ClassVar[int] = 48
 
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[tuple[Value, tuple[int, ...], str]],
-                 outputs: Sequence[Value], machine: Machine, constants: dict[Hashable, Tensor],
+                 outputs: Sequence[Value], machine: Machine | None, constants: dict[Hashable, Tensor],
                  reference: Callable[[Node], Callable[..., Any]], matrix_unit: bool = False,
                  half_epilogue: bool = False, transforms: bool = True, accuracy_level: int = 0) -> None:
-        self.machine, self.constants, self.reference = machine, constants, reference
+        if machine is not None:
+            self.machine = machine
+        self.constants, self.reference = constants, reference
         self.matrix_unit, self.half_epilogue = matrix_unit, half_epilogue
         self.transforms, self.accuracy_level = transforms, accuracy_level
         self.steps: list[KernelStep] = []
@@ -299,7 +289,7 @@ class Lowering:
         """A table of these numbers."""
         return self.table(listed, tuple(given), dtype)
 
-    def step(self, spec: Spec, args: Sequence[Any], items: int, grain: int = 1, scratch: int = 0) -> None:
+    def step(self, spec: Any, args: Sequence[Any], items: int, grain: int = 1, scratch: int = 0) -> None:
         """Append a kernel call over `items` work items, `grain` of them at least to a thread, with `scratch`
         bytes for each thread. `args`, in the kernel's order: Tensor (read), Out(tensor) (written), Walked (a
         tensor whose elements an epilogue meets one by one), int or float."""
@@ -329,9 +319,44 @@ class Lowering:
 
     def copy(self, source: Tensor, target: Tensor) -> None:
         """Append a strided copy."""
-        from .elements import copy
+        if source.size:
+            self.store(target, Expr.leaf(0, source.dtype), [source])
 
-        copy(self, source, target)
+    def store(self, out: Tensor, tree: Expr, operands: list[Tensor]) -> None:
+        """Append the steps that write `tree` over `operands`, broadcast to the result's shape, into `out`."""
+        from .elements import store
+
+        store(self, out, tree, operands)
+
+    def walks_rows(self, work: RowWork, out: Tensor) -> bool:
+        """Whether there is a kernel for rows that go to `out`."""
+        from .rules.rows import plan
+
+        return plan(self, work, out) is not None
+
+    def rows(self, work: RowWork, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> bool:
+        """Append the steps that write `tree`, or none, over the rows' values and `operands` into `out`; False
+        where no kernel writes so."""
+        from .rules.rows import write
+
+        return write(self, work, out, tree, operands)
+
+    def fold(self, what: Folded, out: Tensor, after: Expr | None, operands: Sequence[Tensor]) -> None:
+        """Append the steps that write `out`, of the shape `what.short`: `after`, or none, over the
+        reduction's value and over `operands`, which are of that shape too."""
+        from .rules.reduce import fold
+
+        fold(self, what, out, after, operands)
+
+    def accepts(self, pending: Pending, out: Tensor) -> Callable[[Tensor], bool]:
+        """Which operands a pending kernel that writes `out` reads as they lie."""
+        return pending.accepts or (lambda t: unit(t, out))
+
+    def fits(self, pending: Pending, out: Tensor) -> bool:
+        """Whether a pending kernel can write to `out` as it lies."""
+        wanted, accepts = pending.strides or c_strides(out.shape), pending.accepts
+        return (accepts is None or accepts(out)) and all(
+            d == 1 or (a == 1) == (b == 1) for d, a, b in zip(out.shape, wanted, out.strides, strict=True))
 
     def into(self, value: Value, out: Tensor) -> None:
         """Put `value` where `out` says: straight from its kernel where nobody else needs it otherwise."""
@@ -369,8 +394,8 @@ class Lowering:
         for i, (v, lazy) in enumerate(zip(inputs, lazies, strict=True)):
             source = lazy.source
             spread = lazy.shape != shape and (source is not None or lazy.tree.op not in ("leaf", "const"))
-            shared = source is None and self.left[v] > 1 and lazy.tree.size() > _CHEAP
-            if (spread and v not in self.host) or shared or lazy.tree.size() > _LARGE:
+            shared = source is None and self.left[v] > 1 and lazy.tree.size() > self.cheap
+            if (spread and v not in self.host) or shared or lazy.tree.size() > self.large:
                 lazies[i] = self._leaf(v)
             elif source is not None:
                 sources.append((source, i))
@@ -426,11 +451,7 @@ class Lowering:
         """Whether the kernel under `lazy` can write to `out` as it lies."""
         lazy = self._resolved(lazy)
         source = lazy.source
-        if source is None or source.pending.shape != out.shape:
-            return True
-        wanted, accepts = source.pending.strides or c_strides(out.shape), source.pending.accepts
-        return (accepts is None or accepts(out)) and all(
-            d == 1 or (a == 1) == (b == 1) for d, a, b in zip(out.shape, wanted, out.strides, strict=True))
+        return source is None or source.pending.shape != out.shape or self.fits(source.pending, out)
 
     def _emit(self, value: Value, lazy: Lazy, out: Tensor) -> None:
         asking, self.node = self.node, value.node or self.node
@@ -452,13 +473,11 @@ class Lowering:
         if 0 in lazy.shape:
             return
         if source is None or source.tensor is not None:
-            from .elements import store
-
-            store(self, out, lazy.tree, [o for o in lazy.operands if isinstance(o, Tensor)])
+            self.store(out, lazy.tree, [o for o in lazy.operands if isinstance(o, Tensor)])
             return
         place: dict[int, int] = {}
         operands: list[Tensor] = []
-        accepts = source.pending.accepts or (lambda t: unit(t, out))
+        accepts = self.accepts(source.pending, out)
         for i, operand in enumerate(lazy.operands):
             if isinstance(operand, Source):
                 place[i] = 0
@@ -504,7 +523,7 @@ class Lowering:
         self.env[value] = result
 
     def _apply(self, node: Node) -> Any:
-        rule = RULES.get((node.domain, node.op_type))
+        rule = self.rules.get((node.domain, node.op_type))
         if rule is not None:
             return rule(self, node)
         op = node.op

@@ -20,26 +20,21 @@ import numpy as np
 from ..codegen.runtime import scheduler
 from ..codegen.write.notes import NOTED, front, refuse
 from ..codegen.write.notes import cells as guarded
-from ..ir import ElementType, TensorType, Type, Value, element_of, in_memory, type_of
+from ..ir import Value, in_memory
 from ..kernels import Part, Work
 from ..shapes.symbolic import SymInt
-from .attribution import places, works
+from .attribution import Account
 from .device import PartDevice
 from .lower import Lowering
 from .memory import ALIGN, plan
 from .report import Trail
 from .step import KernelStep
-from .tensor import Buffer, Tensor
+from .tensor import Buffer, Tensor, numpy_type
 
 _IDLE = 4
 """Idle instances a plan keeps."""
 
 _FLOAT, _BITS = struct.Struct("<f"), struct.Struct("<i")
-
-
-def numpy_type(name: str) -> np.dtype[Any]:
-    """The type that kernels call so."""
-    return np.dtype(name) if name != "bfloat16" else ElementType.BFLOAT16.numpy
 
 
 class Plan:
@@ -145,24 +140,13 @@ class Lowered(Stepped):
         size = plan(steps, [lowering.status.buffer])
         scratch = -(-max((s.scratch for s in steps), default=0) // ALIGN) * ALIGN
         made = [(t.shape, numpy_type(t.dtype)) for t in (lowering.outputs[v] for v in outputs)]
-        self.kinds = {v: (found.dtype if isinstance(found, Tensor) else found.tree.dtype, found.shape)
-                      for v, found in lowering.env.items() if found is not None}
-        self.kinds.update((v, (array.dtype.name, array.shape)) for v, array in lowering.host.items())
-        self.placed = places(lowering)
-        trail, folded = Trail(lowering), frozenset(lowering.host)
-        self._works: list[Work] | None = None
+        account, trail = Account(lowering), Trail(lowering)
         lowering.let_go()
         super().__init__(steps, n_inputs, made, size, scratch, lowering.status.buffer.offset, device, threads)
-        self.trail, self.folded = trail, folded
+        self.account, self.trail, self.folded = account, trail, account.folded
 
     def works(self, part: Part) -> list[Work]:
-        if self._works is None:
-            known: dict[Value, Type] = {v: TensorType(element_of(numpy_type(dtype)), shape)
-                                        for v, (dtype, shape) in self.kinds.items()}
-            known.update((v, type_of(v.const)) for node in part.nodes for v in node.inputs
-                         if v is not None and v not in known and isinstance(v.const, np.ndarray))
-            self._works = works(part, self.steps, self.placed, self.folded, known)
-        return self._works
+        return self.account.works(part, self.steps)
 
 
 @dataclass(frozen=True)

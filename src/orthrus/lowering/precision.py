@@ -23,8 +23,8 @@ from ..codegen.machines.machine import Machine
 from ..codegen.object import cache
 from ..ir import Node, Value, in_memory
 from ..kernels import Part
-from .plans import numpy_type
 from .shaped_part import Kinds
+from .tensor import numpy_type
 
 LIMIT = 2e-5
 """Difference, in parts of the largest output, up to which fast products are good enough."""

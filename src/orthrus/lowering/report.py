@@ -19,6 +19,8 @@ from .step import KernelStep
 from .tensor import Buffer, Tensor
 
 if TYPE_CHECKING:
+    from .gpu.part import GpuPart
+    from .gpu.plan import GpuPlan
     from .native import Native
     from .plans import Stepped
 
@@ -41,7 +43,7 @@ class Trail:
                           if value.watched and (elements := lowering.known(value)) is not None}
 
 
-def contents(native: Native) -> Contents:
+def contents(native: Native | GpuPart) -> Contents:
     """What `native` has compiled by now."""
     with native.plans.lock:
         shapes, refused = list(native.plans), dict(native.refused)
@@ -60,7 +62,8 @@ def inputs_of(part: Part, key: tuple[Any, ...]) -> tuple[tuple[str, str], ...]:
                  for v, shape in zip(part.inputs, key, strict=False))
 
 
-def _plan(native: Native, key: tuple[Any, ...], plan: Stepped | None, reason: str) -> PlanReport:
+def _plan(native: Native | GpuPart, key: tuple[Any, ...], plan: Stepped | GpuPlan | None, reason: str
+          ) -> PlanReport:
     inputs = inputs_of(native.part, key)
     guessed = key in native.guessed
     if plan is None:
@@ -115,7 +118,7 @@ def _flat(key: Any) -> Iterator[Any]:
         yield key
 
 
-def finished(plan: Stepped) -> list[list[tuple[Value, Tensor]]]:
+def finished(plan: Stepped | GpuPlan) -> list[list[tuple[Value, Tensor]]]:
     """Per step of `plan` the values that are whole in memory behind it, and no longer for certain behind the
     next one; first of all those that are there before any step, views of inputs and constants. A value that
     a kernel applies in registers is in none of these lists."""

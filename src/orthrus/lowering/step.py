@@ -6,16 +6,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ..codegen.write.template import Spec
 from ..ir import Node
 from .tensor import Tensor
 
 
 @dataclass(eq=False, slots=True)
 class KernelStep:
-    """One kernel call, or with `host` a function of numpy arrays: `args` are tensors, ints and floats."""
+    """One kernel call, or with `host` a function of numpy arrays: `args` are tensors, ints and floats.
+    `spec`: a `Spec` of `codegen.write`, or of `codegen.triton`."""
 
-    spec: Spec | None
+    spec: Any
     args: list[Any]
     items: int
     grain: int

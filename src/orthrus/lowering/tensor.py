@@ -11,6 +11,7 @@ import numpy as np
 
 from ..codegen.runtime.call_kernel import aligned
 from ..codegen.write.expr import BYTES
+from ..ir import ElementType
 
 
 @dataclass(eq=False, slots=True)
@@ -137,6 +138,11 @@ class Tensor:
                 return None
             size *= d
         return found
+
+
+def numpy_type(name: str) -> np.dtype[Any]:
+    """The type that kernels call so."""
+    return np.dtype(name) if name != "bfloat16" else ElementType.BFLOAT16.numpy
 
 
 def joint_shape(*shapes: tuple[int, ...]) -> tuple[int, ...]:

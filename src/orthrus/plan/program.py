@@ -6,7 +6,7 @@ A `Step` is numbers. What they stand for, kernels, devices and constants, lies b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -14,14 +14,27 @@ from typing import Any, NamedTuple
 
 from ..errors import EPFail
 from ..ir import ElementType, Graph, Node, TensorType, Type, Value
-from ..kernels import HOST, Device, DeviceArray, Gate, Kernel, Part, copied
+from ..kernels import (
+    HOST,
+    Device,
+    DeviceArray,
+    Gate,
+    Kernel,
+    Part,
+    begun,
+    copied,
+    landed,
+    refused,
+    working,
+)
 from ..locks import lock
 
 ABSENT, TRASH = 0, 1
 """Two slots of every program: what an absent input reads, and where goes what nobody reads."""
 
-COPY = -1
-"""The kernel of a step that copies a value to the step's device from whichever it lies on."""
+COPY, LAND = -1, -2
+"""The kernels of a step that copies a value to the step's device from whichever it lies on, or begins to; and
+of one that waits until a copy which was begun is in the host's memory."""
 
 
 class Step(NamedTuple):
@@ -142,34 +155,66 @@ class Program:
             steps, results = self._copied(steps, results, fed or {}, wanted or [0] * len(results))
         return freed(steps, {*results, *self.fixed}), results
 
-    def _copied(self, steps: Iterable[Step], outputs: Sequence[int], fed: Mapping[int, int],
+    def _copied(self, steps: Sequence[Step], outputs: Sequence[int], fed: Mapping[int, int],
                 wanted: Sequence[int]) -> tuple[list[Step], list[int]]:
-        """`steps` with a copy before the first reader on a device where a value does not lie, and the slots
-        of the outputs where they are `wanted`. Constants are copied once, now."""
+        """`steps` with a copy, to each device where a value is read and does not lie, begun as soon as there
+        is something to copy, and the slots of the outputs where they are `wanted`. Constants are copied once,
+        now."""
         places, constants = {**self.places, **fed}, self.constants
         values = {slot: value for value, slot in self.slots.items()}
         fixed = {slot for slot, value in values.items() if not movable(value)} | {ABSENT, TRASH}
-        made, there = list[Step](), dict[tuple[int, int], int]()
+        reads = [pair for step in steps for pair in zip(step.reads, self._takes(step), strict=True)]
+        needed = dict[int, dict[int, None]]()
+        for slot, device in (*reads, *zip(outputs, wanted, strict=True)):
+            if slot not in fixed and places.get(slot, 0) != device:
+                needed.setdefault(slot, {})[device] = None
+        made, flying = list[Step](), dict[int, int]()
+
+        def begin(slot: int) -> None:
+            for device in needed.get(slot, ()):
+                copy = self._copy(slot, device, values[slot])
+                if slot in constants:
+                    continue
+                if not device and self.devices[places[slot]].streams:
+                    flying[copy] = copy = self._flight(copy)
+                made.append(Step(COPY, (slot,), (copy,), (), device))
 
         def on(slot: int, device: int) -> int:
-            if slot in fixed or places.get(slot, 0) == device:
+            if device not in needed.get(slot, ()):
                 return slot
-            if (slot, device) not in there:
-                there[slot, device] = copy = self._copy(slot, device, values[slot])
-                if slot not in constants:
-                    made.append(Step(COPY, (slot,), (copy,), (), device))
-            return there[slot, device]
+            copy = self._copies[slot, device]
+            if copy in flying:
+                made.append(Step(LAND, (flying.pop(copy),), (copy,)))
+            return copy
+        computed = {slot for step in steps for slot in step.writes}
+        for slot in needed:
+            if slot not in computed:
+                begin(slot)
         for step in steps:
-            reads = tuple([on(s, d) for s, d in zip(step.reads, self._takes(step), strict=True)])
-            made.append(step._replace(reads=reads))
+            there = tuple([on(s, d) for s, d in zip(step.reads, self._takes(step), strict=True)])
+            made.append(step._replace(reads=there))
+            for slot in step.writes:
+                begin(slot)
         results = [on(s, d) for s, d in zip(outputs, wanted, strict=True)]
         return made, results
 
+    def _flight(self, copy: int) -> int:
+        """The slot of what becomes the host's `copy`."""
+        with self._lock:
+            if (copy, -1) not in self._copies:
+                self._copies[copy, -1] = slot = len(self.template)
+                self._originals[slot] = self._originals[copy]
+                self.template.append(None)
+            return self._copies[copy, -1]
+
     def _takes(self, step: Step) -> list[int]:
-        """The device on which a step takes each value that it reads: its own, that of bodies for captures."""
+        """The device on which a step takes each value that it reads: its own, the host for what its kernel
+        wants there, that of bodies for captures."""
+        kernel = self.kernels[step.kernel].kernel
         captured = [body.places.get(slot, 0) for body in self.kernels[step.kernel].bodies
                     for slot in body.captures]
-        return [step.device] * (len(step.reads) - len(captured)) + captured
+        own = [0 if i in kernel.on_host else step.device for i in range(len(step.reads) - len(captured))]
+        return own + captured
 
     def _copy(self, slot: int, device: int, value: Value) -> int:
         """The slot of what is in `slot` on another device: always the same one."""
@@ -196,9 +241,9 @@ class Program:
 
     def _call(self, step: Step) -> Call:
         device = self.devices[step.device]
-        bound = self._copying(step) if step.kernel == COPY else self.kernels[step.kernel]
+        bound = self._copying(step) if step.kernel < 0 else self.kernels[step.kernel]
         run = bound.kernel.run
-        if device is not HOST and step.kernel != COPY:
+        if device is not HOST and step.kernel >= 0:
             run = _checked(run, device, bound.part.nodes[0], step.writes, self._where(step))
         return Call(run, step.reads, step.writes, step.frees, bound.part, bound.kernel, bound.bodies, device)
 
@@ -213,7 +258,9 @@ class Program:
                     f"Memcpy of {value.name} to {target!r}")
         node.inputs, node.outputs = [value], [value]
         part = Part("CPUExecutionProvider", [node], [value], [value], info=self.graph.info)
-        return Bound(Kernel(partial(_copied_to, target), f"copy to {target!r}"), part)
+        if step.kernel == LAND:
+            return Bound(Kernel(landed, f"end of the copy to {target!r}"), part)
+        return Bound(Kernel(partial(_begun_to, target), f"copy to {target!r}"), part)
 
     def close(self) -> None:
         """There will be no more runs: end what its kernels, and those of bodies, do beside them."""
@@ -230,15 +277,26 @@ def movable(value: Value) -> bool:
                                   and value.type.elem is not ElementType.STRING)
 
 
-def _copied_to(target: Device, value: Any) -> Any:
-    return copied(value, target)
+def _begun_to(target: Device, value: Any) -> Any:
+    return begun(value, target)
 
 
 def _checked(run: Callable[..., Any], device: Device, node: Node, writes: Sequence[int],
              places: Sequence[Device]) -> Callable[..., Any]:
-    """`run`, with results where the program takes them to be. It raises EPFail for others."""
+    """`run`, behind what makes its inputs, with results where the program takes them to be. It raises EPFail
+    for others, DeviceReset where the device is lost."""
     def checked(*given: Any) -> Any:
-        made = run(*given)
+        try:
+            if device.streams:
+                stream = working(device)
+                for each in given:
+                    if type(each) is DeviceArray:
+                        each.memory.reading(stream)
+            made = run(*given)
+        except Exception as error:
+            if getattr(error, "lost", False):
+                raise refused(device, error) from error
+            raise
         several = made if isinstance(made, tuple | list) and len(writes) > 1 else (
             made if isinstance(made, tuple) else (made,))
         for result, slot, place in zip(several, writes, places, strict=False):

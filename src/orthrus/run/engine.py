@@ -21,7 +21,7 @@ import numpy as np
 from .. import knobs
 from ..errors import ALL, Fail, InvalidArgument, unforeseen
 from ..ir import Graph, Value
-from ..kernels import HOST, Device, DeviceArray, KernelRegistry, KernelRegistryManager, copied
+from ..kernels import HOST, Device, DeviceArray, KernelRegistry, KernelRegistryManager, Lanes, copied, running
 from ..limits import DEFAULT, Deadline, Limits, swap, using
 from ..locks import lock
 from ..modelfile import ModelFile
@@ -84,6 +84,7 @@ class Engine:
     @np.errstate(all="ignore")
     def __init__(self, source: Any, config: Config) -> None:
         self.config = config
+        self._lanes: list[Lanes] = []
         self.timings: dict[str, float] = {}
         self._dump = _dump_asked(config.entries)
         try:
@@ -125,13 +126,19 @@ class Engine:
             self._dump.parts(self.placement)
         if config.optimized_model_path:
             loading.save(graph, config.optimized_model_path)
-        self.program: Program = self._stage("compile", lambda: build(
-            self.placement, self.providers, Trust.asked(config.entries)))
+        self.program: Program = self._stage("compile", self._built)
         self._check_fallback([p.name for p in config.providers])
         if edits := override.unused():
             log.warning("ORTHRUS_OVERRIDE: no kernel of this process is called %s", ", ".join(edits))
         self._source = source
         self._finish()
+
+    def _built(self) -> Program:
+        """The program; constants are on their devices."""
+        self._lanes = list({id(p.device): p.lanes() for p in reversed(self.providers)
+                            if p.device.streams}.values())
+        with running(self._lanes) if self._lanes else nullcontext():
+            return build(self.placement, self.providers, Trust.asked(self.config.entries))
 
     @property
     def warnings(self) -> list[str]:
@@ -226,14 +233,23 @@ class Engine:
         log.warning("%s: %s", text, reasons)
 
     def run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None = None,
-            record: list[Any] | None = None, targets: Sequence[Target] = ()) -> list[Any]:
+            record: list[Any] | None = None, targets: Sequence[Target] = (),
+            synchronize: bool = True) -> list[Any]:
         """Run once. `output_names` None or empty: all outputs. `targets`: for each of them an array, which is
         the result, filled, where that can be; or the device on which it is to be had, where the session has
-        that one. What is fed may lie on any device.
+        that one. What is fed may lie on any device. `synchronize`: whether devices have done all of their work
+        when this returns; results in the host's memory are whole in any case.
 
         Raises ValueError for a missing feed, InvalidArgument for a feed or an output name that does not fit,
         and the error of a step that fails. `record` receives what `Recording` notes.
         """
+        if not self._lanes:
+            return self._run(output_names, feeds, deadline, record, targets)
+        with running(self._lanes, synchronize):
+            return self._run(output_names, feeds, deadline, record, targets)
+
+    def _run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None,
+             record: list[Any] | None, targets: Sequence[Target]) -> list[Any]:
         names = tuple(output_names) if output_names else None
         fetch = self._fetches.get(names) or self._new_fetch(names)
         fed = self._fed(feeds)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .. import errors
-from ..kernels import failed, plain
+from ..kernels import Lane, failed, plain, swap_lanes, thread_lanes
 from ..limits import Deadline, Limits, held, over, using
 from ..locks import lock
 from ..plan import TRASH, Call, Code
@@ -209,13 +209,13 @@ class ParallelExecutor:
         freeable = {s for entry in code for s in entry[3]}
         pool, running = self.pool(), dict[Future[None], int]()
         error: BaseException | None = None
-        room = context.room
+        room, lanes = context.room, thread_lanes()
         while ready or running:
             while ready and error is None:
                 i = ready.pop()
                 try:
                     account = Context(room, 0.0, context)
-                    running[pool.submit(self._step, code[i], slots, account)] = i
+                    running[pool.submit(self._step, code[i], slots, account, lanes)] = i
                 except RuntimeError:
                     error = _closed()
             if not running:
@@ -243,9 +243,13 @@ class ParallelExecutor:
                 ready.clear()
         return error
 
-    def _step(self, entry: Any, slots: list[Any], context: Context) -> None:
-        with using(self.limits, context), np.errstate(all="ignore"):
-            execute([(*entry[:3], (), entry[4])], slots, context)
+    def _step(self, entry: Any, slots: list[Any], context: Context, lanes: dict[int, Lane]) -> None:
+        before = swap_lanes(lanes)
+        try:
+            with using(self.limits, context), np.errstate(all="ignore"):
+                execute([(*entry[:3], (), entry[4])], slots, context)
+        finally:
+            swap_lanes(before)
 
 
 def _closed() -> Exception:

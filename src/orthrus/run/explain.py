@@ -153,7 +153,8 @@ class Memory:
 @dataclass(frozen=True)
 class Explanation:
     """Every node's report in running order, bodies of control flow after their node; the passes that were
-    tried, with their counts; `skipped`: those that were not, and why."""
+    tried, with their counts; `skipped`: those that were not, and why. `absent`: the providers that were asked
+    for and cannot work here, and why."""
 
     nodes: tuple[NodeReport, ...]
     passes: tuple[Any, ...]
@@ -162,6 +163,7 @@ class Explanation:
     weights: int = 0
     outside: tuple[Span, ...] = ()
     outside_bytes: int = 0
+    absent: dict[str, str] = field(default_factory=dict)
     _sources: tuple[tuple[PartReport, Callable[[], Contents | None] | None], ...] = field(
         default=(), repr=False)
 
@@ -234,7 +236,8 @@ class Explanation:
         placed = ", ".join(f"{count} on {name}" for name, count in self.providers.items())
         fired = ", ".join(f"{e.name} {e.count}" for e in self.passes if e.count) or "none"
         spent = ", ".join(f"{name} {1e3 * seconds:.1f} ms" for name, seconds in self.timings.items())
-        return "\n".join([f"{len(self.nodes)} nodes: {placed}", f"passes: {fired}", f"time: {spent}",
+        absent = [f"without {name}: {reason}" for name, reason in self.absent.items()]
+        return "\n".join([f"{len(self.nodes)} nodes: {placed}", *absent, f"passes: {fired}", f"time: {spent}",
                           *map(str, self.nodes), *map(str, self.parts)])
 
     def __repr__(self) -> str:
@@ -259,6 +262,7 @@ class Explanation:
         return {
             "nodes": [{**asdict(n), "refusals": [asdict(r) for r in n.refusals]} for n in self.nodes],
             "providers": self.providers,
+            "absent": self.absent,
             "passes": {e.name: e.count for e in self.passes if e.count},
             "passes_tried": [{"name": e.name, "level": e.level, "count": e.count, "seconds": e.seconds}
                              for e in self.passes],
@@ -283,7 +287,8 @@ def explain(placement: Placement, program: Program, passes: Sequence[Any], timin
         weights.update((id(v.const), v.const.nbytes) for node in part.nodes for v in node.inputs
                        if v is not None and hasattr(v.const, "nbytes"))
     return Explanation(tuple(nodes), tuple(passes), dict(timings), dict(skipped or {}), sum(weights.values()),
-                       tuple(_places(program, arena)), arena.size if arena is not None else 0, tuple(sources))
+                       tuple(_places(program, arena)), arena.size if arena is not None else 0,
+                       _sources=tuple(sources))
 
 
 def _places(program: Program, arena: Arena | None) -> Iterator[Span]:

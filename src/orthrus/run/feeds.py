@@ -24,7 +24,8 @@ from ..ir import (
     element_of,
     type_of,
 )
-from ..kernels import DeviceArray
+from ..kernels import DeviceArray, dlpack
+from ..providers import device_of
 from ..shown import meant
 
 CONFIG_CURE = "feed an array as session.get_inputs() describes it"
@@ -194,7 +195,7 @@ def _as_array(name: str, given: Any, kind: TensorType) -> np.ndarray:
 def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
     assert kind.elem is not None
     dtype = kind.elem.numpy
-    placed = given.__device_array__() if hasattr(given, "__device_array__") else None
+    placed = _placed(name, given)
     given = _as_array(name, given, kind) if placed is None else placed
     try:
         text = given.dtype.type is np.void and not given.dtype.names and kind.elem is ElementType.STRING
@@ -220,6 +221,25 @@ def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
     if kind.elem is ElementType.STRING:
         return _strings(name, given)
     return laid(given if given.dtype is dtype else given.view(dtype))
+
+
+def _placed(name: str, given: Any) -> Any:
+    """An array over the memory of an OrtValue of a device, or of another package's tensor that numpy does not
+    read by itself; None for anything else. Raises InvalidArgument for one that cannot be taken."""
+    if isinstance(given, np.ndarray):
+        return None
+    if hasattr(given, "__device_array__"):
+        return given.__device_array__()
+    if not hasattr(given, "__dlpack__") and not hasattr(given, "__cuda_array_interface__"):
+        return None
+    if hasattr(given, "__dlpack_device__") and given.__dlpack_device__()[0] in dlpack.ON_HOST:
+        with contextlib.suppress(TypeError, RuntimeError):
+            return np.asarray(given)
+    try:
+        return dlpack.taken(given, lambda vendor, index: device_of(1, vendor, index))
+    except (InvalidArgument, BufferError, TypeError, ValueError, RuntimeError) as error:
+        raise InvalidArgument(f"the tensor fed as input {name} cannot be taken: {error}",
+                              found=type(given).__name__, cure=CONFIG_CURE) from error
 
 
 def laid(given: np.ndarray) -> np.ndarray:

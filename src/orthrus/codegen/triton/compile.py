@@ -150,7 +150,7 @@ def _name(it: Written, target: Target, hints: Hints) -> str:
     return hashlib.sha256(what.encode()).hexdigest()
 
 
-FORMAT = 1
+FORMAT = 2
 """Counts changes in how kernels are compiled that their text does not show."""
 
 
@@ -187,7 +187,7 @@ def _built(it: Written, target: Target, hints: Hints) -> Any:
     signature = {name: _declared(kind, hint)
                  for (name, kind), hint in zip(it.arguments, hints, strict=True)}
     divisible = {(i,): [["tt.divisibility", 16]] for i, hint in enumerate(hints) if hint.endswith("16")}
-    options = {"num_warps": it.warps, "num_stages": it.stages, "enable_fp_fusion": True, **dict(it.options)}
+    options = {"num_warps": it.warps, "num_stages": it.stages, "enable_fp_fusion": False, **dict(it.options)}
     if target.api == CUDA:
         options["enable_reflect_ftz"] = False
         for_whom = GPUTarget("cuda", int(target.arch.removeprefix("sm_")), 32)

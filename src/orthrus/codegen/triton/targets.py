@@ -11,7 +11,8 @@ CUDA, HIP = "cuda", "hip"
 class Target:
     """One generation of GPUs. `api`: CUDA or HIP; `arch`: `sm_90`, `gfx942`; `warp`: lanes that run
     together; `shared`: bytes of memory that the threads of a block may share; `matrix`: what multiplies
-    tiles, of `mma`, `wgmma`, `tcgen05`, `mfma`, `wmma`; `float8`: whether that takes float8."""
+    tiles, of `mma`, `wgmma`, `tcgen05`, `mfma`, `wmma`; `float8`: whether that takes float8; `dies`: how many
+    have second-level caches of their own, which programs are dealt to in turn."""
 
     api: str
     arch: str
@@ -19,6 +20,7 @@ class Target:
     shared: int
     matrix: str
     float8: bool = False
+    dies: int = 1
 
     def __str__(self) -> str:
         return self.arch
@@ -35,8 +37,8 @@ TARGETS = {target.arch: target for target in (
     Target(CUDA, "sm_103", 32, 227 * _KIB, "tcgen05", True),
     Target(CUDA, "sm_120", 32, 99 * _KIB, "mma", True),
     Target(HIP, "gfx90a", 64, 64 * _KIB, "mfma"),
-    Target(HIP, "gfx942", 64, 64 * _KIB, "mfma", True),
-    Target(HIP, "gfx950", 64, 160 * _KIB, "mfma", True),
+    Target(HIP, "gfx942", 64, 64 * _KIB, "mfma", True, 8),
+    Target(HIP, "gfx950", 64, 160 * _KIB, "mfma", True, 8),
     Target(HIP, "gfx1100", 32, 64 * _KIB, "wmma"),
     Target(HIP, "gfx1101", 32, 64 * _KIB, "wmma"),
     Target(HIP, "gfx1102", 32, 64 * _KIB, "wmma"),

@@ -88,6 +88,8 @@ def cast(x: str, source: str, target: str) -> str:
         wide = "int64" if target in ("int64", "uint32") else "int32"
         made = _saturated(x, source, wide)
         return made if wide == target else f"({made}).to({TYPES[target]})"
+    if target == "bfloat16" and source == "float64":
+        return f"{x}.to(tl.float32).to(tl.bfloat16)"
     if target == "bfloat16" and source in ("int32", "uint32", "int64", "uint64"):
         return f"{x}.to(tl.float64).to(tl.float32).to(tl.bfloat16)"
     return f"{x}.to({TYPES[target]})"
@@ -185,6 +187,12 @@ def _power(it: Expr, x: str, y: str) -> str:
     return f"_power({x}, {y}, {8 * BYTES[it.args[1].dtype]}).to({TYPES[it.dtype]})"
 
 
+def _pow(it: Expr, x: str, y: str) -> str:
+    if it.args[1].dtype == "float32":
+        return f"libdevice.pow({x}, {y})"
+    return f"libdevice.pow({x}.to(tl.float64), {y}).to(tl.float32)"
+
+
 def _infix(how: str) -> Callable[..., str]:
     return lambda it, a, b: f"{a} {how} {b}"
 
@@ -203,7 +211,7 @@ _OPS: dict[str, Callable[..., str]] = {
     "not": lambda it, x: f"{x} == 0" if it.dtype == "bool" else f"~{x}",
     "minimum": _extreme("<"), "maximum": _extreme(">"), "abs": _abs, "sign": _sign,
     "quotient": _quotient, "fmod": _fmod, "remainder": _remainder,
-    "shift_left": _shift("<<"), "shift_right": _shift(">>"), "power": _power,
+    "shift_left": _shift("<<"), "shift_right": _shift(">>"), "power": _power, "pow": _pow,
     "sqrt": _root, "rsqrt": lambda it, x: _div(it, _typed(it, 1), _root(it, x)),
     "reciprocal": lambda it, x: _div(it, _typed(it, 1), x),
     "sigmoid": lambda it, x: _div(it, _typed(it, 1), f"(1 + libdevice.exp({x} * -1.0))"),
@@ -213,7 +221,7 @@ _OPS: dict[str, Callable[..., str]] = {
     "isfinite": lambda it, x: f'tl.abs({x}) < float("inf")',
     **{name: _named(name) for name in (
         "floor", "ceil", "trunc", "rint", "round", "exp", "exp2", "expm1", "log", "log2", "log1p", "tanh",
-        "erf", "sinh", "cosh", "asinh", "acosh", "atanh", "pow", "copysign", "sin", "cos", "tan", "asin",
+        "erf", "sinh", "cosh", "asinh", "acosh", "atanh", "copysign", "sin", "cos", "tan", "asin",
         "acos", "atan")},
 }
 """What each operation of `codegen.write.expr.OPS` is in Triton."""
@@ -229,5 +237,37 @@ def _power(x, y, bits: tl.constexpr):
         base = base * base
         left = left >> 1
     return result
+
+
+@triton.jit
+def _sum(a, b):
+    return a + b
+
+
+@triton.jit
+def _product(a, b):
+    return a * b
+
+
+@triton.jit
+def _largest(a, b):
+    return tl.where((a > b) | (a != a), a, b)
+
+
+@triton.jit
+def _least(a, b):
+    return tl.where((a < b) | (a != a), a, b)
+
+
+@triton.jit
+def _first_best(a, i, b, j):
+    other = (b > a) | ((b == a) & (j < i))
+    return tl.where(other, b, a), tl.where(other, j, i)
+
+
+@triton.jit
+def _later_best(a, i, b, j):
+    other = (b > a) | ((b == a) & (j > i))
+    return tl.where(other, b, a), tl.where(other, j, i)
 """
 """Functions that the text of a kernel may call."""

@@ -15,8 +15,7 @@ from ...codegen.kernels.attention_few import append_rows
 from ...codegen.write.expr import Expr
 from ...ir import No, Node, Value
 from ...processors import usable
-from ..elements import store
-from ..lower import Lowering, Out, lowers
+from ..lower import BOTH, Lowering, Out, lowers, varied
 from ..tensor import Tensor, c_strides, joint_shape, of_constant
 from .rows import FLOATS, alive
 
@@ -58,6 +57,7 @@ def by_head(t: Tensor, heads: int) -> Tensor | No:
     return t.view((t.shape[0], heads, t.shape[1], size), (t.strides[0], size * t.strides[2], *t.strides[1:]))
 
 
+@varied
 def close(lo: Lowering, t: Tensor) -> Tensor:
     """`t`, or a copy of it, with its last axis contiguous."""
     return t if t.strides[-1] == 1 or t.shape[-1] == 1 else lo.copied(t, c_strides(t.shape))
@@ -66,7 +66,7 @@ def close(lo: Lowering, t: Tensor) -> Tensor:
 def computed(lo: Lowering, shape: Sequence[int], tree: Expr, operands: Sequence[Tensor]) -> Tensor:
     """A float32 tensor of an elementwise tree over operands that broadcast to `shape`."""
     out = lo.new(shape, F)
-    store(lo, out, tree, list(operands))
+    lo.store(out, tree, list(operands))
     return out
 
 
@@ -74,7 +74,8 @@ def steps(t: Tensor) -> tuple[int, int, int]:
     return t.strides[0], t.strides[1], t.strides[2]
 
 
-def refusal(a: Heads) -> No | None:
+@varied
+def refusal(lo: Lowering, a: Heads) -> No | None:
     """Why no kernel does it, if so."""
     (batch, heads, length, size), kinds = a.q.shape, {t.dtype for t in (a.q, a.k, a.v, *(a.past or ()))}
     if a.k.rank != 4 or a.v.rank != 4 or a.k.shape[:3] != a.v.shape[:3] or a.k.shape[0] != batch or (
@@ -91,6 +92,7 @@ def refusal(a: Heads) -> No | None:
     return None
 
 
+@varied
 def attended(lo: Lowering, a: Heads, out: Tensor, present: tuple[Tensor, Tensor] | None) -> None:
     """Append the steps that write `out` (B, H, S, V), and `present` if there is a past."""
     batch, heads, length, size = a.q.shape
@@ -126,6 +128,7 @@ def attended(lo: Lowering, a: Heads, out: Tensor, present: tuple[Tensor, Tensor]
     lo.step(made.spec, args, made.items, 1, made.scratch)
 
 
+@varied
 def appended(lo: Lowering, old: Tensor, new: Tensor, out: Tensor, first: int, ends: Tensor | None = None,
              zeroed: bool = False) -> None:
     """Append the step that writes a cache: `old`, zeros behind it where `zeroed`, and `new` from row `first`
@@ -149,7 +152,7 @@ def result(lo: Lowering, value: Value | None, shape: Sequence[int], dtype: str) 
 
 def mixed(lo: Lowering, node: Node, a: Heads, flat: bool, present: bool) -> Any:
     """The operator's results: mixed values, (B, S, H * V) where `flat`, and the keys and values so far."""
-    refused = refusal(a)
+    refused = refusal(lo, a)
     if refused is not None:
         return refused
     batch, heads, length, _ = a.q.shape
@@ -170,6 +173,12 @@ def mixed(lo: Lowering, node: Node, a: Heads, flat: bool, present: bool) -> Any:
     return (y, *(caches or (a.k, a.v)))
 
 
+@varied
+def plain_mask(lo: Lowering, t: Tensor) -> Tensor:
+    """A mask as kernels read it."""
+    return float_mask(lo, t)
+
+
 def float_mask(lo: Lowering, t: Tensor) -> Tensor:
     """A mask as numbers to add: booleans exclude where they are false."""
     if t.dtype == F:
@@ -185,7 +194,7 @@ def of_rank_4(t: Tensor) -> Tensor:
     return t.view((*(1,) * (4 - t.rank), *t.shape), (*(0,) * (4 - t.rank), *t.strides))
 
 
-@lowers("Attention", types=FLOATS)
+@lowers("Attention", types=FLOATS, sets=BOTH)
 def attend(lo: Lowering, node: Node) -> Any:
     """ONNX's attention."""
     at = node.attributes
@@ -230,7 +239,7 @@ def attend(lo: Lowering, node: Node) -> Any:
         t = lo.tensor(v_mask)
         if t.rank > 4 or not t.rank:
             return No("a mask of another rank")
-        a.mask = of_rank_4(float_mask(lo, t))
+        a.mask = of_rank_4(plain_mask(lo, t))
         fits = (*q.shape[:3], a.mask.shape[3])
         if a.mask.shape[3] > total or any(m not in (1, n) for m, n in zip(a.mask.shape, fits, strict=True)):
             return No("a mask that does not broadcast to the scores")
@@ -273,7 +282,7 @@ def both_biases(lo: Lowering, first: Tensor | None, second: Tensor | None) -> Te
     return computed(lo, shape, tree, [first.expand(shape), second.expand(shape)])
 
 
-@lowers(MS + "MultiHeadAttention", types=FLOATS)
+@lowers(MS + "MultiHeadAttention", types=FLOATS, sets=BOTH)
 def attend_separate(lo: Lowering, node: Node) -> Any:
     """com.microsoft's attention over projected queries, keys and values."""
     at = node.attributes
@@ -349,7 +358,7 @@ def added_bias(lo: Lowering, v_mask: Value | None, v_bias: Value | None, batch: 
     return padding if isinstance(padding, No) else both_biases(lo, padding, bias)
 
 
-@lowers(MS + "GroupQueryAttention", types=FLOATS)
+@lowers(MS + "GroupQueryAttention", types=FLOATS, sets=BOTH)
 def attend_grouped(lo: Lowering, node: Node) -> Any:
     """com.microsoft's causal attention with shared key heads, over a cache that takes up the new rows."""
     at = node.attributes
@@ -394,7 +403,7 @@ def attend_grouped(lo: Lowering, node: Node) -> Any:
               window=(0, window - 1 if window >= 0 else UNLIMITED, 0 if causal else UNLIMITED),
               ends=None if first and causal else ends, ends_add=1, trailing=not first,
               cap=at.get("softcap") or 0.0)
-    refused = refusal(a)
+    refused = refusal(lo, a)
     if refused is not None:
         return refused
     by = [_scale_of(lo, v, t) for v, t in zip(scales, (k, v), strict=True)]
@@ -408,7 +417,7 @@ def attend_grouped(lo: Lowering, node: Node) -> Any:
         t = lo.tensor(v_bias)
         if t.rank != 4 or t.shape[3] < total or t.shape[2] not in (1, length):
             return No("a bias of another form")
-        a.mask = float_mask(lo, t.slice(3, 0, total))
+        a.mask = plain_mask(lo, t.slice(3, 0, total))
     if v_sink is not None:
         a.sink = lo.contiguous(float_mask(lo, lo.tensor(v_sink)))
     elif (at.get("smooth_softmax") or 0) > 0:
@@ -451,7 +460,7 @@ def _codes(lo: Lowering, rows: Tensor, scale: Tensor) -> Tensor:
     whole = Expr("rint", (Expr("div", (Expr.leaf(0, F), Expr.leaf(1, F)), F),), F)
     held = Expr("minimum", (Expr("maximum", (whole, Expr.const(-128.0, F)), F), Expr.const(127.0, F)), F)
     made = lo.new(rows.shape, "int8")
-    store(lo, made, held.cast("int8"), [rows, scale])
+    lo.store(made, held.cast("int8"), [rows, scale])
     return made
 
 
@@ -461,6 +470,7 @@ def _numbers(lo: Lowering, codes: Tensor, scale: Tensor) -> Tensor:
                     [codes, scale])
 
 
+@varied
 def turned(lo: Lowering, x: Tensor, caches: tuple[Tensor, Tensor], positions: Tensor | None,
            lying: tuple[int, int, int], first: int, interleaved: bool, out: Tensor | None = None) -> Tensor:
     """`x` (B, H, S, D) turned; `lying`: how positions go by batch entry, by position, and on their own."""
@@ -477,7 +487,7 @@ def turned(lo: Lowering, x: Tensor, caches: tuple[Tensor, Tensor], positions: Te
     return made
 
 
-@lowers("RotaryEmbedding", MS + "RotaryEmbedding", types=FLOATS)
+@lowers("RotaryEmbedding", MS + "RotaryEmbedding", types=FLOATS, sets=BOTH)
 def turn(lo: Lowering, node: Node) -> Any:
     """Rotary positions of both domains."""
     at = node.attributes

@@ -13,7 +13,6 @@ from typing import Any
 
 from ...codegen.write.expr import Expr
 from ...ir import No, Node, Value
-from ..elements import store
 from ..lower import Lowering, lowers
 from ..tensor import Tensor
 from .attention import (
@@ -110,7 +109,7 @@ def _attended(lo: Lowering, node: Node, vx: Value, v_weights: Value, dtype: str,
     if past is not None and held:
         past = past if past.dtype == F else computed(lo, past.shape, Expr.leaf(0, past.dtype).cast(F), [past])
         a.past = _half(past, 0), _half(past, 1)
-    refused = refusal(a)
+    refused = refusal(lo, a)
     if refused is not None:
         return refused
     grown = (*cache[:3], total, cache[3])
@@ -164,5 +163,5 @@ def _made(lo: Lowering, node: Node, index: int, shape: tuple[int, ...], dtype: s
 def _narrowed(lo: Lowering, node: Node, index: int, t: Tensor, dtype: str) -> Tensor:
     """A float32 result in the operator's type."""
     out = result(lo, _value(node, index), t.shape, dtype)
-    store(lo, out, Expr.leaf(0, F).cast(dtype), [t])
+    lo.store(out, Expr.leaf(0, F).cast(dtype), [t])
     return out

@@ -206,9 +206,14 @@ def _spatial(w: np.ndarray) -> np.ndarray:
 
 def geometry(shape: tuple[int, ...], w: np.ndarray, attrs: dict[str, Any]) -> Geometry | No:
     """What a convolution's attributes mean for an input of `shape` and weights [Cout, Cin / group, K...]."""
+    return geometry_of(shape, w.shape, attrs)
+
+
+def geometry_of(shape: tuple[int, ...], w: tuple[int, ...], attrs: dict[str, Any]) -> Geometry | No:
+    """The same for weights of the shape `w`."""
     lists = (None if attrs.get(name) is None else tuple(attrs[name])
              for name in ("kernel_shape", "strides", "dilations", "pads"))
-    return _geometry(tuple(shape), w.shape, attrs["group"], attrs["auto_pad"], *lists)
+    return _geometry(tuple(shape), tuple(w), attrs["group"], attrs["auto_pad"], *lists)
 
 
 @memo()

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from ...codegen.write.expr import Expr
 from ...codegen.write.trace import cast, trace, traced
 from ...ir import ElementType, No, Node
 from ...ops.contrib.fused import fused_activation
-from ..lower import Lazy, Lowering, Out, lowers
+from ..lower import BOTH, Lazy, Lowering, Out, lowers
+from ..tensor import Tensor
 
 _GRAIN = 8
 
@@ -27,7 +29,7 @@ def activation(name: str | None, params: Sequence[float | None] | None) -> Expr 
     return traced(op, attrs, ["float32"])
 
 
-@lowers("Cast")
+@lowers("Cast", sets=BOTH)
 def cast_to(lo: Lowering, node: Node) -> Lazy | No:
     """An elementwise conversion, where kernels know both types."""
     (x,) = node.inputs
@@ -41,8 +43,16 @@ _OF_INTEGERS = {"Div": "quotient", "Mod": "remainder"}
 
 @lowers("Div", "Mod")
 def division(lo: Lowering, node: Node) -> Lazy | No:
-    """A quotient or what it leaves; of integers by others that are looked through for 0, which the definition
-    has an error for."""
+    """A quotient or what it leaves."""
+    def none_zero(lo: Lowering, t: Tensor) -> None:
+        lo.step(loops.none_zero(dtype=t.dtype), [t, Out(lo.status), t.size], -(-t.size // loops.BLOCK),
+                _GRAIN)
+    return divided(lo, node, none_zero)
+
+
+def divided(lo: Lowering, node: Node, check: Callable[[Any, Tensor], None]) -> Lazy | No:
+    """A quotient or what it leaves; of integers by others that `check` looks through for 0, which the
+    definition has an error for."""
     op, (a, b), attrs = node.op, node.inputs, node.attributes
     if op is None or not op.broadcasts or a is None or b is None:
         return No("its older form broadcasts otherwise")
@@ -55,13 +65,12 @@ def division(lo: Lowering, node: Node) -> Lazy | No:
     if known is not None and not known.all():
         return No("a divisor is zero")
     if known is None:
-        t = lo.contiguous(lo.tensor(b))
-        lo.step(loops.none_zero(dtype=dtype), [t, Out(lo.status), t.size], -(-t.size // loops.BLOCK), _GRAIN)
+        check(lo, lo.contiguous(lo.tensor(b)))
     how = "fmod" if attrs.get("fmod") else _OF_INTEGERS[node.op_type]
     return lo.elementwise([a, b], lambda _: Expr(how, (Expr.leaf(0, dtype), Expr.leaf(1, dtype)), dtype))
 
 
-@lowers("BatchNormalization", types=("float32",))
+@lowers("BatchNormalization", types=("float32",), sets=BOTH)
 def batch_normalization(lo: Lowering, node: Node) -> Lazy | No:
     """x times a factor plus a term per channel, both computed once from the constants."""
     if node.attrs.get("training_mode") or any(v is not None and not v.dead for v in node.outputs[1:]):
@@ -83,7 +92,7 @@ def batch_normalization(lo: Lowering, node: Node) -> Lazy | No:
     return Lazy(lazy.shape, tree, [*lazy.operands, *operands])
 
 
-@lowers("Dropout", "Identity", "MemcpyFromHost", "MemcpyToHost")
+@lowers("Dropout", "Identity", "MemcpyFromHost", "MemcpyToHost", sets=BOTH)
 def identity(lo: Lowering, node: Node) -> Lazy | No | tuple[Lazy]:
     """The input itself."""
     x = node.inputs[0]

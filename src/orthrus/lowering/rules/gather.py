@@ -14,8 +14,7 @@ from ...codegen.write.expr import BYTES, LLVM, Expr
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
 from ...ops.tensor.index import ScatterElements
-from ..elements import store
-from ..lower import Lowering, Out, Pending, lowers
+from ..lower import BOTH, Lowering, Out, Pending, lowers, varied
 from ..tensor import Tensor, c_strides
 from .rows import lying
 
@@ -35,7 +34,7 @@ def placed(shape: Sequence[int], dtype: str, write: Write, strides: Sequence[int
             return
         plain = lo.new(shape, dtype, out.strides if _dense(out) else None)
         write(lo, plain)
-        store(lo, out, tree, [plain, *operands])
+        lo.store(out, tree, [plain, *operands])
     return Pending(tuple(shape), dtype, emit, None if strides is None else tuple(strides), lambda t: True)
 
 
@@ -44,6 +43,7 @@ def _dense(out: Tensor) -> bool:
     return lying(out) == out.strides
 
 
+@varied
 def gathered(lo: Lowering, x: Tensor, indices: Tensor, out: Tensor, before: int, tuples: int, parts: int,
               batch: bool) -> None:
     """out[b..., j..., r...] = x[b..., *indices[(b...), j...], r...]: `before` axes b, `tuples` axes j,
@@ -80,7 +80,7 @@ def _refused(lo: Lowering, x: Value, indices: Value) -> No | None:
     return None
 
 
-@lowers("Gather", types=TYPES)
+@lowers("Gather", types=TYPES, sets=BOTH)
 def gather_axis(lo: Lowering, node: Node) -> Pending | Tensor | No:
     """Slices by index along an axis; one known index is a view."""
     vx, vi = node.inputs
@@ -100,7 +100,7 @@ def gather_axis(lo: Lowering, node: Node) -> Pending | Tensor | No:
                   lambda lo, out: gathered(lo, x, indices, out, axis, len(own), 1, False))
 
 
-@lowers("GatherND", types=TYPES)
+@lowers("GatherND", types=TYPES, sets=BOTH)
 def gather_nd(lo: Lowering, node: Node) -> Pending | No:
     """Slices by tuples of indices."""
     vx, vi = node.inputs
@@ -121,7 +121,7 @@ def _along(t: Tensor, axes: Sequence[int]) -> list[int]:
     return [t.strides[a] for a in axes]
 
 
-@lowers("GatherElements", types=TYPES)
+@lowers("GatherElements", types=TYPES, sets=BOTH)
 def gather_elements(lo: Lowering, node: Node) -> Pending | No:
     """One element per index."""
     vx, vi = node.inputs
@@ -131,20 +131,23 @@ def gather_elements(lo: Lowering, node: Node) -> Pending | No:
         return refused
     x, indices = lo.tensor(vx), lo.tensor(vi)
     axis = normalized_axis(node.attributes["axis"], x.rank)
+    return placed(indices.shape, x.dtype, lambda lo, out: picked(lo, x, indices, out, axis))
 
-    def write(lo: Lowering, out: Tensor) -> None:
-        last = max(range(x.rank), key=lambda a: (out.shape[a] > 1, -abs(out.strides[a]), a))
-        order = [*(a for a in range(x.rank) if a != last), last]
-        fixed = x.view(x.shape, [0 if a == axis else s for a, s in enumerate(x.strides)])
-        outer = max(x.rank - 1, 1)
-        lines = [v for t in (out, fixed, indices)
-                 for v in ([0] if x.rank == 1 else []) + _along(t, order)]
-        spec = gather.pick_elements(size=x.itemsize, dtype=indices.dtype, outer=outer)
-        count = out.shape[last]
-        lo.step(spec, [Out(out), x, indices, Out(lo.status), count, x.shape[axis], x.strides[axis],
-                       *(out.shape[a] for a in order[1:-1]), *lines],
-                out.size // count, max(1, EACH // count))
-    return placed(indices.shape, x.dtype, write)
+
+@varied
+def picked(lo: Lowering, x: Tensor, indices: Tensor, out: Tensor, axis: int) -> None:
+    """out[at] = x[at], moved along `axis` to indices[at]."""
+    last = max(range(x.rank), key=lambda a: (out.shape[a] > 1, -abs(out.strides[a]), a))
+    order = [*(a for a in range(x.rank) if a != last), last]
+    fixed = x.view(x.shape, [0 if a == axis else s for a, s in enumerate(x.strides)])
+    outer = max(x.rank - 1, 1)
+    lines = [v for t in (out, fixed, indices)
+             for v in ([0] if x.rank == 1 else []) + _along(t, order)]
+    spec = gather.pick_elements(size=x.itemsize, dtype=indices.dtype, outer=outer)
+    count = out.shape[last]
+    lo.step(spec, [Out(out), x, indices, Out(lo.status), count, x.shape[axis], x.strides[axis],
+                   *(out.shape[a] for a in order[1:-1]), *lines],
+            out.size // count, max(1, EACH // count))
 
 
 def _elements(lo: Lowering, node: Node, x: Value, indices: Value) -> No | None:
@@ -175,7 +178,7 @@ def _how(lo: Lowering, node: Node) -> str | No:
     return how
 
 
-@lowers("ScatterElements", "Scatter", types=TYPES)
+@lowers("ScatterElements", "Scatter", types=TYPES, sets=BOTH)
 def scatter_elements(lo: Lowering, node: Node) -> Pending | No:
     """A copy with one element per index replaced."""
     vx, vi, vu = node.inputs
@@ -192,20 +195,26 @@ def scatter_elements(lo: Lowering, node: Node) -> Pending | No:
 
     def write(lo: Lowering, out: Tensor) -> None:
         lo.copy(x, out)
-        others = [a for a in range(x.rank) if a != axis]
-        spec = gather.place_elements(element=x.dtype, how=how, dtype=indices.dtype, outer=max(len(others), 1))
-        none = [] if others else [0]
-        lines = [*none, *_along(out, others)]
-        for t in (updates, indices):
-            lines += [*none, *_along(t, others), t.strides[axis]]
-        count = indices.shape[axis]
-        lo.step(spec, [Out(out), updates, indices, Out(lo.status), count, x.shape[axis], out.strides[axis],
-                       *(indices.shape[a] for a in others[1:]), *lines], indices.size // count,
-                max(1, EACH // count))
+        put(lo, out, indices, updates, axis, how)
     return placed(x.shape, x.dtype, write)
 
 
-@lowers("ScatterND", types=TYPES)
+@varied
+def put(lo: Lowering, out: Tensor, indices: Tensor, updates: Tensor, axis: int, how: str) -> None:
+    """Fold updates[at] into out[at], moved along `axis` to indices[at], in their order."""
+    others = [a for a in range(out.rank) if a != axis]
+    spec = gather.place_elements(element=out.dtype, how=how, dtype=indices.dtype, outer=max(len(others), 1))
+    none = [] if others else [0]
+    lines = [*none, *_along(out, others)]
+    for t in (updates, indices):
+        lines += [*none, *_along(t, others), t.strides[axis]]
+    count = indices.shape[axis]
+    lo.step(spec, [Out(out), updates, indices, Out(lo.status), count, out.shape[axis], out.strides[axis],
+                   *(indices.shape[a] for a in others[1:]), *lines], indices.size // count,
+            max(1, EACH // count))
+
+
+@lowers("ScatterND", types=TYPES, sets=BOTH)
 def scatter_nd(lo: Lowering, node: Node) -> Pending | No:
     """A copy with one slice per tuple of indices replaced."""
     vx, vi, vu = node.inputs
@@ -219,21 +228,27 @@ def scatter_nd(lo: Lowering, node: Node) -> Pending | No:
     if not own or not 1 <= own[-1] <= len(shape) or lo.shape(vu) != (*own[:-1], *shape[own[-1]:]):
         return No("its shapes do not fit")
     x, indices, updates = lo.tensor(vx), lo.contiguous(lo.tensor(vi)), lo.contiguous(lo.tensor(vu))
-    parts, width = own[-1], math.prod(shape[own[-1]:])
+    parts = own[-1]
 
     def write(lo: Lowering, out: Tensor) -> None:
         dense = out if out.contiguous else lo.new(x.shape, x.dtype)
         lo.copy(x, dense)
-        steps = c_strides(shape)
-        spec = gather.scatter_rows(element=x.dtype, how=how, dtype=indices.dtype, parts=parts)
-        lo.step(spec, [Out(dense), updates, indices, Out(lo.status), math.prod(own[:-1]), width,
-                       *(v for a in range(parts) for v in (shape[a], steps[a]))], -(-width // gather.CHUNK))
+        scattered(lo, dense, indices, updates, parts, how)
         if dense is not out:
             lo.copy(dense, out)
     return placed(shape, x.dtype, write)
 
 
-@lowers("Tile", types=TYPES)
+@varied
+def scattered(lo: Lowering, out: Tensor, indices: Tensor, updates: Tensor, parts: int, how: str) -> None:
+    """Fold rows of updates into out[*indices], tuples of `parts`, in their order; all in C order."""
+    width, steps = math.prod(out.shape[parts:]), c_strides(out.shape)
+    spec = gather.scatter_rows(element=out.dtype, how=how, dtype=indices.dtype, parts=parts)
+    lo.step(spec, [Out(out), updates, indices, Out(lo.status), indices.size // parts, width,
+                   *(v for a in range(parts) for v in (out.shape[a], steps[a]))], -(-width // gather.CHUNK))
+
+
+@lowers("Tile", types=TYPES, sets=BOTH)
 def tile(lo: Lowering, node: Node) -> Pending | No:
     """Repeated along each axis."""
     vx, vr = node.inputs[:2]
@@ -278,7 +293,7 @@ def _sources(mode: str, count: int, before: int, after: int) -> np.ndarray:
     return np.where(at >= count, 2 * count - 2 - at, at)
 
 
-@lowers("Pad", types=TYPES)
+@lowers("Pad", types=TYPES, sets=BOTH)
 def pad(lo: Lowering, node: Node) -> Pending | Tensor | No:
     """The input in the middle of its result, whose borders are filled axis by axis."""
     vx = node.inputs[0]
@@ -324,7 +339,7 @@ def pad(lo: Lowering, node: Node) -> Pending | Tensor | No:
             if mode == "constant":
                 for first, size in ((0, before[a]), (before[a] + count, after[a])):
                     if size:
-                        store(lo, part.slice(a, first, size), constant, [])
+                        lo.store(part.slice(a, first, size), constant, [])
                 continue
             own = part.slice(a, before[a], count)
             places = _sources(mode, count, before[a], after[a])
@@ -335,7 +350,7 @@ def pad(lo: Lowering, node: Node) -> Pending | Tensor | No:
     return placed(shape, dtype, write, lying(t.view(shape, t.strides)))
 
 
-@lowers("DepthToSpace", "SpaceToDepth", types=TYPES)
+@lowers("DepthToSpace", "SpaceToDepth", types=TYPES, sets=BOTH)
 def blocks(lo: Lowering, node: Node) -> Pending | No:
     """A view with the blocks' axes apart, put into a view of the result."""
     vx = node.inputs[0]

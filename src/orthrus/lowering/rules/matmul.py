@@ -30,28 +30,57 @@ MS = "com.microsoft::"
 
 Flips = tuple[bool, bool]
 """Whether dimension 0 goes behind the other batch dimensions, and whether the last two change places."""
-_PLAIN = (False, False)
+PLAIN = (False, False)
 
 Weights = tuple[tuple[Any, ...], Callable[[], np.ndarray]]
 """A constant B: the key it is known by, and its elements (..., k, n)."""
 
 
+Sum = tuple[float, Value | None]
+"""What a product is multiplied by, and what is added to that."""
+
+Multiply = Callable[[Any, Node, Flips, Flips, Sum | None], "Lazy | Pending | No"]
+"""A node's first inputs, to their product, or to `Sum` of it where that is given and comes out whole."""
+
+
+def _multiplied(lo: Lowering, node: Node, flips_a: Flips, flips_b: Flips, ended: Sum | None
+                ) -> Lazy | Pending | No:
+    """Quantized factors as integers, else float32."""
+    a, b = node.inputs[:2]
+    assert a is not None and b is not None
+    if flips_a == PLAIN and not flips_b[0]:
+        exact = None
+        if ended is not None:
+            alpha, addend = ended
+            exact = int8.dequantized_product(lo, node, a, b, flips_b[1], addend, alpha)
+            if exact is None and addend is None:
+                exact = product_of_two(lo, node, a, b, flips_b[1], alpha)
+        if exact is not None:
+            return exact
+    if lo.dtype(a) not in FLOATS or lo.dtype(b) != lo.dtype(a):
+        return No(f"no kernel multiplies {lo.dtype(a)} by {lo.dtype(b)}")
+    made: Pending | No | None = None
+    if flips_a == PLAIN and not flips_b[0]:
+        made = few_bits.dequantized(lo, a, b, flips_b[1])
+    return made or product(lo, a, b, flips_a, flips_b)
+
+
 @lowers("MatMul", types=FLOATS)
-def matmul(lo: Lowering, node: Node) -> Lazy | No:
+def matmul(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -> Lazy | No:
     """A·B."""
-    return _finished(lo, node, _PLAIN, _PLAIN)
+    return _finished(lo, node, multiply, PLAIN, PLAIN)
 
 
 @lowers(MS + "FusedMatMul", MS + "TransposeMatMul", types=FLOATS)
-def fused_matmul(lo: Lowering, node: Node) -> Lazy | No:
+def fused_matmul(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -> Lazy | No:
     """alpha * A'·B'."""
     attrs = node.attributes
     a, b = ((bool(attrs.get(f"transBatch{x}")), bool(attrs[f"trans{x}"])) for x in "AB")
-    return _finished(lo, node, a, b, attrs["alpha"])
+    return _finished(lo, node, multiply, a, b, attrs["alpha"])
 
 
 @lowers("Gemm", MS + "FusedGemm", types=FLOATS)
-def matrix_product(lo: Lowering, node: Node) -> Lazy | No:
+def matrix_product(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -> Lazy | No:
     """alpha * A'·B' + beta * C, and an activation of it."""
     attrs = node.attributes
     a, b, *rest = node.inputs
@@ -63,44 +92,36 @@ def matrix_product(lo: Lowering, node: Node) -> Lazy | No:
                       [attrs.get(f"activation_{x}") for x in ("alpha", "beta", "gamma")])
     if isinstance(then, No):
         return then
-    made = _finished(lo, node, (False, bool(attrs["transA"])), (False, bool(attrs["transB"])), attrs["alpha"],
-                     c, attrs["beta"], then)
+    made = _finished(lo, node, multiply, (False, bool(attrs["transA"])), (False, bool(attrs["transB"])),
+                     attrs["alpha"], c, attrs["beta"], then)
     if c is not None and attrs.get("broadcast") == 0 and isinstance(made, Lazy) and lo.shape(c) != made.shape:
         return No("C has to have the product's shape")
     return made
 
 
-def _finished(lo: Lowering, node: Node, flips_a: Flips, flips_b: Flips, alpha: float = 1.0,
-              addend: Value | None = None, beta: float = 1.0, then: Expr | None = None) -> Lazy | No:
+def _finished(lo: Lowering, node: Node, multiply: Multiply, flips_a: Flips, flips_b: Flips,
+              alpha: float = 1.0, addend: Value | None = None, beta: float = 1.0, then: Expr | None = None
+              ) -> Lazy | No:
     """then(alpha * A'·B' + beta * addend) in the type of A."""
     def behind(tree: Expr) -> Expr:
-        return tree if then is None else then.substitute(lambda _: tree)
-    a, b = node.inputs[:2]
-    assert a is not None and b is not None
-    dtype = lo.dtype(a)
-    if flips_a == _PLAIN and not flips_b[0] and beta == 1:
-        exact = int8.dequantized_product(lo, node, a, b, flips_b[1], addend, alpha)
-        if exact is None and addend is None:
-            exact = product_of_two(lo, node, a, b, flips_b[1], alpha)
-        if exact is not None:
-            return Lazy(exact.shape, behind(exact.tree), exact.operands)
-    if dtype not in FLOATS or lo.dtype(b) != dtype:
-        return No(f"no kernel multiplies {dtype} by {lo.dtype(b)}")
-    made: Pending | No | None = None
-    if flips_a == _PLAIN and not flips_b[0]:
-        made = few_bits.dequantized(lo, a, b, flips_b[1])
-    if made is None:
-        made = product(lo, a, b, flips_a, flips_b)
+        return tree if then is None else then.substitute(lambda _: tree.cast(F)).cast(tree.dtype)
+    assert node.inputs[0] is not None
+    dtype = lo.dtype(node.inputs[0])
+    made = multiply(lo, node, flips_a, flips_b, (alpha, addend) if beta == 1 else None)
     if isinstance(made, No):
         return made
-    tree, operands = Expr.leaf(0, F), [Source(made)]  # type: tuple[Expr, list[Tensor | Source]]
+    if isinstance(made, Lazy):
+        return Lazy(made.shape, behind(made.tree), made.operands)
+    total = made.dtype
+    tree, operands = Expr.leaf(0, total), [Source(made)]  # type: tuple[Expr, list[Tensor | Source]]
     if alpha != 1:
-        tree = Expr("mul", (tree, Expr.const(alpha, F)), F)
+        tree = Expr("mul", (tree, Expr.const(alpha, total)), total)
     if addend is not None:
         if lo.dtype(addend) != dtype or not _spreads(lo.shape(addend), made.shape):
             return No("C does not fit the product")
-        term = Expr.leaf(1, dtype).cast(F)
-        tree = Expr("add", (tree, term if beta == 1 else Expr("mul", (term, Expr.const(beta, F)), F)), F)
+        term = Expr.leaf(1, dtype).cast(total)
+        tree = Expr("add", (tree, term if beta == 1 else Expr("mul", (term, Expr.const(beta, total)), total)),
+                    total)
         operands.append(lo.tensor(addend))
     return Lazy(made.shape, behind(tree).cast(dtype), operands)
 
@@ -110,9 +131,10 @@ def _spreads(shape: Sequence[int], to: Sequence[int]) -> bool:
     return len(shape) <= len(to) and all(d in (1, e) for d, e in pairs)
 
 
-def product(lo: Lowering, a: Value, b: Value, flips_a: Flips = _PLAIN, flips_b: Flips = _PLAIN
-            ) -> Pending | No:
-    """A'·B' as float32."""
+def matrices(lo: Lowering, a: Value, b: Value, flips_a: Flips = PLAIN, flips_b: Flips = PLAIN
+             ) -> tuple[Tensor, Tensor, tuple[int, ...], Callable[[Tensor], Tensor]] | No:
+    """A' and B' as matrices, the shape of their product, and what gives a tensor of that shape rows and
+    columns."""
     shape_a, shape_b = (_flipped_shape(lo.shape(v), flips) for v, flips in ((a, flips_a), (b, flips_b)))
     if not shape_a or not shape_b or shape_a[-1] != shape_b[-2:][0]:
         return No("the factors do not fit")
@@ -121,30 +143,37 @@ def product(lo: Lowering, a: Value, b: Value, flips_a: Flips = _PLAIN, flips_b: 
         batch = joint_shape(shape_a[:-2], shape_b[:-2])
     except ValueError:
         return No("the batches do not fit")
-    first = _matrix(_flipped(lo.tensor(a), flips_a), 0)
+
+    def lifted(t: Tensor) -> Tensor:
+        """With dimensions for rows and columns where a factor was a vector."""
+        shape, strides = [*t.shape], [*t.strides]
+        if not m:
+            shape.insert(len(batch), 1)
+            strides.insert(len(batch), 0)
+        return t.view(shape, strides) if n else t.view((*shape, 1), (*strides, 1))
+    first, second = _matrix(_flipped(lo.tensor(a), flips_a), 0), _matrix(_flipped(lo.tensor(b), flips_b), 1)
+    return first, second, (*batch, *m, *n), lifted if not (m and n) else lambda t: t
+
+
+def product(lo: Lowering, a: Value, b: Value, flips_a: Flips = PLAIN, flips_b: Flips = PLAIN
+            ) -> Pending | No:
+    """A'·B' as float32."""
+    made = matrices(lo, a, b, flips_a, flips_b)
+    if isinstance(made, No):
+        return made
+    first, second, shape, lifted = made
     if first.strides[-1] != 1 and first.shape[-1] > 1:
         first = lo.contiguous(first)
     weights: Weights | None = None
     known = lo.known(b) if b.const is not None else None
     if known is not None and known.ndim > 1 and known.size:
         weights = ("product", id(b), flips_b), lambda: known.transpose(_order(known.ndim, flips_b))
-    second = _matrix(_flipped(lo.tensor(b), flips_b), 1)
     if weights is None and 1 not in second.strides[-2:] and 1 not in second.shape[-2:]:
         second = lo.contiguous(second)
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
-        def lifted(t: Tensor) -> Tensor:
-            """With dimensions for rows and columns where a factor was a vector."""
-            shape, strides = [*t.shape], [*t.strides]
-            if not m:
-                shape.insert(len(batch), 1)
-                strides.insert(len(batch), 0)
-            return t.view(shape, strides) if n else t.view((*shape, 1), (*strides, 1))
-        if m and n:
-            write(lo, first, second, weights, out, tree, operands)
-        else:
-            write(lo, first, second, weights, lifted(out), tree, [lifted(t) for t in operands])
-    return Pending((*batch, *m, *n), F, emit)
+        write(lo, first, second, weights, lifted(out), tree, [lifted(t) for t in operands])
+    return Pending(shape, F, emit)
 
 
 def _order(rank: int, flips: Flips) -> list[int]:
@@ -157,11 +186,11 @@ def _order(rank: int, flips: Flips) -> list[int]:
 
 
 def _flipped_shape(shape: tuple[int, ...], flips: Flips) -> tuple[int, ...]:
-    return shape if flips == _PLAIN else tuple([shape[i] for i in _order(len(shape), flips)])
+    return shape if flips == PLAIN else tuple([shape[i] for i in _order(len(shape), flips)])
 
 
 def _flipped(t: Tensor, flips: Flips) -> Tensor:
-    return t if flips == _PLAIN else t.permute(_order(t.rank, flips))
+    return t if flips == PLAIN else t.permute(_order(t.rank, flips))
 
 
 def _matrix(t: Tensor, axis: int) -> Tensor:

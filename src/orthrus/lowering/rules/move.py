@@ -7,11 +7,11 @@ from typing import Any
 
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
-from ..lower import Lowering, lowers
+from ..lower import BOTH, Lowering, lowers
 from ..tensor import Tensor, joint_shape, last_strides
 
 
-@lowers("Transpose")
+@lowers("Transpose", sets=BOTH)
 def transposed(lo: Lowering, node: Node) -> Tensor | No:
     """A view."""
     t = lo.tensor(node.inputs[0])
@@ -30,7 +30,7 @@ def reshaped(lo: Lowering, t: Tensor, shape: tuple[int, ...]) -> Tensor:
     return made
 
 
-@lowers("Reshape")
+@lowers("Reshape", sets=BOTH)
 def reshape(lo: Lowering, node: Node) -> Tensor | No:
     t, wanted = lo.tensor(node.inputs[0]), lo.known(node.inputs[1])
     if wanted is None:
@@ -46,7 +46,7 @@ def reshape(lo: Lowering, node: Node) -> Tensor | No:
     return reshaped(lo, t, tuple(shape))
 
 
-@lowers("Squeeze", "Unsqueeze", "Flatten")
+@lowers("Squeeze", "Unsqueeze", "Flatten", sets=BOTH)
 def same_elements(lo: Lowering, node: Node) -> Tensor | No:
     """The shape that the definition gives an array without elements of its own."""
     t = lo.tensor(node.inputs[0])
@@ -54,7 +54,7 @@ def same_elements(lo: Lowering, node: Node) -> Tensor | No:
     return reshaped(lo, t, lo.shape_by(node, t.shape, rest))
 
 
-@lowers("Expand")
+@lowers("Expand", sets=BOTH)
 def expand(lo: Lowering, node: Node) -> Tensor | No:
     """A view with stride 0."""
     t, wanted = lo.tensor(node.inputs[0]), lo.known(node.inputs[1])
@@ -63,7 +63,7 @@ def expand(lo: Lowering, node: Node) -> Tensor | No:
     return t.expand(joint_shape(t.shape, tuple(wanted.tolist())))
 
 
-@lowers("Slice")
+@lowers("Slice", sets=BOTH)
 def slice_(lo: Lowering, node: Node) -> Tensor | No:
     """A view; steps backwards too."""
     t = lo.tensor(node.inputs[0])
@@ -94,7 +94,7 @@ def _bounds(start: int, end: int, step: int, size: int) -> tuple[int, int]:
     return begin, max(0, -(-way // abs(step)))
 
 
-@lowers("Split")
+@lowers("Split", sets=BOTH)
 def split(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     """Views side by side."""
     t = lo.tensor(node.inputs[0])
@@ -118,7 +118,7 @@ def split(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     return tuple(made)
 
 
-@lowers("Concat")
+@lowers("Concat", sets=BOTH)
 def concat(lo: Lowering, node: Node) -> Tensor:
     """Each input straight into its slice."""
     values = [v for v in node.inputs if v is not None]

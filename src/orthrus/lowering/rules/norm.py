@@ -8,12 +8,13 @@ from ...codegen.kernels import norm
 from ...codegen.write.expr import Expr
 from ...ir import No, Node
 from ..lower import Lowering, Pending, lowers
+from ..rule_sets import BOTH
 from ..tensor import Tensor
 from .pool import framed, pixels
 from .rows import FLOATS, F, Norm, Reads, affine, finished, reading
 
 
-@lowers("InstanceNormalization", "GroupNormalization", types=FLOATS)
+@lowers("InstanceNormalization", "GroupNormalization", types=FLOATS, sets=BOTH)
 def group_norm(lo: Lowering, node: Node) -> Pending | No:
     """Per instance and group of channels; a group is one channel for InstanceNormalization."""
     x, scale, bias = node.inputs

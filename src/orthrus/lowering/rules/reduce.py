@@ -13,8 +13,8 @@ from ...codegen.kernels import reduce
 from ...codegen.write.expr import BYTES, LLVM, Expr
 from ...ir import No, Node, Value
 from ...ops.define import normalized
-from ..elements import store
 from ..lower import Lazy, Lowering, Pending, lowers
+from ..rule_sets import BOTH
 from ..tensor import Tensor
 from ..walk import Walked
 from .rows import FLOATS, Reads, lying, reading
@@ -66,12 +66,12 @@ def fold(lo: Lowering, what: Folded, out: Tensor, after: Expr | None, operands: 
     if walk is None:
         if planned([_lying_like(what, out)]) is None:
             whole = lo.new(what.shape, what.tree.dtype)
-            store(lo, whole, what.tree, what.tensors)
+            lo.store(whole, what.tree, what.tensors)
             fold(lo, Folded(what.kind, Expr.leaf(0, whole.dtype), [whole], what.axes), out, after, operands)
             return
         plain = lo.new(what.short, what.dtype, _lying_like(what, out).strides)
         fold(lo, what, plain, None, [])
-        store(lo, out, after or Expr.leaf(0, what.dtype), [plain, *operands])
+        lo.store(out, after or Expr.leaf(0, what.dtype), [plain, *operands])
         return
     if walk.items <= FEW_ITEMS and math.prod(what.shape) >= LARGE and not what.kind.startswith("arg"):
         _in_pieces(lo, what, out, after, operands)
@@ -139,7 +139,7 @@ def pending(lo: Lowering, what: Folded, keepdims: bool, dtype: str, after: Expr 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, more: list[Tensor]) -> None:
         whole = closing if tree is None else tree.substitute(
             lambda leaf: closing if leaf.value == 0 else Expr.leaf(leaf.value + len(own), leaf.dtype))
-        fold(lo, what, full(out), None if whole.op == "leaf" else whole, [*own, *map(full, more)])
+        lo.fold(what, full(out), None if whole.op == "leaf" else whole, [*own, *map(full, more)])
     return Pending(tuple(what.short[a] for a in kept), dtype, emit, tuple(wanted[a] for a in kept))
 
 
@@ -173,7 +173,7 @@ def _count(lo: Lowering, what: Folded, dtype: str) -> Tensor:
 
 
 @lowers("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
-        "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare", types=TYPES)
+        "ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare", types=TYPES, sets=BOTH)
 def reduction(lo: Lowering, node: Node) -> Pending | Lazy | No:
     """Along the axes of an attribute or an input."""
     x, kind = node.inputs[0], node.op_type
@@ -223,7 +223,7 @@ def _log_sum_exp(lo: Lowering, reads: Reads, axes: tuple[int, ...], keepdims: bo
     work = reads.tree.dtype
     what = Folded("max", reads.tree, reads.tensors, axes)
     most = lo.new(what.short, work, _lying_like(what, what.tensors[0]).strides)
-    fold(lo, what, most, None, [])
+    lo.fold(what, most, None, [])
 
     def top(leaf: Expr) -> Expr:
         finite = Expr("lt", (Expr("abs", (leaf,), work), Expr.const(math.inf, work)), "bool")
@@ -234,7 +234,7 @@ def _log_sum_exp(lo: Lowering, reads: Reads, axes: tuple[int, ...], keepdims: bo
     return pending(lo, total, keepdims, dtype, after, [most])
 
 
-@lowers("GlobalAveragePool", types=(*FLOATS, "float64"))
+@lowers("GlobalAveragePool", types=(*FLOATS, "float64"), sets=BOTH)
 def global_average_pool(lo: Lowering, node: Node) -> Pending | No:
     """The mean over the spatial axes."""
     (x,) = node.inputs
@@ -245,7 +245,7 @@ def global_average_pool(lo: Lowering, node: Node) -> Pending | No:
     return _reduction(lo, x, "ReduceMean", tuple(range(2, len(shape))), True)
 
 
-@lowers("ArgMax", "ArgMin", types=tuple(t for t in TYPES if t != "bool"))
+@lowers("ArgMax", "ArgMin", types=tuple(t for t in TYPES if t != "bool"), sets=BOTH)
 def arg(lo: Lowering, node: Node) -> Pending | No:
     """Where the largest or smallest stands."""
     (x,) = node.inputs

@@ -14,6 +14,7 @@ from ...codegen.write.template import Spec
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
 from ..lower import Lowering, Out, Pending, lowers
+from ..rule_sets import BOTH, GPU_RULES
 from ..tensor import Tensor
 from ..walk import Walked, order_like
 
@@ -56,6 +57,26 @@ def _whole(t: Tensor) -> bool:
     return all(s or d == 1 for s, d in zip(t.strides, t.shape, strict=True))
 
 
+@dataclass(eq=False)
+class RowWork:
+    """What is asked of a row kernel; see `finished`."""
+
+    reads: Reads
+    reduced: Sequence[int]
+    kernel: Kernel
+    closing: Expr
+    operands: Sequence[Tensor]
+    view: View
+    kept: Tensor | None
+    exponentials: bool
+
+    def closed(self, tree: Expr | None) -> Expr:
+        """`tree` behind the operator's own closing tree, whose operands come first."""
+        own, count = self.closing, len(self.operands)
+        return own if tree is None else tree.substitute(
+            lambda leaf: own if leaf.value == 0 else Expr.leaf(leaf.value + count, leaf.dtype))
+
+
 def finished(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, kernel: Kernel,
              after: Expr | None = None, operands: Sequence[Tensor] = (), view: View = lambda t: t,
              kept: Tensor | None = None, exponentials: bool = False) -> Pending | No:
@@ -64,55 +85,54 @@ def finished(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, ker
     shape what the kernel walks; `operands` and `kept`, to which the kernel writes what it read, are walked as
     they are."""
     own, wanted = reads.tensors[0].shape, lying(reads.tensors[0])
-    machine = lo.machine
     if 0 in own:
         return No("empty")
-    extra = [] if kept is None else [kept]
     closing = after if after is not None else Expr.leaf(0, F).cast(dtype)
-
-    def walked(out: Tensor, more: Sequence[Tensor]) -> list[Tensor]:
-        return [*map(view, reads.tensors), *operands, *map(view, more), *extra, view(out)]
-
-    def planned(tensors: Sequence[Tensor]) -> rows.RowWalk | None:
-        return rows.plan(machine, tensors[0].shape, reduced, [_steps(t) for t in tensors])
+    work = RowWork(reads, reduced, kernel, closing, operands, view, kept, exponentials)
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, more: list[Tensor]) -> None:
-        if write(lo, out, tree, more):
+        if lo.rows(work, out, tree, more):
             return
         plain = lo.new(own, dtype, wanted)
-        write(lo, plain, None, [])
+        lo.rows(work, plain, None, [])
         if tree is None:
             lo.copy(plain, out)
         else:
-            from ..elements import store
+            lo.store(out, tree, [plain, *more])
 
-            store(lo, out, tree, [plain, *more])
-
-    def write(lo: Lowering, out: Tensor, tree: Expr | None, more: Sequence[Tensor]) -> bool:
-        tensors = walked(out, more)
-        walk = planned(tensors)
-        if walk is None:
-            return False
-        spec, cells = kernel(walk.form, rows.tensors_of([t.dtype for t in tensors], walk),
-                             closing if tree is None else _closed(closing, tree, len(operands)), reads)
-        written = len(tensors) - 1 - len(extra)
-        scratch = walk.scratch if exponentials or not rows.plain(reads.tree) else 0
-        met = [Walked(t, *walk.loops(i), i >= written) for i, t in enumerate(tensors)]
-        lo.step(spec, [*walk.cells(met), *cells], walk.items, walk.grain, scratch)
-        return True
-
-    if planned(walked(Tensor(dtype, own, wanted, reads.tensors[0].buffer), [])) is None:
+    if not lo.walks_rows(work, Tensor(dtype, own, wanted, reads.tensors[0].buffer)):
         return No("its rows lie in too many pieces")
     return Pending(own, dtype, emit, wanted)
 
 
+def _walked(work: RowWork, out: Tensor, more: Sequence[Tensor]) -> list[Tensor]:
+    extra = [] if work.kept is None else [work.kept]
+    return [*map(work.view, work.reads.tensors), *work.operands, *map(work.view, more), *extra,
+            work.view(out)]
+
+
+def plan(lo: Lowering, work: RowWork, out: Tensor, more: Sequence[Tensor] = ()) -> rows.RowWalk | None:
+    """How a vector machine walks the rows; None where it cannot."""
+    tensors = _walked(work, out, more)
+    return rows.plan(lo.machine, tensors[0].shape, work.reduced, [_steps(t) for t in tensors])
+
+
+def write(lo: Lowering, work: RowWork, out: Tensor, tree: Expr | None, more: Sequence[Tensor]) -> bool:
+    """Append a vector machine's step; False where there is no walk."""
+    tensors, walk = _walked(work, out, more), plan(lo, work, out, more)
+    if walk is None:
+        return False
+    spec, cells = work.kernel(walk.form, rows.tensors_of([t.dtype for t in tensors], walk),
+                              work.closed(tree), work.reads)
+    written = len(tensors) - 1 - (work.kept is not None)
+    scratch = walk.scratch if work.exponentials or not rows.plain(work.reads.tree) else 0
+    met = [Walked(t, *walk.loops(i), i >= written) for i, t in enumerate(tensors)]
+    lo.step(spec, [*walk.cells(met), *cells], walk.items, walk.grain, scratch)
+    return True
+
+
 def _steps(t: Tensor) -> tuple[int, ...]:
     return tuple([s if d != 1 else 0 for s, d in zip(t.strides, t.shape, strict=True)])
-
-
-def _closed(own: Expr, tree: Expr, count: int) -> Expr:
-    """`tree` behind the operator's own closing tree, whose `count` operands come first."""
-    return tree.substitute(lambda leaf: own if leaf.value == 0 else Expr.leaf(leaf.value + count, leaf.dtype))
 
 
 def spread(lo: Lowering, value: Value | None, shape: tuple[int, ...]) -> Tensor | None:
@@ -138,6 +158,7 @@ def alive(lo: Lowering, node: Node, index: int) -> bool:
     return v is not None and lo.left.get(v, 0) > 0
 
 
+@lowers("Softmax", "LogSoftmax", types=FLOATS, sets=(GPU_RULES,))
 @lowers("Softmax", "LogSoftmax", types=(F,))
 def softmax(lo: Lowering, node: Node) -> Pending | No:
     """Along one axis, or in the older form over all from an axis on."""
@@ -155,11 +176,19 @@ def softmax(lo: Lowering, node: Node) -> Pending | No:
 def softmax_rows_of(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, log: bool = False
                     ) -> Pending | No:
     """The softmax of what is read along `reduced`, or its logarithm."""
-    def kernel(form: rows.RowForm, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
-               ) -> tuple[Spec, list[Any]]:
+    return finished(lo, reads, reduced, dtype, Softmax(log), exponentials=True)
+
+
+@dataclass(frozen=True)
+class Softmax:
+    """The kernel of a softmax, or of its logarithm."""
+
+    log: bool = False
+
+    def __call__(self, form: rows.RowForm, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
+                 ) -> tuple[Spec, list[Any]]:
         return softmax_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree,
-                                 after=after, log=log), []
-    return finished(lo, reads, reduced, dtype, kernel, exponentials=True)
+                            after=after, log=self.log), []
 
 
 @dataclass(frozen=True)
@@ -180,7 +209,8 @@ class Norm:
         return spec, [self.epsilon, *(Out(t) for t in (self.mean, self.inverse) if t is not None)]
 
 
-@lowers("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", types=FLOATS)
+@lowers("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", types=FLOATS,
+        sets=BOTH)
 def layer_norm(lo: Lowering, node: Node) -> Any:
     """Over the axes from one on, times a scale and plus a bias."""
     x, attrs = node.inputs[0], node.attributes
@@ -222,7 +252,7 @@ def now(lo: Lowering, made: Pending | No, *others: Tensor | None) -> Any:
 
 
 @lowers("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization",
-        types=FLOATS)
+        types=FLOATS, sets=BOTH)
 def skip_norm(lo: Lowering, node: Node) -> Any:
     """The normalization of x + skip + bias, and where it is read that sum."""
     x, attrs = node.inputs[0], node.attributes
@@ -249,7 +279,7 @@ def skip_norm(lo: Lowering, node: Node) -> Any:
     return now(lo, made, None, None, total) if keeps else made
 
 
-@lowers("LpNormalization", "MeanVarianceNormalization", types=FLOATS)
+@lowers("LpNormalization", "MeanVarianceNormalization", types=FLOATS, sets=BOTH)
 def plain_norm(lo: Lowering, node: Node) -> Pending | No:
     """Without scale and bias, over one axis or several."""
     (x,) = node.inputs

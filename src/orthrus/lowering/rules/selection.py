@@ -11,7 +11,7 @@ from ...codegen.kernels.top_k import best_of_rows, scratch
 from ...codegen.write.expr import LLVM, Expr
 from ...ir import No, Node
 from ...ops.define import normalized_axis
-from ..lower import Lazy, Lowering, Out, lowers
+from ..lower import BOTH, Lazy, Lowering, Out, lowers
 from ..tensor import Tensor
 
 GRAIN = 1 << 12
@@ -48,7 +48,8 @@ def top_k(lo: Lowering, node: Node) -> tuple[Tensor, Tensor] | No:
     return values, places
 
 
-@lowers("OneHot", types=tuple(t for t in LLVM if t not in ("bool", "float16", "bfloat16")))
+@lowers("OneHot", types=tuple(t for t in LLVM if t not in ("bool", "float16", "bfloat16")),
+        sets=BOTH)
 def one_hot(lo: Lowering, node: Node) -> Lazy | No:
     """A comparison with the numbers along the new axis."""
     vi, vd, vv = node.inputs
@@ -86,7 +87,7 @@ def _numbers(lo: Lowering, count: int, shape: tuple[int, ...]) -> Tensor:
     return lo.constant(("numbers", count, shape), lambda: np.arange(count).reshape(shape))
 
 
-@lowers("Trilu", types=tuple(LLVM))
+@lowers("Trilu", types=tuple(LLVM), sets=BOTH)
 def trilu(lo: Lowering, node: Node) -> Lazy | No:
     """The element where its column is on the right side of its row, else zero."""
     x = node.inputs[0]

@@ -1,8 +1,8 @@
 """What a GPU's driver can do, in the words that CUDA's and HIP's have in common.
 
-A `Driver` is one of these interfaces: a system's library, or what stands in for it. Addresses, streams, events,
-functions and graphs are whole numbers that only the driver understands, 0 being the default stream. Every call
-may be made on any thread. What the library refuses is a `DriverError`.
+A `Driver` is one of these interfaces: a system's library, or what stands in for it. Addresses, streams,
+events, functions and graphs are whole numbers that only the driver understands, 0 being the default stream.
+Every call may be made on any thread. What the library refuses is a `DriverError`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,14 @@ from typing import Protocol
 
 class DriverError(RuntimeError):
     """The library's own `code`, its `name` for it, and which call it came of. `out_of_memory`: more was asked
-    for than there is; `lost`: the device answers nothing more in this process, as a kernel of ours or somebody
-    else's has read or written where it must not."""
+    for than there is; `lost`: the device answers nothing more in this process, as a kernel of ours or of
+    somebody else's has read or written where it must not."""
 
-    def __init__(self, call: str, code: int, name: str, out_of_memory: bool = False, lost: bool = False) -> None:
+    def __init__(self, call: str, code: int, name: str, out_of_memory: bool = False,
+                 lost: bool = False) -> None:
         super().__init__(f"{call}: {name} ({code})")
-        self.call, self.code, self.name, self.out_of_memory, self.lost = call, code, name, out_of_memory, lost
+        self.call, self.code, self.name = call, code, name
+        self.out_of_memory, self.lost = out_of_memory, lost
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,15 @@ class Driver(Protocol):
     def wait_for(self, index: int, event: int) -> None:
         """The calling thread waits for the event."""
 
+    def reached(self, index: int, event: int) -> bool:
+        """Whether the event was reached, or never recorded."""
+
     def elapsed(self, index: int, start: int, end: int) -> float:
         """Milliseconds between two timed events that were reached."""
 
     def copy(self, index: int, to: int, source: int, size: int, stream: int) -> None:
-        """Copy bytes between addresses of any kind, the host's and devices'. With the host's plain memory this
-        may return before or after the copy: the caller waits for the stream before it touches that."""
+        """Copy bytes between addresses of any kind, the host's and devices'. With the host's plain memory
+        this may return before or after the copy: the caller waits for the stream before it touches that."""
 
     def fill(self, index: int, to: int, byte: int, size: int, stream: int) -> None:
         """Set `size` bytes."""
@@ -106,11 +111,12 @@ class Driver(Protocol):
 
     def launch(self, index: int, function: int, blocks: int, threads: int, shared: int, stream: int,
                arguments: bytes) -> None:
-        """Start a kernel on a grid of `blocks` by 1 by 1, each of `threads`. `arguments`: the values one behind
-        the other, each aligned to its size, as the kernel's parameters lie."""
+        """Start a kernel on a grid of `blocks` by 1 by 1, each of `threads`. `arguments`: the values one
+        behind the other, each aligned to its size, as the kernel's parameters lie."""
 
     def begin_capture(self, index: int, stream: int) -> None:
-        """From now on what the stream is asked for is recorded instead of done."""
+        """From now on what this thread asks the stream for is recorded instead of done; what else goes on in
+        the process is not hindered."""
 
     def end_capture(self, index: int, stream: int) -> int:
         """A graph of what was recorded, ready to be launched."""

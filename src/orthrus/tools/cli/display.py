@@ -111,7 +111,8 @@ def placement(report: Explanation, nodes: bool) -> Group:
 
 def _summary(report: Explanation) -> Text:
     placed = ", ".join(f"{count} on {name}" for name, count in report.providers.items())
-    return Text(f"{len(report)} nodes after optimization: {placed or 'none'}\n")
+    absent = "".join(f"without {name}: {reason}\n" for name, reason in report.absent.items())
+    return Text(f"{len(report)} nodes after optimization: {placed or 'none'}\n{absent}")
 
 
 def _kernels(report: Explanation) -> Table:

@@ -12,8 +12,7 @@ from ....codegen.write.expr import Expr
 from ....ir import No, Node, Value, in_memory
 from ....ops.contrib.attention import stream_of_angle
 from ....ops.contrib.decoding import block_mask
-from ...elements import store
-from ...lower import Lowering, lowers
+from ...lower import BOTH, Lowering, lowers
 from ...tensor import Tensor
 from ..attention import (
     FILTER,
@@ -47,7 +46,7 @@ def _flat_view(y: Tensor, heads: int) -> Tensor:
     return made
 
 
-@lowers(MS + "DecoderMaskedMultiHeadAttention", types=FLOATS)
+@lowers(MS + "DecoderMaskedMultiHeadAttention", types=FLOATS, sets=BOTH)
 def attend_one(lo: Lowering, node: Node) -> Any:
     """One token over another sequence, or over its own so far."""
     at = node.attributes
@@ -102,7 +101,7 @@ def _attend_shared(lo: Lowering, node: Node, a: Heads, past: tuple[Tensor, Tenso
     if v_length is None or lo.shape(v_length) not in ((), (1,)):
         return No("the length of its cache is missing")
     a.past = past
-    refused = refusal(a)
+    refused = refusal(lo, a)
     if refused is not None:
         return refused
     held = lo.number(v_length)
@@ -129,7 +128,7 @@ def _attend_shared(lo: Lowering, node: Node, a: Heads, past: tuple[Tensor, Tenso
     return (y, *made)
 
 
-@lowers(MS + "SparseAttention", types=FLOATS)
+@lowers(MS + "SparseAttention", types=FLOATS, sets=BOTH)
 def attend_blocks(lo: Lowering, node: Node) -> Any:
     """Blocks that are not seen are masked."""
     at = node.attributes
@@ -166,7 +165,7 @@ def attend_blocks(lo: Lowering, node: Node) -> Any:
             ends.size != batch or ends.rank != 1 or not (first or length == 1)):
         return No("its lengths do not fit, or several tokens behind a cache")
     a = Heads(q, k, v, at.get("scale") or 1 / math.sqrt(size), past=past)
-    refused = refusal(a)
+    refused = refusal(lo, a)
     if refused is not None:
         return refused
     mask = _seen_blocks(lo, seen, block, batch, heads, length, total, ends)
@@ -209,7 +208,7 @@ def _seen_blocks(lo: Lowering, seen: np.ndarray, block: int, batch: int, heads: 
         table = lo.constant((*key, "rows"), lambda: by_row.swapaxes(0, 1))
         place = lo.new((batch,), "int32")
         at = Expr("sub", (Expr.leaf(0, "int32"), Expr.const(1, "int32")), "int32")
-        store(lo, place, Expr("quotient", (at, Expr.const(block, "int32")), "int32"), [ends])
+        lo.store(place, Expr("quotient", (at, Expr.const(block, "int32")), "int32"), [ends])
         made = lo.new((batch, layouts, 1, total), F)
         by_batch = made.view((batch, layouts, total), (layouts * total, total, 1))
         gathered(lo, table, place, by_batch, 0, 1, 1, False)
@@ -223,7 +222,7 @@ def _seen_blocks(lo: Lowering, seen: np.ndarray, block: int, batch: int, heads: 
     return whole
 
 
-@lowers(MS + "MRotaryEmbedding", types=FLOATS)
+@lowers(MS + "MRotaryEmbedding", types=FLOATS, sets=BOTH)
 def turn_by_streams(lo: Lowering, node: Node) -> Any:
     """Rotary positions whose angles come from three places in the caches."""
     at, (vx, v_at, v_cos, v_sin) = node.attributes, node.inputs

@@ -7,7 +7,6 @@ from typing import Any
 
 from ....codegen.write.expr import Expr
 from ....ir import No, Node, Value
-from ...elements import store
 from ...lower import Lowering, lowers
 from ...tensor import Tensor
 from ..attention import MS, inputs_of
@@ -24,7 +23,7 @@ def _looked_up(lo: Lowering, table: Tensor, ids: Value) -> Tensor:
     leaf = Expr.leaf(0, t.dtype)
     below = Expr("lt", (leaf, Expr.const(0, t.dtype)), "bool")
     held = lo.new(t.shape, t.dtype)
-    store(lo, held, Expr("where", (below, Expr.const(_BEYOND, t.dtype), leaf), t.dtype), [t])
+    lo.store(held, Expr("where", (below, Expr.const(_BEYOND, t.dtype), leaf), t.dtype), [t])
     made = lo.new((*t.shape, table.shape[1]), table.dtype)
     rows = made.view((t.size, table.shape[1]), (table.shape[1], 1))
     gathered(lo, table, held.view((t.size,), (1,)), rows, 0, 1, 1, False)
@@ -69,5 +68,5 @@ def embed(lo: Lowering, node: Node) -> Any:
     count = None
     if alive(lo, node, 1):
         count = lo.new(shape[:1], "int32")
-        store(lo, count, Expr.const(0, "int32"), [])
+        lo.store(count, Expr.const(0, "int32"), [])
     return now(lo, made, count, kept) if kept is not None or count is not None else made

@@ -1,0 +1,440 @@
+"""Attention on GPUs: tiles of queries over tiles of keys, with a softmax that runs on from tile to tile.
+
+Queries, keys, values, results and masks lie anywhere, by strides of their own. A program has a tile of query
+rows of one head or, where queries are few, of all heads that share a key head; few rows over many keys are
+divided over programs whose sums a second kernel adds up in order, so that results never depend on chance. Row i
+sees the keys from i + shift - left to i + shift + right, and none from the end on; a row that sees none gives
+zeros. Scores and sums are float32.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ....shapes.symbolic import choice
+from ..targets import HIP, Target
+from ..write import Spec, Writer, kernel
+
+MOST = 512
+"""Features that a head may have."""
+
+_LOG2E = math.log2(math.e)
+_UNSEEN = 'float("-inf")'
+
+
+@dataclass(frozen=True)
+class AttentionForm:
+    """What of an attention a kernel is written for. `near`: of q, k, v and the result, whether features lie
+    side by side; `mask`: the type of what is added to the scores, or excludes keys where it is `bool`;
+    `mask_step`: its stride along keys where that is 0 or 1; `left`, `right`: whether a row sees not all keys
+    before or behind it; `ends`: the type of how many keys each batch entry has, all where empty; `trailing`:
+    queries are the last of them; `sink`: the type of the score, per head, of a further key without value;
+    `precision`: how Triton multiplies float32."""
+
+    dtype: str
+    size: int
+    value_size: int
+    near: tuple[bool, bool, bool, bool] = (True, True, True, True)
+    mask: str = ""
+    mask_step: int | None = None
+    left: bool = False
+    right: bool = False
+    ends: str = ""
+    trailing: bool = False
+    capped: bool = False
+    sink: str = ""
+    precision: str = "ieee"
+
+    @property
+    def natural(self) -> bool:
+        """Whether scores are to base e: what is added to them, or caps them, is."""
+        return self.capped or self.mask not in ("", "bool")
+
+
+def parts(size: int) -> list[tuple[int, int]]:
+    """Where the features of a head are divided, (first, width), so that widths are powers of two."""
+    whole = max(16, 1 << (size.bit_length() - 1))
+    if size <= whole:
+        return [(0, whole)]
+    rest = max(16, 1 << (size - whole - 1).bit_length())
+    return [(0, whole), (whole, rest)] if rest < whole else [(0, 2 * whole)]
+
+
+@dataclass(frozen=True)
+class View:
+    """A tensor (batch, head, position, feature) of a kernel: names of its address and strides."""
+
+    name: str
+    batch: str
+    head: str
+    step: str
+    feature: str
+
+    @staticmethod
+    def declare(k: Writer, name: str, near: bool) -> View:
+        strides = k.sizes(f"{name}_s", 3 if near else 4)
+        return View(name, *strides[:3], "1" if near else strides[3])
+
+    def at(self, position: str, feature: str) -> str:
+        """The offset of features of positions, of `batch` and `head`, which are 64 bits wide."""
+        return (f"batch * {self.batch} + head * {self.head} + {position}.to(tl.int64) * {self.step} + "
+                f"({feature}) * {self.feature}")
+
+
+class _Attending:
+    """One kernel while it is written: what its parts need to know of each other."""
+
+    def __init__(self, k: Writer, form: AttentionForm, rows: int, keys: int, folded: bool, split: bool
+                 ) -> None:
+        self.k, self.form, self.rows, self.keys, self.split = k, form, rows, keys, split
+        self.folded, self.single = folded, rows == 1
+        self.sizes, self.value_sizes = parts(form.size), parts(form.value_size)
+
+    def declare(self) -> None:
+        k, form = self.k, self.form
+        given = dict(zip("qkv", (form.dtype,) * 3, strict=True))
+        given |= {"mask": form.mask, "ends": form.ends, "sink": form.sink}
+        for name, dtype in given.items():
+            if dtype:
+                k.pointer(name, dtype)
+        if self.split:
+            k.pointer("sums", "float32")
+            k.pointer("weights", "float32")
+        else:
+            k.pointer("out", form.dtype)
+        for name in ("groups", "group", "length", "total", "tiles", "splits", "per", "shift", "left", "right",
+                     "ends_add"):
+            k.size(name)
+        k.number("scale")
+        k.number("cap")
+        self.q, self.keys_at, self.values_at = (
+            View.declare(k, n, near) for n, near in zip("qkv", form.near[:3], strict=True))
+        if not self.split:
+            self.out = View.declare(k, "out", form.near[3])
+        if form.mask:
+            self.bias = k.sizes("mask_s", 4)
+
+    def place(self) -> None:
+        """Which rows a program has, and which keys they see."""
+        form, rows, k = self.form, self.rows, self.k
+        k.text(f"""
+            unit = tl.program_id(0)
+            split = unit % splits
+            unit = unit // splits
+            tile = tiles - 1 - unit % tiles
+            unit = unit // tiles
+            batch = (unit // groups).to(tl.int64)
+            row = tile * {rows} + tl.arange(0, {rows})
+            key = tl.arange(0, {self.keys})
+        """)
+        if self.folded:
+            k.text(f"""
+                shared = (unit % groups).to(tl.int64)
+                head = (shared * group + row % group)[:, None]
+                position = row // group
+                first, last = tile * {rows} // group, (tile * {rows} + {rows} - 1) // group
+            """)
+        else:
+            k.text(f"""
+                head = (unit % groups).to(tl.int64)
+                shared = head // group
+                position = row
+                first, last = tile * {rows}, tile * {rows} + {rows - 1}
+            """)
+        k.text("""
+            inside = position < length
+            last = tl.minimum(last, length - 1)
+            entry = total
+        """)
+        if form.ends:
+            k.text("entry = tl.load(ends + batch).to(tl.int32) + ends_add")
+        k.text(f"""
+            offset = {"entry - length" if form.trailing else "shift"}
+            limit = tl.maximum(tl.minimum(entry, total), 0)
+            begin, end = split * per, tl.minimum(split * per + per, limit)
+        """)
+        if form.left:
+            k.text(f"begin = tl.maximum(begin, tl.maximum(first + offset - left, 0) // {self.keys} * {self.keys})")
+        if form.right:
+            k.text("end = tl.minimum(end, last + offset + right + 1)")
+        free = "begin" if form.left else "tl.minimum(end, first + offset + right + 1)" if form.right else "end"
+        k.text(f"middle = begin + tl.maximum({free} - begin, 0) // {self.keys} * {self.keys}")
+
+    def _features(self, first: int, width: int, size: int) -> tuple[str, str | None]:
+        """Numbers of features, and which of them there are where not all are."""
+        index = self.k.let(f"{first} + tl.arange(0, {width})", "feature")
+        return index, f"{index} < {size}" if first + width > size else None
+
+    def load_queries(self) -> None:
+        k, q = self.k, self.q
+        self.queries, self.feature = [], []
+        for first, width in self.sizes:
+            d, whole = self._features(first, width, self.form.size)
+            self.feature.append((d, whole))
+            at = q.at("position[:, None]", f"{d}[None, :]")
+            mask = "inside[:, None]" + (f" & ({whole})[None, :]" if whole else "")
+            self.queries.append(k.load("q", at, mask))
+        self.value_feature = [self._features(first, width, self.form.value_size)
+                              for first, width in self.value_sizes]
+
+    def start(self) -> None:
+        """The largest score so far, the sum of weights, and the sums of values: for one row, by key until the
+        end."""
+        form, k, rows = self.form, self.k, self.rows
+        depth = self.keys if self.single else rows
+        k.text(f"""
+            top = tl.full(({rows},), {_UNSEEN}, tl.float32)
+            weight = tl.zeros(({depth},), tl.float32)
+        """)
+        for i, (_, width) in enumerate(self.value_sizes):
+            k.text(f"mixed{i} = tl.zeros(({depth}, {width}), tl.float32)")
+        if form.sink:
+            mine = f"tl.reshape(head, ({rows},))" if self.folded else "head"
+            score = f"tl.load(sink + {mine}).to(tl.float32)" + ("" if form.natural else f" * {_LOG2E!r}")
+            k.text(f"top = tl.where((split == 0) & inside, {score}, top)")
+            some = f"tl.where(top > {_UNSEEN}, 1.0, 0.0)"
+            k.text(f"weight = {f'tl.where(key == 0, {some}, 0.0)' if self.single else some}")
+
+    def over(self, begin: str, end: str, bounded: bool) -> None:
+        """The loop over the tiles of keys from `begin` to `end`; `bounded`: not every row sees all of them."""
+        with self.k.block(f"for start in range({begin}, {end}, {self.keys}):"):
+            self._tile(bounded)
+
+    def _tile(self, bounded: bool) -> None:
+        k, form = self.k, self.form
+        k.text("column = start + key")
+        for it in (self.keys_at, self.values_at):
+            k.text(f"{it.name}_tile = {it.name} + batch * {it.batch} + shared * {it.head} + "
+                   f"start.to(tl.int64) * {it.step}")
+        score = self._scores(bounded)
+        score = self._weighed(score, bounded)
+        seen = bounded or form.mask
+        k.text(f"""
+            peak = tl.maximum(top, tl.max({score}, {0 if self.single else 1}))
+            calm = {f"tl.where(peak == {_UNSEEN}, 0.0, peak)" if seen else "peak"}
+        """)
+        by = f" * {_LOG2E!r}" if form.natural else ""
+        across = "calm" if self.single else "calm[:, None]"
+        k.text(f"""
+            chance = tl.exp2(({score} - {across}){by})
+            fade = tl.exp2((top - calm){by})
+            weight = weight * fade + {"chance" if self.single else "tl.sum(chance, 1)"}
+            top = peak
+        """)
+        self._mix(bounded)
+
+    def _rows_of(self, view: View, d: str, whole: str | None, bounded: bool, turned: bool) -> str:
+        """A tile of keys or values: (key, feature), or (feature, key) where `turned`."""
+        of_key, of_feature = ("[None, :]", "[:, None]") if turned else ("[:, None]", "[None, :]")
+        masks = [f"(column < limit){of_key}"] if bounded else []
+        masks += [f"({whole}){of_feature}"] if whole else []
+        mask = f", mask={' & '.join(masks)}, other=0" if masks else ""
+        return self.k.let(f"tl.load({view.name}_tile + key{of_key} * {view.step} + {d}{of_feature} * "
+                          f"{view.feature}{mask})")
+
+    def _dot(self, a: str, b: str, acc: str | None) -> str:
+        form = self.form
+        how = f', input_precision="{form.precision}"' if form.dtype == "float32" else ""
+        return f"tl.dot({a}, {b}{f', {acc}' if acc else ''}{how})"
+
+    def _scores(self, bounded: bool) -> str:
+        score = None
+        for q, (d, whole) in zip(self.queries, self.feature, strict=True):
+            rows = self._rows_of(self.keys_at, d, whole, bounded, not self.single)
+            if self.single:
+                term = f"tl.sum({q}.to(tl.float32) * {rows}.to(tl.float32), 1)"
+                score = self.k.let(term if score is None else f"{score} + {term}")
+            else:
+                score = self.k.let(self._dot(q, rows, score))
+        assert score is not None
+        if self.form.capped:
+            return self.k.let(f"libdevice.tanh({score} * scale) * cap")
+        return self.k.let(f"{score} * scale")
+
+    def _weighed(self, score: str, bounded: bool) -> str:
+        """Scores with what is added to them, and none where a row does not see a key."""
+        k, form = self.k, self.form
+        of_key, of_row = ("", "") if self.single else ("[None, :]", "[:, None]")
+        tests = [f"(column < limit){of_key}"] if bounded else []
+        if form.mask:
+            batch, head, step, along = self.bias
+            place = f"batch * {batch} + head * {head}"
+            place += f" + position{of_row}.to(tl.int64) * {step}"
+            masks = [f"inside{of_row}"]
+            if form.mask_step != 0:
+                place += f" + column{of_key}" + ("" if form.mask_step == 1 else f".to(tl.int64) * {along}")
+                masks += tests[:1]
+            added = k.load("mask", place, " & ".join(masks))
+            if form.mask == "bool":
+                tests.append(added)
+            else:
+                score = k.let(f"{score} + {added}.to(tl.float32)")
+        if bounded and form.left:
+            tests.append(f"(column{of_key} >= (position + offset - left){of_row})")
+        if bounded and form.right:
+            tests.append(f"(column{of_key} <= (position + offset + right){of_row})")
+        return k.let(f"tl.where({' & '.join(tests)}, {score}, {_UNSEEN})") if tests else score
+
+    def _mix(self, bounded: bool) -> None:
+        k = self.k
+        for i, (d, whole) in enumerate(self.value_feature):
+            rows = self._rows_of(self.values_at, d, whole, bounded, False)
+            if self.single:
+                k.text(f"mixed{i} = mixed{i} * fade + chance[:, None] * {rows}.to(tl.float32)")
+            else:
+                k.text(f"mixed{i} = mixed{i} * fade[:, None]")
+                k.text(f"mixed{i} = " + self._dot(f"chance.to({k.typed(self.form.dtype)})", rows, f"mixed{i}"))
+
+    def finish(self) -> None:
+        """Write what the rows are, or the program's share of them."""
+        k, form, rows = self.k, self.form, self.rows
+        if self.single:
+            k.text("weight = tl.sum(weight, 0) + tl.zeros((1,), tl.float32)")
+            for i in range(len(self.value_sizes)):
+                k.text(f"mixed{i} = tl.sum(mixed{i}, 0)[None, :]")
+        if self.split:
+            k.text(f"""
+                slot = ((unit * tiles + tile) * splits + split).to(tl.int64) * {rows} + tl.arange(0, {rows})
+                tl.store(weights + slot * 2, top)
+                tl.store(weights + slot * 2 + 1, weight)
+            """)
+        else:
+            k.text("factor = tl.where(weight == 0, 0.0, 1.0 / weight)")
+        for i, (d, whole) in enumerate(self.value_feature):
+            also = f" & ({whole})[None, :]" if whole else ""
+            if self.split:
+                k.text(f"tl.store(sums + slot[:, None] * {form.value_size} + {d}[None, :], mixed{i}, "
+                       f"mask=inside[:, None]{also})")
+                continue
+            k.store("out", self.out.at("position[:, None]", f"{d}[None, :]"), f"mixed{i} * factor[:, None]", f"inside[:, None]{also}")
+
+
+@kernel
+def attend(k: Writer, *, form: AttentionForm, rows: int, keys: int, folded: bool, split: bool, warps: int,
+           stages: int) -> None:
+    """softmax(q k' scale + mask) v, a tile of `rows` query rows a program, over `keys` keys at a time; `folded`:
+    rows are those of all query heads that share a key head; `split`: over `per` keys, whose sums are left to
+    `attend_joined`."""
+    it = _Attending(k, form, rows, keys, folded, split)
+    it.declare()
+    it.place()
+    it.load_queries()
+    it.start()
+    it.over("begin", "middle", False)
+    it.over("middle", "end", True)
+    it.finish()
+    k.warps, k.stages = warps, stages
+
+
+@kernel
+def attend_joined(k: Writer, *, form: AttentionForm, rows: int, most: int, folded: bool) -> None:
+    """What the programs of `attend` left for a row, at most `most`, as one row of the result."""
+    k.pointer("sums", "float32")
+    k.pointer("weights", "float32")
+    k.pointer("out", form.dtype)
+    for name in ("groups", "group", "length", "tiles", "splits"):
+        k.size(name)
+    out = View.declare(k, "out", form.near[3])
+    count = "group * length" if folded else "length"
+    k.text(f"""
+        row = tl.program_id(0) % ({count})
+        unit = tl.program_id(0) // ({count})
+        batch, of_head = (unit // groups).to(tl.int64), (unit % groups).to(tl.int64)
+        head = {"of_head * group + row % group" if folded else "of_head"}
+        position = {"row // group" if folded else "row"}
+        split = tl.arange(0, {most})
+        there = split < splits
+        slot = ((unit * tiles + row // {rows}) * splits + split).to(tl.int64) * {rows} + row % {rows}
+        top = tl.load(weights + slot * 2, mask=there, other={_UNSEEN})
+        peak = tl.max(top, 0)
+        calm = tl.where(peak == {_UNSEEN}, 0.0, peak)
+        share = tl.exp2((top - calm){f" * {_LOG2E!r}" if form.natural else ""})
+        weight = tl.sum(share * tl.load(weights + slot * 2 + 1, mask=there, other=0.0), 0)
+        factor = tl.where(weight == 0, 0.0, 1.0 / weight)
+    """)
+    for first, width in parts(form.value_size):
+        k.text(f"feature = {first} + tl.arange(0, {width})")
+        inside = f"feature < {form.value_size}"
+        part = k.load("sums", f"slot[:, None] * {form.value_size} + feature[None, :]",
+                      f"there[:, None] & ({inside})[None, :]", "0.0")
+        k.store("out", out.at("position", "feature"), f"tl.sum({part} * share[:, None], 0) * factor", inside)
+
+
+@dataclass(frozen=True)
+class AttentionPlan:
+    """How an attention is divided: tiles of `rows` query rows, `keys` keys at a time, each over `per` keys of
+    `splits` shares; see `attend`."""
+
+    form: AttentionForm
+    rows: int
+    keys: int
+    warps: int
+    stages: int
+    folded: bool
+    tiles: int
+    splits: int
+    per: int
+    units: int
+
+    @property
+    def spec(self) -> Spec:
+        return attend(form=self.form, rows=self.rows, keys=self.keys, folded=self.folded, split=self.splits > 1,
+                      warps=self.warps, stages=self.stages)
+
+    @property
+    def items(self) -> int:
+        """Programs of `attend`."""
+        return self.units * self.tiles * self.splits
+
+    @property
+    def slots(self) -> int:
+        """Rows of sums that are left to `attend_joined`; weights are twice as many numbers."""
+        return self.items * self.rows
+
+    @property
+    def joined(self) -> Spec:
+        return attend_joined(form=self.form, rows=self.rows, most=1 << (self.splits - 1).bit_length(),
+                             folded=self.folded)
+
+
+@choice()
+def plan(target: Target, form: AttentionForm, batch: int, heads: int, kv_heads: int, length: int, total: int,
+         processors: int = 128) -> AttentionPlan:
+    """How `length` query rows per head over `total` keys are divided over so many multiprocessors."""
+    group = heads // kv_heads
+    folded = group > 1 and group * length <= 64
+    count = group * length if folded else length
+    width = max(sum(w for _, w in parts(n)) for n in (form.size, form.value_size))
+    rows, keys, warps, stages = _tile(target, form, count, width)
+    units, tiles = batch * (kv_heads if folded else heads), -(-count // rows)
+    splits = 1
+    if units * tiles < processors and count <= 64:
+        splits = max(1, min(-(-total // (2 * keys)), 2 * processors // (units * tiles), 64))
+    per = -(-total // (splits * keys)) * keys
+    return AttentionPlan(form, rows, keys, warps, stages, folded, tiles, -(-total // per), per, units)
+
+
+def _tile(target: Target, form: AttentionForm, count: int, width: int) -> tuple[int, int, int, int]:
+    """Query rows and keys of a tile, warps of a block and stages of its loads, for `count` rows in all."""
+    if count == 1:
+        return 1, max(16, min(128, 4096 // width)), 4, 2
+    wide = 1 << (count - 1).bit_length()
+    if form.dtype == "float32":
+        most, keys = (32, 32) if width <= 128 else (16, 16)
+        return max(16, min(wide, most)), keys, 4, 1 if target.api == HIP else 2
+    most, keys, warps = (128, 64, 8) if width <= 128 else (64, 32, 4) if width <= 256 else (32, 16, 4)
+    if target.api == HIP:
+        most, warps = min(most, 64 if target.matrix == "wmma" else 128), 4
+    rows = max(16, min(wide, most))
+    stages = 3 if target.shared >= 160 << 10 else 2
+    return rows, keys, min(warps, max(rows // 16, 4)), 1 if target.api == HIP else stages
+
+
+def numbers(made: AttentionPlan, heads: int, kv_heads: int, length: int, total: int,
+            window: tuple[int, int, int], ends_add: int, scale: float, cap: float) -> list[Any]:
+    """The arguments of `attend` between its tensors and their strides."""
+    by = scale / cap if cap else scale if made.form.natural else scale * _LOG2E
+    return [kv_heads if made.folded else heads, heads // kv_heads, length, total, made.tiles, made.splits,
+            made.per, *window, ends_add, by, float(cap)]

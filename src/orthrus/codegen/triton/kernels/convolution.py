@@ -1,0 +1,136 @@
+"""Convolutions: sums of products over the taps of windows, with a tree at the end.
+
+In: images, weights and a result of any strides. A result is a matrix of pixels, those of all images, by the
+channels of a group; its depth is taps by channels, tap by tap. Out: `convolution` multiplies tiles of what its
+pixels' windows meet, which is nowhere in memory, by tiles of the weights, where the GPU has one by its matrix
+unit; `depthwise` is for groups of one channel, where there is nothing to multiply tiles of. Sums of half
+precision are float32.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..epilogue import Closing
+from ..windows import Slide
+from ..write import Writer, kernel
+from .pooling import frame
+from .products import Tile
+
+
+def summed(dtype: str) -> str:
+    """The type of sums of products of this type."""
+    return "float64" if dtype == "float64" else "float32"
+
+
+@kernel
+def convolution(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], kinds: str, whole: bool,
+                even: bool, grouped: bool, parts: bool, precision: str, tile: Tile, closing: Closing) -> None:
+    """A tile of the result of one group. `taps`: of a window along each axis that has some. `kinds`: whether
+    the stride of the image's channels, and of the weights' outputs, inputs and taps, is 1 or another. `whole`:
+    a step stays within a tap, and is full of channels if `even`. `parts`: a block adds but some of the
+    products, and its sums go to a place of their own, the first axis of the closing. `precision`: of products
+    of float32, as `tl.dot` calls it."""
+    x, w = k.pointer("x", dtype), k.pointer("w", dtype)
+    close = closing.declare(k)
+    window = slide.declare(k)
+    rows, cin, cout = k.size("rows"), k.size("cin"), k.size("cout")
+    strides = [k.size(name) if kind == "s" else "1"
+               for name, kind in zip(("x_c", "w_o", "w_i", "w_t"), kinds, strict=True)]
+    x_c, w_o, w_i, w_t = strides
+    long = ".to(tl.int64)" if slide.wide else ""
+    k.text(f"""
+        across = tl.cdiv({cout}, {tile.n})
+        rest = tl.program_id(0) // across
+        n = tl.program_id(0) % across * {tile.n} + tl.arange(0, {tile.n})
+    """)
+    x_at = w_at = out_at = ""
+    if grouped:
+        groups, w_g = k.size("groups"), k.size("w_g")
+        k.text(f"""
+            group = rest % {groups}
+            rest = rest // {groups}
+            first_x = (group * {cin}){long} * {x_c}
+            first_w = group * {w_g}
+            first_out = group * {cout}
+        """)
+        x_at, w_at, out_at = "first_x + ", "first_w + ", "first_out + "
+    count = math.prod(taps)
+    steps = f"{count} * tl.cdiv({cin}, {tile.k})" if whole else f"tl.cdiv({count} * {cin}, {tile.k})"
+    k.text(f"first, end = 0, {steps}")
+    if parts:
+        many, each = k.size("parts"), k.size("each")
+        k.text(f"""
+            part = rest % {many}
+            rest = rest // {many}
+            first = part * {each}
+            end = tl.minimum(end, first + {each})
+        """)
+    k.text(f"""
+        m = rest{long} * {tile.m} + tl.arange(0, {tile.m})
+        total = tl.zeros(({tile.m}, {tile.n}), {k.typed(summed(dtype))})
+    """)
+    window.stand(f"tl.minimum(m, {rows} - 1)[:, None]")
+    with k.block("for step in range(first, end):"):
+        if whole:
+            k.text(f"""
+                chunks = tl.cdiv({cin}, {tile.k})
+                tap = step // chunks
+                c = step % chunks * {tile.k} + tl.arange(0, {tile.k})
+                counts = c < {cin}
+            """)
+            row, column = "tap", "tap"
+        else:
+            k.text(f"""
+                place = step * {tile.k} + tl.arange(0, {tile.k})
+                tap = place // {cin}
+                c = place % {cin}
+                counts = tap < {count}
+            """)
+            row, column = "tap[None, :]", "tap[:, None]"
+        at, inside = window.at(window.places(row, taps))
+        masks = [f"({inside})"] if inside else []
+        masks += [] if even else ["counts[None, :]"]
+        a = k.load(x, f"({x_at}{at} + c{long}[None, :] * {x_c})", " & ".join(masks) or None)
+        kept = f"(n < {cout})[None, :]" if even else f"counts[:, None] & (n < {cout})[None, :]"
+        b = k.load(w, f"({w_at}{column} * {w_t} + c[:, None] * {w_i} + n[None, :] * {w_o})", kept)
+        options = f', input_precision="{precision}"' if dtype == "float32" else ""
+        k.text(f"total = tl.dot({a}, {b}, total{options}, out_dtype={k.typed(summed(dtype))})")
+    indices = [("part", None)] if parts else []
+    close.store("total", [*indices, ("m[:, None]", f"m[:, None] < {rows}"),
+                          (f"({out_at}n)[None, :]", f"(n < {cout})[None, :]")])
+    k.warps, k.stages = tile.warps, tile.stages
+
+
+UNROLLED = 49
+"""Taps of a window up to which each is written out."""
+
+
+@kernel
+def depthwise(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], kinds: str, several: bool,
+              tile: Tile, closing: Closing) -> None:
+    """A tile of the result, each channel from one channel of the image. `kinds`: whether the stride of the
+    image's channels, and of the weights' channels and taps, is 1 or another. `several`: channels that are made
+    from the same one lie next to each other."""
+    x, w = k.pointer("x", dtype), k.pointer("w", dtype)
+    close = closing.declare(k)
+    window = slide.declare(k)
+    rows, channels = k.size("rows"), k.size("channels")
+    x_c, w_c, w_t = (k.size(name) if kind == "s" else "1"
+                     for name, kind in zip(("x_c", "w_c", "w_t"), kinds, strict=True))
+    total = k.typed(summed(dtype))
+    source = f"c // {k.size('several')}" if several else "c"
+    long = ".to(tl.int64)" if slide.wide else ""
+    frame(k, tile, channels, long)
+    k.text(f"""
+        source = ({source}){long}[None, :] * {x_c}
+        total = tl.zeros(({tile.m}, {tile.n}), {total})
+    """)
+    window.stand(f"tl.minimum(m, {rows} - 1)[:, None]")
+    count = math.prod(taps)
+    with k.block(f"for tap in {'tl.static_range' if count <= UNROLLED else 'range'}({count}):"):
+        at, inside = window.at(window.places("tap", taps))
+        a = k.load(x, f"({at} + source)", f"({inside}) & counts" if inside else "counts")
+        b = k.load(w, f"(tap * {w_t} + c[None, :] * {w_c})", "counts")
+        k.text(f"total += {a}.to({total}) * {b}.to({total})")
+    close.store("total", [("m[:, None]", f"m[:, None] < {rows}"), ("c[None, :]", "counts")])

@@ -1,0 +1,219 @@
+"""Matrix products: tiles of A (..., m, k) times B (..., k, n), with a tree at the end.
+
+In: A and B of any strides, batches broadcast. Out: their product, summed in float32, float64 or int32, under
+the kernel's tree. Where k is cut among programs, each writes its part of the sum, which `product_parts` adds
+in their order: the bits do not depend on which program comes first.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..epilogue import Closing, Walk
+from ..write import Writer, kernel
+
+ONE, EACH = "one", "each"
+"""Zero points: one number for all, or one for each row of A or column of B."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """What a program computes: `m` rows by `n` columns, `k` elements of the sums at a time; `group`: tiles
+    above each other that run side by side, which share columns of B."""
+
+    m: int
+    n: int
+    k: int
+    group: int = 8
+    warps: int = 4
+    stages: int = 2
+
+
+@dataclass(frozen=True)
+class Factors:
+    """How A and B are read. `walk`: of both over batches, rows and columns; `depth`: their strides along k, a
+    letter each as in a `Walk`; `precision`: of products of float32, as `tl.dot` calls it; `zeros`: what is
+    subtracted from bytes, ONE, EACH or None."""
+
+    dtypes: tuple[str, str]
+    walk: Walk
+    depth: tuple[str, str]
+    precision: str = "ieee"
+    zeros: tuple[str | None, str | None] = (None, None)
+
+    @property
+    def total(self) -> str:
+        """The type of sums."""
+        if "int8" in self.dtypes[0]:
+            return "int32"
+        return "float64" if self.dtypes[0] == "float64" else "float32"
+
+    @property
+    def lacks(self) -> tuple[int, int]:
+        """What is missing in unsigned bytes, which are multiplied as signed ones."""
+        first, second = (128 if dtype == "uint8" else 0 for dtype in self.dtypes)
+        return first, second
+
+    def along(self, k: Writer) -> list[str]:
+        """Declare the strides along k."""
+        return [k.size(f"along_{name}") if kind == "s" else "1"
+                for name, kind in zip("ab", self.depth, strict=True)]
+
+
+@kernel
+def products(k: Writer, *, factors: Factors, closing: Closing, tile: Tile, even: bool) -> None:
+    """A·B. Programs count parts of k, batches and tiles; `even`: each part of k is a multiple of tiles."""
+    a, b = (k.pointer(name, "int8" if "int8" in dtype else dtype)
+            for name, dtype in zip("ab", factors.dtypes, strict=True))
+    zeros = [None if how is None else k.pointer(f"zero_{name}", dtype)
+             for name, how, dtype in zip("ab", factors.zeros, factors.dtypes, strict=True)]
+    close = closing.declare(k)
+    m, n, depth, part, batches = (k.size(name) for name in ("m", "n", "depth", "part", "batches"))
+    along = factors.along(k)
+    walking = factors.walk.declare(k, "in")
+    place(k, m, n, tile)
+    k.text(f"""
+        batch = piece % {batches}
+        first = piece // {batches} * {part}
+        last = tl.minimum(first + {part}, {depth})
+        rm = row * {tile.m} + tl.arange(0, {tile.m})
+        rn = column * {tile.n} + tl.arange(0, {tile.n})
+        rk = tl.arange(0, {tile.k})
+        acc = tl.zeros(({tile.m}, {tile.n}), {k.typed(factors.total)})
+    """)
+    k.warps, k.stages = tile.warps, tile.stages
+    rows, columns = ("rm[:, None]", f"rm[:, None] < {m}"), ("rn[None, :]", f"rn[None, :] < {n}")
+    indices = [("batch", None), rows, columns]
+    wide = ".to(tl.int64)" if factors.walk.wide else ""
+    masks = []
+    for i, (name, pointer, depths) in enumerate((("a", a, "rk[None, :]"), ("b", b, "rk[:, None]"))):
+        (at, mask), = walking.offsets([i], indices)
+        masks.append(mask)
+        k.text(f"{name}_at = {pointer} + ({at}) + ({depths} + first){wide} * {along[i]}")
+    sums = _Sums(k, factors, tile)
+    with k.block(f"for step in range(first, last, {tile.k}):"):
+        values = [_tile_of(k, factors, tile, i, mask, even) for i, mask in enumerate(masks)]
+        sums.add(*values)
+        k.text("\n".join(f"{name}_at += {_times(tile.k, by)}" for name, by in zip("ab", along, strict=True)))
+    value = sums.less(zeros, m, n)
+    close.store(value, [("piece", None), rows, columns])
+
+
+def place(k: Writer, m: str, n: str, tile: Tile) -> None:
+    """Which tile a program has: `row` and `column` count tiles, `piece` whole products."""
+    k.text(f"""
+        tiles_m = tl.cdiv({m}, {tile.m})
+        tiles_n = tl.cdiv({n}, {tile.n})
+        tiles = tiles_m * tiles_n
+        program = {_dealt(k)}
+        piece = program // tiles
+        spot = program % tiles
+    """)
+    if tile.group == 1:
+        k.text("""
+            row = spot // tiles_n
+            column = spot % tiles_n
+        """)
+        return
+    k.text(f"""
+        band = spot // ({tile.group} * tiles_n)
+        within = spot % ({tile.group} * tiles_n)
+        high = tl.minimum(tiles_m - band * {tile.group}, {tile.group})
+        row = band * {tile.group} + within % high
+        column = within // high
+    """)
+
+
+def _dealt(k: Writer) -> str:
+    """The program's number, such that neighbours run on one die, whose cache they share."""
+    dies = k.target.dies
+    if dies == 1:
+        return "tl.program_id(0)"
+    k.text(f"""
+        die = tl.program_id(0) % {dies}
+        programs = tl.num_programs(0)
+    """)
+    return f"die * (programs // {dies}) + tl.minimum(die, programs % {dies}) + tl.program_id(0) // {dies}"
+
+
+def _tile_of(k: Writer, factors: Factors, tile: Tile, i: int, mask: str | None, even: bool) -> str:
+    """A tile of a factor, zeros outside."""
+    name, lack = "ab"[i], factors.lacks[i]
+    depth = None if even else ("rk[None, :]", "rk[:, None]")[i] + " < last - step"
+    inside = " & ".join(f"({m})" for m in (mask, depth) if m is not None)
+    other = f", mask={inside}, other={-lack}" if inside else ""
+    value = k.let(f"tl.load({name}_at{other})", name)
+    if mask is None:
+        size = (f"{tile.m}, {tile.k}", f"{tile.k}, {tile.n}")[i]
+        value = k.let(f"tl.broadcast_to({value}, ({size}))", name)
+    return k.let(f"{value} ^ -128", name) if lack else value
+
+
+def _times(count: int, by: str) -> str:
+    return str(count) if by == "1" else f"{count} * {by}"
+
+
+class _Sums:
+    """The accumulators: of the product and, for zero points, of rows of A and columns of B."""
+
+    def __init__(self, k: Writer, factors: Factors, tile: Tile) -> None:
+        self.k, self.factors = k, factors
+        needs = self.subtracts = [zero is not None or lack != 0 for zero, lack in zip(
+            factors.zeros, factors.lacks, strict=True)]
+        if needs[1]:
+            k.text(f"sum_a = tl.zeros(({tile.m},), tl.int32)")
+        if needs[0]:
+            k.text(f"sum_b = tl.zeros(({tile.n},), tl.int32)")
+
+    def add(self, a: str, b: str) -> None:
+        """Add a tile of each."""
+        k, total = self.k, self.factors.total
+        how = f"input_precision='{self.factors.precision}', " if total == "float32" else ""
+        k.text(f"acc = tl.dot({a}, {b}, acc, {how}out_dtype={k.typed(total)})")
+        if self.subtracts[1]:
+            k.text(f"sum_a += tl.sum({a}.to(tl.int32), 1)")
+        if self.subtracts[0]:
+            k.text(f"sum_b += tl.sum({b}.to(tl.int32), 0)")
+
+    def less(self, zeros: list[str | None], m: str, n: str) -> str:
+        """The product less what zero points take of it."""
+        if not any(self.subtracts):
+            return "acc"
+        first = self._zero(0, zeros[0], "rm", m, "[:, None]")
+        second = self._zero(1, zeros[1], "rn", n, "[None, :]")
+        terms = []
+        if second is not None:
+            terms.append(f"{second} * sum_a[:, None]")
+        if first is not None:
+            terms.append(f"{first} * sum_b[None, :]")
+        both = "" if first is None or second is None else f" + (last - first) * {first} * {second}"
+        return self.k.let(f"acc - {' - '.join(terms)}{both}", "acc")
+
+    def _zero(self, i: int, pointer: str | None, index: str, size: str, spread: str) -> str | None:
+        """A factor's zero point, less what its bytes lack."""
+        k, lack = self.k, self.factors.lacks[i]
+        if pointer is None:
+            return k.let(f"tl.full((), {-lack}, tl.int32)", "zero") if lack else None
+        if self.factors.zeros[i] == ONE:
+            value = k.load(pointer, "0")
+        else:
+            value = k.load(pointer, index, f"{index} < {size}") + spread
+        return k.let(f"{value}.to(tl.int32) - {lack}", "zero")
+
+
+@kernel
+def product_parts(k: Writer, *, dtype: str, closing: Closing, block: int) -> None:
+    """The sum of `parts` products, one behind the other, in their order."""
+    parts = k.pointer("parts", dtype)
+    close = closing.declare(k)
+    count, size = k.size("count"), k.size("size")
+    k.text(f"""
+        i = tl.program_id(0) * {block} + tl.arange(0, {block})
+        inside = i < {size}
+        at = {parts} + i
+        acc = tl.zeros(({block},), {k.typed(dtype)})
+        for _ in range({count}):
+            acc += tl.load(at, mask=inside, other=0)
+            at += {size}
+    """)
+    close.store("acc", [("i", "inside")])

@@ -1,0 +1,77 @@
+"""A part of a graph, for concrete shapes, to steps of a GPU's kernels.
+
+In: nodes and the shapes of their inputs. Out: steps in order. A tensor may have any strides wherever a kernel
+reads or writes: every kernel walks results and operands by strides of their own.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from ...codegen.write.expr import Expr
+from ...ir import Node, Value
+from .. import rules as _shared  # noqa: F401
+from ..lower import GPU_RULES, Lazy, Lowering, Out, Pending, RuleSet, Source
+from ..lower import lowers as _lowers
+from ..rule_sets import writes as _writes
+from ..tensor import Tensor
+
+if TYPE_CHECKING:
+    from ...codegen.triton.targets import Target
+    from ..rules.reduce import Folded
+    from ..rules.rows import RowWork
+
+__all__ = ["GpuLowering", "Lazy", "Out", "Pending", "Source", "lowers", "writes"]
+
+lowers = functools.partial(_lowers, sets=(GPU_RULES,))
+"""Registers a rule for GPUs; see `lowering.rule_sets`."""
+
+writes = functools.partial(_writes, sets=(GPU_RULES,))
+"""Registers what GPUs call instead of a `varied` function."""
+
+
+class GpuLowering(Lowering):
+    """One walk over a part's nodes for a `target`. `settings`: what the provider's options say that rules go
+    by, by name; `given`: inputs whose elements are known, as they are in the host's memory."""
+
+    rules: ClassVar[RuleSet] = GPU_RULES
+
+    def __init__(self, nodes: Sequence[Node], inputs: Sequence[tuple[Value, tuple[int, ...], str]],
+                 outputs: Sequence[Value], target: Target, constants: dict[Hashable, Tensor],
+                 reference: Callable[[Node], Callable[..., Any]], settings: dict[str, Any] | None = None,
+                 given: Mapping[Value, np.ndarray] | None = None) -> None:
+        self.target, self.settings, self.given = target, settings or {}, given or {}
+        super().__init__(nodes, inputs, outputs, None, constants, reference)
+
+    def _walk(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> None:
+        self.host.update(self.given)
+        super()._walk(nodes, outputs)
+
+    def store(self, out: Tensor, tree: Expr, operands: list[Tensor]) -> None:
+        from .elements import store
+
+        store(self, out, tree, operands)
+
+    def walks_rows(self, work: RowWork, out: Tensor) -> bool:
+        return True
+
+    def rows(self, work: RowWork, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> bool:
+        from .rows import rows
+
+        rows(self, work, out, tree, operands)
+        return True
+
+    def fold(self, what: Folded, out: Tensor, after: Expr | None, operands: Sequence[Tensor]) -> None:
+        from .rows import fold
+
+        fold(self, what, out, after, operands)
+
+    def accepts(self, pending: Pending, out: Tensor) -> Callable[[Tensor], bool]:
+        return pending.accepts or (lambda t: True)
+
+    def fits(self, pending: Pending, out: Tensor) -> bool:
+        return pending.accepts is None or pending.accepts(out)

@@ -1,0 +1,171 @@
+"""The steps that multiply matrices on a GPU.
+
+In: A (..., m, k) and B (..., k, n) of any strides, whose batches broadcast to the result's. Out: one step, or
+two where k is cut among programs. Nothing is copied to lie better: kernels read both factors as they lie.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from ...codegen.triton import tiles
+from ...codegen.triton.kernels.product_rows import Strip, product_rows
+from ...codegen.triton.kernels.products import EACH, ONE, Factors, Tile, product_parts, products
+from ...codegen.triton.targets import CUDA
+from ...codegen.write.expr import BYTES, Expr
+from ..tensor import Tensor, extent
+from .walks import LONG, closed, walk
+
+if TYPE_CHECKING:
+    from .lower import GpuLowering
+
+FEW = 4
+"""Rows up to which a product is a matter of reading B."""
+
+_BLOCK = 1024
+"""Sums that one program adds up of parts."""
+
+_BUSY = 4
+"""Programs to a multiprocessor that together read at the memory's rate."""
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """What is subtracted from the bytes of A and B: a number or one for each row of A, column of B."""
+
+    a: Tensor | None = None
+    b: Tensor | None = None
+
+
+def write(lo: GpuLowering, a: Tensor, b: Tensor, out: Tensor, tree: Expr | None, operands: Sequence[Tensor],
+          zeros: Zeros | None = None, tile: tuple[Tile, int] | None = None) -> None:
+    """out (..., m, n) = tree(a·b, operands). `tile`: one to take, and into how many parts k is cut."""
+    if not out.size:
+        return
+    if not a.shape[-1]:
+        _nothing(lo, out, tree, operands)
+        return
+    zeros = zeros or Zeros()
+    *batch, m, n = out.shape
+    a = a.expand((*batch, *a.shape[-2:]))
+    b = b.expand((*batch, *b.shape[-2:]))
+    if n <= FEW < m and zeros == Zeros():
+        a, b, out = _turned(b), _turned(a), _turned(out)
+        operands = [_turned(t) for t in operands]
+        m, n = n, m
+    product = _Product(lo, a, b, zeros)
+    if zeros == Zeros() and "float" in a.dtype and product.rows <= FEW and tile is None:
+        product.by_rows(out, tree, operands)
+    else:
+        product.by_tiles(out, tree, operands, tile)
+
+
+def _nothing(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+    """The tree of a sum of no products."""
+    def given(leaf: Expr) -> Expr:
+        return Expr.leaf(leaf.value - 1, leaf.dtype) if leaf.value else Expr.const(
+            0.0 if "float" in leaf.dtype else 0, leaf.dtype)
+    whole = Expr.leaf(0, out.dtype) if tree is None else tree
+    lo.store(out, whole.substitute(given).cast(out.dtype), list(operands))
+
+
+def _turned(t: Tensor) -> Tensor:
+    return t.permute((*range(t.rank - 2), t.rank - 1, t.rank - 2))
+
+
+class _Product:
+    """A product, its batches those of both factors; where B has none, they are rows of A."""
+
+    def __init__(self, lo: GpuLowering, a: Tensor, b: Tensor, zeros: Zeros) -> None:
+        self.lo, self.a, self.b, self.zeros = lo, a, b, zeros
+        *self.lead, m, self.depth = a.shape
+        self.n = b.shape[-1]
+        joined = not any(s for s, d in zip(b.strides[:-2], self.lead, strict=True) if d != 1)
+        last = len(self.lead)
+        joined = joined and (zeros.a is None or zeros.a.size == 1)
+        self.groups: list[list[int]] = (
+            [[], [*range(last), last], [last + 1]] if joined else [[*range(last)], [last], [last + 1]])
+        self.rows = m * math.prod(self.lead) if joined else m
+        self.count = 1 if joined else math.prod(self.lead)
+
+    def factors(self) -> tuple[Factors, list[Any], list[int]]:
+        """How kernels read both, the arguments for them, and sizes and strides."""
+        shape = (*self.lead, self.a.shape[-2], self.n)
+        a = self.a.view(shape, (*self.a.strides[:-1], 0))
+        b = self.b.view(shape, (*self.b.strides[:-2], 0, self.b.strides[-1]))
+        form, tensors, numbers = walk([a, b], self.groups)
+        deep = self.a.strides[-1], self.b.strides[-2]
+        wide = any(extent(t.shape, [abs(s) for s in t.strides]) >= LONG for t in (self.a, self.b))
+        along = ["1" if s == 1 or self.depth == 1 else "s" for s in deep]
+        zeros = [None if z is None else ONE if z.size == 1 else EACH for z in (self.zeros.a, self.zeros.b)]
+        made = Factors((self.a.dtype, self.b.dtype), replace(form, wide=wide), (along[0], along[1]),
+                       self._precision(), (zeros[0], zeros[1]))
+        return made, tensors, [s for s, kind in zip(deep, along, strict=True) if kind == "s"] + numbers
+
+    def _precision(self) -> str:
+        tf32 = self.lo.target.api == CUDA and self.lo.settings.get("use_tf32", True)
+        return "tf32" if tf32 and self.a.dtype == "float32" else "ieee"
+
+    def by_tiles(self, out: Tensor, tree: Expr | None, operands: Sequence[Tensor],
+                 given: tuple[Tile, int] | None) -> None:
+        factors, tensors, numbers = self.factors()
+        problem = tiles.Problem(self.rows, self.n, self.depth, self.count, self.a.dtype, factors.precision)
+        tile, parts = given or tiles.best(self.lo.target, problem)
+        part, parts = self._part(tile.k, parts)
+        items = -(-self.rows // tile.m) * -(-self.n // tile.n) * self.count * parts
+        zeros = [z for z in (self.zeros.a, self.zeros.b) if z is not None]
+
+        def step(target: Tensor, tree: Expr | None, operands: Sequence[Tensor], groups: Any) -> None:
+            closing, cells = closed(target, tree, operands, factors.total, groups)
+            even = self.depth % tile.k == 0
+            spec = products(factors=factors, closing=closing, tile=tile, even=even)
+            self.lo.step(spec, [*tensors, *zeros, *cells,
+                                self.rows, self.n, self.depth, part, self.count, *numbers], items)
+        self._in_parts(parts, factors.total, out, tree, operands, step)
+
+    def by_rows(self, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+        factors, tensors, numbers = self.factors()
+        upright = factors.depth[1] == "1"
+        size = 4096 // (2 if BYTES[self.b.dtype] > 4 or self.rows > 2 else 1)
+        wide = max(16, min(64 if upright else 128, _power(self.n)))
+        wide = min(wide, 16) if upright else wide
+        deep = max(16, min(size // wide, _power(self.depth)))
+        strip = Strip(wide, deep, 4 if wide * deep >= 1024 else 1)
+        programs = -(-self.n // wide) * self.count
+        wanted = _BUSY * tiles.chip(self.lo.target).units // programs
+        part, parts = self._part(deep, max(1, min(wanted, self.depth // (4 * deep), 64)))
+
+        def step(target: Tensor, tree: Expr | None, operands: Sequence[Tensor], groups: Any) -> None:
+            closing, cells = closed(target, tree, operands, factors.total, groups)
+            even = self.depth % deep == 0
+            spec = product_rows(factors=factors, closing=closing, rows=self.rows, strip=strip, even=even)
+            self.lo.step(spec, [*tensors, *cells, self.n, self.depth, part, self.count, *numbers],
+                         programs * parts)
+        self._in_parts(parts, factors.total, out, tree, operands, step)
+
+    def _part(self, step: int, parts: int) -> tuple[int, int]:
+        """How many elements of k each part has, and how many parts there are then."""
+        part = -(-self.depth // (step * parts)) * step
+        return part, -(-self.depth // part)
+
+    def _in_parts(self, parts: int, total: str, out: Tensor, tree: Expr | None, operands: Sequence[Tensor],
+                  step: Any) -> None:
+        """Call `step` for the result, or for parts of it that are added up afterwards."""
+        if parts == 1:
+            step(out, tree, operands, self.groups)
+            return
+        held = self.lo.new((parts, *out.shape), total)
+        batches, rows, columns = ([axis + 1 for axis in group] for group in self.groups)
+        step(held, None, [], [[0, *batches], rows, columns])
+        closing, cells = closed(out, tree, operands, total, [range(out.rank)])
+        block = min(_BLOCK, max(64, _power(out.size)))
+        self.lo.step(product_parts(dtype=total, closing=closing, block=block),
+                     [held, *cells, parts, out.size], -(-out.size // block))
+
+
+def _power(size: int) -> int:
+    """The next power of two."""
+    return 1 << max(0, size - 1).bit_length()

@@ -1,0 +1,121 @@
+"""Attention on GPUs: the steps that the rules of both kinds of machines write."""
+
+from __future__ import annotations
+
+from ....codegen.triton.kernels import attention as kernels
+from ....codegen.triton.kernels import attention_cache
+from ....codegen.triton.targets import CUDA
+from ....ir import No
+from ...rules import attention as shared
+from ...rules.attention import Heads
+from ...tensor import Tensor
+from ..elements import power
+from ..lower import GpuLowering, Out, writes
+
+_TILE = 1 << 11
+"""Elements of a tile of copied or turned rows."""
+
+
+@writes(shared.close)
+def close(lo: GpuLowering, t: Tensor) -> Tensor:
+    """`t`: kernels read any strides."""
+    return t
+
+
+@writes(shared.plain_mask)
+def plain_mask(lo: GpuLowering, t: Tensor) -> Tensor:
+    """A mask as it is."""
+    return t
+
+
+@writes(shared.refusal)
+def refusal(lo: GpuLowering, a: Heads) -> No | None:
+    """Why no kernel does it, if so."""
+    if max(a.q.shape[3], a.v.shape[3]) > kernels.MOST:
+        return No(f"heads of more than {kernels.MOST} features")
+    return shared.refusal.__wrapped__(lo, a)  # type: ignore[attr-defined, no-any-return]
+
+
+def _near(*tensors: Tensor) -> tuple[bool, ...]:
+    """Of each whether features lie side by side."""
+    return tuple(t.strides[3] == 1 or t.shape[3] == 1 for t in tensors)
+
+
+def _lying(tensors: tuple[Tensor, ...], near: tuple[bool, ...]) -> list[int]:
+    return [s for t, side in zip(tensors, near, strict=True) for s in t.strides[:3 if side else 4]]
+
+
+@writes(shared.attended)
+def attended(lo: GpuLowering, a: Heads, out: Tensor, present: tuple[Tensor, Tensor] | None) -> None:
+    """Append the steps that write `out` (B, H, S, V), and `present` if there is a past."""
+    (batch, heads, length, size), k, v = a.q.shape, a.k, a.v
+    if a.past is not None:
+        assert present is not None
+        held = a.past[0].shape[2]
+        for old, new, t in zip(a.past, (k, v), present, strict=True):
+            appended(lo, old, new, t, held)
+        k, v = present
+    kv_heads, total, mask = k.shape[1], k.shape[2], a.mask
+    if mask is not None:
+        total = min(total, mask.shape[3])
+        mask = mask.expand((batch, heads, length, total))
+    window = a.window
+    first, left, right = window if window is not None else (0, shared.UNLIMITED, shared.UNLIMITED)
+    near = _near(a.q, k, v, out)
+    form = kernels.AttentionForm(
+        a.q.dtype, size, v.shape[3], near, "" if mask is None else mask.dtype,  # type: ignore[arg-type]
+        None if mask is None or mask.strides[3] not in (0, 1) else mask.strides[3],
+        left < shared.UNLIMITED, right < shared.UNLIMITED, "" if a.ends is None else a.ends.dtype, a.trailing,
+        bool(a.cap), "" if a.sink is None else a.sink.dtype, precision(lo))
+    made = kernels.plan(lo.target, form, batch, heads, kv_heads, length, total)
+    given = [a.q, k, v, *(t for t in (mask, a.ends, a.sink) if t is not None)]
+    numbers = kernels.numbers(made, heads, kv_heads, length, total,
+                              (first, min(left, total), min(right, total)), a.ends_add, a.scale, a.cap)
+    strides = _lying((a.q, k, v), near[:3])
+    of_mask = [] if mask is None else list(mask.strides)
+    of_out = _lying((out,), near[3:])
+    if made.splits == 1:
+        lo.step(made.spec, [*given, Out(out), *numbers, *strides, *of_out, *of_mask], made.items)
+        return
+    sums, weights = lo.new((made.slots, v.shape[3]), shared.F), lo.new((made.slots, 2), shared.F)
+    lo.step(made.spec, [*given, Out(sums), Out(weights), *numbers, *strides, *of_mask], made.items)
+    lo.step(made.joined, [sums, weights, Out(out), *numbers[:2], length, made.tiles, made.splits, *of_out],
+            batch * heads * length)
+
+
+def precision(lo: GpuLowering) -> str:
+    """How Triton multiplies float32: as sums of three products of tf32 where there are such, and these come
+    close enough to float32."""
+    return "tf32x3" if lo.target.api == CUDA else "ieee"
+
+
+@writes(shared.appended)
+def appended(lo: GpuLowering, old: Tensor, new: Tensor, out: Tensor, first: int, ends: Tensor | None = None,
+             zeroed: bool = False) -> None:
+    """Append the step that writes a cache; see the CPU's."""
+    near, size = _near(old, new, out), new.shape[3]
+    rows = max(1, min(power(out.shape[2]), _TILE // power(size)))
+    spec = attention_cache.append_rows(dtype=new.dtype, size=size, near=near, rows=rows, zeroed=zeroed,
+                                       ends_type="" if ends is None else ends.dtype)
+    lo.step(spec, [old, new, Out(out), *([] if ends is None else [ends]), Out(lo.status), new.shape[1],
+                   old.shape[2], new.shape[2], out.shape[2], first, *_lying((old, new, out), near)],
+            new.shape[0] * new.shape[1] * -(-out.shape[2] // rows))
+
+
+@writes(shared.turned)
+def turned(lo: GpuLowering, x: Tensor, caches: tuple[Tensor, Tensor], positions: Tensor | None,
+           lying: tuple[int, int, int], first: int, interleaved: bool, out: Tensor | None = None) -> Tensor:
+    """`x` (B, H, S, D) turned; see the CPU's."""
+    batch, heads, length, size = x.shape
+    made = out or lo.new(x.shape, x.dtype)
+    cos = caches[0]
+    per_batch, row = (0, cos.strides[0]) if cos.rank == 2 else (cos.strides[0], cos.strides[1])
+    near, units = _near(x, made), batch * heads * length
+    rows = max(1, min(power(units), _TILE // power(size)))
+    spec = attention_cache.turn(dtype=x.dtype, size=size, half=cos.shape[-1], near=near, rows=rows,
+                                interleaved=interleaved,
+                                positions_type="" if positions is None else positions.dtype)
+    lo.step(spec, [x, *caches, *([] if positions is None else [positions]), Out(lo.status), Out(made), per_batch,
+                   row, *lying, first, cos.shape[-2], heads, length, units, *_lying((x, made), near)],
+            -(-units // rows))
+    return made

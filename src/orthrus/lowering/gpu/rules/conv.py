@@ -1,0 +1,315 @@
+"""Convolutions: their weights in the kernels' order, tiles by the sizes, what follows elementwise at their end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ....codegen.kernels.conv.geometry import Geometry, phases
+from ....codegen.triton.kernels.convolution import convolution, depthwise, summed
+from ....codegen.triton.kernels.products import product_parts
+from ....codegen.triton.tiles import Problem, best
+from ....codegen.write.expr import Expr
+from ....ir import No, Node, Value
+from ....ops.nn.conv import transposed
+from ...rules.conv import geometry_of
+from ...rules.elementwise import activation
+from ...tensor import Tensor, last_strides
+from ..lower import GpuLowering, Lazy, Pending, Source, lowers
+from ..slides import Windows, slid, tile_of
+from ..walks import closed
+
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+
+FULL = 16
+"""Channels of a group from which on its products fill a matrix unit; with fewer, groups are merged."""
+
+_PHASES = 1 << 8
+"""Phases of a transposed convolution up to which there is a launch for each."""
+
+_BLOCK = 1024
+"""Sums that a block adds the parts of."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Weights of `groups`, as a view [groups, channels out, channels in, taps...]: `array` where they are known
+    when the kernel is made, which `key` then stands for, else `tensor`, whose taps lie behind each other."""
+
+    key: Hashable
+    array: np.ndarray | None
+    tensor: Tensor | None
+
+    def merged(self, count: int) -> np.ndarray:
+        """So many groups as one, with zeros between one's inputs and another's outputs."""
+        assert self.array is not None
+        w = self.array
+        groups, cout, cin = w.shape[0] // count, *w.shape[1:3]
+        made = np.zeros((groups, count, cout, count, cin, *w.shape[3:]), w.dtype)
+        split = w.reshape(groups, count, *w.shape[1:])
+        for i in range(count):
+            made[:, i, :, i] = split[:, i]
+        return made.reshape(groups, count * cout, count * cin, *w.shape[3:])
+
+
+def _letter(stride: int) -> str:
+    return "1" if stride == 1 else "s"
+
+
+def _far(strides: Sequence[int]) -> list[int]:
+    """Those that are arguments of a kernel."""
+    return [s for s in strides if s != 1]
+
+
+def _pixels_last(t: Tensor) -> Tensor:
+    """An image with its channels behind its pixels."""
+    return t.permute([0, *range(2, t.rank), 1])
+
+
+class Convolution:
+    """One convolution of `x` (N, C, spatial...), ready to be written."""
+
+    def __init__(self, lo: GpuLowering, g: Geometry, x: Tensor, weights: Weights) -> None:
+        rank = x.rank - 2
+        self.g, self.weights = g, weights
+        cut = slice(3 - rank, None)
+        self.slid = slid(x, Windows(g.kernel[cut], g.strides[cut], g.dilations[cut], g.pads[cut], g.out[cut]))
+        self.rows = g.batch * math.prod(g.out)
+
+    def write(self, lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
+        """Append the steps that put the tree of the convolution into `out`."""
+        if 0 in out.shape:
+            return
+        if 0 in self.g.kernel:
+            none = Expr.const(0.0, summed(self.slid.image.dtype))
+            lo.store(out, none if tree is None else tree.substitute(
+                lambda leaf: Expr.leaf(leaf.value - 1, leaf.dtype) if leaf.value else none), operands)
+        elif self.g.cin == 1 and self.g.groups > 1:
+            self._write_depthwise(lo, out, tree, operands)
+        else:
+            self._write_products(lo, out, tree, operands)
+
+    def _write_depthwise(self, lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
+        g, it, x = self.g, self.slid, self.slid.image
+        channels = g.groups * g.cout
+        weights, known = self.weights.tensor, self.weights.array
+        if weights is None:
+            assert known is not None
+            weights = lo.constant((self.weights.key, "depthwise"), lambda: np.ascontiguousarray(
+                known.reshape(channels, -1).T)).permute((1, 0))
+        else:
+            weights = weights.view((channels, math.prod(it.taps)), (weights.strides[1], weights.strides[3]))
+        strides = x.strides[1], *weights.strides
+        tile = tile_of(self.rows, channels, x)
+        closing, cells = closed(out, tree, operands, summed(x.dtype), [[0, *range(2, out.rank)], [1]])
+        several = [g.cout] if g.cout > 1 else []
+        spec = depthwise(dtype=x.dtype, slide=it.slide, taps=it.taps, kinds="".join(map(_letter, strides)),
+                         several=bool(several), tile=tile, closing=closing)
+        lo.step(spec, [x, weights, *cells, *it.numbers, self.rows, channels, *_far(strides), *several],
+                -(-self.rows // tile.m) * -(-channels // tile.n))
+
+    def _products(self, lo: GpuLowering) -> tuple[int, int, int, Tensor]:
+        """Groups, channels in and out of one, and weights [groups, out, in, taps] as the kernel reads them."""
+        g, given = self.g, self.weights.array
+        if given is None:
+            assert self.weights.tensor is not None
+            return g.groups, g.cin, g.cout, self.weights.tensor
+        count = 1
+        while g.groups % (2 * count) == 0 and 2 * count * min(g.cin, g.cout) <= FULL:
+            count *= 2
+        groups, cin, cout = g.groups // count, g.cin * count, g.cout * count
+        packed = lo.constant((self.weights.key, "packed", count), lambda: np.ascontiguousarray(
+            self.weights.merged(count).reshape(groups, cout, cin, -1).transpose(0, 3, 2, 1)))
+        return groups, cin, cout, packed.permute((0, 3, 2, 1))
+
+    def _write_products(self, lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
+        it, x = self.slid, self.slid.image
+        groups, cin, cout, weights = self._products(lo)
+        taps, sums = math.prod(it.taps), summed(x.dtype)
+        precision = lo.settings.get("precision", "ieee")
+        tile, parts = best(lo.target, Problem(self.rows, cout, taps * cin, groups, x.dtype, precision))
+        whole = cin >= tile.k or not it.taps
+        steps = taps * -(-cin // tile.k) if whole else -(-taps * cin // tile.k)
+        each = -(-steps // parts)
+        parts = -(-steps // each)
+        pixels = list(range(2, out.rank))
+        if parts > 1:
+            held = lo.new((parts, self.rows, groups * cout), sums)
+            closing, cells = closed(held, None, [], sums, [[0], [1], [2]])
+        else:
+            closing, cells = closed(out, tree, operands, sums, [[0, *pixels], [1]])
+        strides = x.strides[1], weights.strides[1], weights.strides[2], weights.strides[3]
+        spec = convolution(
+            dtype=x.dtype, slide=it.slide, taps=it.taps, kinds="".join(map(_letter, strides)), whole=whole,
+            even=whole and cin % tile.k == 0, grouped=groups > 1, parts=parts > 1, precision=precision, tile=tile,
+            closing=closing)
+        split = [parts, each] if parts > 1 else []
+        grouped = [groups, weights.strides[0]] if groups > 1 else []
+        lo.step(spec, [x, weights, *cells, *it.numbers, self.rows, cin, cout, *_far(strides), *grouped, *split],
+                -(-self.rows // tile.m) * parts * groups * -(-cout // tile.n))
+        if parts > 1:
+            size = self.rows * groups * cout
+            closing, cells = closed(out, tree, operands, sums, [[0, *pixels, 1]])
+            lo.step(product_parts(dtype=sums, closing=closing, block=_BLOCK), [held, *cells, parts, size],
+                    -(-size // _BLOCK))
+
+
+# operators
+
+def _given(lo: GpuLowering, node: Node) -> tuple[Value, Value, Tensor | None] | No:
+    """Image, weights and bias; No where the types are not for kernels."""
+    x, w, b = (*node.inputs, None)[:3]
+    assert x is not None and w is not None
+    dtype = lo.dtype(x)
+    if dtype not in FLOATS or lo.dtype(w) != dtype or (b is not None and lo.dtype(b) != dtype):
+        return No(f"kernels convolve {', '.join(FLOATS)}, all of one type")
+    if b is not None and len(lo.shape(b)) != 1:
+        return No("its bias is no row")
+    return x, w, None if b is None else lo.tensor(b)
+
+
+def _weights(lo: GpuLowering, node: Node, w: Value, groups: int, order: Sequence[int] | None = None) -> Weights:
+    """The weights of a convolution [channels out, channels in of a group, taps...], once their axes are in
+    `order`."""
+    known = lo.known(w)
+    if known is not None:
+        known = known if order is None else known.transpose(order)
+        return Weights(id(node), known.reshape(groups, known.shape[0] // groups, *known.shape[1:]), None)
+    t = lo.tensor(w) if order is None else lo.tensor(w).permute(order)
+    if t.joined(2, t.rank) is None and math.prod(t.shape[2:]) > 1:
+        t = lo.contiguous(t)
+    cout, taps = t.shape[0] // groups, math.prod(t.shape[2:])
+    shape = groups, cout, t.shape[1], taps
+    return Weights(id(node), None, t.view(shape, (cout * t.strides[0], *t.strides[:2], t.joined(2, t.rank) or 1)))
+
+
+def _with(tree: Expr | None, inner: Expr) -> Expr:
+    """`tree` over what `inner` makes of its leaf 0."""
+    return inner if tree is None else tree.substitute(lambda leaf: leaf if leaf.value else inner)
+
+
+def _with_bias(tree: Expr | None, operands: list[Tensor], bias: Tensor | None, shape: tuple[int, ...],
+               sums: str) -> tuple[Expr | None, list[Tensor]]:
+    """The tree over the sum plus `bias`, a tensor of one number per channel."""
+    if bias is None:
+        return tree, operands
+    rest = len(shape) - 2
+    spread = bias.view((1, shape[1], *(1,) * rest), (0, bias.strides[0], *(0,) * rest)).expand(shape)
+    added = Expr.leaf(len(operands) + 1, bias.dtype).cast(sums)
+    return _with(tree, Expr("add", (Expr.leaf(0, sums), added), sums)), [*operands, spread]
+
+
+def _rounded(waiting: Pending, dtype: str) -> Pending | Lazy:
+    """A kernel's sums as the operator's own type."""
+    if waiting.dtype == dtype:
+        return waiting
+    return Lazy(waiting.shape, Expr.leaf(0, waiting.dtype).cast(dtype), [Source(waiting)])
+
+
+@lowers("Conv", "com.microsoft::FusedConv", types=FLOATS)
+def convolved(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
+    """FusedConv adds a tensor and applies an activation."""
+    attrs, given = node.attributes, _given(lo, node)
+    if isinstance(given, No):
+        return given
+    x, w, bias = given
+    g = geometry_of(lo.shape(x), lo.shape(w), attrs)
+    if isinstance(g, No):
+        return g
+    dtype, sums = lo.dtype(x), summed(lo.dtype(x))
+    shape = (g.batch, g.groups * g.cout, *g.out[5 - len(lo.shape(w)):])
+    then = activation(attrs.get("activation"), attrs.get("activation_params"))
+    if isinstance(then, No):
+        return then
+    z = node.inputs[3] if len(node.inputs) > 3 else None
+    if z is not None and (lo.shape(z) != shape or lo.dtype(z) != dtype):
+        return No("what it adds has another shape or type")
+    added = None if z is None else lo.tensor(z)
+    made = Convolution(lo, g, lo.tensor(x), _weights(lo, node, w, g.groups))
+
+    def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
+        inner = then
+        if added is not None:
+            operands = [*operands, added]
+            other = Expr.leaf(len(operands), added.dtype).cast(sums)
+            inner = Expr("add", (Expr.leaf(0, sums), other), sums)
+            inner = inner if then is None else _with(then, inner)
+        made.write(lo, out, *_with_bias(tree if inner is None else _with(tree, inner), operands, bias, shape, sums))
+    return _rounded(Pending(shape, sums, emit, last_strides(shape, shape[1])), dtype)
+
+
+@lowers("com.microsoft::NhwcConv", types=FLOATS)
+def convolved_last(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
+    """Channels are the last axis of images and weights."""
+    given = _given(lo, node)
+    if isinstance(given, No):
+        return given
+    x, w, bias = given
+    t, rank = lo.tensor(x), len(lo.shape(x))
+    first, last = [0, rank - 1, *range(1, rank - 1)], [0, *range(2, rank), 1]
+    if len(lo.shape(w)) != rank:
+        return No("its weights have another rank than its image")
+    t = t.permute(first)
+    g = geometry_of(t.shape, tuple(lo.shape(w)[a] for a in first), node.attributes)
+    if isinstance(g, No):
+        return g
+    sums, shape = summed(t.dtype), (g.batch, g.groups * g.cout, *g.out[5 - rank:])
+    made = Convolution(lo, g, t, _weights(lo, node, w, g.groups, first))
+
+    def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
+        moved = [o.permute(first) for o in operands]
+        made.write(lo, out.permute(first), *_with_bias(tree, moved, bias, shape, sums))
+    return _rounded(Pending(tuple(shape[a] for a in last), sums, emit), t.dtype)
+
+
+@lowers("ConvTranspose", types=FLOATS)
+def convolved_back(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
+    """One plain convolution per phase of the output, each writing every stride-th pixel."""
+    attrs, given = node.attributes, _given(lo, node)
+    if isinstance(given, No):
+        return given
+    x, w, bias = given
+    shape, weighs, group = lo.shape(x), lo.shape(w), attrs["group"]
+    rank = len(shape) - 2
+    if not 1 <= rank <= 3 or len(weighs) != rank + 2 or group < 1 or weighs[0] != shape[1] or (
+            shape[1] % group) or 0 in (*shape, *weighs):
+        return No("kernels convolve one to three spatial axes of images that are not empty")
+    if tuple(attrs.get("kernel_shape") or weighs[2:]) != weighs[2:]:
+        return No("its kernel_shape is not that of its weights")
+    known = lo.known(w)
+    if known is None:
+        return No("its weights are computed")
+    strides, dilations = (tuple(attrs.get(key) or (1,) * rank) for key in ("strides", "dilations"))
+    if math.prod(strides) > _PHASES:
+        return No(f"a launch for each of more than {_PHASES} phases is too many")
+    try:
+        begin, size = transposed(shape[2:], weighs[2:], strides, dilations, attrs["auto_pad"],
+                                 attrs.get("output_padding"), attrs.get("output_shape"), attrs.get("pads"))
+    except (TypeError, ValueError):
+        return No("its window does not fit")
+    cin, cout = shape[1] // group, weighs[1]
+    three = [(fill,) * (3 - rank) + tuple(numbers) for numbers, fill in (
+        (shape[2:], 1), (weighs[2:], 1), (strides, 1), (dilations, 1), (begin, 0), (size, 1))]
+    whole = Geometry(shape[0], group, cin, cout, *three)  # type: ignore[arg-type]
+    made = (shape[0], cout * group, *size)
+    if 0 in made:
+        return No("its output is empty")
+    t, sums = lo.tensor(x), summed(lo.dtype(x))
+    turned = known.reshape(group, cin, cout, *known.shape[2:]).swapaxes(1, 2)
+
+    def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
+        tree, operands = _with_bias(tree, operands, bias, made, sums)
+        for g, picks, starts in phases(whole):
+            def cut(t: Tensor, g: Geometry = g, starts: tuple[int, ...] = starts) -> Tensor:
+                for axis in range(2, t.rank):
+                    place = axis + 1 - rank
+                    t = t.slice(axis, starts[place], g.out[place], whole.strides[place])
+                return t
+            taken = picks[3 - rank:]
+            key = id(node), tuple((pick.start, pick.stop, pick.step) for pick in taken)
+            Convolution(lo, g, t, Weights(key, turned[(..., *taken)], None)).write(
+                lo, cut(out), tree, [cut(o) for o in operands])
+    return _rounded(Pending(made, sums, emit, last_strides(made, made[1])), t.dtype)

@@ -1,0 +1,48 @@
+"""Matrix products: MatMul, Gemm and their fused forms as kernels of `codegen.triton.kernels.products`.
+
+In: A (..., m, k) and B (..., k, n) of any strides, batches broadcast, either one a vector. Out: the product
+in the type sums have, with scale, addend and what follows applied before it is stored.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any
+
+from ....codegen.write.expr import Expr
+from ....ir import No, Node
+from ...rules import matmul
+from ...rules.matmul import Flips, Sum, matrices
+from ...tensor import Tensor
+from .. import products
+from ..lower import GpuLowering, Pending, lowers
+
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+MS = "com.microsoft::"
+
+
+def multiplied(lo: GpuLowering, node: Node, flips_a: Flips, flips_b: Flips, ended: Sum | None
+               ) -> Pending | No:
+    """A'·B' in the type its sums have."""
+    a, b = node.inputs[:2]
+    assert a is not None and b is not None
+    dtype = lo.dtype(a)
+    if dtype not in FLOATS or lo.dtype(b) != dtype:
+        return No(f"no kernel multiplies {dtype} by {lo.dtype(b)}")
+    made = matrices(lo, a, b, flips_a, flips_b)
+    if isinstance(made, No):
+        return made
+    first, second, shape, lifted = made
+
+    def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+        products.write(lo, first, second, lifted(out), tree, [lifted(t) for t in operands])
+    return Pending(shape, "float64" if dtype == "float64" else "float32", emit)
+
+
+_RULES: dict[tuple[str, ...], Any] = {
+    ("MatMul",): matmul.matmul, ("Gemm", MS + "FusedGemm"): matmul.matrix_product,
+    (MS + "FusedMatMul", MS + "TransposeMatMul"): matmul.fused_matmul,
+}
+for _kinds, _rule in _RULES.items():
+    lowers(*_kinds, types=FLOATS)(functools.partial(_rule, multiply=multiplied))

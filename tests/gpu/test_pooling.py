@@ -1,0 +1,98 @@
+"""Pooling and resizing as AMD machine code, against the operators' definitions, over shapes drawn at random."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from gpu_lowered import AMD, defined, ran
+from image_models import Images
+from test_convolutions import NEAR, followed, near, shape_of
+
+pytestmark = pytest.mark.needs("AMD tables", "Triton")
+
+
+def image(m: Images, rank: int, least: int = 1, most: int = 10) -> np.ndarray:
+    size = [int(m.rng.integers(least, most)) for _ in range(rank)]
+    return m.numbers((m.chosen(1, 2), m.chosen(1, 3, 4, 16, 20), *size))
+
+
+def given(m: Images, x: np.ndarray) -> str:
+    """An input, its channels last at times."""
+    if m.chosen(0, 1) and x.ndim > 2:
+        last = m.given(np.ascontiguousarray(np.moveaxis(x, 1, -1)))
+        return str(m.node("Transpose", last, perm=[0, x.ndim - 1, *range(1, x.ndim - 1)]))
+    return m.given(x)
+
+
+def pools(m: Images) -> list[str]:
+    rank = m.chosen(1, 2, 2, 3)
+    kernel = [m.chosen(1, 2, 3, 4) for _ in range(rank)]
+    op = m.chosen("MaxPool", "MaxPool", "AveragePool", "AveragePool", "LpPool") if "float" in m.dtype else "MaxPool"
+    dilations = [m.chosen(1, 1, 2) for _ in range(rank)]
+    attrs: dict[str, Any] = {"kernel_shape": kernel, "strides": [m.chosen(1, 2, 3) for _ in range(rank)],
+                             "ceil_mode": m.chosen(0, 1), "dilations": dilations}
+    if m.chosen(0, 0, 1):
+        attrs["auto_pad"] = m.chosen("SAME_UPPER", "SAME_LOWER", "VALID")
+    else:
+        attrs["pads"] = [int(m.rng.integers(0, (k - 1) // 2 + 1)) for k in kernel * 2]
+    if op == "AveragePool":
+        attrs["count_include_pad"] = m.chosen(0, 1)
+    if op == "LpPool":
+        attrs["p"] = m.chosen(1, 2, 3 if m.dtype != "float64" else 2)
+    x = image(m, rank, max((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)))
+    if "float" in m.dtype and op == "MaxPool" and m.chosen(0, 1):
+        x.reshape(-1)[m.rng.integers(0, x.size, 3)] = [np.nan, -np.inf, np.inf]
+    if op == "MaxPool" and m.chosen(0, 1):
+        made = m.node(op, given(m, x), outputs=2, storage_order=m.chosen(0, 1), **attrs)
+        return list(made)
+    y = m.node(op, given(m, x), **attrs)
+    return [y if "int" in m.dtype else followed(m, y, shape_of(m, y))]
+
+
+def norms(m: Images) -> list[str]:
+    x = image(m, m.chosen(0, 1, 2, 3))
+    y = m.node("LRN", given(m, x), size=m.chosen(1, 2, 3, 5, 40), alpha=0.25, beta=0.75, bias=1.5)
+    return [followed(m, y, x.shape) if x.ndim > 2 else y]
+
+
+KINDS: dict[str, tuple[Callable[[Images], list[str]], tuple[str, ...]]] = {
+    "pools": (pools, ("float32", "float16", "int8", "uint8", "float64", "bfloat16")),
+    "norms": (norms, ("float32", "float16")),
+}
+
+
+def check(kind: str, seed: int, dtype: str, target: str) -> None:
+    m = Images(seed, dtype)
+    outputs = KINDS[kind][0](m)
+    model = m.model(*outputs, opset=22)
+    got, expected = ran(model, m.feeds, target, seed), defined(model, m.feeds)
+    assert not got.why, (got.why, m.said)
+    for a, b in zip(got.outputs, expected, strict=True):
+        said = f"{kind} {target} {dtype} {seed}: {m.said}"
+        if a.dtype.kind in "iu":
+            np.testing.assert_array_equal(a, b, said)
+        else:
+            wild = ~np.isfinite(b.astype(np.float64))
+            np.testing.assert_array_equal(a[wild], b[wild], said)
+            near(np.where(wild, 0, a).astype(a.dtype), np.where(wild, 0, b).astype(b.dtype), dtype, said)
+
+
+if __name__ == "__main__":
+    import sys
+    import time
+    wanted = sys.argv[3:] or list(KINDS)
+    for seed in range(int(sys.argv[1]), int(sys.argv[2])):
+        kind = wanted[seed % len(wanted)]
+        types = KINDS[kind][1]
+        dtype = types[seed // len(wanted) % len(types)]
+        for target in AMD:
+            start = time.time()
+            try:
+                check(kind, seed, dtype, target)
+            except Exception as error:
+                print(kind, seed, dtype, target, type(error).__name__, str(error)[:900], flush=True)
+            if time.time() - start > 8:
+                print("slow", kind, seed, dtype, target, round(time.time() - start, 1), flush=True)

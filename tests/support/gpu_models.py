@@ -1,0 +1,37 @@
+"""Small models for kernels of GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+OPSETS = {"": 22, "com.microsoft": 1}
+
+
+def node(op: str, inputs: str, outputs: str, **attrs: Any) -> Any:
+    """A node, named `Softmax` or `com.microsoft::Gelu`; its values' names, `-` for none."""
+    domain, _, kind = op.rpartition("::")
+    given, made = ([name.replace("-", "") for name in names.split()] for names in (inputs, outputs))
+    return helper.make_node(kind, given, made, domain=domain, **attrs)
+
+
+def model(nodes: Sequence[Any], inputs: Mapping[str, Sequence[int | str | None]], outputs: Sequence[str],
+          dtype: str = "float32", opset: int = 22, **constants: np.ndarray) -> bytes:
+    """`inputs`: shapes, all of one type; the outputs' types are inferred."""
+    kind = helper.np_dtype_to_tensor_dtype(numpy_type(dtype))
+    kinds = [helper.make_tensor_value_info(name, kind, shape) for name, shape in inputs.items()]
+    made = [helper.make_tensor_value_info(name, TensorProto.UNDEFINED, None) for name in outputs]
+    given = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    opsets = [helper.make_opsetid(domain, version) for domain, version in {**OPSETS, "": opset}.items()]
+    graph = helper.make_graph(list(nodes), "g", kinds, made, given)
+    data: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    return data
+
+
+def numpy_type(dtype: str) -> np.dtype[Any]:
+    """The type of that name, bfloat16 too."""
+    return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
