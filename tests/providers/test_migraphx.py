@@ -503,7 +503,8 @@ def test_compiled_models_that_do_not_fit(tmp_path: Path, attribute: str, value: 
         ort.InferenceSession(path, providers=[(NAME, REF)], trust=True)
 
 
-@pytest.mark.parametrize("raw", [b"", b"no line", b'{"reads": [7]}\nrest', b'{"reads": [0]}\nrest'])
+@pytest.mark.parametrize("raw", [b"", b"no line", b'{"reads": [7], "offload": true}\nrest',
+                                 b'{"reads": [0], "offload": true}\nrest'])
 def test_compiled_parts_that_are_none(tmp_path: Path, raw: bytes) -> None:
     path = compiled(tmp_path, perceptron(2))
     next(tmp_path.glob("*.bin")).write_bytes(raw)
@@ -535,7 +536,8 @@ def test_eight_bits_by_a_table_of_onnxruntimes(tmp_path: Path, made: str,
                                                monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     table = {"int8_enable": "1", "int8_calibration_table_name": ranged(tmp_path, made), "dump_subgraphs": "1"}
-    eight, feed = session(perceptron(2), **table), rows(2)
+    eight, feed = session(perceptron(2), **table), {"x": np.linspace(0, 0.5, 16, dtype=np.float32).reshape(2,
+                                                                                                           8)}
     (path,) = tmp_path.glob("*.onnx")
     kinds = [node.op_type for node in onnx.load(path).graph.node]
     assert kinds[:5] == ["QuantizeLinear", "DequantizeLinear"] * 2 + ["Gemm"]

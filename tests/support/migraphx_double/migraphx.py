@@ -7,6 +7,7 @@ and what kills its process kills this one. `MIGRAPHX_DOUBLE` in the environment 
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import signal
@@ -26,6 +27,9 @@ _ASKED = dict(word.split("=", 1) for word in os.environ.get("MIGRAPHX_DOUBLE", "
 __version__ = _ASKED.get("version", "2.16.0.dev")
 COUNTS = {"parse": 0, "compile": 0, "load": 0, "run": 0}
 """How often this process asked for what."""
+
+STREAMS = None
+"""What puts work into a stream, where a test has GPUs: a function of the stream's number and the work."""
 
 _TYPES = {"bool_type": "bool", "half_type": "float16", "float_type": "float32", "double_type": "float64",
           "uint8_type": "uint8", "int8_type": "int8", "uint16_type": "uint16", "int16_type": "int16",
@@ -139,6 +143,13 @@ class argument:
         return self._array.ravel().tolist()
 
 
+def argument_from_pointer(shape, address):
+    """An argument of memory at an address, which nobody else looks at."""
+    raw = (ctypes.c_uint8 * shape.bytes()).from_address(address) if shape.bytes() else bytearray()
+    held = np.frombuffer(raw, _dtype(shape.type_string()))
+    return argument(None, held.reshape(shape.lens() if shape.strides() != [0] else ()))
+
+
 def get_onnx_operators():
     return sorted(known_operators())
 
@@ -157,7 +168,7 @@ def get_target(name):
 class program:
     def __init__(self, model=b"", dims=None, ranges=None, compiled=False):
         self._raw, self._dims, self._ranges, self._compiled = model, dims or {}, ranges or {}, compiled
-        self._graphs = {}
+        self._graphs, self._offload = {}, True
         model = onnx.ModelProto.FromString(model)
         constant = {each.name for each in model.graph.initializer}
         self._names = [i.name for i in model.graph.input if i.name not in constant]
@@ -197,6 +208,8 @@ class program:
             made[name] = shape(type=self._types[name],
                                dyn_dims=self._ranges[name]) if name in self._ranges else shape(
                 type=self._types[name], lens=sizes or [1], strides=None if sizes else [0])
+        if self._compiled and not self._offload:
+            made.update((f"main:#output_{i}", each) for i, each in enumerate(self.get_output_shapes()))
         return made
 
     def get_output_shapes(self):
@@ -231,12 +244,29 @@ class program:
             time.sleep(600)
         if _ASKED.get("compile") == "die":
             os.kill(os.getpid(), signal.SIGSEGV)
-        self._compiled = True
+        self._compiled, self._offload = True, offload_copy
+
+    def run_async(self, given, stream, name):
+        """As `run`, when the stream comes to it; arguments are read and results written then."""
+        assert name == "ihipStream_t"
+        found = {each: self.get_parameter_shapes()[each] for each in given}
+        for each, argument in given.items():
+            if argument.get_shape()._text() != found[each]._text():
+                _fail("program.cpp:530", f"generic_eval: Incorrect shape for parameter: {each}")
+        held = dict(given)
+
+        def work():
+            inputs = {each: a for each, a in held.items() if not each.startswith("main:#")}
+            for i, made in enumerate(self.run(inputs)):
+                np.copyto(held[f"main:#output_{i}"]._array, made._array)
+        STREAMS(stream, work)
 
     def run(self, given):
         COUNTS["run"] += 1
         arrays, dims = {}, {}
         for name, expected in self.get_parameter_shapes().items():
+            if name.startswith("main:#"):
+                continue
             if name not in given:
                 _fail("program.cpp:520", f"generic_eval: Parameter not found: {name}")
             array = given[name]
@@ -350,6 +380,7 @@ _FILE = 8
 
 def save(p, filename, format="msgpack"):
     head = {"version": _FILE, "migraphx_version": __version__, "dims": p._dims, "compiled": p._compiled,
+            "offload": p._offload,
             "ranges": {name: [[d.min, d.max] for d in dims] for name, dims in p._ranges.items()}}
     Path(filename).write_bytes(json.dumps(head).encode() + b"\n" + p._raw)
 
@@ -367,7 +398,9 @@ def load(filename, format="msgpack"):
         _fail("program.cpp:700", "from_value: Program version mismatch")
     ranges = {name: [shape.dynamic_dimension(*d) for d in dims] for name, dims in found["ranges"].items()}
     try:
-        return program(raw, found["dims"], ranges, found["compiled"])
+        made = program(raw, found["dims"], ranges, found["compiled"])
+        made._offload = found["offload"]
+        return made
     except Exception:
         raise RuntimeError("insufficient bytes") from None
 

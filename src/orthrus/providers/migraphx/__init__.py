@@ -7,6 +7,7 @@ of it is imported before somebody asks whether it is here."""
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 from collections.abc import Sequence
@@ -15,12 +16,15 @@ from typing import Any, ClassVar
 
 from ...errors import EPFail, Fail
 from ...ir import No, Node
-from ...kernels import Kernel, Part, Stored, convex_groups
+from ...kernels import HOST, Device, Kernel, Part, Stored, convex_groups
 from ..base import Capability, ExecutionProvider, GraphView, Option
 from ..foreign.fixed import is_open
+from ..gpu.device import shared
+from ..gpu.hip import HIP
 from . import claims, module, settings
 from .calibration import Ranges, read_ranges
 from .compiler import Compiled, Order, build
+from .device import OnDevice
 from .part import ByShapes, Whole, one_batch, sizes
 from .program import Program
 
@@ -33,6 +37,7 @@ class MIGraphXExecutionProvider(ExecutionProvider):
     level = 1
     options: ClassVar[dict[str, Option]] = settings.DECLARED
     target_option = "target"
+    finding = HIP
 
     def __init__(self, options: dict[str, Any] | None = None) -> None:
         super().__init__(options)
@@ -56,6 +61,15 @@ class MIGraphXExecutionProvider(ExecutionProvider):
             return found
         target = module.target(found, given.get("target", "gpu"))
         return target if isinstance(target, No) else None
+
+    @functools.cached_property
+    def device(self) -> Device:  # type: ignore[override]
+        """Where arguments and results lie: the GPU's memory where HIP is there, else the host's. Raises
+        InvalidArgument for a device there is none of."""
+        if self.settings["target"] == "ref" or self.settings["offload_copy"]:
+            return HOST
+        driver = self.finding.driver()
+        return HOST if isinstance(driver, No) else shared(driver, self.settings["device_id"])
 
     @property
     def library(self) -> Any:
@@ -104,7 +118,7 @@ class MIGraphXExecutionProvider(ExecutionProvider):
         options name, and otherwise when arrays come."""
         if not is_open(part):
             return [self._made(part)]
-        made = ByShapes(part, self._made, settings.batches(self.settings), self._ranged(part))
+        made = ByShapes(part, self._made, settings.batches(self.settings), self._ranged(part), self.device)
         try:
             made.prepare(self.settings["compile_batches"])
         except Fail as error:
@@ -120,23 +134,35 @@ class MIGraphXExecutionProvider(ExecutionProvider):
         for node in part.nodes:
             if (why := claims.judged(node, self.settings["target"])) is not None:
                 return why
-        return build(part, Order(self.settings, self.version, self.ranges))
+        return build(part, self._order())
+
+    def _order(self, offload: bool = False, **more: Any) -> Order:
+        return Order(self.settings, self.version, offload or self.device is HOST, self.ranges, **more)
 
     def _kernel(self, part: Part, compiled: Compiled) -> Kernel | No:
+        given = self.library, compiled.file, part, compiled.reads, self.settings
         try:
-            program = Program(self.library, compiled.file, part, compiled.reads, self.settings)
+            program = Program(*given) if self.device is HOST else OnDevice(
+                *given, self.device, functools.cache(lambda: self._twin(part)))
         except EPFail as error:
             return No(str(error))
-        return Kernel(Whole(part, program), f"MIGraphX for {len(part.nodes)} nodes")
+        return Kernel(Whole(part, program, self.device), f"MIGraphX for {len(part.nodes)} nodes")
+
+    def _twin(self, part: Part) -> Program:
+        """The program of `part` for the host's memory. Raises EPFail."""
+        compiled = build(part, self._order(offload=True))
+        if isinstance(compiled, No):
+            raise EPFail(f"MIGraphX does not compile a part to time it: {compiled.reason}", node=part)
+        return Program(self.library, compiled.file, part, compiled.reads, self.settings)
 
     def _ranged(self, part: Part) -> tuple[Kernel, int] | None:
         """One kernel for all batches up to the largest, where that is asked for and MIGraphX takes it."""
         largest = self.settings["max_dynamic_batch"]
-        if not self.settings["dynamic_dims"] or not one_batch(part):
+        if not self.settings["dynamic_dims"] or not one_batch(part) or self.device is not HOST:
             return None
         sides = {i: list(zip(sizes(v.shape, 1), sizes(v.shape, largest), strict=True))
                  for i, v in enumerate(part.inputs) if v.shape}
-        compiled = build(part, Order(self.settings, self.version, self.ranges, sides))
+        compiled = build(part, self._order(open=sides))
         kernel = compiled if isinstance(compiled, No) else self._kernel(part, compiled)
         return None if isinstance(kernel, No) else (kernel, largest)
 
@@ -148,7 +174,8 @@ class MIGraphXExecutionProvider(ExecutionProvider):
             compiled = self._compiled(part)
             if isinstance(compiled, No):
                 return compiled
-            data = json.dumps({"reads": compiled.reads}).encode() + b"\n" + compiled.file.read_bytes()
+            data = json.dumps({"reads": compiled.reads,
+                               "offload": self.device is HOST}).encode() + b"\n" + compiled.file.read_bytes()
         except (Fail, OSError) as error:
             return No(f"the compiled part cannot be had: {error}")
         return Stored(data, self.version, self.settings["target"], f"{len(part.nodes)} nodes")
@@ -163,9 +190,13 @@ class MIGraphXExecutionProvider(ExecutionProvider):
                       f" {self.settings['target']}")
         head, _, program = stored.data.partition(b"\n")
         try:
-            reads = json.loads(head)["reads"]
+            said = json.loads(head)
+            reads, offload = said["reads"], bool(said["offload"])
             if not all(isinstance(i, int) and 0 <= i < len(part.inputs) for i in reads):
                 raise ValueError(f"it reads inputs {reads}")
+            if offload != (self.device is HOST):
+                place = "the host" if offload else "a device"
+                return No(f"it takes arrays of {place}; the option offload_copy says where they lie")
             with tempfile.NamedTemporaryFile(suffix=".mxr") as file:
                 file.write(program)
                 file.flush()

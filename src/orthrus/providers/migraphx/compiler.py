@@ -41,12 +41,13 @@ _HINT = "ORTHRUS_REPRODUCE=FOLDER keeps what is needed to see it"
 
 @dataclass(frozen=True)
 class Order:
-    """What to compile a part with: the settings, the library's version, ranges of tensors where products are
-    quantized, and for each input whose sizes stay open, by its place, the smallest and the largest of each.
-    """
+    """What to compile a part with: the settings, the library's version, whether it takes host's memory,
+    ranges of tensors where products are quantized, and for each input whose sizes stay open, by its place,
+    the smallest and the largest of each."""
 
     settings: Mapping[str, Any]
     version: str
+    offload: bool = True
     ranges: Ranges | None = None
     open: Mapping[int, Sequence[tuple[int, int]]] | None = None
 
@@ -67,7 +68,8 @@ def build(part: Part, order: Order) -> Compiled | No:
         folder = Path(store.temporary(ENGINE)) if given["disable_caching"] else store.private(
             given["model_cache_dir"] or given["cache_dir"], ENGINE)
         with tempfile.TemporaryDirectory(dir=folder, prefix="part-") as work:
-            model = written(part, Path(work), order.ranges if given["int8_enable"] else None)
+            model = written(part, Path(work), order.ranges if given["int8_enable"] else None,
+                            order.offload)
             if isinstance(model, No):
                 return model
             if given["dump_subgraphs"]:
@@ -84,7 +86,7 @@ def build(part: Part, order: Order) -> Compiled | No:
 
 
 def _key(model: Written, part: Part, order: Order) -> str:
-    told = [model.digest, order.version, [str(v.type) for v in part.inputs],
+    told = [model.digest, order.version, order.offload, [str(v.type) for v in part.inputs],
             sorted((order.open or {}).items()),
             [order.settings[name] for name in _OPTIONS],
             sorted((order.ranges or {}).items()) if order.settings["fp8_enable"] else None]
@@ -96,7 +98,7 @@ def _built(part: Part, model: Written, order: Order, work: Path, kept: Path) -> 
     source.write_bytes(model.model)
     names = {i: f"i{i}" for i in model.reads}
     job = {"model": str(source), "folder": str(work), "output": str(made), "target": given["target"],
-           "device": given["device_id"], "fast_math": given["fast_math"],
+           "device": given["device_id"], "offload": order.offload, "fast_math": given["fast_math"],
            "exhaustive_tune": given["exhaustive_tune"], "fp16": given["fp16_enable"],
            "bf16": given["bf16_enable"],
            "fp8": {f"i{i}": (order.ranges or {}).get(part.inputs[i].name, 1.0) for i in model.reads}

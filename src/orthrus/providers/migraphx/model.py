@@ -52,9 +52,9 @@ class _Aside(External):
         return True
 
 
-def written(part: Part, folder: Path, ranges: Ranges | None) -> Written | No:
+def written(part: Part, folder: Path, ranges: Ranges | None, widen: bool = True) -> Written | No:
     """The model of `part`; its weights go to a file in `folder`. `ranges`: what is quantized to int8, where
-    that is asked for. `No` where ONNX cannot say it."""
+    that is asked for; `widen`: bfloat16 comes in as float32. `No` where ONNX cannot say it."""
     part = fixed(part, [v.shape for v in part.inputs])
     graph = _folded(part)
     try:
@@ -69,7 +69,7 @@ def written(part: Part, folder: Path, ranges: Ranges | None) -> Written | No:
         if ranges is not None:
             quantize(model, {**ranges, **of_constants(graph)})
         _computed(model.graph)
-        reads = _named(model, part)
+        reads = _named(model, part, widen)
         raw = model.SerializeToString(deterministic=True)
     except (Fail, ValueError) as error:
         return No(f"the part cannot be written as ONNX: {error}")
@@ -103,9 +103,9 @@ def _computed(graph: Any) -> None:
             info.name = f"{info.name}.copy"
 
 
-def _named(model: Any, part: Part) -> tuple[int, ...]:
-    """Give inputs and outputs their names; bfloat16 comes in as float32. The places of inputs that are read.
-    """
+def _named(model: Any, part: Part, widen: bool) -> tuple[int, ...]:
+    """Give inputs and outputs their names; with `widen`, bfloat16 comes in as float32. The places of inputs
+    that are read."""
     graph = model.graph
     read = {name for node in graph.node for name in node.input} | {o.name for o in graph.output}
     places = [i for i, info in enumerate(graph.input) if info.name in read]
@@ -124,7 +124,7 @@ def _named(model: Any, part: Part) -> tuple[int, ...]:
     halves = []
     for i, info in zip(places, kept, strict=True):
         info.name = f"i{i}"
-        if part.inputs[i].elem is ElementType.BFLOAT16:
+        if widen and part.inputs[i].elem is ElementType.BFLOAT16:
             info.type.tensor_type.elem_type = int(ElementType.FLOAT)
             halves.append(info.name)
     for i, info in enumerate(graph.output):

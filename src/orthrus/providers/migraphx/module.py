@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ...ir import No
+from ..gpu.hip import HIP
 from .table import VERSION
 
 NAME = "migraphx"
@@ -79,12 +80,11 @@ def target(module: Any, name: str) -> Any:
 
 
 def select_device(index: int) -> None:
-    """Let this thread's work go to GPU `index`. Raises RuntimeError where HIP has none such."""
-    import ctypes
-
-    hip = ctypes.CDLL("libamdhip64.so")
-    count = ctypes.c_int()
-    hip.hipGetDeviceCount(ctypes.byref(count))
-    if hip.hipSetDevice(index):
-        raise RuntimeError(f"Invalid device ID: {index}, must be between 0 (inclusive) and {count.value}"
+    """Let this process's work go to GPU `index`. Raises RuntimeError where there is none such."""
+    driver = HIP.driver()
+    if isinstance(driver, No):
+        raise RuntimeError(driver.reason)
+    if not 0 <= index < driver.count():
+        raise RuntimeError(f"Invalid device ID: {index}, must be between 0 (inclusive) and {driver.count()}"
                            " (exclusive)")
+    driver.functions["make_current"](index)

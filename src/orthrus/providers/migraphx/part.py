@@ -12,22 +12,44 @@ from typing import Any
 
 import numpy as np
 
-from ...kernels import Gate, Kernel, Part, Work, reference
+from ...errors import InvalidArgument
+from ...ir import Value
+from ...kernels import HOST, Device, Gate, Kernel, Part, Work, copied, reference
 from ...lowering.interpret import interpret
 from ..foreign.fixed import Engine, FixedShapes, Shape
 from ..foreign.shapes import Shapes
+from .device import brought, first_rows, padded, with_rows
 from .program import Program
 
 Note = Callable[[Any, int, int], None]
 ENGINE = Engine("MIGraphX", "fixed dimensions, or another provider for such shapes")
 
 
+class DeviceGate:
+    """As `Gate`, for arrays of a device."""
+
+    def __init__(self, values: Sequence[Value]) -> None:
+        self.values = values
+
+    def __call__(self, given: Sequence[Any]) -> Sequence[Any]:
+        for value, array in zip(self.values, given, strict=True):
+            if array.dtype != value.elem.numpy or array.ndim != len(value.shape):
+                raise InvalidArgument(f"{value.name} is of another type than the model declares",
+                                      node=value.node, found=repr(array), expected=str(value.type))
+        return given
+
+
+def gate_of(values: Sequence[Value], device: Device) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What arrays of a device go through before a part takes them."""
+    return Gate(values, ranked=True) if device is HOST else DeviceGate(values)
+
+
 class Whole:
     """A part by one program."""
 
-    def __init__(self, part: Part, program: Program) -> None:
+    def __init__(self, part: Part, program: Program, device: Device = HOST) -> None:
         self.part, self.program = part, program
-        self.gate, self.shapes = Gate(part.inputs, ranked=True), Shapes(part, ENGINE.name)
+        self.gate, self.shapes = gate_of(part.inputs, device), Shapes(part, ENGINE.name)
 
     def __call__(self, *given: np.ndarray) -> Any:
         arrays = self.gate(given)
@@ -71,8 +93,9 @@ class ByShapes(FixedShapes):
     library was hardly tried with, go through the nodes' definitions."""
 
     def __init__(self, part: Part, make: Callable[[Part], Any], batches: Sequence[int],
-                 ranged: tuple[Kernel, int] | None = None) -> None:
+                 ranged: tuple[Kernel, int] | None = None, device: Device = HOST) -> None:
         super().__init__(part, make, ENGINE)
+        self.device, self.gate = device, gate_of(part.inputs, device)
         self.batches = batches if one_batch(part) else ()
         self.ranged = ranged
 
@@ -86,9 +109,9 @@ class ByShapes(FixedShapes):
             given, note, watch, check))
 
     def _run(self, given: Sequence[np.ndarray], run: Callable[[Kernel, Sequence[np.ndarray]], Any]) -> Any:
-        arrays = Gate(self.part.inputs, ranked=True)(given)
+        arrays = self.gate(given)
         if not all(a.size for a in arrays):
-            return interpret(self.part, lambda node: reference(node).run, arrays)
+            return self._defined(arrays)
         rows = next((a.shape[0] for a, v in zip(arrays, self.part.inputs, strict=True)
                      if v.shape and isinstance(v.shape[0], str)), 0)
         if self.ranged is not None and rows <= self.ranged[1]:
@@ -96,10 +119,19 @@ class ByShapes(FixedShapes):
         to = next((b for b in self.batches if b >= rows), rows)
         if to == rows:
             return run(self.kernel(arrays), arrays)
-        wide = [_padded(a, to) if v.shape and isinstance(v.shape[0], str) else a
+        fill: Callable[[Any, int], Any] = with_rows if self.device is HOST else padded
+        wide = [fill(a, to) if v.shape and isinstance(v.shape[0], str) else a
                 for a, v in zip(arrays, self.part.inputs, strict=True)]
         made = run(self.kernel(wide), wide)
-        return tuple(m[:rows] for m in made) if isinstance(made, tuple) else made[:rows]
+        return tuple(first_rows(m, rows) for m in made) if isinstance(made, tuple) else first_rows(made, rows)
+
+    def _defined(self, arrays: Sequence[Any]) -> Any:
+        """The results by the nodes' definitions."""
+        made = interpret(self.part, lambda node: reference(node).run, [copied(a, HOST) for a in arrays])
+        if self.device is HOST:
+            return made
+        return tuple(brought(m, self.device) for m in made) if isinstance(made, tuple) else brought(
+            made, self.device)
 
     def prepare(self, batches: Sequence[int]) -> None:
         """Compile for these batches. Raises as `kernel`."""
@@ -120,8 +152,3 @@ def one_batch(part: Part) -> bool:
 def sizes(shape: Sequence[Any], batch: int) -> Shape:
     """A shape with its batch filled in."""
     return tuple(d if isinstance(d, int) else batch for d in shape)
-
-
-def _padded(array: np.ndarray, rows: int) -> np.ndarray:
-    """`array` with its last row repeated: numbers like those that the model is meant for."""
-    return np.concatenate([array, np.repeat(array[-1:], rows - len(array), 0)])

@@ -25,7 +25,7 @@ from . import module as library
 from .claims import from_shapes
 from .compiler import trace
 
-_FAILURES = (RuntimeError, IndexError, MemoryError, TypeError, ValueError)
+FAILURES = (RuntimeError, IndexError, MemoryError, TypeError, ValueError)
 """What the library raises."""
 _INSTRUCTION = re.compile(r"@\d+ = ([\w:]+)")
 _TIME = re.compile(r"([\d.]+(?:e-?\d+)?) ?ms")
@@ -46,7 +46,7 @@ class Program:
             if settings["device_id"] and settings["target"] == "gpu":
                 library.select_device(settings["device_id"])
             self.program = module.load(str(file))
-        except (*_FAILURES, OSError) as error:
+        except (*FAILURES, OSError) as error:
             raise EPFail(f"MIGraphX does not load a compiled part: {error}", node=part,
                          cure="compile it for this machine and this version of MIGraphX") from error
 
@@ -66,7 +66,7 @@ class Program:
         try:
             with self.lock:
                 made = self.program.run(held)
-        except _FAILURES as error:
+        except FAILURES as error:
             raise EPFail(f"MIGraphX failed while running: {error}", node=self.part) from error
         if len(made) != len(self.outputs):
             raise EPFail("MIGraphX gave another number of results", node=self.part, found=len(made),

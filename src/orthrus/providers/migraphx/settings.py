@@ -54,6 +54,9 @@ OPTIONS: dict[str, Option] = {
     "target": Option(_one_of("gpu", "ref"), "gpu",
                      "gpu, or ref: MIGraphX's own reference on the processor, far"
                                                    " too slow but for tests"),
+    "offload_copy": Option(flag, False,
+                           "1 lets MIGraphX copy arguments to the GPU and results back, where they could"
+                                        " lie in the GPU's memory"),
     "module_path": Option(str, "", "folder that has the module migraphx, where it is neither installed nor in"
                                    " /opt/rocm/lib"),
     "any_version": Option(flag, False, "1 takes a version of MIGraphX that the table of operators is not of"),

@@ -57,7 +57,7 @@ def _compiled(job: dict[str, Any], mx: Any, stage: list[str]) -> dict[str, Any]:
     stage[0] = "quantization"
     _quantized(program, target, job, mx)
     stage[0] = "compile"
-    program.compile(target, offload_copy=True, fast_math=job["fast_math"],
+    program.compile(target, offload_copy=job["offload"], fast_math=job["fast_math"],
                     exhaustive_tune=job["exhaustive_tune"])
     stage[0] = "save"
     mx.save(program, job["output"])
