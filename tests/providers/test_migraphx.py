@@ -624,3 +624,12 @@ def test_the_page_runs_on_the_double(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-c", f"{code}\nassert works"], cwd=tmp_path, capture_output=True,
                           text=True, env={**os.environ, "PYTHONPATH": path, "MIGRAPHX_DOUBLE": "gpu=1"})
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_one_element_in_another_rank() -> None:
+    """As onnxruntime and the CPU provider take it."""
+    proto = model([helper.make_node("Mul", ["x", "s"], ["y"])],
+                  [info("x", shape=["N", 3]), info("s", shape=[])],
+                  [info("y", shape=["N", 3])])
+    feed = {"x": np.ones((2, 3), np.float32), "s": np.array([2], np.float32)}
+    assert (session(proto).run(None, feed)[0] == 2).all()

@@ -25,6 +25,18 @@ Note = Callable[[Any, int, int], None]
 ENGINE = Engine("MIGraphX", "fixed dimensions, or another provider for such shapes")
 
 
+class HostGate(Gate):
+    """As `Gate`, with the declared ranks; one element may come in another rank, as onnxruntime takes it."""
+
+    def __init__(self, values: Sequence[Value]) -> None:
+        super().__init__(values, ranked=True)
+
+    def __call__(self, given: Sequence[Any]) -> Sequence[Any]:
+        return super().__call__([
+            a.reshape((1,) * rank) if isinstance(a, np.ndarray) and a.size == 1 and rank not in (None, a.ndim)
+            else a for a, rank in zip(given, self.ranks, strict=True)])
+
+
 class DeviceGate:
     """As `Gate`, for arrays of a device."""
 
@@ -41,7 +53,7 @@ class DeviceGate:
 
 def gate_of(values: Sequence[Value], device: Device) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """What arrays of a device go through before a part takes them."""
-    return Gate(values, ranked=True) if device is HOST else DeviceGate(values)
+    return HostGate(values) if device is HOST else DeviceGate(values)
 
 
 class Whole:
