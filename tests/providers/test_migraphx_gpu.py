@@ -131,6 +131,7 @@ def test_the_host_where_it_is_asked_for(driver: LazyDriver) -> None:
     assert not driver.counts["allocate"]
 
 
+@pytest.mark.slow
 def test_profiles(driver: LazyDriver) -> None:
     made, feed = session(perceptron(2)), rows(2)
     with made.profile() as profile:
