@@ -24,7 +24,7 @@ from orthrus.limits import current
 from orthrus.lowering import formula, lower, rules, shaped_part  # noqa: F401
 from orthrus.providers.dnnl import rules as dnnl_rules  # noqa: F401
 from orthrus.providers.dnnl import step
-from orthrus.providers.iree import fixed, shapes
+from orthrus.providers.foreign import fixed, shapes
 from orthrus.recent import Recent
 
 pytestmark = needs("generated code")

@@ -27,6 +27,7 @@ from orthrus import knobs, providers
 from orthrus.codegen.machines import detect, machine
 from orthrus.errors import EPFail, Fail, InvalidArgument
 from orthrus.ir import ElementType, No
+from orthrus.providers.foreign import kept, process
 from orthrus.providers.iree import IREEExecutionProvider, claims, compiler, settings
 
 pytestmark = needs("IREE")
@@ -177,7 +178,7 @@ def test_fixed_shapes(device: str) -> None:
 def test_fixed_shapes_that_do_not_compile(fresh: str, monkeypatch: pytest.MonkeyPatch,
                                           capsys: pytest.CaptureFixture[str]) -> None:
     """The session goes on with the next provider and says so, or raises where that is not wanted."""
-    monkeypatch.setattr(compiler._Worker, "_line", staticmethod(lambda process, timeout: b""))
+    monkeypatch.setattr(process.Process, "_line", staticmethod(lambda process, timeout: b""))
     x = {"x": np.ones((2, 8), np.float32)}
     made = session(perceptron(), shapes="fixed", cache_folder=fresh)
     made.disable_fallback()
@@ -250,10 +251,10 @@ def test_a_contradiction_is_an_error_and_no_result() -> None:
 def test_a_wrong_shape_is_an_error() -> None:
     from orthrus.kernels import Part
     from orthrus.load import load
-    from orthrus.providers.iree.shapes import Shapes
+    from orthrus.providers.foreign.shapes import Shapes
 
     graph = load(perceptron())
-    shapes = Shapes(Part(NAME, graph.nodes, graph.inputs, graph.outputs, "part", graph.info))
+    shapes = Shapes(Part(NAME, graph.nodes, graph.inputs, graph.outputs, "part", graph.info), "IREE")
     x = np.zeros((3, 8), np.float32)
     expected = shapes.expected([x])
     assert expected == [(3, 5)]
@@ -405,13 +406,13 @@ def test_a_failure_is_an_error_where_fallback_is_one(fresh: str) -> None:
 
 
 def test_a_killed_compiler(fresh: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = compiler._Worker._line
+    real = process.Process._line
 
     def killed(process: subprocess.Popen[bytes], timeout: float) -> bytes:
         process.kill()
         return real(process, timeout)
 
-    monkeypatch.setattr(compiler._Worker, "_line", staticmethod(killed))
+    monkeypatch.setattr(process.Process, "_line", staticmethod(killed))
     made = session(perceptron(), cache_folder=fresh)
     assert not on_iree(made) and "ended by signal 9" in reasons(made)
     monkeypatch.undo()
@@ -425,14 +426,14 @@ def test_a_compiler_that_takes_too_long(fresh: str) -> None:
 
 def test_a_full_disk(fresh: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The compiler can write no file of more than a hundred bytes. Once it can, the part is tried again."""
-    real = compiler._Worker._running
+    real = process.Process._running
 
-    def limited(self: Any, flags: list[str]) -> Any:
-        process = real(self, flags)
+    def limited(self: Any, flags: list[str], environment: dict[str, str]) -> Any:
+        process = real(self, flags, environment)
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (100, 100))
         return process
 
-    monkeypatch.setattr(compiler._Worker, "_running", limited)
+    monkeypatch.setattr(process.Process, "_running", limited)
     made = session(perceptron(), cache_folder=fresh)
     assert not on_iree(made) and "compile failed" in reasons(made)
     monkeypatch.undo()
@@ -455,7 +456,7 @@ def test_a_damaged_module_is_compiled_anew(fresh: str) -> None:
 
 
 def test_old_modules_make_room(fresh: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiler, "LIMIT", 1000)
+    monkeypatch.setattr(kept, "LIMIT", 1000)
     session(perceptron(), cache_folder=fresh)
     session(perceptron(), cache_folder=fresh, opt_level="O1")
     assert len(list(Path(fresh).glob("*.vmfb"))) == len(list(Path(fresh).glob("*.digest"))) == 1

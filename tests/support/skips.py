@@ -65,6 +65,8 @@ NEEDS = {
                    "oneDNN or libgomp is not here: pip install orthrus-runtime[dnnl]", extra=True),
     "IREE": Need(lambda: _probed("IREE") and installed(COMPILER) is not None,
                  "IREE is not here: pip install orthrus-runtime[iree]", extra=True),
+    "MIGraphX": Need(lambda: known(("MIGraphXExecutionProvider",))["MIGraphXExecutionProvider"].probe_with(
+        {"target": "ref"}) is None, "MIGraphX is not here: AMD's package migraphx, of ROCm", extra=True),
     "SpaceMIT": Need(lambda: _probed("SpaceMIT"), _EMULATOR, extra=True),
     "emulator": Need(lambda: not isinstance(emulator.find("riscv64"), No), _EMULATOR, extra=True),
     "ARM emulator": Need(lambda: not isinstance(emulator.find("aarch64"), No), _ARM, extra=True),

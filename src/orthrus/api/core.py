@@ -160,7 +160,7 @@ class CoreSession:
             known = providers.known((name,)).get(name)
             if known is None and name not in providers.ALL:
                 raise RuntimeError(f"Unknown Provider Type: {name}")
-            if known is not None and (why := known.probe()) is not None:
+            if known is not None and (why := known.probe_with(dict(options))) is not None:
                 self._absent[name] = why.reason
                 log.warning("%s is left out: %s", name, why.reason)
             elif known is not None:

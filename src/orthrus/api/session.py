@@ -46,6 +46,15 @@ _OWN = frozenset({"_sess", "_engine_run", "_quick", "_direct", "_enable_fallback
 """Attributes a session makes itself; a pickle carries every other."""
 
 
+def _options_by_name(requested: Sequence[Any], provider_options: Any) -> dict[str, dict[Any, Any]]:
+    """The options that are given with providers' names, as far as they have the right form."""
+    pairs = [p for p in requested if isinstance(p, tuple) and len(p) == 2]
+    if isinstance(provider_options, Sequence):
+        pairs += zip(requested, provider_options, strict=False)
+    return {name: dict(options) for name, options in pairs
+            if isinstance(name, str) and isinstance(options, Mapping)}
+
+
 def check_and_normalize_provider_args(
     providers: Sequence[str | tuple[str, dict[Any, Any]]] | None,
     provider_options: Sequence[dict[Any, Any]] | None,
@@ -491,7 +500,9 @@ class InferenceSession(Session):
             providers = [providers]
         requested = list(providers) if providers else []
         flat = {p[0] if isinstance(p, tuple) and p else p for p in requested if isinstance(p, str | tuple)}
-        available = [name for name, provider in known(map(str, flat)).items() if provider.probe() is None]
+        asked = _options_by_name(requested, provider_options)
+        available = [name for name, provider in known(map(str, flat)).items()
+                     if provider.probe_with(asked.get(name, {})) is None]
         if {"TensorrtExecutionProvider", "NvTensorRTRTXExecutionProvider"} <= flat:
             raise ValueError("Cannot enable both 'TensorrtExecutionProvider' and "
                              "'NvTensorRTRTXExecutionProvider' in the same session.")

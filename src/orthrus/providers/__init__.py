@@ -24,6 +24,7 @@ ALL = tuple(f"{name}ExecutionProvider" for name in (
 _OWN: dict[str, str] = {
     "CUDAExecutionProvider": "cuda:CUDAExecutionProvider",
     "ROCMExecutionProvider": "rocm:ROCMExecutionProvider",
+    "MIGraphXExecutionProvider": "migraphx:MIGraphXExecutionProvider",
     "DnnlExecutionProvider": "dnnl:DnnlExecutionProvider",
     "IREEExecutionProvider": "iree:IREEExecutionProvider",
     "SpaceMITExecutionProvider": "spacemit:SpaceMITExecutionProvider",
@@ -114,7 +115,8 @@ def create(name: str, options: dict[str, Any] | None = None, target: str = "") -
         raise InvalidArgument(f"Unknown Provider Type: {name}", expected=", ".join(known()),
                               cure="register it with orthrus.register_execution_provider, or install "
                                    "its package")
-    if (why := cls.probe_target(target) if target else cls.probe()) is not None:
+    why = cls.probe_target(target) if target else cls.probe_with(options or {})
+    if why is not None:
         raise EPFail(f"{name} cannot work on this machine: {why.reason}")
     return cls(options)
 

@@ -182,6 +182,11 @@ class ExecutionProvider:
         return None
 
     @classmethod
+    def probe_with(cls, options: dict[str, Any]) -> No | None:
+        """As `probe`, for an instance with these options, which may say where to look."""
+        return cls.probe()
+
+    @classmethod
     def probe_target(cls, target: str) -> No | None:
         """None where this provider can compile for a target on this machine, else why not."""
         return cls.probe()

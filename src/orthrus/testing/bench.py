@@ -97,7 +97,7 @@ class Bench:
         reason."""
         if self._machine is None:
             try:
-                why = self.provider.probe()
+                why = self.provider.probe_with(self.options)
                 self._machine = "" if why is None else str(getattr(why, "reason", why)) or "no reason given"
                 if not self._machine:
                     self.make()

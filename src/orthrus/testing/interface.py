@@ -75,7 +75,7 @@ def construction(bench: Bench) -> Iterator[Finding]:
     """An instance can be made with no options, as often as sessions are; what a session changes is in the
     instance."""
     try:
-        why = bench.provider.probe()
+        why = bench.provider.probe_with(bench.options)
     except Exception:
         raise Skip("probe raises; see probe") from None
     if why is not None:

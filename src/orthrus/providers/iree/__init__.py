@@ -19,15 +19,16 @@ from ...ir import No, Node, TensorType, Value
 from ...kernels import Gate, Kernel, Part, Stored
 from ..base import Capability, ExecutionProvider, GraphView, Option
 from ..ep_node import is_context
+from ..foreign.fixed import Engine, FixedShapes, is_open
+from ..foreign.shapes import Shapes
 from . import claims, settings
 from .compiler import COMPILER, RUNTIME, Job, build, installed
-from .fixed import FixedShapes, is_open
 from .program import CROSSING, LoadedModule
-from .shapes import Shapes
 
 VERSIONS = ("3.13.",)
 """Beginnings of the versions that the table of operators and the runtime's interface were tried with."""
 
+_ENGINE = Engine("IREE", "the option shapes=open, which lets such a part go to another provider")
 _UPDATES = ("TopK", "ScatterND", "ScatterElements", "Scatter", "TensorScatter")
 """Operators that IREE computes where their input lies, be it the caller's."""
 
@@ -93,7 +94,7 @@ class IREEExecutionProvider(ExecutionProvider):
         if settings.foreign(self.settings):
             return [No("compiled for another machine, parts do not run here; orthrus compile keeps them")]
         if self.settings["shapes"] == "fixed" and is_open(part):
-            made = FixedShapes(part, self._made)
+            made = FixedShapes(part, self._made, _ENGINE)
             concurrent = self.runs_on != "local-sync"
             return [Kernel(made if concurrent else made.__call__,
                            f"IREE for {len(part.nodes)} nodes, compiled for each shape")]
@@ -135,8 +136,8 @@ class IREEExecutionProvider(ExecutionProvider):
 
     def module(self, part: Part) -> Path | No:
         """The compiled module's file, from the cache where it is there."""
+        from ..foreign.model import model_bytes
         from .convolutions import spelled
-        from .model import model_bytes
 
         if (why := _border(part.nodes)) is not None:
             return why
@@ -161,7 +162,7 @@ class IREEExecutionProvider(ExecutionProvider):
         kinds = [_elem(v) for v in part.inputs]
         program = LoadedModule(module, self.runs_on, [_elem(v) for v in part.outputs], self.threads,
                           any(node.op_type in _UPDATES or is_context(node) for node in part.nodes))
-        shapes, gate = Shapes(part), Gate(part.inputs, ranked=True)
+        shapes, gate = Shapes(part, "IREE"), Gate(part.inputs, ranked=True)
 
         def start(*given: np.ndarray) -> Callable[[], Any]:
             arrays = gate(given)

@@ -10,8 +10,8 @@ from typing import ClassVar
 from ...codegen.triton import targets
 from ..base import Option
 from ..gpu import options
+from ..gpu.hip import HIP
 from ..gpu.provider import GpuProvider
-from .driver import HIP
 
 
 class ROCMExecutionProvider(GpuProvider):

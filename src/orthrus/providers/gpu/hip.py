@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..gpu.driver import Properties
-from ..gpu.library import Finding, Function, LibraryDriver
+from .driver import Properties
+from .library import Finding, Function, LibraryDriver
 
 FUNCTIONS = {
     "init": Function("hipInit", "u", "1.6"),

@@ -24,10 +24,11 @@ _KEPT = 64
 
 
 class Shapes:
-    """The shapes of one part's results by those of its inputs; the latest are kept."""
+    """The shapes of one part's results by those of its inputs; the latest are kept. `engine`: who computes.
+    """
 
-    def __init__(self, part: Part) -> None:
-        self.part = part
+    def __init__(self, part: Part, engine: str) -> None:
+        self.part, self.engine = part, engine
         self.compiled = all(_inferable(node) for node in part.nodes)
         self.known: Recent[tuple[Shape, ...], list[Shape | None]] = Recent(_KEPT)
 
@@ -44,7 +45,7 @@ class Shapes:
         for value, array, shape in zip(self.part.outputs, made, expected, strict=True):
             if shape is not None and (len(shape) != array.ndim or any(
                     isinstance(d, int) and d != n for d, n in zip(shape, array.shape, strict=True))):
-                raise EPFail(f"IREE computed {value.name} in a wrong shape", node=self.part,
+                raise EPFail(f"{self.engine} computed {value.name} in a wrong shape", node=self.part,
                              found=list(array.shape), expected=list(shape),
                              cure="another provider, or fixed dimensions instead of symbolic ones")
 

@@ -1,4 +1,4 @@
-"""A part as the ONNX model that IREE's importer is given: the same bytes for the same part each time.
+"""A part as the ONNX model that a foreign engine is given: the same bytes for the same part each time.
 
 Every value carries the type that this package's own inference found, symbolic dimensions included, so that
 nothing is left to the importer's.
