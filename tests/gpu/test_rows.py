@@ -3,8 +3,6 @@ operands behind."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from emulated_gpu import compare

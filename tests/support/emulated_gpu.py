@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from interpreted_gpu import InterpretedProvider
 
 import orthrus as ort
 from gfx.driver import EmulatedDriver
-from interpreted_gpu import InterpretedProvider
 from orthrus.providers.gpu.device import GpuDevice
 from orthrus.providers.gpu.provider import GpuProvider
 

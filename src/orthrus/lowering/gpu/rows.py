@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...codegen.triton.kernels.reductions import arg_rows, reduce_rows
 from ...codegen.triton.kernels.rows import Tile, norm_rows, softmax_rows
 from ...codegen.write.expr import Expr
+from ..rule_sets import GPU_RULES
 from ..rules.reduce import Folded
 from ..rules.rows import F, Norm, RowWork, Softmax
 from ..tensor import Tensor
@@ -63,8 +64,8 @@ def groups(t: Tensor, reduced: Sequence[int]) -> tuple[list[int], list[int], int
     return kept, along, math.prod(t.shape[a] for a in kept), math.prod(t.shape[a] for a in along)
 
 
-def rows(lo: GpuLowering, work: RowWork, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
-    """See `Lowering.rows`."""
+def rows(lo: GpuLowering, work: RowWork, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> bool:
+    """Append the step that writes `tree`, or none, over the rows' values and `operands` into `out`."""
     tensors = [work.view(t) for t in work.reads.tensors]
     first, target = tensors[0], work.view(out)
     kept, along, count, length = groups(first, work.reduced)
@@ -86,10 +87,12 @@ def rows(lo: GpuLowering, work: RowWork, out: Tensor, tree: Expr | None, operand
                          mean=kernel.mean is not None, inverse=kernel.inverse is not None)
         given += [kernel.epsilon, *(Out(t) for t in (kernel.mean, kernel.inverse) if t is not None)]
     lo.step(spec, given, -(-count // form.rows))
+    return True
 
 
 def fold(lo: GpuLowering, what: Folded, out: Tensor, after: Expr | None, operands: Sequence[Tensor]) -> None:
-    """See `Lowering.fold`."""
+    """Append the steps that write `out`, of the shape `what.short`: `after`, or none, over the reduction's
+    value and over `operands`, which are of that shape too."""
     kept, along, count, length = groups(what.tensors[0], what.axes)
     form = tile(what.tensors[0], kept, along, False)
     blocks = -(-count // form.rows)
@@ -118,3 +121,6 @@ def fold(lo: GpuLowering, what: Folded, out: Tensor, after: Expr | None, operand
 def _raised(t: Tensor) -> Tensor:
     """With an axis of 1 in front."""
     return t.view((1, *t.shape), (0, *t.strides))
+
+
+GPU_RULES.steps.update(rows=rows, fold=fold)

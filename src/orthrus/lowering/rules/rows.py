@@ -14,7 +14,7 @@ from ...codegen.write.template import Spec
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
 from ..lower import Lowering, Out, Pending, lowers
-from ..rule_sets import BOTH, GPU_RULES
+from ..rule_sets import BOTH, GPU_RULES, RULES
 from ..tensor import Tensor
 from ..walk import Walked, order_like
 
@@ -91,16 +91,17 @@ def finished(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, ker
     work = RowWork(reads, reduced, kernel, closing, operands, view, kept, exponentials)
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, more: list[Tensor]) -> None:
-        if lo.rows(work, out, tree, more):
+        if rows_to(lo, work, out, tree, more):
             return
         plain = lo.new(own, dtype, wanted)
-        lo.rows(work, plain, None, [])
+        rows_to(lo, work, plain, None, [])
         if tree is None:
             lo.copy(plain, out)
         else:
             lo.store(out, tree, [plain, *more])
 
-    if not lo.walks_rows(work, Tensor(dtype, own, wanted, reads.tensors[0].buffer)):
+    rows_to = lo.rules.steps["rows"]
+    if lo.rules is RULES and plan(lo, work, Tensor(dtype, own, wanted, reads.tensors[0].buffer)) is None:
         return No("its rows lie in too many pieces")
     return Pending(own, dtype, emit, wanted)
 
@@ -118,7 +119,8 @@ def plan(lo: Lowering, work: RowWork, out: Tensor, more: Sequence[Tensor] = ()) 
 
 
 def write(lo: Lowering, work: RowWork, out: Tensor, tree: Expr | None, more: Sequence[Tensor]) -> bool:
-    """Append a vector machine's step; False where there is no walk."""
+    """Append a vector machine's step that writes `tree`, or none, over the rows' values and `more` into
+    `out`; False where there is no walk."""
     tensors, walk = _walked(work, out, more), plan(lo, work, out, more)
     if walk is None:
         return False
@@ -129,6 +131,9 @@ def write(lo: Lowering, work: RowWork, out: Tensor, tree: Expr | None, more: Seq
     met = [Walked(t, *walk.loops(i), i >= written) for i, t in enumerate(tensors)]
     lo.step(spec, [*walk.cells(met), *cells], walk.items, walk.grain, scratch)
     return True
+
+
+RULES.steps["rows"] = write
 
 
 def _steps(t: Tensor) -> tuple[int, ...]:
