@@ -27,6 +27,14 @@ def test_softmax(op: str, form: str) -> None:
                    "b": RNG.normal(size=shape[-1:]).astype(np.float32)})
 
 
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
+@pytest.mark.parametrize("shape", ((5, 33), (2, 9000)))
+def test_softmax_in_halves(dtype: str, shape: tuple[int, ...]) -> None:
+    """Rounded where ONNX's function body rounds."""
+    made = model([node("Softmax", "x", "a"), node("LogSoftmax", "x", "b")], {"x": shape}, ["a", "b"], dtype)
+    compare(made, {"x": of_type(shape, dtype, 3)}, rtol=2 * TYPES[dtype], atol=1e-6)
+
+
 def of_type(shape: tuple[int, ...], dtype: str = "float32", scale: float = 1.0) -> np.ndarray:
     return (RNG.normal(size=shape) * scale).astype(numpy_type(dtype))
 

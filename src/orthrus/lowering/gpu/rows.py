@@ -76,7 +76,8 @@ def rows(lo: GpuLowering, work: RowWork, out: Tensor, tree: Expr | None, operand
     given: list[Any] = [*cells, *more, count, length]
     kernel = work.kernel
     if isinstance(kernel, Softmax):
-        spec = softmax_rows(reading=reading, closing=closing, tile=form, log=kernel.log)
+        spec = softmax_rows(reading=reading, closing=closing, tile=form, log=kernel.log,
+                            steps=kernel.steps)
     else:
         assert isinstance(kernel, Norm)
         keep = None

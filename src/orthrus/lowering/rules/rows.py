@@ -175,23 +175,28 @@ def softmax(lo: Lowering, node: Node) -> Pending | No:
         return No("its axis is out of range")
     axis = normalized_axis(axis, len(shape))
     reduced = (axis,) if node.op.since >= 13 else tuple(range(axis, len(shape)))
-    return softmax_rows_of(lo, reading(lo, x), reduced, lo.dtype(x), node.op_type == "LogSoftmax")
+    dtype, log = lo.dtype(x), node.op_type == "LogSoftmax"
+    steps = "" if log or dtype == F or node.op.since < 13 else dtype
+    return softmax_rows_of(lo, reading(lo, x), reduced, dtype, log, steps)
 
 
-def softmax_rows_of(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, log: bool = False
-                    ) -> Pending | No:
-    """The softmax of what is read along `reduced`, or its logarithm."""
-    return finished(lo, reads, reduced, dtype, Softmax(log), exponentials=True)
+def softmax_rows_of(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, log: bool = False,
+                    steps: str = "") -> Pending | No:
+    """The softmax of what is read along `reduced`, or its logarithm; `steps`: see `Softmax`."""
+    return finished(lo, reads, reduced, dtype, Softmax(log, steps), exponentials=True)
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """The kernel of a softmax, or of its logarithm."""
+    """The kernel of a softmax, or of its logarithm. `steps`: the type that exponentials and their sums are
+    rounded to, where they are."""
 
     log: bool = False
+    steps: str = ""
 
     def __call__(self, form: rows.RowForm, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
                  ) -> tuple[Spec, list[Any]]:
+        assert not self.steps, "vector machines do not round in between"
         return softmax_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree,
                             after=after, log=self.log), []
 
