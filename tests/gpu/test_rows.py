@@ -102,3 +102,13 @@ def test_norms_of_diffusion(dtype: str, last: int) -> None:
                  **vectors)
     compare(made, {"x": of_type(shape, dtype), "skip": of_type(shape, dtype), "one": of_type((2, 8), dtype),
                    "d": of_type(shape[-1:], dtype)}, rtol=TYPES[dtype], atol=TYPES[dtype])
+
+
+def test_another_generation() -> None:
+    """Each kind of row kernel on gfx1201."""
+    made = model([node("Softmax", "x", "a", axis=1), node("LayerNormalization", "x s", "b"),
+                  node("ReduceLogSumExp", "x axes", "c"), node("ArgMax", "x", "d", axis=1),
+                  node("CumSum", "x one", "e"), node("TopK", "x k", "f g"),
+                  node("DynamicQuantizeLinear", "x", "h i j")], {"x": (3, 40, 6)}, list("abcdefghij"),
+                 s=np.ones(6, np.float32), axes=np.array([0, 2]), one=np.array(1), k=np.array([2]))
+    compare(made, {"x": of_type((3, 40, 6))}, ["gfx1201"])

@@ -118,7 +118,8 @@ def of_one(dtype: str) -> list[Expr]:
 
 def test_every_operation_is_tested() -> None:
     tested = {*COMPARISONS, *OF_INTEGERS, *OF_REALS, *EXACTLY, *CLOSELY, "not", "fmod", "remainder", "isnan",
-              "isinf", "isfinite", "erf", "pow", "exp_nonpositive", "cast", "where", "fma", "quantize", "over"}
+              "isinf", "isfinite", "erf", "pow", "exp_nonpositive", "cast", "where", "fma", "quantize",
+              "over"}
     assert tested == set(OPS)
 
 

@@ -142,7 +142,8 @@ def pending(lo: Lowering, what: Folded, keepdims: bool, dtype: str, after: Expr 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, more: list[Tensor]) -> None:
         whole = closing if tree is None else tree.substitute(
             lambda leaf: closing if leaf.value == 0 else Expr.leaf(leaf.value + len(own), leaf.dtype))
-        lo.rules.steps["fold"](lo, what, full(out), None if whole.op == "leaf" else whole, [*own, *map(full, more)])
+        lo.rules.steps["fold"](lo, what, full(out), None if whole.op == "leaf" else whole,
+                               [*own, *map(full, more)])
     return Pending(tuple(what.short[a] for a in kept), dtype, emit, tuple(wanted[a] for a in kept))
 
 
