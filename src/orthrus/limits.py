@@ -99,14 +99,21 @@ def bounded(shape: Any, dtype: Any, what: str = "output") -> tuple[int, ...]:
         raise Fail(f"the {what} would take {size} bytes", found=f"shape {list(dims)} of {dtype}",
                    expected=f"at most {most} bytes per tensor",
                    cure="raise Limits.max_tensor_bytes if this size is meant")
-    reserve(size, f"shape {list(dims)} of {dtype}")
+    if size > _left():
+        reserve(size, f"shape {list(dims)} of {dtype}")
     return dims
+
+
+def _left() -> int:
+    """What is left of `max_total_bytes`."""
+    account = getattr(_state, "account", None)
+    room: int = current().max_total_bytes if account is None else account.room
+    return room
 
 
 def reserve(size: int, found: str = "") -> None:
     """Raise Fail where `size` bytes more are over what is left of `max_total_bytes`."""
-    account = getattr(_state, "account", None)
-    if size > (current().max_total_bytes if account is None else account.room):
+    if size > _left():
         raise over(f"{size} bytes more" + (f", {found}" if found else ""))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 import pytest
 from graphs import info, model
 from onnx import helper
@@ -109,6 +110,38 @@ def test_a_bound_run_copies_nothing_by_way_of_the_host(devices: list[GPU], optio
         np.testing.assert_array_equal(y.numpy(), WANT)
         assert binding.get_outputs()[0].data_ptr() == y.data_ptr()
     np.testing.assert_array_equal(by_address.copy_outputs_to_cpu()[0], WANT)
+
+
+def test_writing_over_what_an_unfinished_run_reads() -> None:
+    """The run has its inputs as they were, and whoever reads a result that is written again has the first."""
+    for seed in range(12):
+        device = GPU(0, seed=seed)
+        ort.register_execution_provider(gpus([device], ["Relu", "Add"], NAME))
+        try:
+            s, run = session(), ort.RunOptions()
+            run.add_run_config_entry("disable_synchronize_execution_providers", "1")
+            x, y, twin = (ort.OrtValue.ortvalue_from_numpy(a, "cuda", 0) for a in (X, W, W))
+            binding = s.io_binding()
+            binding.bind_ortvalue_input("x", x)
+            binding.bind_ortvalue_output("y", y)
+            s.run_with_iobinding(binding, run)
+            ort.copy_tensors([y], [twin])
+            x.update_inplace(-X)
+            s.run_with_iobinding(binding, run)
+            np.testing.assert_array_equal(twin.numpy(), WANT)
+            np.testing.assert_array_equal(y.numpy(), np.maximum(-X, 0) + W)
+        finally:
+            ort.unregister_execution_provider_library(NAME)
+
+
+def test_a_session_gives_back_its_memory(devices: list[GPU]) -> None:
+    s, before = session(), set(devices[0].live)
+    result = s.run_with_ort_values(None, {"x": ort.OrtValue.ortvalue_from_numpy(X)})
+    s.close()
+    del s, result
+    gc.collect()
+    assert set(devices[0].live) <= before and not devices[0].queues.keys() - {
+        stream.handle for stream in devices[0].ordinary().streams}
 
 
 def test_outputs_left_on_the_device(devices: list[GPU]) -> None:
@@ -386,3 +419,30 @@ def test_copies_overlap(devices: list[GPU]) -> None:
     for got, want in zip(s.run(None, {"x": X}), (WANT, np.zeros_like(X)), strict=True):
         np.testing.assert_array_equal(got, want)
     assert copied(copied(X, devices[1]), HOST).tolist() == X.tolist()
+
+
+@pytest.mark.needs("torch")
+def test_torch_tensors() -> None:
+    """Fed as they are, in types numpy has none for too; given back over the same memory."""
+    import torch
+
+    for kind in (torch.float32, torch.bfloat16, torch.float16, torch.bool, torch.float8_e4m3fn, torch.int64):
+        tensor = torch.ones(2, 3).to(kind)
+        value = ort.OrtValue.from_dlpack(tensor)
+        again = torch.from_dlpack(value)
+        assert again.dtype == kind and again.data_ptr() == tensor.data_ptr() == value.data_ptr()
+        assert torch.utils.dlpack.from_dlpack(value.__dlpack__()).data_ptr() == tensor.data_ptr()
+    del value, again
+    gc.collect()
+    assert not dlpack._given
+    identity = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "g", [
+        helper.make_tensor_value_info("x", onnx.TensorProto.BFLOAT16, [2, 3])], [
+        helper.make_tensor_value_info("y", onnx.TensorProto.BFLOAT16, [2, 3])])
+    s = ort.InferenceSession(helper.make_model(identity, opset_imports=[helper.make_opsetid("", 17)],
+                                               ir_version=8).SerializeToString())
+    fed = {"x": torch.full((2, 3), 1.5, dtype=torch.bfloat16)}
+    assert (s.run(None, fed)[0].astype(np.float32) == 3).all()
+    assert torch.from_dlpack(s.run_with_ort_values(None, {
+        "x": ort.OrtValue.from_dlpack(fed["x"])})[0]).tolist() == [[3.0] * 3] * 2
+    with pytest.raises((InvalidArgument, RuntimeError)):
+        s.run(None, {"x": torch.ones(2, 3, dtype=torch.bfloat16, requires_grad=True)})

@@ -21,6 +21,7 @@ from orthrus.load import load
 from orthrus.lowering.gpu.package import GpuPackage, _check
 from orthrus.lowering.package import Package
 from orthrus.providers.gpu import device as devices
+from orthrus.providers.gpu.driver import DriverError
 from orthrus.providers.rocm import ROCMExecutionProvider
 from orthrus.tools.cli.main import app
 
@@ -79,6 +80,17 @@ def test_the_provider_computes(driver: Any) -> None:
     assert NAME in ort.get_available_providers()
 
 
+def test_the_guides_session(driver: Any) -> None:
+    made = ort.InferenceSession(model(), providers=[("CPUExecutionProvider")])
+    made.set_providers([NAME], [{
+        "device_id": 1, "arena_extend_strategy": "kNextPowerOfTwo", "gpu_mem_limit": 2 * 1024**3,
+        "cudnn_conv_algo_search": "EXHAUSTIVE", "do_copy_in_default_stream": True}])
+    assert made.get_providers() == [NAME, "CPUExecutionProvider"]
+    told = made.get_provider_options()[NAME]
+    assert told["device_id"] == "1" and told["gpu_mem_limit"] == "2147483648"
+    np.testing.assert_array_equal(made.run(["y"], {"x": x_of(3)})[0], expected(x_of(3)))
+
+
 def test_another_device(driver: Any) -> None:
     made = [session(device_id=i) for i in (0, 1, 1)]
     for each in made:
@@ -107,6 +119,34 @@ def test_runs_are_recorded_by_shape_and_replayed(driver: Any) -> None:
     assert driver.counts["launch_graph"] > replayed
     del made
     assert not driver.graphs
+
+
+def test_a_device_that_records_nothing(driver: Any, caplog: pytest.LogCaptureFixture,
+                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(index: int, stream: int) -> int:
+        driver.recording.pop(stream)
+        raise DriverError("end_capture", 900, "not permitted")
+    monkeypatch.setattr(driver, "end_capture", refused)
+    made = session(enable_hip_graph="1")
+    for i in range(4):
+        np.testing.assert_array_equal(made.run(None, {"x": x_of(4, i)})[0], expected(x_of(4, i)))
+    assert driver.counts["begin_capture"] == 1 and "is not recorded as a graph" in caplog.text
+
+
+def test_no_more_than_some_graphs_are_kept(driver: Any) -> None:
+    made, kept = session(enable_hip_graph="1"), []
+    x = ort.OrtValue.ortvalue_from_numpy(x_of(2), "gpu", 0)
+    for _ in range(12):
+        y = ort.OrtValue.ortvalue_from_shape_and_type([2, 8], np.float32, "gpu", 0)
+        kept.append(y)
+        for _ in range(2):
+            binding = made.io_binding()
+            binding.bind_ortvalue_input("x", x)
+            binding.bind_ortvalue_output("y", y)
+            made.run_with_iobinding(binding)
+    for y in kept:
+        np.testing.assert_array_equal(y.numpy(), expected(x_of(2)))
+    assert len(driver.graphs) <= 8
 
 
 def test_results_that_are_kept_stay_as_they_were(driver: Any) -> None:

@@ -65,7 +65,7 @@ def test_chunks(work: list[tuple[int, int, int, int]], limit: int, strategy: str
             del used[address]
             made.free(address, [s for s in streams[1:] if s is not None][:which])
         elif verb == 3:
-            made.settled([s for s in streams if s is not None]) if pick % 2 else made.trim()
+            made.settled([s for s in streams if s is not None], 1 << 62) if pick % 2 else made.trim()
         stats = made.stats
         assert sum(used.values()) <= stats["InUse"] <= stats["TotalAllocated"] <= limit
         assert stats["TotalAllocated"] == sum(raw.live.values()) and stats["MaxInUse"] >= stats["InUse"]
@@ -103,7 +103,7 @@ def test_what_a_copy_still_reads_is_written_behind_an_event() -> None:
     made.free(first, [copies])
     before = device.counts["waits"]
     assert made.allocate(100, stream) != first and device.counts["waits"] == before
-    made.settled([stream, copies])
+    made.settled([stream, copies], 1 << 62)
     assert made.allocate(100, stream) == first and device.counts["waits"] == before
     made.free(first, [copies])
     rest = made.allocate((1 << 21) - 512, stream)
@@ -138,7 +138,7 @@ def test_growth_and_trimming() -> None:
             made.free(address)
         passing = Allocator(raw.allocate, raw.free, passing=True)
         passing.free(passing.allocate(10))
-        passing.settled([])
+        passing.settled([], 0)
         assert made.trim() and not raw.live and made.stats["NumArenaShrinkages"] == len(sizes)
 
 
@@ -172,4 +172,26 @@ def test_many_threads() -> None:
     for address in used:
         made.free(address)
     made.trim()
+    assert not raw.live
+
+
+def test_only_events_before_the_wait_are_reached() -> None:
+    device, raw = StreamedDevice(), Raw()
+    made, stream, copies = Allocator(raw.allocate, raw.free, strategy="kSameAsRequested"), *(
+        Stream(device) for _ in range(2))
+    first, second = made.allocate(100, stream), made.allocate(100, stream)
+    made.free(first, [copies])
+    before = copies.event().number
+    made.free(second, [copies])
+    made.settled([copies], before)
+    waits = device.counts["waits"]
+    assert made.allocate(100, stream) == first and device.counts["waits"] == waits
+    assert made.allocate(100, stream) == second and device.counts["waits"] == waits + 1
+
+
+def test_regions_go_with_the_allocator() -> None:
+    raw = Raw()
+    made = Allocator(raw.allocate, raw.free)
+    made.free(made.allocate(100))
+    del made
     assert not raw.live

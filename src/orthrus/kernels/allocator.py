@@ -103,18 +103,22 @@ class Allocator:
         """Give back what `allocate` gave. `users`: the streams, other than that it was allocated for, that
         were asked to touch it."""
         if self._pid == os.getpid():
-            with contextlib.suppress(Exception):
-                self._returned.append((address, [stream.event() for stream in users]))
+            events = list[Event]()
+            for stream in users:
+                with contextlib.suppress(Exception):
+                    events.append(stream.event())
+            self._returned.append((address, events))
 
-    def settled(self, streams: Sequence[Stream]) -> None:
-        """All that `streams` were asked for is done."""
+    def settled(self, streams: Sequence[Stream], before: int) -> None:
+        """All is done that `streams` were asked for up to their events with numbers below `before`."""
         with self._lock:
             self._take_back()
             for address in [address for keys in self._waiting.values() for _, address in keys]:
                 chunk = self._chunks.get(address)
                 if chunk is not None:
                     self._forget(chunk)
-                    chunk.events = [event for event in chunk.events if event.stream not in streams]
+                    chunk.events = [event for event in chunk.events
+                                    if event.stream not in streams or event.number >= before]
                     self._joined(chunk)
         if self.passing:
             self.trim()
@@ -126,6 +130,11 @@ class Allocator:
             return self._trimmed()
 
     @property
+    def extended(self) -> bool:
+        """Whether there has been a region yet."""
+        return self._counts["NumArenaExtensions"] > 0
+
+    @property
     def stats(self) -> dict[str, int]:
         """Numbers by onnxruntime's names; bytes, and how many times."""
         with self._lock:
@@ -133,10 +142,10 @@ class Allocator:
             return {"Limit": self.limit, "TotalAllocated": sum(self._regions.values()), "NumReserves": 0,
                     **self._counts}
 
-    def close(self) -> None:
-        """Give back all regions that can be."""
-        if self._pid == os.getpid():
-            self.trim()
+    def __del__(self) -> None:
+        if getattr(self, "_pid", 0) == os.getpid():
+            with contextlib.suppress(Exception):
+                self.trim()
 
     def _take_back(self) -> None:
         while self._returned:

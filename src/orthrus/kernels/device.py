@@ -168,6 +168,9 @@ class Device:
     def _host_memory(self, size: int) -> int:
         address = self.allocate_host(size)
         if not address:
+            pinned = self.__dict__["_pinned"]
+            if pinned is not None and not pinned.extended:
+                self.__dict__["_pinned"] = None
             raise MemoryError(f"{size} bytes of pinned memory")
         return address
 

@@ -30,6 +30,9 @@ VENDORS = {CUDA: 0x10de, MANAGED: 0x10de, ROCM: 0x1002}
 Find = Callable[[int, int], Device | None]
 """A device by its vendor and index."""
 
+_ALWAYS = (0, 1, 2)
+"""The streams that never end: the default ones, by CUDA's and HIP's numbers."""
+
 _VERSION = (1, 1)
 _READ_ONLY, _COPIED = 1, 2
 _NAMES = (b"dltensor", b"dltensor_versioned")
@@ -194,7 +197,10 @@ def _show(array: DeviceArray, stream: Any) -> None:
     if stream is None:
         finished([array])
     else:
-        array.memory.reading(Stream(device, stream, foreign=True))
+        theirs = Stream(device, stream, foreign=True)
+        array.memory.reading(theirs)
+        if stream not in _ALWAYS:
+            theirs.mark = theirs.event()
 
 
 def _capsule_of(data: Any, **more: Any) -> Any:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Fail
 from ..locks import lock
 from .allocator import Allocator
-from .streams import Event, Stream, answered, asked
+from .streams import Event, Stream, answered, asked, numbers
 
 if TYPE_CHECKING:
     from .device import Device
@@ -41,10 +41,13 @@ class Lane:
 
     def settle(self) -> None:
         """Wait until all is done: memory that was given back is free for any stream from now on."""
+        before = next(numbers)
         for stream in dict.fromkeys(self.streams):
             if stream is self.compute or stream.busy:
                 stream.synchronize()
-        self.allocator.settled(self.streams)
+        for allocator in (self.allocator, self.device.pinned()):
+            if allocator is not None:
+                allocator.settled(self.streams, before)
 
 
 class Lanes:

@@ -7,6 +7,7 @@ reference. Streams are put in order among each other by events; the host waits o
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from .device import Device
 
 _thread = threading.local()
+
+numbers = itertools.count(1)
+"""Of events, in the order in which they are made."""
 
 
 class Stream:
@@ -59,13 +63,15 @@ class Stream:
 
 
 class Event:
-    """What `stream` has been asked for until this is made; all of it is done where the stream is no more."""
+    """What `stream` has been asked for until this is made; all of it is done where the stream is no more.
+    `number`: those of events that were made earlier are lower."""
 
-    __slots__ = ("stream", "handle")
+    __slots__ = ("stream", "handle", "number")
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
         self.handle = None if stream.handle is None else stream.device.record(stream.handle)
+        self.number = next(numbers)
 
     def wait(self) -> None:
         """Let this thread wait. Raises what went wrong, typed."""

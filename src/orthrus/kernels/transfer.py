@@ -34,6 +34,11 @@ class Landing:
     def landed(self) -> np.ndarray:
         """The array, whole. Raises what went wrong in between, typed."""
         self._event.wait()
+        memory: Any = self._array
+        while isinstance(memory, np.ndarray):
+            memory = memory.base
+        if isinstance(memory, _Pinned):
+            memory.users = ()
         return self._array
 
     def __del__(self) -> None:
@@ -164,20 +169,21 @@ def _out(value: DeviceArray, shape: tuple[int, ...]) -> Any:
 
 
 class _Pinned:
-    """Pinned memory that an array looks at, given back with it."""
+    """Pinned memory that an array looks at, given back with it. `users`: the streams that may touch it."""
 
     def __init__(self, device: Device, size: int, stream: Stream) -> None:
         allocator = device.pinned()
         if allocator is None:
             raise MemoryError
-        self.stream, self.address = stream, allocator.allocate(size)
+        self.users: tuple[Stream, ...] = (stream,)
+        self.address = allocator.allocate(size)
         self.allocator = allocator
         self.__array_interface__ = {"data": (self.address, False), "shape": (size,), "typestr": "|u1",
                                     "version": 3}
 
     def __del__(self) -> None:
         if hasattr(self, "allocator"):
-            self.allocator.free(self.address, (self.stream,))
+            self.allocator.free(self.address, self.users)
 
 
 def _host_array(shape: tuple[int, ...], dtype: np.dtype[Any], device: Device, stream: Stream) -> np.ndarray:

@@ -52,13 +52,14 @@ def _tensor_entry(name: str, kind: TensorType, most: int) -> Callable[[Any], Any
 
     def check(given: Any) -> Any:
         # an unpickled array has a dtype object of its own
-        if (type(given) is ndarray and (given.dtype is dtype or given.dtype == dtype) and not is_text
-                and (rank is None or given.ndim == rank) and given.nbytes <= most):
+        plain = type(given) is ndarray
+        if ((plain or type(given) is DeviceArray) and (given.dtype is dtype or given.dtype == dtype)
+                and not is_text and (rank is None or given.ndim == rank) and given.nbytes <= most):
             shape = given.shape
             for i, d in fixed:
                 if shape[i] != d:
                     raise _wrong_dims(name, shape, kind)
-            return laid(given)
+            return laid(given) if plain else given
         if isinstance(given, ndarray | DeviceArray) and given.nbytes > most:
             raise InvalidArgument(
                 f"The tensor fed as input {name} is over the limit", found=f"{given.nbytes} bytes",

@@ -7,14 +7,18 @@ runs whose arrays lie where those of an earlier run lay, as memory of an arena a
 
 from __future__ import annotations
 
+import contextlib
+import logging
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from ...kernels import Device
-from ...locks import lock
+from ...kernels import Device, Stream, working
 from ...recent import Recent
+
+log = logging.getLogger("orthrus")
 
 MOST = 8
 """Graphs of one plan that are kept, by arguments; the least recently used goes first."""
@@ -34,48 +38,57 @@ def unrecorded() -> Iterator[None]:
 
 
 class Graph:
-    """What a device recorded; given back with its last reference."""
+    """What a device recorded; given back with its last reference, once its last replay is done."""
 
     def __init__(self, device: Device, number: Any) -> None:
-        self.device, self.number = device, number
+        self.device, self.number, self.pid = device, number, os.getpid()
+        self.stream: Stream | None = None
 
     def replay(self) -> None:
-        """Ask the device for all of it."""
+        """Ask the device for all of it, on this thread's stream."""
+        self.stream = working(self.device)
         self.device.replay(self.number)
 
     def __del__(self) -> None:
-        self.device.destroy_graph(self.number)
+        if self.pid != os.getpid():
+            return
+        with contextlib.suppress(Exception):
+            if self.stream is not None:
+                self.stream.synchronize()
+            self.device.destroy_graph(self.number)
 
 
 class Graphs:
-    """The graphs of one plan on a device. `counts`: runs that were launched, recorded and replayed."""
+    """The graphs of one plan on a device, for one run at a time. `whose`: part's they are."""
 
-    def __init__(self, device: Device) -> None:
-        self.device, self._lock = device, lock()
+    def __init__(self, device: Device, whose: str) -> None:
+        self.device, self.whose, self.working = device, whose, True
         self._kept: Recent[bytes, Any] = Recent(MOST)
-        self.launched = self.recorded = self.replayed = 0
 
     def run(self, arguments: bytes, launch: Callable[[], None]) -> None:
         """Do what `launch` asks the device for with these arguments, of which it waits for nothing: by
         itself the first time, recorded at the second."""
-        if not _wanted.get():
-            self.launched += 1
-            launch()
-            return
-        with self._lock:
-            known = self._kept.get(arguments)
+        found = None
+        if self.working and _wanted.get():
+            seen = arguments in self._kept
             found = self._kept.kept(arguments, lambda: _WARM)
-        if known is None:
-            self.launched += 1
+            if found is _WARM:
+                found = self._recorded(launch) if seen else None
+                if found is not None:
+                    self._kept[arguments] = found
+        if found is None:
             launch()
-            return
-        if found is _WARM:
-            found = self._made(launch)
-            self.recorded += 1
-            with self._lock:
-                self._kept[arguments] = found
-        self.replayed += 1
-        found.replay()
+        else:
+            found.replay()
+
+    def _recorded(self, launch: Callable[[], None]) -> Graph | None:
+        """A new graph; None where the device makes none, which is not tried again."""
+        try:
+            return self._made(launch)
+        except Exception as error:
+            log.warning("%s is not recorded as a graph: %s", self.whose, error)
+            self.working = False
+            return None
 
     def _made(self, launch: Callable[[], None]) -> Graph:
         self.device.begin_capture()

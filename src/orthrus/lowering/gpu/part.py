@@ -103,7 +103,7 @@ class GpuPart(ShapedPart[GpuPlan]):
             log.warning("%s is not recorded as a graph: the host computes %s", self.part,
                         ", ".join(plan.hosted))
         elif self.graphs:
-            plan.graphs = Graphs(self.device)
+            plan.graphs = Graphs(self.device, str(self.part))
 
     def exact(self, key: Key) -> GpuPlan | None:
         """The plan for inputs of these shapes, and such elements where they decide; None without one."""

@@ -8,10 +8,9 @@ named. A thread's current device is what it was before, after every call.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -102,20 +101,19 @@ class LibraryDriver:
             name = self._error_name(code) + (f": {detail}" if detail else "")
             raise DriverError(symbol, code, name, code == OUT_OF_MEMORY, code in LOST)
 
-    @contextlib.contextmanager
-    def _current(self, index: int) -> Iterator[None]:
+    def _called(self, index: int, verb: str, *given: Any) -> int:
+        """What a function gives that is called on a device."""
         before = self._enter(index)
-        try:
-            yield
-        finally:
-            if before is not None:
-                self._leave(before)
+        code: int = self.functions[verb](*given)
+        if before is not None:
+            self._leave(before)
+        return code
 
     def _do(self, index: int, verb: str, *given: Any) -> None:
         """Call a function on a device."""
-        with self._current(index):
-            code = self.functions[verb](*given)
-        self._checked(verb, code)
+        code = self._called(index, verb, *given)
+        if code:
+            self._checked(verb, code)
 
     def _made(self, index: int, verb: str, *given: Any) -> int:
         """What a function writes to where its first argument points: a handle or an address."""
@@ -178,8 +176,7 @@ class LibraryDriver:
         self._do(index, "wait_for", event)
 
     def reached(self, index: int, event: int) -> bool:
-        with self._current(index):
-            code = self.functions["reached"](event)
+        code = self._called(index, "reached", event)
         if code == NOT_READY:
             return False
         self._checked("reached", code)
@@ -200,8 +197,7 @@ class LibraryDriver:
         out, log = ctypes.c_void_p(), ctypes.create_string_buffer(_LOG)
         wanted = (ctypes.c_int * 2)(5, 6)
         values = (ctypes.c_void_p * 2)(ctypes.addressof(log), _LOG)
-        with self._current(index):
-            failed = self.functions["load"](ctypes.byref(out), code, 2, wanted, values)
+        failed = self._called(index, "load", ctypes.byref(out), code, 2, wanted, values)
         self._checked("load", failed, log.value.decode(errors="replace").strip())
         return out.value or 0
 

@@ -21,20 +21,20 @@ from ..base import INTERPRETED, Capability, ExecutionProvider, GraphView, interp
 from . import memory
 from .device import GpuDevice, shared
 from .driver import DriverError
-from .library import Finding
+from .library import Finding, LibraryDriver
 from .options import remark, text_of
 
 
 class GpuProvider(ExecutionProvider):
     """A provider of kernels for GPUs, one for each fused part. `api`: what its targets are for; `extra`: of
-    this package, that brings the compiler; `finding`: how its driver is found; `graphs`: the option to record
-    what a run asks of the device."""
+    this package, that brings the compiler; `finding`: how its driver is found, None where its instances bring
+    a device; `graphs`: the option to record what a run asks of the device."""
 
     fuses: ClassVar[bool] = True
     target_option = "target"
     api: ClassVar[str]
     extra: ClassVar[str]
-    finding: ClassVar[Finding]
+    finding: ClassVar[Finding | None] = None
     graphs: ClassVar[str] = ""
 
     def __init__(self, options: dict[str, Any] | None = None) -> None:
@@ -43,9 +43,15 @@ class GpuProvider(ExecutionProvider):
         remark(self.name, self.options, self.settings)
 
     @classmethod
+    def _driver(cls) -> LibraryDriver | No | None:
+        return None if cls.finding is None else cls.finding.driver()
+
+    @classmethod
     def probe(cls) -> No | None:
         """Whether there is a driver, and a device that there are kernels for."""
-        driver = cls.finding.driver()
+        driver = cls._driver()
+        if driver is None:
+            return None
         if isinstance(driver, No):
             return No(f"{driver.reason}; and pip install orthrus-runtime[{cls.extra}]")
         try:
@@ -67,13 +73,16 @@ class GpuProvider(ExecutionProvider):
 
     @classmethod
     def devices(cls) -> Sequence[GpuDevice]:
-        driver = cls.finding.driver()
-        return [] if isinstance(driver, No) else [shared(driver, i) for i in range(driver.count())]
+        driver = cls._driver()
+        if driver is None or isinstance(driver, No):
+            return []
+        return [shared(driver, i) for i in range(driver.count())]
 
     @functools.cached_property
     def device(self) -> GpuDevice:  # type: ignore[override]
         """The device that the options name, which sessions share. Raises InvalidArgument where there is none
         of that number, and EPFail."""
+        assert self.finding is not None, f"{self.name} brings no device"
         return shared(self.finding.made(), self.settings["device_id"])
 
     @functools.cached_property

@@ -1,0 +1,255 @@
+"""Networks on a GPU, side by side with PyTorch on the same GPU: eager, and compiled by torch.compile.
+
+    python -m benchmarks.gpu [name …] [--provider CUDA] [--device cuda] [--types float32,tf32,float16]
+                             [--small]
+
+Arrays stay on the device: sessions are run on bound OrtValues, with graphs where the provider has them. Given
+per network and type: milliseconds of a run with its end waited for (median), torch's better time over ours,
+and the largest difference relative to the largest output of torch's eager float32. `product` is 4096 cubed in
+float16, in TFLOP/s; `overhead` one addition of 16 numbers, in microseconds; `llama_1b` decodes a token, ours
+with weights of 4 bits, torch's in float16, in tokens a second and GB/s of weights. `--provider CPU --device
+cpu --small` tries the program itself. Needs torch, transformers and diffusers.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+from torch import nn
+
+import orthrus as ort
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "transformers"))
+import export
+from export import Network, Wrapped, decoder, encoder, vision
+
+import transformers as tr
+
+TYPES = ("float32", "tf32", "float16")
+SECONDS = 2.0
+WORDS = {"vocab_size": 8000, "max_position_embeddings": 2048}
+
+
+class Scale:
+    """Sizes of what is measured; `small` tries the program."""
+
+    small = False
+
+
+def _sized(batch: int, length: int, past: int = 0) -> None:
+    export.BATCH, export.LENGTH, export.PAST = batch, length, past
+
+
+def _resnet(batch: int) -> Network:
+    _sized(batch, 1)
+    config = tr.ResNetConfig(**({"depths": [1, 1, 1, 1]} if Scale.small else {}))
+    return vision(tr.ResNetModel(config), 64 if Scale.small else 224, "pooler_output")
+
+
+def _bert(length: int, batch: int) -> Network:
+    _sized(batch, length)
+    return encoder(tr.BertModel(tr.BertConfig(num_hidden_layers=2 if Scale.small else 12)))
+
+
+def _vit() -> Network:
+    _sized(1, 1)
+    return vision(tr.ViTModel(tr.ViTConfig(hidden_size=384, num_attention_heads=6, intermediate_size=1536,
+                                           num_hidden_layers=2 if Scale.small else 12)), 224)
+
+
+def _gpt2() -> Network:
+    layers = 2 if Scale.small else 12
+    _sized(1, 1, 127)
+    return decoder(tr.GPT2LMHeadModel(tr.GPT2Config(n_layer=layers)), 12, 64, True, layers, 1)
+
+
+def _llama() -> Network:
+    layers = 1 if Scale.small else 16
+    _sized(1, 1, 511)
+    config = tr.LlamaConfig(hidden_size=2048, intermediate_size=8192, num_hidden_layers=layers,
+                            num_attention_heads=32, num_key_value_heads=32, **WORDS)
+    return decoder(tr.LlamaForCausalLM(config), 32, 64, True, layers, 1)
+
+
+def _unet() -> Network:
+    import diffusers
+
+    wide = (32, 64) if Scale.small else (320, 640, 1280, 1280)
+    cross = 64 if Scale.small else 768
+    down = ("CrossAttnDownBlock2D",) * (len(wide) - 1) + ("DownBlock2D",)
+    up = ("UpBlock2D",) + ("CrossAttnUpBlock2D",) * (len(wide) - 1)
+    model = diffusers.UNet2DConditionModel(
+        sample_size=64, in_channels=4, out_channels=4, layers_per_block=2, block_out_channels=wide,
+        down_block_types=down, up_block_types=up, cross_attention_dim=cross, attention_head_dim=8)
+
+    def call(m: Any, sample: Any, step: Any, states: Any) -> Any:
+        return m(sample, step, states).sample
+    size = 16 if Scale.small else 64
+    feeds = {"sample": torch.randn(2, 4, size, size), "timestep": torch.tensor([10], dtype=torch.int64),
+             "encoder_hidden_states": torch.randn(2, 77, cross)}
+    return Network(Wrapped(model, call), feeds, ["out_sample"], {})
+
+
+class _Product(nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a @ b
+
+
+class _Sum(nn.Module):
+    def forward(self, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return a + b
+
+
+def _pair(module: nn.Module, *shape: int) -> Network:
+    return Network(module, {name: torch.randn(*shape) for name in "ab"}, ["c"], {})
+
+
+NETWORKS: dict[str, Callable[[], Network]] = {
+    **{f"resnet50_{batch}": lambda batch=batch: _resnet(batch) for batch in (1, 8, 32)},
+    **{f"bert_base_{length}x{batch}": lambda length=length, batch=batch: _bert(length, batch)
+       for length in (128, 384) for batch in (1, 8)},
+    "vit_small": _vit, "gpt2_decode": _gpt2, "unet": _unet, "llama_1b": _llama,
+    "product": lambda: _pair(_Product(), *(2 * [256 if Scale.small else 4096])),
+    "overhead": lambda: _pair(_Sum(), 16),
+}
+
+
+def saved(net: Network, path: Path, kind: str) -> None:
+    """The network as an ONNX file: in float16 where `kind` says so, or with weights of 4 bits."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(net.module.eval(), tuple(net.feeds.values()), str(path),
+                          input_names=list(net.feeds), output_names=net.outputs, opset_version=17,
+                          dynamo=False)
+    if kind == "float32" or kind == "tf32":
+        return
+    from orthrus.transformers.float16 import convert_float_to_float16
+
+    model = convert_float_to_float16(onnx.load(path), keep_io_types=False)
+    if kind == "4 bits":
+        from orthrus.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
+
+        quantizer = MatMulNBitsQuantizer(model, block_size=128, is_symmetric=True)
+        quantizer.process()
+        model = quantizer.model.model
+    onnx.save(model, path, save_as_external_data=True, location=f"{path.name}.data")
+
+
+def timed(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
+    """Median seconds of a call whose end is waited for, warm."""
+    times, end = list[float](), time.perf_counter() + (0.2 if Scale.small else SECONDS)
+    for _ in range(3):
+        call()
+    wait()
+    while len(times) < 5 or time.perf_counter() < end:
+        start = time.perf_counter()
+        call()
+        wait()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def ours(path: Path, feeds: dict[str, np.ndarray], provider: str, kind: str, device: str
+         ) -> tuple[float, list[np.ndarray]]:
+    """Seconds of a run on bound arrays of the device, and what it answers."""
+    options: dict[str, Any] = {}
+    if provider == "CUDA":
+        options = {"enable_cuda_graph": 1, "use_tf32": int(kind == "tf32")}
+    elif provider == "ROCM":
+        options = {"enable_hip_graph": 1}
+    asked = {f"{provider}ExecutionProvider": options, "CPUExecutionProvider": {}}
+    session = ort.InferenceSession(str(path), providers=list(asked.items()), enable_fallback=0)
+    binding = session.io_binding()
+    inputs = {value.name for value in session.get_inputs()}
+    for name, array in feeds.items():
+        if name in inputs:
+            binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array, device, 0))
+    for value in session.get_outputs():
+        binding.bind_output(value.name, device)
+    session.run_with_iobinding(binding)
+    answers = binding.copy_outputs_to_cpu()
+    return timed(lambda: session.run_with_iobinding(binding), binding.synchronize_outputs), answers
+
+
+def theirs(net: Network, kind: str, device: str, compiled: bool) -> tuple[float, list[np.ndarray]]:
+    """The same by PyTorch."""
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = kind == "tf32"
+    half = kind in ("float16", "4 bits")
+    module = net.module.eval().to(device, torch.float16 if half else torch.float32)
+    feeds = [t.to(device, torch.float16 if half and t.is_floating_point() else t.dtype)
+             for t in net.feeds.values()]
+    call = torch.compile(module, mode="max-autotune-no-cudagraphs") if compiled else module
+    wait = torch.cuda.synchronize if device == "cuda" else lambda: None
+    with torch.inference_mode():
+        made = call(*feeds)
+        answers = [t.float().cpu().numpy() for t in (made if isinstance(made, tuple) else (made,))]
+        return timed(lambda: call(*feeds), wait), answers
+
+
+def measured(name: str, kind: str, provider: str, device: str, folder: Path) -> str:
+    """A line of the table."""
+    torch.manual_seed(0)
+    net = NETWORKS[name]()
+    path = folder / f"{name}.{kind.replace(' ', '')}.onnx"
+    saved(net, path, kind)
+    half = kind in ("float16", "4 bits")
+    feeds = {n: t.numpy().astype(np.float16) if half and t.is_floating_point() else t.numpy()
+             for n, t in net.feeds.items()}
+    seconds, answers = ours(path, feeds, provider, kind, device)
+    eager, wanted = theirs(net, kind, device, False)
+    compiled = theirs(net, kind, device, True)[0]
+    far = max(float(np.abs(a.astype(np.float32) - b).max() / max(1e-9, np.abs(b).max()))
+              for a, b in zip(answers, wanted, strict=False))
+    more = ""
+    if name == "product":
+        size = feeds["a"].shape[0]
+        more = f"{2e-12 * size ** 3 / seconds:.1f} TFLOP/s"
+    elif name == "overhead":
+        more = f"{1e6 * seconds:.1f} us"
+    elif name == "llama_1b":
+        weights = sum(p.numel() for p in net.module.parameters()) * (0.5 + 2 / 128 if kind == "4 bits" else 2)
+        more = f"{1 / seconds:.1f} tokens/s, {1e-9 * weights / seconds:.0f} GB/s"
+    row = (*(f"{1e3 * s:.3f}" for s in (seconds, eager, compiled)), f"{min(eager, compiled) / seconds:.2f}",
+           f"{far:.0e}", more)
+    return f"| {name} | {kind} | {' | '.join(row)} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", help=", ".join(NETWORKS))
+    parser.add_argument("--provider", default="CUDA")
+    parser.add_argument("--device", default="cuda", help="where torch and the arrays are; ROCm's is cuda too")
+    parser.add_argument("--types", default=",".join(TYPES))
+    parser.add_argument("--small", action="store_true", help="small networks, to try the program")
+    given = parser.parse_args()
+    Scale.small = given.small
+    print("| network | type | Orthrus, ms | torch, eager | torch.compile | ratio | difference | |\n"
+          "|---|---|---|---|---|---|---|---|")
+    with tempfile.TemporaryDirectory() as folder:
+        for name in given.names or NETWORKS:
+            kinds = ["4 bits"] if name == "llama_1b" else ["float16"] if name == "product" else \
+                ["float32"] if name == "overhead" else given.types.split(",")
+            for kind in kinds:
+                try:
+                    line = measured(name, kind, given.provider, given.device, Path(folder))
+                except Exception as error:
+                    line = f"| {name} | {kind} | {type(error).__name__}: {str(error).splitlines()[0]} |"
+                print(line, flush=True)
+
+
+if __name__ == "__main__":
+    logging.disable(logging.WARNING)
+    main()
