@@ -27,6 +27,14 @@ def test_softmax(op: str, form: str) -> None:
                    "b": RNG.normal(size=shape[-1:]).astype(np.float32)})
 
 
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
+@pytest.mark.parametrize("shape", ((5, 33), (2, 9000)))
+def test_softmax_in_halves(dtype: str, shape: tuple[int, ...]) -> None:
+    """Rounded where ONNX's function body rounds."""
+    made = model([node("Softmax", "x", "a"), node("LogSoftmax", "x", "b")], {"x": shape}, ["a", "b"], dtype)
+    compare(made, {"x": of_type(shape, dtype, 3)}, rtol=2 * TYPES[dtype], atol=1e-6)
+
+
 def of_type(shape: tuple[int, ...], dtype: str = "float32", scale: float = 1.0) -> np.ndarray:
     return (RNG.normal(size=shape) * scale).astype(numpy_type(dtype))
 
@@ -94,3 +102,13 @@ def test_norms_of_diffusion(dtype: str, last: int) -> None:
                  **vectors)
     compare(made, {"x": of_type(shape, dtype), "skip": of_type(shape, dtype), "one": of_type((2, 8), dtype),
                    "d": of_type(shape[-1:], dtype)}, rtol=TYPES[dtype], atol=TYPES[dtype])
+
+
+def test_another_generation() -> None:
+    """Each kind of row kernel on gfx1201."""
+    made = model([node("Softmax", "x", "a", axis=1), node("LayerNormalization", "x s", "b"),
+                  node("ReduceLogSumExp", "x axes", "c"), node("ArgMax", "x", "d", axis=1),
+                  node("CumSum", "x one", "e"), node("TopK", "x k", "f g"),
+                  node("DynamicQuantizeLinear", "x", "h i j")], {"x": (3, 40, 6)}, list("abcdefghij"),
+                 s=np.ones(6, np.float32), axes=np.array([0, 2]), one=np.array(1), k=np.array([2]))
+    compare(made, {"x": of_type((3, 40, 6))}, ["gfx1201"])

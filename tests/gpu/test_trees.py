@@ -99,7 +99,8 @@ CLOSELY = tuple(name for name in EXACT if name not in (*EXACTLY, "sign"))
 
 def of_two(dtype: str) -> list[Expr]:
     if dtype == "bool":
-        return [of(op, dtype, dtype, dtype) for op in ("and", "or", "xor", "eq", "ne", "minimum", "maximum")]
+        return [of(op, dtype, dtype, dtype) for op in (
+            "and", "or", "xor", "eq", "ne", "minimum", "maximum")]
     whole = dtype in INTEGERS
     more = () if whole or dtype == "float64" else ("fmod", "remainder")
     return [*(of(op, dtype, dtype, dtype) for op in (*(OF_INTEGERS if whole else OF_REALS), *more)),
@@ -117,7 +118,8 @@ def of_one(dtype: str) -> list[Expr]:
 
 def test_every_operation_is_tested() -> None:
     tested = {*COMPARISONS, *OF_INTEGERS, *OF_REALS, *EXACTLY, *CLOSELY, "not", "fmod", "remainder", "isnan",
-              "isinf", "isfinite", "erf", "pow", "exp_nonpositive", "cast", "where", "fma", "quantize", "over"}
+              "isinf", "isfinite", "erf", "pow", "exp_nonpositive", "cast", "where", "fma", "quantize",
+              "over"}
     assert tested == set(OPS)
 
 
@@ -195,8 +197,8 @@ def test_fused(target: str) -> None:
                for _ in range(3))
     zero = rng.integers(-5, 9, a.size, np.int32)
     f = [Expr.leaf(i, "float32") for i in range(3)]
-    trees = [Expr("fma", tuple(f), "float32"),
-             Expr("exp_nonpositive", (Expr("neg", (Expr("abs", (f[0],), "float32"),), "float32"),), "float32")]
+    below = Expr("neg", (Expr("abs", (f[0],), "float32"),), "float32")
+    trees = [Expr("fma", tuple(f), "float32"), Expr("exp_nonpositive", (below,), "float32")]
     for dtype, low, high in (("int8", -128, 127), ("uint8", 0, 255), ("int16", -32768, 32767),
                              ("uint16", 0, 65535)):
         scaled = Expr("mul", (f[0], Expr.const(100.0, "float32")), "float32")

@@ -143,17 +143,17 @@ def _mended(driver: InterpretedDriver) -> Iterator[None]:
     load, store, dot = builder.create_masked_load, builder.create_masked_store, builder.create_dot
     convert = own._convert_float
 
-    def checked(ptrs: Any, mask: Any) -> None:
-        inside = np.broadcast_to(mask.data, ptrs.data.shape)
+    def checked(ptrs: Any, mask: Any) -> Any:
+        """The mask as truth."""
+        inside = np.ascontiguousarray(np.broadcast_to(mask.data.astype(bool), ptrs.data.shape))
         driver.check(ptrs.data[inside], max(1, ptrs.get_element_ty().primitive_bitwidth // 8))
+        return own.TensorHandle(inside, tl.int1)
 
     def loaded(self: Any, ptrs: Any, mask: Any, *rest: Any) -> Any:
-        checked(ptrs, mask)
-        return load(self, ptrs, mask, *rest)
+        return load(self, ptrs, checked(ptrs, mask), *rest)
 
     def stored(self: Any, ptrs: Any, value: Any, mask: Any, *rest: Any) -> Any:
-        checked(ptrs, mask)
-        return store(self, ptrs, value, mask, *rest)
+        return store(self, ptrs, value, checked(ptrs, mask), *rest)
 
     def called(self: Any, *args: Any, **more: Any) -> Any:
         return own.InterpretedFunction(self.fn).rewrite()(*args, **more)

@@ -13,7 +13,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,10 +28,6 @@ from .rule_sets import BOTH, GPU_RULES, RULES, Rule, RuleSet, lowers, varied
 from .step import KernelStep
 from .tensor import Buffer, Tensor, at_line, c_strides, extent, joint_shape, last_strides, of_constant
 from .walk import Walked, order_like, readable, unit, within
-
-if TYPE_CHECKING:
-    from .rules.reduce import Folded
-    from .rules.rows import RowWork
 
 __all__ = ["BOTH", "GPU_RULES", "RULES", "Lazy", "Lowering", "Out", "Pending", "Rule", "RuleSet", "Source",
            "listed", "lowers", "varied"]
@@ -327,26 +323,6 @@ class Lowering:
         from .elements import store
 
         store(self, out, tree, operands)
-
-    def walks_rows(self, work: RowWork, out: Tensor) -> bool:
-        """Whether there is a kernel for rows that go to `out`."""
-        from .rules.rows import plan
-
-        return plan(self, work, out) is not None
-
-    def rows(self, work: RowWork, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> bool:
-        """Append the steps that write `tree`, or none, over the rows' values and `operands` into `out`; False
-        where no kernel writes so."""
-        from .rules.rows import write
-
-        return write(self, work, out, tree, operands)
-
-    def fold(self, what: Folded, out: Tensor, after: Expr | None, operands: Sequence[Tensor]) -> None:
-        """Append the steps that write `out`, of the shape `what.short`: `after`, or none, over the
-        reduction's value and over `operands`, which are of that shape too."""
-        from .rules.reduce import fold
-
-        fold(self, what, out, after, operands)
 
     def accepts(self, pending: Pending, out: Tensor) -> Callable[[Tensor], bool]:
         """Which operands a pending kernel that writes `out` reads as they lie."""

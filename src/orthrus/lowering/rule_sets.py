@@ -18,13 +18,13 @@ _Steps = TypeVar("_Steps", bound=Callable[..., Any])
 
 class RuleSet(dict[tuple[str, str], Rule]):
     """Rules by domain and operator. `types`: those of the first input that a rule takes; all that kernels
-    know where it is not listed. `steps`: functions by name that append steps in a way of this set's own;
-    see `varied`."""
+    know where it is not listed. `steps`: functions of a lowering that append steps of this set's own kernels,
+    by the names that rules of several sets call them by."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.steps: dict[str, Callable[..., Any]] = {}
         self.types: dict[tuple[str, str], tuple[str, ...]] = {}
+        self.steps: dict[str, Callable[..., Any]] = {}
 
 
 RULES, GPU_RULES = RuleSet(), RuleSet()

@@ -22,8 +22,6 @@ from ..tensor import Tensor
 
 if TYPE_CHECKING:
     from ...codegen.triton.targets import Target
-    from ..rules.reduce import Folded
-    from ..rules.rows import RowWork
 
 __all__ = ["GpuLowering", "Lazy", "Out", "Pending", "Source", "lowers", "writes"]
 
@@ -55,20 +53,6 @@ class GpuLowering(Lowering):
         from .elements import store
 
         store(self, out, tree, operands)
-
-    def walks_rows(self, work: RowWork, out: Tensor) -> bool:
-        return True
-
-    def rows(self, work: RowWork, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> bool:
-        from .rows import rows
-
-        rows(self, work, out, tree, operands)
-        return True
-
-    def fold(self, what: Folded, out: Tensor, after: Expr | None, operands: Sequence[Tensor]) -> None:
-        from .rows import fold
-
-        fold(self, what, out, after, operands)
 
     def accepts(self, pending: Pending, out: Tensor) -> Callable[[Tensor], bool]:
         return pending.accepts or (lambda t: True)

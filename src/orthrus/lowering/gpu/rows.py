@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ...codegen.triton.kernels.reductions import arg_rows, reduce_rows
 from ...codegen.triton.kernels.rows import Tile, norm_rows, softmax_rows
 from ...codegen.write.expr import Expr
+from ..rule_sets import GPU_RULES
 from ..rules.reduce import Folded
 from ..rules.rows import F, Norm, RowWork, Softmax
 from ..tensor import Tensor
@@ -35,6 +36,9 @@ ACROSS = 32
 FEW, LONG, PIECE, MOST = 64, 1 << 13, 1 << 11, 256
 """With so few blocks and such long rows a reduction is done in pieces first, of so many elements or more, and
 no more pieces than that."""
+
+LONG_ROW = 1 << 14
+"""Elements of rows from which on a few of them are normalized by several blocks each."""
 
 
 def ordered(t: Tensor, axes: Sequence[int]) -> list[int]:
@@ -63,11 +67,14 @@ def groups(t: Tensor, reduced: Sequence[int]) -> tuple[list[int], list[int], int
     return kept, along, math.prod(t.shape[a] for a in kept), math.prod(t.shape[a] for a in along)
 
 
-def rows(lo: GpuLowering, work: RowWork, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
-    """See `Lowering.rows`."""
+def rows(lo: GpuLowering, work: RowWork, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> bool:
+    """Append the step that writes `tree`, or none, over the rows' values and `operands` into `out`."""
     tensors = [work.view(t) for t in work.reads.tensors]
     first, target = tensors[0], work.view(out)
     kept, along, count, length = groups(first, work.reduced)
+    if count < FEW and length >= LONG_ROW and _plain(work):
+        _over_blocks(lo, work, tensors, target, tree, operands)
+        return True
     form = tile(first, kept, along, True)
     reading, cells = read(work.reads.tree, tensors, [kept, along])
     closing, more = closed(target, work.closed(tree), [*work.operands, *map(work.view, operands)], F,
@@ -75,7 +82,8 @@ def rows(lo: GpuLowering, work: RowWork, out: Tensor, tree: Expr | None, operand
     given: list[Any] = [*cells, *more, count, length]
     kernel = work.kernel
     if isinstance(kernel, Softmax):
-        spec = softmax_rows(reading=reading, closing=closing, tile=form, log=kernel.log)
+        spec = softmax_rows(reading=reading, closing=closing, tile=form, log=kernel.log,
+                            steps=kernel.steps)
     else:
         assert isinstance(kernel, Norm)
         keep = None
@@ -86,10 +94,44 @@ def rows(lo: GpuLowering, work: RowWork, out: Tensor, tree: Expr | None, operand
                          mean=kernel.mean is not None, inverse=kernel.inverse is not None)
         given += [kernel.epsilon, *(Out(t) for t in (kernel.mean, kernel.inverse) if t is not None)]
     lo.step(spec, given, -(-count // form.rows))
+    return True
+
+
+def _plain(work: RowWork) -> bool:
+    """Whether it is a normalization that writes its result alone."""
+    it = work.kernel
+    return isinstance(it, Norm) and it.kind in ("layer", "rms") and not (it.keeps or it.mean or it.inverse)
+
+
+def _over_blocks(lo: GpuLowering, work: RowWork, tensors: Sequence[Tensor], out: Tensor, tree: Expr | None,
+                 operands: Sequence[Tensor]) -> None:
+    """A normalization of few long rows: reductions that several blocks share, and a loop over elements."""
+    kernel, axes, met = work.kernel, tuple(work.reduced), list(tensors)
+    assert isinstance(kernel, Norm)
+    count = lo.numbers([math.prod(out.shape[a] for a in axes)], F)
+
+    def by_row(what: Expr, after: Expr | None = None) -> Expr:
+        """The mean along rows, or `after` of it, as a leaf of what is met."""
+        total = Folded("sum", what, list(met), axes)
+        made, mean = lo.new(total.short, F), Expr("div", (Expr.leaf(0, F), Expr.leaf(1, F)), F)
+        fold(lo, total, made, mean if after is None else after.substitute(lambda _: mean),
+             [count.expand(total.short)])
+        met.append(made.expand(out.shape))
+        return Expr.leaf(len(met) - 1, F)
+    x = work.reads.tree
+    if kernel.kind == "layer":
+        x = Expr("sub", (x, by_row(x)), F)
+    size = Expr("add", (Expr.leaf(0, F), Expr.const(kernel.epsilon, F)), F)
+    value = Expr("mul", (x, by_row(Expr("mul", (x, x), F), Expr("rsqrt", (size,), F))), F)
+    first = len(met) - 1
+    whole = work.closed(tree).substitute(
+        lambda leaf: value if leaf.value == 0 else Expr.leaf(leaf.value + first, leaf.dtype))
+    lo.store(out, whole.cast(out.dtype), [*met, *work.operands, *map(work.view, operands)])
 
 
 def fold(lo: GpuLowering, what: Folded, out: Tensor, after: Expr | None, operands: Sequence[Tensor]) -> None:
-    """See `Lowering.fold`."""
+    """Append the steps that write `out`, of the shape `what.short`: `after`, or none, over the reduction's
+    value and over `operands`, which are of that shape too."""
     kept, along, count, length = groups(what.tensors[0], what.axes)
     form = tile(what.tensors[0], kept, along, False)
     blocks = -(-count // form.rows)
@@ -118,3 +160,6 @@ def fold(lo: GpuLowering, what: Folded, out: Tensor, after: Expr | None, operand
 def _raised(t: Tensor) -> Tensor:
     """With an axis of 1 in front."""
     return t.view((1, *t.shape), (0, *t.strides))
+
+
+GPU_RULES.steps.update(rows=rows, fold=fold)

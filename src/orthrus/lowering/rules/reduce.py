@@ -14,7 +14,7 @@ from ...codegen.write.expr import BYTES, LLVM, Expr
 from ...ir import No, Node, Value
 from ...ops.define import normalized
 from ..lower import Lazy, Lowering, Pending, lowers
-from ..rule_sets import BOTH
+from ..rule_sets import BOTH, RULES
 from ..tensor import Tensor
 from ..walk import Walked
 from .rows import FLOATS, Reads, lying, reading
@@ -85,6 +85,9 @@ def fold(lo: Lowering, what: Folded, out: Tensor, after: Expr | None, operands: 
     lo.step(spec, walk.cells(met), walk.items, walk.grain)
 
 
+RULES.steps["fold"] = fold
+
+
 def _lying_like(what: Folded, out: Tensor) -> Tensor:
     """A stand-in for a result that lies as what is read does."""
     first = what.tensors[0]
@@ -139,7 +142,8 @@ def pending(lo: Lowering, what: Folded, keepdims: bool, dtype: str, after: Expr 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, more: list[Tensor]) -> None:
         whole = closing if tree is None else tree.substitute(
             lambda leaf: closing if leaf.value == 0 else Expr.leaf(leaf.value + len(own), leaf.dtype))
-        lo.fold(what, full(out), None if whole.op == "leaf" else whole, [*own, *map(full, more)])
+        lo.rules.steps["fold"](lo, what, full(out), None if whole.op == "leaf" else whole,
+                               [*own, *map(full, more)])
     return Pending(tuple(what.short[a] for a in kept), dtype, emit, tuple(wanted[a] for a in kept))
 
 
@@ -223,7 +227,7 @@ def _log_sum_exp(lo: Lowering, reads: Reads, axes: tuple[int, ...], keepdims: bo
     work = reads.tree.dtype
     what = Folded("max", reads.tree, reads.tensors, axes)
     most = lo.new(what.short, work, _lying_like(what, what.tensors[0]).strides)
-    lo.fold(what, most, None, [])
+    lo.rules.steps["fold"](lo, what, most, None, [])
 
     def top(leaf: Expr) -> Expr:
         finite = Expr("lt", (Expr("abs", (leaf,), work), Expr.const(math.inf, work)), "bool")

@@ -14,7 +14,7 @@ from ...codegen.write.template import Spec
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
 from ..lower import Lowering, Out, Pending, lowers
-from ..rule_sets import BOTH, GPU_RULES
+from ..rule_sets import BOTH, GPU_RULES, RULES
 from ..tensor import Tensor
 from ..walk import Walked, order_like
 
@@ -91,16 +91,17 @@ def finished(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, ker
     work = RowWork(reads, reduced, kernel, closing, operands, view, kept, exponentials)
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, more: list[Tensor]) -> None:
-        if lo.rows(work, out, tree, more):
+        if rows_to(lo, work, out, tree, more):
             return
         plain = lo.new(own, dtype, wanted)
-        lo.rows(work, plain, None, [])
+        rows_to(lo, work, plain, None, [])
         if tree is None:
             lo.copy(plain, out)
         else:
             lo.store(out, tree, [plain, *more])
 
-    if not lo.walks_rows(work, Tensor(dtype, own, wanted, reads.tensors[0].buffer)):
+    rows_to = lo.rules.steps["rows"]
+    if lo.rules is RULES and plan(lo, work, Tensor(dtype, own, wanted, reads.tensors[0].buffer)) is None:
         return No("its rows lie in too many pieces")
     return Pending(own, dtype, emit, wanted)
 
@@ -118,7 +119,8 @@ def plan(lo: Lowering, work: RowWork, out: Tensor, more: Sequence[Tensor] = ()) 
 
 
 def write(lo: Lowering, work: RowWork, out: Tensor, tree: Expr | None, more: Sequence[Tensor]) -> bool:
-    """Append a vector machine's step; False where there is no walk."""
+    """Append a vector machine's step that writes `tree`, or none, over the rows' values and `more` into
+    `out`; False where there is no walk."""
     tensors, walk = _walked(work, out, more), plan(lo, work, out, more)
     if walk is None:
         return False
@@ -129,6 +131,9 @@ def write(lo: Lowering, work: RowWork, out: Tensor, tree: Expr | None, more: Seq
     met = [Walked(t, *walk.loops(i), i >= written) for i, t in enumerate(tensors)]
     lo.step(spec, [*walk.cells(met), *cells], walk.items, walk.grain, scratch)
     return True
+
+
+RULES.steps["rows"] = write
 
 
 def _steps(t: Tensor) -> tuple[int, ...]:
@@ -170,23 +175,28 @@ def softmax(lo: Lowering, node: Node) -> Pending | No:
         return No("its axis is out of range")
     axis = normalized_axis(axis, len(shape))
     reduced = (axis,) if node.op.since >= 13 else tuple(range(axis, len(shape)))
-    return softmax_rows_of(lo, reading(lo, x), reduced, lo.dtype(x), node.op_type == "LogSoftmax")
+    dtype, log = lo.dtype(x), node.op_type == "LogSoftmax"
+    steps = "" if log or dtype == F or node.op.since < 13 else dtype
+    return softmax_rows_of(lo, reading(lo, x), reduced, dtype, log, steps)
 
 
-def softmax_rows_of(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, log: bool = False
-                    ) -> Pending | No:
-    """The softmax of what is read along `reduced`, or its logarithm."""
-    return finished(lo, reads, reduced, dtype, Softmax(log), exponentials=True)
+def softmax_rows_of(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, log: bool = False,
+                    steps: str = "") -> Pending | No:
+    """The softmax of what is read along `reduced`, or its logarithm; `steps`: see `Softmax`."""
+    return finished(lo, reads, reduced, dtype, Softmax(log, steps), exponentials=True)
 
 
 @dataclass(frozen=True)
 class Softmax:
-    """The kernel of a softmax, or of its logarithm."""
+    """The kernel of a softmax, or of its logarithm. `steps`: the type that exponentials and their sums are
+    rounded to, where they are."""
 
     log: bool = False
+    steps: str = ""
 
     def __call__(self, form: rows.RowForm, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
                  ) -> tuple[Spec, list[Any]]:
+        assert not self.steps, "vector machines do not round in between"
         return softmax_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree,
                             after=after, log=self.log), []
 

@@ -9,10 +9,11 @@ how many rows there are, and how long each is.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ..epilogue import Closer, Closing, Index, Reader, Reading
+from ..trees import TYPES
 from ..write import Writer, kernel
 
 PER_THREAD = 16
@@ -79,25 +80,41 @@ def warps(k: Writer, elements: int) -> int:
 
 
 @kernel
-def softmax_rows(k: Writer, *, reading: Reading, closing: Closing, tile: Tile, log: bool) -> None:
+def softmax_rows(k: Writer, *, reading: Reading, closing: Closing, tile: Tile, log: bool, steps: str = ""
+                 ) -> None:
     """exp(x - max) over its sum, or with `log` the logarithm of that; NaN along rows without a finite
-    element."""
+    element. `steps`: the type that exponentials and sums are rounded to, where they are."""
     read, close = reading.declare(k), closing.declare(k)
     rows = Rows(k, tile)
+
+    def rounded(value: str) -> str:
+        return f"({value}).to({TYPES[steps]}).to(tl.float32)" if steps else value
+
+    def entered() -> str:
+        return rows.only(read.load(rows.indices), 'float("-inf")')
     if tile.whole:
         with rows.columns():
-            x = rows.only(read.load(rows.indices), 'float("-inf")')
+            x = entered()
             k.text(f"""
                 most = tl.max({x}, 1, keep_dims=True)
-                e = libdevice.exp({x} - most)
-                total = {rows.total("e")}
+                e = {rounded(f"libdevice.exp({x} - most)")}
+                total = {rounded(rows.total("e"))}
             """)
             _share(close, rows, x, log, "e")
         return
+    (_met_twice if steps else _met_once)(rows, entered, rounded)
+    with rows.columns():
+        x = read.load(rows.indices)
+        _share(close, rows, x, log, rounded(f"libdevice.exp({x} - most)"))
+
+
+def _met_once(rows: Rows, entered: Callable[[], str], _: Callable[[str], str]) -> None:
+    """Find `most` and `total` of each row, the total growing with the largest so far."""
+    k = rows.k
     rows.full("highest", 'float("-inf")')
     rows.full("sums", "0.0")
     with rows.columns():
-        x = rows.only(read.load(rows.indices), 'float("-inf")')
+        x = entered()
         k.text(f"""
             higher = tl.maximum(highest, {x})
             from_here = tl.where(higher == float("-inf"), 0.0, higher)
@@ -109,9 +126,19 @@ def softmax_rows(k: Writer, *, reading: Reading, closing: Closing, tile: Tile, l
         most = tl.where(most == float("-inf"), 0.0, most)
         total = {rows.total("sums * libdevice.exp(highest - most)")}
     """)
+
+
+def _met_twice(rows: Rows, entered: Callable[[], str], rounded: Callable[[str], str]) -> None:
+    """Find `most` and then `total` of each row."""
+    k = rows.k
+    rows.full("highest", 'float("-inf")')
     with rows.columns():
-        x = read.load(rows.indices)
-        _share(close, rows, x, log, f"libdevice.exp({x} - most)")
+        k.text(f"highest = tl.maximum(highest, {entered()})")
+    k.text("most = tl.max(highest, 1, keep_dims=True)")
+    rows.full("sums", "0.0")
+    with rows.columns():
+        k.text(f"sums += {rounded(f'libdevice.exp({entered()} - most)')}")
+    k.text(f"total = {rounded(rows.total('sums'))}")
 
 
 def _share(close: Closer, rows: Rows, x: str, log: bool, e: str) -> None:

@@ -1,4 +1,4 @@
-"""Running totals along rows: a tree over strided tensors in, at each place the total of what came before, out.
+"""Running totals along rows: a tree over strided tensors in, at each place the total up to there out.
 
 A block goes along its rows tile by tile and carries each row's total on.
 """

@@ -9,6 +9,7 @@ from ...rules.reduce import Folded
 from ...rules.rows import F
 from ...tensor import Tensor
 from ..lower import GpuLowering, lowers
+from ..rows import fold
 
 
 @lowers("DynamicQuantizeLinear", types=(F,))
@@ -37,5 +38,5 @@ def _bound(lo: GpuLowering, t: Tensor, kind: str) -> Tensor:
     what = Folded(kind, Expr.leaf(0, F), [t], tuple(range(t.rank)))
     out = lo.new(what.short, F)
     extreme = Expr("minimum" if kind == "min" else "maximum", (Expr.leaf(0, F), Expr.const(0.0, F)), F)
-    lo.fold(what, out, extreme, [])
+    fold(lo, what, out, extreme, [])
     return out.view((), ())

@@ -15,10 +15,10 @@ from ....ir import No, Node
 from ....ops.define import normalized_axis
 from ...rules.reduce import TYPES, Folded
 from ...rules.rows import FLOATS, lying
-from ...tensor import Tensor
+from ...tensor import Tensor, c_strides
 from ..elements import power
 from ..lower import GpuLowering, Lazy, Out, Pending, lowers
-from ..rows import groups, tile
+from ..rows import fold, groups, tile
 from ..walks import closed, read
 
 PIECE = 1 << 11
@@ -68,7 +68,7 @@ def hardmax(lo: GpuLowering, node: Node) -> Lazy | No:
         t, axis = lo.contiguous(t).view(form, (form[1], 1)), 1
     what = Folded("arg max", Expr.leaf(0, t.dtype).cast("float32"), [t], (axis,))
     best = lo.new(what.short, "int64")
-    lo.fold(what, best, None, [])
+    fold(lo, what, best, None, [])
     count, lines = form[axis], [1] * len(form)
     lines[axis] = count
     places = lo.constant(("numbers", count, tuple(lines)), lambda: np.arange(count).reshape(lines))
@@ -79,7 +79,7 @@ def hardmax(lo: GpuLowering, node: Node) -> Lazy | No:
         return Lazy(shape, tree, [best, places])
     out = lo.new(form, t.dtype)
     lo.store(out, tree, [best, places])
-    return Lazy(shape, Expr.leaf(0, t.dtype), [lo.contiguous(out).reshape(shape)])
+    return Lazy(shape, Expr.leaf(0, t.dtype), [out.view(shape, c_strides(shape))])
 
 
 @lowers("TopK", types=tuple(t for t in TYPES if t != "bool" and BYTES[t] < 8))

@@ -44,8 +44,9 @@ def _grouped(lo: Lowering, node: Node, reads: Reads, shape: tuple[int, ...], dty
     if attrs["activation"]:
         inner = tree
         tree = traced(Swish, {"alpha": 1.0}, [F]).substitute(lambda _: inner)
-    return finished(lo, reads, range(2, len(walked)), dtype, Norm("layer", attrs["epsilon"], kept is not None),
-                    tree.cast(dtype), operands, split, None if kept is None else split(kept))
+    kernel = Norm("layer", attrs["epsilon"], kept is not None)
+    return finished(lo, reads, range(2, len(walked)), dtype, kernel, tree.cast(dtype), operands, split,
+                    None if kept is None else split(kept))
 
 
 @lowers(MS + "GroupNorm", types=FLOATS, sets=BOTH)
