@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from emulated_gpu import compare
-from gpu_models import model, node, numpy_type
+from gpu_models import by_turns, model, node, numpy_type
 
 pytestmark = [pytest.mark.needs("AMD tables", "Triton"), pytest.mark.slow]
 
@@ -21,7 +21,7 @@ def test_running_totals(dtype: str, shape: tuple[int, ...], axis: int) -> None:
                  axis=np.array(axis))
     x = (RNG.normal(size=shape) if "float" in dtype else RNG.integers(-9, 9, shape)).astype(dtype)
     tolerance = {"float16": 0.05, "float32": 1e-4}.get(dtype, 1e-9)
-    compare(made, {"x": x}, rtol=tolerance, atol=tolerance)
+    compare(made, {"x": x}, by_turns(dtype, shape), rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", ("float32", "float16", "int32", "uint32", "uint8"))
@@ -34,7 +34,7 @@ def test_best_of_short_rows(dtype: str, shape: tuple[int, ...], axis: int, k: in
         x = RNG.choice([info.min, info.max, info.max // 2, 1, 2, 3], shape).astype(dtype)
     else:
         x = RNG.choice([0.0, -0.0, 1, -1, np.inf, -np.inf, np.nan, 2, 3], shape).astype(numpy_type(dtype))
-    compare(made, {"x": x})
+    compare(made, {"x": x}, by_turns(dtype, shape))
 
 
 @pytest.mark.parametrize("shape, k", (((2, 5000), 3), ((1, 30000), 200)))
