@@ -97,3 +97,4 @@ if __name__ == "__main__":
                 print(seed, dtype, target, type(error).__name__, str(error)[:1500], flush=True)
             if time.time() - start > 8:
                 print("slow", seed, dtype, target, round(time.time() - start, 1), drawn(seed, dtype)[0].said, flush=True)
+    print("done")

@@ -1,4 +1,5 @@
-"""Pooling and resizing as AMD machine code, against the operators' definitions, over shapes drawn at random."""
+"""Pooling and resizing as AMD machine code, against the operators' definitions, over shapes drawn at
+random."""
 
 from __future__ import annotations
 
@@ -58,8 +59,43 @@ def norms(m: Images) -> list[str]:
     return [followed(m, y, x.shape) if x.ndim > 2 else y]
 
 
+def sizes(m: Images) -> list[str]:
+    rank = m.chosen(1, 2, 2, 3)
+    x = image(m, rank, 2, 7)
+    nearest = "float" not in m.dtype or m.chosen(0, 1)
+    attrs: dict[str, Any] = {"mode": "nearest" if nearest else m.chosen("linear", "linear", "cubic"),
+                             "coordinate_transformation_mode": m.chosen(
+                                 "half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel",
+                                 "half_pixel_symmetric")}
+    if nearest:
+        attrs["nearest_mode"] = m.chosen("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+    elif m.chosen(0, 1):
+        attrs["antialias"] = 1
+    if attrs["mode"] == "cubic" and rank == 3:
+        attrs["mode"] = "linear"
+    if m.chosen(0, 1):
+        scales = [1.0, 1.0, *(m.chosen(1.0, 2.0, 0.6, 1.7) for _ in range(rank))]
+        y = m.node("Resize", given(m, x), "", m.constant(np.array(scales, np.float32)), **attrs)
+    else:
+        size = [*x.shape[:2], *(int(m.rng.integers(1, 9)) for _ in range(rank))]
+        y = m.node("Resize", given(m, x), "", "", m.constant(np.array(size)), **attrs)
+    return [y if "int" in m.dtype else followed(m, y, shape_of(m, y))]
+
+
+def grids(m: Images) -> list[str]:
+    rank = m.chosen(1, 2, 2, 3)
+    x = image(m, rank)
+    places = m.rng.uniform(-1.6, 1.6, (x.shape[0], *(int(m.rng.integers(1, 8)) for _ in range(rank)), rank))
+    y = m.node("GridSample", given(m, x), m.given(places.astype(x.dtype)),
+               mode=m.chosen("linear", "linear", "nearest", "cubic"), align_corners=m.chosen(0, 1),
+               padding_mode=m.chosen("zeros", "border", "reflection"))
+    return [followed(m, y, shape_of(m, y))]
+
+
 KINDS: dict[str, tuple[Callable[[Images], list[str]], tuple[str, ...]]] = {
     "pools": (pools, ("float32", "float16", "int8", "uint8", "float64", "bfloat16")),
+    "sizes": (sizes, ("float32", "float16", "int32", "uint8")),
+    "grids": (grids, ("float32", "float16")),
     "norms": (norms, ("float32", "float16")),
 }
 
@@ -76,7 +112,7 @@ def check(kind: str, seed: int, dtype: str, target: str) -> None:
             np.testing.assert_array_equal(a, b, said)
         else:
             wild = ~np.isfinite(b.astype(np.float64))
-            np.testing.assert_array_equal(a[wild], b[wild], said)
+            np.testing.assert_array_equal(a[wild].astype(np.float64), b[wild].astype(np.float64), said)
             near(np.where(wild, 0, a).astype(a.dtype), np.where(wild, 0, b).astype(b.dtype), dtype, said)
 
 
@@ -96,3 +132,4 @@ if __name__ == "__main__":
                 print(kind, seed, dtype, target, type(error).__name__, str(error)[:900], flush=True)
             if time.time() - start > 8:
                 print("slow", kind, seed, dtype, target, round(time.time() - start, 1), flush=True)
+    print("done")

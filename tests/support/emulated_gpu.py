@@ -1,4 +1,5 @@
-"""Sessions on an emulated GPU: the provider's kernels as AMD machine code, on the CPU.
+"""Sessions on an emulated GPU: the provider's kernels as AMD machine code, on the CPU; or, on the target
+`interpreted`, as Triton's interpreter runs their text.
 
     session = on_gpu(model, "gfx942")           # what has no kernel is the CPU provider's
     compare(model, {"x": x})                    # against the CPU provider
@@ -6,13 +7,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
+from interpreted_gpu import InterpretedProvider
 
 import orthrus as ort
 from gfx.driver import EmulatedDriver
+from orthrus.lowering.gpu.part import GpuPart
+from orthrus.lowering.gpu.plan import GpuPlan, Launch
+from orthrus.lowering.step import KernelStep
+from orthrus.lowering.tensor import Tensor
 from orthrus.providers.gpu.device import GpuDevice
 from orthrus.providers.gpu.provider import GpuProvider
 
@@ -33,10 +41,16 @@ class EmulatedProvider(GpuProvider):
     def probe(cls) -> None:
         """It is always there."""
 
+    @classmethod
+    def devices(cls) -> Sequence[GpuDevice]:
+        """None that others share."""
+        return []
+
 
 PROVIDERS = {target: type(f"Emulated{target}", (EmulatedProvider,), {
     "name": f"Emulated{target}ExecutionProvider", "target_name": target}) for target in (
         "gfx1100", "gfx942", "gfx1201")}
+PROVIDERS["interpreted"] = InterpretedProvider
 for _kind in PROVIDERS.values():
     ort.register_execution_provider(_kind)
 
@@ -71,8 +85,9 @@ def compare(model: Any, feeds: Mapping[str, np.ndarray], targets: Sequence[str] 
     data = model if isinstance(model, bytes) else model.SerializeToString()
     expected = ort.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, dict(feeds))
     for target in targets:
-        session = on_gpu(data, target, alone)
-        found = session.run(None, dict(feeds))
+        with fenced():
+            session = on_gpu(data, target, alone)
+            found = session.run(None, dict(feeds))
         assert not alone or not session.explain().numpy, session.explain()
         for a, b in zip(found, expected, strict=True):
             assert (a.dtype, a.shape) == (b.dtype, b.shape), (target, a.dtype, a.shape, b.dtype, b.shape)
@@ -81,3 +96,29 @@ def compare(model: Any, feeds: Mapping[str, np.ndarray], targets: Sequence[str] 
             else:
                 np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol, atol,
                                            err_msg=target)
+
+
+@contextlib.contextmanager
+def fenced() -> Iterator[None]:
+    """In the block, kernels of parts that are compiled there may touch nothing of an arena but the tensors
+    that they are given."""
+    spans = dict[tuple[int, int], list[tuple[int, int, int]]]()
+
+    def arguments(plan: GpuPlan, step: KernelStep, code: Any, packing: Any, address: Any) -> None:
+        begin = len(packing.data)
+        _arguments(plan, step, code, packing, address)
+        spans[id(plan), begin] = [
+            (a.buffer.offset + a.byte_offset, a.buffer.offset, a.buffer.size)
+            for a in step.args if isinstance(a, Tensor) and a.buffer.kind == "arena"]
+
+    def launch(part: GpuPart, it: Launch, packed: bytes) -> None:
+        base = int(part.arena.memory.handle) if part.arena.memory else 0
+        plan = next(p for p in part.plans.values() if p and any(each is it for each in p.launches))
+        part.device.driver.spans = {  # type: ignore[attr-defined]
+            base + at: (base + start, size) for at, start, size in spans.get((id(plan), it.begin), [])}
+        _launch(part, it, packed)
+    with mock.patch.object(GpuPlan, "_arguments", arguments), mock.patch.object(GpuPart, "_launch", launch):
+        yield
+
+
+_arguments, _launch = GpuPlan._arguments, GpuPart._launch

@@ -79,9 +79,10 @@ def _merged(axes: Sequence[tuple[str, int, list[int]]]) -> list[tuple[str, int, 
     return kept or [(STILL, 1, [0])]
 
 
-def tile_of(rows: int, channels: int, x: Tensor) -> Tile:
-    """Pixels by channels of a kernel that goes through an image's taps: long along what lies together."""
-    if x.strides[1] == 1:
+def tile_of(rows: int, channels: int, last: bool) -> Tile:
+    """Pixels by channels of a kernel that goes through an image's taps, whose channels are `last` or not: long
+    along what lies together."""
+    if last:
         columns = min(64, max(4, 1 << (channels - 1).bit_length()))
         return Tile(max(1, min(512 // columns, 1 << (rows - 1).bit_length())), columns, 1)
     high = min(256, max(4, 1 << (rows - 1).bit_length()))

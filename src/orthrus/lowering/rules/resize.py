@@ -34,7 +34,7 @@ def resized(lo: Lowering, node: Node) -> Pending | No:
     nearest = attrs["mode"] == "nearest"
     if 0 in shape or dtype == "bool" or (dtype not in FLOATS and not nearest):
         return No(f"no generated kernel interpolates {dtype} or what is empty")
-    wanted = _wanted(lo, node, attrs, shape)
+    wanted = resizing(lo, node, attrs, shape)
     if isinstance(wanted, No):
         return wanted
     if max((d for d, along in zip(shape, wanted, strict=True) if along is not None), default=0) > LONGEST:
@@ -108,7 +108,7 @@ def _constant(lo: Lowering, table: np.ndarray) -> Tensor:
 Along = Callable[[np.ndarray], np.ndarray]
 
 
-def _wanted(lo: Lowering, node: Node, attrs: dict[str, Any], shape: Sequence[int]) -> list[Along | None] | No:
+def resizing(lo: Lowering, node: Node, attrs: dict[str, Any], shape: Sequence[int]) -> list[Along | None] | No:
     """Per axis the operator's own definition on the second axis of a matrix; None where it keeps the axis."""
     op, rank = node.op, len(shape)
     assert op is not None

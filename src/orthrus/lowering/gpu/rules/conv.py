@@ -103,7 +103,7 @@ class Convolution:
         else:
             weights = weights.view((channels, math.prod(it.taps)), (weights.strides[1], weights.strides[3]))
         strides = x.strides[1], *weights.strides
-        tile = tile_of(self.rows, channels, x)
+        tile = tile_of(self.rows, channels, x.strides[1] == 1)
         closing, cells = closed(out, tree, operands, summed(x.dtype), [[0, *range(2, out.rank)], [1]])
         several = [g.cout] if g.cout > 1 else []
         spec = depthwise(dtype=x.dtype, slide=it.slide, taps=it.taps, kinds="".join(map(_letter, strides)),

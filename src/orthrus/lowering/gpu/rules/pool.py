@@ -54,7 +54,7 @@ def pooled(lo: GpuLowering, node: Node) -> Lazy | Pending | tuple[Tensor, Tensor
     shape = (*t.shape[:2], *win.out)
     rows, channels = t.shape[0] * math.prod(win.out), t.shape[1]
     windows = Windows(win.kernel, win.strides, win.dilations, win.begin, win.out)
-    it, tile = slid(t, windows), tile_of(rows, channels, t)
+    it, tile = slid(t, windows), tile_of(rows, channels, t.strides[1] == 1)
     groups = [[0, *range(2, t.rank)], [1]]
     sums, near = summed(kind, dtype), t.strides[1] == 1
     extra: list[int | float] = [float(p)] if kind == "lp" else []
@@ -95,7 +95,7 @@ def response_normed(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
     rest = t.rank - 2
     it = slid(t, Windows((1,) * rest, (1,) * rest, (1,) * rest, (0,) * rest, t.shape[2:]))
     rows, channels, near = t.size // t.shape[1], t.shape[1], t.strides[1] == 1
-    tile = tile_of(rows, channels, t)
+    tile = tile_of(rows, channels, t.strides[1] == 1)
 
     def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         closing, cells = closed(out, tree, operands, sums, [[0, *range(2, out.rank)], [1]])
