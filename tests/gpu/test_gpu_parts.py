@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 from emulated_gpu import compare, driver, fenced, on_gpu
+from gpu_kernels import AMD
 from onnx import TensorProto, helper, numpy_helper
+from small_networks import SWEEPS
 
 from orthrus.errors import DeviceReset
 from orthrus.lowering.gpu.lower import GpuLowering
@@ -89,10 +91,9 @@ def test_a_kernel_that_leaves_its_tensors_is_found(monkeypatch: pytest.MonkeyPat
     step = GpuLowering.step
 
     def longer(lo: GpuLowering, spec: Any, args: Any, *rest: Any) -> None:
-        step(lo, spec, [*args[:-1], args[-1] + 16 * (lo.node.op_type == "Neg")], *rest)
-    proto = model([node("Relu", "x", "a"), node("Transpose", "a", "b", perm=[1, 0]), node("Exp", "b", "c"),
-                   node("MatMul", "c a", "d"), node("Neg", "a", "e"), node("MatMul", "e d", "y")],
-                  {"x": [40, 40]}, ["y"])
+        step(lo, spec, [*args[:-1], args[-1] + 16 * spec.template.startswith("elementwise")], *rest)
+    proto = model([node("Transpose", "x", "t", perm=[1, 0]), node("Reshape", "t s", "r"),
+                   node("Softmax", "r", "y")], {"x": [40, 40]}, ["y"], s=np.array([8, 200]))
     x = np.ones((40, 40), np.float32)
     monkeypatch.setattr(GpuLowering, "step", longer)
     with fenced():
@@ -100,3 +101,12 @@ def test_a_kernel_that_leaves_its_tensors_is_found(monkeypatch: pytest.MonkeyPat
         session.disable_fallback()
         with pytest.raises(DeviceReset, match="which has 6400 bytes"):
             session.run(None, {"x": x})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", AMD)
+@pytest.mark.parametrize(("name", "sizes"), [("transformer", (2, 7)), ("network", (1, 17, 16)),
+                                             ("recurrence", (2, 5))])
+def test_networks(name: str, sizes: tuple[int, ...], target: str) -> None:
+    make, feeds_of, _ = SWEEPS[name]
+    compare(make(), feeds_of(np.random.default_rng(3), *sizes), [target], alone=False, rtol=1e-4, atol=1e-5)

@@ -100,22 +100,24 @@ def compare(model: Any, feeds: Mapping[str, np.ndarray], targets: Sequence[str] 
 
 @contextlib.contextmanager
 def fenced() -> Iterator[None]:
-    """In the block, kernels of parts that are compiled there may touch nothing of an arena but the tensors
-    that they are given."""
+    """In the block, kernels of parts that are compiled there may touch nothing but the tensors that they are
+    given, whatever else lies in the same piece of memory."""
     spans = dict[tuple[int, int], list[tuple[int, int, int]]]()
 
     def arguments(plan: GpuPlan, step: KernelStep, code: Any, packing: Any, address: Any) -> None:
-        begin = len(packing.data)
+        begin, (offsets, _) = len(packing.data), code.layout
         _arguments(plan, step, code, packing, address)
-        spans[id(plan), begin] = [
-            (a.buffer.offset + a.byte_offset, a.buffer.offset, a.buffer.size)
-            for a in step.args if isinstance(a, Tensor) and a.buffer.kind == "arena"]
+        spans[id(plan), begin] = [(begin + offset, a.byte_offset, a.buffer.size)
+                                  for offset, a in zip(offsets, step.args, strict=False)
+                                  if isinstance(a, Tensor)]
 
     def launch(part: GpuPart, it: Launch, packed: bytes) -> None:
-        base = int(part.arena.memory.handle) if part.arena.memory else 0
         plan = next(p for p in part.plans.values() if p and any(each is it for each in p.launches))
-        part.device.driver.spans = {  # type: ignore[attr-defined]
-            base + at: (base + start, size) for at, start, size in spans.get((id(plan), it.begin), [])}
+        found = {}
+        for at, offset, size in spans.get((id(plan), it.begin), ()):
+            pointer = int.from_bytes(packed[at:at + 8], "little")
+            found[pointer] = pointer - offset, size
+        part.device.driver.spans = found  # type: ignore[attr-defined]
         _launch(part, it, packed)
     with mock.patch.object(GpuPlan, "_arguments", arguments), mock.patch.object(GpuPart, "_launch", launch):
         yield
