@@ -54,7 +54,8 @@ def test_bytes_with_zero_points(target: str) -> None:
     ("gfx1100", "int8", "int8", 0, 33), ("gfx942", "int8", "int8", 0, 0),
     ("gfx1100", "uint8", "int8", 17, 1),
     ("gfx942", "uint8", "int8", MIDDLE, 33), ("gfx1100", "uint8", "uint8", MIDDLE, MIDDLE),
-    ("gfx942", "uint8", "uint8", 0, 0), ("gfx942", "int8", "uint8", 17, 33), ("gfx1201", "uint8", "int8", 1, 1)])
+    ("gfx942", "uint8", "uint8", 0, 0), ("gfx942", "int8", "uint8", 17, 33),
+    ("gfx1201", "uint8", "int8", 1, 1)])
 def test_signs_and_zero_points(target: str, first: str, second: str, low: Any, other: Any) -> None:
     _check(target, (first, second), low, other, (17, 33, 50), (Tile(32, 16, 32, 2, 1, 2), 1))
 
