@@ -15,6 +15,7 @@ from orthrus.codegen.kernels.few_bits.layout import Blocks
 from orthrus.codegen.triton import compile as compiling
 from orthrus.codegen.triton.kernels.few_bits import Codes, pack
 from orthrus.codegen.triton.targets import TARGETS
+from orthrus.lowering.gpu import few_bits, walks
 from orthrus.lowering.gpu.few_bits import write
 from orthrus.lowering.rules.few_bits import Weights
 
@@ -53,6 +54,16 @@ def test_one_row_of_four_bits() -> None:
     made = Product(random, 33, 96, 4, 32, "codes", "float32")
     a = random.standard_normal((1, 96)).astype(np.float32)
     _check(made, a, "gfx1100")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rows", [1, 6])
+def test_offsets_of_64_bits(rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (walks, few_bits):
+        monkeypatch.setattr(module, "LONG", 1)
+    random = np.random.default_rng(rows)
+    made = Product(random, 33, 96, 4, 32, "codes", "float16", groups=True)
+    _check(made, random.standard_normal((rows, 96)).astype(np.float16), "gfx942")
 
 
 @pytest.mark.slow

@@ -19,6 +19,7 @@ from orthrus.codegen.triton import tiles
 from orthrus.codegen.triton.kernels.products import Tile
 from orthrus.codegen.triton.targets import TARGETS
 from orthrus.codegen.write.expr import Expr
+from orthrus.lowering.gpu import products, walks
 from orthrus.lowering.gpu.products import write
 
 pytestmark = pytest.mark.needs("AMD tables", "Triton")
@@ -71,8 +72,7 @@ def test_a_product_with_bias_and_relu(target: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", [*AMD, "gfx1201"])
-@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("target, dtype", [*((t, d) for t in AMD for d in TYPES), ("gfx1201", "float16")])
 def test_tiles_over_shapes_and_strides(target: str, dtype: str) -> None:
     random = np.random.default_rng(len(dtype))
     kind = np.dtype(dtype if dtype != "bfloat16" else ml_dtypes.bfloat16)
@@ -115,6 +115,19 @@ def test_long_sums_are_cut_and_added_in_order() -> None:
         bits.add(out.tobytes())
     assert len(bits) == 1
     _near(out, a, b)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", AMD)
+def test_offsets_of_64_bits(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (walks, products):
+        monkeypatch.setattr(module, "LONG", 1)
+    random = np.random.default_rng(5)
+    for m in (2, 20):
+        a, b = _lying(random, (2, m, 40), "float32"), _lying(random, (2, 40, 17), "float32")
+        steps, out = _multiplied(target, a, b)
+        assert dict(steps.steps[0][0].params)["factors"].walk.wide
+        _near(out, a, b)
 
 
 def _built(target: str, dtype: Any, tile: Any = None, **settings: Any) -> Any:

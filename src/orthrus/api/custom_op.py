@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,8 @@ def _parsed(name: str) -> tuple[str, str]:
 
 def op(name: str, *, version: int = 1, types: Mapping[str, Sequence[str]] | None = None,
        infer: Callable[..., Sequence[Any]] | None = None, outputs: int | None = 1, widen: bool = False,
-       result: str | None = None, replace: bool = False) -> Callable[[Callable[..., Any]], Any]:
+       result: str | None = None, replace: bool = False, triton: Callable[..., Any] | str | None = None,
+       rows: bool = False) -> Callable[[Callable[..., Any]], Any]:
     """Define an operator from Python: `@orthrus.op("my.domain::Foo")` before a function of arrays.
 
     Positional parameters are the operator's inputs, None by default where one may be absent; keyword-only
@@ -31,7 +33,13 @@ def op(name: str, *, version: int = 1, types: Mapping[str, Sequence[str]] | None
     half-precision inputs arrive as float32. `replace`: take the place of an operator that is not yours.
     Defining the same again replaces it.
 
-    Raises ValueError for a name that is none, or that of an operator which is there already.
+    `triton`: what providers for GPUs run instead of the function: a function in Triton's language, or its
+    text. Its parameters are named as inputs and attributes are; inputs are blocks of elements, broadcast, and
+    it returns a block, or a tuple of them, of the inputs' common shape. With `rows` a block is a row, the
+    last axis, with zeros behind its end up to a power of two; a parameter `size` gets the row's length.
+
+    Raises ValueError for a name that is none, or that of an operator which is there already, and for a
+    Triton function whose parameters are others.
     """
     domain, op_type = _parsed(name)
 
@@ -50,6 +58,14 @@ def op(name: str, *, version: int = 1, types: Mapping[str, Sequence[str]] | None
                              widen=widen, result=result, outputs=outputs)
         if infer is not None:
             made.infer_with(infer)
+        if triton is not None:
+            from ..lowering.gpu.rules import custom
+
+            try:
+                custom.register(made, triton, rows)
+            except ValueError:
+                _forget(key)
+                raise
         _ours.add(key)
         return made
     return decorate
@@ -64,6 +80,8 @@ def unregister_op(name: str) -> None:
     for key in mine:
         _forget(key)
         _ours.discard(key)
+    if "orthrus.lowering.gpu.rules.custom" in sys.modules:
+        sys.modules["orthrus.lowering.gpu.rules.custom"].forget(domain, op_type)
 
 
 def _forget(key: tuple[str, str, int]) -> None:

@@ -201,9 +201,9 @@ def _built(it: Written, target: Target, hints: Hints) -> Any:
                 source = ASTSource(fn=_function(it), signature=signature, constexprs={}, attrs=divisible)
                 return triton.compile(source, target=for_whom, options=options)
         except Exception as error:
-            if _ANOTHERS in str(error) and next(turns) < _TURNS:
+            if _ANOTHERS in _reasons(error) and next(turns) < _TURNS:
                 continue
-            raise EPFail(f"Triton refuses the kernel {it.name} for {target}: {error}",
+            raise EPFail(f"Triton refuses the kernel {it.name} for {target}: {_reasons(error)}",
                          found=it.text if len(it.text) < 4000 else it.text[:4000] + " ...",
                          expected="a kernel that compiles") from error
 
@@ -212,6 +212,12 @@ _TURNS = 5
 _ANOTHERS = "recursion depth mismatch"
 """What CPython 3.11 says of a syntax tree while another thread makes one too: it counts the depth of both.
 The same text is right the next time."""
+
+
+def _reasons(error: BaseException) -> str:
+    """An error and what it came of, in functions that the kernel calls."""
+    cause = error.__cause__
+    return str(error) if cause is None else f"{error}\n{_reasons(cause)}"
 
 
 def _kind(kind: str, hint: str) -> str:
@@ -227,7 +233,8 @@ def _declared(kind: str, hint: str) -> str:
 def _function(it: Written) -> Any:
     """The kernel as Triton knows it: its text is what Triton reads, so it is where Python looks for text."""
     head = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice\n"
-    text = f"{head}{SUPPORT}\n\n@triton.jit\n{it.text}"
+    functions = "".join(f"\n\n@triton.jit\n{function}" for function in it.functions)
+    text = f"{head}{SUPPORT}{functions}\n\n@triton.jit\n{it.text}"
     place = f"<orthrus {it.name} {hashlib.sha256(text.encode()).hexdigest()[:16]}>"
     linecache.cache[place] = (len(text), None, text.splitlines(True), place)
     space: dict[str, Any] = {"__name__": "orthrus.codegen.triton.written"}

@@ -7,6 +7,7 @@ cache, whichever are more, and how often all units of the chip have to take tile
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
@@ -122,6 +123,7 @@ def candidates(target: Target, it: Problem) -> list[tuple[Tile, int]]:
     return sorted(found, key=lambda made: found[made])
 
 
+@functools.lru_cache(1 << 12)
 def best(target: Target, it: Problem) -> tuple[Tile, int]:
     """The first of them."""
     return candidates(target, it)[0]

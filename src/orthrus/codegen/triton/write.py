@@ -46,8 +46,8 @@ _kernels: dict[str, Callable[..., None]] = {}
 @dataclass(frozen=True)
 class Written:
     """The text of a kernel: a Triton function `name` with `arguments`, each its name and how it is declared,
-    SIZE and NUMBER among them; the `warps` of a block, how many `stages` loads run ahead, and what else the
-    compiler is told."""
+    SIZE and NUMBER among them; the `warps` of a block, how many `stages` loads run ahead, what else the
+    compiler is told, and the text of `functions` that it calls beside those of `trees.SUPPORT`."""
 
     name: str
     arguments: tuple[tuple[str, str], ...]
@@ -55,6 +55,7 @@ class Written:
     warps: int
     stages: int
     options: tuple[tuple[str, Any], ...] = ()
+    functions: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -101,7 +102,7 @@ def _write(spec: Spec, target: Target) -> Written:
     k = Writer(target)
     _kernels[spec.template](k, **dict(spec.params))
     return Written(spec.template, tuple(k.arguments), "\n".join(k.lines) + "\n", k.warps, k.stages,
-                   tuple(sorted(k.options.items())))
+                   tuple(sorted(k.options.items())), tuple(k.functions))
 
 
 _written = functools.lru_cache(1 << 12)(_write)
@@ -116,6 +117,7 @@ class Writer:
         self.lines: list[str] = []
         self.warps, self.stages = 4, 2
         self.options: dict[str, Any] = {}
+        self.functions: list[str] = []
         self._dtypes: dict[str, str] = {}
         self._depth, self._count = 1, 0
 

@@ -37,10 +37,17 @@ Step = Callable[[Tensor, Expr | None, Sequence[Tensor], Any], None]
 
 @dataclass(frozen=True)
 class Zeros:
-    """What is subtracted from the bytes of A and B: a number or one for each row of A, column of B."""
+    """What is subtracted from the bytes of A and B: a number, one for each row of A or column of B, adjacent,
+    or MIDDLE; None for 0."""
 
-    a: Tensor | None = None
-    b: Tensor | None = None
+    a: Tensor | str | None = None
+    b: Tensor | str | None = None
+
+    def kinds(self) -> tuple[str | None, str | None]:
+        """What the kernel is told of them."""
+        first, second = (z if z is None or isinstance(z, str) else ONE if z.size == 1 else EACH
+                         for z in (self.a, self.b))
+        return first, second
 
 
 def write(lo: GpuLowering, a: Tensor, b: Tensor, out: Tensor, tree: Expr | None, operands: Sequence[Tensor],
@@ -88,7 +95,7 @@ class _Product:
         self.n = b.shape[-1]
         joined = not any(s for s, d in zip(b.strides[:-2], self.lead, strict=True) if d != 1)
         last = len(self.lead)
-        joined = joined and (zeros.a is None or zeros.a.size == 1)
+        joined = joined and zeros.kinds()[0] != EACH
         self.groups: list[list[int]] = (
             [[], [*range(last), last], [last + 1]] if joined else [[*range(last)], [last], [last + 1]])
         self.rows = m * math.prod(self.lead) if joined else m
@@ -103,9 +110,8 @@ class _Product:
         deep = self.a.strides[-1], self.b.strides[-2]
         wide = any(extent(t.shape, [abs(s) for s in t.strides]) >= LONG for t in (self.a, self.b))
         along = ["1" if s == 1 or self.depth == 1 else "s" for s in deep]
-        zeros = [None if z is None else ONE if z.size == 1 else EACH for z in (self.zeros.a, self.zeros.b)]
         made = Factors((self.a.dtype, self.b.dtype), replace(form, wide=wide), (along[0], along[1]),
-                       precision(self.lo, self.a.dtype), (zeros[0], zeros[1]))
+                       precision(self.lo, self.a.dtype), self.zeros.kinds())
         return made, tensors, [s for s, kind in zip(deep, along, strict=True) if kind == "s"] + numbers
 
     def by_tiles(self, out: Tensor, tree: Expr | None, operands: Sequence[Tensor],
@@ -115,7 +121,7 @@ class _Product:
         tile, parts = given or tiles.best(self.lo.target, problem)
         part, parts = self._part(tile.k, parts)
         items = -(-self.rows // tile.m) * -(-self.n // tile.n) * self.count * parts
-        zeros = [z for z in (self.zeros.a, self.zeros.b) if z is not None]
+        zeros = [z for z in (self.zeros.a, self.zeros.b) if isinstance(z, Tensor)]
 
         def step(target: Tensor, tree: Expr | None, operands: Sequence[Tensor], groups: Any) -> None:
             closing, cells = closed(target, tree, operands, factors.total, groups)
@@ -152,7 +158,8 @@ class _Product:
 
 
 def precision(lo: GpuLowering, dtype: str) -> str:
-    """How numbers of `dtype` are multiplied, as `tl.dot` calls it."""
+    """How numbers of `dtype` are multiplied, as `tl.dot` calls it. Sums of three products of tf32 stand for
+    float32 nowhere: NVIDIA's matrix units cut their sums off, which leaves long ones ten times less exact."""
     tf32 = lo.target.api == CUDA and lo.settings.get("use_tf32", True)
     return "tf32" if tf32 and dtype == "float32" else "ieee"
 

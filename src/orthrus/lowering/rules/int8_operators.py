@@ -5,6 +5,7 @@ own range. Sums are exact; results are what the operators' definitions give.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,6 @@ from ...codegen.kernels.int8.step import unit
 from ...codegen.write.expr import Expr
 from ...ir import No, Node, Value
 from ...ops.contrib.quant import gemm_factors
-from ..elements import store
 from ..lower import Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor, joint_shape
 from . import int8
@@ -157,7 +157,7 @@ def _whole(pending: Pending) -> Lazy:
     return Lazy(pending.shape, _SUM, [Source(pending)])
 
 
-def _times(lazy: Lazy, *more: tuple[Tensor, str]) -> Lazy:
+def times(lazy: Lazy, *more: tuple[Tensor, str]) -> Lazy:
     """`lazy` as float32, then for each tensor "mul" or "add" it."""
     tree, operands = lazy.tree.cast(F), list(lazy.operands)
     for t, op in more:
@@ -166,17 +166,29 @@ def _times(lazy: Lazy, *more: tuple[Tensor, str]) -> Lazy:
     return Lazy(lazy.shape, tree, operands)
 
 
+Bytes = tuple[Value, Value | None]
+"""Bytes and their zero point."""
+
+Multiply = Callable[[Any, Bytes, Bytes, bool, "int8.Bias | None"], "Lazy | No"]
+"""A·B, B perhaps transposed, of bytes less their zero points, plus a bias, int32."""
+
+
+def _multiplied(lo: Lowering, a: Bytes, b: Bytes, flip: bool = False, bias: int8.Bias | None = None
+                ) -> Lazy | No:
+    second = _second(lo, *b, flip, a[0])
+    return second if isinstance(second, No) else _sums(lo, *a, second, bias)
+
+
 @lowers("MatMulInteger", types=int8.BYTES)
-def matmul_integer(lo: Lowering, node: Node) -> Lazy | No:
+def matmul_integer(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -> Lazy | No:
     """The int32 sums."""
     a, b, a_zero, b_zero = (*node.inputs, None, None)[:4]
     assert a is not None and b is not None
-    second = _second(lo, b, b_zero, a=a)
-    return second if isinstance(second, No) else _sums(lo, a, a_zero, second)
+    return multiply(lo, (a, a_zero), (b, b_zero), False, None)
 
 
 @lowers("QLinearMatMul", types=int8.BYTES)
-def qlinear_matmul(lo: Lowering, node: Node) -> Lazy | No:
+def qlinear_matmul(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -> Lazy | No:
     """The sums, scaled and quantized."""
     a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero = node.inputs
     assert a is not None and b is not None and y_zero is not None
@@ -187,11 +199,9 @@ def qlinear_matmul(lo: Lowering, node: Node) -> Lazy | No:
     if first.size != 1 or third.size != 1 or second.size not in (1, lo.shape(b)[-1]) or one(
             lo, y_zero) is None:
         return No("its scales are neither one number nor one for each column")
-    factor = _second(lo, b, b_zero, a=a)
-    if isinstance(factor, No):
-        return factor
+    sums = multiply(lo, (a, a_zero), (b, b_zero), False, None)
     total = np.asarray(first.reshape(()) * second.reshape(-1) / third.reshape(()), np.float32)
-    return _requantized(lo, _sums(lo, a, a_zero, factor), total, id(node), 0, y_zero)
+    return _requantized(lo, sums, total, id(node), 0, y_zero)
 
 
 def _requantized(lo: Lowering, sums: Lazy | No, scale: np.ndarray, key: Any, behind: int, zero: Value
@@ -201,21 +211,20 @@ def _requantized(lo: Lowering, sums: Lazy | No, scale: np.ndarray, key: Any, beh
         return sums
     lying = scale.reshape((-1, *(1,) * behind)) if scale.size > 1 else scale.reshape(())
     by = lo.constant(("scale", key), lambda: lying)
-    return quantized(lo, _times(sums, (by, "mul")), None, zero, lo.dtype(zero)) or No(
+    return quantized(lo, times(sums, (by, "mul")), None, zero, lo.dtype(zero)) or No(
         "its zero point is more than one number")
 
 
 @lowers(MS + "QGemm", types=int8.BYTES)
-def quantized_gemm(lo: Lowering, node: Node) -> Lazy | No:
+def quantized_gemm(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -> Lazy | No:
     """alpha * A·B' + C, quantized or as floats."""
     a, a_scale, a_zero, b, b_scale, b_zero, c, y_scale, y_zero = (*node.inputs, None, None, None)[:9]
     assert a is not None and b is not None
     attrs = node.attributes
-    factor = _second(lo, b, b_zero, bool(attrs["transB"]))
-    if isinstance(factor, No):
-        return factor
+    if len(lo.shape(b)) != 2:
+        return No("B is no matrix")
     scales, added = [lo.known(s) for s in (a_scale, b_scale)], lo.known(c)
-    n = factor.n
+    n = lo.shape(b)[0 if attrs["transB"] else 1]
     if attrs["transA"] or any(s is None for s in scales) or (c is not None and (
             added is None or added.size not in (1, n))):
         return No("kernels take constant scales and a constant bias, and A as it lies")
@@ -223,7 +232,7 @@ def quantized_gemm(lo: Lowering, node: Node) -> Lazy | No:
     if first.size != 1 or second.size not in (1, n):
         return No("its scales are neither one number nor one for each column")
     bias = None if added is None else int8.Bias(id(c), np.broadcast_to(added.reshape(-1), (n,)))
-    sums = _sums(lo, a, a_zero, factor, bias)
+    sums = multiply(lo, (a, a_zero), (b, b_zero), bool(attrs["transB"]), bias)
     if isinstance(sums, No):
         return sums
     over = None if y_scale is None else lo.known(y_scale)
@@ -234,8 +243,8 @@ def quantized_gemm(lo: Lowering, node: Node) -> Lazy | No:
     if y_scale is not None and over is None:
         factors, by = by, lo.new(by.shape, F)
         divisor = lo.tensor(y_scale).view((), ())
-        store(lo, by, Expr("div", (Expr.leaf(0, F), Expr.leaf(1, F)), F), [factors, divisor])
-    made = _times(sums, (by, "mul"))
+        lo.store(by, Expr("div", (Expr.leaf(0, F), Expr.leaf(1, F)), F), [factors, divisor])
+    made = times(sums, (by, "mul"))
     if y_scale is None:
         return made
     target = lo.dtype(a if y_zero is None else y_zero)
@@ -250,35 +259,34 @@ def _by_columns(lo: Lowering, sums: Lazy | No, scales: list[Value | None], bias:
     if any(lo.dtype(v) != F or np.prod(lo.shape(v)) not in (1, sums.shape[-1])
            for v in (*given, *([] if bias is None else [bias]))):
         return No("its scales are no float32 numbers, one or one for each column")
-    return _scaled(lo, sums, [lo.tensor(v) for v in given], None if bias is None else lo.tensor(bias))
+    return scaled(lo, sums, [lo.tensor(v) for v in given], None if bias is None else lo.tensor(bias))
 
 
-def _scaled(lo: Lowering, sums: Lazy, scales: list[Tensor], bias: Tensor | None) -> Lazy:
+def scaled(lo: Lowering, sums: Lazy, scales: list[Tensor], bias: Tensor | None) -> Lazy:
     """sums times the product of two scales, each one number or one for each column, plus a bias."""
     rows = [t.view((), ()) if t.size == 1 else lo.contiguous(t).view((t.size,), (1,)) for t in scales]
     by = lo.new(max((t.shape for t in rows), key=len), F)
-    store(lo, by, Expr("mul", (Expr.leaf(0, F), Expr.leaf(1, F)), F), rows)
-    return _times(sums, (by, "mul"), *([] if bias is None else [(bias, "add")]))
+    lo.store(by, Expr("mul", (Expr.leaf(0, F), Expr.leaf(1, F)), F), rows)
+    return times(sums, (by, "mul"), *([] if bias is None else [(bias, "add")]))
 
 
 @lowers(MS + "MatMulIntegerToFloat", types=int8.BYTES)
-def matmul_integer_to_float(lo: Lowering, node: Node) -> Lazy | No:
+def matmul_integer_to_float(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -> Lazy | No:
     """The sums, scaled, plus a bias."""
     a, b, a_scale, b_scale, a_zero, b_zero, bias = (*node.inputs, None, None, None)[:7]
     assert a is not None and b is not None
-    return real_product(lo, (a, a_scale, a_zero), (b, b_scale, b_zero), bias)
+    return real_product(lo, (a, a_scale, a_zero), (b, b_scale, b_zero), bias, multiply)
 
 
 Coded = tuple[Value, Value | None, Value | None]
 """Bytes, their scale and their zero point."""
 
 
-def real_product(lo: Lowering, a: Coded, b: Coded, bias: Value | None) -> Lazy | No:
+def real_product(lo: Lowering, a: Coded, b: Coded, bias: Value | None, multiply: Multiply = _multiplied
+                 ) -> Lazy | No:
     """What the product of two matrices of bytes stands for, plus a bias, float32."""
-    factor = _second(lo, b[0], b[2], a=a[0])
-    if isinstance(factor, No):
-        return factor
-    return _by_columns(lo, _sums(lo, a[0], a[2], factor), [a[1], b[1]], bias)
+    sums = multiply(lo, (a[0], a[2]), (b[0], b[2]), False, None)
+    return _by_columns(lo, sums, [a[1], b[1]], bias)
 
 
 def _ranged(lo: Lowering, x: Value) -> tuple[Lazy, Tensor, Tensor]:
@@ -340,7 +348,7 @@ def ranged_product(lo: Lowering, a: Value, factor: Second, scale: Tensor, bias: 
     lo.env.update({codes: lazy, point: zero})
     lo.left.update({codes: 2, point: 2})
     sums = _sums(lo, codes, point, factor)
-    return None if isinstance(sums, No) else _scaled(lo, sums, [by, scale], bias)
+    return None if isinstance(sums, No) else scaled(lo, sums, [by, scale], bias)
 
 
 def product_of_two(lo: Lowering, node: Node, a: Value, b: Value, flip: bool, alpha: float
@@ -358,7 +366,7 @@ def product_of_two(lo: Lowering, node: Node, a: Value, b: Value, flip: bool, alp
         return None
     total = np.float32(known[0]) * np.float32(known[2]) * np.float32(alpha)
     by = lo.constant(("scale", id(node)), lambda: np.asarray(total, np.float32))
-    return _times(sums, (by, "mul"))
+    return times(sums, (by, "mul"))
 
 
 def _convolved(lo: Lowering, node: Node, x: Tensor, x_zero: Value | None, w: Value, w_zero: Value | None,

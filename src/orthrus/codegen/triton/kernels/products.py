@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from ..epilogue import Closing, Walk
 from ..write import Writer, kernel
 
-ONE, EACH = "one", "each"
-"""Zero points: one number for all, or one for each row of A or column of B."""
+ONE, EACH, MIDDLE = "one", "each", "middle"
+"""Zero points: one number for all, one for each row of A or column of B, or 128 of unsigned bytes."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Tile:
 class Factors:
     """How A and B are read. `walk`: of both over batches, rows and columns; `depth`: their strides along k, a
     letter each as in a `Walk`; `precision`: of products of float32, as `tl.dot` calls it; `zeros`: what is
-    subtracted from bytes, ONE, EACH or None."""
+    subtracted from bytes, ONE, EACH, MIDDLE or None."""
 
     dtypes: tuple[str, str]
     walk: Walk
@@ -54,6 +54,13 @@ class Factors:
         first, second = (128 if dtype == "uint8" else 0 for dtype in self.dtypes)
         return first, second
 
+    @property
+    def subtracts(self) -> tuple[bool, bool]:
+        """Whether something is subtracted from bytes as they are multiplied."""
+        first, second = (how in (ONE, EACH) or (how is None and lack != 0)
+                         for how, lack in zip(self.zeros, self.lacks, strict=True))
+        return first, second
+
     def along(self, k: Writer) -> list[str]:
         """Declare the strides along k."""
         return [k.size(f"along_{name}") if kind == "s" else "1"
@@ -65,7 +72,7 @@ def products(k: Writer, *, factors: Factors, closing: Closing, tile: Tile, even:
     """A·B. Programs count parts of k, batches and tiles; `even`: each part of k is a multiple of tiles."""
     a, b = (k.pointer(name, "int8" if "int8" in dtype else dtype)
             for name, dtype in zip("ab", factors.dtypes, strict=True))
-    zeros = [None if how is None else k.pointer(f"zero_{name}", dtype)
+    zeros = [k.pointer(f"zero_{name}", dtype) if how in (ONE, EACH) else None
              for name, how, dtype in zip("ab", factors.zeros, factors.dtypes, strict=True)]
     close = closing.declare(k)
     m, n, depth, part, batches = (k.size(name) for name in ("m", "n", "depth", "part", "batches"))
@@ -158,11 +165,10 @@ class _Sums:
 
     def __init__(self, k: Writer, factors: Factors, tile: Tile) -> None:
         self.k, self.factors = k, factors
-        needs = self.subtracts = [zero is not None or lack != 0 for zero, lack in zip(
-            factors.zeros, factors.lacks, strict=True)]
-        if needs[1]:
+        self.subtracts = factors.subtracts
+        if self.subtracts[1]:
             k.text(f"sum_a = tl.zeros(({tile.m},), tl.int32)")
-        if needs[0]:
+        if self.subtracts[0]:
             k.text(f"sum_b = tl.zeros(({tile.n},), tl.int32)")
 
     def add(self, a: str, b: str) -> None:
@@ -193,7 +199,7 @@ class _Sums:
         """A factor's zero point, less what its bytes lack."""
         k, lack = self.k, self.factors.lacks[i]
         if pointer is None:
-            return k.let(f"tl.full((), {-lack}, tl.int32)", "zero") if lack else None
+            return k.let(f"tl.full((), {-lack}, tl.int32)", "zero") if self.subtracts[i] else None
         if self.factors.zeros[i] == ONE:
             value = k.load(pointer, "0")
         else:

@@ -16,7 +16,8 @@ from ...rules import few_bits, matmul
 from ...rules.matmul import Flips, Sum, matrices
 from ...tensor import Tensor
 from .. import products
-from ..lower import GpuLowering, Pending, lowers
+from ..lower import GpuLowering, Lazy, Pending, lowers
+from . import int8
 from .few_bits import multiplied as by_codes
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
@@ -24,10 +25,14 @@ MS = "com.microsoft::"
 
 
 def multiplied(lo: GpuLowering, node: Node, flips_a: Flips, flips_b: Flips, ended: Sum | None
-               ) -> Pending | No:
-    """A'·B' in the type its sums have."""
+               ) -> Lazy | Pending | No:
+    """A'·B' in the type its sums have; of dequantized bytes what these stand for."""
     a, b = node.inputs[:2]
     assert a is not None and b is not None
+    if ended is not None and flips_a == matmul.PLAIN and not flips_b[0]:
+        exact = int8.dequantized_product(lo, node, flips_b[1], *ended)
+        if exact is not None:
+            return exact
     dtype = lo.dtype(a)
     if dtype not in FLOATS or lo.dtype(b) != dtype:
         return No(f"no kernel multiplies {dtype} by {lo.dtype(b)}")
