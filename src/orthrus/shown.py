@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from collections.abc import Iterable, Sequence
 
 _OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -29,6 +30,23 @@ class Shown(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return shown(super().format(record))
+
+
+def html_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table as HTML, for a notebook."""
+    from html import escape
+
+    def row(cells: Sequence[object], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{escape(shown(str(cell)))}</{tag}>" for cell in cells) + "</tr>"
+    return f"<table>{row(head, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>"
+
+
+def meant(given: str, known: Iterable[str]) -> str:
+    """A question that names what is spelled much like `given`; empty where nothing is."""
+    from difflib import get_close_matches
+
+    found = get_close_matches(given, sorted(known), 1, 0.7)
+    return f"did you mean {found[0]}?" if found else ""
 
 
 def tell(text: object, err: bool = False, end: str = "\n") -> None:

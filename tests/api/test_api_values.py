@@ -173,7 +173,7 @@ def test_dlpack() -> None:
     with pytest.raises(RuntimeError, match="DLPack"):
         ort.OrtValue.from_dlpack(3)
     with pytest.raises(RuntimeError, match="DLPack"):
-        ort.OrtValue.ortvalue_from_numpy(np.zeros(2, ml_dtypes.bfloat16)).__dlpack__()
+        ort.OrtValue.ortvalue_from_numpy(np.zeros(2, ml_dtypes.int4)).__dlpack__()
 
 
 def test_a_value_as_an_array() -> None:

@@ -52,7 +52,8 @@ class _Code:
 class EmulatedDriver:
     """`devices` GPUs of a target, `most` bytes of memory each. `seed`: of the order of workgroups and waves.
     `launched`: how often each kernel was. A kernel that reads or writes where it must not makes the device
-    `lost`, as it does a GPU."""
+    `lost`, as it does a GPU. `spans`: by an address that a kernel is given, from where on and how many bytes
+    it may touch; all of the memory that this is in where it is not there."""
 
     name = "HIP"
 
@@ -61,6 +62,7 @@ class EmulatedDriver:
         self.random = random.Random(seed)
         self.counts, self.launched = Counter[str](), Counter[str]()
         self.memory: dict[int, np.ndarray] = {}
+        self.spans: dict[int, tuple[int, int]] = {}
         self.starts: list[int] = []
         self.pinned: dict[int, np.ndarray] = {}
         self.modules: dict[int, CodeObject] = {}
@@ -215,6 +217,10 @@ class EmulatedDriver:
                 continue
             address = int.from_bytes(raw, "little")
             found = self.found(address)
+            if found is not None and address in self.spans:
+                start, size = self.spans[address]
+                first = start - (address - found[1])
+                found = found[0][first:first + size], address - start
             if address and found is None:
                 self.lost = f"{name} is given {address:#x}, which is no memory of the device's"
                 raise DriverError("launch", 700, self.lost, lost=True)

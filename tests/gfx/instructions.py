@@ -8,6 +8,8 @@ on its operands). A function gets the wave's context and the record.
 
 from __future__ import annotations
 
+import functools
+import importlib
 import re
 import struct
 from dataclasses import dataclass, field
@@ -147,7 +149,21 @@ def parse(code: bytes, family: str) -> Any:
         fixed = form.encoding
         if family == where and word >> fixed.lo & fixed.mask == fixed.default:
             return form.from_bytes(code)
-    return decode_inst(code, family)
+    found = decode_inst(code, family)
+    if type(found).__name__ == "VOP3_SDST" and found.src0.offset == _DPP16:
+        return _permuted(type(found)).from_bytes(code)
+    return found
+
+
+_DPP16 = 250
+"""What stands for the first source where a word behind says which lane it comes from."""
+
+
+@functools.cache
+def _permuted(form: Any) -> Any:
+    """A comparison's format with such a word, which the package leaves out."""
+    other = importlib.import_module(form.__module__).VOP3_DPP16
+    return type("VOP3_SDST_DPP16", (form,), {k: v for k, v in vars(other).items() if not k.startswith("_")})
 
 
 def name_of(inst: Any) -> str:

@@ -81,12 +81,19 @@ def near(got: np.ndarray, expected: np.ndarray, dtype: str, said: str) -> None:
     assert worst <= NEAR[dtype] * max(1, np.abs(b).max(initial=0)), f"{worst}: {said}"
 
 
+def compared(m: Images, target: str, *outputs: str) -> None:
+    """Execute the model with these results, and hold them against its definition."""
+    model = m.model(*outputs, opset=22)
+    got = ran(model, m.feeds, target, m.seed)
+    said = f"{target} {m.dtype} {m.seed}: {m.said}"
+    assert not got.why, (got.why, said)
+    for a, b in zip(got.outputs, defined(model, m.feeds), strict=True):
+        near(a, b, m.dtype, said)
+
+
 def check(seed: int, dtype: str, target: str) -> None:
     m, y = drawn(seed, dtype)
-    model = m.model(y, opset=22)
-    got = ran(model, m.feeds, target, seed)
-    assert not got.why, (got.why, m.said)
-    near(got.outputs[0], defined(model, m.feeds)[0], dtype, f"{target} {dtype} {seed}: {m.said}")
+    compared(m, target, y)
 
 
 @pytest.mark.slow
@@ -94,6 +101,30 @@ def check(seed: int, dtype: str, target: str) -> None:
 @pytest.mark.parametrize("target", AMD)
 def test_geometries(seed: int, target: str) -> None:
     check(seed, ("float32", "float16", "bfloat16", "float64")[seed % 4], target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_fused_forms(dtype: str) -> None:
+    for activation, params in (("Relu", []), ("LeakyRelu", [0.25]), ("Clip", [-0.5, 1.5]), ("", [])):
+        m = Images(len(activation), dtype)
+        x, w, b = m.given(m.numbers((2, 8, 6, 5))), m.constant(m.numbers((6, 4, 3, 3))), m.constant(m.numbers(6))
+        attrs: dict[str, Any] = {"group": 2, "pads": [1, 1, 0, 2], "strides": [2, 1]}
+        attrs |= {"activation": activation} if activation else {}
+        attrs |= {"activation_params": params} if params else {}
+        y = m.node("FusedConv", x, w, b, domain="com.microsoft", **attrs)
+        z = m.node("FusedConv", x, w, b, m.given(m.numbers((2, 6, 3, 5))), domain="com.microsoft", **attrs)
+        compared(m, "gfx1100", y, z)
+
+
+@pytest.mark.slow
+def test_channels_last() -> None:
+    for group, kernel in ((1, 3), (2, 1), (4, 2)):
+        m = Images(group)
+        x, w = m.given(m.numbers((2, 6, 5, 4))), m.constant(m.numbers((8, kernel, kernel, 4 // group)))
+        y = m.node("NhwcConv", x, w, m.constant(m.numbers(8)), domain="com.microsoft", group=group,
+                   pads=[0, 1, 1, 0])
+        compared(m, "gfx942", m.node("Relu", y))
 
 
 @pytest.mark.slow

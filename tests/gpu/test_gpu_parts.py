@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-from emulated_gpu import compare, driver, on_gpu
+from emulated_gpu import compare, driver, fenced, on_gpu
 from onnx import TensorProto, helper, numpy_helper
+
+from orthrus.errors import DeviceReset
+from orthrus.lowering.gpu.lower import GpuLowering
 
 pytestmark = pytest.mark.needs("AMD tables", "Triton")
 
@@ -79,3 +82,20 @@ def test_elements_that_decide_shapes_come_to_the_host() -> None:
     made, = session.run(None, {"x": np.array([[-3], [8]], np.float32), "w": x})
     np.testing.assert_array_equal(made, np.maximum(x, 0).reshape(3, 8))
     assert len(session.explain().parts) == 2
+
+
+def test_a_kernel_that_leaves_its_tensors_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it reads and writes there is memory of the same arena."""
+    step = GpuLowering.step
+
+    def longer(lo: GpuLowering, spec: Any, args: Any, *rest: Any) -> None:
+        step(lo, spec, [*args[:-1], args[-1] + 16 * spec.template.startswith("elementwise")], *rest)
+    proto = model([node("Transpose", "x", "t", perm=[1, 0]), node("Reshape", "t s", "r"),
+                   node("Softmax", "r", "y")], {"x": [40, 40]}, ["y"], s=np.array([8, 200]))
+    x = np.ones((40, 40), np.float32)
+    monkeypatch.setattr(GpuLowering, "step", longer)
+    with fenced():
+        session = on_gpu(proto)
+        session.disable_fallback()
+        with pytest.raises(DeviceReset, match="which has 6400 bytes"):
+            session.run(None, {"x": x})

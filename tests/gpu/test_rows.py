@@ -73,8 +73,26 @@ def test_rows_of_special_values() -> None:
     x = np.array([[1, 2, np.nan], [-np.inf, -np.inf, -np.inf], [np.inf, 1, 2], [-np.inf, 0, 1], [0, 0, 0],
                   [3e38, 3e38, -3e38]], np.float32)
     made = model([node("Softmax", "x", "a"), node("LogSoftmax", "x", "b"), node("LpNormalization", "x", "c"),
-                  node("LayerNormalization", "x s", "d")], {"x": x.shape}, ["a", "b", "c", "d"],
-                 s=np.ones(3, np.float32))
+                  node("LayerNormalization", "x s", "d")], {"x": (6, None)}, ["a", "b", "c", "d"],
+                 s=np.ones(1, np.float32))
     with np.errstate(all="ignore"):
         compare(made, {"x": x})
         compare(made, {"x": np.repeat(x, 3000, 1)})
+
+
+@pytest.mark.parametrize("dtype", ("float32", "float16"))
+@pytest.mark.parametrize("last", (0, 1))
+def test_norms_of_diffusion(dtype: str, last: int) -> None:
+    """Channels in front and behind, sums that are read, gates."""
+    shape = (2, 5, 6, 8) if last else (2, 8, 5, 6)
+    vectors = {name: of_type((8,), "float32") for name in "gb"} | {"c": of_type((8,), dtype)}
+    attrs = {"groups": 4, "channels_last": last}
+    made = model([node("com.microsoft::GroupNorm", "x g b", "y", activation=1, **attrs),
+                  node("com.microsoft::SkipGroupNorm", "x g b skip c", "z t", activation=0, **attrs),
+                  node("com.microsoft::SkipGroupNorm", "x g b one", "w", activation=1, **attrs),
+                  node("com.microsoft::BiasAdd", "x d x", "v"),
+                  node("com.microsoft::BiasSplitGelu", "x d", "u")],
+                 {"x": shape, "skip": shape, "one": (2, 8), "d": shape[-1:]}, list("yztwvu"), dtype,
+                 **vectors)
+    compare(made, {"x": of_type(shape, dtype), "skip": of_type(shape, dtype), "one": of_type((2, 8), dtype),
+                   "d": of_type(shape[-1:], dtype)}, rtol=TYPES[dtype], atol=TYPES[dtype])

@@ -1,5 +1,5 @@
-"""Expressions in Triton, executed as AMD machine code: each operation over each type, against the same tree as
-the CPU runs it, bit by bit; functions against numpy's in a wider type."""
+"""Expressions in Triton, executed as AMD machine code: each operation over each type, against the same tree
+as the CPU runs it, bit by bit; functions against numpy's in a wider type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Memory handed out in chunks: no two overlap, all begins at a multiple of 256, limits hold, all comes back."""
+"""Memory handed out in chunks: no two overlap, all begins at a multiple of 256, limits hold, all comes
+back."""
 
 import random
 import threading
@@ -101,10 +102,13 @@ def test_what_a_copy_still_reads_is_written_behind_an_event() -> None:
     first = made.allocate(100, stream)
     made.free(first, [copies])
     before = device.counts["waits"]
-    assert made.allocate(1 << 21, stream) != first
-    made.free(made.allocate(100, copies))
+    assert made.allocate(100, stream) != first and device.counts["waits"] == before
     made.settled([stream, copies])
     assert made.allocate(100, stream) == first and device.counts["waits"] == before
+    made.free(first, [copies])
+    rest = made.allocate((1 << 21) - 512, stream)
+    assert device.counts["waits"] == before and made.allocate(100, stream) == first != rest
+    assert device.counts["waits"] == before + 1
 
 
 def test_an_error_says_what_is_short() -> None:

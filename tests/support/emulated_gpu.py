@@ -1,4 +1,5 @@
-"""Sessions on an emulated GPU: the provider's kernels as AMD machine code, on the CPU.
+"""Sessions on an emulated GPU: the provider's kernels as AMD machine code, on the CPU; or, on the target
+`interpreted`, as Triton's interpreter runs their text.
 
     session = on_gpu(model, "gfx942")           # what has no kernel is the CPU provider's
     compare(model, {"x": x})                    # against the CPU provider
@@ -6,13 +7,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 import numpy as np
+from interpreted_gpu import InterpretedProvider
 
 import orthrus as ort
 from gfx.driver import EmulatedDriver
+from orthrus.lowering.gpu.part import GpuPart
+from orthrus.lowering.gpu.plan import GpuPlan, Launch
+from orthrus.lowering.step import KernelStep
+from orthrus.lowering.tensor import Tensor
 from orthrus.providers.gpu.device import GpuDevice
 from orthrus.providers.gpu.provider import GpuProvider
 
@@ -33,10 +41,16 @@ class EmulatedProvider(GpuProvider):
     def probe(cls) -> None:
         """It is always there."""
 
+    @classmethod
+    def devices(cls) -> Sequence[GpuDevice]:
+        """None that others share."""
+        return []
+
 
 PROVIDERS = {target: type(f"Emulated{target}", (EmulatedProvider,), {
     "name": f"Emulated{target}ExecutionProvider", "target_name": target}) for target in (
         "gfx1100", "gfx942", "gfx1201")}
+PROVIDERS["interpreted"] = InterpretedProvider
 for _kind in PROVIDERS.values():
     ort.register_execution_provider(_kind)
 
@@ -71,7 +85,10 @@ def compare(model: Any, feeds: Mapping[str, np.ndarray], targets: Sequence[str] 
     data = model if isinstance(model, bytes) else model.SerializeToString()
     expected = ort.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, dict(feeds))
     for target in targets:
-        found = on_gpu(data, target, alone).run(None, dict(feeds))
+        with fenced():
+            session = on_gpu(data, target, alone)
+            found = session.run(None, dict(feeds))
+        assert not alone or not session.explain().numpy, session.explain()
         for a, b in zip(found, expected, strict=True):
             assert (a.dtype, a.shape) == (b.dtype, b.shape), (target, a.dtype, a.shape, b.dtype, b.shape)
             if a.dtype.kind in "iub":
@@ -79,3 +96,31 @@ def compare(model: Any, feeds: Mapping[str, np.ndarray], targets: Sequence[str] 
             else:
                 np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol, atol,
                                            err_msg=target)
+
+
+@contextlib.contextmanager
+def fenced() -> Iterator[None]:
+    """In the block, kernels of parts that are compiled there may touch nothing but the tensors that they are
+    given, whatever else lies in the same piece of memory."""
+    spans = dict[tuple[int, int], list[tuple[int, int, int]]]()
+
+    def arguments(plan: GpuPlan, step: KernelStep, code: Any, packing: Any, address: Any) -> None:
+        begin, (offsets, _) = len(packing.data), code.layout
+        _arguments(plan, step, code, packing, address)
+        spans[id(plan), begin] = [(begin + offset, a.byte_offset, a.buffer.size)
+                                  for offset, a in zip(offsets, step.args, strict=False)
+                                  if isinstance(a, Tensor)]
+
+    def launch(part: GpuPart, it: Launch, packed: bytes) -> None:
+        plan = next(p for p in part.plans.values() if p and any(each is it for each in p.launches))
+        found = {}
+        for at, offset, size in spans.get((id(plan), it.begin), ()):
+            pointer = int.from_bytes(packed[at:at + 8], "little")
+            found[pointer] = pointer - offset, size
+        part.device.driver.spans = found  # type: ignore[attr-defined]
+        _launch(part, it, packed)
+    with mock.patch.object(GpuPlan, "_arguments", arguments), mock.patch.object(GpuPart, "_launch", launch):
+        yield
+
+
+_arguments, _launch = GpuPlan._arguments, GpuPart._launch

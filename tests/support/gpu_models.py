@@ -35,3 +35,22 @@ def model(nodes: Sequence[Any], inputs: Mapping[str, Sequence[int | str | None]]
 def numpy_type(dtype: str) -> np.dtype[Any]:
     """The type of that name, bfloat16 too."""
     return np.dtype(ml_dtypes.bfloat16 if dtype == "bfloat16" else dtype)
+
+
+def of_arrays(op: str, inputs: Sequence[np.ndarray | None] | Mapping[str, np.ndarray | None],
+              outputs: int = 1, constants: Sequence[str] = (), opset: int = 24, **attrs: Any
+              ) -> tuple[bytes, dict[str, np.ndarray]]:
+    """A model of one node over arrays, and its feeds. What is None is left out; `constants` are named."""
+    given = dict(inputs) if isinstance(inputs, Mapping) else {f"x{i}": x for i, x in enumerate(inputs)}
+    names = " ".join("-" if x is None else name for name, x in given.items())
+    made = [node(op, names, " ".join(f"y{i}" for i in range(outputs)), **attrs)]
+    there = {name: x for name, x in given.items() if x is not None}
+    feeds = {name: x for name, x in there.items() if name not in constants}
+    kinds = [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+             for name, x in feeds.items()]
+    results = [helper.make_tensor_value_info(f"y{i}", TensorProto.UNDEFINED, None) for i in range(outputs)]
+    held = [numpy_helper.from_array(x, name) for name, x in there.items() if name in constants]
+    graph = helper.make_graph(made, "g", kinds, results, held)
+    opsets = [helper.make_opsetid(domain, version) for domain, version in {**OPSETS, "": opset}.items()]
+    data: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
+    return data, feeds

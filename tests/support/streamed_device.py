@@ -1,27 +1,104 @@
 """A simulated device with streams: work is queued, and done as late or in as odd an order as its rules allow.
 
 Memory has addresses, so that an allocator may divide it. What is read before it was written, written while
-somebody else reads it or used after it was given back shows as wrong numbers or as a fault, whatever the order
-that `seed` chooses. A step of another device waits for nothing of this one but what it is told to.
+somebody else reads it or used after it was given back shows as wrong numbers or as a fault, whatever the
+order that `seed` chooses. A step of another device waits for nothing of this one but what it is told to.
 """
 
 from __future__ import annotations
 
 import bisect
 import ctypes
+import gc
 import itertools
 import random
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, ClassVar
 
 import numpy as np
 from simulated_device import SimulatedDevice
 
-from orthrus.ir import Node
-from orthrus.kernels import DeviceArray, reference
+from orthrus.ir import No, Node
+from orthrus.kernels import Allocator, DeviceArray, Kernel, Lanes, Part, copied, reference, working
+from orthrus.kernels.allocator import UNLIMITED
+from orthrus.providers import ExecutionProvider, Option, flag
+
+
+class GPU(ExecutionProvider):
+    """A provider of simulated GPUs, `devices` by their index, of the options that GPUs' providers have."""
+
+    listed, fuses = False, True
+    options = {"device_id": Option(int, 0, "number"), "gpu_mem_limit": Option(int, UNLIMITED, "bytes"),
+               "user_compute_stream": Option(int, None, "handle"), "do_copy_in_default_stream":
+               Option(flag, False, "0 or 1")}
+    there: ClassVar[list[StreamedDevice]]
+    takes: ClassVar[Sequence[str]]
+
+    def __init__(self, options: dict[str, Any] | None = None) -> None:
+        super().__init__(options)
+        self.device = self.there[self.settings["device_id"]]
+
+    @classmethod
+    def devices(cls) -> Sequence[StreamedDevice]:
+        return cls.there
+
+    def claim(self, node: Node) -> No | None:
+        return None if node.op_type in self.takes else No("not simulated")
+
+    def lanes(self) -> Lanes:
+        limit, device = self.settings["gpu_mem_limit"], self.device
+        return Lanes(device, Allocator.of(device, limit=limit), self.settings["user_compute_stream"],
+                     self.settings["do_copy_in_default_stream"])
+
+    def compile(self, part: Part) -> list[Kernel]:
+        return [Kernel(_Whole(self.device, part), "simulated part")]
+
+
+def gpus(devices: Sequence[StreamedDevice], takes: Sequence[str], name: str = "SimulatedGPUExecutionProvider"
+         ) -> type[GPU]:
+    """A provider class, to be registered, whose devices are these."""
+    made: type[GPU] = type(name, (GPU,), {"name": name, "there": list(devices), "takes": takes})
+    return made
+
+
+class _Whole:
+    """A part on a device, which writes where it is told."""
+
+    def __init__(self, device: StreamedDevice, part: Part) -> None:
+        self.part, self.device = part, device
+        self.kernels = [device.kernel(node) for node in part.nodes]
+        self.constants = dict[Any, DeviceArray]()
+
+    def __call__(self, *given: DeviceArray) -> Any:
+        known: dict[Any, Any] = dict(zip(self.part.inputs, given, strict=True))
+        for node, kernel in zip(self.part.nodes, self.kernels, strict=True):
+            made = kernel(*(None if v is None else known.get(v) or self._constant(v) for v in node.inputs))
+            known.update(zip(node.outputs, made if isinstance(made, tuple) else (made,), strict=False))
+        results = tuple(known[v] for v in self.part.outputs)
+        return results if len(results) > 1 else results[0]
+
+    def _constant(self, value: Any) -> DeviceArray:
+        if value not in self.constants:
+            self.constants[value] = copied(value.const, self.device)
+        array = self.constants[value]
+        array.memory.reading(working(self.device))
+        return array
+
+    def into(self, given: Sequence[DeviceArray], targets: Sequence[DeviceArray | None]) -> Any:
+        made = self(*given)
+        several = list(made) if isinstance(made, tuple) else [made]
+        for i, (target, result) in enumerate(zip(targets, several, strict=True)):
+            if target is not None and target.shape == result.shape:
+                self.device.launch_work(partial(self._move, target.handle, result.handle, result.nbytes))
+                several[i] = target
+        return tuple(several) if isinstance(made, tuple) else several[0]
+
+    def _move(self, to: int, at: int, size: int) -> None:
+        self.device._memory(to, size)[:] = bytes(self.device._memory(at, size))
 
 
 class Lost(RuntimeError):
@@ -242,7 +319,8 @@ class StreamedDevice(SimulatedDevice):
 
             def work() -> None:
                 made = compute(*(None if a is None else self._elements(*a) for a in ins))
-                for (handle, size), each in zip(at, made if isinstance(made, tuple) else (made,), strict=True):
+                results = made if isinstance(made, tuple) else (made,)
+                for (handle, size), each in zip(at, results, strict=True):
                     self._memory(handle, size)[:] = np.ascontiguousarray(each).tobytes()
             self.launch_work(work)
             return tuple(outs) if isinstance(like, tuple) else outs[0]
@@ -258,10 +336,6 @@ class StreamedDevice(SimulatedDevice):
         return all(stats["InUse"] == 0 for stats in self.usage())
 
     def usage(self) -> list[dict[str, int]]:
-        import gc
-
-        from orthrus.kernels import Allocator
-
         return [each.stats for each in gc.get_objects() if isinstance(each, Allocator)
                 and each.name == repr(self) and each._allocate.__self__ is self]
 

@@ -17,6 +17,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from typer.testing import CliRunner
 
+from orthrus import knobs
 from orthrus.demo import MODEL
 from orthrus.tools.cli.main import app
 
@@ -231,3 +232,26 @@ def test_defaults_are_written_as_they_are_given(orthrus: Command) -> None:
     text = orthrus("providers")
     assert "Options of CPUExecutionProvider" in text
     assert "frozenset" not in text and "False" not in text and "None" not in text
+
+
+def test_cache_is_listed_warmed_and_cleared(orthrus: Command, tmp_path: Path) -> None:
+    import orthrus as ort
+    from orthrus.run.session_cache import Kept
+
+    with knobs.setting(CACHE_DIR=str(tmp_path / "cache"), CACHE=1, CACHE_SESSIONS=64):
+        x = graphs.info("x", shape=[4, 64])
+        weights = {"w": np.ones((64, 3), np.float32)}
+        nodes = [helper.make_node("MatMul", ["x", "w"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
+        onnx.save(graphs.model(nodes, [x], [graphs.info("y", shape=[4, 3])], weights), tmp_path / "m.onnx")
+        assert json.loads(orthrus("cache", "list", "--json"))["kinds"] == []
+        orthrus("cache", "warm", tmp_path / "m.onnx")
+        found = {kind["what"]: kind for kind in json.loads(orthrus("cache", "list", "--json"))["kinds"]}
+        assert set(found) == {"kernels", "sessions"} and all(kind["bytes"] for kind in found.values())
+        for providers in (None, ["CPUExecutionProvider"]):
+            session = ort.InferenceSession(str(tmp_path / "m.onnx"), providers=providers)
+            assert isinstance(session._sess._engine, Kept)
+        assert int(orthrus("cache", "size")) == sum(kind["bytes"] for kind in found.values())
+        assert "removed" in orthrus("cache", "clear")
+        assert json.loads(orthrus("cache", "list", "--json"))["bytes"] == 0
+        for wrong in (["warm"], ["list", "m.onnx"], ["forget"]):
+            assert CliRunner().invoke(app, ["cache", *wrong]).exit_code == 2

@@ -12,9 +12,9 @@ import numpy as np
 
 from .arguments import mismatch
 from .core import CoreSession
-from .devices import HOST, CoreDevice, OrtDevice, core_device, memory_of
+from .devices import CoreDevice, OrtDevice, memory_of
 from .ortvalue import OrtValue
-from .values import CoreValue, OrtValueVector, numpy_type, over_memory, write
+from .values import CoreValue, OrtValueVector, over_address, write
 
 
 class SessionIOBinding:
@@ -49,8 +49,7 @@ class SessionIOBinding:
                            "(self: SessionIOBinding, arg0: str, arg1: OrtDevice, arg2: object, arg3: "
                            "collections.abc.Sequence[int], arg4: int) -> None", self, name, *where)
         device, element_type, shape, pointer = where
-        _on_host(core_device(device), "input")
-        self._inputs[name] = over_memory(pointer, numpy_type(element_type), shape)
+        self._inputs[name] = _at(pointer, element_type, shape, device, "input")
 
     def bind_ortvalue_input(self, name: str, value: CoreValue) -> None:
         """Bind an input to a value. Raises RuntimeError for an unknown name."""
@@ -68,8 +67,7 @@ class SessionIOBinding:
         if pointer is None:
             self._outputs[name], self._places[name] = None, memory_of(device)
             return
-        _on_host(core_device(device), "output")
-        self._outputs[name] = CoreValue._make(over_memory(pointer, numpy_type(element_type), shape))
+        self._outputs[name] = CoreValue._make(_at(pointer, element_type, shape, device, "output"))
 
     def bind_ortvalue_output(self, name: str, value: CoreValue) -> None:
         """Bind an output to a tensor, which is written over."""
@@ -84,10 +82,16 @@ class SessionIOBinding:
         self._results = []
 
     def synchronize_inputs(self) -> None:
-        """Nothing to wait for: memory is the host's."""
+        """Wait for what this runtime still does to the inputs on devices."""
+        from ..kernels import finished
+
+        finished(_given(value) for value in self._inputs.values())
 
     def synchronize_outputs(self) -> None:
-        """Nothing to wait for: memory is the host's."""
+        """Wait for the outputs of the last run on devices."""
+        from ..kernels import finished
+
+        finished(value._value for value in self._results)
 
     def get_outputs(self) -> OrtValueVector:
         """The results of the last run, in the order in which outputs were bound."""
@@ -123,8 +127,7 @@ class SessionIOBinding:
 
     def _targets(self) -> list[Any]:
         """The array that each output is bound to, or the device where it is to be had."""
-        return [self._places.get(name) if bound is None else
-                bound._value if bound._placed is None else bound._placed.device
+        return [self._places.get(name) if bound is None else bound._value
                 for name, bound in self._outputs.items()]
 
     def _taken(self, name: str, value: Any, kind: Any) -> CoreValue:
@@ -186,10 +189,11 @@ def _given(value: Any) -> Any:
     return given
 
 
-def _on_host(device: CoreDevice, what: str) -> None:
-    if not device.host:
-        raise RuntimeError(f"Error when binding {what}: There's no data transfer registered for copying "
-                           f"tensors from Device:[{device!r}] to Device:[{HOST!r}]")
+def _at(pointer: Any, element_type: Any, shape: Sequence[int], device: CoreDevice, what: str) -> Any:
+    try:
+        return over_address(pointer, element_type, shape, device)
+    except RuntimeError as error:
+        raise RuntimeError(f"Error when binding {what}: {error}") from error
 
 
 def _copied(value: Any) -> Any:
@@ -216,12 +220,12 @@ class IOBinding:
 
     def bind_input(self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int],
                    buffer_ptr: int) -> None:
-        """Bind an input to memory at an address, which the caller keeps alive and large enough for shape and
-        type.
+        """Bind an input to memory at an address of the host or of a device, such as `tensor.data_ptr()`,
+        which the caller keeps alive and large enough for shape and type, and has finished writing.
 
         `element_type` is a numpy type or the number of an ONNX type. Raises ValueError for an address that is
-        none, RuntimeError for an unknown name, a shape with a negative dimension, or memory of another
-        device.
+        none, RuntimeError for an unknown name, a shape with a negative dimension, or a device that no
+        provider has.
         """
         device = OrtDevice.make(device_type, device_id)._get_c_device()
         self._iobinding.bind_input(name, device, element_type, shape, buffer_ptr)

@@ -240,6 +240,30 @@ def report_keys(entries: Mapping[str, str]) -> None:
             log.warning("unknown configuration key %r%s", key, f"; did you mean {near[0]!r}?" if near else "")
 
 
+def to_shrink(text: str, known: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
+    """The devices whose arenas are to be shrunk behind a run, such as "cpu:0;gpu:0". Raises InvalidArgument
+    for what is none, or none of those `known`."""
+    from ..errors import InvalidArgument
+
+    found = list[tuple[str, int]]()
+    listed = "; ".join(f"{kind}:{index}" for kind, index in known)
+    for each in text.removesuffix(";").split(";") if text else ():
+        kind, _, index = each.partition(":")
+        if kind not in ("cpu", "gpu", "npu"):
+            raise InvalidArgument(f"Unsupported device specified in the memory arena shrink list: {kind}",
+                                  expected=listed, cure="write cpu:0 or gpu:0")
+        if not (index or "0").isdecimal():
+            raise InvalidArgument(f"Unsupported device id in the memory arena shrink list: {index}",
+                                  expected=listed, cure="write cpu:0 or gpu:0")
+        if (kind, int(index or 0)) not in known:
+            raise InvalidArgument("Did not find an arena based allocator registered for device-id "
+                                  f"combination in the memory arena shrink list: {each}",
+                                  expected=listed or "none",
+                                  cure="name a device that the session's providers keep memory of")
+        found.append((kind, int(index or 0)))
+    return found
+
+
 def skipped(names: Iterable[str], entries: Mapping[str, str]) -> frozenset[str]:
     """The passes that are to be left out, onnxruntime's names translated."""
     text = entries.get("optimization.disable_specified_optimizers", "")

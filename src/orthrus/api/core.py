@@ -32,6 +32,8 @@ _CPU = "CPUExecutionProvider"
 _RUN = ("(self: InferenceSession, arg0: collections.abc.Sequence[str], arg1: collections.abc.Mapping[str, "
         "object], arg2: RunOptions) -> list")
 _RECORD = "session.record_ep_graph_assignment_info"
+_GRAPH, _NO_GRAPH = "gpu_graph_id", "-1"
+"""The entry of a run's options, and its value, that keep the run from being recorded as a graph of a GPU."""
 _NO_FALLBACK = "session.disable_cpu_ep_fallback"
 
 
@@ -276,6 +278,16 @@ class CoreSession:
                 seconds = self._engine.config.limits.run_timeout
             deadline = Deadline(seconds, run_options)
             deadline.check()
+            if run_options._entries.get(_GRAPH) == _NO_GRAPH:
+                from ..lowering.gpu.graphs import unrecorded
+
+                with unrecorded():
+                    return self._noted(names, feeds, run_options, deadline, targets)
+        return self._noted(names, feeds, run_options, deadline, targets)
+
+    def _noted(self, names: list[str] | None, feeds: dict[str, Any], run_options: RunOptions | None,
+               deadline: Any, targets: Sequence[Any]) -> list[Any]:
+        """A run whose steps are noted where somebody wants to know."""
         if self._profile is not None or self._collecting:
             return self._recorded(lambda record: self._tagged(
                 names, feeds, run_options, deadline, record, targets), names, feeds)
@@ -284,15 +296,38 @@ class CoreSession:
     def _tagged(self, names: list[str] | None, feeds: dict[str, Any], run_options: RunOptions | None,
                 deadline: Any, record: list[Any] | None, targets: Sequence[Any]) -> list[Any]:
         """A run under the log level and the tag that its options ask for."""
+        run = self._engine.run if run_options is None or not run_options._entries else self._configured(
+            run_options._entries)
         if run_options is None or (run_options.log_severity_level < 0 and not run_options.logid):
-            made: list[Any] = self._engine.run(names, feeds, deadline, record, targets)
+            made: list[Any] = run(names, feeds, deadline, record, targets)
             return made
         from .logs import severity
 
         with severity(run_options.log_severity_level, run_options.logid):
             log.info("Running with tag: %s", run_options.logid)
-            made = self._engine.run(names, feeds, deadline, record, targets)
+            made = run(names, feeds, deadline, record, targets)
             return made
+
+    def _configured(self, entries: Mapping[str, str]) -> Callable[..., list[Any]]:
+        """The engine's `run` as the keys of a run's options ask for it. Raises InvalidArgument for a value
+        that cannot be read."""
+        from .config import to_shrink
+
+        engine = self._engine
+        run: Callable[..., list[Any]] = engine.run
+        if entries.get("disable_synchronize_execution_providers") == "1":
+            run = partial(run, synchronize=False)
+        text = entries.get("memory.enable_memory_arena_shrinkage", "")
+        if not text:
+            return run
+        devices = to_shrink(text, engine.arenas)
+
+        def shrinking(*given: Any) -> list[Any]:
+            try:
+                return run(*given)
+            finally:
+                engine.shrink(devices)
+        return shrinking
 
     def _recorded(self, run: Callable[[list[Any]], list[Any]], names: list[str] | None,
                   feeds: dict[str, Any]) -> list[Any]:

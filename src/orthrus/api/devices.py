@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from ..kernels import Device
 
 _CPU, _GPU, _FPGA, _NPU, _DML = 0, 1, 2, 3, 4
-_TYPES = {"cpu": _CPU, "cuda": _GPU, "gpu": _GPU, "webgpu": _GPU, "cann": _NPU, "npu": _NPU, "dml": _DML}
-_VENDORS = {"cuda": OrtDeviceVendorId.NVIDIA, "dml": OrtDeviceVendorId.MICROSOFT,
+_TYPES = {"cpu": _CPU, "cuda": _GPU, "rocm": _GPU, "hip": _GPU, "gpu": _GPU,
+          "webgpu": _GPU, "cann": _NPU, "npu": _NPU, "dml": _DML}
+_VENDORS = {"cuda": OrtDeviceVendorId.NVIDIA, "rocm": OrtDeviceVendorId.AMD, "hip": OrtDeviceVendorId.AMD,
+            "dml": OrtDeviceVendorId.MICROSOFT,
             "cann": OrtDeviceVendorId.HUAWEI}
 _NAMES = {_CPU: "cpu", _GPU: "gpu", _FPGA: "fpga", _NPU: "npu", _DML: "dml"}
 
@@ -65,7 +67,8 @@ class CoreDevice:
 
     @property
     def host(self) -> bool:
-        return self._numbers[0] == _CPU
+        """Whether the host reads and writes this memory."""
+        return self._numbers[0] == _CPU or self._numbers[1] == OrtDeviceMemoryType.HOST_ACCESSIBLE
 
     @staticmethod
     def cpu() -> int:
@@ -146,7 +149,8 @@ class OrtDevice:
 
     @staticmethod
     def make(ort_device_name: str, device_id: int, vendor_id: int | OrtDeviceVendorId = -1) -> OrtDevice:
-        """The device of kind `cpu`, `cuda`, `gpu`, `npu`, `cann`, `dml` or `webgpu` with number `device_id`.
+        """The device of kind `cpu`, `cuda`, `rocm` or `hip`, `gpu`, `npu`, `cann`, `dml` or `webgpu` with
+        number `device_id`. `cuda` is AMD's where there are only AMD's, as in torch.
 
         `vendor_id` -1: the one the name implies. Raises Exception for another name.
         """
@@ -175,18 +179,15 @@ def core_device(device: Any) -> CoreDevice:
 def memory_of(device: Any) -> Device | None:
     """The memory behind a device's numbers: the host's, or that of a provider's class that is known; else
     None."""
-    from ..kernels import HOST, Device
-    from ..providers import known
+    from ..kernels import HOST
+    from ..providers import device_of
 
     core = core_device(device)
-    if core.host:
-        return HOST
-    found = (cls.device for cls in known(()).values())
-    return next((d for d in found if isinstance(d, Device) and (d.kind, d.vendor, d.index) == (
-        core.device_type(), core.vendor_id(), core.device_id())), None)
+    return HOST if core.host else device_of(core.device_type(), core.vendor_id(), core.device_id())
 
 
-_MEMORY_NAMES = {"Cpu": _CPU, "Cuda": _GPU, "CudaPinned": _CPU, "Cann": _NPU, "CannPinned": _CPU, "DML": _GPU,
+_MEMORY_NAMES = {"Cpu": _CPU, "Cuda": _GPU, "CudaPinned": _GPU, "Hip": _GPU, "HipPinned": _GPU,
+                 "Cann": _NPU, "CannPinned": _NPU, "DML": _GPU,
                  "OpenVINO_CPU": _CPU, "OpenVINO_GPU": _GPU, "WebGPU_Buf": _GPU, "WebGPU_Buffer": _GPU}
 
 
@@ -207,8 +208,9 @@ class OrtMemoryInfo:
         if name not in _MEMORY_NAMES:
             raise RuntimeError("Specified device is not supported. Try CreateMemoryInfo_V2.")
         pinned = OrtDeviceMemoryType.HOST_ACCESSIBLE if "Pinned" in name else OrtDeviceMemoryType.DEFAULT
-        self._fields = (name, allocator_type, int(device_id), mem_type, pinned, 0)
-        self._device = CoreDevice(_MEMORY_NAMES[name], int(pinned), 0, int(device_id))
+        vendor = int(_VENDORS.get(name.removesuffix("Pinned").lower(), 0))
+        self._fields = (name, allocator_type, int(device_id), mem_type, pinned, vendor)
+        self._device = CoreDevice(_MEMORY_NAMES[name], int(pinned), vendor, int(device_id))
 
     @staticmethod
     def create_v2(name: str, device_type: OrtMemoryInfoDeviceType, vendor_id: int, device_id: int,

@@ -323,8 +323,9 @@ class RunOptions(_Options):
         self._timeout = seconds
 
     def add_run_config_entry(self, key: str, value: str) -> None:
-        """Set a configuration key of the run; none acts here. Raises RuntimeError for an empty or too long
-        key."""
+        """Set a configuration key of the run. `disable_synchronize_execution_providers` 1: devices may still
+        work when it returns; `memory.enable_memory_arena_shrinkage`, such as "cpu:0;gpu:0": these let go of
+        the memory that they keep for further runs. Raises RuntimeError for an empty or too long key."""
         self._set_entry("add_run_config_entry", key, value)
 
     def get_run_config_entry(self, key: str) -> str:

@@ -70,9 +70,10 @@ class OrtValue:
 
     @classmethod
     def from_dlpack(cls, data: Any, /) -> OrtValue:
-        """A tensor over the memory of anything with `__dlpack__`, such as a torch tensor in host memory.
+        """A tensor over the memory of anything with `__dlpack__` or `__cuda_array_interface__`, such as a
+        torch tensor, in the host's memory or that of a device of a provider's.
 
-        Raises RuntimeError for memory the host cannot reach, or an element type numpy has none for.
+        Raises RuntimeError for other memory, or an element type that ONNX has none for.
         """
         return cls(CoreValue.from_dlpack(data))
 
@@ -134,11 +135,22 @@ class OrtValue:
         """This tensor where it lies in the memory of a device other than the host."""
         return self._ortvalue._placed
 
-    def __dlpack__(self, *, stream: Any = None) -> Any:
-        return self._ortvalue.__dlpack__(stream=stream)
+    def __dlpack__(self, *, stream: Any = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
+        """A DLPack capsule, as the array API says: of versions 1.x where `max_version` allows it."""
+        return self._ortvalue.__dlpack__(stream, max_version, dl_device, copy)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self._ortvalue.__dlpack_device__()
+
+    @property
+    def __cuda_array_interface__(self) -> dict[str, Any]:
+        """Where a GPU's tensor lies, for CuPy, Numba and others. Raises AttributeError for other tensors."""
+        from ..kernels.dlpack import interface
+
+        if (array := self._ortvalue._placed) is None:
+            raise AttributeError("a tensor of the host has no __cuda_array_interface__")
+        return interface(array)
 
     def update_inplace(self, data: Any) -> None:
         """Write the elements of an array or an OrtValue over this tensor's, in its memory.

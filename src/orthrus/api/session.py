@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import EPFail
+from ..errors import DeviceReset, EPFail
 from ..locks import lock
+from ..shown import html_table, meant
 from .binding import IOBinding
 from .core import CoreSession, path_of
 from .devices import OrtDevice, OrtEpDevice, OrtMemoryInfo
@@ -124,6 +125,17 @@ class Session:
     def _create_inference_session(self, providers: Any, provider_options: Any,
                                   disabled_optimizers: Any = None) -> None:
         raise NotImplementedError
+
+    def __repr__(self) -> str:
+        def listed(values: Sequence[NodeArg]) -> str:
+            return ", ".join(f"{v.name} {v.type}{v.shape}" for v in values)
+        inputs, outputs = listed(self._inputs_meta), listed(self._outputs_meta)
+        return f"<{type(self).__name__} ({inputs}) -> ({outputs}) on {', '.join(self._providers)}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(kind, v.name, v.type, v.shape) for kind, values in (
+            ("input", self._inputs_meta), ("output", self._outputs_meta)) for v in values]
+        return html_table(("", "name", "type", "shape"), rows) + f"<p>{', '.join(self._providers)}</p>"
 
     def get_session_options(self) -> SessionOptions:
         """The options in force: a copy of those given, with what the session made of them."""
@@ -281,16 +293,16 @@ class Session:
             return self._run_whole(lambda: self._sess._run(output_names or None, input_feed, run_options))
         try:
             return self._engine_run(output_names, input_feed)
-        except EPFail as error:
+        except (EPFail, DeviceReset) as error:
             return self._fallen_back(error, lambda: self._engine_run(output_names, input_feed))
 
     def _run_whole(self, run: Callable[[], Any]) -> Any:
         try:
             return run()
-        except EPFail as error:
+        except (EPFail, DeviceReset) as error:
             return self._fallen_back(error, run)
 
-    def _fallen_back(self, error: EPFail, run: Callable[[], Any]) -> Any:
+    def _fallen_back(self, error: Exception, run: Callable[[], Any]) -> Any:
         """Change to the fallback providers and run again, once. Raises the error where falling back is
         off."""
         if not self._enable_fallback:
@@ -325,7 +337,9 @@ class Session:
     def _require(self, feeds: Mapping[str, Any]) -> None:
         missing = [i.name for i in self._inputs_meta if i.name not in feeds.keys()]  # noqa: SIM118
         if missing:
-            raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(feeds)}).")
+            from ..run.feeds import lacking
+
+            raise lacking(missing, feeds)
 
     def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
         """Run on what is bound. Raises ValueError for another session's binding, RuntimeError where the run
@@ -402,8 +416,19 @@ def _trusting(options: SessionOptions, trust: bool | str | None) -> SessionOptio
     return given
 
 
+_KEYWORDS = frozenset({"disabled_optimizers", "enable_fallback", "read_config_from_model", "limits",
+                       "fallback", "kernels", "trust"})
+
+
 class InferenceSession(Session):
-    """A model, ready to run."""
+    """A model, ready to run.
+
+        session = orthrus.InferenceSession("model.onnx")
+        outputs = session.run(None, {"input": array})
+
+    It may be used from several threads at once. `explain()` says which provider runs each node and why,
+    `profile()` where the time goes; `close()`, or the end of a `with` block, gives back what it holds.
+    """
 
     def __init__(self, path_or_bytes: str | bytes | os.PathLike[str], sess_options: SessionOptions
                  | None = None, providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
@@ -424,6 +449,10 @@ class InferenceSession(Session):
         NotImplemented and the other errors of `orthrus.errors` for one that cannot be used.
         """
         super().__init__(bool(int(kwargs.get("enable_fallback", 1))))
+        for name in kwargs.keys() - _KEYWORDS:
+            question = meant(name, (*_KEYWORDS, "sess_options", "providers", "provider_options"))
+            warnings.warn(f"InferenceSession knows no keyword {name!r}, it does nothing; {question or 'see '}"
+                          f"{'' if question else 'its documentation'}", stacklevel=2)
         self._model_path = path_of(path_or_bytes)
         self._model_bytes: Any = None
         if self._model_path is None:
@@ -457,6 +486,9 @@ class InferenceSession(Session):
                                   disabled_optimizers: Any = None) -> None:
         from ..providers import known
 
+        if isinstance(providers, str):
+            warnings.warn(f"providers is a text, taken for [{providers!r}]; give a list", stacklevel=3)
+            providers = [providers]
         requested = list(providers) if providers else []
         flat = {p[0] if isinstance(p, tuple) and p else p for p in requested if isinstance(p, str | tuple)}
         available = [name for name, provider in known(map(str, flat)).items() if provider.probe() is None]

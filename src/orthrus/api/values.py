@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .arguments import mismatch
-from .devices import CoreDevice, OrtMemoryInfo, core_device, memory_of
+from .devices import HOST, CoreDevice, OrtMemoryInfo, core_device, memory_of
 from .sparse import CoreSparse
 
 if TYPE_CHECKING:
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
 _NO_DEVICE = ("Can't allocate memory on the device using this package of OnnxRuntime. Please use the "
               "appropriate package of OnnxRuntime for your hardware to use this feature.")
 _ONLY_TENSORS = "Only OrtValues that are Tensors are currently supported"
-_ON_DEVICE = "Only tensors in the host's memory are given away by DLPack"
-_CPU = 1
-"""DLPack's number for host memory."""
 
 
 def numpy_type(element_type: Any) -> np.dtype[Any]:
@@ -96,6 +93,26 @@ def over_memory(pointer: Any, dtype: np.dtype[Any], shape: Sequence[int]) -> np.
     return np.frombuffer(memory, np.uint8).view(dtype).reshape(dims)
 
 
+def over_address(pointer: Any, element_type: Any, shape: Sequence[int], device: Any, owner: Any = None
+                 ) -> np.ndarray | DeviceArray:
+    """A tensor over the memory at address `pointer` of whichever device, which the caller or `owner` keeps
+    alive. Raises as `over_memory`, and RuntimeError for a device that no provider has."""
+    from ..kernels import DeviceArray, Memory
+
+    dtype, core = numpy_type(element_type), core_device(device)
+    if core.host:
+        return over_memory(pointer, dtype, shape)
+    memory = memory_of(core)
+    if memory is None:
+        raise RuntimeError("There's no data transfer registered for copying tensors from "
+                           f"Device:[{core!r}] to Device:[{HOST!r}]")
+    dims, address = dimensions(shape), operator.index(pointer)
+    if dtype.hasobject or (address <= 0 and 0 not in dims):
+        raise ValueError(f"buffer_ptr is {address}, of {dtype}, which is no address of a tensor on "
+                         f"{memory!r}; pass tensor.data_ptr()")
+    return DeviceArray(Memory(memory, 0, address, owner), dims, dtype)
+
+
 def dimensions(shape: Sequence[int]) -> tuple[int, ...]:
     """`shape` as ints. Raises RuntimeError for a negative one, TypeError for no integer."""
     dims = tuple(operator.index(d) for d in shape)
@@ -122,28 +139,14 @@ def _allocate(shape: Sequence[int], dtype: np.dtype[Any]) -> np.ndarray:
 def write(target: Any, source: Any) -> None:
     """Copy the elements of one tensor over those of another, of the same type and as many, wherever they lie.
     """
-    from ..kernels import HOST, DeviceArray, copied, fill
+    from ..kernels import HOST, DeviceArray, copied, fill, finished
 
     if isinstance(target, DeviceArray):
         fill(target, source)
+        finished([target])
     else:
         target[...] = (copied(source, HOST) if isinstance(source, DeviceArray) else source).reshape(
             target.shape)
-
-
-class _Capsule:
-    """A bare DLPack capsule as the object numpy asks for one."""
-
-    __slots__ = ("capsule",)
-
-    def __init__(self, capsule: Any) -> None:
-        self.capsule = capsule
-
-    def __dlpack__(self, **_: Any) -> Any:
-        return self.capsule
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return _CPU, 0
 
 
 class CoreValue:
@@ -218,8 +221,18 @@ class CoreValue:
     @staticmethod
     def ortvalue_from_shape_and_type_for_memory_info(shape: Sequence[int], element_type: Any,
                                                      info: OrtMemoryInfo) -> CoreValue:
-        """As `ortvalue_from_shape_and_type`, on the device of `info`."""
-        return CoreValue.ortvalue_from_shape_and_type(shape, element_type, info._device)
+        """As `ortvalue_from_shape_and_type`, in the memory of `info`: on its device, or pinned for that."""
+        core = info._device
+        if not core.device_type() or not core.host:
+            return CoreValue.ortvalue_from_shape_and_type(shape, element_type, core)
+        from ..kernels import pinned_zeros
+        from ..providers import device_of
+
+        device = device_of(core.device_type(), core.vendor_id(), core.device_id())
+        if device is None:
+            raise RuntimeError(f"No shared allocator found for: {info!r}")
+        zeros = _allocate(shape, numpy_type(element_type))
+        return CoreValue._make(pinned_zeros(zeros.shape, zeros.dtype, device))
 
     ortvalue_from_shape_and_onnx_type_for_memory_info = ortvalue_from_shape_and_type_for_memory_info
 
@@ -229,34 +242,43 @@ class CoreValue:
 
     @staticmethod
     def from_dlpack(data: Any, is_bool_tensor: bool = False) -> CoreValue:
-        """Share a DLPack tensor: a capsule, or an object with `__dlpack__`. `is_bool_tensor`: its bytes are
-        truth values.
+        """Share a DLPack tensor: a capsule, or an object with `__dlpack__` or `__cuda_array_interface__`.
+        `is_bool_tensor`: its bytes are truth values.
 
-        Raises RuntimeError for memory the host cannot reach, or an element type numpy has none for.
+        Raises RuntimeError for memory that neither the host nor a provider's device has, or an element type
+        that ONNX has none for.
         """
-        source = data if hasattr(data, "__dlpack__") else _Capsule(data)
-        try:
-            array = np.from_dlpack(source)
-        except (BufferError, TypeError, ValueError, RuntimeError) as error:
-            raise RuntimeError(f"the DLPack tensor cannot be taken: {error}") from error
+        from ..kernels import DeviceArray
+
+        array = over_dlpack(data)
         if is_bool_tensor and array.dtype == np.uint8:
-            array = array.view(np.bool_)
-        return CoreValue._make(tensor(array))
+            array = (DeviceArray(array.memory, array.shape, np.dtype(np.bool_))
+                     if isinstance(array, DeviceArray) else array.view(np.bool_))
+        return CoreValue._make(array if isinstance(array, DeviceArray) else tensor(array))
 
     def to_dlpack(self) -> Any:
         """A capsule over this tensor's memory. Raises RuntimeError for a type DLPack has no code for."""
-        array = self._array(_ON_DEVICE)
+        return self.__dlpack__()
+
+    def __dlpack__(self, stream: Any = None, max_version: tuple[int, int] | None = None,
+                   dl_device: tuple[int, int] | None = None, copy: bool | None = None) -> Any:
+        """As the array API says. Raises RuntimeError for what is no tensor, and for a type or a device that
+        DLPack has no number for; BufferError for a copy that is not to be made."""
+        from ..kernels.dlpack import given
+
+        array = self._tensor()
         try:
-            return array.__dlpack__()
+            return given(array, stream, max_version, dl_device, copy)
         except BufferError as error:
+            if dl_device is not None or copy is not None:
+                raise
             raise RuntimeError(
                 f"a tensor of {array.dtype} cannot be given away by DLPack: {error}") from error
 
-    def __dlpack__(self, stream: Any = None) -> Any:
-        return self.to_dlpack()
-
     def __dlpack_device__(self) -> tuple[int, int]:
-        return _CPU, 0
+        from ..kernels.dlpack import CPU, placed
+
+        return (CPU, 0) if self._placed is None else placed(self._placed)
 
     def _array(self, text: str = _ONLY_TENSORS) -> np.ndarray:
         if not isinstance(self._value, np.ndarray):
@@ -416,9 +438,7 @@ class OrtValueVector:
         if len({len(each) for each in lists}) > 1:
             raise RuntimeError("the lists must be of the same length")
         for keep, pointer, kind, shape, device in zip(*lists, strict=True):
-            if not core_device(device).host:
-                raise RuntimeError(_NO_DEVICE)
-            self._items.append(CoreValue._make(over_memory(pointer, numpy_type(kind), shape), owner=keep))
+            self._items.append(CoreValue._make(over_address(pointer, kind, shape, device, keep), owner=keep))
 
     def reserve(self, count: int) -> None:
         """Nothing: the vector grows as needed."""
@@ -427,7 +447,7 @@ class OrtValueVector:
         """Nothing: the vector holds no spare room."""
 
     def bool_tensor_indices(self) -> list[int]:
-        return [i for i, v in enumerate(self._items) if v.is_tensor() and v._value.dtype == np.bool_]
+        return [i for i, v in enumerate(self._items) if v.is_tensor() and v._tensor().dtype == np.bool_]
 
     def element_type_at(self, idx: int) -> int:
         return self[idx].element_type()
@@ -459,8 +479,20 @@ class OrtValueVector:
 def is_dlpack_uint8_tensor(capsule: Any) -> bool:
     """Whether a DLPack capsule or object holds uint8, which may stand for truth values; the capsule is used
     up."""
-    source = capsule if hasattr(capsule, "__dlpack__") else _Capsule(capsule)
-    return bool(np.from_dlpack(source).dtype == np.uint8)
+    return bool(over_dlpack(capsule).dtype == np.uint8)
+
+
+def over_dlpack(data: Any) -> Any:
+    """An array, of the host or of a device, over another package's tensor. Raises RuntimeError."""
+    from ..errors import InvalidArgument
+    from ..kernels.dlpack import taken
+    from ..providers import device_of
+
+    try:
+        return taken(data, lambda vendor, index: device_of(1, vendor, index))
+    except (InvalidArgument, BufferError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise RuntimeError(f"the DLPack tensor cannot be taken: {getattr(error, 'args', [error])[0]}"
+                           ) from error
 
 
 def copy_core(src: Sequence[CoreValue], dst: Sequence[CoreValue], stream: Any = None) -> None:

@@ -5,16 +5,17 @@ from .device import HOST, Device, DeviceArray, Memory
 from .failure import failed
 from .gate import Gate, plain, readable, vetted
 from .kernel import Kernel, OpKernel, OpKernelContext, OpKernelInfo, Work, create_kernel
+from .lanes import Lane, Lanes, running, swap_lanes, thread_lanes, working
 from .part import Part, Stored, convex_groups
 from .reference import reference
 from .registry import KernelDef, KernelEntry, KernelRegistry, KernelRegistryManager
 from .report import Contents, KernelUse, Packed, PlanReport, Span, StepReport
-from .streams import Lane, Lanes, Stream, refused, running, swap_lanes, thread_lanes, working
-from .transfer import Landing, begun, copied, fill, landed
+from .streams import Stream, on, refused
+from .transfer import Landing, begun, copied, fill, finished, landed, ordered, pinned_zeros
 
-__all__ = ["HOST", "Allocator", "Contents", "Device", "DeviceArray", "Gate", "Kernel", "KernelDef",
+__all__ = ["Allocator", "Contents", "Device", "DeviceArray", "Gate", "HOST", "Kernel", "KernelDef",
            "KernelEntry", "KernelRegistry", "KernelRegistryManager", "KernelUse", "Landing", "Lane", "Lanes",
            "Memory", "OpKernel", "OpKernelContext", "OpKernelInfo", "Packed", "Part", "PlanReport", "Span",
            "StepReport", "Stored", "Stream", "Work", "begun", "convex_groups", "copied", "create_kernel",
-           "failed", "fill", "landed", "plain", "readable", "reference", "refused", "running", "swap_lanes",
-           "thread_lanes", "vetted", "working"]
+           "failed", "fill", "finished", "landed", "on", "ordered", "pinned_zeros", "plain", "readable",
+           "reference", "refused", "running", "swap_lanes", "thread_lanes", "vetted", "working"]

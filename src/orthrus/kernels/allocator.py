@@ -29,8 +29,8 @@ _LARGEST = 1 << 30
 
 
 class _Chunk:
-    """A piece of a region. `home`: the stream that it is handed out for; `events`: what else has to be reached
-    before it may be written."""
+    """A piece of a region. `home`: the stream that it is handed out for; `events`: what else has to be
+    reached before it may be written."""
 
     __slots__ = ("address", "size", "region", "previous", "next", "home", "events", "used")
 
@@ -81,19 +81,22 @@ class Allocator:
         wanted = max(ALIGN, -(-size // ALIGN) * ALIGN)
         with self._lock:
             chunk = self._found(wanted, stream)
+            if chunk.home is not stream and chunk.home is not None:
+                chunk.events.append(chunk.home.event())
+            try:
+                for event in chunk.events:
+                    event.wait() if stream is None else stream.after(event)
+            except BaseException:
+                self._keep(chunk)
+                raise
+            chunk.home, chunk.events = stream, []
             self._split(chunk, wanted)
-            chunk.used, waits, chunk.events = True, chunk.events, []
-            if chunk.home is not stream:
-                if chunk.home is not None:
-                    waits = [*waits, chunk.home.event()]
-                chunk.home = stream
+            chunk.used = True
             counts = self._counts
             counts["InUse"] += chunk.size
             counts["NumAllocs"] += 1
             counts["MaxInUse"] = max(counts["MaxInUse"], counts["InUse"])
             counts["MaxAllocSize"] = max(counts["MaxAllocSize"], wanted)
-        for event in waits:
-            event.wait() if stream is None else stream.after(event)
         return chunk.address
 
     def free(self, address: int, users: Iterable[Stream] = ()) -> None:
@@ -107,12 +110,12 @@ class Allocator:
         """All that `streams` were asked for is done."""
         with self._lock:
             self._take_back()
-            for keys in list(self._waiting.values()):
-                for _, address in list(keys):
-                    chunk = self._chunks[address]
+            for address in [address for keys in self._waiting.values() for _, address in keys]:
+                chunk = self._chunks.get(address)
+                if chunk is not None:
                     self._forget(chunk)
                     chunk.events = [event for event in chunk.events if event.stream not in streams]
-                    self._keep(chunk)
+                    self._joined(chunk)
         if self.passing:
             self.trim()
 
@@ -145,8 +148,8 @@ class Allocator:
             self._joined(chunk)
 
     def _found(self, size: int, stream: Stream | None) -> _Chunk:
-        """A chunk of at least `size` bytes, in no list: free for this stream at once, else behind events, else
-        of a new region, else another stream's."""
+        """A chunk of at least `size` bytes, in no list: free for this stream at once, else behind events,
+        else of a new region, else another stream's."""
         self._take_back()
         chunk = self._best(self._quiet.get(stream), size) or self._best(self._waiting.get(stream), size)
         if chunk is not None:
@@ -163,8 +166,8 @@ class Allocator:
             room = max(0, self.limit - held)
             told = "no limit is set" if self.limit >= UNLIMITED else f"gpu_mem_limit is {self.limit} bytes"
             raise MemoryError(
-                f"{size} bytes were asked of {self.name}, where {self._counts['InUse']} are in use and {held} "
-                f"held; {told}, " + (f"{room} are left of it" if self.limit < UNLIMITED else
+                f"{size} bytes were asked of {self.name}, where {self._counts['InUse']} are in use and "
+                f"{held} held; {told}, " + (f"{room} are left of it" if self.limit < UNLIMITED else
                                      "the device has no more") +
                 "; raise gpu_mem_limit, feed less at once, or let go of results")
         return chunk
@@ -201,7 +204,7 @@ class Allocator:
         if chunk.size - size < ALIGN:
             return
         rest = _Chunk(chunk.address + size, chunk.size - size, chunk.region, chunk.home)
-        rest.events, rest.previous, rest.next = list(chunk.events), chunk, chunk.next
+        rest.previous, rest.next = chunk, chunk.next
         if chunk.next is not None:
             chunk.next.previous = rest
         chunk.size, chunk.next = size, rest
@@ -209,16 +212,20 @@ class Allocator:
         self._keep(rest)
 
     def _joined(self, chunk: _Chunk) -> None:
-        """Keep `chunk`, made one with the free ones beside it that are for the same stream."""
+        """Keep `chunk`, made one with the free ones beside it that are as free for the same stream."""
         before, behind = chunk.previous, chunk.next
-        if behind is not None and not behind.used and behind.home is chunk.home:
+        if behind is not None and self._alike(chunk, behind):
             self._forget(behind)
             self._absorb(chunk, behind)
-        if before is not None and not before.used and before.home is chunk.home:
+        if before is not None and self._alike(chunk, before):
             self._forget(before)
             self._absorb(before, chunk)
             chunk = before
         self._keep(chunk)
+
+    @staticmethod
+    def _alike(chunk: _Chunk, other: _Chunk) -> bool:
+        return not other.used and other.home is chunk.home and bool(other.events) is bool(chunk.events)
 
     def _absorb(self, chunk: _Chunk, behind: _Chunk) -> None:
         chunk.size += behind.size
@@ -240,8 +247,8 @@ class Allocator:
             del lists[chunk.home]
 
     def _trimmed(self) -> int:
-        """Give back the regions of which no chunk is in use. A device's free waits by itself for all that uses
-        them; the host's does not."""
+        """Give back the regions of which no chunk is in use. A device's free waits by itself for all that
+        uses them; the host's does not."""
         given = 0
         for address, size in list(self._regions.items()):
             chunks, each = [], self._chunks[address]

@@ -17,7 +17,8 @@ from ..ir import TensorType, element_of
 from ..limits import bounded
 from ..locks import lock
 from .allocator import Allocator
-from .streams import Event, Lane, Lanes, Stream, answered, lane_of, working
+from .lanes import Lane, Lanes, lane_of, working
+from .streams import Event, Stream, answered
 
 
 class Device:
@@ -100,8 +101,8 @@ class Device:
         raise self._undefined("destroy_event(event)")
 
     def function(self, code: bytes, name: str, shared: int) -> Any:
-        """The kernel `name` of a piece of machine code, which may ask for `shared` bytes of shared memory; for
-        as long as this process. The same code is loaded once."""
+        """The kernel `name` of a piece of machine code, which may ask for `shared` bytes of shared memory;
+        for as long as this process. The same code is loaded once."""
         raise self._undefined("function(code, name, shared)")
 
     def launch(self, function: Any, blocks: int, threads: int, shared: int, arguments: bytes) -> None:
@@ -136,8 +137,8 @@ class Device:
         return working(self).handle if self.streams else None
 
     def array(self, shape: Sequence[int], dtype: Any) -> DeviceArray:
-        """A new array here, in C order, its elements not set, for the stream that this thread works on. Raises
-        MemoryError, InvalidArgument or Fail."""
+        """A new array here, in C order, its elements not set, for the stream that this thread works on.
+        Raises MemoryError, InvalidArgument or Fail."""
         kind, dims = np.dtype(dtype), bounded(shape, dtype)
         if kind.hasobject:
             raise InvalidArgument(f"device {self.name} holds numbers only", found=str(kind))
@@ -146,20 +147,21 @@ class Device:
     def ordinary(self) -> Lane:
         """What is used of a device with streams by all that is no run."""
         with _lock:
-            lanes, lane = self.__dict__.get("_ordinary") or (None, None)
-            if lane is None:
+            if "_ordinary" not in self.__dict__:
                 lanes = Lanes(self)
-                lane = lanes.take()
-                self.__dict__["_ordinary"] = lanes, lane
+                self.__dict__["_ordinary"] = lanes, lanes.take()
+            lanes, lane = self.__dict__["_ordinary"]
         lanes.check()
-        return lane
+        made: Lane = lane
+        return made
 
     def pinned(self) -> Allocator | None:
         """The host's memory that this device copies from and to by itself; None where it has none such."""
         with _lock:
             if "_pinned" not in self.__dict__:
-                self.__dict__["_pinned"] = Allocator(self._host_memory, self.free_host, f"the host for {self!r}",
-                                                     PINNED) if self.streams else None
+                self.__dict__["_pinned"] = Allocator(
+                    self._host_memory, self.free_host, f"the host for {self!r}", PINNED
+                ) if self.streams else None
             made: Allocator | None = self.__dict__["_pinned"]
         return made
 
@@ -192,19 +194,21 @@ class Memory:
     touched it: who is about to read or write it says so, and comes after what wrote it, or read it.
     """
 
-    __slots__ = ("device", "handle", "owner", "home", "users", "_allocator", "_seen", "_ready", "__weakref__")
+    __slots__ = ("device", "handle", "owner", "home", "users", "_allocator", "_seen", "_writer", "_ready",
+                 "__weakref__")
 
     def __init__(self, device: Device, size: int, handle: Any = None, owner: Any = None) -> None:
         """`handle`: memory that is there already, of somebody else whom `owner` keeps alive."""
         self.device, self.owner = device, owner
         self.home: Stream | None = None
         self.users, self._seen = set[Stream](), set[Stream]()
+        self._writer: Stream | None = None
         self._ready: Event | None = None
         self._allocator: Allocator | None = None
         if handle is not None:
             self.handle, self.owner = handle, owner if owner is not None else self.users
         elif device.streams:
-            self.home = working(device)
+            self.home = self._writer = working(device)
             allocator = lane_of(device).allocator
             self.handle = answered(device, lambda: allocator.allocate(size, self.home))
             self._allocator = allocator
@@ -218,8 +222,8 @@ class Memory:
             return
         if self._ready is not None:
             stream.after(self._ready)
-        elif self.home is not None:
-            stream.after(self.home.event())
+        elif self._writer is not None:
+            stream.after(self._writer.event())
         self._touched(stream)
 
     def writing(self, stream: Stream) -> None:
@@ -228,11 +232,11 @@ class Memory:
         for other in {*self.users, self.home} - {stream, None}:
             if other is not None:
                 stream.after(other.event())
-        self._seen, self._ready = {stream}, None
+        self._seen, self._writer, self._ready = {stream}, stream, None
 
     def written(self, event: Event) -> None:
         """What writes this is done when `event` is reached."""
-        self._ready, self._seen = event, {event.stream}
+        self._ready, self._writer, self._seen = event, event.stream, {event.stream}
         self._touched(event.stream)
 
     def _touched(self, stream: Stream) -> None:

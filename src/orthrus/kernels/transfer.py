@@ -8,6 +8,7 @@ them; the host waits only for elements that it gets, when they are `landed`.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ import numpy as np
 from ..errors import InvalidArgument
 from ..limits import bounded
 from .device import HOST, Device, DeviceArray
-from .streams import Event, Stream, answered, lane_of, on
+from .lanes import lane_of, working
+from .streams import Event, Stream, answered, on
 
 STAGED = 1 << 26
 """Bytes up to which an array of the host is copied to pinned memory first, so that nobody waits for it."""
@@ -77,6 +79,34 @@ def _into(value: Any, target: Device) -> Stream:
     """The stream that copies `value` to a device: what the device made itself comes on that which made it."""
     lane = lane_of(target)
     return lane.compute if isinstance(value, DeviceArray) and value.device is target else lane.incoming
+
+
+def ordered(stream: Stream, reads: Iterable[Any], writes: Iterable[Any] = ()) -> None:
+    """Let what `stream` is asked for from now on come after all that makes the arrays of devices among
+    `reads` and touches those among `writes`."""
+    for each in reads:
+        if type(each) is DeviceArray:
+            each.memory.reading(stream)
+    for each in writes:
+        if type(each) is DeviceArray:
+            each.memory.writing(stream)
+
+
+def finished(arrays: Iterable[Any]) -> None:
+    """Wait for the elements of those of `arrays` that lie on devices. Raises what went wrong, typed."""
+    for each in arrays:
+        if type(each) is DeviceArray and each.device.streams:
+            stream = working(each.device)
+            each.memory.reading(stream)
+            stream.event().wait()
+
+
+def pinned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> np.ndarray:
+    """An array of zeros in memory of the host that `device` copies from and to by itself, where there is
+    such."""
+    array = _host_array(shape, dtype, device, working(device)) if device.streams else np.empty(shape, dtype)
+    array[...] = 0
+    return array
 
 
 def landed(value: Any) -> Any:

@@ -70,23 +70,47 @@ def _parse(data: _Bytes | ModelFile, source: Source, limits: Limits) -> Source:
         raise Fail("the model is larger than the limit", found=f"{data.size} bytes",
                    expected=f"at most {limits.max_model_bytes} bytes", cure="raise Limits.max_model_bytes")
     try:
-        source.model = readable(onnx.ModelProto.FromString(_lift(data, source)), True)
+        whole = _lift(data, source) if data.size else b""
+        source.model = readable(onnx.ModelProto.FromString(whole), True)
     except (DecodeError, _Malformed):
         text = "Failed to load model because protobuf parsing failed."
         if source.path is not None:
             text = f"Load model from {source.path} failed:Protobuf parsing failed."
-        raise InvalidProtobuf(
-            text,
-            found=f"{data.size} bytes that are no ONNX ModelProto",
-            expected="a ModelProto",
-            cure="check that the file is complete and no pointer of Git LFS, archive, or model of another "
-            "format",
-        ) from None
+        found, cure = _instead(data)
+        raise InvalidProtobuf(text, found=found, expected="a ModelProto", cure=cure) from None
     if not source.model.HasField("graph"):
         text = "No graph was found in the protobuf."
         raise InvalidArgument(text if source.path is None else f"Load model from {source.path} failed:{text}",
                               found=f"{data.size} bytes without a graph")
     return source
+
+
+_FORMATS: tuple[tuple[bytes, str, str], ...] = (
+    (b"version https://git-lfs", "a pointer of Git LFS, not the file it stands for", "run `git lfs pull`"),
+    (b"<", "a page of HTML or XML, as a server answers where there is no such file",
+     "download the file itself: its raw or resolve address"),
+    (b"{", "JSON, as a server answers where there is no such file, or a model of another format",
+     "download the file itself, or convert the model to ONNX"),
+    (b"PK\x03\x04", "a ZIP archive, or PyTorch's format, which is one",
+     "unpack it, or export the model with torch.onnx.export"),
+    (b"\x1f\x8b", "data compressed by gzip", "unpack it"),
+    (b"\x89HDF", "HDF5, Keras's format", "convert the model to ONNX, for instance with tf2onnx"),
+)
+"""What files begin with that people take for models, what that is, and what to do."""
+
+
+def _instead(data: _Bytes | ModelFile) -> tuple[str, str]:
+    """What bytes that are no ModelProto are, and what to do."""
+    head = bytes(data.piece(0, min(data.size, 64)))
+    for begins, what, cure in _FORMATS:
+        if head.lstrip().startswith(begins):
+            return f"{data.size} bytes: {what}", cure
+    if head[4:8] == b"TFL3":
+        return f"{data.size} bytes: a model of TensorFlow Lite", "convert the model to ONNX"
+    if head[:1] == b"\x08" and len(head) > 2 and 2 <= head[2] >> 3 <= 8:
+        return (f"{data.size} bytes that begin as an ONNX model and end early, or are damaged within",
+                "download or copy the file again, and compare its size")
+    return f"{data.size} bytes that are no ONNX ModelProto", "check what the file is; ONNX is needed"
 
 
 class _Malformed(Exception):

@@ -9,6 +9,7 @@ from ..errors import Fail
 from ..ir import ModelInfo, No, Value
 from ..ops import find
 from ..ops import schema as schemas
+from ..shown import meant
 from . import check, inline
 
 _NEWEST_IR = 14
@@ -118,12 +119,16 @@ class Resolver:
             found = _standard(domain, proto.op_type, opset, found)
         if not isinstance(found, schemas.Schema):
             if domain not in schemas.ONNX_DOMAINS:
+                question = meant(proto.op_type, schemas.names(domain))
                 raise Fail(
                     f"Fatal error: {domain}:{proto.op_type}(-1) is not a registered function/op",
                     node=what,
-                    cure=f"register it with orthrus.op('{domain}::{proto.op_type}') before making a session",
+                    cure=f"{question} Else " * bool(question) + f"register it with "
+                    f"orthrus.op('{domain}::{proto.op_type}') before making a session",
                 )
-            raise check.invalid(proto, inputs, outputs, found.reason, node=what)
+            question = meant(proto.op_type, schemas.names(domain))
+            raise check.invalid(proto, inputs, outputs, found.reason, node=what,
+                                **({"cure": question} if question else {}))
         op = find(domain, proto.op_type, found.version)
         own = op is not None and op.since == found.version
         if found.native is not None and found.native.deprecated and not own:

@@ -40,18 +40,23 @@ def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], boo
     of nothing but views count. `deciding`: what comes to a part from outside may decide shapes in it."""
     why: dict[Node, str] = {}
     taken: dict[Node, None] = {}
+    derived: set[Value] = set()
     nodes = list(nodes)
-    derived = Contents.of(
-        node for node in nodes if refusal(node, contents(node), registered, rules) is None
-    ).hosted if deciding else set[Value]()
+    if deciding:
+        for node in nodes:
+            whatever = refusal(node, contents(node), registered, rules)
+            if whatever is not None:
+                why[node] = whatever.reason
+        derived = Contents.of(node for node in nodes if node not in why).hosted
     for node in nodes:
         why_not = refusal(node, derived, registered, rules)
         if why_not is None:
             taken[node] = None
+            why.pop(node, None)
             if derives(node, derived):
                 derived.update(v for v in node.outputs if v is not None)
         else:
-            why[node] = why_not.reason
+            why.setdefault(node, why_not.reason)
     while True:
         known = Contents.of(taken) if deciding else Contents()
         found = convex_groups(graph, taken, known.apart)

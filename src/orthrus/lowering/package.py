@@ -103,11 +103,11 @@ def packed(native: Native, shapes: tuple[tuple[int, ...], ...],
     numbers: dict[int, int] = {}
     steps = [{"kernel": places[native.machine, repr(spec)], "name": spec.template, "items": step.items,
               "grain": step.grain, "node": step.node.label, "op_type": step.node.op_type,
-              "args": [_cell(a, constants, numbers) for a in step.args]}
+              "args": [cell(a, constants, numbers) for a in step.args]}
              for step, spec in zip(plan.steps, specs, strict=True)]
     arrays = [np.ascontiguousarray(in_memory(array)) for array in constants.values()]
     objects = [library.objects([unit], m)[0] for (m, _), unit in units.items()]
-    blobs = _Blobs()
+    blobs = Blobs()
     description = {
         "format": FORMAT, "arena": plan.size, "scratch": plan.scratch, "status": plan.status, "steps": steps,
         "inputs": [[list(shape), v.elem.numpy.name]
@@ -120,7 +120,7 @@ def packed(native: Native, shapes: tuple[tuple[int, ...], ...],
     return blobs.pieces(json.dumps(description).encode())
 
 
-class _Blobs:
+class Blobs:
     """Bytes that follow a description, each beginning at a cache line."""
 
     def __init__(self) -> None:
@@ -144,7 +144,7 @@ class _Blobs:
         return [_MAGIC, digest.digest(), len(description).to_bytes(_SIZE, "little"), description, *self.all]
 
 
-def _cell(arg: Any, constants: dict[int, np.ndarray], numbers: dict[int, int]) -> Any:
+def cell(arg: Any, constants: dict[int, np.ndarray], numbers: dict[int, int]) -> Any:
     """An argument as JSON: a number, or a buffer's kind, which one, and bytes into it."""
     if not isinstance(arg, Tensor):
         return {"float": arg} if isinstance(arg, float) else int(arg)
@@ -166,10 +166,10 @@ class Compiling(PartDevice):
         return array
 
 
-class Package:
-    """What `pack` made, opened. Raises ValueError for anything else. `data` is kept where it begins at a
-    cache line, and copied where it does not; `kept`: whether it is this user's own, from the cache, and so
-    undamaged and made by this package."""
+class Opened:
+    """A package, opened. Raises ValueError for anything else. `data` is kept where it begins at a cache line,
+    and copied where it does not; `kept`: whether it is this user's own, from the cache, and so undamaged and
+    made by this package."""
 
     def __init__(self, data: bytes | np.ndarray, kept: bool = False) -> None:
         self.bytes, self.kept = _at_line(data), kept
@@ -185,15 +185,38 @@ class Package:
             self.blobs = self.bytes[begin:]
             self.objects = [self._blob(unit["at"]).tobytes() for unit in self.about["units"]]
             self.constants = [self._blob(at).view(numpy_type(name)) for name, at in self.about["constants"]]
-            self.machine = machine_of(self.about["machine"])
+            self._look()
         except (KeyError, TypeError, IndexError, UnicodeDecodeError) as error:
             raise ValueError(f"no package of a compiled part: {error}") from None
+
+    def _look(self) -> None:
+        """Read what packages of its kind hold besides."""
 
     def _blob(self, at: Sequence[int]) -> np.ndarray:
         begin, size = at
         if not 0 <= begin <= begin + size <= len(self.blobs):
             raise ValueError(f"a damaged package: {begin} + {size} of {len(self.blobs)} bytes")
         return self.blobs[begin:begin + size]
+
+    def expected(self, part: Part) -> list[tuple[tuple[int, ...], str]]:
+        """The inputs it was compiled for, of the `part` that stands for it. Raises ValueError for a part of
+        other types."""
+        kinds, outputs = self.about["inputs"], self.about["outputs"]
+        if len(kinds) != len(part.inputs) or len(outputs) != len(part.outputs):
+            raise ValueError("a package of another part: the numbers of inputs or outputs differ")
+        for value, (_, name) in zip((*part.inputs, *part.outputs), (*kinds, *outputs), strict=True):
+            if value.elem is None or value.elem.numpy.name != name:
+                raise ValueError(f"a package of another part: {value.name} is {value.type}, not {name}")
+        return [(tuple(shape), name) for shape, name in kinds]
+
+
+class Package(Opened):
+    """What `pack` made, opened."""
+
+    def _look(self) -> None:
+        if "target" in self.about:
+            raise ValueError(f"a package of a part compiled for {self.about['target']}")
+        self.machine = machine_of(self.about["machine"])
 
     def provide(self, units: Sequence[tuple[Machine, library.Unit]]) -> None:
         """Let the library know the package's code of `units`, which are there beside kernels to run them:
@@ -220,7 +243,8 @@ def machine_of(plain: Mapping[str, Any]) -> Machine:
     return Machine(**fields)
 
 
-def _steps(package: Package) -> Iterator[KernelStep]:
+def steps_of(package: Opened) -> Iterator[KernelStep]:
+    """The steps of a package's plan. Raises ValueError."""
     about, constants = package.about, package.constants
     buffers: dict[tuple[str, int], Buffer] = {}
     limits = {"arena": about["arena"] + 1, "input": len(about["inputs"]), "output": len(about["outputs"]),
@@ -259,31 +283,20 @@ class _Ahead(Native):
 
     def __init__(self, part: Part, device: PartDevice, package: Package, threads: int,
                  otherwise: Callable[..., Any] | None) -> None:
-        super().__init__(part, device, _nothing, threads, False)
+        super().__init__(part, device, nothing, threads, False)
         self.otherwise = otherwise
-        kinds = package.about["inputs"]
-        self.expected = [(tuple(shape), name) for shape, name in kinds]
-        if len(kinds) != len(part.inputs) or len(package.about["outputs"]) != len(part.outputs):
-            raise ValueError("a package of another part: the numbers of inputs or outputs differ")
-        for value, (_, name) in zip((*part.inputs, *part.outputs), (*kinds, *package.about["outputs"]),
-                                    strict=True):
-            if value.elem is None or value.elem.numpy.name != name:
-                raise ValueError(f"a package of another part: {value.name} is {value.type}, not {name}")
+        self.expected = package.expected(part)
         self.gate = Gate(part.inputs, [numpy_type(name) for _, name in self.expected])
         about = package.about
         self.plans[tuple(shape for shape, _ in self.expected)] = Stepped(
-            list(_steps(package)), len(kinds),
+            list(steps_of(package)), len(self.expected),
             [(tuple(shape), numpy_type(name)) for shape, name in about["outputs"]], about["arena"],
             about["scratch"], about["status"], device, self.threads)
 
     def _made(self, key: Key, kinds: Kinds) -> Plan | None:
         if key in self.plans or self.otherwise is not None:
             return self.plans.get(key)
-        raise InvalidArgument(
-            f"{self.part} was compiled ahead for other shapes", node=self.part.nodes[0],
-            found=", ".join(str(tuple(shape)) for shape, _ in kinds),
-            expected=", ".join(str(shape) for shape, _ in self.expected),
-            cure="feed these shapes, or compile the model for those")
+        raise other_shapes(self.part, kinds, self.expected)
 
     def describe(self) -> None:
         """Nothing: what the steps stand for is not in a package."""
@@ -299,7 +312,17 @@ class _Ahead(Native):
         return super().interpret(arrays, *given) if self.otherwise is None else self.otherwise(*arrays)
 
 
-def _nothing(node: Node) -> Callable[..., Any]:
+def other_shapes(part: Part, kinds: Kinds, expected: Kinds) -> InvalidArgument:
+    """The error for inputs that a part was not compiled for."""
+    return InvalidArgument(
+        f"{part} was compiled ahead for other shapes", node=part.nodes[0],
+        found=", ".join(str(tuple(shape)) for shape, _ in kinds),
+        expected=", ".join(str(shape) for shape, _ in expected),
+        cure="feed these shapes, or compile the model for those")
+
+
+def nothing(node: Node) -> Callable[..., Any]:
+    """In the place of a definition, which is not there. Raises Fail."""
     raise Fail(f"{node.label} is only there as compiled code", node=node,
                cure="use the model that it was compiled from")
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ir import No
-from .define import REQUIRED, Op, find
+from .define import REQUIRED, Op, defined, find
 
 ONNX_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
 
@@ -75,6 +75,14 @@ def _newest() -> dict[str, int]:
         if schema.domain:
             known[schema.domain] = max(known.get(schema.domain, 1), schema.since_version)
     return known
+
+
+def names(domain: str) -> set[str]:
+    """The operators known in a domain, of whatever version."""
+    from onnx import defs
+
+    return {schema.name for schema in defs.get_all_schemas() if schema.domain == domain} | {
+        op.name for op in defined() if op.domain == domain}
 
 
 def lookup(domain: str, name: str, opset: int) -> Schema | No:

@@ -24,6 +24,7 @@ from ..kernels import (
     begun,
     copied,
     landed,
+    ordered,
     refused,
     working,
 )
@@ -288,10 +289,7 @@ def _checked(run: Callable[..., Any], device: Device, node: Node, writes: Sequen
     def checked(*given: Any) -> Any:
         try:
             if device.streams:
-                stream = working(device)
-                for each in given:
-                    if type(each) is DeviceArray:
-                        each.memory.reading(stream)
+                ordered(working(device), given)
             made = run(*given)
         except Exception as error:
             if getattr(error, "lost", False):

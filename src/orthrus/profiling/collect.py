@@ -210,6 +210,15 @@ class Profile:
     def __str__(self) -> str:
         return self.table()
 
+    def __repr__(self) -> str:
+        seconds = f", {1e3 * self.seconds:.3f} ms each" if self.runs else ""
+        return f"<Profile of {self.title or 'a model'}: {self.runs} runs{seconds}>"
+
+    def _repr_html_(self) -> str:
+        from html import escape
+
+        return f'<iframe srcdoc="{escape(self.to_html())}" style="width: 100%; height: 30em"></iframe>'
+
 
 def _nested(record: Sequence[Event]) -> tuple[list[int], list[int]]:
     """Per event its own nanoseconds, without those of the events within it, and how many are around it.

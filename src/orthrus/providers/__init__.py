@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from ..errors import EPFail, Fail, InvalidArgument
-from ..kernels import Part, convex_groups
+from ..kernels import Device, Part, convex_groups
 from .base import Capability, ExecutionProvider, GraphView, Option, flag
 from .cpu import CPUExecutionProvider
 from .null import NullExecutionProvider
@@ -29,6 +29,9 @@ _OWN: dict[str, str] = {
     "SpaceMITExecutionProvider": "spacemit:SpaceMITExecutionProvider",
 }
 """Where this package's further providers are, below this module: read when somebody asks for them."""
+
+_GPUS = tuple(name for name in ("CUDAExecutionProvider", "ROCMExecutionProvider") if name in _OWN)
+_NVIDIA, _AMD = 4318, 4098
 
 _classes: dict[str, type[ExecutionProvider]] = {}
 
@@ -82,8 +85,8 @@ def known(wanted: Iterable[str] | None = None) -> dict[str, type[ExecutionProvid
         _own(name)
     if wanted is None or not _classes.keys() >= set(wanted):
         _installed()
-    return {**{k: c for k, c in _classes.items() if c is not CPUExecutionProvider},
-            CPUExecutionProvider.name: CPUExecutionProvider}
+    others = [name for name in _classes if name not in _OWN and name != CPUExecutionProvider.name]
+    return {name: _classes[name] for name in (*others, *_OWN, CPUExecutionProvider.name) if name in _classes}
 
 
 def available() -> list[str]:
@@ -92,15 +95,26 @@ def available() -> list[str]:
     return [name for name, cls in known().items() if cls.listed and cls.probe() is None]
 
 
-def create(name: str, options: dict[str, Any] | None = None) -> ExecutionProvider:
-    """An instance of provider `name`. Raises InvalidArgument for an unknown name or
-    option, EPFail where it cannot work."""
+def device_of(kind: int, vendor: int, index: int) -> Device | None:
+    """The device of a registered provider with onnxruntime's numbers; None where there is none. `vendor` 0
+    stands for any, and NVIDIA's for AMD's too where only those are, as torch calls both `cuda`."""
+    found = [d for cls in known(_GPUS if kind == 1 else ()).values() for d in cls.devices()
+             if (d.kind, d.index) == (kind, index)]
+    of_vendor = [d for d in found if d.vendor == vendor]
+    if not of_vendor and (vendor == 0 or vendor == _NVIDIA and kind == 1):
+        of_vendor = [d for d in found if vendor == 0 or d.vendor in (0, _AMD)]
+    return of_vendor[0] if of_vendor else None
+
+
+def create(name: str, options: dict[str, Any] | None = None, target: str = "") -> ExecutionProvider:
+    """An instance of provider `name`; with a `target`, one that is only to compile for that. Raises
+    InvalidArgument for an unknown name or option, EPFail where it cannot work."""
     cls = known((name,)).get(name)
     if cls is None:
         raise InvalidArgument(f"Unknown Provider Type: {name}", expected=", ".join(known()),
                               cure="register it with orthrus.register_execution_provider, or install "
                                    "its package")
-    if (why := cls.probe()) is not None:
+    if (why := cls.probe_target(target) if target else cls.probe()) is not None:
         raise EPFail(f"{name} cannot work on this machine: {why.reason}")
     return cls(options)
 
@@ -110,4 +124,4 @@ register(CPUExecutionProvider)
 
 __all__ = ["ALL", "CPUExecutionProvider", "Capability", "ExecutionProvider", "GraphView",
            "NullExecutionProvider", "Option", "Part", "available", "convex_groups", "create",
-           "flag", "known", "register", "unregister"]
+           "device_of", "flag", "known", "register", "unregister"]

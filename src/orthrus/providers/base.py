@@ -181,6 +181,11 @@ class ExecutionProvider:
         Heavy imports wait until after it."""
         return None
 
+    @classmethod
+    def probe_target(cls, target: str) -> No | None:
+        """None where this provider can compile for a target on this machine, else why not."""
+        return cls.probe()
+
     def claim(self, node: Node) -> No | None:
         """None to take `node`, `No(reason)` to leave it. The default takes what
         the registry has a kernel for."""
@@ -237,6 +242,12 @@ class ExecutionProvider:
         of; its inputs and outputs come in the order they had. `No(reason)` where these bytes are of no use
         here: made by another version, or for another machine."""
         return No(f"{self.name} loads no compiled parts")
+
+    @classmethod
+    def devices(cls) -> Sequence[Device]:
+        """The devices of this machine that instances may work on, by their index; none where it cannot work
+        here. Their memory is what OrtValues, bindings and DLPack name by kind and index."""
+        return [cls.device] if isinstance(cls.device, Device) and cls.device is not HOST else []
 
     def lanes(self) -> Lanes:
         """What the runs of this provider's session use of its device, where that has streams."""

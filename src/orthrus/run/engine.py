@@ -11,7 +11,7 @@ import logging
 import sys
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ from ..providers.trust import Trust
 from .dimensions import agree, fix_dimensions, name_apart, shared_names
 from .executor import LONG, Context, ParallelExecutor, Watcher, execute, failure, watched
 from .fast_way import FastWay
-from .feeds import entry
+from .feeds import entry, lacking
 from .fetch import Fetch
 from .results import constants_of, results
 from .watch import See, Showing, mark
@@ -42,9 +42,10 @@ if TYPE_CHECKING:
     from .explain import Explanation
 
 log = logging.getLogger("orthrus")
+_KINDS = {0: "cpu", 1: "gpu", 3: "npu"}
 FETCHES = 64
 """Choices of outputs an engine keeps the steps and plans of."""
-Target = Device | np.ndarray | None
+Target = Device | DeviceArray | np.ndarray | None
 """Where a result is to be had; None: anywhere on the host."""
 
 
@@ -236,9 +237,9 @@ class Engine:
             record: list[Any] | None = None, targets: Sequence[Target] = (),
             synchronize: bool = True) -> list[Any]:
         """Run once. `output_names` None or empty: all outputs. `targets`: for each of them an array, which is
-        the result, filled, where that can be; or the device on which it is to be had, where the session has
-        that one. What is fed may lie on any device. `synchronize`: whether devices have done all of their work
-        when this returns; results in the host's memory are whole in any case.
+        the result, filled, where that can be; or the device on which it is to be had, as is that of an array,
+        where the session has that one. What is fed may lie on any device. `synchronize`: whether devices have
+        done all of their work when this returns; results in the host's memory are whole in any case.
 
         Raises ValueError for a missing feed, InvalidArgument for a feed or an output name that does not fit,
         and the error of a step that fails. `record` receives what `Recording` notes.
@@ -272,8 +273,8 @@ class Engine:
         watcher = self._watcher(record, fed) if self._loud(record) else None
         room = limits.max_total_bytes if block is None else limits.max_total_bytes - block.nbytes
         context = Context(room, limits.run_timeout, deadline, watcher)
-        if targets and watcher is None and not context.urgent:
-            steps = fetch.filling(steps, targets)
+        if targets and watcher is None:
+            steps = fetch.filling(steps, targets, context.urgent)
         before = swap(limits, context)
         try:
             for provider in self._hooks:
@@ -326,7 +327,7 @@ class Engine:
         for name in self._required:
             if name not in feeds:
                 missing = [n for n in self._required if n not in feeds]
-                raise ValueError(f"Required inputs ({missing}) are missing from input feed ({list(feeds)}).")
+                raise lacking(missing, feeds)
         fed, entries = {}, self._entries
         for name, given in feeds.items():
             known = entries.get(name)
@@ -401,7 +402,7 @@ class Engine:
         all is the host's."""
         number = {id(device): i for i, device in enumerate(self.program.devices)}
         come = {slot: number[id(v.device)] for slot, v in fed.items() if isinstance(v, DeviceArray)}
-        go = [number.get(id(target), 0) for target in targets]
+        go = [number.get(id(t.device if isinstance(t, DeviceArray) else t), 0) for t in targets]
         if not come and not any(go):
             return None
         key = (names, tuple(sorted(come.items())), tuple(go))
@@ -427,6 +428,21 @@ class Engine:
         arenas = [plan.arena for plan in whole.plans.values() if plan is not None] if whole else []
         return explain(self.placement, self.program, self.journal, self.timings,
                        unused(self.level, self.config.skip), arenas[-1] if arenas else None)
+
+    @property
+    def arenas(self) -> list[tuple[str, int]]:
+        """The devices that runs keep memory of, as `shrink` takes them."""
+        return ([("cpu", 0)] if self._arena else []) + [
+            (_KINDS.get(lanes.device.kind, "npu"), lanes.device.index) for lanes in self._lanes]
+
+    def shrink(self, devices: Collection[tuple[str, int]]) -> None:
+        """Let go of the memory that is kept for further runs on these of `arenas`."""
+        if ("cpu", 0) in devices:
+            for fetch in list(self._fetches.values()):
+                fetch.shrink()
+        for lanes, name in zip(reversed(self._lanes), reversed(self.arenas), strict=False):
+            if name in devices:
+                lanes.allocator.trim()
 
     def assignments(self) -> list[tuple[str, list[tuple[str, str, str]]]]:
         """(provider, [(domain, operator, node name), ...]) for each provider that took nodes."""

@@ -18,6 +18,7 @@ from ..kernels import Contents, KernelUse, Packed, Part, PlanReport, Span
 from ..partition import Placement, Refusal
 from ..plan import Arena, Program
 from ..providers.base import Remark
+from ..shown import html_table
 
 CPU = "CPUExecutionProvider"
 
@@ -238,6 +239,14 @@ class Explanation:
         absent = [f"without {name}: {reason}" for name, reason in self.absent.items()]
         return "\n".join([f"{len(self.nodes)} nodes: {placed}", *absent, f"passes: {fired}", f"time: {spent}",
                           *map(str, self.nodes), *map(str, self.parts)])
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {str(self).partition(chr(10))[0]}>"
+
+    def _repr_html_(self) -> str:
+        rows = [(n.node, f"{n.kind}-{n.version}", n.provider, n.kernel, n.part,
+                 "; ".join([*map(str, n.refusals), n.remark])) for n in self.nodes]
+        return html_table(("node", "operator", "provider", "kernel", "part", "why"), rows)
 
     def plain(self) -> dict[str, Any]:
         """All of it as plain data, for JSON."""

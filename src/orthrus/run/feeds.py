@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from ..ir import (
     type_of,
 )
 from ..kernels import DeviceArray
+from ..shown import meant
 
 CONFIG_CURE = "feed an array as session.get_inputs() describes it"
 
@@ -153,6 +154,14 @@ def _actual(given: Any) -> str:
     return type(given).__name__
 
 
+def lacking(missing: Sequence[str], feeds: Iterable[str]) -> ValueError:
+    """What a feed without some inputs is told; an input that was misspelt is named."""
+    given = list(feeds)
+    asked = [f"{name!r}: {question}" for name in given if (question := meant(name, missing))]
+    return ValueError(f"Required inputs ({list(missing)}) are missing from input feed ({given})."
+                      + "".join(f"\n  {each}" for each in asked))
+
+
 def _as_array(name: str, given: Any, kind: TensorType) -> np.ndarray:
     """What was fed as an array of numpy's own class in this machine's byte order."""
     assert kind.elem is not None
@@ -185,10 +194,10 @@ def _as_array(name: str, given: Any, kind: TensorType) -> np.ndarray:
 def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
     assert kind.elem is not None
     dtype = kind.elem.numpy
-    placed = given.__device_array__() if hasattr(given, "__device_array__") else None
+    placed = _placed(name, given)
     given = _as_array(name, given, kind) if placed is None else placed
     try:
-        text = given.dtype.kind == "V" and not given.dtype.names and kind.elem is ElementType.STRING
+        text = given.dtype.type is np.void and not given.dtype.names and kind.elem is ElementType.STRING
         actual = kind.elem if text else element_of(given.dtype)
     except TypeError as error:
         raise RuntimeError(f"Numpy_type {given.dtype.num} can't be converted to MLDataType.") from error
@@ -213,6 +222,28 @@ def _admit_tensor(name: str, given: Any, kind: TensorType) -> Any:
     return laid(given if given.dtype is dtype else given.view(dtype))
 
 
+def _placed(name: str, given: Any) -> Any:
+    """An array over the memory of an OrtValue of a device, or of another package's tensor that numpy does not
+    read by itself; None for anything else. Raises InvalidArgument for one that cannot be taken."""
+    if isinstance(given, np.ndarray):
+        return None
+    if hasattr(given, "__device_array__"):
+        return given.__device_array__()
+    if not hasattr(given, "__dlpack__") and not hasattr(given, "__cuda_array_interface__"):
+        return None
+    from ..kernels import dlpack
+    from ..providers import device_of
+
+    if hasattr(given, "__dlpack_device__") and given.__dlpack_device__()[0] in dlpack.ON_HOST:
+        with contextlib.suppress(TypeError, RuntimeError):
+            return np.asarray(given)
+    try:
+        return dlpack.taken(given, lambda vendor, index: device_of(1, vendor, index))
+    except (InvalidArgument, BufferError, TypeError, ValueError, RuntimeError) as error:
+        raise InvalidArgument(f"the tensor fed as input {name} cannot be taken: {error}",
+                              found=type(given).__name__, cure=CONFIG_CURE) from error
+
+
 def laid(given: np.ndarray) -> np.ndarray:
     """`given` itself in C order and aligned, else a copy that is."""
     flags = given.flags
@@ -230,7 +261,7 @@ def _array(given: Sequence[Any], elem: ElementType) -> np.ndarray:
 
 
 def _strings(name: str, given: np.ndarray) -> np.ndarray:
-    if given.dtype.kind in "SV":
+    if given.dtype.type in (np.bytes_, np.void):
         try:
             given = np.vectorize(lambda text: bytes(text).decode(), otypes=[object])(given)
         except UnicodeDecodeError as error:

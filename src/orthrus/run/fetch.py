@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..ir import TensorType, Type, Value
+from ..kernels import HOST, DeviceArray, ordered, working
 from ..limits import Limits
 from ..locks import lock
 from ..plan import Arena, Call, Code, Program, plan_arena, taker
@@ -71,15 +72,22 @@ class Fetch:
     def calls(self) -> list[Call]:
         return [entry[4] for entry in self.code]
 
-    def filling(self, steps: Code, targets: Sequence[Any]) -> Code:
+    def filling(self, steps: Code, targets: Sequence[Any], stepwise: bool) -> Code:
         """`steps` where the arrays among `targets` are filled by the one kernel that gives all results, if it
-        can do so."""
+        can do so; and if it is not to go step by step, where it can do that."""
         call = steps[0][4] if len(steps) == 1 else None
-        if call is None or (into := call.kernel.into) is None:
+        if call is None or (into := call.kernel.into) is None or (
+                stepwise and call.kernel.stepwise is not None):
             return steps
+        kind = np.ndarray if call.device is HOST else DeviceArray
         wanted = {slot: target for slot, target in zip(self.outputs, targets, strict=True)
-                  if isinstance(target, np.ndarray)}
-        return [(lambda *given: into(given, [wanted.get(slot) for slot in call.writes]), *steps[0][1:])]
+                  if isinstance(target, kind)}
+
+        def run(*given: Any) -> Any:
+            if call.device.streams:
+                ordered(working(call.device), given, wanted.values())
+            return into(given, [wanted.get(slot) for slot in call.writes])
+        return [(run, *steps[0][1:])]
 
     def plan(self, shapes: tuple[Any, ...], feeds: dict[str, Any]) -> ArenaPlan | None:
         """The plan for `shapes`, made when they come a second time in a row; None where there is none."""
@@ -109,6 +117,13 @@ class Fetch:
                 self.plans.popitem(last=False)
             self._trim()
         return plan
+
+    def shrink(self) -> None:
+        """Let go of the blocks that no run is using."""
+        with self.lock:
+            for plan in self.plans.values():
+                if plan is not None:
+                    plan.idle.clear()
 
     def _trim(self) -> None:
         kept = 0

@@ -264,7 +264,8 @@ class Kept:
         return self._sound().info
 
     def run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None = None,
-            record: list[Any] | None = None, targets: Sequence[Target] = ()) -> list[Any]:
+            record: list[Any] | None = None, targets: Sequence[Target] = (),
+            synchronize: bool = True) -> list[Any]:
         """See `Engine.run`."""
         plain = record is None and not knobs.DEBUG and not knobs.CHECK
         if plain and isinstance(small := self._sound(), _Small):

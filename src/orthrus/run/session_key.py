@@ -72,7 +72,7 @@ def _made_for(config: Config) -> list[Any] | None:
     return [code, repr(here), np.__version__, sys.version, config.level, sorted(config.skip),
             sorted(config.free_dims.items()), sorted(config.free_denotations.items()),
             sorted(config.entries.items()), config.memory_pattern, config.memory_reuse, config.names_apart,
-            [sorted(p.settings.items()) for p in config.providers]]
+            [sorted(p.settings.items()) for p in config.providers or (CPUExecutionProvider(),)]]
 
 
 def foreign() -> set[tuple[str, str]]:
@@ -89,7 +89,7 @@ def _content(source: ModelFile | bytes) -> str:
         return hashlib.sha256(source).hexdigest()
     digest = hashlib.sha256(os.fsencode(os.path.abspath(source.path)) + source.size.to_bytes(8, "little"))
     for i in range(_SAMPLES):
-        start = (source.size - 1) * i // _SAMPLES // _SAMPLE * _SAMPLE
+        start = max(source.size - 1, 0) * i // _SAMPLES // _SAMPLE * _SAMPLE
         digest.update(source.read(start, min(start + _SAMPLE, source.size)).data)
     return digest.hexdigest()
 

@@ -340,6 +340,50 @@ def _sweep_sometimes(folder: int) -> None:
         sweep(folder, LIMIT)
 
 
+def contents() -> dict[str, list[tuple[int, float]]]:
+    """The bytes and the time of last use of each file that is kept, by the folder inside that it is in;
+    kernels are in none."""
+    found: dict[str, list[tuple[int, float]]] = {}
+    for inside, folder in _folders():
+        found[inside or "kernels"] = [(status.st_size, status.st_mtime) for _, status in _files(folder)]
+    return found
+
+
+def clear() -> tuple[int, int]:
+    """Forget everything; how many files that were, and bytes. What runs keeps what it has loaded."""
+    files = size = 0
+    for _, folder in _folders():
+        for each, status in _files(folder):
+            with contextlib.suppress(OSError):
+                os.unlink(each, dir_fd=folder)
+                files, size = files + 1, size + status.st_size
+    return files, size
+
+
+def _folders() -> Iterator[tuple[str, int]]:
+    """The folder, and those inside it that are this user's alone, with their names."""
+    with _folder(create=False) as outer:
+        if outer is None:
+            return
+        yield "", outer
+        for inside in sorted(os.listdir(outer)):
+            if stat.S_ISDIR(os.stat(inside, dir_fd=outer, follow_symlinks=False).st_mode):
+                with _folder(create=False, inside=inside) as folder:
+                    if folder is not None:
+                        yield inside, folder
+
+
+def _files(folder: int) -> list[tuple[str, os.stat_result]]:
+    """The files of a folder but the secret and the mark of the last sweep."""
+    found = []
+    for each in os.listdir(folder):
+        with contextlib.suppress(OSError):
+            status = os.stat(each, dir_fd=folder, follow_symlinks=False)
+            if stat.S_ISREG(status.st_mode) and each not in (SECRET, _SWEPT):
+                found.append((each, status))
+    return found
+
+
 def sweep(folder: int, limit: int) -> None:
     """Remove what writers left behind, then the oldest objects until `limit` bytes are left."""
     now, objects = time.time(), []

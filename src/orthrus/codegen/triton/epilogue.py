@@ -74,9 +74,9 @@ class Walking:
         terms: dict[int, list[str]] = {t: [] for t in tensors}
         masks: dict[int, list[str]] = {t: [] for t in tensors}
         for g, (index, mask) in enumerate(indices):
-            if not self.walk.kinds[g] and whole and mask is not None:
-                terms[tensors[0]].append(f"({index})")
-                masks[tensors[0]].append(mask)
+            if not self.walk.kinds[g] and whole:
+                terms[tensors[0]].append(f"({index}) * 0")
+                masks[tensors[0]] += [mask] if mask is not None else []
             if not any(kinds[t] != "0" for kinds in self.walk.kinds[g] for t in tensors):
                 continue
             places = self._places(g, index)

@@ -1,7 +1,7 @@
 """The steps that multiply by weights of few bits on a GPU.
 
 In: A (..., k) of any strides and constant weights (n, k) of codes in blocks. Out: one step, or two where k is
-cut among programs. Weights are packed once for all numbers of rows, and take no more memory than the model's own.
+cut among programs. Weights are packed once for all numbers of rows, and take no more memory than the model's.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from .products import BUSY, FEW, precision, summed
 from .walks import LONG, closed, walk
 
 if TYPE_CHECKING:
+    from ...codegen.triton.targets import Target
     from ..rules.few_bits import Weights
     from .lower import GpuLowering
 
 _COLUMNS = 64
 """Columns of a strip of few rows."""
 
-_HIGH = 64
-"""Rows of a tile, at most."""
+_HIGH = {"wmma": 32}
+"""Rows of a tile, at most, where they are not 64: there a thread holds more of what it multiplies."""
 
 
 def product(a: Tensor, weights: Weights, order: Tensor | None = None) -> Pending:
@@ -51,7 +52,7 @@ def write(lo: GpuLowering, a: Tensor, weights: Weights, order: Tensor | None, ou
     n, rows = weights.n, math.prod(out.shape[:-1])
     codes, held = _packed(lo, weights)
     lead = [*range(out.rank - 1)]
-    form, tensors, numbers = walk([a.view(out.shape, (*a.strides[:-1], 0))], [lead])
+    form, tensors, numbers = walk([a.view(out.shape, (*a.strides[:-1], 0))], [lead, [out.rank - 1]])
     form = replace(form, wide=extent(a.shape, [abs(s) for s in a.strides]) >= LONG)
     step = a.strides[-1]
     left = Left(a.dtype, form, "1" if step == 1 else "s", order is not None, precision(lo, a.dtype))
@@ -59,7 +60,7 @@ def write(lo: GpuLowering, a: Tensor, weights: Weights, order: Tensor | None, ou
     extra = [t for t in (*held[2:], order) if t is not None]
     chunks = held[0].shape[0]
     few = rows <= FEW
-    tile = _tile(rows, n, codes)
+    tile = _tile(lo.target, rows, n, codes)
     programs = -(-n // _COLUMNS) if few else -(-rows // tile.m) * -(-n // tile.n)
     wanted = BUSY * tiles.chip(lo.target).units // programs
     part = -(-chunks // max(1, min(wanted, chunks * codes.chunk // 512, 32)))
@@ -77,8 +78,8 @@ def write(lo: GpuLowering, a: Tensor, weights: Weights, order: Tensor | None, ou
     summed(lo, parts, "float32", out, tree, operands, ([], lead, [out.rank - 1]), emit)
 
 
-def _tile(rows: int, n: int, codes: Codes) -> Tile:
-    high = min(_HIGH, max(16, 1 << (rows - 1).bit_length()))
+def _tile(target: Target, rows: int, n: int, codes: Codes) -> Tile:
+    high = min(_HIGH.get(target.matrix, 64), max(16, 1 << (rows - 1).bit_length()))
     wide = 64 if high >= 32 else 32 if n <= 4096 else 64
     return Tile(high, wide, min(codes.block, 32), warps=4, stages=3)
 

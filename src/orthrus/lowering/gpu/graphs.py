@@ -24,9 +24,9 @@ _wanted: ContextVar[bool] = ContextVar("graphs", default=True)
 
 
 @contextmanager
-def graphs(wanted: bool) -> Iterator[None]:
-    """Whether runs in the block, on this thread, may be recorded and replayed."""
-    token = _wanted.set(wanted)
+def unrecorded() -> Iterator[None]:
+    """Runs in the block, on this thread, are neither recorded nor replayed."""
+    token = _wanted.set(False)
     try:
         yield
     finally:

@@ -27,7 +27,7 @@ from ..step import KernelStep
 from ..tensor import Tensor, numpy_type
 from .graphs import Graphs
 from .lower import GpuLowering
-from .plan import ALIGN, Constants, GpuPlan, Launch
+from .plan import ALIGN, Constants, GpuPlan, Launch, LoweredPlan
 
 log = logging.getLogger("orthrus")
 
@@ -93,13 +93,17 @@ class GpuPart(ShapedPart[GpuPlan]):
                  for i, elements in zip(self.deciding, key[len(values):], strict=True)}
         lowering = GpuLowering(self.part.nodes, inputs, self.part.outputs, self.target, self.constants,
                                self.reference, self.settings, given)
-        plan = GpuPlan(lowering, self.part.outputs, len(inputs), self.device, self.held)
+        plan = LoweredPlan(lowering, self.part.outputs, len(inputs), self.device, self.held)
+        self.recorded(plan)
+        return plan
+
+    def recorded(self, plan: GpuPlan) -> None:
+        """Let runs of a plan be recorded, where they are to be and can be."""
         if self.graphs and plan.hosted:
-            log.warning("%s is not recorded as a graph for %s: the host computes %s", self.part, key,
+            log.warning("%s is not recorded as a graph: the host computes %s", self.part,
                         ", ".join(plan.hosted))
         elif self.graphs:
             plan.graphs = Graphs(self.device)
-        return plan
 
     def exact(self, key: Key) -> GpuPlan | None:
         """The plan for inputs of these shapes, and such elements where they decide; None without one."""
@@ -211,7 +215,13 @@ class GpuPart(ShapedPart[GpuPlan]):
 
     def stepwise(self, arrays: Sequence[Any], note: Note | None, watch: Watch | None = None,
                  check: Callable[[], None] | None = None) -> Any:
-        """As a call, each step by itself, with its end waited for; see `Kernel`. `watch` gets copies."""
+        """As a call, each step by itself, with its end waited for; see `Kernel`. `watch` gets copies. Where
+        nobody looks on, it is a call between two checks, as nothing waits for the kernels in it."""
+        if note is None and watch is None:
+            made = self(*arrays)
+            if check is not None:
+                check()
+            return made
         clock = time.perf_counter_ns
         began = clock()
         arrays = self.gate(arrays)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -80,46 +80,38 @@ class _Packing:
 
 
 class GpuPlan:
-    """`steps` in order, `parts` of the run: launches without a break, each behind the host's step that comes
+    """The plan of a list of steps, whose kernels are `codes`, for `inputs` arrays and `outputs` of these
+    shapes and types. `address`: where a constant is on `device`.
+
+    `steps` in order, `parts` of the run: launches without a break, each behind the host's step that comes
     first, if one does; `hosted`: whose steps these are. `status`: where in the arena kernels say that they
     gave up, -1 where none may; `size`: bytes of the arena; `bytes`: of all that a run takes, with its
     outputs; `graphs`: runs that are recorded."""
 
     scratch = 0
     seconds = 0.0
+    folded: frozenset[Value] = frozenset()
 
-    def __init__(self, lowering: GpuLowering, outputs: Sequence[Value], inputs: int, device: Device,
-                 constants: Constants) -> None:
-        self.steps = lowering.steps
-        report = lowering.status.buffer
-        reports = any(t.buffer is report for s in self.steps for t in s.outs)
-        self.size = plan(self.steps, [report] if reports else [])
-        self.status = report.offset
-        made = [lowering.outputs[v] for v in outputs]
-        self.outputs = [(t.shape, numpy_type(t.dtype)) for t in made]
-        self.bytes = self.size + sum(math.prod(shape) * dtype.itemsize for shape, dtype in self.outputs)
-        self.account, self.trail = Account(lowering), Trail(lowering)
-        self.folded = self.account.folded
-        self.device, self.inputs = device, inputs
-        self.graphs: Graphs | None = None
-        self.hosted = [step.node.label for step in self.steps if step.spec is None]
+    def __init__(self, steps: list[KernelStep], codes: Sequence[CodeObject], inputs: int,
+                 outputs: list[tuple[tuple[int, ...], np.dtype[Any]]], size: int, status: int, device: Device,
+                 address: Callable[[Buffer], int]) -> None:
+        self.steps, self.codes, self.trail = steps, codes, Trail()
+        self.inputs, self.outputs, self.size, self.status = inputs, outputs, size, status
+        self.bytes = size + sum(math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
+        self.device, self.graphs = device, cast(Graphs | None, None)
+        self.hosted = [step.node.label for step in steps if step.spec is None]
         self.idle: list[Any] = []
-        self.constants = Constants(device)
-        shared = {id(t.buffer) for t in lowering.constants.values()}
-        target = lowering.target
-        lowering.let_go()
-        self._pack(target, lambda buffer: (
-            constants if id(buffer) in shared else self.constants).address(buffer))
+        self._pack(address)
 
     def works(self, part: Part) -> list[Work]:
         """What each step does, and for which nodes of `part`."""
-        return self.account.works(part, self.steps)
+        return [Work(s.node, s.spec.template if s.spec else s.node.op_type, (s.node,), (), (), {})
+                for s in self.steps]
 
-    def _pack(self, target: Target, address: Callable[[Buffer], int]) -> None:
+    def _pack(self, address: Callable[[Buffer], int]) -> None:
         packing = _Packing()
         self.launches: list[Launch | None] = []
-        codes = iter(compiling.codes([(s.spec, target, _hints(s, target))
-                                      for s in self.steps if s.spec is not None]))
+        codes = iter(self.codes)
         for step in self.steps:
             if step.spec is None:
                 self.launches.append(None)
@@ -168,6 +160,28 @@ class GpuPlan:
         cells[self.arena[:, 0]] = self.arena[:, 1] + arena
         cells[self.arrays[:, 0]] = self.arrays[:, 1] + addresses[self.arrays[:, 2]]
         return data.tobytes()
+
+
+class LoweredPlan(GpuPlan):
+    """The plan that a lowering makes, and what it knew of values."""
+
+    def __init__(self, lowering: GpuLowering, outputs: Sequence[Value], inputs: int, device: Device,
+                 constants: Constants) -> None:
+        steps, report, target = lowering.steps, lowering.status.buffer, lowering.target
+        reports = any(t.buffer is report for s in steps for t in s.outs)
+        size = plan(steps, [report] if reports else [])
+        made = [(t.shape, numpy_type(t.dtype)) for t in (lowering.outputs[v] for v in outputs)]
+        account, trail = Account(lowering), Trail(lowering)
+        self.constants = Constants(device)
+        shared = {id(t.buffer) for t in lowering.constants.values()}
+        lowering.let_go()
+        codes = compiling.codes([(s.spec, target, _hints(s, target)) for s in steps if s.spec is not None])
+        super().__init__(steps, codes, inputs, made, size, report.offset, device, lambda buffer: (
+            constants if id(buffer) in shared else self.constants).address(buffer))
+        self.account, self.trail, self.folded = account, trail, account.folded
+
+    def works(self, part: Part) -> list[Work]:
+        return self.account.works(part, self.steps)
 
 
 def _hints(step: KernelStep, target: Target) -> Hints:

@@ -56,7 +56,7 @@ def tile(t: Tensor, kept: Sequence[int], along: Sequence[int], hold: bool) -> Ti
     return Tile(rows, columns, columns >= length)
 
 
-def _groups(t: Tensor, reduced: Sequence[int]) -> tuple[list[int], list[int], int, int]:
+def groups(t: Tensor, reduced: Sequence[int]) -> tuple[list[int], list[int], int, int]:
     """The axes that count rows and those along them; how many, and how long."""
     along = ordered(t, [a for a in range(t.rank) if a in reduced])
     kept = ordered(t, [a for a in range(t.rank) if a not in reduced])
@@ -67,7 +67,7 @@ def rows(lo: GpuLowering, work: RowWork, out: Tensor, tree: Expr | None, operand
     """See `Lowering.rows`."""
     tensors = [work.view(t) for t in work.reads.tensors]
     first, target = tensors[0], work.view(out)
-    kept, along, count, length = _groups(first, work.reduced)
+    kept, along, count, length = groups(first, work.reduced)
     form = tile(first, kept, along, True)
     reading, cells = read(work.reads.tree, tensors, [kept, along])
     closing, more = closed(target, work.closed(tree), [*work.operands, *map(work.view, operands)], F,
@@ -90,7 +90,7 @@ def rows(lo: GpuLowering, work: RowWork, out: Tensor, tree: Expr | None, operand
 
 def fold(lo: GpuLowering, what: Folded, out: Tensor, after: Expr | None, operands: Sequence[Tensor]) -> None:
     """See `Lowering.fold`."""
-    kept, along, count, length = _groups(what.tensors[0], what.axes)
+    kept, along, count, length = groups(what.tensors[0], what.axes)
     form = tile(what.tensors[0], kept, along, False)
     blocks = -(-count // form.rows)
     reading, cells = read(what.tree, what.tensors, [kept, along])

@@ -157,10 +157,13 @@ def mixed(lo: Lowering, node: Node, a: Heads, flat: bool, present: bool) -> Any:
         return refused
     batch, heads, length, _ = a.q.shape
     size = a.v.shape[3]
-    shape = (batch, length, heads * size) if flat else (batch, heads, length, size)
     outputs = [*node.outputs, None, None]
-    y = result(lo, outputs[0], shape, a.q.dtype)
-    view = y.view((batch, heads, length, size), (y.strides[0], size, heads * size, 1)) if flat else y
+    if flat or outputs[0] not in lo.finals:
+        y = result(lo, outputs[0], (batch, length, heads * size), a.q.dtype)
+        view = y.view((batch, heads, length, size), (y.strides[0], size, heads * size, 1))
+        y = y if flat else view
+    else:
+        y = view = result(lo, outputs[0], (batch, heads, length, size), a.q.dtype)
     caches = None
     if a.past is not None:
         total = a.past[0].shape[2] + a.k.shape[2]

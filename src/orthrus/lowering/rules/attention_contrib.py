@@ -2,8 +2,8 @@
 grown cache out.
 
 The projection is a matrix product with its bias, of floats or of bytes; queries, keys and values are views of
-its rows. What follows is float32, half precision is read and written at the ends.
-"""
+its rows. What follows is in the product's type; on CPUs that is float32, and half precision is read and
+written at the ends. """
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 
 from ...codegen.write.expr import Expr
 from ...ir import No, Node, Value
-from ..lower import Lowering, lowers
+from ..lower import BOTH, Lowering, lowers, varied
 from ..tensor import Tensor
 from .attention import (
     FILTER,
@@ -35,7 +35,7 @@ from .matmul import product
 from .rows import FLOATS, alive
 
 
-@lowers(MS + "Attention", types=FLOATS)
+@lowers(MS + "Attention", types=FLOATS, sets=BOTH)
 def attend_projected(lo: Lowering, node: Node) -> Any:
     """Self attention of input · weights + bias."""
     x, weights, bias, mask, past, added, held = inputs_of(node, 7)
@@ -46,7 +46,7 @@ def attend_projected(lo: Lowering, node: Node) -> Any:
         return No("several types")
     sizes = node.attributes.get("qkv_hidden_sizes")
     return _attended(lo, node, x, weights, lo.dtype(x), sizes,
-                     lambda shape: _projected(lo, x, weights, bias, shape), (mask, past, added))
+                     lambda shape: projected(lo, x, weights, bias, shape), (mask, past, added))
 
 
 @lowers(MS + "QAttention", types=BYTES)
@@ -57,7 +57,7 @@ def attend_coded(lo: Lowering, node: Node) -> Any:
     if past is not None and lo.dtype(past) != F:
         return No("several types")
 
-    def projected(shape: tuple[int, ...]) -> Tensor | No:
+    def product(shape: tuple[int, ...]) -> Tensor | No:
         made = real_product(lo, (x, x_scale, x_zero), (weights, w_scale, w_zero), bias)
         if isinstance(made, No):
             return made
@@ -65,14 +65,14 @@ def attend_coded(lo: Lowering, node: Node) -> Any:
         lo.bind(value, made)
         lo.left[value] = 1
         return lo.tensor(value)
-    return _attended(lo, node, x, weights, F, None, projected, (mask, past, None))
+    return _attended(lo, node, x, weights, F, None, product, (mask, past, None))
 
 
 def _attended(lo: Lowering, node: Node, vx: Value, v_weights: Value, dtype: str, sizes: list[int] | None,
               project: Callable[[tuple[int, ...]], Tensor | No],
               more: tuple[Value | None, Value | None, Value | None]) -> Any:
-    """The results, as `dtype`: `project` gives queries, keys and values of `sizes`, float32 and next to each
-    other; `more`: mask, past and what is added to the scores."""
+    """The results, as `dtype`: `project` gives queries, keys and values of `sizes` next to each other;
+    `more`: mask, past and what is added to the scores."""
     at, (v_mask, v_past, v_added) = node.attributes, more
     if at.get("do_rotary") or at.get("past_present_share_buffer"):
         return No("a rotary or a shared cache")
@@ -93,9 +93,10 @@ def _attended(lo: Lowering, node: Node, vx: Value, v_weights: Value, dtype: str,
         return No("a past that does not fit")
     held = past.shape[3] if past is not None else 0
     total = held + length
-    projected = project((batch, length, width))
-    if isinstance(projected, No):
-        return projected
+    rows = project((batch, length, width))
+    if isinstance(rows, No):
+        return rows
+    real = rows.dtype
     mask = added_bias(lo, v_mask, v_added, batch, length, total, at.get("mask_filter_value") or FILTER)
     if isinstance(mask, No):
         return mask
@@ -103,31 +104,33 @@ def _attended(lo: Lowering, node: Node, vx: Value, v_weights: Value, dtype: str,
         return No("a mask that does not broadcast to the scores")
     starts = (0, sizes[0], sizes[0] + sizes[1])
     q, k, v = (t for s, n in zip(starts, sizes, strict=True)
-               if isinstance(t := by_head(projected.slice(2, s, n), heads), Tensor))
+               if isinstance(t := by_head(rows.slice(2, s, n), heads), Tensor))
     a = Heads(q, k, v, at.get("scale") or 1 / math.sqrt(q.shape[3]), mask,
               window=(held, UNLIMITED, 0) if at.get("unidirectional") and length > 1 else None)
     if past is not None and held:
-        past = past if past.dtype == F else computed(lo, past.shape, Expr.leaf(0, past.dtype).cast(F), [past])
+        if past.dtype != real:
+            past = computed(lo, past.shape, Expr.leaf(0, past.dtype).cast(F), [past])
         a.past = _half(past, 0), _half(past, 1)
     refused = refusal(lo, a)
     if refused is not None:
         return refused
     grown = (*cache[:3], total, cache[3])
-    made = _made(lo, node, 1, grown, dtype) if kept or a.past is not None else None
+    made = _made(lo, node, 1, grown, dtype, real) if kept or a.past is not None else None
     if made is not None and a.past is None:
         for i, t in enumerate((k, v)):
             lo.copy(t, _half(made, i))
-    y = _made(lo, node, 0, (batch, length, sizes[2]), dtype)
+    y = _made(lo, node, 0, (batch, length, sizes[2]), dtype, real)
     view = by_head(y, heads)
     assert isinstance(view, Tensor)
     attended(lo, a, view, (_half(made, 0), _half(made, 1)) if made is not None else None)
-    narrow = [t if t is None or dtype == F else _narrowed(lo, node, i, t, dtype)
+    narrow = [t if t is None or dtype == real else _narrowed(lo, node, i, t, dtype)
               for i, t in enumerate((y, made))]
     return tuple(narrow) if kept else (narrow[0],)
 
 
-def _projected(lo: Lowering, x: Value, weights: Value, bias: Value | None, shape: tuple[int, ...]
-               ) -> Tensor | No:
+@varied
+def projected(lo: Lowering, x: Value, weights: Value, bias: Value | None, shape: tuple[int, ...]
+              ) -> Tensor | No:
     """x · weights + bias, float32."""
     if lo.dtype(weights) != lo.dtype(x):
         return No("several types")
@@ -155,9 +158,9 @@ def _value(node: Node, index: int) -> Value | None:
     return node.outputs[index] if index < len(node.outputs) else None
 
 
-def _made(lo: Lowering, node: Node, index: int, shape: tuple[int, ...], dtype: str) -> Tensor:
-    """Memory for a result in float32, the caller's own where it has that type."""
-    return result(lo, _value(node, index), shape, F) if dtype == F else lo.new(shape, F)
+def _made(lo: Lowering, node: Node, index: int, shape: tuple[int, ...], dtype: str, real: str) -> Tensor:
+    """Memory for a result of the type `real`, the caller's own where it has that type."""
+    return result(lo, _value(node, index), shape, real) if dtype == real else lo.new(shape, real)
 
 
 def _narrowed(lo: Lowering, node: Node, index: int, t: Tensor, dtype: str) -> Tensor:

@@ -162,7 +162,7 @@ def _by_integers(lo: Lowering, a: Tensor, weights: Weights, views: Sequence[Tens
 
 
 Multiply = Callable[[Any, Tensor, Weights, int, "np.ndarray | None", Any], Pending]
-"""A times weights: `product` of a level, of an A whose last axis is to be put into an order, known by a key."""
+"""A times weights: `product` of a level, of an A whose last axis is put into an order, known by a key."""
 
 
 def _multiplied(lo: Lowering, a: Tensor, weights: Weights, level: int, order: np.ndarray | None, key: Any

@@ -23,8 +23,8 @@ from ...ops.contrib.quant import product_factor, sum_factors
 from ...ops.contrib.quant import real as real_array
 from ...ops.define import normalized_axis
 from ...ops.nn.activation import LeakyRelu, Sigmoid
-from ..elements import store
 from ..lower import RULES, Lazy, Lowering, Out, Pending, Rule, Source, lowers
+from ..rule_sets import BOTH
 from ..tensor import Tensor
 from ..walk import merged, order_like
 from . import int8, reduce
@@ -84,7 +84,7 @@ def _of_pair(lo: Lowering, node: Node, tree: Callable[..., Expr], numbers: Calla
         trees = computed(*(Expr.leaf(i, t.dtype).cast(F) for i, t in enumerate(operands)))
         made = [lo.new((), F) for _ in trees]
         for out, each in zip(made, trees, strict=True):
-            store(lo, out, each, operands)
+            lo.store(out, each, operands)
     values = [a, b]
     for t in made:
         values.append(Value("a number of a quantized pair"))
@@ -104,7 +104,7 @@ def _fused(x: Expr, y: Expr, z: Expr) -> Expr:
     return Expr("fma", (x, y, z), F)
 
 
-@lowers(MS + "QLinearAdd", types=int8.BYTES)
+@lowers(MS + "QLinearAdd", types=int8.BYTES, sets=BOTH)
 def quantized_sum(lo: Lowering, node: Node) -> Lazy | No:
     """Both codes times a factor, plus a constant."""
     def computed(a_scale: Expr, a_zero: Expr, b_scale: Expr, b_zero: Expr, scale: Expr, zero: Expr
@@ -116,7 +116,7 @@ def quantized_sum(lo: Lowering, node: Node) -> Lazy | No:
                     sum_factors, computed)
 
 
-@lowers(MS + "QLinearMul", types=int8.BYTES)
+@lowers(MS + "QLinearMul", types=int8.BYTES, sets=BOTH)
 def quantized_product(lo: Lowering, node: Node) -> Lazy | No:
     """The product of both codes less their zero points, times a factor, plus the zero point."""
     def numbers(a_scale: Any, a_zero: Any, b_scale: Any, b_zero: Any, scale: Any, zero: Any) -> list[Any]:
@@ -233,13 +233,13 @@ def _chain(lo: Lowering, value: Value) -> _Chain | None:
 RULES["", "QuantizeLinear"] = _looked_up(RULES["", "QuantizeLinear"])
 
 
-@lowers(MS + "QLinearSigmoid", MS + "QLinearLeakyRelu", types=int8.BYTES)
+@lowers(MS + "QLinearSigmoid", MS + "QLinearLeakyRelu", types=int8.BYTES, sets=BOTH)
 def qlinear_activation(lo: Lowering, node: Node) -> Lazy | Tensor | No:
     """An activation between quantized tensors."""
     x, *parameters = node.inputs
     assert x is not None
     dtype = lo.dtype(x)
-    if all(v is None or lo.knows(v) for v in parameters):
+    if lo.rules is RULES and all(v is None or lo.knows(v) for v in parameters):
         t = lo.tensor(x)
         out = lo.new(t.shape, dtype, order_like(t, t))
         if t.size:
@@ -290,7 +290,7 @@ def _requantized(old: Any, new: Any, every: np.ndarray) -> np.ndarray:
     return coded_array(real_array(every, *old), new[0], new[1], new[1].dtype)
 
 
-@lowers(MS + "QLinearSoftmax", types=int8.BYTES)
+@lowers(MS + "QLinearSoftmax", types=int8.BYTES, sets=BOTH)
 def qlinear_softmax(lo: Lowering, node: Node) -> Lazy | No:
     """Along one axis, or in the older form over all from an axis on."""
     x, scale, zero, y_scale, y_zero = (*node.inputs, None, None)[:5]
@@ -359,7 +359,7 @@ def _as_float(lo: Lowering, zero: Value | None) -> Tensor | No:
         return lo.table(lambda n: np.array([n], np.float32), known)
     made = lo.new((1,), F)
     t = lo.tensor(zero)
-    store(lo, made, Expr.leaf(0, t.dtype).cast(F), [t.view((1,), (1,))])
+    lo.store(made, Expr.leaf(0, t.dtype).cast(F), [t.view((1,), (1,))])
     return made
 
 
@@ -372,7 +372,7 @@ def _mean(lo: Lowering, made: Pending, scale: Value | None, y_scale: Value | Non
                      dtype)
 
 
-@lowers(MS + "QLinearGlobalAveragePool", types=int8.BYTES)
+@lowers(MS + "QLinearGlobalAveragePool", types=int8.BYTES, sets=BOTH)
 def qlinear_global_average_pool(lo: Lowering, node: Node) -> Lazy | No:
     """The mean over all spatial axes; its sum is exact."""
     x, scale, zero, y_scale, y_zero = node.inputs

@@ -17,8 +17,8 @@ from ...codegen.write.expr import Expr
 from ...ir import ElementType, No, Node, Value
 from ...ops.define import normalized_axis
 from ...ops.tensor.movement import VIEWS
-from ..elements import store
 from ..lower import Lazy, Lowering, Source, lowers
+from ..rule_sets import BOTH
 from ..tensor import Tensor
 from .int8 import BYTES, coded, number
 from .rows import FLOATS
@@ -88,7 +88,7 @@ class _Tree:
         return Lazy(self.shape, tree, self.operands)
 
 
-@lowers("QuantizeLinear", "com.microsoft::QuantizeLinear", types=FLOATS)
+@lowers("QuantizeLinear", "com.microsoft::QuantizeLinear", types=FLOATS, sets=BOTH)
 def quantize_linear(lo: Lowering, node: Node) -> Lazy | Tensor | No:
     """To eight or sixteen bits, with one scale, one for each index of an axis, or one for each block."""
     x, scale, zero = (*node.inputs, None)[:3]
@@ -137,7 +137,7 @@ def _in_blocks(lo: Lowering, node: Node, dtype: str,
         made = how(Lazy(mine.shape, Expr.leaf(0, x.dtype).cast(_F32), [mine]), each(scale),
                    None if zero is None else each(zero))
         assert made is not None
-        store(lo, part(out), made.tree, [t for t in made.operands if isinstance(t, Tensor)])
+        lo.store(part(out), made.tree, [t for t in made.operands if isinstance(t, Tensor)])
     return out
 
 
@@ -234,7 +234,8 @@ def _whole(it: Expr) -> bool:
     return (it.op == "cast" and it.args[0].dtype in _WHOLE) or (it.op == "sub" and _whole(it.args[0]))
 
 
-@lowers("DequantizeLinear", "com.microsoft::DequantizeLinear", types=(*_RANGES, "int32"))
+@lowers("DequantizeLinear", "com.microsoft::DequantizeLinear", types=(*_RANGES, "int32"),
+        sets=BOTH)
 def dequantize_linear(lo: Lowering, node: Node) -> Lazy | Tensor | No:
     """To float32, or rounded to half precision."""
     x, scale, zero = (*node.inputs, None)[:3]

@@ -25,7 +25,7 @@ F = "float32"
 
 
 @lowers("RNN", "GRU", "LSTM", types=(F,))
-def recurrent_layer(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
+def recurrentlayer_of(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     assert node.op is not None
     kind, attrs = node.op_type, node.attributes
     x, w, r, b, lengths, h0, c0, peephole = (*node.inputs, *[None] * 8)[:8]
@@ -33,7 +33,7 @@ def recurrent_layer(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     known = [lo.known(v) for v in (w, r, b, peephole)]
     if any(k is None and v is not None for k, v in zip(known, (w, r, b, peephole), strict=True)):
         return No("weights that are not constant")
-    layer = _layer(lo, kind, attrs, x, known, lengths, h0, c0)
+    layer = layer_of(lo, kind, attrs, x, known, lengths, h0, c0)
     if isinstance(layer, No):
         return layer
     weights, recurrent, bias, _ = known
@@ -41,7 +41,7 @@ def recurrent_layer(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     linear = bool(attrs.get("linear_before_reset"))
     plan = rnn.plan(lo.machine, kind, layer.hidden, layer.batch, linear)
     own: tuple[Any, ...] = (id(node), plan)
-    total = _bias(bias, rnn.GATES[kind], layer.hidden, layer.directions, linear)
+    total = bias_of(bias, rnn.GATES[kind], layer.hidden, layer.directions, linear)
     projected = _projected(lo, lo.tensor(x), own, plan, weights, total)
     packed = lo.constant((*own, "recurrent"), lambda: plan.pack(recurrent.astype(np.float32)))
     extra = packed
@@ -53,7 +53,7 @@ def recurrent_layer(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
 
 
 @lowers("com.microsoft::DynamicQuantizeLSTM", types=(F,))
-def coded_layer(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
+def codedlayer_of(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     """An LSTM of bytes."""
     x, w, r, b, lengths, h0, c0, peephole, *numbers = (*node.inputs, *[None] * 12)[:12]
     given = [w, r, b, peephole, *numbers]
@@ -64,8 +64,8 @@ def coded_layer(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     if weights is None or recurrent is None or weights.ndim != 3 or recurrent.ndim != 3:
         return No("weights that are no matrices")
     weights, recurrent = (a.transpose(0, 2, 1) for a in (weights, recurrent))
-    layer = _layer(lo, "LSTM", {"layout": 0, **node.attributes}, x, [weights, recurrent, bias, peep], lengths,
-                   h0, c0)
+    layer = layer_of(lo, "LSTM", {"layout": 0, **node.attributes}, x, [weights, recurrent, bias, peep],
+                     lengths, h0, c0)
     if isinstance(layer, No):
         return layer
     columns = layer.directions, 4 * layer.hidden
@@ -74,7 +74,7 @@ def coded_layer(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
         return No("its scales and zero points are not one for each direction or each column")
     plan = rnn.plan(lo.machine, "LSTM", layer.hidden, layer.batch, coded=True)
     own: tuple[Any, ...] = (id(node), plan)
-    total = _bias(bias, 4, layer.hidden, layer.directions, False)
+    total = bias_of(bias, 4, layer.hidden, layer.directions, False)
     projected = _coded_inputs(lo, x, own, plan, weights, w_scale, w_zero, total)
     how = plan.packing(lo.machine)
     packed = lo.constant((*own, "recurrent"), lambda: plan.pack_codes(recurrent, how))
@@ -171,8 +171,8 @@ class _Layer:
         return (y, *lasts) if self.kind == "LSTM" else (y, lasts[0])
 
 
-def _layer(lo: Lowering, kind: str, attrs: dict[str, Any], x: Value, known: Sequence[np.ndarray | None],
-           lengths: Value | None, h0: Value | None, c0: Value | None) -> _Layer | No:
+def layer_of(lo: Lowering, kind: str, attrs: dict[str, Any], x: Value, known: Sequence[np.ndarray | None],
+             lengths: Value | None, h0: Value | None, c0: Value | None) -> _Layer | No:
     """The layer of x and `known`: W and R [directions, gates * hidden, n], biases and peephole weights."""
     weights, recurrent, _, peephole = known
     assert weights is not None and recurrent is not None
@@ -215,7 +215,7 @@ def _fits(kind: str, attrs: dict[str, Any], x: tuple[int, ...], known: Sequence[
             and (lengths is None or (lo.shape(lengths) == (batch,) and lo.dtype(lengths) == "int32")))
 
 
-def _bias(bias: np.ndarray | None, gates: int, hidden: int, directions: int, linear: bool) -> np.ndarray:
+def bias_of(bias: np.ndarray | None, gates: int, hidden: int, directions: int, linear: bool) -> np.ndarray:
     """The biases that are added to the projected inputs, [directions, gates * hidden]."""
     if bias is None:
         return np.zeros((directions, gates * hidden), np.float32)

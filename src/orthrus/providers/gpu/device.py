@@ -1,8 +1,8 @@
 """A GPU as this process sees it: its memory, streams, kernels and graphs.
 
 In: a `Driver` and a device's index. Out: a `Device` with streams whose handles are addresses, so that
-`handle + offset` is one too. What a driver refuses is raised as it is, but for memory that there is none of,
-a MemoryError, and code that does not load, an EPFail.
+`handle + offset` is one too. What a driver refuses is a MemoryError where memory is short, an EPFail where
+code does not load, DeviceReset where the device is lost to this process, else Fail.
 """
 
 from __future__ import annotations
@@ -13,14 +13,34 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import EPFail, InvalidArgument
+from ...errors import DeviceReset, EPFail, Fail, InvalidArgument
 from ...kernels import Device, DeviceArray, Stream
-from ...kernels.streams import on
+from ...kernels.streams import on, refused
 from ...locks import lock
 from .driver import Driver, DriverError
 
 VENDORS = {"CUDA": 0x10DE, "HIP": 0x1002}
 """Numbers of the PCI's registry, by the driver's name."""
+
+
+class _Asked:
+    """The verbs of a driver, with a session's errors in the place of the driver's."""
+
+    def __init__(self, driver: Driver, device: Device) -> None:
+        self.driver, self.device = driver, device
+
+    def __getattr__(self, verb: str) -> Any:
+        ask, device = getattr(self.driver, verb), self.device
+
+        def asked(*given: Any) -> Any:
+            try:
+                return ask(*given)
+            except DriverError as error:
+                if error.out_of_memory:
+                    raise MemoryError(f"{device!r}: {error}") from error
+                raise refused(device, error) from error
+        setattr(self, verb, asked)
+        return asked
 
 
 class GpuDevice(Device):
@@ -41,6 +61,7 @@ class GpuDevice(Device):
         except DriverError as error:
             raise EPFail(f"{self!r} cannot be used: {error}") from error
         self.target = self.properties.target
+        self._ask = _Asked(driver, self)
         self._modules: dict[bytes, int] = {}
         self._functions: dict[tuple[bytes, str, int], int] = {}
         self._events: list[int] = []
@@ -49,69 +70,63 @@ class GpuDevice(Device):
 
     def allocate(self, size: int) -> int:
         """The address of new memory, a multiple of 256."""
-        return self._given(self.driver.allocate, size)
+        address: int = self._ask.allocate(self.index, size)
+        return address
 
     def allocate_host(self, size: int) -> int:
         """0 where no more can be pinned."""
         try:
-            return self._given(self.driver.allocate_host, size)
+            address: int = self._ask.allocate_host(self.index, size)
+            return address
         except MemoryError:
             return 0
 
-    def _given(self, allocate: Any, size: int) -> int:
-        try:
-            address: int = allocate(self.index, size)
-            return address
-        except DriverError as error:
-            if error.out_of_memory:
-                raise MemoryError(f"{size} bytes of {self!r}: {error}") from error
-            raise
-
     def free(self, handle: int) -> None:
-        self.driver.free(self.index, handle)
+        self._ask.free(self.index, handle)
 
     def free_host(self, address: int) -> None:
-        self.driver.free_host(self.index, address)
+        self._ask.free_host(self.index, address)
 
     def copy_in(self, array: np.ndarray, handle: int) -> None:
-        self.driver.copy(self.index, handle, array.ctypes.data, array.nbytes, self.stream)
+        self._ask.copy(self.index, handle, array.ctypes.data, array.nbytes, self.stream)
 
     def copy_out(self, handle: int, array: np.ndarray) -> None:
-        self.driver.copy(self.index, array.ctypes.data, handle, array.nbytes, self.stream)
+        self._ask.copy(self.index, array.ctypes.data, handle, array.nbytes, self.stream)
 
     def copy_across(self, source: DeviceArray, handle: int) -> bool:
         """Between devices of one driver, without the host."""
         other = source.device
         if not isinstance(other, GpuDevice) or other.driver is not self.driver:
             return False
-        self.driver.copy(self.index, handle, source.handle, source.nbytes, self.stream)
+        self._ask.copy(self.index, handle, source.handle, source.nbytes, self.stream)
         return True
 
     def clear(self, address: int, size: int) -> None:
-        self.driver.fill(self.index, address, 0, size, self.stream)
+        self._ask.fill(self.index, address, 0, size, self.stream)
 
     def create_stream(self) -> int:
-        return self.driver.create_stream(self.index)
+        stream: int = self._ask.create_stream(self.index)
+        return stream
 
     def destroy_stream(self, stream: int) -> None:
-        self.driver.destroy_stream(self.index, stream)
+        self._ask.destroy_stream(self.index, stream)
 
     def synchronize(self, stream: int) -> None:
-        self.driver.synchronize(self.index, stream)
+        self._ask.synchronize(self.index, stream)
 
     def record(self, stream: int) -> int:
         try:
-            event = self._events.pop()
+            event: int = self._events.pop()
         except IndexError:
-            event = self.driver.create_event(self.index)
-        self.driver.record(self.index, event, stream)
+            event = self._ask.create_event(self.index)
+        self._ask.record(self.index, event, stream)
         return event
 
     def wait(self, stream: int, event: int) -> None:
-        self.driver.wait(self.index, stream, event)
+        self._ask.wait(self.index, stream, event)
 
     def wait_for(self, event: int) -> None:
-        self.driver.wait_for(self.index, event)
+        self._ask.wait_for(self.index, event)
 
     def destroy_event(self, event: int) -> None:
         """It is used again: who waits for it knows already how far its stream has to come."""
@@ -133,32 +148,33 @@ class GpuDevice(Device):
             return self._functions[key]
 
     def launch(self, function: int, blocks: int, threads: int, shared: int, arguments: bytes) -> None:
-        self.driver.launch(self.index, function, blocks, threads, shared, self.stream, arguments)
+        self._ask.launch(self.index, function, blocks, threads, shared, self.stream, arguments)
 
     def begin_capture(self) -> None:
         """On a stream of its own, so that nobody else's work or events come into the graph."""
         stream = Stream(self)
         self._capturing.now = capturing = on(stream), stream
-        self.driver.begin_capture(self.index, stream.handle)
+        self._ask.begin_capture(self.index, stream.handle)
         capturing[0].__enter__()
 
     def end_capture(self) -> int:
         capturing, stream = self._capturing.now
         capturing.__exit__()
         try:
-            return self.driver.end_capture(self.index, stream.handle)
+            graph: int = self._ask.end_capture(self.index, stream.handle)
+            return graph
         finally:
             del self._capturing.now
 
     def drop_capture(self) -> None:
-        with contextlib.suppress(DriverError):
+        with contextlib.suppress(Fail, DeviceReset):
             super().drop_capture()
 
     def replay(self, graph: int) -> None:
-        self.driver.launch_graph(self.index, graph, self.stream)
+        self._ask.launch_graph(self.index, graph, self.stream)
 
     def destroy_graph(self, graph: int) -> None:
-        self.driver.destroy_graph(self.index, graph)
+        self._ask.destroy_graph(self.index, graph)
 
 
 _shared: dict[tuple[Driver, int], GpuDevice] = {}

@@ -16,7 +16,7 @@ from ...codegen.triton import targets
 from ...codegen.triton.targets import Target
 from ...errors import EPFail
 from ...ir import No, Node
-from ...kernels import Kernel, Lanes, Part, reference
+from ...kernels import Kernel, Lanes, Part, Stored, reference
 from ..base import INTERPRETED, Capability, ExecutionProvider, GraphView, interpreted
 from . import memory
 from .device import GpuDevice, shared
@@ -54,8 +54,21 @@ class GpuProvider(ExecutionProvider):
             return No(f"the {driver.name} driver fails: {error}")
         if any(map(targets.named, found)):
             return None
-        return No(f"there are no kernels for {', '.join(sorted(set(found)))}; known are "
-                  f"{', '.join(target.arch for target in targets.TARGETS.values() if target.api == cls.api)}")
+        return No(f"there are no kernels for {', '.join(sorted(set(found)))}; known are {_known(cls.api)}")
+
+    @classmethod
+    def probe_target(cls, target: str) -> No | None:
+        """Whether kernels for a GPU can be compiled, which need not be here."""
+        found = targets.named(target)
+        if found is None or found.api != cls.api:
+            return No(f"there is no target {target}; known are {_known(cls.api)}")
+        missing = compiling.available()
+        return missing and No(f"{missing.reason}: pip install orthrus-runtime[{cls.extra}]")
+
+    @classmethod
+    def devices(cls) -> Sequence[GpuDevice]:
+        driver = cls.finding.driver()
+        return [] if isinstance(driver, No) else [shared(driver, i) for i in range(driver.count())]
 
     @functools.cached_property
     def device(self) -> GpuDevice:  # type: ignore[override]
@@ -127,3 +140,29 @@ class GpuProvider(ExecutionProvider):
                 raise
             return [No(f"{error.text}; pip install orthrus-runtime[{self.extra}] brings what compiles it")]
         return [Kernel(made, f"GPU kernels for {len(part.nodes)} nodes", on_host=tuple(made.deciding))]
+
+    def store(self, part: Part) -> Stored | No:
+        """A part whose inputs have known sizes, for the target that the options name, or the device's."""
+        from ...lowering.gpu.package import pack
+
+        packed = pack(part, self.target, lambda node: reference(node).run, self.settings, self.strict)
+        if isinstance(packed, No):
+            return packed
+        data, compiler = packed
+        return Stored(data, compiler, self.target.arch, f"{len(part.nodes)} nodes")
+
+    def load(self, part: Part, stored: Stored) -> Kernel | No:
+        from ...lowering.gpu.package import GpuPackage
+
+        try:
+            package = GpuPackage(stored.data)
+            if package.target != self.target:
+                return No(f"it is made for {package.target}, and the device is {self.device.target}")
+            made = package.part(part, self.device, self.strict, self.settings.get(self.graphs, False))
+        except ValueError as error:
+            return No(str(error))
+        return Kernel(made, f"compiled ahead for {package.target}, {stored.notes}")
+
+
+def _known(api: str) -> str:
+    return ", ".join(target.arch for target in targets.TARGETS.values() if target.api == api)

@@ -106,7 +106,8 @@ def _providers(given: Sequence[str] | None, options: Sequence[str] | None,
         if not key:
             raise ValueError(f"--target {target}: {name} compiles for this machine only")
         first[key] = target
-    made = [registry.create(name, settings) for name, settings in chosen]
+    made = [registry.create(each, settings, (target or "") if each == name else "")
+            for each, settings in chosen]
     if all(p.name != registry.CPUExecutionProvider.name for p in made):
         made.append(registry.CPUExecutionProvider())
     return made

@@ -16,6 +16,7 @@ from ..perf import perf_test
 from ..testrunner import test_runner
 from ..view import view
 from . import (
+    cache,
     check_provider,
     compile,
     demo,
@@ -60,7 +61,8 @@ def _flowing(text: str) -> str:
 
 
 for _module in (run, info, explain, providers, profile, estimate, compare, compile, quantize, key, bisect,
-                perf_test, test_runner, execute, doctor, check_provider, demo, view):
+                perf_test, test_runner, execute, doctor, cache, check_provider,
+                demo, view):
     _name = getattr(_module, "NAME", _module.__name__.rpartition(".")[2].replace("_", "-"))
     _help = _flowing(_module.command.__doc__ or "")
     app.command(_name, cls=getattr(_module, "PARSER", None), help=_help,

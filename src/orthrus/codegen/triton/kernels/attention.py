@@ -2,10 +2,9 @@
 
 Queries, keys, values, results and masks lie anywhere, by strides of their own. A program has a tile of query
 rows of one head or, where queries are few, of all heads that share a key head; few rows over many keys are
-divided over programs whose sums a second kernel adds up in order, so that results never depend on chance. Row i
-sees the keys from i + shift - left to i + shift + right, and none from the end on; a row that sees none gives
-zeros. Scores and sums are float32.
-"""
+divided over programs whose sums a second kernel adds up in order, so that results never depend on chance. Row
+i sees the keys from i + shift - left to i + shift + right, and none from the end on; a row that sees none
+gives zeros. Scores and sums are float32. """
 
 from __future__ import annotations
 
@@ -74,8 +73,8 @@ class View:
 
     @staticmethod
     def declare(k: Writer, name: str, near: bool) -> View:
-        strides = k.sizes(f"{name}_s", 3 if near else 4)
-        return View(name, *strides[:3], "1" if near else strides[3])
+        batch, head, step = k.sizes(f"{name}_s", 3)
+        return View(name, batch, head, step, "1" if near else k.size(f"{name}_s3"))
 
     def at(self, position: str, feature: str) -> str:
         """The offset of features of positions, of `batch` and `head`, which are 64 bits wide."""
@@ -156,10 +155,14 @@ class _Attending:
             begin, end = split * per, tl.minimum(split * per + per, limit)
         """)
         if form.left:
-            k.text(f"begin = tl.maximum(begin, tl.maximum(first + offset - left, 0) // {self.keys} * {self.keys})")
+            k.text(f"""
+                begin = tl.maximum(begin, tl.maximum(first + offset - left, 0) // {self.keys} * {self.keys})
+            """)
         if form.right:
             k.text("end = tl.minimum(end, last + offset + right + 1)")
-        free = "begin" if form.left else "tl.minimum(end, first + offset + right + 1)" if form.right else "end"
+        free = "end"
+        if form.left or form.right:
+            free = "begin" if form.left else "tl.minimum(end, first + offset + right + 1)"
         k.text(f"middle = begin + tl.maximum({free} - begin, 0) // {self.keys} * {self.keys}")
 
     def _features(self, first: int, width: int, size: int) -> tuple[str, str | None]:
@@ -198,7 +201,8 @@ class _Attending:
             k.text(f"weight = {f'tl.where(key == 0, {some}, 0.0)' if self.single else some}")
 
     def over(self, begin: str, end: str, bounded: bool) -> None:
-        """The loop over the tiles of keys from `begin` to `end`; `bounded`: not every row sees all of them."""
+        """The loop over the tiles of keys from `begin` to `end`; `bounded`: not every row sees all of
+        them."""
         with self.k.block(f"for start in range({begin}, {end}, {self.keys}):"):
             self._tile(bounded)
 
@@ -285,7 +289,8 @@ class _Attending:
                 k.text(f"mixed{i} = mixed{i} * fade + chance[:, None] * {rows}.to(tl.float32)")
             else:
                 k.text(f"mixed{i} = mixed{i} * fade[:, None]")
-                k.text(f"mixed{i} = " + self._dot(f"chance.to({k.typed(self.form.dtype)})", rows, f"mixed{i}"))
+                chance = f"chance.to({k.typed(self.form.dtype)})"
+                k.text(f"mixed{i} = {self._dot(chance, rows, f'mixed{i}')}")
 
     def finish(self) -> None:
         """Write what the rows are, or the program's share of them."""
@@ -308,15 +313,16 @@ class _Attending:
                 k.text(f"tl.store(sums + slot[:, None] * {form.value_size} + {d}[None, :], mixed{i}, "
                        f"mask=inside[:, None]{also})")
                 continue
-            k.store("out", self.out.at("position[:, None]", f"{d}[None, :]"), f"mixed{i} * factor[:, None]", f"inside[:, None]{also}")
+            k.store("out", self.out.at("position[:, None]", f"{d}[None, :]"), f"mixed{i} * factor[:, None]",
+                    f"inside[:, None]{also}")
 
 
 @kernel
 def attend(k: Writer, *, form: AttentionForm, rows: int, keys: int, folded: bool, split: bool, warps: int,
            stages: int) -> None:
-    """softmax(q k' scale + mask) v, a tile of `rows` query rows a program, over `keys` keys at a time; `folded`:
-    rows are those of all query heads that share a key head; `split`: over `per` keys, whose sums are left to
-    `attend_joined`."""
+    """softmax(q k' scale + mask) v, a tile of `rows` query rows a program, over `keys` keys at a time;
+    `folded`: rows are those of all query heads that share a key head; `split`: over `per` keys, whose sums
+    are left to `attend_joined`."""
     it = _Attending(k, form, rows, keys, folded, split)
     it.declare()
     it.place()
@@ -325,7 +331,7 @@ def attend(k: Writer, *, form: AttentionForm, rows: int, keys: int, folded: bool
     it.over("begin", "middle", False)
     it.over("middle", "end", True)
     it.finish()
-    k.warps, k.stages = warps, stages
+    k.warps, k.stages, k.options["enable_fp_fusion"] = warps, stages, not form.capped
 
 
 @kernel
@@ -380,8 +386,8 @@ class AttentionPlan:
 
     @property
     def spec(self) -> Spec:
-        return attend(form=self.form, rows=self.rows, keys=self.keys, folded=self.folded, split=self.splits > 1,
-                      warps=self.warps, stages=self.stages)
+        return attend(form=self.form, rows=self.rows, keys=self.keys, folded=self.folded,
+                      split=self.splits > 1, warps=self.warps, stages=self.stages)
 
     @property
     def items(self) -> int:

@@ -23,7 +23,8 @@ def append_rows(k: Writer, *, dtype: str, size: int, near: tuple[bool, bool, boo
     k.pointer("status", "int64")
     for name in ("heads", "held", "length", "capacity", "first"):
         k.size(name)
-    past, new, out = (View.declare(k, name, far) for name, far in zip(("past", "new", "out"), near, strict=True))
+    past, new, out = (View.declare(k, name, side)
+                      for name, side in zip(("past", "new", "out"), near, strict=True))
     k.text(f"""
         tiles = tl.cdiv(capacity, {rows})
         tile = tl.program_id(0) % tiles
@@ -35,7 +36,8 @@ def append_rows(k: Writer, *, dtype: str, size: int, near: tuple[bool, bool, boo
         fits = (begin >= 0) & (begin + length <= capacity)
         fresh = fits & (row >= begin) & (row < begin + length)
         there = (feature < {size})[None, :]
-        same = (past.to(tl.int64) == out.to(tl.int64)) & (past_s0 == out_s0) & (past_s1 == out_s1) & (past_s2 == out_s2)
+        alike = (past_s0 == out_s0) & (past_s1 == out_s1) & (past_s2 == out_s2)
+        same = (past.to(tl.int64) == out.to(tl.int64)) & alike
         kept = (row < {"capacity" if zeroed else "held"}) & (fresh == 0) & ((row >= held) | (same == 0))
         tl.store(status + tl.arange(0, 1), tl.full((1,), 1, tl.int64), mask=fits == 0)
     """)
@@ -61,7 +63,7 @@ def turn(k: Writer, *, dtype: str, size: int, half: int, near: tuple[bool, bool]
     k.pointer("out", dtype)
     for name in ("c_b", "c_s", "p_b", "p_s", "p_run", "first", "places", "heads", "length", "units"):
         k.size(name)
-    x, out = (View.declare(k, name, far) for name, far in zip(("x", "out"), near, strict=True))
+    x, out = (View.declare(k, name, side) for name, side in zip(("x", "out"), near, strict=True))
     k.text(f"""
         unit = tl.program_id(0) * {rows} + tl.arange(0, {rows})
         inside = unit < units

@@ -2,8 +2,8 @@
 
 In: A (m, k) of any strides, and weights as `pack` lays them: chunks of k, of each chunk all n columns, of
 each column as many bytes as a block has elements. A byte holds one code of each of the chunk's blocks, the
-first block's in the lowest bits, so that a tile of bytes is a tile of codes for each block, with one scale for
-each column. Out: the product under the kernel's tree. Codes less their zero point are multiplied as the
+first block's in the lowest bits, so that a tile of bytes is a tile of codes for each block, with one scale
+for each column. Out: the product under the kernel's tree. Codes less their zero point are multiplied as the
 numbers of A are stored, exactly; scales are applied to a block's sums, in float32.
 """
 
@@ -184,7 +184,7 @@ def few_bits_rows(k: Writer, *, left: Left, codes: Codes, closing: Closing, rows
             row{r} = tl.full((), {r}, tl.int32)
             acc{r} = tl.zeros(({columns},), tl.float32)
         """)
-        row_at += [it.walking.offsets([0], [(f"row{r}", None)])[0][0]]
+        row_at += [it.walking.offsets([0], [(f"row{r}", None), ("0", None)])[0][0]]
     with k.block("for chunk in range(first, last):"):
         for begin in range(0, codes.block, wide):
             at = f"(rw + {begin})" if begin else "rw"
@@ -217,7 +217,8 @@ def few_bits_tiles(k: Writer, *, left: Left, codes: Codes, closing: Closing, til
     """)
     it.begin()
     k.warps, k.stages = tile.warps, tile.stages
-    (row_at, mask), = it.walking.offsets([0], [("rm[:, None]", f"rm[:, None] < {m}")], whole=True)
+    (row_at, mask), = it.walking.offsets([0], [("rm[:, None]", f"rm[:, None] < {m}"), ("0", None)],
+                                               whole=True)
     how = f", input_precision='{left.precision}'" if left.dtype == "float32" else ""
     with k.block("for chunk in range(first, last):"), k.block(
             f"for begin in range(0, {codes.block}, {tile.k}):"):

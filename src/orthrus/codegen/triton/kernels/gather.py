@@ -1,8 +1,8 @@
 """Elements by index: rows and elements gathered, and folded in where indices say.
 
 Indices count from the back where they are below 0; one out of range sets `status` and nothing is read or
-written for it. Updates are folded in in their order, so that results do not depend on chance: every element of
-a result has one program that writes it. """
+written for it. Updates are folded in in their order, so that results do not depend on chance: every element
+of a result has one program that writes it. """
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _folded(how: str, dtype: str) -> Expr:
     return Expr(_FOLD[how], (old.cast(real), new.cast(real)), real).cast(dtype)
 
 
-def _checked(k: Writer, index: str, limit: str, inside: str | None) -> tuple[str, str]:
+def _checked(k: Writer, index: str, limit: str) -> tuple[str, str]:
     """An index counted from the front, and whether there is such a one."""
     at = k.let(f"tl.where({index} < 0, {index} + {limit}, {index})", "index")
     good = k.let(f"({at} >= 0) & ({at} < {limit})", "good")
@@ -31,7 +31,10 @@ def _checked(k: Writer, index: str, limit: str, inside: str | None) -> tuple[str
 
 def _reported(k: Writer, bad: str) -> None:
     """Set `status` where any index is bad."""
-    k.text(f"tl.store(status + tl.arange(0, 1), tl.full((1,), 1, tl.int64), mask=tl.sum(({bad}).to(tl.int32)) > 0)")
+    k.text(f"""
+        some = tl.sum(({bad}).to(tl.int32)) > 0
+        tl.store(status + tl.arange(0, 1), tl.full((1,), 1, tl.int64), mask=some)
+    """)
 
 
 @kernel
@@ -60,7 +63,7 @@ def gather_rows(k: Writer, *, closing: Closing, source: Walk, dtype: str, index:
     k.text("fine = inside")
     for p, (limit, stride) in enumerate(moves):
         given = k.load("indices", f"({first} + {p} * apart + r[:, None] * 0)", "inside")
-        at, good = _checked(k, given, limit, "inside")
+        at, good = _checked(k, given, limit)
         k.text(f"fine = fine & {good}")
         k.text(f"place += tl.where({good}, {at}, 0).to(tl.int64) * {stride}")
     _reported(k, "inside & (fine == 0)")
@@ -71,10 +74,10 @@ def gather_rows(k: Writer, *, closing: Closing, source: Walk, dtype: str, index:
 
 @kernel
 def fold_lines(k: Writer, *, walk: Walk, dtype: str, index: str, how: str, block: int) -> None:
-    """Lines of indices and updates along an axis, folded into lines of a result, a line a lane: `walk` is over
-    lines of the result, indices and updates; `count` indices, `limit` elements of a result's line, and how far
-    elements, indices and updates are apart. `block` is as many as a block has threads, so that each of these
-    writes what it alone reads."""
+    """Lines of indices and updates along an axis, folded into lines of a result, a line a lane: `walk` is
+    over lines of the result, indices and updates; `count` indices, `limit` elements of a result's line, and
+    how far elements, indices and updates are apart. `block` is as many as a block has threads, so that each
+    of these writes what it alone reads."""
     k.pointer("out", dtype)
     k.pointer("indices", index)
     k.pointer("updates", dtype)
@@ -92,7 +95,7 @@ def fold_lines(k: Writer, *, walk: Walk, dtype: str, index: str, how: str, block
     k.text("wrong = line < 0")
     with k.block("for j in range(0, count):"):
         given = k.load("indices", f"{indices} + j.to(tl.int64) * index_step", "inside")
-        at, good = _checked(k, given, "limit", "inside")
+        at, good = _checked(k, given, "limit")
         k.text(f"wrong = wrong | (inside & ({good} == 0))")
         target = k.let(f"{out} + tl.where({good}, {at}, 0).to(tl.int64) * out_step")
         new = k.load("updates", f"{updates} + j.to(tl.int64) * update_step", "inside")
@@ -105,15 +108,16 @@ def fold_lines(k: Writer, *, walk: Walk, dtype: str, index: str, how: str, block
 @kernel
 def fold_rows(k: Writer, *, dtype: str, index: str, how: str, parts: int, block: int, columns: int) -> None:
     """`count` tuples of `parts` indices, each with a row of `width` updates that is folded into a row of the
-    result; `repeats` such problems lie behind each other. A program has the rows of the result from some place
-    on, `per` of them, and `columns` columns, and looks through all tuples for its own, `block` at a time. Per
-    index, the size of its axis; how far rows, tuples, their indices and updates are apart, and problems."""
+    result; `repeats` such problems lie behind each other. A program has the rows of the result from some
+    place on, `per` of them, and `columns` columns, and looks through all tuples for its own, `block` at a
+    time. Per index, the size of its axis; how far rows, tuples, their indices and updates are apart, and
+    problems."""
     k.pointer("out", dtype)
     k.pointer("indices", index)
     k.pointer("updates", dtype)
     k.pointer("status", "int64")
-    for name in ("count", "width", "per", "shares", "out_row", "out_column", "out_far", "tuple_step", "index_step",
-                 "index_far", "update_row", "update_column", "update_far"):
+    for name in ("count", "width", "per", "shares", "out_row", "out_column", "out_far", "tuple_step",
+                 "index_step", "index_far", "update_row", "update_column", "update_far"):
         k.size(name)
     limits = [k.size(f"limit{p}") for p in range(parts)]
     k.text(f"""
@@ -133,8 +137,9 @@ def fold_rows(k: Writer, *, dtype: str, index: str, how: str, parts: int, block:
             fine = inside
         """)
         for p, limit in enumerate(limits):
-            given = k.load("indices", f"far * index_far + j.to(tl.int64) * tuple_step + {p} * index_step", "inside")
-            at, good = _checked(k, given, limit, "inside")
+            given = k.load("indices", f"far * index_far + j.to(tl.int64) * tuple_step + {p} * index_step",
+                           "inside")
+            at, good = _checked(k, given, limit)
             k.text(f"row = row * {limit} + {at}")
             k.text(f"fine = fine & {good}")
         k.text(f"""
@@ -143,10 +148,12 @@ def fold_rows(k: Writer, *, dtype: str, index: str, how: str, parts: int, block:
             found = tl.min(key, 0)
         """)
         with k.block(f"while found < {block}:"):
-            k.text(f"target = far * out_far + tl.sum(tl.where(key == found, row, 0), 0) * out_row + "
-                   "c.to(tl.int64) * out_column")
-            k.text("source = far * update_far + (start + found).to(tl.int64) * update_row + "
-                   "c.to(tl.int64) * update_column")
+            k.text("""
+                own = tl.sum(tl.where(key == found, row, 0), 0)
+                column = c.to(tl.int64)
+                target = far * out_far + own * out_row + column * out_column
+                source = far * update_far + (start + found).to(tl.int64) * update_row + column * update_column
+            """)
             new = k.load("updates", "source", "there")
             old = k.load("out", "target", "there") if how != "none" else new
             k.store("out", "target", k.tree(_folded(how, dtype), [old, new]), "there")

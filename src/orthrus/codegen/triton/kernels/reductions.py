@@ -13,7 +13,8 @@ from ..trees import TYPES
 from ..write import Writer, kernel
 from .rows import Tile, warps
 
-_FOLDS = {"sum": "_sum", "prod": "_product", "max": "_largest", "min": "_least"}
+FOLDS = {"sum": "_sum", "prod": "_product", "max": "_largest", "min": "_least"}
+"""The functions that fold two numbers."""
 
 
 @kernel
@@ -31,11 +32,10 @@ def reduce_rows(k: Writer, *, reading: Reading, closing: Closing, tile: Tile, ki
 
     def met() -> None:
         x = read.load(indices)
-        k.text(f"so_far = tl.where(c < end, {_FOLDS[kind]}(so_far, {x}.to({TYPES[work]})), so_far)")
+        k.text(f"so_far = tl.where(c < end, {FOLDS[kind]}(so_far, {x}.to({TYPES[work]})), so_far)")
     _along(k, tile, pieces, met)
-    value = k.let(f"tl.reduce(so_far, 1, {_FOLDS[kind]}).to({TYPES[dtype]})")
-    close.store(value, [*([("piece", None)] if pieces else []), (
-        "row", None if tile.rows == 1 else f"row < {count}")])
+    value = k.let(f"tl.reduce(so_far, 1, {FOLDS[kind]}).to({TYPES[dtype]})")
+    close.store(value, [*([("piece", None)] if pieces else []), ("row", f"row < {count}")])
 
 
 @kernel
@@ -67,7 +67,7 @@ def arg_rows(k: Writer, *, reading: Reading, closing: Closing, tile: Tile, least
         top, place = tl.reduce((highest, places), 1, {"_later_best" if last else "_first_best"})
         place = tl.where((place < 0) | (place == {(1 << 31) - 1}), 0, place)
     """)
-    close.store(k.let("place.to(tl.int64)"), [("row", None if tile.rows == 1 else f"row < {count}")])
+    close.store(k.let("place.to(tl.int64)"), [("row", f"row < {count}")])
 
 
 def _enter(k: Writer, tile: Tile, count: str, length: str, span: str | None) -> None:

@@ -5,10 +5,13 @@ from __future__ import annotations
 from ....codegen.triton.kernels import attention as kernels
 from ....codegen.triton.kernels import attention_cache
 from ....codegen.triton.targets import CUDA
-from ....ir import No
+from ....codegen.write.expr import Expr
+from ....ir import No, Value
 from ...rules import attention as shared
+from ...rules import attention_contrib
 from ...rules.attention import Heads
 from ...tensor import Tensor
+from .. import products
 from ..elements import power
 from ..lower import GpuLowering, Out, writes
 
@@ -33,7 +36,7 @@ def refusal(lo: GpuLowering, a: Heads) -> No | None:
     """Why no kernel does it, if so."""
     if max(a.q.shape[3], a.v.shape[3]) > kernels.MOST:
         return No(f"heads of more than {kernels.MOST} features")
-    return shared.refusal.__wrapped__(lo, a)  # type: ignore[attr-defined, no-any-return]
+    return shared.refusal.__wrapped__(lo, a)  # type: ignore[attr-defined]
 
 
 def _near(*tensors: Tensor) -> tuple[bool, ...]:
@@ -84,9 +87,11 @@ def attended(lo: GpuLowering, a: Heads, out: Tensor, present: tuple[Tensor, Tens
 
 
 def precision(lo: GpuLowering) -> str:
-    """How Triton multiplies float32: as sums of three products of tf32 where there are such, and these come
-    close enough to float32."""
-    return "tf32x3" if lo.target.api == CUDA else "ieee"
+    """How Triton multiplies float32: where there are products of tf32, as one of them, or as three, which
+    come as close as float32."""
+    if lo.target.api != CUDA:
+        return "ieee"
+    return "tf32" if lo.settings.get("use_tf32", True) else "tf32x3"
 
 
 @writes(shared.appended)
@@ -115,7 +120,24 @@ def turned(lo: GpuLowering, x: Tensor, caches: tuple[Tensor, Tensor], positions:
     spec = attention_cache.turn(dtype=x.dtype, size=size, half=cos.shape[-1], near=near, rows=rows,
                                 interleaved=interleaved,
                                 positions_type="" if positions is None else positions.dtype)
-    lo.step(spec, [x, *caches, *([] if positions is None else [positions]), Out(lo.status), Out(made), per_batch,
-                   row, *lying, first, cos.shape[-2], heads, length, units, *_lying((x, made), near)],
-            -(-units // rows))
+    places = [] if positions is None else [positions]
+    lo.step(spec, [x, *caches, *places, Out(lo.status), Out(made), per_batch, row, *lying, first,
+                   cos.shape[-2], heads, length, units, *_lying((x, made), near)], -(-units // rows))
     return made
+
+
+@writes(attention_contrib.projected)
+def projected(lo: GpuLowering, x: Value, weights: Value, bias: Value | None, shape: tuple[int, ...]
+              ) -> Tensor | No:
+    """x · weights + bias, of their type."""
+    if lo.dtype(weights) != lo.dtype(x):
+        return No("several types")
+    operands, tree = [], None
+    if bias is not None:
+        if lo.shape(bias) != shape[2:]:
+            return No("a bias that does not fit")
+        operands = [lo.tensor(bias).expand(shape)]
+        tree = Expr("add", (Expr.leaf(0, shared.F), Expr.leaf(1, lo.dtype(bias)).cast(shared.F)), shared.F)
+    out = lo.new(shape, lo.dtype(x))
+    products.write(lo, lo.tensor(x), lo.tensor(weights), out, tree, operands)
+    return out

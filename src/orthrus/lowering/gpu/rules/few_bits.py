@@ -25,6 +25,7 @@ def multiplied(lo: GpuLowering, a: Tensor, weights: Weights, level: int, order: 
     return few_bits.product(a, weights, places)
 
 
-lowers(MS + "MatMulNBits", types=FLOATS)(functools.partial(shared.matmul_nbits, multiply=multiplied))
-lowers(MS + "MatMulBnb4", types=FLOATS)(functools.partial(shared.matmul_bnb4, multiply=multiplied))
-lowers(MS + "MatMulFpQ4", types=("float32",))(functools.partial(shared.matmul_fpq4, multiply=multiplied))
+_RULES: dict[str, Any] = {"MatMulNBits": shared.matmul_nbits, "MatMulBnb4": shared.matmul_bnb4,
+                          "MatMulFpQ4": shared.matmul_fpq4}
+for _kind, _rule in _RULES.items():
+    lowers(MS + _kind, types=FLOATS)(functools.partial(_rule, multiply=multiplied))

@@ -77,8 +77,8 @@ def put(lo: GpuLowering, out: Tensor, indices: Tensor, updates: Tensor, axis: in
         form, (o, i, u), numbers = walk(views, [range(len(others))], 1)
         block = 4 * lo.target.warp if lines > lo.target.warp else lo.target.warp
         spec = gather.fold_lines(walk=form, dtype=out.dtype, index=indices.dtype, how=how, block=block)
-        lo.step(spec, [o, i, u, Out(lo.status), *numbers, lines, indices.shape[axis], out.shape[axis], *steps],
-                -(-lines // block))
+        sizes = [lines, indices.shape[axis], out.shape[axis]]
+        lo.step(spec, [o, i, u, Out(lo.status), *numbers, *sizes, *steps], -(-lines // block))
         return
     _folded(lo, (out, indices, updates), [out.shape[axis]], (1, indices.shape[axis], lines), [
         (step, 0, far or 0) for step, far in zip(steps, far_of, strict=True)], how)

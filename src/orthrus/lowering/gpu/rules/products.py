@@ -12,11 +12,12 @@ from typing import Any
 
 from ....codegen.write.expr import Expr
 from ....ir import No, Node
-from ...rules import matmul
+from ...rules import few_bits, matmul
 from ...rules.matmul import Flips, Sum, matrices
 from ...tensor import Tensor
 from .. import products
 from ..lower import GpuLowering, Pending, lowers
+from .few_bits import multiplied as by_codes
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 MS = "com.microsoft::"
@@ -30,6 +31,10 @@ def multiplied(lo: GpuLowering, node: Node, flips_a: Flips, flips_b: Flips, ende
     dtype = lo.dtype(a)
     if dtype not in FLOATS or lo.dtype(b) != dtype:
         return No(f"no kernel multiplies {dtype} by {lo.dtype(b)}")
+    if flips_a == matmul.PLAIN and not flips_b[0]:
+        coded = few_bits.dequantized(lo, a, b, flips_b[1], by_codes)
+        if coded is not None:
+            return coded
     made = matrices(lo, a, b, flips_a, flips_b)
     if isinstance(made, No):
         return made

@@ -12,8 +12,8 @@ from ....codegen.write.trace import trace, traced
 from ....ir import No, Node, Value
 from ....ops.contrib.gates import DECAY
 from ....ops.nn.activation import Sigmoid, Swish
-from ...elements import store
 from ...lower import Lazy, Lowering, Pending, lowers
+from ...rule_sets import BOTH
 from ...tensor import Tensor, c_strides
 from ..attention import MS, inputs_of, result
 from ..rows import FLOATS, F, Norm, finished, reading
@@ -40,7 +40,7 @@ def _grouped(t: Tensor, groups: int) -> Tensor:
     return t.view((*t.shape[:-1], groups, each), (*t.strides[:-1], each * step, step))
 
 
-@lowers(MS + "LinearAttentionGate", types=FLOATS)
+@lowers(MS + "LinearAttentionGate", types=FLOATS, sets=BOTH)
 def gate(lo: Lowering, node: Node) -> Any:
     """The decay and the rate."""
     a, bias, scale, b = inputs_of(node, 4)
@@ -56,7 +56,7 @@ def gate(lo: Lowering, node: Node) -> Any:
     return rate if isinstance(rate, No) else (decay, rate)
 
 
-@lowers(MS + "GatedRMSNorm", types=FLOATS)
+@lowers(MS + "GatedRMSNorm", types=FLOATS, sets=BOTH)
 def gated_norm(lo: Lowering, node: Node) -> Pending | No:
     """Each group of features over its root mean square, times its scale and the opened gate."""
     x, scale, opened = node.inputs
@@ -87,7 +87,7 @@ def _branches(lo: Lowering, x: Value, given: int) -> int | No:
     return No("its streams do not divide") if shape[-1] % given else given
 
 
-@lowers(MS + "BranchwiseRMSNorm", types=FLOATS)
+@lowers(MS + "BranchwiseRMSNorm", types=FLOATS, sets=BOTH)
 def branch_norm(lo: Lowering, node: Node) -> Pending | No:
     """Each branch over its root mean square, times a scale."""
     x, scale = inputs_of(node, 2)
@@ -134,7 +134,7 @@ def _gate(lo: Lowering, value: Value, streams: Tensor) -> Tensor | No:
     return No("a gate that does not fit")
 
 
-@lowers(MS + "HyperConnectionPreMix", types=FLOATS)
+@lowers(MS + "HyperConnectionPreMix", types=FLOATS, sets=BOTH)
 def mix_before(lo: Lowering, node: Node) -> Lazy | No:
     """The sum of all branches times their gates."""
     x, gates = node.inputs
@@ -157,7 +157,7 @@ def _at(t: Tensor, branch: int) -> Tensor:
     return t.view((*t.shape[:-2], t.shape[-1]), (*t.strides[:-2], t.strides[-1]), branch * t.strides[-2])
 
 
-@lowers(MS + "HyperConnectionPostMix", types=FLOATS)
+@lowers(MS + "HyperConnectionPostMix", types=FLOATS, sets=BOTH)
 def mix_behind(lo: Lowering, node: Node) -> Tensor | No:
     """Branches, or a mix of them, plus a block's output times its gates."""
     x, block, gates, mix = inputs_of(node, 4)
@@ -188,11 +188,11 @@ def mix_behind(lo: Lowering, node: Node) -> Tensor | No:
         tree = _sum(terms, tree)
     out = result(lo, node.outputs[0], lo.shape(x), streams.dtype)
     into = out if out.shape == streams.shape else _grouped(out, count)
-    store(lo, into, tree.cast(streams.dtype), operands)
+    lo.store(into, tree.cast(streams.dtype), operands)
     return out
 
 
-@lowers(MS + "CausalConvWithState", types=FLOATS)
+@lowers(MS + "CausalConvWithState", types=FLOATS, sets=BOTH)
 def causal_conv(lo: Lowering, node: Node) -> Any:
     """The taps are as many views of what came before and now."""
     vx, v_weight, v_bias, v_past = inputs_of(node, 4)
@@ -213,9 +213,9 @@ def causal_conv(lo: Lowering, node: Node) -> Any:
     x = lo.tensor(vx)
     whole = lo.new((*shape[:along], held + shape[along], *shape[along + 1:]), x.dtype)
     if held and v_past is not None:
-        store(lo, whole.slice(along, 0, held), _leaf(0, past := lo.tensor(v_past)).cast(x.dtype), [past])
+        lo.store(whole.slice(along, 0, held), _leaf(0, past := lo.tensor(v_past)).cast(x.dtype), [past])
     elif held:
-        store(lo, whole.slice(along, 0, held), Expr.const(0.0, x.dtype), [])
+        lo.store(whole.slice(along, 0, held), Expr.const(0.0, x.dtype), [])
     lo.copy(x, whole.slice(along, held, shape[along]))
     weight = lo.contiguous(lo.tensor(v_weight))
 
@@ -236,5 +236,5 @@ def causal_conv(lo: Lowering, node: Node) -> Any:
         inner = tree
         tree = traced(Swish, {"alpha": 1.0}, [F]).substitute(lambda _: inner)
     y = result(lo, node.outputs[0], shape, x.dtype)
-    store(lo, y, tree.cast(x.dtype), operands)
+    lo.store(y, tree.cast(x.dtype), operands)
     return y, whole.slice(along, shape[along], held)

@@ -1,0 +1,132 @@
+"""What goes along rows and is no reduction: running totals, the k best, the largest as ones."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....codegen.triton.kernels.rows import Tile
+from ....codegen.triton.kernels.scans import running_rows
+from ....codegen.triton.kernels.selection import best_pieces, best_rows
+from ....codegen.write.expr import BYTES, Expr
+from ....ir import No, Node
+from ....ops.define import normalized_axis
+from ...rules.reduce import TYPES, Folded
+from ...rules.rows import FLOATS, lying
+from ...tensor import Tensor
+from ..elements import power
+from ..lower import GpuLowering, Lazy, Out, Pending, lowers
+from ..rows import groups, tile
+from ..walks import closed, read
+
+PIECE = 1 << 11
+"""Elements that are sorted at once, at most."""
+
+MOST = 1 << 9
+"""The k best of rows that are longer."""
+
+
+@lowers("CumSum", "CumProd", types=tuple(t for t in TYPES if t != "bool"))
+def running(lo: GpuLowering, node: Node) -> Pending | No:
+    """Totals so far along a known axis."""
+    vx, va = node.inputs
+    known, attrs = lo.known(va), node.attributes
+    if known is None or known.size != 1 or not lo.shape(vx) or 0 in lo.shape(vx):
+        return No("its axis is not known, or it is empty")
+    t = lo.tensor(vx)
+    axis = normalized_axis(known.item(), t.rank)
+    work = "float32" if t.dtype in FLOATS else t.dtype
+    kind = "sum" if node.op_type == "CumSum" else "prod"
+
+    def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+        kept, along, count, length = groups(t, [axis])
+        form = tile(t, kept, along, False)
+        reading, cells = read(Expr.leaf(0, t.dtype).cast(work), [t], [kept, along])
+        own = Expr.leaf(0, work).cast(t.dtype)
+        whole = own if tree is None else tree.substitute(lambda leaf: own if leaf.value == 0 else leaf)
+        closing, more = closed(out, whole, operands, work, [kept, along])
+        spec = running_rows(reading=reading, closing=closing, tile=form, kind=kind,
+                            exclusive=bool(attrs.get("exclusive")), reverse=bool(attrs.get("reverse")))
+        lo.step(spec, [*cells, *more, count, length], -(-count // form.rows))
+    return Pending(t.shape, t.dtype, emit, lying(t))
+
+
+@lowers("Hardmax", types=FLOATS)
+def hardmax(lo: GpuLowering, node: Node) -> Lazy | No:
+    """A comparison of each place with that of the largest."""
+    (vx,) = node.inputs
+    shape = lo.shape(vx)
+    if not shape or 0 in shape:
+        return No("a scalar, or empty")
+    assert node.op is not None
+    axis = normalized_axis(node.attributes["axis"], len(shape))
+    t, form = lo.tensor(vx), shape
+    if node.op.since < 13:
+        form = (math.prod(shape[:axis]), math.prod(shape[axis:]))
+        t, axis = lo.contiguous(t).view(form, (form[1], 1)), 1
+    what = Folded("arg max", Expr.leaf(0, t.dtype).cast("float32"), [t], (axis,))
+    best = lo.new(what.short, "int64")
+    lo.fold(what, best, None, [])
+    count, lines = form[axis], [1] * len(form)
+    lines[axis] = count
+    places = lo.constant(("numbers", count, tuple(lines)), lambda: np.arange(count).reshape(lines))
+    one, zero = (Expr.const(v, "float32").cast(t.dtype) for v in (1.0, 0.0))
+    same = Expr("eq", (Expr.leaf(0, "int64"), Expr.leaf(1, "int64")), "bool")
+    tree = Expr("where", (same, one, zero), t.dtype)
+    if form == shape:
+        return Lazy(shape, tree, [best, places])
+    out = lo.new(form, t.dtype)
+    lo.store(out, tree, [best, places])
+    return Lazy(shape, Expr.leaf(0, t.dtype), [lo.contiguous(out).reshape(shape)])
+
+
+@lowers("TopK", types=tuple(t for t in TYPES if t != "bool" and BYTES[t] < 8))
+def top_k(lo: GpuLowering, node: Node) -> tuple[Tensor, Tensor] | No:
+    """Values and their indices, best first."""
+    vx, attrs = node.inputs[0], node.attributes
+    shape, k = lo.shape(vx), attrs.get("k")
+    if len(node.inputs) > 1:
+        known = lo.known(node.inputs[1])
+        k = None if known is None or known.size != 1 else known.item()
+    if k is None or not shape or 0 in shape:
+        return No("its k is not known, or it is empty")
+    axis = normalized_axis(attrs["axis"], len(shape))
+    if not 1 <= k <= shape[axis]:
+        return No("its k is out of range")
+    if shape[axis] > PIECE and k > MOST:
+        return No(f"more than {MOST} of rows longer than {PIECE}")
+    t = lo.tensor(vx)
+    small = tuple(k if a == axis else d for a, d in enumerate(shape))
+    values, places = lo.new(small, t.dtype), lo.new(small, "int64")
+    work = "float32" if t.dtype in FLOATS else t.dtype
+    tree, least = Expr.leaf(0, t.dtype).cast(work), attrs.get("largest") == 0
+    kept, along, count, length = groups(t, [axis])
+    reading, cells = read(tree, [t], [kept, along])
+    held = None
+    if length > PIECE:
+        held, length = _best(lo, best_pieces(reading=reading, columns=PIECE, kept=power(k), least=least),
+                             cells, count, length, power(k))
+    while length > PIECE:
+        again = best_pieces(reading=None, columns=PIECE, kept=power(k), least=least)
+        held, length = _best(lo, again, [held], count, length, power(k))
+    columns = power(length)
+    form = Tile(min(power(count), max(1, PIECE // 2 // columns)), columns, True)
+    own = Expr.leaf(0, work)
+    first, more = closed(values, own, [], work, [kept, [axis]])
+    second, others = closed(places, None, [], "int64", [kept, [axis]])
+    spec = best_rows(reading=reading, values=first, places=second, tile=form, least=least,
+                     sorted_pieces=held is not None)
+    lo.step(spec, [*cells, *more, *others, *([] if held is None else [held]), count, length, k],
+            -(-count // form.rows))
+    return values, places
+
+
+def _best(lo: GpuLowering, spec: object, given: Sequence[object], count: int, length: int, kept: int
+          ) -> tuple[Tensor, int]:
+    """The best of each piece of rows, and how many there are of a row."""
+    pieces = -(-length // PIECE)
+    out = lo.new((count, pieces * kept), "int64")
+    lo.step(spec, [*given, Out(out), length], count * pieces)
+    return out, pieces * kept

@@ -1,0 +1,239 @@
+"""ROCMExecutionProvider on an emulated GPU: its options at work, graphs, sessions side by side."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
+
+import orthrus as ort
+from orthrus.codegen.triton import compile as compiling
+from orthrus.errors import DeviceReset, EPFail, Fail, InvalidArgument
+from orthrus.ir import No
+from orthrus.kernels import Part, Stored
+from orthrus.load import load
+from orthrus.lowering.gpu.package import GpuPackage, _check
+from orthrus.lowering.package import Package
+from orthrus.providers.gpu import device as devices
+from orthrus.providers.rocm import ROCMExecutionProvider
+from orthrus.tools.cli.main import app
+
+pytestmark = pytest.mark.needs("AMD tables", "Triton")
+NAME = "ROCMExecutionProvider"
+B = np.linspace(-1, 1, 8, dtype=np.float32)
+
+
+def model(rows: Any = "n", *nodes: Any, kind: int = TensorProto.FLOAT) -> bytes:
+    made = nodes or (helper.make_node("Add", ["x", "b"], ["s"]), helper.make_node("Relu", ["s"], ["y"]))
+    return helper.make_model(helper.make_graph(
+        list(made), "g", [helper.make_tensor_value_info("x", kind, [rows, 8])],
+        [helper.make_tensor_value_info("y", kind, [rows, 8])],
+        [numpy_helper.from_array(B.astype(helper.tensor_dtype_to_np_dtype(kind)), "b")]),
+        opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def x_of(rows: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal((rows, 8)).astype(np.float32)
+
+
+def expected(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x + B, 0)
+
+
+class Found:
+    """In the place of a `Finding`: this driver."""
+
+    def __init__(self, driver: Any) -> None:
+        self.driver = self.made = lambda: driver
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    from gfx.driver import EmulatedDriver
+
+    found = EmulatedDriver("gfx1100", devices=2, most=1 << 26)
+    monkeypatch.setattr(ROCMExecutionProvider, "finding", Found(found))
+    monkeypatch.setattr(devices, "_shared", {})
+    yield found
+
+
+def session(proto: bytes | None = None, **options: Any) -> ort.InferenceSession:
+    made = ort.InferenceSession(proto or model(), providers=[(NAME, options)])
+    assert made.get_providers()[0] == NAME
+    return made
+
+
+def test_the_provider_computes(driver: Any) -> None:
+    made = session()
+    for rows in (1, 3, 70):
+        np.testing.assert_array_equal(made.run(None, {"x": x_of(rows)})[0], expected(x_of(rows)))
+    assert {node.provider for node in made.explain().nodes if "Memcpy" not in node.op_type} == {NAME}
+    assert driver.counts["launch"] == 3
+    assert made.get_provider_options()[NAME]["device_id"] == "0"
+    assert NAME in ort.get_available_providers()
+
+
+def test_another_device(driver: Any) -> None:
+    made = [session(device_id=i) for i in (0, 1, 1)]
+    for each in made:
+        np.testing.assert_array_equal(each.run(None, {"x": x_of(2)})[0], expected(x_of(2)))
+    kinds = {repr(p.device) for each in made for p in each._sess._engine.providers if p.name == NAME}
+    assert kinds == {"gpu:0", "gpu:1"}
+
+
+def test_runs_are_recorded_by_shape_and_replayed(driver: Any) -> None:
+    made = session(enable_hip_graph="1")
+    for turn in range(5):
+        for rows in (2, 5):
+            x = x_of(rows, turn)
+            np.testing.assert_array_equal(made.run(None, {"x": x})[0], expected(x))
+    assert driver.counts["begin_capture"] == driver.counts["end_capture"] == 2
+    assert driver.counts["launch_graph"] == 8 and driver.counts["launch"] == 4
+    replayed = driver.counts["launch_graph"]
+    off = ort.RunOptions()
+    off.add_run_config_entry("gpu_graph_id", "-1")
+    np.testing.assert_array_equal(made.run(None, {"x": x_of(2)}, off)[0], expected(x_of(2)))
+    assert driver.counts["launch_graph"] == replayed and driver.counts["launch"] == 5
+    named = ort.RunOptions()
+    named.add_run_config_entry("gpu_graph_id", "7")
+    for _ in range(3):
+        np.testing.assert_array_equal(made.run(None, {"x": x_of(2)}, named)[0], expected(x_of(2)))
+    assert driver.counts["launch_graph"] > replayed
+    del made
+    assert not driver.graphs
+
+
+def test_results_that_are_kept_stay_as_they_were(driver: Any) -> None:
+    made = session(enable_hip_graph="1")
+    kept = [made.run(None, {"x": x_of(4, i)})[0] for i in range(6)]
+    for i, y in enumerate(kept):
+        np.testing.assert_array_equal(y, expected(x_of(4, i)))
+
+
+def test_a_part_with_a_step_of_the_hosts_is_not_recorded(driver: Any, caplog: pytest.LogCaptureFixture) -> None:
+    made = session(model(4, helper.make_node("Add", ["x", "b"], ["s"]), helper.make_node("NonZero", ["s"], ["i"]),
+                         helper.make_node("Relu", ["s"], ["y"])), enable_hip_graph="1")
+    for i in range(3):
+        np.testing.assert_array_equal(made.run(None, {"x": x_of(4, i)})[0], expected(x_of(4, i)))
+    hosted = "is not recorded as a graph" in caplog.text
+    assert hosted == (driver.counts["begin_capture"] == 0)
+
+
+def test_a_stream_of_the_callers(driver: Any) -> None:
+    theirs = driver.create_stream(0)
+    made = session(user_compute_stream=theirs)
+    np.testing.assert_array_equal(made.run(None, {"x": x_of(3)})[0], expected(x_of(3)))
+    (provider,) = (p for p in made._sess._engine.providers if p.name == NAME)
+    assert provider.lanes().take().compute.handle == theirs
+
+
+def test_a_limit_of_memory(driver: Any) -> None:
+    made = session(gpu_mem_limit=1 << 22, arena_extend_strategy="kSameAsRequested")
+    with pytest.raises(Fail, match="gpu_mem_limit"):
+        made.run(None, {"x": x_of(1 << 17)})
+    np.testing.assert_array_equal(made.run(None, {"x": x_of(3)})[0], expected(x_of(3)))
+
+
+def test_sessions_and_threads_side_by_side(driver: Any) -> None:
+    made = [session(enable_hip_graph="1"), session(do_copy_in_default_stream="0")]
+    wrong: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            for i in range(6):
+                x = x_of(1 + (seed + i) % 3, 10 * seed + i)
+                np.testing.assert_array_equal(made[seed % 2].run(None, {"x": x})[0], expected(x))
+        except BaseException as error:
+            wrong.append(error)
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_device_that_is_lost(driver: Any) -> None:
+    made = session()
+    made.run(None, {"x": x_of(2)})
+    driver.lost = "a kernel read where it must not"
+    made.disable_fallback()
+    with pytest.raises(DeviceReset, match="a kernel read where it must not"):
+        made.run(None, {"x": x_of(2)})
+    made.enable_fallback()
+    np.testing.assert_array_equal(made.run(None, {"x": x_of(2)})[0], expected(x_of(2)))
+    assert made.get_providers() == ["CPUExecutionProvider"]
+
+
+def compiled(tmp_path: Path, target: str, proto: bytes | None = None, *arguments: str) -> Path:
+    """A model compiled ahead by the command line, as on a machine without a GPU."""
+    plain, made = tmp_path / "m.onnx", tmp_path / f"{target}.onnx"
+    plain.write_bytes(proto or model(3))
+    done = CliRunner().invoke(app, ["compile", str(plain), "--provider", "rocm", "--target", target, "--out",
+                                    str(made), *arguments])
+    assert done.exit_code == 0, done.output
+    return made
+
+
+def test_a_part_compiled_ahead_runs_without_a_compiler(driver: Any, tmp_path: Path,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ROCMExecutionProvider, "finding", Found(No("no driver")))
+    path = compiled(tmp_path, "gfx1100")
+    monkeypatch.setattr(ROCMExecutionProvider, "finding", Found(driver))
+    monkeypatch.setattr(compiling, "compiler", lambda: "")
+    monkeypatch.setattr(compiling, "codes", None)
+    made = ort.InferenceSession(str(path), providers=[(NAME, {"enable_hip_graph": 1})], trust=True)
+    for i in range(3):
+        np.testing.assert_array_equal(made.run(None, {"x": x_of(3, i)})[0], expected(x_of(3, i)))
+    assert {n.provider for n in made.explain().nodes if "Memcpy" not in n.op_type} == {NAME}
+    with pytest.raises(InvalidArgument, match="(?s)compiled ahead for other shapes|Got invalid dimensions"):
+        made.run(None, {"x": x_of(4)})
+    with pytest.raises(Fail, match="nobody said that it may run"):
+        ort.InferenceSession(str(path), providers=[NAME])
+
+
+def test_a_part_for_another_target_is_refused(driver: Any, tmp_path: Path) -> None:
+    path = compiled(tmp_path, "gfx942")
+    with pytest.raises(EPFail, match="it is made for gfx942, and the device is gfx1100"):
+        ort.InferenceSession(str(path), providers=[NAME], trust=True)
+
+
+def test_parts_that_cannot_be_compiled_ahead_say_why(driver: Any, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(model())
+    runner = CliRunner()
+    for arguments, message in (("gfx1100", "known only at run time"), ("gfx803", "there is no target gfx803"),
+                               ("sm_90", "there is no target sm_90; known are gfx")):
+        done = runner.invoke(app, ["compile", str(tmp_path / "m.onnx"), "--provider", "rocm", "--target",
+                                   arguments, "--out", str(tmp_path / "no.onnx")])
+        assert done.exit_code == 1 and message in f"{done.output} {done.exception}", done.output
+
+
+def test_a_damaged_package_is_refused() -> None:
+    for target in ("gfx1100", "sm_90"):
+        packed = ROCMExecutionProvider({"target": target}).store(part())
+        assert isinstance(packed, Stored) and packed.target == target and "triton" in packed.version
+        opened = GpuPackage(packed.data)
+        assert opened.target.arch == target
+        for at in (0, 20, len(packed.data) // 2, len(packed.data) - 1):
+            wrong = bytearray(packed.data)
+            wrong[at] ^= 1
+            with pytest.raises(ValueError, match="package"):
+                GpuPackage(bytes(wrong))
+    with pytest.raises(ValueError, match="a package of a part compiled for sm_90"):
+        Package(packed.data)
+    with pytest.raises(ValueError, match="other arguments"):
+        _check([1, 2], opened.codes[0])
+    with pytest.raises(ValueError, match="a package of another part: x is "):
+        opened.expected(part(TensorProto.INT32))
+
+
+def part(kind: int = TensorProto.FLOAT) -> Part:
+    graph = load(model(3, kind=kind))
+    return Part(NAME, list(graph.nodes), [v for v in graph.inputs if v.const is None], list(graph.outputs),
+                "part", graph.info)
