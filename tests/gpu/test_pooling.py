@@ -57,6 +57,13 @@ def pools(m: Images) -> list[str]:
     return [y if "int" in m.dtype else followed(m, y, shape_of(m, y))]
 
 
+def globals_(m: Images) -> list[str]:
+    x = image(m, m.chosen(1, 2, 3))
+    op = m.chosen("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool")
+    y = m.node(op, given(m, x), **({"p": m.chosen(1, 2)} if op == "GlobalLpPool" else {}))
+    return [followed(m, y, (*x.shape[:2], *(1,) * (x.ndim - 2)))]
+
+
 def norms(m: Images) -> list[str]:
     x = image(m, m.chosen(0, 1, 2, 3))
     y = m.node("LRN", given(m, x), size=m.chosen(1, 2, 3, 5, 40), alpha=0.25, beta=0.75, bias=1.5)
@@ -100,6 +107,7 @@ KINDS: dict[str, tuple[Callable[[Images], list[str]], tuple[str, ...]]] = {
     "pools": (pools, ("float32", "float16", "int8", "uint8", "float64", "bfloat16")),
     "sizes": (sizes, ("float32", "float16", "int32", "uint8")),
     "grids": (grids, ("float32", "float16")),
+    "globals": (globals_, ("float32", "float16", "float64")),
     "norms": (norms, ("float32", "float16")),
 }
 
