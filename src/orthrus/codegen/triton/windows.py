@@ -18,6 +18,14 @@ may lie beside it."""
 
 _NUMBERS = {STILL: ("step",), INSIDE: ("step", "tap"), BOUNDED: ("step", "tap", "margin", "size", "stride")}
 
+_WRITTEN_OUT = 49
+"""Taps of a window up to which each is written out."""
+
+
+def through(count: int) -> str:
+    """The head of a loop over the taps of a window."""
+    return f"for tap in {'tl.static_range' if count <= _WRITTEN_OUT else 'range'}({count}):"
+
 
 @dataclass(frozen=True)
 class Slide:

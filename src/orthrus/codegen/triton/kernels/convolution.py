@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from ..epilogue import Closing
-from ..windows import Slide
+from ..windows import Slide, through
 from ..write import Writer, kernel
 from .pooling import frame
 from .products import Tile
@@ -102,10 +102,6 @@ def convolution(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], k
     k.warps, k.stages = tile.warps, tile.stages
 
 
-UNROLLED = 49
-"""Taps of a window up to which each is written out."""
-
-
 @kernel
 def depthwise(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], kinds: str, several: bool,
               tile: Tile, closing: Closing) -> None:
@@ -127,8 +123,7 @@ def depthwise(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], kin
         total = tl.zeros(({tile.m}, {tile.n}), {total})
     """)
     window.stand(f"tl.minimum(m, {rows} - 1)[:, None]")
-    count = math.prod(taps)
-    with k.block(f"for tap in {'tl.static_range' if count <= UNROLLED else 'range'}({count}):"):
+    with k.block(through(math.prod(taps))):
         at, inside = window.at(window.places("tap", taps))
         a = k.load(x, f"({at} + source)", f"({inside}) & counts" if inside else "counts")
         b = k.load(w, f"(tap * {w_t} + c[None, :] * {w_c})", "counts")

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 
 from ..epilogue import Closing, Index
-from ..windows import Slide, Sliding
+from ..windows import Slide, Sliding, through
 from ..write import Writer, kernel
 from .products import Tile
 
@@ -42,7 +42,7 @@ def pooling(k: Writer, *, kind: str, dtype: str, slide: Slide, taps: tuple[int, 
     rows, channels = k.size("rows"), k.size("channels")
     x_c = "1" if near else k.size("x_c")
     long = ".to(tl.int64)" if slide.wide else ""
-    work, count = k.typed(summed(kind, dtype)), math.prod(taps)
+    work = k.typed(summed(kind, dtype))
     frame(k, tile, channels, long)
     window.stand(f"tl.minimum(m, {rows} - 1)[:, None]")
     indices: list[Index] = [("m[:, None]", f"m[:, None] < {rows}"), ("c[None, :]", "counts")]
@@ -57,7 +57,7 @@ def pooling(k: Writer, *, kind: str, dtype: str, slide: Slide, taps: tuple[int, 
         window.count(taps)
     if kind == "lp":
         k.number("p")
-    with k.block(f"for tap in range({count}):"):
+    with k.block(through(math.prod(taps))):
         at, inside = window.at(window.places("tap", taps))
         mask = f"({inside}) & counts" if inside else "counts"
         value = k.load(x, f"({at} + c{long}[None, :] * {x_c})", mask, start)
@@ -91,7 +91,7 @@ def _largest_with_places(k: Writer, x: str, window: Sliding, taps: tuple[int, ..
     plane = k.size("plane")
     k.text(f"chosen = tl.full(({tile.m}, {tile.n}), -1, tl.int64)")
     counter.stand(f"tl.minimum(m, {rows} - 1)[:, None]")
-    with k.block(f"for tap in range({math.prod(taps)}):"):
+    with k.block(through(math.prod(taps))):
         tapped = window.places("tap", taps)
         at, inside = window.at(tapped)
         where, _ = counter.at(tapped)

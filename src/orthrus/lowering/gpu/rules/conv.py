@@ -10,8 +10,8 @@ import numpy as np
 
 from ....codegen.kernels.conv.geometry import Geometry, phases
 from ....codegen.triton.kernels.convolution import convolution, depthwise, summed
-from ....codegen.triton.kernels.products import product_parts
-from ....codegen.triton.tiles import Problem, best
+from ....codegen.triton.kernels.products import Tile, product_parts
+from ....codegen.triton.tiles import Problem, candidates
 from ....codegen.write.expr import Expr
 from ....ir import No, Node, Value
 from ....ops.nn.conv import transposed
@@ -54,6 +54,11 @@ class Weights:
         for i in range(count):
             made[:, i, :, i] = split[:, i]
         return made.reshape(groups, count * cout, count * cin, *w.shape[3:])
+
+
+def _suits(tile: Tile, cin: int) -> bool:
+    """Whether steps of a tile stay within a tap, and are full, where channels are many enough."""
+    return cin < FULL or (tile.k <= cin if cin % FULL else cin % tile.k == 0)
 
 
 def _letters(strides: Sequence[int]) -> str:
@@ -127,7 +132,9 @@ class Convolution:
         groups, cin, cout, weights = self._products(lo)
         taps, sums, rounds = math.prod(it.taps), summed(x.dtype), precision(lo, x.dtype)
         overlap = max(1.0, self.rows * taps * cin * groups / x.size)
-        tile, parts = best(lo.target, Problem(self.rows, cout, taps * cin, groups, x.dtype, rounds, overlap))
+        problem = Problem(self.rows, cout, taps * cin, groups, x.dtype, rounds, overlap)
+        tile, parts = next((tile, parts) for tile, parts in candidates(lo.target, problem)
+                           if not it.taps or _suits(tile, cin))
         whole = cin >= tile.k or not it.taps
         steps = taps * -(-cin // tile.k) if whole else -(-taps * cin // tile.k)
         each = -(-steps // parts)
