@@ -108,7 +108,8 @@ def test_geometries(seed: int, target: str) -> None:
 def test_fused_forms(dtype: str) -> None:
     for activation, params in (("Relu", []), ("LeakyRelu", [0.25]), ("Clip", [-0.5, 1.5]), ("", [])):
         m = Images(len(activation), dtype)
-        x, w, b = m.given(m.numbers((2, 8, 6, 5))), m.constant(m.numbers((6, 4, 3, 3))), m.constant(m.numbers(6))
+        x, b = m.given(m.numbers((2, 8, 6, 5))), m.constant(m.numbers(6))
+        w = m.constant(m.numbers((6, 4, 3, 3)))
         attrs: dict[str, Any] = {"group": 2, "pads": [1, 1, 0, 2], "strides": [2, 1]}
         attrs |= {"activation": activation} if activation else {}
         attrs |= {"activation_params": params} if params else {}

@@ -245,7 +245,8 @@ def global_pool(lo: Lowering, node: Node) -> Pending | No:
         return No("no spatial axes, or empty")
     if p not in (None, 1, 2):
         return No("no generated kernel for this norm")
-    kind = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}.get(node.op_type, f"ReduceL{p or 0:.0f}")
+    kind = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}.get(
+        node.op_type, f"ReduceL{p or 0:.0f}")
     return _reduction(lo, x, kind, tuple(range(2, len(shape))), True)
 
 
