@@ -1,5 +1,5 @@
-"""Pooling and resizing as AMD machine code, against the operators' definitions, over shapes drawn at
-random."""
+"""Pooling, resizing and sampling as AMD machine code, against the operators' definitions, over shapes drawn
+at random."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ import pytest
 from gpu_lowered import AMD, defined, ran
 from image_models import Images
 from test_convolutions import followed, near, shape_of
+
+from orthrus.lowering.gpu import slides, walks
+from orthrus.lowering.gpu.rules import resize
 
 pytestmark = pytest.mark.needs("AMD tables", "Triton")
 
@@ -31,7 +34,8 @@ def given(m: Images, x: np.ndarray) -> str:
 def pools(m: Images) -> list[str]:
     rank = m.chosen(1, 2, 2, 3)
     kernel = [m.chosen(1, 2, 3, 4) for _ in range(rank)]
-    op = m.chosen("MaxPool", "MaxPool", "AveragePool", "AveragePool", "LpPool") if "float" in m.dtype else "MaxPool"
+    op = m.chosen("MaxPool", "MaxPool", "AveragePool", "AveragePool", "LpPool")
+    op = op if "float" in m.dtype else "MaxPool"
     dilations = [m.chosen(1, 1, 2) for _ in range(rank)]
     attrs: dict[str, Any] = {"kernel_shape": kernel, "strides": [m.chosen(1, 2, 3) for _ in range(rank)],
                              "ceil_mode": m.chosen(0, 1), "dilations": dilations}
@@ -51,6 +55,13 @@ def pools(m: Images) -> list[str]:
         return list(made)
     y = m.node(op, given(m, x), **attrs)
     return [y if "int" in m.dtype else followed(m, y, shape_of(m, y))]
+
+
+def globals_(m: Images) -> list[str]:
+    x = image(m, m.chosen(1, 2, 3))
+    op = m.chosen("GlobalMaxPool", "GlobalAveragePool", "GlobalLpPool")
+    y = m.node(op, given(m, x), **({"p": m.chosen(1, 2)} if op == "GlobalLpPool" else {}))
+    return [followed(m, y, (*x.shape[:2], *(1,) * (x.ndim - 2)))]
 
 
 def norms(m: Images) -> list[str]:
@@ -96,6 +107,7 @@ KINDS: dict[str, tuple[Callable[[Images], list[str]], tuple[str, ...]]] = {
     "pools": (pools, ("float32", "float16", "int8", "uint8", "float64", "bfloat16")),
     "sizes": (sizes, ("float32", "float16", "int32", "uint8")),
     "grids": (grids, ("float32", "float16")),
+    "globals": (globals_, ("float32", "float16", "float64")),
     "norms": (norms, ("float32", "float16")),
 }
 
@@ -116,20 +128,18 @@ def check(kind: str, seed: int, dtype: str, target: str) -> None:
             near(np.where(wild, 0, a).astype(a.dtype), np.where(wild, 0, b).astype(b.dtype), dtype, said)
 
 
-if __name__ == "__main__":
-    import sys
-    import time
-    wanted = sys.argv[3:] or list(KINDS)
-    for seed in range(int(sys.argv[1]), int(sys.argv[2])):
-        kind = wanted[seed % len(wanted)]
-        types = KINDS[kind][1]
-        dtype = types[seed // len(wanted) % len(types)]
-        for target in AMD:
-            start = time.time()
-            try:
-                check(kind, seed, dtype, target)
-            except Exception as error:
-                print(kind, seed, dtype, target, type(error).__name__, str(error)[:900], flush=True)
-            if time.time() - start > 8:
-                print("slow", kind, seed, dtype, target, round(time.time() - start, 1), flush=True)
-    print("done")
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(7))
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("target", AMD)
+def test_kinds(kind: str, seed: int, target: str) -> None:
+    types = KINDS[kind][1]
+    check(kind, seed, types[seed % len(types)], target)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_offsets_of_64_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (slides, walks, resize):
+        monkeypatch.setattr(module, "LONG", 1)
+    check(kind, 3, "float32", "gfx1100")

@@ -63,7 +63,8 @@ class Images:
     def model(self, *outputs: str, opset: int = 21) -> ModelProto:
         """The model with these results."""
         def info(name: str, array: np.ndarray) -> Any:
-            return helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            return helper.make_tensor_value_info(name, kind, array.shape)
         made = [helper.make_empty_tensor_value_info(name) for name in outputs]
         graph = helper.make_graph(self.nodes, "g", [info(*item) for item in self.feeds.items()], made,
                                   [numpy_helper.from_array(array, name) for name, array in self.held.items()])

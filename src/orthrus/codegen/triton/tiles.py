@@ -85,7 +85,8 @@ def chip(target: Target) -> Chip:
 
 @dataclass(frozen=True)
 class Problem:
-    """A product of `count` pairs of matrices, of `dtype` and `precision`."""
+    """A product of `count` pairs of matrices, of `dtype` and `precision`. `shared`: how many of A's elements are
+    the same one in memory, as windows that overlap have them."""
 
     m: int
     n: int
@@ -93,6 +94,7 @@ class Problem:
     count: int
     dtype: str
     precision: str = "ieee"
+    shared: float = 1
 
     @property
     def itemsize(self) -> int:
@@ -137,7 +139,7 @@ def cycles(target: Target, it: Problem, tile: Tile, parts: int) -> float:
     tiles = -(-it.m // tile.m) * -(-it.n // tile.n) * it.count * parts
     together = min(_resident(target, it, tile), -(-tiles // have.units))
     one = steps * _step(target, it, tile, together) + _START / together
-    moved = it.count * it.itemsize * (it.m + it.n) * it.k + 4 * it.count * it.m * it.n * (
+    moved = it.count * it.itemsize * (it.m / it.shared + it.n) * it.k + 4 * it.count * it.m * it.n * (
         1 if parts == 1 else 2 * parts)
     again = 0 if parts == 1 else 2 * _START
     return max(-(-tiles // have.units) * one, moved / have.memory) + again

@@ -13,8 +13,18 @@ from dataclasses import dataclass
 from .write import Writer
 
 STILL, INSIDE, BOUNDED = "still", "inside", "bounded"
-"""What windows do along an axis: have no taps there; have some, all of them inside the image; or some that may
-lie beside it."""
+"""What windows do along an axis: have no taps there; have some, all of them inside the image; or some that
+may lie beside it."""
+
+_NUMBERS = {STILL: ("step",), INSIDE: ("step", "tap"), BOUNDED: ("step", "tap", "margin", "size", "stride")}
+
+_WRITTEN_OUT = 49
+"""Taps of a window up to which each is written out."""
+
+
+def through(count: int) -> str:
+    """The head of a loop over the taps of a window."""
+    return f"for tap in {'tl.static_range' if count <= _WRITTEN_OUT else 'range'}({count}):"
 
 
 @dataclass(frozen=True)
@@ -26,20 +36,20 @@ class Slide:
     wide: bool = False
 
     def declare(self, k: Writer, name: str = "x") -> Sliding:
-        """Declare the image and the windows: per axis the size of the result, but for the first; the step from
-        one window to the next and, where there are taps, from tap to tap, both in elements of the image. In a
-        BOUNDED axis these are in pixels, and behind them come the margin before the image, the image's size
-        and the elements from pixel to pixel."""
+        """Declare the image and the windows: per axis the size of the result, but for the first; the step
+        from one window to the next and, where there are taps, from tap to tap, both in elements of the image.
+        In a BOUNDED axis these are in pixels, and behind them come the margin before the image, the image's
+        size and the elements from pixel to pixel."""
         sizes = [k.size(f"{name}_n{i}") for i in range(1, len(self.axes))]
-        parts = {STILL: ("step",), INSIDE: ("step", "tap"), BOUNDED: ("step", "tap", "margin", "size", "stride")}
-        return Sliding(k, self, sizes, [[k.size(f"{name}_{part}{i}") for part in parts[kind]]
+        return Sliding(k, self, sizes, [[k.size(f"{name}_{part}{i}") for part in _NUMBERS[kind]]
                                         for i, kind in enumerate(self.axes)])
 
 
 class Sliding:
     """A slide whose arguments are declared."""
 
-    def __init__(self, k: Writer, slide: Slide, sizes: Sequence[str], numbers: Sequence[Sequence[str]]) -> None:
+    def __init__(self, k: Writer, slide: Slide, sizes: Sequence[str], numbers: Sequence[Sequence[str]]
+                 ) -> None:
         self.k, self.slide, self.sizes, self.numbers = k, slide, sizes, numbers
         self.base = "0"
         self.starts: list[str] = []
@@ -47,14 +57,9 @@ class Sliding:
     def stand(self, pixel: str) -> None:
         """From now on taps are those of the windows of these pixels, a Triton expression of any shape, which
         must not be negative."""
-        k, terms = self.k, list[str]()
-        rest = k.let(f"({pixel}).to(tl.int64)" if self.slide.wide else pixel, "rest")
-        places = list[str]()
-        for size in reversed(self.sizes):
-            places.append(k.let(f"{rest} % {size}", "place"))
-            rest = k.let(f"{rest} // {size}", "rest")
-        self.starts = []
-        for kind, place, numbers in zip(self.slide.axes, [rest, *reversed(places)], self.numbers, strict=True):
+        k, terms, self.starts = self.k, list[str](), []
+        places = decoded(k, f"({pixel}).to(tl.int64)" if self.slide.wide else pixel, self.sizes)
+        for kind, place, numbers in zip(self.slide.axes, places, self.numbers, strict=True):
             if kind == BOUNDED:
                 step, _, margin, _, stride = numbers
                 start = k.let(f"{place} * {step} - {margin}", "start")
@@ -73,7 +78,8 @@ class Sliding:
             if kind == STILL:
                 continue
             tap = left.pop(0)
-            away = f"({tap} + tl.zeros((), tl.int64)) * {numbers[1]}" if self.slide.wide else f"{tap} * {numbers[1]}"
+            away = f"({tap} + tl.zeros((), tl.int64))" if self.slide.wide else tap
+            away = f"{away} * {numbers[1]}"
             if kind == BOUNDED:
                 *_, size, stride = numbers
                 place = f"({starts.pop(0)} + {away})"
@@ -83,8 +89,8 @@ class Sliding:
         return " + ".join(terms), " & ".join(masks) or None
 
     def count(self, counts: Sequence[int]) -> None:
-        """Declare, for each BOUNDED axis, the first pixel that counts and the one behind the last, and put into
-        the variable `count` how many of a window's taps do, one at least along each axis."""
+        """Declare, for each BOUNDED axis, the first pixel that counts and the one behind the last, and put
+        into the variable `count` how many of a window's taps do, one at least along each axis."""
         k, terms, starts, left = self.k, list[str](), list(self.starts), list(counts)
         for i, (kind, numbers) in enumerate(zip(self.slide.axes, self.numbers, strict=True)):
             if kind == STILL:
@@ -101,11 +107,13 @@ class Sliding:
 
     def places(self, tap: str, counts: Sequence[int]) -> list[str]:
         """The places of the `tap`-th tap of a window with `counts` of them along the axes that have taps."""
-        found, rest = list[str](), tap
-        for i, count in enumerate(reversed(counts)):
-            if i == len(counts) - 1:
-                found.append(rest)
-            else:
-                found.append(self.k.let(f"{rest} % {count}", "tap"))
-                rest = self.k.let(f"{rest} // {count}", "tap")
-        return found[::-1]
+        return decoded(self.k, tap, [str(count) for count in counts[1:]]) if counts else []
+
+
+def decoded(k: Writer, number: str, sizes: Sequence[str]) -> list[str]:
+    """Places along axes, outermost first, by the number of an element; `sizes`: of all axes but the first."""
+    found, rest = list[str](), number if not sizes else k.let(number, "rest")
+    for size in reversed(sizes):
+        found.append(k.let(f"{rest} % {size}", "place"))
+        rest = k.let(f"{rest} // {size}", "rest")
+    return [rest, *reversed(found)]

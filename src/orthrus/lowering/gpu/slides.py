@@ -1,7 +1,7 @@
 """How windows lie over an image of any strides: what `codegen.triton.windows` writes the offsets of taps of.
 
-In: an image (N, C, spatial...) and its windows. Out: the kernel's parameters, and its arguments in the order in
-which the kernel declares them.
+In: an image (N, C, spatial...) and its windows. Out: the kernel's parameters, and its arguments in the order
+in which the kernel declares them.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ class Windows:
 
 @dataclass(frozen=True)
 class Slid:
-    """Windows over one image: the kernel's parameters `slide` and `taps`, the numbers it takes, the image from
-    where the first window starts, and the spatial axes along which windows may leave it."""
+    """Windows over one image: the kernel's parameters `slide` and `taps`, the numbers it takes, the image
+    from where the first window starts, and the spatial axes along which windows may leave it."""
 
     slide: Slide
     taps: tuple[int, ...]
@@ -80,8 +80,8 @@ def _merged(axes: Sequence[tuple[str, int, list[int]]]) -> list[tuple[str, int, 
 
 
 def tile_of(rows: int, channels: int, last: bool) -> Tile:
-    """Pixels by channels of a kernel that goes through an image's taps, whose channels are `last` or not: long
-    along what lies together."""
+    """Pixels by channels of a kernel that goes through an image's taps, whose channels are `last` or not:
+    long along what lies together."""
     if last:
         columns = min(64, max(4, 1 << (channels - 1).bit_length()))
         return Tile(max(1, min(512 // columns, 1 << (rows - 1).bit_length())), columns, 1)

@@ -14,7 +14,7 @@ from ...codegen.write.expr import BYTES, LLVM, Expr
 from ...ir import No, Node, Value
 from ...ops.define import normalized
 from ..lower import Lazy, Lowering, Pending, lowers
-from ..rule_sets import BOTH, RULES
+from ..rule_sets import BOTH, GPU_RULES, RULES
 from ..tensor import Tensor
 from ..walk import Walked
 from .rows import FLOATS, Reads, lying, reading
@@ -238,15 +238,20 @@ def _log_sum_exp(lo: Lowering, reads: Reads, axes: tuple[int, ...], keepdims: bo
     return pending(lo, total, keepdims, dtype, after, [most])
 
 
-@lowers("GlobalAveragePool", types=(*FLOATS, "float64"), sets=BOTH)
-def global_average_pool(lo: Lowering, node: Node) -> Pending | No:
-    """The mean over the spatial axes."""
+@lowers("GlobalAveragePool", "GlobalLpPool", types=(*FLOATS, "float64"), sets=BOTH)
+@lowers("GlobalMaxPool", types=(*FLOATS, "float64"), sets=(GPU_RULES,))
+def global_pool(lo: Lowering, node: Node) -> Pending | No:
+    """The mean, the largest or a norm over the spatial axes."""
     (x,) = node.inputs
     assert x is not None
-    shape = lo.shape(x)
+    shape, p = lo.shape(x), node.attributes.get("p")
     if len(shape) < 3 or 0 in shape:
         return No("no spatial axes, or empty")
-    return _reduction(lo, x, "ReduceMean", tuple(range(2, len(shape))), True)
+    if p not in (None, 1, 2):
+        return No("no generated kernel for this norm")
+    kind = {"GlobalAveragePool": "ReduceMean", "GlobalMaxPool": "ReduceMax"}.get(
+        node.op_type, f"ReduceL{p or 0:.0f}")
+    return _reduction(lo, x, kind, tuple(range(2, len(shape))), True)
 
 
 @lowers("ArgMax", "ArgMin", types=tuple(t for t in TYPES if t != "bool"), sets=BOTH)

@@ -108,7 +108,8 @@ def _constant(lo: Lowering, table: np.ndarray) -> Tensor:
 Along = Callable[[np.ndarray], np.ndarray]
 
 
-def resizing(lo: Lowering, node: Node, attrs: dict[str, Any], shape: Sequence[int]) -> list[Along | None] | No:
+def resizing(lo: Lowering, node: Node, attrs: dict[str, Any], shape: Sequence[int]
+             ) -> list[Along | None] | No:
     """Per axis the operator's own definition on the second axis of a matrix; None where it keeps the axis."""
     op, rank = node.op, len(shape)
     assert op is not None

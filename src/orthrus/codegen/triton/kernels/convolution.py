@@ -1,10 +1,10 @@
 """Convolutions: sums of products over the taps of windows, with a tree at the end.
 
 In: images, weights and a result of any strides. A result is a matrix of pixels, those of all images, by the
-channels of a group; its depth is taps by channels, tap by tap. Out: `convolution` multiplies tiles of what its
-pixels' windows meet, which is nowhere in memory, by tiles of the weights, where the GPU has one by its matrix
-unit; `depthwise` is for groups of one channel, where there is nothing to multiply tiles of. Sums of half
-precision are float32.
+channels of a group; its depth is taps by channels, tap by tap. Out: `convolution` multiplies tiles of what
+its pixels' windows meet, which is nowhere in memory, by tiles of the weights, where the GPU has one by its
+matrix unit; `depthwise` is for groups of one channel, where there is nothing to multiply tiles of. Sums of
+half precision are float32.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from ..epilogue import Closing
-from ..windows import Slide
+from ..windows import Slide, through
 from ..write import Writer, kernel
 from .pooling import frame
 from .products import Tile
@@ -27,10 +27,10 @@ def summed(dtype: str) -> str:
 def convolution(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], kinds: str, whole: bool,
                 even: bool, grouped: bool, parts: bool, precision: str, tile: Tile, closing: Closing) -> None:
     """A tile of the result of one group. `taps`: of a window along each axis that has some. `kinds`: whether
-    the stride of the image's channels, and of the weights' outputs, inputs and taps, is 1 or another. `whole`:
-    a step stays within a tap, and is full of channels if `even`. `parts`: a block adds but some of the
-    products, and its sums go to a place of their own, the first axis of the closing. `precision`: of products
-    of float32, as `tl.dot` calls it."""
+    the stride of the image's channels, and of the weights' outputs, inputs and taps, is 1 or another.
+    `whole`: a step stays within a tap, and is full of channels if `even`. `parts`: a block adds but some of
+    the products, and its sums go to a place of their own, the first axis of the closing. `precision`: of
+    products of float32, as `tl.dot` calls it."""
     x, w = k.pointer("x", dtype), k.pointer("w", dtype)
     close = closing.declare(k)
     window = slide.declare(k)
@@ -102,16 +102,12 @@ def convolution(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], k
     k.warps, k.stages = tile.warps, tile.stages
 
 
-UNROLLED = 49
-"""Taps of a window up to which each is written out."""
-
-
 @kernel
 def depthwise(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], kinds: str, several: bool,
               tile: Tile, closing: Closing) -> None:
     """A tile of the result, each channel from one channel of the image. `kinds`: whether the stride of the
-    image's channels, and of the weights' channels and taps, is 1 or another. `several`: channels that are made
-    from the same one lie next to each other."""
+    image's channels, and of the weights' channels and taps, is 1 or another. `several`: channels that are
+    made from the same one lie next to each other."""
     x, w = k.pointer("x", dtype), k.pointer("w", dtype)
     close = closing.declare(k)
     window = slide.declare(k)
@@ -127,8 +123,7 @@ def depthwise(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], kin
         total = tl.zeros(({tile.m}, {tile.n}), {total})
     """)
     window.stand(f"tl.minimum(m, {rows} - 1)[:, None]")
-    count = math.prod(taps)
-    with k.block(f"for tap in {'tl.static_range' if count <= UNROLLED else 'range'}({count}):"):
+    with k.block(through(math.prod(taps))):
         at, inside = window.at(window.places("tap", taps))
         a = k.load(x, f"({at} + source)", f"({inside}) & counts" if inside else "counts")
         b = k.load(w, f"(tap * {w_t} + c[None, :] * {w_c})", "counts")

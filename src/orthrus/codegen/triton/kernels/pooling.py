@@ -1,16 +1,17 @@
 """Pooling: one number for each window of each channel, with a tree at the end.
 
-In: an image and a result of any strides. A block has a tile of pixels by channels, and goes through the taps of
-their windows one by one. Out: the largest element and where it is, the mean or a norm. Means and norms of half
-precision are float32; a window without elements gives the type's lowest number, or 0.
+In: an image and a result of any strides. A block has a tile of pixels by channels, and goes through the taps
+of their windows one by one. Out: the largest element and where it is, the mean or a norm. Means and norms of
+half precision are float32; a window without elements gives the type's lowest number, or 0.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
-from ..epilogue import Closing
-from ..windows import Slide, Sliding
+from ..epilogue import Closing, Index
+from ..windows import Slide, Sliding, through
 from ..write import Writer, kernel
 from .products import Tile
 
@@ -32,19 +33,19 @@ _ENDS = {"average": "total / count.to({})", "l1": "total", "l2": "tl.sqrt(total)
 @kernel
 def pooling(k: Writer, *, kind: str, dtype: str, slide: Slide, taps: tuple[int, ...], near: bool, tile: Tile,
             closing: Closing, places: tuple[Closing, Slide] | None = None) -> None:
-    """`kind`: max, average, l1, l2 or lp. `taps`: of a window along each axis that has some; `near`: whether the
-    image's channels lie next to each other. `places`: how the largest elements' places are written, and the
-    slide that counts these."""
+    """`kind`: max, average, l1, l2 or lp. `taps`: of a window along each axis that has some; `near`: whether
+    the image's channels lie next to each other. `places`: how the largest elements' places are written, and
+    the slide that counts these."""
     x = k.pointer("x", dtype)
     close = closing.declare(k)
     window = slide.declare(k)
     rows, channels = k.size("rows"), k.size("channels")
     x_c = "1" if near else k.size("x_c")
     long = ".to(tl.int64)" if slide.wide else ""
-    work, count = k.typed(summed(kind, dtype)), math.prod(taps)
+    work = k.typed(summed(kind, dtype))
     frame(k, tile, channels, long)
     window.stand(f"tl.minimum(m, {rows} - 1)[:, None]")
-    indices = [("m[:, None]", f"m[:, None] < {rows}"), ("c[None, :]", "counts")]
+    indices: list[Index] = [("m[:, None]", f"m[:, None] < {rows}"), ("c[None, :]", "counts")]
     least = str(LOWEST[dtype]) if dtype in LOWEST else 'float("-inf")'
     start = least if kind == "max" else "0"
     k.text(f"total = tl.full(({tile.m}, {tile.n}), {start}, {work})")
@@ -56,10 +57,10 @@ def pooling(k: Writer, *, kind: str, dtype: str, slide: Slide, taps: tuple[int, 
         window.count(taps)
     if kind == "lp":
         k.number("p")
-    with k.block(f"for tap in range({count}):"):
+    with k.block(through(math.prod(taps))):
         at, inside = window.at(window.places("tap", taps))
-        value = k.load(x, f"({at} + c{long}[None, :] * {x_c})", f"({inside}) & counts" if inside else "counts",
-                       start)
+        mask = f"({inside}) & counts" if inside else "counts"
+        value = k.load(x, f"({at} + c{long}[None, :] * {x_c})", mask, start)
         if kind == "max":
             k.text(f"total = tl.where(({value} > total) | ({value} != {value}), {value}, total)")
         else:
@@ -83,19 +84,19 @@ def frame(k: Writer, tile: Tile, channels: str, long: str) -> None:
 
 
 def _largest_with_places(k: Writer, x: str, window: Sliding, taps: tuple[int, ...], x_c: str, long: str,
-                         tile: Tile, indices: list[tuple[str, str | None]], least: str,
+                         tile: Tile, indices: Sequence[Index], least: str,
                          places: tuple[Closing, Slide], rows: str) -> None:
     closing, slide = places
     close, counter = closing.declare(k, "places"), slide.declare(k, "place")
     plane = k.size("plane")
     k.text(f"chosen = tl.full(({tile.m}, {tile.n}), -1, tl.int64)")
     counter.stand(f"tl.minimum(m, {rows} - 1)[:, None]")
-    with k.block(f"for tap in range({math.prod(taps)}):"):
+    with k.block(through(math.prod(taps))):
         tapped = window.places("tap", taps)
         at, inside = window.at(tapped)
         where, _ = counter.at(tapped)
-        value = k.load(x, f"({at} + c{long}[None, :] * {x_c})", f"({inside}) & counts" if inside else "counts",
-                       least)
+        mask = f"({inside}) & counts" if inside else "counts"
+        value = k.load(x, f"({at} + c{long}[None, :] * {x_c})", mask, least)
         k.text(f"""
             better = (({value} > total) | (chosen < 0) | (({value} != {value}) & (total == total)))
             better = better & ({inside or "counts"})

@@ -8,10 +8,10 @@ float32; what reads but one place copies elements of any type.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from math import prod
 
 from ..epilogue import Closing
+from ..windows import decoded
 from ..write import Writer, kernel
 from .pooling import frame
 from .products import Tile
@@ -23,19 +23,19 @@ _WRITTEN_OUT = 16
 @kernel
 def resize(k: Writer, *, dtype: str, taps: tuple[int, ...], near: bool, wide: bool, tile: Tile,
            closing: Closing) -> None:
-    """`taps`: for each axis of the pixels, outermost first, how many places an element reads, 0 where the axis
-    is kept; those with several have weights. `near`: whether the channels lie next to each other."""
+    """`taps`: for each axis of the pixels, outermost first, how many places an element reads, 0 where the
+    axis is kept; those with several have weights. `near`: whether the channels lie next to each other."""
     x = k.pointer("x", dtype)
     tables = [(k.pointer(f"places{i}", "int32"), k.pointer(f"weights{i}", "float32") if count > 1 else "")
               if count else None for i, count in enumerate(taps)]
     close = closing.declare(k)
-    sizes, steps = [k.size(f"n{i}") for i in range(1, len(taps))], [k.size(f"step{i}") for i in range(len(taps))]
+    sizes, steps = k.sizes("n", len(taps) - 1), k.sizes("step", len(taps))
     rows, channels = k.size("rows"), k.size("channels")
     x_c = "1" if near else k.size("x_c")
     long = ".to(tl.int64)" if wide else ""
     work = k.typed("float32" if max(taps) > 1 else dtype)
     frame(k, tile, channels, long)
-    places = _decoded(k, f"tl.minimum(m, {rows} - 1)[:, None]", sizes)
+    places = decoded(k, f"tl.minimum(m, {rows} - 1)[:, None]", sizes)
     still = [f"{place} * {step}" for place, step, count in zip(places, steps, taps, strict=True) if not count]
     k.text(f"""
         base = {' + '.join([f"c{long}[None, :] * {x_c}", *still])}
@@ -64,15 +64,6 @@ def resize(k: Writer, *, dtype: str, taps: tuple[int, ...], near: bool, wide: bo
     close.store("total", [("m[:, None]", f"m[:, None] < {rows}"), ("c[None, :]", "counts")])
 
 
-def _decoded(k: Writer, pixel: str, sizes: Sequence[str]) -> list[str]:
-    """The places of a pixel along its axes, outermost first; `sizes`: of all but the first."""
-    found, rest = list[str](), k.let(pixel, "rest")
-    for size in reversed(sizes):
-        found.append(k.let(f"{rest} % {size}", "place"))
-        rest = k.let(f"{rest} // {size}", "rest")
-    return [rest, *reversed(found)]
-
-
 NEAREST, LINEAR, CUBIC = "nearest", "linear", "cubic"
 ZEROS, BORDER, REFLECTION = "zeros", "border", "reflection"
 
@@ -95,7 +86,7 @@ def grid_sample(k: Writer, *, dtype: str, grid: str, rank: int, mode: str, paddi
     x_c = "1" if near else k.size("x_c")
     long = ".to(tl.int64)" if wide else ""
     frame(k, tile, channels, long)
-    places = _decoded(k, f"tl.minimum(m, {rows} - 1)[:, None]", counts)
+    places = decoded(k, f"tl.minimum(m, {rows} - 1)[:, None]", counts)
     k.text(f"""
         base = {places[0]} * {steps[0]} + c{long}[None, :] * {x_c}
         line = {' + '.join(f'{place} * {stride}' for place, stride in zip(places, strides, strict=False))}
@@ -115,11 +106,13 @@ def grid_sample(k: Writer, *, dtype: str, grid: str, rank: int, mode: str, paddi
     close.store("total", [("m[:, None]", f"m[:, None] < {rows}"), ("c[None, :]", "counts")])
 
 
-def _taps(k: Writer, at: str, length: str, mode: str, padding: str, aligned: bool) -> list[tuple[str, str, str]]:
+def _taps(k: Writer, at: str, length: str, mode: str, padding: str, aligned: bool
+          ) -> list[tuple[str, str, str]]:
     """What a coordinate reads along an axis: places, weights, empty where there are none, and masks."""
     size = k.let(f"({length} + tl.zeros((), tl.int32)).to(tl.float32)", "size")
     at = k.let(at, "coordinate")
-    at = k.let(f"({at} + 1.0) * 0.5 * ({size} - 1.0)" if aligned else f"(({at} + 1.0) * {size} - 1.0) * 0.5", "at")
+    spread = f"* 0.5 * ({size} - 1.0)" if aligned else f"* {size} * 0.5 - 0.5"
+    at = k.let(f"({at} + 1.0) {spread}", "at")
     at = k.let(f"tl.where({at} != {at}, -1.0 - {size}, {at})", "at")
     at = k.let(f"tl.minimum(tl.maximum({at}, -{_FAR} - {size}), {_FAR} + {size})", "at")
     if mode == NEAREST:
@@ -152,7 +145,8 @@ def _weight(k: Writer, part: str, step: int, mode: str) -> str:
 
 
 def _reflected(k: Writer, at: str, size: str, aligned: bool) -> str:
-    """A coordinate outside as one inside, mirrored at the edges, or at the corner pixels' centres if `aligned`."""
+    """A coordinate outside as one inside, mirrored at the edges, or at the corner pixels' centres if
+    `aligned`."""
     low = "0.0" if aligned else "-0.5"
     span = k.let(f"{size} - 1.0" if aligned else f"{size} + 0.0", "span")
     away = k.let(f"tl.abs({at} - {low})", "away")

@@ -1,4 +1,4 @@
-"""Convolutions: their weights in the kernels' order, tiles by the sizes, what follows elementwise at their end."""
+"""Convolutions: weights in the kernels' order, tiles by the sizes, what follows elementwise at their end."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from ....codegen.kernels.conv.geometry import Geometry, phases
 from ....codegen.triton.kernels.convolution import convolution, depthwise, summed
-from ....codegen.triton.kernels.products import product_parts
-from ....codegen.triton.tiles import Problem, best
+from ....codegen.triton.kernels.products import Tile, product_parts
+from ....codegen.triton.tiles import Problem, candidates
 from ....codegen.write.expr import Expr
 from ....ir import No, Node, Value
 from ....ops.nn.conv import transposed
@@ -19,6 +19,7 @@ from ...rules.conv import geometry_of
 from ...rules.elementwise import activation
 from ...tensor import Tensor, last_strides
 from ..lower import GpuLowering, Lazy, Pending, Source, lowers
+from ..products import precision
 from ..slides import Windows, slid, tile_of
 from ..walks import closed
 
@@ -36,8 +37,8 @@ _BLOCK = 1024
 
 @dataclass(frozen=True)
 class Weights:
-    """Weights of `groups`, as a view [groups, channels out, channels in, taps...]: `array` where they are known
-    when the kernel is made, which `key` then stands for, else `tensor`, whose taps lie behind each other."""
+    """Weights [groups, channels out, channels in, taps...]: `array` where they are known when the kernel is
+    made, which `key` then stands for, else `tensor`, whose taps are one axis."""
 
     key: Hashable
     array: np.ndarray | None
@@ -55,8 +56,13 @@ class Weights:
         return made.reshape(groups, count * cout, count * cin, *w.shape[3:])
 
 
-def _letter(stride: int) -> str:
-    return "1" if stride == 1 else "s"
+def _suits(tile: Tile, cin: int) -> bool:
+    """Whether steps of a tile stay within a tap, and are full, where channels are many enough."""
+    return cin < FULL or (tile.k <= cin if cin % FULL else cin % tile.k == 0)
+
+
+def _letters(strides: Sequence[int]) -> str:
+    return "".join("1" if s == 1 else "s" for s in strides)
 
 
 def _far(strides: Sequence[int]) -> list[int]:
@@ -64,19 +70,13 @@ def _far(strides: Sequence[int]) -> list[int]:
     return [s for s in strides if s != 1]
 
 
-def _pixels_last(t: Tensor) -> Tensor:
-    """An image with its channels behind its pixels."""
-    return t.permute([0, *range(2, t.rank), 1])
-
-
 class Convolution:
     """One convolution of `x` (N, C, spatial...), ready to be written."""
 
-    def __init__(self, lo: GpuLowering, g: Geometry, x: Tensor, weights: Weights) -> None:
-        rank = x.rank - 2
+    def __init__(self, g: Geometry, x: Tensor, weights: Weights) -> None:
         self.g, self.weights = g, weights
-        cut = slice(3 - rank, None)
-        self.slid = slid(x, Windows(g.kernel[cut], g.strides[cut], g.dilations[cut], g.pads[cut], g.out[cut]))
+        self.slid = slid(x, Windows(*(numbers[5 - x.rank:] for numbers in (
+            g.kernel, g.strides, g.dilations, g.pads, g.out))))
         self.rows = g.batch * math.prod(g.out)
 
     def write(self, lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
@@ -92,7 +92,8 @@ class Convolution:
         else:
             self._write_products(lo, out, tree, operands)
 
-    def _write_depthwise(self, lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
+    def _write_depthwise(self, lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]
+                         ) -> None:
         g, it, x = self.g, self.slid, self.slid.image
         channels = g.groups * g.cout
         weights, known = self.weights.tensor, self.weights.array
@@ -106,13 +107,13 @@ class Convolution:
         tile = tile_of(self.rows, channels, x.strides[1] == 1)
         closing, cells = closed(out, tree, operands, summed(x.dtype), [[0, *range(2, out.rank)], [1]])
         several = [g.cout] if g.cout > 1 else []
-        spec = depthwise(dtype=x.dtype, slide=it.slide, taps=it.taps, kinds="".join(map(_letter, strides)),
+        spec = depthwise(dtype=x.dtype, slide=it.slide, taps=it.taps, kinds=_letters(strides),
                          several=bool(several), tile=tile, closing=closing)
         lo.step(spec, [x, weights, *cells, *it.numbers, self.rows, channels, *_far(strides), *several],
                 -(-self.rows // tile.m) * -(-channels // tile.n))
 
     def _products(self, lo: GpuLowering) -> tuple[int, int, int, Tensor]:
-        """Groups, channels in and out of one, and weights [groups, out, in, taps] as the kernel reads them."""
+        """Groups, channels in and out of one, and weights [groups, out, in, taps] as the kernel has them."""
         g, given = self.g, self.weights.array
         if given is None:
             assert self.weights.tensor is not None
@@ -125,36 +126,39 @@ class Convolution:
             self.weights.merged(count).reshape(groups, cout, cin, -1).transpose(0, 3, 2, 1)))
         return groups, cin, cout, packed.permute((0, 3, 2, 1))
 
-    def _write_products(self, lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
+    def _write_products(self, lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]
+                        ) -> None:
         it, x = self.slid, self.slid.image
         groups, cin, cout, weights = self._products(lo)
-        taps, sums = math.prod(it.taps), summed(x.dtype)
-        precision = lo.settings.get("precision", "ieee")
-        tile, parts = best(lo.target, Problem(self.rows, cout, taps * cin, groups, x.dtype, precision))
+        taps, sums, rounds = math.prod(it.taps), summed(x.dtype), precision(lo, x.dtype)
+        overlap = max(1.0, self.rows * taps * cin * groups / x.size)
+        problem = Problem(self.rows, cout, taps * cin, groups, x.dtype, rounds, overlap)
+        tile, parts = next((tile, parts) for tile, parts in candidates(lo.target, problem)
+                           if not it.taps or _suits(tile, cin))
         whole = cin >= tile.k or not it.taps
         steps = taps * -(-cin // tile.k) if whole else -(-taps * cin // tile.k)
         each = -(-steps // parts)
         parts = -(-steps // each)
-        pixels = list(range(2, out.rank))
-        if parts > 1:
-            held = lo.new((parts, self.rows, groups * cout), sums)
+        split = [parts, each] if parts > 1 else []
+        pixels = [0, *range(2, out.rank)]
+        held = lo.new((parts, self.rows, groups * cout), sums) if split else out
+        if split:
             closing, cells = closed(held, None, [], sums, [[0], [1], [2]])
         else:
-            closing, cells = closed(out, tree, operands, sums, [[0, *pixels], [1]])
-        strides = x.strides[1], weights.strides[1], weights.strides[2], weights.strides[3]
+            closing, cells = closed(out, tree, operands, sums, [pixels, [1]])
+        strides = x.strides[1], *weights.strides[1:]
         spec = convolution(
-            dtype=x.dtype, slide=it.slide, taps=it.taps, kinds="".join(map(_letter, strides)), whole=whole,
-            even=whole and cin % tile.k == 0, grouped=groups > 1, parts=parts > 1, precision=precision, tile=tile,
-            closing=closing)
-        split = [parts, each] if parts > 1 else []
+            dtype=x.dtype, slide=it.slide, taps=it.taps, kinds=_letters(strides), whole=whole,
+            even=whole and cin % tile.k == 0, grouped=groups > 1, parts=bool(split), precision=rounds,
+            tile=tile, closing=closing)
         grouped = [groups, weights.strides[0]] if groups > 1 else []
-        lo.step(spec, [x, weights, *cells, *it.numbers, self.rows, cin, cout, *_far(strides), *grouped, *split],
+        numbers = [self.rows, cin, cout, *_far(strides), *grouped, *split]
+        lo.step(spec, [x, weights, *cells, *it.numbers, *numbers],
                 -(-self.rows // tile.m) * parts * groups * -(-cout // tile.n))
-        if parts > 1:
-            size = self.rows * groups * cout
-            closing, cells = closed(out, tree, operands, sums, [[0, *pixels, 1]])
-            lo.step(product_parts(dtype=sums, closing=closing, block=_BLOCK), [held, *cells, parts, size],
-                    -(-size // _BLOCK))
+        if split:
+            closing, cells = closed(out, tree, operands, sums, [[*pixels, 1]])
+            lo.step(product_parts(dtype=sums, closing=closing, block=_BLOCK), [held, *cells, parts, out.size],
+                    -(-out.size // _BLOCK))
 
 
 # operators
@@ -171,7 +175,8 @@ def _given(lo: GpuLowering, node: Node) -> tuple[Value, Value, Tensor | None] | 
     return x, w, None if b is None else lo.tensor(b)
 
 
-def _weights(lo: GpuLowering, node: Node, w: Value, groups: int, order: Sequence[int] | None = None) -> Weights:
+def _weights(lo: GpuLowering, node: Node, w: Value, groups: int, order: Sequence[int] | None = None
+             ) -> Weights:
     """The weights of a convolution [channels out, channels in of a group, taps...], once their axes are in
     `order`."""
     known = lo.known(w)
@@ -179,11 +184,16 @@ def _weights(lo: GpuLowering, node: Node, w: Value, groups: int, order: Sequence
         known = known if order is None else known.transpose(order)
         return Weights(id(node), known.reshape(groups, known.shape[0] // groups, *known.shape[1:]), None)
     t = lo.tensor(w) if order is None else lo.tensor(w).permute(order)
-    if t.joined(2, t.rank) is None and math.prod(t.shape[2:]) > 1:
+    each = t.shape[0] // groups
+    return _computed(lo, t.view((groups, each, *t.shape[1:]), (each * t.strides[0], *t.strides)), id(node))
+
+
+def _computed(lo: GpuLowering, t: Tensor, key: Hashable) -> Weights:
+    """Weights [groups, channels out, channels in, taps...] that are only known later."""
+    taps = math.prod(t.shape[3:])
+    if taps > 1 and t.joined(3, t.rank) is None:
         t = lo.contiguous(t)
-    cout, taps = t.shape[0] // groups, math.prod(t.shape[2:])
-    shape = groups, cout, t.shape[1], taps
-    return Weights(id(node), None, t.view(shape, (cout * t.strides[0], *t.strides[:2], t.joined(2, t.rank) or 1)))
+    return Weights(key, None, t.view((*t.shape[:3], taps), (*t.strides[:3], t.joined(3, t.rank) or 1)))
 
 
 def _with(tree: Expr | None, inner: Expr) -> Expr:
@@ -228,7 +238,7 @@ def convolved(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
     if z is not None and (lo.shape(z) != shape or lo.dtype(z) != dtype):
         return No("what it adds has another shape or type")
     added = None if z is None else lo.tensor(z)
-    made = Convolution(lo, g, lo.tensor(x), _weights(lo, node, w, g.groups))
+    made = Convolution(g, lo.tensor(x), _weights(lo, node, w, g.groups))
 
     def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         inner = then
@@ -237,7 +247,8 @@ def convolved(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
             other = Expr.leaf(len(operands), added.dtype).cast(sums)
             inner = Expr("add", (Expr.leaf(0, sums), other), sums)
             inner = inner if then is None else _with(then, inner)
-        made.write(lo, out, *_with_bias(tree if inner is None else _with(tree, inner), operands, bias, shape, sums))
+        tree = tree if inner is None else _with(tree, inner)
+        made.write(lo, out, *_with_bias(tree, operands, bias, shape, sums))
     return _rounded(Pending(shape, sums, emit, last_strides(shape, shape[1])), dtype)
 
 
@@ -257,7 +268,7 @@ def convolved_last(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
     if isinstance(g, No):
         return g
     sums, shape = summed(t.dtype), (g.batch, g.groups * g.cout, *g.out[5 - rank:])
-    made = Convolution(lo, g, t, _weights(lo, node, w, g.groups, first))
+    made = Convolution(g, t, _weights(lo, node, w, g.groups, first))
 
     def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         moved = [o.permute(first) for o in operands]
@@ -279,9 +290,6 @@ def convolved_back(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
         return No("kernels convolve one to three spatial axes of images that are not empty")
     if tuple(attrs.get("kernel_shape") or weighs[2:]) != weighs[2:]:
         return No("its kernel_shape is not that of its weights")
-    known = lo.known(w)
-    if known is None:
-        return No("its weights are computed")
     strides, dilations = (tuple(attrs.get(key) or (1,) * rank) for key in ("strides", "dilations"))
     if math.prod(strides) > _PHASES:
         return No(f"a launch for each of more than {_PHASES} phases is too many")
@@ -291,14 +299,12 @@ def convolved_back(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
     except (TypeError, ValueError):
         return No("its window does not fit")
     cin, cout = shape[1] // group, weighs[1]
-    three = [(fill,) * (3 - rank) + tuple(numbers) for numbers, fill in (
-        (shape[2:], 1), (weighs[2:], 1), (strides, 1), (dilations, 1), (begin, 0), (size, 1))]
-    whole = Geometry(shape[0], group, cin, cout, *three)  # type: ignore[arg-type]
+    whole = Geometry(shape[0], group, cin, cout, *(_three(numbers, fill) for numbers, fill in (
+        (shape[2:], 1), (weighs[2:], 1), (strides, 1), (dilations, 1), (begin, 0), (size, 1))))
     made = (shape[0], cout * group, *size)
     if 0 in made:
         return No("its output is empty")
     t, sums = lo.tensor(x), summed(lo.dtype(x))
-    turned = known.reshape(group, cin, cout, *known.shape[2:]).swapaxes(1, 2)
 
     def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         tree, operands = _with_bias(tree, operands, bias, made, sums)
@@ -308,8 +314,27 @@ def convolved_back(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
                     place = axis + 1 - rank
                     t = t.slice(axis, starts[place], g.out[place], whole.strides[place])
                 return t
-            taken = picks[3 - rank:]
-            key = id(node), tuple((pick.start, pick.stop, pick.step) for pick in taken)
-            Convolution(lo, g, t, Weights(key, turned[(..., *taken)], None)).write(
-                lo, cut(out), tree, [cut(o) for o in operands])
+            weights = _phase(lo, node, w, group, picks[3 - rank:])
+            Convolution(g, t, weights).write(lo, cut(out), tree, [cut(o) for o in operands])
     return _rounded(Pending(made, sums, emit, last_strides(made, made[1])), t.dtype)
+
+
+def _phase(lo: GpuLowering, node: Node, w: Value, group: int, picks: Sequence[slice]) -> Weights:
+    """The weights of one phase: some taps of those [groups x channels in, channels out, taps...]."""
+    known, key = lo.known(w), (id(node), *((pick.start, pick.stop, pick.step) for pick in picks))
+    if known is not None:
+        turned = known.reshape(group, -1, *known.shape[1:]).swapaxes(1, 2)
+        return Weights(key, turned[(slice(None), slice(None), slice(None), *picks)], None)
+    t = lo.tensor(w)
+    each = t.shape[0] // group
+    t = t.view((group, t.shape[1], each, *t.shape[2:]),
+               (each * t.strides[0], t.strides[1], t.strides[0], *t.strides[2:]))
+    for axis, pick in enumerate(picks, 3):
+        taps = range(*pick.indices(t.shape[axis]))
+        t = t.slice(axis, taps.start, len(taps), taps.step)
+    return _computed(lo, t, key)
+
+
+def _three(numbers: Sequence[int], fill: int) -> tuple[int, int, int]:
+    first, second, third = (fill,) * (3 - len(numbers)) + tuple(numbers)
+    return first, second, third

@@ -17,15 +17,18 @@ from ..walks import closed
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 
+_KINDS: dict[str | float, str] = {"MaxPool": "max", "AveragePool": "average", 1.0: "l1", 2.0: "l2"}
+"""What a window gives, by operator, or by the norm it is."""
+
 
 def _window(shape: tuple[int, ...], attrs: dict[str, Any]) -> Window | No:
     if not 3 <= len(shape) <= 5 or 0 in shape:
         return No("kernels pool one to three spatial axes of images that are not empty")
     try:
-        win = window(shape[2:], attrs.get("kernel_shape") or shape[2:], attrs.get("strides"), attrs.get("dilations"),
-                     attrs.get("pads"), short=True,
-                     **{key: attrs[key] for key in ("auto_pad", "ceil_mode") if key in attrs})
-    except (TypeError, ValueError):
+        win = window(shape[2:], attrs["kernel_shape"], attrs.get("strides"), attrs.get("dilations"),
+                     attrs.get("pads"), attrs.get("auto_pad", "NOTSET"), attrs.get("ceil_mode", 0),
+                     short=True)
+    except (KeyError, TypeError, ValueError):
         return No("its window does not fit")
     if 0 in win.out:
         return No("its output is empty")
@@ -41,8 +44,8 @@ def pooled(lo: GpuLowering, node: Node) -> Lazy | Pending | tuple[Tensor, Tensor
     (x,) = node.inputs
     assert x is not None
     attrs, dtype = node.attributes, lo.dtype(x)
-    p = attrs.get("p")
-    kind = {"MaxPool": "max", "AveragePool": "average"}.get(node.op_type, {1: "l1", 2: "l2"}.get(p, "lp"))
+    p = float(attrs.get("p") or 0)
+    kind = _KINDS.get(node.op_type) or _KINDS.get(p, "lp")
     if kind != "max" and dtype not in FLOATS:
         return No(f"kernels have no mean or norm of {dtype}")
     win = _window(lo.shape(x), attrs)
@@ -57,7 +60,7 @@ def pooled(lo: GpuLowering, node: Node) -> Lazy | Pending | tuple[Tensor, Tensor
     it, tile = slid(t, windows), tile_of(rows, channels, t.strides[1] == 1)
     groups = [[0, *range(2, t.rank)], [1]]
     sums, near = summed(kind, dtype), t.strides[1] == 1
-    extra: list[int | float] = [float(p)] if kind == "lp" else []
+    extra: list[int | float] = [p] if kind == "lp" else []
     if kind == "average":
         padded = attrs["count_include_pad"]
         extra = [number for i in it.bounded for number in (
@@ -101,8 +104,8 @@ def response_normed(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
         closing, cells = closed(out, tree, operands, sums, [[0, *range(2, out.rank)], [1]])
         reach = min(attrs["size"], max(2 * channels - 1, 1))
         spec = response_norm(dtype=dtype, slide=it.slide, near=near, tile=tile, closing=closing)
-        lo.step(spec, [it.image, *cells, *it.numbers, rows, channels, *([] if near else [t.strides[1]]), reach,
-                       float(attrs["bias"]), attrs["alpha"] / attrs["size"], float(attrs["beta"])],
+        lo.step(spec, [it.image, *cells, *it.numbers, rows, channels, *([] if near else [t.strides[1]]),
+                       reach, float(attrs["bias"]), attrs["alpha"] / attrs["size"], float(attrs["beta"])],
                 -(-rows // tile.m) * -(-channels // tile.n))
     waiting = Pending(shape, sums, emit, last_strides(shape, channels) if near and rest else None)
     return waiting if sums == dtype else Lazy(shape, Expr.leaf(0, sums).cast(dtype), [Source(waiting)])

@@ -52,7 +52,8 @@ def resized(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
         return wanted
     if max((d for d, along in zip(shape, wanted, strict=True) if along is not None), default=0) > LONGEST:
         return No("kernels resize axes of moderate length")
-    tables = [None if along is None else table(along, d, nearest) for along, d in zip(wanted, shape, strict=True)]
+    tables = [None if along is None else table(along, d, nearest)
+              for along, d in zip(wanted, shape, strict=True)]
     made = tuple(d if it is None else len(it[0]) for d, it in zip(shape, tables, strict=True))
     if 0 in made:
         return No("its output is empty")
@@ -71,7 +72,8 @@ def resized(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
         channels = t.shape[channel]
         rows, last = out.size // channels, t.strides[channel]
         tile = tile_of(rows, channels, last == 1)
-        spec = sampling.resize(dtype=dtype, taps=taps, near=last == 1, wide=_wide(t), tile=tile, closing=closing)
+        spec = sampling.resize(dtype=dtype, taps=taps, near=last == 1, wide=_wide(t), tile=tile,
+                               closing=closing)
         lo.step(spec, [t, *given, *cells, *[_lifted(out).shape[a] for a in over[1:]],
                        *[t.strides[a] for a in over], rows, channels, *([] if last == 1 else [last])],
                 -(-rows // tile.m) * -(-channels // tile.n))
@@ -108,8 +110,9 @@ def grid_sampled(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
     def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         closing, cells = closed(out, tree, operands, sums, [[0, *range(2, out.rank)], [1]])
         spec = sampling.grid_sample(
-            dtype=dtype, grid=g.dtype, rank=rank, mode=mode, padding=padding, aligned=bool(attrs["align_corners"]),
-            near=last == 1, wide=_wide(t) or _wide(g), tile=tile, closing=closing)
+            dtype=dtype, grid=g.dtype, rank=rank, mode=mode, padding=padding,
+            aligned=bool(attrs["align_corners"]), near=last == 1, wide=_wide(t) or _wide(g), tile=tile,
+            closing=closing)
         lo.step(spec, [t, g, *cells, *made[2:], *shape[2:], t.strides[0], *t.strides[2:], *g.strides, rows,
                        channels, *([] if last == 1 else [last])],
                 -(-rows // tile.m) * -(-channels // tile.n))
