@@ -20,10 +20,10 @@ from orthrus.errors import DeviceReset, EPFail
 from orthrus.ir import No
 from orthrus.kernels import HOST, copied, working
 from orthrus.providers.cuda import driver as cuda
+from orthrus.providers.gpu import hip as rocm
 from orthrus.providers.gpu.device import GpuDevice
 from orthrus.providers.gpu.driver import DriverError, Properties
 from orthrus.providers.gpu.library import _TYPES, Finding, LibraryDriver, opened
-from orthrus.providers.gpu import hip as rocm
 
 KINDS = {"CUDA": (cuda.CudaDriver, cuda.FUNCTIONS, CUDA_HEADER, cuda.CUDA),
          "HIP": (rocm.HipDriver, rocm.FUNCTIONS, HIP_HEADER, rocm.HIP)}

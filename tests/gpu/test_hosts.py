@@ -20,9 +20,9 @@ from orthrus.ir import No
 from orthrus.providers import known
 from orthrus.providers.cuda import CUDAExecutionProvider
 from orthrus.providers.cuda import driver as cuda
+from orthrus.providers.gpu import hip as rocm
 from orthrus.providers.gpu.library import Finding
 from orthrus.providers.rocm import ROCMExecutionProvider
-from orthrus.providers.gpu import hip as rocm
 
 KINDS: dict[str, Any] = {"CUDA": (CUDAExecutionProvider, cuda.CUDA, cuda.FUNCTIONS, CUDA_HEADER),
                          "ROCM": (ROCMExecutionProvider, rocm.HIP, rocm.FUNCTIONS, HIP_HEADER)}

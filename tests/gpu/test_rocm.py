@@ -156,8 +156,10 @@ def test_results_that_are_kept_stay_as_they_were(driver: Any) -> None:
         np.testing.assert_array_equal(y, expected(x_of(4, i)))
 
 
-def test_a_part_with_a_step_of_the_hosts_is_not_recorded(driver: Any, caplog: pytest.LogCaptureFixture) -> None:
-    made = session(model(4, helper.make_node("Add", ["x", "b"], ["s"]), helper.make_node("NonZero", ["s"], ["i"]),
+def test_a_part_with_a_step_of_the_hosts_is_not_recorded(driver: Any, caplog: pytest.LogCaptureFixture
+                                                         ) -> None:
+    made = session(model(4, helper.make_node("Add", ["x", "b"], ["s"]),
+                         helper.make_node("NonZero", ["s"], ["i"]),
                          helper.make_node("Relu", ["s"], ["y"])), enable_hip_graph="1")
     for i in range(3):
         np.testing.assert_array_equal(made.run(None, {"x": x_of(4, i)})[0], expected(x_of(4, i)))

@@ -85,8 +85,8 @@ def chip(target: Target) -> Chip:
 
 @dataclass(frozen=True)
 class Problem:
-    """A product of `count` pairs of matrices, of `dtype` and `precision`. `shared`: how many of A's elements are
-    the same one in memory, as windows that overlap have them."""
+    """A product of `count` pairs of matrices, of `dtype` and `precision`. `shared`: how many of A's elements
+    are the same one in memory, as windows that overlap have them."""
 
     m: int
     n: int

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...errors import EPFail
 from ...kernels import HOST, Device, DeviceArray, Part, copied
-from ...kernels.streams import lane_of
+from ...kernels.lanes import lane_of
 from ..gpu.device import GpuDevice
 from .program import FAILURES, Program
 

@@ -6,6 +6,7 @@ In: one of list, size, clear and warm, and for warm a model. Out: a table, or wh
 from __future__ import annotations
 
 import enum
+import functools
 import threading
 import time
 from pathlib import Path
@@ -57,16 +58,17 @@ def command(action: ActionArgument, model: ModelArgument = None, input: InputOpt
         files, size = cache.clear()
         tell(f"removed {files} files, {size_text(size)}")
         return
-    kinds = [{"what": what, "files": len(found), "bytes": sum(size for size, _ in found),
-              "used": max(used for _, used in found)} for what, found in cache.contents().items() if found]
-    total = sum(kind["bytes"] for kind in kinds)
+    kinds = [(what, len(found), sum(size for size, _ in found), max(used for _, used in found))
+             for what, found in cache.contents().items() if found]
+    total = sum(size for _, _, size, _ in kinds)
     if as_json:
-        print_json({"folder": cache.place(), "bytes": total, "kinds": kinds})
+        print_json({"folder": cache.place(), "bytes": total, "kinds": [
+            dict(zip(("what", "files", "bytes", "used"), kind, strict=True)) for kind in kinds]})
     elif action is Action.SIZE:
         tell(total)
     else:
-        rows = [(kind["what"], kind["files"], size_text(kind["bytes"]), time.strftime(
-            "%Y-%m-%d %H:%M", time.localtime(kind["used"]))) for kind in kinds]
+        rows = [(what, files, size_text(size), time.strftime("%Y-%m-%d %H:%M", time.localtime(used)))
+                for what, files, size, used in kinds]
         console().print(table(f"{cache.place() or 'there is no folder for a cache'}, {size_text(total)}",
                               ("what", "files", "size", "last used"), rows, right=(1, 2)))
 
@@ -78,7 +80,7 @@ def warm(model: str, given: dict[str, Any], seed: int, make: Any) -> None:
     for _ in range(2):
         with make() as session:
             fed, _ = feeds.fed(model, session.get_inputs(), given["input"], given["shape"], seed,
-                               lambda feed, session=session: session.run(None, feed))
+                               functools.partial(session.run, None))
             session.run(None, fed.values)
             for thread in threading.enumerate():
                 if thread.name == "orthrus-keep":
