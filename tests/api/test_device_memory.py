@@ -402,7 +402,7 @@ def _in_child(s: ort.InferenceSession, value: ort.OrtValue, pipe: Any) -> None:
     pipe.send(told)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+@pytest.mark.needs("POSIX")
 def test_a_forked_process(devices: list[GPU]) -> None:
     """It is told, and computes on the host; the parent goes on."""
     s, value = session(), ort.OrtValue.ortvalue_from_numpy(X, "cuda", 0)
