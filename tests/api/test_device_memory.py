@@ -3,7 +3,6 @@ enough."""
 
 import gc
 import multiprocessing
-import os
 import threading
 from collections.abc import Iterator
 from typing import Any
