@@ -144,9 +144,9 @@ class SessionIOBinding:
                                                                                          strict=True)]
         if self._tries and run_options is None:
             self._tries -= 1
-            self._repeat = engine.repeating(names, feeds, targets)
+            self._repeat = _repeat(engine, names, feeds, targets)
             self._arrays = [(v, v._value) for v in (*self._inputs.values(), *self._outputs.values())
-                            if isinstance(v, CoreValue)] if self._repeat is not None else []
+                            if isinstance(v, CoreValue) and self._repeat is not None]
 
     def _repeated(self, session: CoreSession) -> bool:
         """Whether the run is done, as the last one was: on the same arrays, for nobody who looks on."""
@@ -179,6 +179,15 @@ class SessionIOBinding:
         else:
             target._value = CoreValue._got(value)._value
         return target
+
+
+def _repeat(engine: Any, names: list[str], feeds: dict[str, Any], targets: list[Any]) -> Any:
+    """How to repeat a run that was just done; None where not all of its arrays lie on devices, or the engine
+    knows no shorter way."""
+    from ..kernels import DeviceArray
+
+    on_devices = all(isinstance(value, DeviceArray) for value in (*feeds.values(), *targets))
+    return engine.repeating(names, feeds, targets) if on_devices else None
 
 
 def _failed(error: Exception) -> RuntimeError:
