@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +226,36 @@ def test_a_short_run_notices_what_is_bound_now(driver: Any, monkeypatch: pytest.
         bound.session.run_with_iobinding(bound.binding)
 
 
+def test_whatever_is_bound_anew_is_noticed(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By every way to bind, and by nothing else."""
+    bound = Bound(session(enable_hip_graph="1"), monkeypatch)
+    binding = bound.binding
+
+    def at(value: ort.OrtValue) -> tuple[Any, ...]:
+        return "gpu", 0, np.float32, value.shape(), value.data_ptr()
+
+    def anew(name: str, bind: Callable[[ort.OrtValue], None]) -> None:
+        bound.settled()
+        old = bound.x if name == "x" else bound.y
+        new = on_device(3)
+        setattr(bound, name, new)
+        bind(new)
+        old.update_inplace(np.full((3, 8), 77, np.float32))
+        bound.x.update_inplace(x_of(3))
+        bound.session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(bound.y.numpy(), expected(x_of(3)))
+        np.testing.assert_array_equal(old.numpy(), np.full((3, 8), 77, np.float32))
+        bound.settled()
+    anew("x", lambda value: binding.bind_ortvalue_input("x", value))
+    anew("y", lambda value: binding.bind_ortvalue_output("y", value))
+    anew("x", lambda value: binding.bind_input("x", *at(value)))
+    anew("y", lambda value: binding.bind_output("y", *at(value)))
+    bound.session.run_with_iobinding(binding)
+    binding.bind_cpu_input("x", x_of(3, 9))
+    bound.session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(bound.y.numpy(), expected(x_of(3, 9)))
+
+
 def test_memory_is_given_back_once_it_is_bound_no_more(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     bound = Bound(session(enable_hip_graph="1"), monkeypatch)
     bound.settled()
@@ -302,7 +332,10 @@ def test_a_closed_session_and_a_lost_device(driver: Any, monkeypatch: pytest.Mon
     bounds = [Bound(session(enable_hip_graph="1"), monkeypatch) for _ in range(2)]
     for bound in bounds:
         bound.settled()
-    gone = weakref.ref(bounds[0].session._sess._engine.program.calls[0].kernel.run)
+    kernels = [call.kernel for call in bounds[0].session._sess._engine.program.calls]
+    gone, = (weakref.ref(kernel.run) for kernel in kernels if kernel.again is not None)
+    del kernels
+    assert gone() is not None
     bounds[0].session.close()
     assert gone() is None
     with pytest.raises(RuntimeError):
