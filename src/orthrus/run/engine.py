@@ -322,7 +322,8 @@ class Engine:
             return None
         given = [fed.get(slot, self.program.template[slot]) for slot in step.reads]
         wanted = dict(zip(fetch.outputs, targets, strict=True))
-        redo = step.kernel.again(given, [wanted[slot] for slot in step.writes])
+        with running(self._lanes, synchronize=False):
+            redo = step.kernel.again(given, [wanted[slot] for slot in step.writes])
         if redo is None:
             return None
         made = Repeat(self, (step, given, redo))
