@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import orthrus as ort
 from orthrus.codegen.triton import compile as compiling
 from orthrus.errors import DeviceReset, EPFail, Fail, InvalidArgument
 from orthrus.ir import No
-from orthrus.kernels import Part, Stored
+from orthrus.kernels import Part, Stored, Stream
 from orthrus.load import load
 from orthrus.lowering.gpu.package import GpuPackage, _check
 from orthrus.lowering.package import Package
@@ -147,6 +148,242 @@ def test_no_more_than_some_graphs_are_kept(driver: Any) -> None:
     for y in kept:
         np.testing.assert_array_equal(y.numpy(), expected(x_of(2)))
     assert len(driver.graphs) <= 8
+
+
+def on_device(rows: int, seed: int = 0) -> ort.OrtValue:
+    return ort.OrtValue.ortvalue_from_numpy(x_of(rows, seed), "gpu", 0)
+
+
+class Bound:
+    """A session's binding of x and y on the device, whose runs are to be short ones, or whole."""
+
+    def __init__(self, made: ort.InferenceSession, monkeypatch: pytest.MonkeyPatch, rows: int = 3) -> None:
+        self.session, self.binding, self.whole = made, made.io_binding(), 0
+        engine = made._sess._engine
+        run = engine.run
+
+        def counted(*given: Any, **more: Any) -> Any:
+            self.whole += 1
+            return run(*given, **more)
+        monkeypatch.setattr(engine, "run", counted)
+        self.bind(on_device(rows), on_device(rows))
+
+    def bind(self, x: ort.OrtValue, y: ort.OrtValue) -> None:
+        self.x, self.y = x, y
+        self.binding.bind_ortvalue_input("x", x)
+        self.binding.bind_ortvalue_output("y", y)
+
+    def run(self, seed: int = 0, options: Any = None) -> int:
+        """How many runs were whole; the result is looked at."""
+        x, before = x_of(self.x.shape()[0], seed), self.whole
+        self.x.update_inplace(x)
+        self.y.update_inplace(np.full_like(x, np.nan))
+        self.session.run_with_iobinding(self.binding, options)
+        np.testing.assert_array_equal(self.y.numpy(), expected(x))
+        np.testing.assert_array_equal(self.binding.copy_outputs_to_cpu()[0], expected(x))
+        return self.whole - before
+
+    def settled(self) -> None:
+        """Run until runs are short ones."""
+        assert [self.run(i) for i in range(5)][-2:] == [0, 0]
+
+
+def test_bound_runs_become_short_ones(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = Bound(session(enable_hip_graph="1"), monkeypatch)
+    assert [bound.run(i) for i in range(6)] == [1, 1, 0, 0, 0, 0]
+    plain = Bound(session(), monkeypatch)
+    assert [plain.run(i) for i in range(6)] == [1] * 6
+
+
+def test_a_short_run_notices_what_is_bound_now(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = Bound(session(enable_hip_graph="1"), monkeypatch)
+    bound.settled()
+    old = bound.y
+    bound.bind(bound.x, on_device(3))
+    bound.settled()
+    kept = bound.y.numpy()
+    bound.bind(on_device(3), bound.y)
+    bound.settled()
+    bound.bind(on_device(5), on_device(5))
+    bound.settled()
+    bound.binding.clear_binding_outputs()
+    with pytest.raises(RuntimeError, match="At least one output"):
+        bound.session.run_with_iobinding(bound.binding)
+    bound.binding.bind_output("y", "gpu", 0)
+    for _ in range(4):
+        bound.session.run_with_iobinding(bound.binding)
+    made = [bound.binding.get_outputs()[0]]
+    bound.session.run_with_iobinding(bound.binding)
+    assert made[0].data_ptr() != bound.binding.get_outputs()[0].data_ptr()
+    bound.bind(bound.x, bound.x)
+    bound.session.run_with_iobinding(bound.binding)
+    for each, rows, seed in ((old, 3, 4), (made[0], 5, 4)):
+        np.testing.assert_array_equal(each.numpy(), expected(x_of(rows, seed)))
+    np.testing.assert_array_equal(bound.x.numpy(), expected(x_of(5, 4)))
+    assert kept.shape == (3, 8)
+    bound.binding.clear_binding_inputs()
+    with pytest.raises(RuntimeError, match="Missing Input"):
+        bound.session.run_with_iobinding(bound.binding)
+
+
+def test_whatever_is_bound_anew_is_noticed(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By every way to bind, and by nothing else."""
+    bound = Bound(session(enable_hip_graph="1"), monkeypatch)
+    binding = bound.binding
+
+    def at(value: ort.OrtValue) -> tuple[Any, ...]:
+        return "gpu", 0, np.float32, value.shape(), value.data_ptr()
+
+    def anew(name: str, bind: Callable[[ort.OrtValue], None]) -> None:
+        bound.settled()
+        old = bound.x if name == "x" else bound.y
+        new = on_device(3)
+        setattr(bound, name, new)
+        bind(new)
+        old.update_inplace(np.full((3, 8), 77, np.float32))
+        bound.x.update_inplace(x_of(3))
+        bound.session.run_with_iobinding(binding)
+        np.testing.assert_array_equal(bound.y.numpy(), expected(x_of(3)))
+        np.testing.assert_array_equal(old.numpy(), np.full((3, 8), 77, np.float32))
+        bound.settled()
+    anew("x", lambda value: binding.bind_ortvalue_input("x", value))
+    anew("y", lambda value: binding.bind_ortvalue_output("y", value))
+    anew("x", lambda value: binding.bind_input("x", *at(value)))
+    anew("y", lambda value: binding.bind_output("y", *at(value)))
+    bound.session.run_with_iobinding(binding)
+    binding.bind_cpu_input("x", x_of(3, 9))
+    bound.session.run_with_iobinding(binding)
+    np.testing.assert_array_equal(bound.y.numpy(), expected(x_of(3, 9)))
+
+
+def test_memory_is_given_back_once_it_is_bound_no_more(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = Bound(session(enable_hip_graph="1"), monkeypatch)
+    bound.settled()
+    gone = weakref.ref(bound.y._ortvalue._value.memory)
+    bound.bind(bound.x, on_device(3))
+    bound.settled()
+    assert gone() is None
+
+
+def test_short_runs_where_somebody_looks_on(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = Bound(session(enable_hip_graph="1"), monkeypatch)
+    bound.settled()
+    off = ort.RunOptions()
+    off.add_run_config_entry("gpu_graph_id", "-1")
+    assert bound.run(1, off) == 1
+    assert bound.run(2) == 0
+    with bound.session.profile() as profile:
+        assert bound.run(3) == 1
+    assert profile.runs == 1
+    bound.settled()
+
+
+def test_an_arena_that_grew(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The graph's addresses are none of a run's any more."""
+    nodes = [helper.make_node("Softmax", ["x"], ["p"], axis=0),
+             helper.make_node("Softmax", ["p"], ["q"], axis=1), helper.make_node("Add", ["x", "q"], ["r"]),
+             helper.make_node("Softmax", ["r"], ["y"], axis=0)]
+    made = session(model("n", *nodes), enable_hip_graph="1")
+    monkeypatch.setattr("orthrus.lowering.gpu.part._GROW", 256)
+    values = on_device(4), on_device(4)
+    binding = made.io_binding()
+    binding.bind_ortvalue_input("x", values[0])
+    binding.bind_ortvalue_output("y", values[1])
+
+    def checked() -> None:
+        values[1].update_inplace(np.full((4, 8), np.nan, np.float32))
+        made.run_with_iobinding(binding)
+        np.testing.assert_array_equal(values[1].numpy(), first)
+    made.run_with_iobinding(binding)
+    first = values[1].numpy()
+    for rows in (16, 48):
+        for _ in range(4):
+            checked()
+        assert binding._iobinding._repeat is not None
+        made.run(None, {"x": x_of(rows)})
+        checked()
+        assert binding._iobinding._repeat is None
+
+
+def test_a_kernel_that_gives_up_in_a_short_run(driver: Any) -> None:
+    proto = helper.make_model(helper.make_graph(
+        [helper.make_node("Gather", ["w", "i"], ["y"])], "g",
+        [helper.make_tensor_value_info("i", TensorProto.INT64, [3])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])], [numpy_helper.from_array(B, "w")]),
+        opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    made = session(proto, enable_hip_graph="1")
+    i = ort.OrtValue.ortvalue_from_numpy(np.array([0, 1, 2]), "gpu", 0)
+    y = ort.OrtValue.ortvalue_from_numpy(np.zeros(3, np.float32), "gpu", 0)
+    binding = made.io_binding()
+    binding.bind_ortvalue_input("i", i)
+    binding.bind_ortvalue_output("y", y)
+    for turn in range(3):
+        for _ in range(4):
+            made.run_with_iobinding(binding)
+            np.testing.assert_array_equal(y.numpy(), B[i.numpy()])
+        assert binding._iobinding._repeat is not None
+        i.update_inplace(np.array([0, 8 + turn, 1]))
+        with pytest.raises(RuntimeError, match="Error in execution.*Gather"):
+            made.run_with_iobinding(binding)
+        i.update_inplace(np.array([turn, -1, 5]))
+
+
+def test_a_closed_session_and_a_lost_device(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = [Bound(session(enable_hip_graph="1"), monkeypatch) for _ in range(2)]
+    for bound in bounds:
+        bound.settled()
+    kernels = [call.kernel for call in bounds[0].session._sess._engine.program.calls]
+    gone, = (weakref.ref(kernel.run) for kernel in kernels if kernel.again is not None)
+    del kernels
+    assert gone() is not None
+    bounds[0].session.close()
+    assert gone() is None
+    with pytest.raises(RuntimeError):
+        bounds[0].session.run_with_iobinding(bounds[0].binding)
+    driver.lost = "a kernel read where it must not"
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="a kernel read where it must not"):
+            bounds[1].session.run_with_iobinding(bounds[1].binding)
+
+
+def test_short_runs_side_by_side(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several bindings of one session, each on a thread of its own, and runs without one beside them."""
+    made = session(enable_hip_graph="1")
+    bounds = [Bound(made, monkeypatch, rows) for rows in (2, 2, 3)]
+    wrong: list[BaseException] = []
+
+    def work(which: int) -> None:
+        try:
+            for i in range(12):
+                if which < len(bounds):
+                    bounds[which].run(100 * which + i)
+                else:
+                    np.testing.assert_array_equal(made.run(None, {"x": x_of(2, i)})[0], expected(x_of(2, i)))
+        except BaseException as error:
+            wrong.append(error)
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_a_short_run_comes_behind_other_streams(driver: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who reads the result, or writes the input, is waited for by the very next run, and by that alone."""
+    bound = Bound(session(enable_hip_graph="1"), monkeypatch)
+    bound.settled()
+    x, y = bound.x._ortvalue._value, bound.y._ortvalue._value
+
+    def waits() -> int:
+        before = driver.counts["wait"]
+        bound.session.run_with_iobinding(bound.binding)
+        return int(driver.counts["wait"] - before)
+    assert [waits() for _ in range(3)][1:] == [0, 0]
+    other = Stream(x.device)
+    for touch in (y.memory.reading, x.memory.writing, y.memory.writing):
+        touch(other)
+        assert waits() > 0 and waits() == 0
 
 
 def test_results_that_are_kept_stay_as_they_were(driver: Any) -> None:

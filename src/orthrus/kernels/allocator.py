@@ -111,14 +111,19 @@ class Allocator:
 
     def settled(self, streams: Sequence[Stream], before: int) -> None:
         """All is done that `streams` were asked for up to their events with numbers below `before`."""
+        if not (self._returned or self._waiting or self.passing):
+            return
         with self._lock:
             self._take_back()
             for address in [address for keys in self._waiting.values() for _, address in keys]:
                 chunk = self._chunks.get(address)
-                if chunk is not None:
+                if chunk is None:
+                    continue
+                left = [event for event in chunk.events if event.stream not in streams
+                        or event.number >= before]
+                if len(left) < len(chunk.events):
                     self._forget(chunk)
-                    chunk.events = [event for event in chunk.events
-                                    if event.stream not in streams or event.number >= before]
+                    chunk.events = left
                     self._joined(chunk)
         if self.passing:
             self.trim()

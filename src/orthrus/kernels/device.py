@@ -232,9 +232,8 @@ class Memory:
     def writing(self, stream: Stream) -> None:
         """Let what `stream` is asked for from now on come after what wrote and read this."""
         self.reading(stream)
-        for other in {*self.users, self.home} - {stream, None}:
-            if other is not None:
-                stream.after(other.event())
+        for other in self._seen - {stream}:
+            stream.after(other.event())
         self._seen, self._writer, self._ready = {stream}, stream, None
 
     def written(self, event: Event) -> None:

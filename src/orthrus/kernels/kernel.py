@@ -52,6 +52,8 @@ class Kernel:
     it and gives the results.""")
     into = _able("into", """`into(inputs, targets)`, with an array or None for each output: a result is its
     target, filled, where that can take it.""")
+    again = _able("again", """`again(inputs, targets)`, behind an `into` with the same: a function that does
+    it once more, at less cost, and answers whether it did; or None.""")
     describe = _able("describe", """`describe()` gives the `Contents` by now, None where nothing is known of
     them.""")
     close = _able("close", "`close()` ends what goes on beside runs, once there will be no more.")

@@ -42,12 +42,14 @@ class Lane:
     def settle(self) -> None:
         """Wait until all is done: memory that was given back is free for any stream from now on."""
         before = next(numbers)
-        for stream in dict.fromkeys(self.streams):
-            if stream is self.compute or stream.busy:
+        self.compute.synchronize()
+        for stream in (self.incoming, self.outgoing):
+            if stream.busy:
                 stream.synchronize()
+        streams = self.streams
         for allocator in (self.allocator, self.device.pinned()):
             if allocator is not None:
-                allocator.settled(self.streams, before)
+                allocator.settled(streams, before)
 
 
 class Lanes:

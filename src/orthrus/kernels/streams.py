@@ -122,5 +122,5 @@ class on:
 
 def asked(device: Device) -> Stream | None:
     """The stream of a device that this thread was told to ask, where it was."""
-    stream: Stream | None = getattr(_thread, "streams", {}).get(id(device))
-    return stream
+    streams: dict[int, Stream] | None = getattr(_thread, "streams", None)
+    return streams.get(id(device)) if streams else None

@@ -49,6 +49,15 @@ Target = Device | DeviceArray | np.ndarray | None
 """Where a result is to be had; None: anywhere on the host."""
 
 
+@dataclass(eq=False)
+class Repeat:
+    """A run of one step with the very arrays of an earlier one. `work`: the step, what it reads, and what
+    `Kernel.again` gave for that; None once the engine is closed."""
+
+    engine: Engine
+    work: tuple[Call, list[Any], Callable[[], bool]] | None
+
+
 @dataclass
 class Config:
     """How an engine is made. `level`, `skip`: see `optimize`. `fallback`: what a node on the CPU
@@ -182,6 +191,7 @@ class Engine:
         self._fetches: dict[tuple[Any, ...] | None, Fetch] = {
             None: Fetch(self.program, self.program.outputs, config.limits)}
         self._lock = lock()
+        self._repeats = weakref.WeakSet[Repeat]()
         self._parallel = ParallelExecutor(config.inter_op_threads, config.limits) if config.parallel else None
         self._walk = execute if self._parallel is None else self._parallel.execute
         self._dumps = self._dump is not None and self._dump.watches_runs
@@ -296,6 +306,46 @@ class Engine:
             step = fetch.code[0][4]
             self.fast.learn(step, [fed[slot] for slot in step.reads])
         return made
+
+    def repeating(self, output_names: Sequence[str], feeds: dict[str, Any], targets: Sequence[Target]
+                  ) -> Repeat | None:
+        """What `again` takes to repeat a run that was just done with these arrays; None where that is no
+        gain: they do not all lie on the device of the one step there is, or its kernel knows no short way."""
+        if self._dumps or self._parallel is not None or self.config.limits.run_timeout < LONG or (
+                not self._lanes or self._shared and not agree(self._shared, feeds)):
+            return None
+        fed = self._fed(feeds)
+        fetch = self._placed_fetch(tuple(output_names), fed, targets)
+        step = fetch.calls[0] if fetch is not None and len(fetch.code) == 1 else None
+        if fetch is None or step is None or step.kernel.again is None or (
+                sorted(step.writes) != sorted(fetch.outputs)):
+            return None
+        given = [fed.get(slot, self.program.template[slot]) for slot in step.reads]
+        wanted = dict(zip(fetch.outputs, targets, strict=True))
+        with running(self._lanes, synchronize=False):
+            redo = step.kernel.again(given, [wanted[slot] for slot in step.writes])
+        if redo is None:
+            return None
+        made = Repeat(self, (step, given, redo))
+        self._repeats.add(made)
+        return made
+
+    def again(self, repeat: Repeat) -> bool:
+        """Run as `run` would, where nothing but `repeat` is needed for that; False where it is `run` that has
+        to. Raises as that does."""
+        if repeat.work is None or self._loud(None):
+            return False
+        step, given, redo = repeat.work
+        with running(self._lanes):
+            for provider in self._hooks:
+                provider.on_run_start()
+            try:
+                return redo()
+            except Exception as error:
+                raise failure(step, error, given) from error
+            finally:
+                for provider in self._hooks:
+                    provider.on_run_end()
 
     def _loud(self, record: list[Any] | None) -> bool:
         """Whether anything might look on."""
@@ -465,6 +515,8 @@ class Engine:
         were."""
         with self._lock:
             self._fetches = {}
+        for repeat in list(self._repeats):
+            repeat.work = None
         if self.fast is not None:
             self.fast.close()
         if self._parallel is not None:

@@ -81,6 +81,19 @@ class Graphs:
         else:
             found.replay()
 
+    def replayed(self, arguments: bytes) -> bool:
+        """Do what was recorded with these arguments; False where nothing is."""
+        found = self._kept.get(arguments) if _wanted.get() else None
+        if not isinstance(found, Graph):
+            return False
+        self._kept.used(arguments)
+        found.replay()
+        return True
+
+    def __contains__(self, arguments: bytes) -> bool:
+        """Whether something is recorded with these."""
+        return isinstance(self._kept.get(arguments), Graph)
+
     def _recorded(self, launch: Callable[[], None]) -> Graph | None:
         """A new graph; None where the device makes none, which is not tried again."""
         try:

@@ -16,7 +16,19 @@ from typing import Any
 import numpy as np
 
 from ...codegen.triton.targets import Target
-from ...kernels import HOST, Contents, Device, DeviceArray, Memory, Part, copied, fill, working
+from ...kernels import (
+    HOST,
+    Contents,
+    Device,
+    DeviceArray,
+    Memory,
+    Part,
+    Stream,
+    copied,
+    fill,
+    ordered,
+    working,
+)
 from ...limits import HARMLESS, reserve
 from ...locks import lock
 from ..contents import inputs_of
@@ -44,14 +56,15 @@ class Arena:
         self.memory: Memory | None = None
         self.size = 0
 
-    def at_least(self, size: int) -> int:
-        """The address of so many bytes, behind what earlier runs do with them. Raises MemoryError."""
+    def at_least(self, size: int, stream: Stream | None = None) -> int:
+        """The address of so many bytes, for `stream`, or that which this thread works on, behind what earlier
+        runs do with them. Raises MemoryError."""
         if self.memory is None or self.size < size:
             self.memory = None
             wanted = -(-max(size, 1) // _GROW) * _GROW
             self.memory, self.size = Memory(self.device, wanted), wanted
         if self.device.streams:
-            self.memory.writing(working(self.device))
+            self.memory.writing(stream or working(self.device))
         return int(self.memory.handle)
 
 
@@ -116,6 +129,31 @@ class GpuPart(ShapedPart[GpuPlan]):
         plan = self.plan(arrays)
         return self.interpret(arrays) if plan is None else self._entered(
             plan, arrays, self._run, targets)
+
+    def again(self, arrays: Sequence[Any], targets: Sequence[DeviceArray]) -> Callable[[], bool] | None:
+        """Replays the graph of a call of `into`, while there is one; None where there is none yet. It is
+        False where the call has to be made: the arena lies elsewhere, or a kernel gave up."""
+        if not all(type(a) is DeviceArray and a.handle % ALIGN == 0 for a in (*arrays, *targets)):
+            return None
+        plan = self.plans.get(self.key(arrays))
+        if plan is None or plan.graphs is None or not all(
+                _fits(target, shape, dtype, arrays)
+                for target, (shape, dtype) in zip(targets, plan.outputs, strict=True)):
+            return None
+        graphs, device, arena, size, status = plan.graphs, self.device, self.arena, plan.size, plan.status
+        with arena.lock:
+            base = arena.at_least(size)
+            packed = plan.packed_for(base, np.array([a.handle for a in (*arrays, *targets)], np.int64))
+        if packed not in graphs:
+            return None
+
+        def replay() -> bool:
+            with arena.lock:
+                stream = working(device)
+                ordered(stream, arrays, targets)
+                return (arena.at_least(size, stream) == base and graphs.replayed(packed)
+                        and (status < 0 or not self._status(base + status)))
+        return replay
 
     def _entered(self, plan: GpuPlan, arrays: Sequence[Any], run: Callable[..., None],
                  targets: Sequence[DeviceArray | None] = ()) -> Any:
@@ -279,9 +317,14 @@ class GpuPart(ShapedPart[GpuPlan]):
 def _takes(target: DeviceArray, shape: tuple[int, ...], dtype: np.dtype[Any],
            arrays: Sequence[Any]) -> bool:
     """Whether a result may be written to `target` while `arrays` are read."""
-    if target.shape != shape or target.dtype != dtype or target.handle % ALIGN or any(
-            isinstance(a, DeviceArray) and a.memory is target.memory for a in arrays):
+    if not _fits(target, shape, dtype, arrays):
         return False
     if target.device.streams:
         target.memory.writing(working(target.device))
     return True
+
+
+def _fits(target: DeviceArray, shape: tuple[int, ...], dtype: np.dtype[Any], arrays: Sequence[Any]) -> bool:
+    """Whether kernels that read `arrays` can write a result to `target`."""
+    return target.shape == shape and target.dtype == dtype and target.handle % ALIGN == 0 and not any(
+        isinstance(a, DeviceArray) and a.memory is target.memory for a in arrays)

@@ -111,7 +111,10 @@ class LibraryDriver:
 
     def _do(self, index: int, verb: str, *given: Any) -> None:
         """Call a function on a device."""
-        code = self._called(index, verb, *given)
+        before = self._enter(index)
+        code = self.functions[verb](*given)
+        if before is not None:
+            self._leave(before)
         if code:
             self._checked(verb, code)
 
