@@ -26,8 +26,8 @@ def _window(shape: tuple[int, ...], attrs: dict[str, Any]) -> Window | No:
         return No("kernels pool one to three spatial axes of images that are not empty")
     try:
         win = window(shape[2:], attrs["kernel_shape"], attrs.get("strides"), attrs.get("dilations"),
-                     attrs.get("pads"), attrs.get("auto_pad", "NOTSET"), attrs.get("ceil_mode", 0),
-                     short=True)
+                     attrs.get("pads"), short=True,
+                     **{key: attrs[key] for key in ("auto_pad", "ceil_mode") if key in attrs})
     except (KeyError, TypeError, ValueError):
         return No("its window does not fit")
     if 0 in win.out:
