@@ -1,10 +1,13 @@
-"""AMD machine code carried out on the CPU."""
+"""AMD machine code carried out on the CPU, for tests: see `machine`. AMD's tables of instructions make it;
+what imports it is skipped where they are not."""
 
-import contextlib
 import sys
 
+import pytest
+from skips import NEEDS
+
 _DEPTH = sys.getrecursionlimit()
-with contextlib.suppress(ImportError):
-    import tinygrad  # noqa: F401
+for _module in ("tinygrad", "msgpack"):
+    pytest.importorskip(_module, reason=NEEDS["AMD tables"].reason)
 # the package raises it for the whole process
 sys.setrecursionlimit(_DEPTH)

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from skips import NEEDS
-
-pytest.importorskip("tinygrad", reason=NEEDS["AMD tables"].reason)
-pytest.importorskip("msgpack", reason=NEEDS["AMD tables"].reason)
 
 from gfx.code_object import CodeObject
 from gfx.kernels import ATTRIBUTES, TARGETS, compiled, elementwise

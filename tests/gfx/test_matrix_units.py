@@ -8,10 +8,6 @@ from typing import NamedTuple
 import ml_dtypes
 import numpy as np
 import pytest
-from skips import NEEDS
-
-pytest.importorskip("tinygrad", reason=NEEDS["AMD tables"].reason)
-pytest.importorskip("msgpack", reason=NEEDS["AMD tables"].reason)
 
 from gfx.kernels import ATTRIBUTES, compiled
 from gfx.machine import run

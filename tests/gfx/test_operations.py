@@ -9,10 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from skips import NEEDS
-
-pytest.importorskip("tinygrad", reason=NEEDS["AMD tables"].reason)
-pytest.importorskip("msgpack", reason=NEEDS["AMD tables"].reason)
 
 from gfx.code_object import CodeObject
 from gfx.kernels import ATTRIBUTES, TARGETS, THREADS, compiled, elementwise

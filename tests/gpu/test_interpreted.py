@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from gpu_models import model, node, numpy_type
-from skips import NEEDS
-
-pytest.importorskip("tinygrad", reason=NEEDS["AMD tables"].reason)
-
 from emulated_gpu import compare
+from gpu_models import model, node, numpy_type
 
 pytestmark = [pytest.mark.needs("AMD tables", "Triton"), pytest.mark.slow]
 

@@ -10,10 +10,6 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from gpu_kernels import AMD, run
-from skips import NEEDS
-
-pytest.importorskip("tinygrad", reason=NEEDS["AMD tables"].reason)
-
 from test_codegen_math import DTYPES, EXACT, SPECIAL, computed, ulps
 
 from orthrus.codegen.triton.write import Writer, kernel

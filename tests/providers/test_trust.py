@@ -193,7 +193,8 @@ def test_only_those_who_store_load() -> None:
     """Providers whose stored parts are code are those that the documentation names."""
     storing = {name for name, kind in providers.known(tuple(providers.ALL)).items()
                if kind.load is not ExecutionProvider.load}
-    assert storing <= {f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "ROCM", "IREE", "SpaceMIT")}
+    assert storing <= {f"{name}ExecutionProvider" for name in ("CPU", "CUDA", "ROCM", "IREE", "MIGraphX",
+                                                                "SpaceMIT")}
     assert CPUExecutionProvider.name in storing
 
 
