@@ -3,6 +3,7 @@ skips follow the table in `skips.py`."""
 
 from __future__ import annotations
 
+import gc
 import os
 from collections import Counter
 from collections.abc import Generator, Iterator
@@ -27,6 +28,14 @@ def arithmetic(request: pytest.FixtureRequest) -> Iterator[None]:
     """Expected values of hostile numbers are computed without a word; of sessions `test_warnings` asks it."""
     with np.errstate(**({} if request.module.__name__ == "test_warnings" else {"all": "ignore"})):
         yield
+
+
+@pytest.fixture(scope="module")
+def quick_collection() -> Iterator[None]:
+    """`gc.collect()` looks only at what a module's own tests have made: late in a run that is far less."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 def pytest_xdist_auto_num_workers() -> int:

@@ -20,6 +20,8 @@ from orthrus.errors import DeviceReset, Fail, InvalidArgument
 from orthrus.kernels import HOST, Stream, copied, dlpack
 from orthrus.run.engine import Engine
 
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
 X = np.linspace(-3, 3, 6, dtype=np.float32).reshape(2, 3)
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 NAME = "SimulatedGPUExecutionProvider"

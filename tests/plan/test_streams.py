@@ -19,6 +19,8 @@ from orthrus.kernels import HOST, copied
 from orthrus.plan.program import COPY, LAND
 from orthrus.run.engine import Config, Engine
 
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
 X = np.linspace(-3, 3, 6, dtype=np.float32).reshape(2, 3)
 W = np.arange(6, dtype=np.float32).reshape(2, 3)
 OPERATORS = {"One": ["Relu", "Add", "Identity"], "Two": ["Sigmoid", "Mul"]}
