@@ -176,7 +176,8 @@ def softmax(lo: Lowering, node: Node) -> Pending | No:
     axis = normalized_axis(axis, len(shape))
     reduced = (axis,) if node.op.since >= 13 else tuple(range(axis, len(shape)))
     dtype, log = lo.dtype(x), node.op_type == "LogSoftmax"
-    steps = "" if log or dtype == F or node.op.since < 13 else dtype
+    rounds = lo.rules is GPU_RULES and not log and dtype != F and node.op.since >= 13
+    steps = dtype if rounds else ""
     return softmax_rows_of(lo, reading(lo, x), reduced, dtype, log, steps)
 
 
