@@ -30,9 +30,9 @@ class Kernel:
     """A compiled step: `run(*inputs)` gives the one output, or a tuple of as many as it has.
 
     `takes_out`: `run` takes one more argument, an array of the output's shape and type to write into.
-    `in_place`: that array may be one of the inputs'. `on_host`, `made_on_host`: the numbers of inputs that it
-    takes, and of outputs that it gives, in the host's memory, where its provider has another. Where `run`
-    does several nodes' work, or works on its own, it is an object that may have the methods below as well.
+    `in_place`: that array may be one of the inputs'. `on_host`: the numbers of inputs that it takes in the
+    host's memory, where its provider has another. Where `run` does several nodes' work, or works on its own,
+    it is an object that may have the methods below as well.
     """
 
     run: Callable[..., Any]
@@ -40,7 +40,6 @@ class Kernel:
     takes_out: bool = False
     in_place: bool = False
     on_host: tuple[int, ...] = ()
-    made_on_host: tuple[int, ...] = ()
 
     stepwise = _able("stepwise", """`stepwise(inputs, note, watch, check)` does the same step by step, and
     calls those three that are not None. `note(work, start, end)` is for each step, by the end of the call,

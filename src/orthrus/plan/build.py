@@ -60,8 +60,8 @@ class _Planning:
             sources.pop()
         number = 0 if device is HOST else next(i for i, d in enumerate(self.devices) if d is device)
         targets = [TRASH if v is None or v.dead else self.slot(v) for v in writes]
-        for i, (value, slot) in enumerate(zip(writes, targets, strict=True)) if number else ():
-            if value is not None and slot > TRASH and movable(value) and i not in bound.kernel.made_on_host:
+        for value, slot in zip(writes, targets, strict=True) if number else ():
+            if value is not None and slot > TRASH and movable(value):
                 self.places[slot] = number
         self.steps.append(Step(len(self.kernels), tuple(sources), tuple(targets), (), number))
         self.kernels.append(bound)

@@ -120,11 +120,9 @@ def code(spec: Spec, target: Target, hints: Hints) -> CodeObject:
 def codes(requests: Sequence[Request]) -> list[CodeObject]:
     """The machine code of kernels, compiled side by side where it is not in the cache. Raises EPFail where
     Triton refuses one, or is not there."""
-    wanted: dict[str, tuple[Written, Target, Hints]] = {}
-    for spec, target, hints in requests:
-        it = spec.written(target)
-        wanted.setdefault(_name(it, target, hints), (it, target, hints))
-    keys = [_name(spec.written(target), target, hints) for spec, target, hints in requests]
+    texts = [(spec.written(target), target, hints) for spec, target, hints in requests]
+    keys = [_name(*each) for each in texts]
+    wanted = dict(zip(keys, texts, strict=True))
     missing = [key for key in wanted if key not in _known]
     for key, kept in cache.load(missing).items():
         with contextlib.suppress(ValueError):

@@ -23,11 +23,11 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from textwrap import dedent
-from typing import Any, ClassVar
+from typing import Any
 
 from ...shapes.symbolic import pinned, tracing
 from ..write.expr import Expr
-from ..write.template import has_float
+from ..write.template import Parametrized, has_float
 from . import trees
 from .targets import Target
 from .trees import TYPES
@@ -63,22 +63,8 @@ class Written:
         return f"def {self.name}({', '.join(name for name, _ in self.arguments)}):\n{self.body}"
 
 
-@dataclass(frozen=True)
-class Spec:
-    """One kernel: which function writes it, with its parameters."""
-
-    sizeless: ClassVar[bool] = True
-
-    template: str
-    params: tuple[tuple[str, Any], ...]
-
-    def __str__(self) -> str:
-        return f"{self.template}({', '.join(f'{k}={v}' for k, v in self.params)})"
-
-    @property
-    def operands(self) -> int:
-        """How many tensors its closing tree reads besides the kernel's own value."""
-        return next((len(given) for name, given in self.params if name == "operands"), 0)
+class Spec(Parametrized):
+    """One kernel for GPUs."""
 
     def written(self, target: Target) -> Written:
         """The kernel for a target."""

@@ -34,8 +34,8 @@ _templates: dict[str, Template] = {}
 
 
 @dataclass(frozen=True)
-class Spec:
-    """One kernel: a template with its parameters."""
+class Parametrized:
+    """One kernel: the name of what writes it, with its parameters."""
 
     sizeless: ClassVar[bool] = True
 
@@ -49,6 +49,10 @@ class Spec:
     def operands(self) -> int:
         """How many tensors its closing tree reads besides the kernel's own value."""
         return next((len(given) for name, given in self.params if name == "operands"), 0)
+
+
+class Spec(Parametrized):
+    """One kernel of a template."""
 
     @property
     def brought(self) -> bytes | None:
