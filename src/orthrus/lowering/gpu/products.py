@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...codegen.triton import tiles
 from ...codegen.triton.kernels.product_rows import Strip, product_rows
-from ...codegen.triton.kernels.products import EACH, ONE, Factors, Tile, product_parts, products
+from ...codegen.triton.kernels.products import EACH, MARGIN, ONE, Factors, Tile, product_parts, products
 from ...codegen.triton.targets import CUDA
 from ...codegen.write.expr import BYTES, Expr
 from ..tensor import Tensor, extent
@@ -38,16 +38,21 @@ Step = Callable[[Tensor, Expr | None, Sequence[Tensor], Any], None]
 @dataclass(frozen=True)
 class Zeros:
     """What is subtracted from the bytes of A and B: a number, one for each row of A or column of B, adjacent,
-    or MIDDLE; None for 0."""
+    or MIDDLE; None for 0. `margin`: A's is only what stands beside an image."""
 
     a: Tensor | str | None = None
     b: Tensor | str | None = None
+    margin: bool = False
 
     def kinds(self) -> tuple[str | None, str | None]:
         """What the kernel is told of them."""
         first, second = (z if z is None or isinstance(z, str) else ONE if z.size == 1 else EACH
                          for z in (self.a, self.b))
-        return first, second
+        return MARGIN if self.margin and first == ONE else first, second
+
+    def tensors(self) -> list[Tensor]:
+        """Those that kernels read."""
+        return [z for z in (self.a, self.b) if isinstance(z, Tensor)]
 
 
 def write(lo: GpuLowering, a: Tensor, b: Tensor, out: Tensor, tree: Expr | None, operands: Sequence[Tensor],
@@ -121,13 +126,12 @@ class _Product:
         tile, parts = given or tiles.best(self.lo.target, problem)
         part, parts = self._part(tile.k, parts)
         items = -(-self.rows // tile.m) * -(-self.n // tile.n) * self.count * parts
-        zeros = [z for z in (self.zeros.a, self.zeros.b) if isinstance(z, Tensor)]
 
         def step(target: Tensor, tree: Expr | None, operands: Sequence[Tensor], groups: Any) -> None:
             closing, cells = closed(target, tree, operands, factors.total, groups)
             even = self.depth % tile.k == 0
             spec = products(factors=factors, closing=closing, tile=tile, even=even)
-            self.lo.step(spec, [*tensors, *zeros, *cells,
+            self.lo.step(spec, [*tensors, *self.zeros.tensors(), *cells,
                                 self.rows, self.n, self.depth, part, self.count, *numbers], items)
         summed(self.lo, parts, factors.total, out, tree, operands, self.groups, step)
 
