@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...codegen.triton import tiles
+from ...codegen.triton.kernels.integer_products import integer_products
 from ...codegen.triton.kernels.product_rows import Strip, product_rows
 from ...codegen.triton.kernels.products import EACH, MARGIN, ONE, Factors, Tile, product_parts, products
 from ...codegen.triton.targets import CUDA
@@ -72,7 +73,9 @@ def write(lo: GpuLowering, a: Tensor, b: Tensor, out: Tensor, tree: Expr | None,
         operands = [_turned(t) for t in operands]
         m, n = n, m
     product = _Product(lo, a, b, zeros)
-    if zeros == Zeros() and "float" in a.dtype and product.rows <= FEW and tile is None:
+    if "int" in a.dtype and "int8" not in a.dtype:
+        product.by_numbers(out, tree, operands)
+    elif zeros == Zeros() and "float" in a.dtype and product.rows <= FEW and tile is None:
         product.by_rows(out, tree, operands)
     else:
         product.by_tiles(out, tree, operands, tile)
@@ -134,6 +137,15 @@ class _Product:
             self.lo.step(spec, [*tensors, *self.zeros.tensors(), *cells,
                                 self.rows, self.n, self.depth, part, self.count, *numbers], items)
         summed(self.lo, parts, factors.total, out, tree, operands, self.groups, step)
+
+    def by_numbers(self, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+        """Without a matrix unit, integers of more than a byte."""
+        factors, tensors, numbers = self.factors()
+        tile = Tile(min(32, _power(self.rows)), min(64, _power(self.n)), 1, 1)
+        closing, cells = closed(out, tree, operands, factors.total, self.groups)
+        self.lo.step(integer_products(factors=factors, closing=closing, tile=tile),
+                     [*tensors, *cells, self.rows, self.n, self.depth, *numbers],
+                     -(-self.rows // tile.m) * -(-self.n // tile.n) * self.count)
 
     def by_rows(self, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
         factors, tensors, numbers = self.factors()

@@ -34,7 +34,7 @@ def summed(dtype: str) -> str:
     """The type of sums of products of this type."""
     if "int8" in dtype:
         return "int32"
-    return "float64" if dtype == "float64" else "float32"
+    return dtype if "int" in dtype or dtype == "float64" else "float32"
 
 
 class Numbers:
