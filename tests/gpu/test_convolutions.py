@@ -180,7 +180,7 @@ def test_nvidia_is_given_matrix_products_of_asynchronous_copies(target: str, dty
 def test_float32_is_exact_where_asked_for() -> None:
     lo = lowered(*layer("float32", 128, 32, 3), "sm_80", use_tf32=False)
     specs: list[Any] = [step.spec for step in lo.steps]
-    assert {dict(spec.params)["precision"] for spec in specs if spec.template == "convolution"} == {"ieee"}
+    assert {dict(spec.params)["numbers"].precision for spec in specs if spec.template == "convolution"} == {"ieee"}
 
 
 def resnet18(size: int, width: int) -> tuple[Any, dict[str, np.ndarray]]:

@@ -37,6 +37,7 @@ class GpuLowering(Lowering):
     by, by name; `given`: inputs whose elements are known, as they are in the host's memory."""
 
     rules: ClassVar[RuleSet] = GPU_RULES
+    unfolded: ClassVar[tuple[str, ...]] = ("bool",)
 
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[tuple[Value, tuple[int, ...], str]],
                  outputs: Sequence[Value], target: Target, constants: dict[Hashable, Tensor],
