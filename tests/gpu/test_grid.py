@@ -9,18 +9,22 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 if __name__ == "__main__":
     sys.path[:0] = [str(Path(__file__).resolve().parents[i]) for i in (2, 1)]
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 
-import gpu_families
 from emulated_gpu import fenced, nodes, on_gpu
-from gpu_grid import FAMILIES, Trial
+from gpu_families import FAMILIES
+from gpu_grid import Case, Trial
 
 pytestmark = [pytest.mark.needs("AMD tables", "Triton")]
 TURNS = 2
+SEEDS = (0, 1)
+LONG = ("convolution", "transposed_convolution", "convolution_of_bytes", "attention")
+"""What takes the interpreter longer than compiling does."""
 
 
 def try_one(family: str, seed: int, target: str) -> bool:
@@ -33,8 +37,38 @@ def try_one(family: str, seed: int, target: str) -> bool:
         taken = (trials[0].case.op.rpartition("::")[2], "CPUExecutionProvider") not in nodes(session)
         for trial in trials:
             trial.check(session.run(None, trial.feeds()))
-            taken = taken and not any(part.numpy for part in session.explain().parts)
+            hosted = {why for part in session.explain().parts for why in part.numpy.values()}
+            assert not any("does not compile" in why for why in hosted), (str(trial.case), hosted)
+            taken = taken and not hosted
     return taken
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_some(family: str) -> None:
+    """As CUDA's kernels, by the interpreter; as AMD's, where that is shorter."""
+    taken = [try_one(family, seed, "gfx1100" if family in LONG else "interpreted") for seed in SEEDS]
+    assert any(taken), "the CPU computed all of it"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("target", ("gfx1100", "gfx942"))
+@pytest.mark.parametrize("family", FAMILIES)
+def test_many(family: str, target: str) -> None:
+    """As machine code."""
+    for seed in range(100):
+        try_one(family, seed, target)
+
+
+def test_what_is_wrong_is_seen() -> None:
+    """A result that is off by little, of another type or another shape is told."""
+    factors = [np.ones((3, 4), np.float32), np.ones((4, 2), np.float32)]
+    trial = Trial(Case("MatMul", list(factors)), {}, None)
+    (right,) = trial.results()
+    trial.check([right])
+    for wrong in (right * np.float32(1.001), right.astype(np.float64), right[None], right * np.nan):
+        with pytest.raises(AssertionError, match="MatMul"):
+            trial.check([wrong])
 
 
 def main(target: str = "gfx1100", families: str = "", first: str = "0", end: str = "50") -> int:
