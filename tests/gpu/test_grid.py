@@ -23,7 +23,7 @@ from gpu_grid import Case, Trial
 pytestmark = [pytest.mark.needs("AMD tables", "Triton")]
 TURNS = 2
 SEEDS = (0, 1)
-LONG = ("convolution", "transposed_convolution", "convolution_of_bytes", "attention")
+LONG = ("convolution", "transposed_convolution", "convolution_of_bytes")
 """What takes the interpreter longer than compiling does."""
 
 
