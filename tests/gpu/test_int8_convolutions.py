@@ -39,7 +39,8 @@ def drawn(seed: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
         return of[rng.integers(len(of))]
     first, second = chosen(*ENDS), chosen(*ENDS)
     groups = chosen(1, 1, 2, 4)
-    cin, cout, kernel = chosen(1, 3, 16, 40) if groups < 4 else chosen(1, 2), chosen(1, 3, 17), chosen(1, 2, 3)
+    cin = chosen(1, 3, 16, 40) if groups < 4 else chosen(1, 2)
+    cout, kernel = chosen(1, 3, 17), chosen(1, 2, 3)
     given = {"x": _bytes(rng, first, chosen(1, 2), groups * cin, 6, 5),
              "w": _bytes(rng, second, groups * cout, cin, kernel, kernel),
              "x_zero": _points(rng, first, 0), "w_zero": _points(rng, second, groups * cout)}
@@ -65,12 +66,14 @@ def _quantized(kernel: int, groups: int = 1, signed: str = "int8") -> tuple[byte
     """Dequantized bytes, convolved, with a bias and Relu, and quantized again; as quantizers write it."""
     rng = np.random.default_rng(kernel + groups)
     scales = rng.uniform(0.01, 0.02, 8).astype(np.float32)
-    held = {"xs": np.float32(0.02), "xz": np.uint8(110), "w": _bytes(rng, signed, 8, 8 // groups, kernel, kernel),
+    held = {"xs": np.float32(0.02), "xz": np.uint8(110),
+            "w": _bytes(rng, signed, 8, 8 // groups, kernel, kernel),
             "ws": scales, "wz": np.full(8, 0 if signed == "int8" else 128, signed),
             "b": rng.integers(-900, 900, 8).astype(np.int32), "bs": np.float32(0.02) * scales,
             "ys": np.float32(0.4), "yz": np.uint8(3)}
     nodes = [node("QuantizeLinear", "x xs xz", "q"), node("DequantizeLinear", "q xs xz", "xf"),
-             node("DequantizeLinear", "w ws wz", "wf", axis=0), node("DequantizeLinear", "b bs", "bf", axis=0),
+             node("DequantizeLinear", "w ws wz", "wf", axis=0),
+             node("DequantizeLinear", "b bs", "bf", axis=0),
              node("Conv", "xf wf bf", "c", group=groups, pads=[kernel // 2] * 4), node("Relu", "c", "r"),
              node("QuantizeLinear", "r ys yz", "y")]
     made = model(nodes, {"x": (2, 8, 5, 6)}, ["y"], **{k: np.asarray(v) for k, v in held.items()})

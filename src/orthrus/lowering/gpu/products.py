@@ -174,8 +174,9 @@ class _Product:
 
 
 def precision(lo: GpuLowering, dtype: str) -> str:
-    """How numbers of `dtype` are multiplied, as `tl.dot` calls it. Sums of three products of tf32 stand for
-    float32 nowhere: NVIDIA's matrix units cut their sums off, which leaves long ones ten times less exact."""
+    """How numbers of `dtype` are multiplied, as `tl.dot` calls it, by every kernel. Sums of three products of
+    tf32 stand for float32 nowhere: NVIDIA's matrix units cut their sums off, which leaves long ones ten times
+    less exact."""
     tf32 = lo.target.api == CUDA and lo.settings.get("use_tf32", True)
     return "tf32" if tf32 and dtype == "float32" else "ieee"
 

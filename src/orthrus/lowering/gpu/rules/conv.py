@@ -75,10 +75,12 @@ def _far(strides: Sequence[int]) -> list[int]:
 
 
 class Convolution:
-    """One convolution of `x` (N, C, spatial...), ready to be written; of bytes, less what `zeros` says."""
+    """One convolution of `x` (N, C, spatial...), ready to be written; of bytes, less what `zeros` says.
+    `columns`: axes of its result that channels are, the first of them axis 1."""
 
-    def __init__(self, g: Geometry, x: Tensor, weights: Weights, zeros: Zeros | None = None) -> None:
-        self.g, self.weights, self.zeros = g, weights, zeros or Zeros()
+    def __init__(self, g: Geometry, x: Tensor, weights: Weights, zeros: Zeros | None = None,
+                 columns: int = 1) -> None:
+        self.g, self.weights, self.zeros, self.columns = g, weights, zeros or Zeros(), columns
         self.slid = slid(x, Windows(*(numbers[5 - x.rank:] for numbers in (
             g.kernel, g.strides, g.dilations, g.pads, g.out))))
         self.rows = g.batch * math.prod(g.out)
@@ -149,12 +151,13 @@ class Convolution:
         each = -(-steps // parts)
         parts = -(-steps // each)
         split = [parts, each] if parts > 1 else []
-        pixels = [0, *range(2, out.rank)]
+        columns = [*range(1, 1 + self.columns)]
+        pixels = [0, *range(1 + self.columns, out.rank)]
         held = lo.new((parts, self.rows, groups * cout), sums) if split else out
         if split:
             closing, cells = closed(held, None, [], sums, [[0], [1], [2]])
         else:
-            closing, cells = closed(out, tree, operands, sums, [pixels, [1]])
+            closing, cells = closed(out, tree, operands, sums, [pixels, columns])
         strides = x.strides[1], *weights.strides[1:]
         spec = convolution(
             numbers=pair, slide=it.slide, taps=it.taps, kinds=_letters(strides), whole=whole,
@@ -165,7 +168,7 @@ class Convolution:
         lo.step(spec, [x, weights, *self.zeros.tensors(), *cells, *it.numbers, *numbers],
                 -(-self.rows // tile.m) * parts * groups * -(-cout // tile.n))
         if split:
-            closing, cells = closed(out, tree, operands, sums, [[*pixels, 1]])
+            closing, cells = closed(out, tree, operands, sums, [[*pixels, *columns]])
             lo.step(product_parts(dtype=sums, closing=closing, block=_BLOCK), [held, *cells, parts, out.size],
                     -(-out.size // _BLOCK))
 
@@ -388,7 +391,8 @@ def convolved_last(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
 
 @lowers("ConvTranspose", types=FLOATS)
 def convolved_back(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
-    """One plain convolution per phase of the output, each writing every stride-th pixel."""
+    """One plain convolution per phase of the output, each writing every stride-th pixel; one for all where
+    each pixel of the output has one tap."""
     attrs, given = node.attributes, _given(lo, node)
     if isinstance(given, No):
         return given
@@ -418,6 +422,12 @@ def convolved_back(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
 
     def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         tree, operands = _with_bias(tree, operands, bias, made, sums)
+        if tuple(strides) == weighs[2:] and not any(begin) and all(d == 1 for d in dilations) and (
+                cin > 1 or group == 1) and tuple(size) == tuple(
+                    d * s for d, s in zip(shape[2:], strides, strict=True)):
+            whole_taps = _all_phases(lo, node, w, t, group)
+            whole_taps.write(lo, _by_phase(out, strides), tree, [_by_phase(o, strides) for o in operands])
+            return
         for g, picks, starts in phases(whole):
             def cut(t: Tensor, g: Geometry = g, starts: tuple[int, ...] = starts) -> Tensor:
                 for axis in range(2, t.rank):
@@ -427,6 +437,31 @@ def convolved_back(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
             weights = _phase(lo, node, w, group, picks[3 - rank:])
             Convolution(g, t, weights).write(lo, cut(out), tree, [cut(o) for o in operands])
     return _rounded(Pending(made, sums, emit, last_strides(made, made[1])), t.dtype)
+
+
+def _all_phases(lo: GpuLowering, node: Node, w: Value, x: Tensor, group: int) -> Convolution:
+    """The convolution of `x` by one tap, whose channels are those of the weights [groups x channels in,
+    channels out, taps...] at each tap."""
+    known, key = lo.known(w), (id(node), "every tap")
+    cin, (cout, *kernel) = x.shape[1] // group, lo.shape(w)[1:]
+    count, ones = cout * math.prod(kernel), (1,) * len(kernel)
+    if known is not None:
+        weights = Weights(key, np.ascontiguousarray(
+            known.reshape(group, cin, count).swapaxes(1, 2)).reshape(group, count, cin, *ones), None)
+    else:
+        t = lo.contiguous(lo.tensor(w))
+        weights = Weights(key, None, t.view((group, count, cin, 1), (cin * count, 1, count, 1)))
+    size = _three(x.shape[2:], 1)
+    one, none = (1, 1, 1), (0, 0, 0)
+    return Convolution(Geometry(x.shape[0], group, cin, count, size, one, one, one, none, size), x, weights,
+                       columns=1 + len(kernel))
+
+
+def _by_phase(t: Tensor, strides: Sequence[int]) -> Tensor:
+    """(N, C, spatial...) as (N, C, phases..., spatial...)."""
+    steps = t.strides[2:]
+    return t.view((*t.shape[:2], *strides, *(d // s for d, s in zip(t.shape[2:], strides, strict=True))),
+                  (*t.strides[:2], *steps, *(each * s for each, s in zip(steps, strides, strict=True))))
 
 
 def _phase(lo: GpuLowering, node: Node, w: Value, group: int, picks: Sequence[slice]) -> Weights:
