@@ -77,7 +77,7 @@ class ModelFile:
         """What tells the whole content apart from any other, under this file's key. Raises as `read` does."""
         for _ in self._blocks(0, self.size):
             pass
-        return hashlib.sha256(self.size.to_bytes(8, "little") + self._told.tobytes()).hexdigest()
+        return hashlib.shake_256(self.size.to_bytes(8, "little") + self._told.tobytes()).hexdigest(32)
 
     def _blocks(self, start: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
         """The whole blocks around the bytes from `start` to `end`, some at a time and checked: offsets, and
