@@ -232,11 +232,13 @@ struct OrtSessionOptions {
     void *creation_options;
 };
 
+typedef _Atomic int64_t Stop;           /* not 0: a run that looks at it ends */
+
 struct OrtRunOptions {
     int severity;                       /* -1: the session's */
     int verbosity;
     char *tag;                          /* "" */
-    atomic_int terminate;
+    Stop terminate;
     OrtKeyValuePairs config;
     bool profiling;
     char *profile_prefix;

@@ -399,7 +399,7 @@ const unsigned char *channel_look(struct channel *channel, size_t at, size_t siz
 
 /* What is asked of a wait: see `channel_ask`. */
 struct waiting {
-    const atomic_int *stop;
+    const Stop *stop;
     int64_t run;
     bool called_off;
 };
@@ -410,7 +410,7 @@ static void call_off(int64_t run) {
     bool lost;
     OrtStatus *status = channel_take(&other);
     if (status == NULL) {
-        put_int(&request, ORTHRUS_ASK_CANCEL);
+        put_int(&request, ASK_CANCEL);
         put_int(&request, run);
         status = channel_ask(other, &request, -1, NULL, 0, &answer, &lost);
         channel_give(other);
@@ -505,8 +505,8 @@ static bool exchanged(struct channel *channel, const struct message *request, in
                   received_all(channel, answer->bytes, (size_t)size, waiting);
 }
 
-OrtStatus *channel_ask(struct channel *channel, struct message *request, int attached,
-                                                              const atomic_int *stop, int64_t run, struct message *answer, bool *lost) {
+OrtStatus *channel_ask(struct channel *channel, struct message *request, int attached, const Stop *stop, int64_t run,
+                       struct message *answer, bool *lost) {
     struct waiting waiting = {stop, run, false};
   *lost = false;
     if (request->broken) return status_new(ORT_FAIL, "there is not enough memory to ask the compile service");

@@ -13,12 +13,13 @@ struct channel;
 
 /* What a request is; service.py has the same numbers. */
 enum {
-    ORTHRUS_ASK_OPEN = 1,
-    ORTHRUS_ASK_PACKAGE,
-    ORTHRUS_ASK_RUN,
-    ORTHRUS_ASK_CANCEL,
-    ORTHRUS_ASK_CLOSE,
-    ORTHRUS_ASK_END_PROFILING,
+    ASK_NOTHING,
+    ASK_OPEN,
+    ASK_PACKAGE,
+    ASK_RUN,
+    ASK_CANCEL,
+    ASK_CLOSE,
+    ASK_END_PROFILING,
 };
 
 OrtStatus *channel_take(struct channel **channel);
@@ -34,8 +35,7 @@ const unsigned char *channel_look(struct channel *channel, size_t at, size_t siz
 /* Sends `request`, with the descriptor `attached` unless that is -1, and waits for the answer. `stop`, which
  * may be null, is looked at while waiting: once it is set, the run of the number `run` is called off, and
  * the wait goes on for the service to say so. `*lost`: whether the service ended meanwhile. */
-OrtStatus *channel_ask(struct channel *channel, struct message *request, int attached,
-                                                              const atomic_int *stop, int64_t run, struct message *answer,
-                                                              bool *lost);
+OrtStatus *channel_ask(struct channel *channel, struct message *request, int attached, const Stop *stop, int64_t run,
+                       struct message *answer, bool *lost);
 
 #endif

@@ -19,15 +19,15 @@ import struct
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
+from ... import knobs
 from ...api.options import RunOptions
 from ...codegen.object import cache
 from ...errors import ALL
 from .models import Model
 from .wire import Reader, Room, Writer
 
-OPEN, PACKAGE, RUN, CANCEL, CLOSE, END_PROFILING = range(1, 7)
+NOTHING, OPEN, PACKAGE, RUN, CANCEL, CLOSE, END_PROFILING = range(7)
 """What a request is; service.h has the same numbers."""
 _FAIL, _INVALID_ARGUMENT = 1, 2
 _HEAD = struct.Struct("<q")
@@ -41,9 +41,13 @@ def serve(control: socket.socket, stamp: str) -> str:
     if stamp != cache.stamp():
         return ("the library was built by another version of orthrus than this Python has; "
                 "orthrus capi build builds it again")
+    knobs.CACHE_SESSIONS.value = 0
+    cache.secret()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    Service(control).listen()
+    own = control.dup()
+    os.dup2(os.open(os.devnull, os.O_RDONLY), control.detach())
+    with contextlib.suppress(ConnectionError):
+        Service(own).listen()
     os._exit(0)
 
 
@@ -95,7 +99,7 @@ class Service:
         try:
             reader, writer = Reader(data, room), Writer(room)
             self._do(reader, writer, attached)
-            said = _said(0, "", room) + writer.bytes()
+            said = _said(0, "", room) + writer.whole()
         except BaseException as error:
             code = getattr(error, "code", _FAIL) if isinstance(error, ALL) else _FAIL
             if isinstance(error, ValueError | TypeError):
@@ -116,6 +120,8 @@ class Service:
             self.called_off.add(run)
             if run in self.runs:
                 self.runs[run].terminate = True
+        elif what == NOTHING:
+            return
         elif what in _WITH_MODEL:
             number = reader.number()
             model = self.models.get(number)
@@ -135,9 +141,12 @@ class Service:
 
     def _package(self, number: int, model: Model, reader: Reader, writer: Writer) -> None:
         shapes = [tuple(reader.number() for _ in range(reader.count())) for _ in range(reader.count())]
-        name, why = model.package(shapes)
-        writer.text(name)
-        writer.text(why)
+        made = model.package(shapes)
+        for text in (made.name, made.older, made.why):
+            writer.text(text)
+        data = made.unkept
+        writer.number(-1 if data is None else reader.room.put(data))
+        writer.number(0 if data is None else len(data))
 
     def _run(self, number: int, model: Model, reader: Reader, writer: Writer) -> None:
         run, options = reader.number(), RunOptions()
@@ -169,14 +178,15 @@ _WITH_MODEL: dict[int, Callable[[Service, int, Model, Reader, Writer], None]] = 
 def _text(error: BaseException) -> str:
     """What an error says, without the words that onnxruntime's Python interface puts in front."""
     text = str(error) or type(error).__name__
-    return text.partition(f" : {error.status} : ")[2] if isinstance(error, ALL) else text
+    status = getattr(error, "status", "")
+    return text.partition(f" : {status} : ")[2] if isinstance(error, ALL) else text
 
 
 def _said(code: int, text: str, room: Room) -> bytes:
     head = Writer(room)
     head.number(code)
     head.text(text)
-    return head.bytes()
+    return head.whole()
 
 
 def _received(channel: socket.socket) -> tuple[bytes, int | None]:

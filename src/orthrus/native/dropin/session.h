@@ -44,7 +44,7 @@ struct question {
     OrtStatus *(*write)(struct message *request, struct channel *channel, void *argument);
     OrtStatus *(*read)(struct message *answer, struct channel *channel, void *argument);
     void *argument;
-    const atomic_int *stop;
+    const Stop *stop;
     int64_t run;
 };
 
@@ -64,6 +64,6 @@ bool natives_prepare(OrtSession *session, bool ask, OrtStatus **status);
 /* Runs `feeds`, a dense tensor for each input. `*done` false: it is for the service to compute. `outputs`: one for
  * each output, null for those that are to be made; `asked` says which are wanted. */
 OrtStatus *natives_run(OrtSession *session, const OrtValue *const *feeds, const bool *asked, OrtValue **outputs,
-                       const atomic_int *stop, bool *done);
+                       const Stop *stop, bool *done);
 
 #endif

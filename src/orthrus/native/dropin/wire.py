@@ -46,8 +46,8 @@ class Room:
     """Memory that both sides see: a file without a name, which whoever puts something there makes longer."""
 
     def __init__(self, handle: int) -> None:
-        self._handle, self._map, self.end = handle, None, 0
-        self._map: mmap.mmap | None
+        self._handle, self.end = handle, 0
+        self._map: mmap.mmap | None = None
 
     def close(self) -> None:
         os.close(self._handle)
@@ -142,12 +142,12 @@ class Reader:
 
 
 class Writer:
-    """Puts a message together."""
+    """Puts a message together. `room`: where larger tensors go, None where there are none."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room | None) -> None:
         self.room, self._pieces = room, list[bytes]()
 
-    def bytes(self) -> bytes:
+    def whole(self) -> bytes:
         return b"".join(self._pieces)
 
     def number(self, number: int) -> None:
@@ -188,9 +188,9 @@ class Writer:
 
     def _map(self, value: dict[Any, Any], kind: Any) -> None:
         self.number(MAP)
-        items = kind.value.elem if isinstance(kind.value, TensorType) else element_of(np.float32)
+        items = kind.value.elem if isinstance(kind.value, TensorType) else None
         self._tensor(_filled(list(value), kind.key))
-        self._tensor(_filled(list(value.values()), items))
+        self._tensor(_filled(list(value.values()), items or ElementType.FLOAT))
 
     def _numbers(self, numbers: Iterable[int]) -> None:
         numbers = list(numbers)
@@ -209,8 +209,8 @@ class Writer:
             data = np.frombuffer(tensors.pack(array, element), np.uint8)
         else:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        inline = len(data) <= INLINE
-        self.number(-1 if inline else self.room.put(data))
+        inline = len(data) <= INLINE or self.room is None
+        self.number(-1 if self.room is None or inline else self.room.put(data))
         self.number(len(data))
         if inline:
             self.raw(data.tobytes())
