@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...api.version import __version__
+from ...api.version import VERSION
 from ...errors import InvalidArgument
 from ...ir import ElementType
 
@@ -173,7 +173,7 @@ def _comment(lines: Sequence[str]) -> str:
 
 
 def _about(of: Interface) -> list[str]:
-    rows = [f"{of.name}: a model compiled by Orthrus {__version__} for {', '.join(of.targets)}.", ""]
+    rows = [f"{of.name}: a model compiled by Orthrus {VERSION} for {', '.join(of.targets)}.", ""]
     for title, values in (("in ", of.inputs), ("out", of.outputs)):
         rows += [f"{title} {_plain(str(v))}" for v in values]
     rows += [f"{_plain(name)}: {text}" for name, text in of.sizes.items()]
@@ -253,7 +253,7 @@ def source(of: Interface, package: int, codes: int) -> str:
     `codes` images: the runtime, the way to the model, and its typed function."""
     name, call = of.name, _Call(of)
     symbols = [f"{name}_code_{i}" for i in range(codes)]
-    weights = f"{name}_weights" if not of.beside else "((const unsigned char *)0)"
+    weights = f"{name}_weights" if not of.beside else "NULL"
     extern = "\n".join(f"extern const unsigned char {s}[];" for s in (
         f"{name}_package", *symbols, *([] if of.beside else [f"{name}_weights"])))
     return f"""\
@@ -261,12 +261,12 @@ def source(of: Interface, package: int, codes: int) -> str:
 
        cc -O2 -c {name}.c
 
-   All of it is Orthrus' runtime ({__version__}), but the beginning and the end. */
+   All of it is Orthrus' runtime ({VERSION}), but the beginning and the end. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #define ORTHRUS_PREFIX {name}_
-#define ORTHRUS_VERSION "{__version__}"
+#define ORTHRUS_VERSION "{VERSION}"
 #include "orthrus_library.h"
 #pragma GCC visibility push(default)
 #include "{name}.h"
@@ -283,7 +283,7 @@ def source(of: Interface, package: int, codes: int) -> str:
 {extern}
 #pragma GCC visibility pop
 #define model_package {name}_package
-#define model_constants {weights}
+static const unsigned char *const model_constants = {weights};
 static const void *const model_code[] = {{{', '.join(symbols)}}};
 
 {(SOURCES / 'model.c').read_text(encoding='utf-8')}
