@@ -18,14 +18,14 @@ static OrtStatus *described(const OrtSession *session, enum role role, size_t in
 }
 
 static OrtStatus *name_of(const OrtSession *session, enum role role, size_t index, OrtAllocator *allocator, char **out) {
-    const struct described *value;
+    const struct described *value = NULL;
     REQUIRE(allocator != NULL && out != NULL, "the allocator and the result must not be null");
     RETURN_IF_FAILED(described(session, role, index, &value));
     return text_to_allocator(allocator, value->name, out);
 }
 
 static OrtStatus *type_of(const OrtSession *session, enum role role, size_t index, OrtTypeInfo **out) {
-    const struct described *value;
+    const struct described *value = NULL;
     REQUIRE(out != NULL, "the result must not be null");
     RETURN_IF_FAILED(described(session, role, index, &value));
     *out = type_info_copy(value->type);

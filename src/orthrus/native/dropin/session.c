@@ -242,8 +242,8 @@ static bool files_hold(struct message *entry, const struct source *source) {
 
 static bool from_cache(OrtSession *session, const struct source *source) {
     struct message entry = {0};
-    bool found = session->name[0] != 0 && cache_read(session->name, &entry) && files_hold(&entry, source) &&
-                 take_description(&entry, session);
+    bool found = session->name[0] != 0 && cache_read(session->name, &entry) && take_description(&entry, session) &&
+                 files_hold(&entry, source);
     if (!found) forget_description(session);
     message_clear(&entry);
     return found;
