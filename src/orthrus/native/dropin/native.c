@@ -487,7 +487,8 @@ OrtStatus *natives_run(OrtSession *session, const OrtValue *const *feeds, const 
     *done = false;
     if (!session->native || inputs > MOST_VALUES || session->counts[OUTPUTS] > MOST_VALUES) return NULL;
     for (size_t i = 0; i < inputs; i++) {
-        if (count + feeds[i]->rank > MOST_SIZES) return NULL;
+        size_t rank = session->values[INPUTS][i].type->tensor->rank;
+        if (feeds[i]->rank != rank || count + rank > MOST_SIZES) return NULL;
         ranks[i] = feeds[i]->rank;
         for (size_t d = 0; d < feeds[i]->rank; d++) sizes[count++] = feeds[i]->dims[d];
     }

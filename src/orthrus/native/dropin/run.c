@@ -54,9 +54,10 @@ static OrtStatus *check_feed(const struct described *input, const OrtValue *valu
     if (info == NULL || input->type->kind != ONNX_TYPE_TENSOR || value->kind != ONNX_TYPE_TENSOR) return NULL;
     REQUIRE(value->type == info->type, "Unexpected input data type. Actual: (tensor(%s)) , expected: (tensor(%s))\n"
             "  node: input '%s'", element_name(value->type), element_name(info->type), input->name);
-    REQUIRE(!info->has_shape || value->rank == info->rank, "Invalid rank for input: %s Got: %zu Expected: %zu Please fix "
+    if (!info->has_shape || info->rank == 0) return NULL; /* as in onnxruntime, a scalar may be of any shape */
+    REQUIRE(value->rank == info->rank, "Invalid rank for input: %s Got: %zu Expected: %zu Please fix "
             "either the inputs/outputs or the model.", input->name, value->rank, info->rank);
-    for (size_t i = 0; info->has_shape && i < info->rank; i++)
+    for (size_t i = 0; i < info->rank; i++)
         REQUIRE(info->dims[i] < 0 || value->dims[i] == info->dims[i], "Got invalid dimensions for input: %s for the "
                 "following indices\n index: %zu Got: %lld Expected: %lld\n Please fix either the inputs/outputs or the "
                 "model.", input->name, i, (long long)value->dims[i], (long long)info->dims[i]);

@@ -129,8 +129,9 @@ static void listen_to(struct start *start) {
 
 static OrtStatus *ended(const struct start *start) {
     if (start->words > 1)
-        return status_new(ORT_FAIL, "the compile service could not begin: %s\n  cure: set ORTHRUS_PYTHON to a Python "
-                          "that has this version of orthrus-runtime", start->last_words + 1);
+        return status_new(ORT_FAIL, "the compile service could not begin: %s\n  cure: put that right, or set "
+                          "ORTHRUS_PYTHON to a Python that has this version of orthrus-runtime",
+                          start->last_words + 1);
     return status_new(ORT_FAIL, "the compile service %s\n  cure: run again, it starts anew; what it wrote to "
                       "standard error says why; ORTHRUS_SERVICE_TIMEOUT is how many seconds it may be silent",
                       start->heard ? "ended" : "never began");
