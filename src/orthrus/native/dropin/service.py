@@ -46,8 +46,7 @@ def serve(control: socket.socket, stamp: str) -> str:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     own = control.dup()
     os.dup2(os.open(os.devnull, os.O_RDONLY), control.detach())
-    with contextlib.suppress(ConnectionError):
-        Service(own).listen()
+    Service(own).listen()
     os._exit(0)
 
 
@@ -65,6 +64,10 @@ class Service:
     def listen(self) -> None:
         """Take in conversations until the other side is gone, or has no need of this."""
         self.control.setblocking(False)
+        with contextlib.suppress(ConnectionError):
+            self._listen()
+
+    def _listen(self) -> None:
         while True:
             with contextlib.suppress(BlockingIOError):
                 self.control.send(b".")
