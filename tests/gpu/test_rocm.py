@@ -19,8 +19,8 @@ from orthrus.errors import DeviceReset, EPFail, Fail, InvalidArgument
 from orthrus.ir import No
 from orthrus.kernels import Part, Stored, Stream
 from orthrus.load import load
-from orthrus.lowering.gpu.package import GpuPackage, _check
-from orthrus.lowering.package import Package
+from orthrus.lowering.gpu.described import GpuPackage, _check
+from orthrus.lowering.described import Package
 from orthrus.providers.gpu import device as devices
 from orthrus.providers.gpu.driver import DriverError
 from orthrus.providers.rocm import ROCMExecutionProvider

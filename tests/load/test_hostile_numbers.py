@@ -20,7 +20,7 @@ from onnx import helper
 from skips import needs
 
 import orthrus as ort
-from orthrus.lowering.package import Package, pack
+from orthrus.lowering.described import Package, pack
 from orthrus.ops import find
 
 F = np.float32

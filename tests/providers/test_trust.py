@@ -27,7 +27,7 @@ import orthrus as ort
 from orthrus import knobs, providers
 from orthrus.codegen.object import override
 from orthrus.errors import ALL, EPFail, Fail, InvalidArgument
-from orthrus.lowering import package
+from orthrus.lowering import described as package
 from orthrus.providers import CPUExecutionProvider, ExecutionProvider
 from orthrus.providers import ep_node as stored_parts
 

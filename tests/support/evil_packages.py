@@ -13,7 +13,7 @@ import onnx
 
 from orthrus.codegen.machines.detect import host
 from orthrus.codegen.object.build import assemble
-from orthrus.lowering.package import _HEAD, _MAGIC, _SIZE
+from orthrus.lowering.described import _HEAD, _MAGIC, _SIZE
 from orthrus.memory import LINE
 
 FUNCTIONS = ("kernel", "drive", "work", "pauses", "run", "quick")

@@ -18,7 +18,7 @@ from .base import INTERPRETED, Capability, ExecutionProvider, GraphView, interpr
 if TYPE_CHECKING:
     from ..lowering.device import PartDevice
     from ..lowering.native import Native
-    from ..lowering.package import Package
+    from ..lowering.described import Package
 
 
 class GeneratingProvider(ExecutionProvider):
@@ -44,7 +44,7 @@ class GeneratingProvider(ExecutionProvider):
 
     def _beside(self, machine: Machine) -> list[tuple[Machine, library.Unit]]:
         """The code beside a part's own that runs it."""
-        from ..lowering.package import beside
+        from ..lowering.described import beside
 
         return [(machine, unit) for unit in beside()]
 
@@ -82,7 +82,7 @@ class GeneratingProvider(ExecutionProvider):
 
     def store(self, part: Part) -> Stored | No:
         """A part whose inputs have known sizes, for the machine that kernels are generated for."""
-        from ..lowering.package import FORMAT, pack
+        from ..lowering.described import FORMAT, pack
 
         machine = self._machine()
         if isinstance(machine, No):
@@ -92,7 +92,7 @@ class GeneratingProvider(ExecutionProvider):
             packed, f"package {FORMAT}", self._label(machine), f"{len(part.nodes)} nodes")
 
     def load(self, part: Part, stored: Stored) -> Kernel | No:
-        from ..lowering.package import Package
+        from ..lowering.described import Package
 
         try:
             return self.kernel_of(part, Package(stored.data), stored.notes)

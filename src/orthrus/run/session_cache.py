@@ -40,7 +40,7 @@ from .session_key import Proof, foreign, name_of
 
 if TYPE_CHECKING:
     from ..limits import Deadline
-    from ..lowering.package import Package
+    from ..lowering.described import Package
     from ..plan import Call
     from .fast_way import Shapes
 
@@ -110,7 +110,7 @@ class _Watch:
 
     def _keep(self, step: Call, shapes: Shapes) -> None:
         from ..lowering.native import Native
-        from ..lowering.package import beside, packed
+        from ..lowering.described import beside, packed
 
         native = step.kernel.run
         if not isinstance(native, Native):
@@ -144,7 +144,7 @@ def _value(name: str, elem: str, shape: Sequence[Any] | None) -> Value:
 
 
 def _restored(name: str, source: Any, config: Config) -> Kept | None:
-    from ..lowering.package import Package
+    from ..lowering.described import Package
 
     data = cache.read_whole(name, FOLDER)
     if data is None:

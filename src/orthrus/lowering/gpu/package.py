@@ -1,6 +1,6 @@
 """A part compiled ahead for GPUs: what a session needs to run it where there is no compiler.
 
-In: a part and a target. Out: a package as `lowering.package` makes them, whose units are code objects; and
+In: a part and a target. Out: a package as `lowering.described` makes them, whose units are code objects; and
 from its bytes a part again, with one plan. What the host would have to compute is not packed. Its code goes
 to the device as it is, under no name that anything else asks for.
 """
@@ -19,7 +19,7 @@ from ...codegen.triton.targets import Target
 from ...ir import No, in_memory
 from ...kernels import Device, Gate, Part
 from ..interpret import Reference
-from ..package import FORMAT, Blobs, Opened, cell, nothing, other_shapes, steps_of
+from ..described import FORMAT, Blobs, Opened, cell, nothing, other_shapes, steps_of
 from ..shaped_part import Key, Kinds
 from ..tensor import Tensor, numpy_type
 from .part import GpuPart

@@ -19,7 +19,7 @@ from ..generating import CompleteProvider
 if TYPE_CHECKING:
     from ...lowering.device import PartDevice
     from ...lowering.native import Native
-    from ...lowering.package import Package
+    from ...lowering.described import Package
 
 
 def _precision(text: str) -> str:

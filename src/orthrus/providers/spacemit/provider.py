@@ -33,7 +33,7 @@ from .team import gather_workers, note_time
 
 if TYPE_CHECKING:
     from ...lowering.native import Native
-    from ...lowering.package import Package
+    from ...lowering.described import Package
 
 log = logging.getLogger("orthrus")
 
@@ -163,7 +163,7 @@ class SpaceMITExecutionProvider(GeneratingProvider):
         return self.runs_on
 
     def _storing(self, machine: Machine) -> PartDevice:
-        from ...lowering.package import Compiling
+        from ...lowering.described import Compiling
 
         return Compiling(machine)
 
