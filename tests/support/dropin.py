@@ -136,8 +136,8 @@ class Asker:
             data += piece
         return data
 
-    def open(self, path: Path, name: str = "", content: bool = True) -> tuple[int, Reader]:
-        """The model's number, and its description."""
+    def open(self, path: Path, name: str = "", content: str | None = None) -> tuple[int, Reader]:
+        """The model's number, and its description. `content`: the digest that its file is said to have."""
         from orthrus.codegen.object import cache
 
         writer = Writer(None)
@@ -145,7 +145,7 @@ class Asker:
         writer.text(str(path))
         writer.number(-1)
         writer.text(name)
-        writer.text(ModelFile(str(path), cache.secret()).digest() if content else "")
+        writer.text(ModelFile(str(path), cache.secret()).digest() if content is None else content)
         for number in (99, 0, 1, 0, 0, 0, 0, 1, 0, 1, -1, 0):
             writer.number(number)
         writer.text("")
