@@ -3,6 +3,7 @@ messages that are none."""
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from pathlib import Path
@@ -65,7 +66,7 @@ def test_the_service_answers_as_a_session_does(name: str, tmp_path: Path) -> Non
 
 def test_packages_are_kept_and_further_shapes_join_them(tmp_path: Path) -> None:
     onnx.save(MODELS["shapes"][0], path := tmp_path / "m.onnx")
-    model = "5" * 63
+    model = os.urandom(32).hex()[1:]
     with dropin.service() as asker:
         number, _ = asker.open(path, model + "a")
         first, why, at, _ = asker.package(number, (3, 5))
@@ -86,18 +87,18 @@ def test_a_model_that_changed_is_neither_opened_nor_kept(tmp_path: Path) -> None
     onnx.save(MODELS["native"][0], path := tmp_path / "m.onnx")
     with dropin.service() as asker:
         with pytest.raises(AssertionError, match="written to"):
-            asker.open(path, "6" * 64, "0" * 64)
-        assert cache.read_whole("6" * 64, "dropin") is None
+            asker.open(path, name := os.urandom(32).hex(), "0" * 64)
+        assert cache.read_whole(name, "dropin") is None
 
 
 @pytest.mark.parametrize("name", ["strings", "sequence", "control", "map"])
 def test_what_is_not_native_says_why(name: str, tmp_path: Path) -> None:
     onnx.save(MODELS[name][0], path := tmp_path / "m.onnx")
     with dropin.service() as asker:
-        number, _ = asker.open(path, "7" * 64)
+        number, _ = asker.open(path, kept := os.urandom(32).hex())
         made, why, _, _ = asker.package(number, (3, 2))
         assert not made and why
-        assert cache.read_whole("7" * 64, "dropin") is None
+        assert cache.read_whole(kept, "dropin") is None
 
 
 def test_messages_that_are_none_are_refused(tmp_path: Path) -> None:
