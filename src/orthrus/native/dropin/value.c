@@ -209,6 +209,11 @@ OrtStatus *api_GetTensorSizeInBytes(const OrtValue *value, size_t *out) {
 OrtStatus *api_TensorAt(OrtValue *value, const int64_t *location, size_t count, void **out) {
     if (!is_tensor(value)) return not_a_tensor(value);
     REQUIRE(value->type != ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING, "this API does not support strings");
+    size_t bytes;
+    elements_size(value->type, 2, &bytes);
+    REQUIRE(bytes == 2 * element_size(value->type),
+            "this API does not support sub-byte packed types (e.g., int4). Use OrtValue::GetTensorMutableData and "
+            "manual unpacking instead.");
     REQUIRE(count == value->rank, "location dimensions do not match shape size");
     size_t place = 0;
     for (size_t i = 0; i < count; i++) {
