@@ -16,7 +16,7 @@ ORDER = (
     ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",), ("recent",), ("memory",),
     ("modelfile",), ("processors",), ("ir",), ("shapes",), ("ops",), ("load",), ("optimize",), ("kernels",),
     ("codegen",), ("lowering",), ("providers",), ("partition",), ("plan",), ("run",), ("profiling",),
-    ("api", "capi"), ("testing",), ("demo",), ("tools",),
+    ("api", "capi"), ("native",), ("testing",), ("demo",), ("tools",),
 )
 """Stages in the order the data meets them; names in one tuple may import each other."""
 PACKAGES = frozenset({"quantization", "transformers", "generation", "torch", "backend", "datasets"})
@@ -46,6 +46,7 @@ CODE = {
     "ops/define.py": "import_module: the modules with definitions",
     "providers/__init__.py": "import_module: this package's providers",
     "lowering/gpu/rules/__init__.py": "import_module: the modules with rules",
+    "native/ahead/in_wheel.py": "CDLL: the library of the wheel that it is copied into",
     "lowering/rules/__init__.py": "import_module: the modules with rules",
     "lowering/rules/contrib/__init__.py": "import_module: the modules with rules of com.microsoft",
     "quantization/__init__.py": "import_module: this package's modules, when a name of theirs is first used",

@@ -7,6 +7,7 @@ takes a C compiler.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -97,18 +98,23 @@ def emit(model: Any, form: str = "library", name: str = "", folder: str | os.Pat
         raise InvalidArgument("weights lie elsewhere", found=weights, expected=f"one of {', '.join(WEIGHTS)}")
     if not name:
         name = name_for(Path(model).stem) if isinstance(model, (str, os.PathLike)) else "model"
+    named(name)
+    target = Path(folder or name).absolute()
     machines = _machines(targets)
-    target = Path(folder or named(name))
     tools = _tools(form, machines[0].arch)
     pieces = package(model, machines, sizes, level, options)
     made = _Model(_interface(name, pieces, sizes or {}, machines, weights == "beside"), pieces,
                   machines[0].arch)
     target.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target, prefix=".orthrus-") as work:
-        out = Path(work) / "out"
-        out.mkdir()
-        files = FORMS[form](made, Path(work), out, tools)
-        return _moved(files, out, target, force)
+    try:
+        with tempfile.TemporaryDirectory(dir=target, prefix=".orthrus-") as work:
+            out = Path(work) / "out"
+            out.mkdir()
+            files = FORMS[form](made, Path(work), out, tools)
+            return _moved(files, out, target, force)
+    finally:
+        with contextlib.suppress(OSError):
+            target.rmdir()
 
 
 def _machines(targets: Sequence[str]) -> list[Machine]:

@@ -50,6 +50,7 @@ struct OrtMemoryInfo {
 extern OrtAllocator cpu_allocator;           /* the default one; its blocks lie on 64-byte lines */
 extern const OrtMemoryInfo cpu_memory;
 
+OrtMemoryInfo *memory_info_copy(const OrtMemoryInfo *from);                          /* NULL: out of memory */
 char *text_copy(const char *text);                                                   /* malloc'd; NULL of NULL */
 OrtStatus *text_to_allocator(OrtAllocator *allocator, const char *text, char **out);
 bool array_append(void ***array, size_t *count, void *item);                         /* false: out of memory */
@@ -63,9 +64,13 @@ struct OrtKeyValuePairs {
     size_t capacity;
 };
 
-void pairs_set(OrtKeyValuePairs *pairs, const char *key, const char *value);          /* replaces an older value */
+/* Replaces an older value; false: out of memory, here and in `pairs_copy`. */
+bool pairs_set(OrtKeyValuePairs *pairs, const char *key, const char *value);
 const char *pairs_get(const OrtKeyValuePairs *pairs, const char *key);                /* NULL: not there */
-void pairs_copy(OrtKeyValuePairs *to, const OrtKeyValuePairs *from);                  /* `to` is empty before */
+bool pairs_copy(OrtKeyValuePairs *to, const OrtKeyValuePairs *from);
+OrtStatus *pairs_new(const OrtKeyValuePairs *from, OrtKeyValuePairs **out);
+/* A config entry: refuses empty keys and too long ones. */
+OrtStatus *config_set(OrtKeyValuePairs *config, const char *key, const char *value);
 void pairs_clear(OrtKeyValuePairs *pairs);
 
 /* types.c --------------------------------------------------------------------------------------------------------- */
@@ -111,6 +116,8 @@ typedef struct Text {       /* one element of a tensor of strings: bytes, and a 
 
 enum { INLINE_RANK = 6 };
 
+struct Sparse;
+
 struct OrtValue {
     atomic_int holders;                 /* sequences, bindings and options share values */
     ONNXType kind;
@@ -127,7 +134,6 @@ struct OrtValue {
     struct OrtValue **elements;         /* of a sequence; a map has two: keys and values; an optional none or one */
     size_t element_count;
     struct Sparse *sparse;
-    struct Opaque *opaque;
 };
 
 /* A tensor whose memory comes from `allocator` (strings: all empty). */
@@ -136,7 +142,11 @@ OrtStatus *tensor_new(OrtAllocator *allocator, ONNXTensorElementDataType type, c
 /* A tensor over memory that stays the caller's. */
 OrtStatus *tensor_over(const OrtMemoryInfo *memory, void *data, size_t bytes, ONNXTensorElementDataType type,
                        const int64_t *dims, size_t rank, OrtValue **out);
+/* `bytes` NULL: zeros. */
 OrtStatus *text_set(Text *text, const char *bytes, size_t length);
+/* A map whose keys are those of a tensor, sorted, each once; both tensors are copied. */
+OrtStatus *map_new(const OrtValue *keys, const OrtValue *values, OrtValue **out);
+void sparse_free(struct Sparse *sparse);
 /* A sequence or map that shares the values given (holds each once more). */
 OrtStatus *container_new(ONNXType kind, OrtValue *const *elements, size_t count, OrtValue **out);
 OrtValue *value_hold(const OrtValue *value);              /* one holder more; ReleaseValue takes one away */
@@ -167,7 +177,6 @@ struct OrtEnv {
     struct Logger logger;               /* its id is `id` */
     bool global_threads;
     OrtThreadingOptions threading;      /* of CreateEnvWithGlobalThreadPools */
-    OrtThreadPoolCallbacksConfig callbacks;
     OrtKeyValuePairs config;
     OrtAllocator **allocators;          /* registered ones, not owned */
     size_t allocator_count;
@@ -175,6 +184,7 @@ struct OrtEnv {
 
 /* The environment that exists now, or NULL. */
 OrtEnv *env_current(void);
+void log_message(const Logger *logger, OrtLoggingLevel severity, const char *place, const char *message);
 /* A line as onnxruntime writes it, or a call of the logger's function; below the logger's severity nothing. */
 void log_write(const Logger *logger, OrtLoggingLevel severity, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -247,6 +257,9 @@ struct OrtRunOptions {
 /* A deep copy; NULL where memory is out. CreateSession keeps one of these. */
 OrtSessionOptions *session_options_copy(const OrtSessionOptions *from);
 
+/* Adds a provider by its whole name, unchecked. */
+OrtStatus *provider_add(OrtSessionOptions *options, const char *name, const OrtKeyValuePairs *settings);
+
 /* binding.c ----------------------------------------------------------------------------------------------------------- */
 
 typedef struct Binding {
@@ -259,7 +272,7 @@ struct OrtIoBinding {
     OrtSession *session;                /* not owned */
     Binding *inputs;
     size_t input_count;
-    Binding *outputs;                   /* after a run `value` holds the result; `given` says whose it was */
+    Binding *outputs;                   /* where `memory` is, `value` holds the last run's result */
     size_t output_count;
 };
 
