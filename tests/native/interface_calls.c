@@ -595,8 +595,6 @@ static void shape_infos(void) {
     printf("  %d %d %d %d\n", (int)more[0], (int)more[1], (int)more[2], (int)more[3]);
     DO(SetDimensions(info, negative, 1));
     show_shape(info);
-    DO(SetDimensions(info, NULL, 0));
-    show_shape(info);
     DO(SetTensorElementType(info, (ONNXTensorElementDataType)99));
     api->ReleaseTensorTypeAndShapeInfo(info);
     api->ReleaseTensorTypeAndShapeInfo(NULL);
@@ -782,7 +780,6 @@ static void providers(void) {
     DO(SessionOptionsAppendExecutionProvider_VitisAI(options, keys, values, 2));
     OrtCUDAProviderOptionsV2 *v2 = NULL;
     DO(CreateCUDAProviderOptions(&v2));
-    if (v2 != NULL) DO(UpdateCUDAProviderOptions(v2, keys, values, 2));
     api->ReleaseCUDAProviderOptions(v2);
     OrtTensorRTProviderOptionsV2 *trt = NULL;
     DO(CreateTensorRTProviderOptions(&trt));
@@ -803,7 +800,6 @@ static void providers(void) {
     DO(SetCurrentGpuDeviceId(0));
     DO(GetCurrentGpuDeviceId(&device));
     DO(EnableOrtCustomOps(options));
-    DO(RegisterCustomOpsUsingFunction(options, "NoSuchFunction"));
     DO(SessionOptionsSetEpSelectionPolicy(options, OrtExecutionProviderDevicePolicy_PREFER_CPU));
     char **available = NULL;
     int count = 0;
@@ -874,9 +870,6 @@ static void others(void) {
     NUMBER(container != NULL);
     api->ReleasePrepackedWeightsContainer(container);
     api->ReleasePrepackedWeightsContainer(NULL);
-    OrtCustomOpDomain *domain = NULL;
-    DO(CreateCustomOpDomain("d", &domain));
-    api->ReleaseCustomOpDomain(domain);
     NUMBER(api->GetTrainingApi(31) == NULL);
     NUMBER(api->GetModelEditorApi() != NULL);
     NUMBER(api->GetCompileApi() != NULL);
@@ -891,8 +884,6 @@ static void others(void) {
         NUMBER(api->ExternalInitializerInfo_GetByteSize(external));
     }
     api->ReleaseExternalInitializerInfo(external);
-    OrtLoraAdapter *adapter = NULL;
-    DO(CreateLoraAdapter("/nowhere", allocator, &adapter));
     api->ReleaseLoraAdapter(NULL);
 }
 
@@ -1042,7 +1033,7 @@ int main(int argc, char **argv) {
         }
         int how;
         waitpid(child, &how, 0);
-        if (WIFSIGNALED(how)) printf("crashed: %d\n", WTERMSIG(how));
+        if (how != 0) printf("crashed: %x\n", (unsigned)how);
     }
     api->ReleaseMemoryInfo(memory);
     return 0;

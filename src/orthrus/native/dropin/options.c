@@ -302,7 +302,6 @@ OrtStatus *api_GetSessionOptionsConfigEntries(const OrtSessionOptions *options, 
 static OrtStatus *check_initializer(const OrtSessionOptions *options, const char *name, const OrtValue *value,
                                     size_t begin, size_t end) {
     REQUIRE(name != NULL && value != NULL, "Received a null name or OrtValue");
-    REQUIRE(*name != 0, "Received an empty name for an initializer");
     REQUIRE(value->kind == ONNX_TYPE_TENSOR, "Received OrtValue is not a tensor. Only tensors are supported.");
     REQUIRE(value->allocator == NULL, "Buffer containing the initializer must be owned by the user.");
     for (size_t i = begin; i < end; i++)
