@@ -12,7 +12,9 @@ from difflib import unified_diff
 from itertools import chain
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 from skips import needs
 
 from orthrus.native.dropin import build, table
@@ -141,3 +143,18 @@ def test_the_header_compiles_and_its_structs_have_their_sizes(built: Path, tmp_p
     checks = "".join(f"typedef char size_of_{name}[sizeof({name}) == {size} ? 1 : -1];\n" for name, size in SIZES.items())
     source.write_text(f'#include "onnxruntime_c_api.h"\n{checks}int main(void) {{ return 0; }}\n')
     _compile(built, source, tmp_path / "sizes", *flags, compiler=compiler)
+
+
+@pytest.mark.parametrize("compiler, flags", [
+    ("cc", STRICT), ("c++", ("-x", "c++", "-std=c++11", "-Wall", "-Wextra", "-Werror"))])
+def test_the_introductions_example_compiles_and_runs(built: Path, tmp_path: Path, compiler: str,
+                                                     flags: tuple[str, ...]) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy")
+    onnx.save(helper.make_model(helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "g", [x], [y]),
+                                opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "m.onnx")
+    library = built / "lib"
+    program = tmp_path / "introduction"
+    subprocess.run([compiler, *flags, HERE / "introduction.c", f"-I{built / 'include'}", f"-L{library}", "-x", "none",
+                    f"-Wl,-rpath,{library}", "-lonnxruntime", "-o", program], check=True)
+    done = subprocess.run([program, tmp_path / "m.onnx"], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "2 4 6\n", done.stderr
