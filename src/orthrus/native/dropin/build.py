@@ -25,7 +25,7 @@ from . import table
 SONAME = "libonnxruntime.so.1"
 _NAMES = ("libonnxruntime.so", f"libonnxruntime.so.{API_LEVEL}")
 """Other names that programs look for it under."""
-_FLAGS = ("-std=c11", "-O3", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall")
+_FLAGS = ("-std=c11", "-O2", "-fPIC", "-fvisibility=hidden", "-pthread", "-Wall")
 _LINK = ("-shared", f"-Wl,-soname,{SONAME}", "-Wl,-z,nodelete", "-Wl,-z,relro", "-Wl,-z,now", "-pthread")
 _HEADER = "onnxruntime_c_api.h"
 _FOLDER = "capi"

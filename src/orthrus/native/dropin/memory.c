@@ -22,7 +22,9 @@ static const struct {
     {"HipPinned", "HipPinned", OrtMemoryInfoDeviceType_GPU, HOST_ACCESSIBLE, 0x1002, false},
     {"OpenVINO_GPU", "OpenVINO_GPU", OrtMemoryInfoDeviceType_GPU, OrtDeviceMemoryType_DEFAULT, 0x8086, false},
     {"WebGPU_Buffer", "WebGPU_Buf", OrtMemoryInfoDeviceType_GPU, OrtDeviceMemoryType_DEFAULT, 0, false},
+    {"WebGPU_Buf", "WebGPU_Buf", OrtMemoryInfoDeviceType_GPU, OrtDeviceMemoryType_DEFAULT, 0, false},
     {"WebNN_Tensor", "WebNN_Ten", OrtMemoryInfoDeviceType_GPU, OrtDeviceMemoryType_DEFAULT, 0, false},
+    {"WebNN_Ten", "WebNN_Ten", OrtMemoryInfoDeviceType_GPU, OrtDeviceMemoryType_DEFAULT, 0, false},
     {"QnnHtpShared", "QnnHtpShared", OrtMemoryInfoDeviceType_CPU, HOST_ACCESSIBLE, 0x5143, false},
 };
 

@@ -39,14 +39,15 @@ def command(context: typer.Context, action: ActionArgument, into: IntoOption = N
     package ziglang."""
     from ...native.dropin import build
 
-    if (action is Action.RUN) != bool(context.args):
+    program = context.args[1:] if context.args[:1] == ["--"] else context.args
+    if (action is Action.RUN) != bool(program):
         raise typer.BadParameter("a program is needed to run, and for nothing else")
     if action is Action.BUILD or into is not None:
         folder = build.build(build.place() if into is None else into)
     else:
         folder = build.built()
     if action is Action.RUN:
-        _run(folder / "lib", context.args)
+        _run(folder / "lib", program)
     library, include = folder / "lib" / build.SONAME, folder / "include"
     if as_json:
         print_json({"library": str(library), "include": str(include)})
