@@ -22,9 +22,9 @@ struct OrtExternalInitializerInfo {
     size_t size;
 };
 
-static const char *const kinds[] = {
-    [ORT_OP_ATTR_INT] = "int", [ORT_OP_ATTR_INTS] = "ints", [ORT_OP_ATTR_FLOAT] = "float",
-    [ORT_OP_ATTR_FLOATS] = "floats", [ORT_OP_ATTR_STRING] = "string", [ORT_OP_ATTR_STRINGS] = "strings"};
+static const char *const kinds[] = {[ORT_OP_ATTR_INT] = "int",       [ORT_OP_ATTR_INTS] = "ints",
+                                    [ORT_OP_ATTR_FLOAT] = "float",   [ORT_OP_ATTR_FLOATS] = "floats",
+                                    [ORT_OP_ATTR_STRING] = "string", [ORT_OP_ATTR_STRINGS] = "strings"};
 
 static size_t texts_size(const char *const *texts, size_t count) {
     size_t size = 0;
@@ -48,7 +48,8 @@ static void join(char *to, const char *const *texts, size_t count) {
     for (size_t i = 0; i < count; i++) to = strcpy(to, texts[i]) + strlen(texts[i]) + 1;
 }
 
-OrtStatus *api_CreateOpAttr(const char *name, const void *data, int length, OrtOpAttrType type, OrtOpAttr **out) {
+OrtStatus *api_CreateOpAttr(const char *name, const void *data, int length, OrtOpAttrType type,
+                            OrtOpAttr **out) {
     size_t size, count = length < 0 ? 0 : (size_t)length;
     if (!size_of(type, data, count, &size)) return status_new(ORT_FAIL, "Attribute type not supported yet.");
     OrtOpAttr *attribute = calloc(1, sizeof *attribute);
@@ -59,21 +60,26 @@ OrtStatus *api_CreateOpAttr(const char *name, const void *data, int length, OrtO
         api_ReleaseOpAttr(attribute);
         return status_out_of_memory(size);
     }
-    if (type == ORT_OP_ATTR_STRINGS) join(attribute->data, data, count);
-    else if (size != 0) memcpy(attribute->data, data, size);
+    if (type == ORT_OP_ATTR_STRINGS)
+        join(attribute->data, data, count);
+    else if (size != 0)
+        memcpy(attribute->data, data, size);
     attribute->type = type;
     attribute->size = size;
     *out = attribute;
     return NULL;
 }
 
-OrtStatus *api_ReadOpAttr(const OrtOpAttr *attribute, OrtOpAttrType type, void *data, size_t length, size_t *out) {
+OrtStatus *api_ReadOpAttr(const OrtOpAttr *attribute, OrtOpAttrType type, void *data, size_t length,
+                          size_t *out) {
     if ((unsigned)type >= sizeof kinds / sizeof *kinds || kinds[type] == NULL)
         return status_new(ORT_INVALID_ARGUMENT, "Unexpected attribute type.");
     REQUIRE(attribute->type == type, "Attribute has no %s value.", kinds[type]);
     *out = attribute->size;
     REQUIRE(length >= attribute->size, "Size of data not large enough to hold %s.",
-            type == ORT_OP_ATTR_INT ? "an int64" : type == ORT_OP_ATTR_FLOAT ? "a float" : "the value");
+            type == ORT_OP_ATTR_INT     ? "an int64"
+            : type == ORT_OP_ATTR_FLOAT ? "a float"
+                                        : "the value");
     if (attribute->size != 0) memcpy(data, attribute->data, attribute->size);
     return NULL;
 }
@@ -141,9 +147,13 @@ OrtStatus *api_CreateExternalInitializerInfo(const ORTCHAR_T *path, int64_t offs
     return NULL;
 }
 
-const ORTCHAR_T *api_ExternalInitializerInfo_GetFilePath(const OrtExternalInitializerInfo *info) { return info->path; }
+const ORTCHAR_T *api_ExternalInitializerInfo_GetFilePath(const OrtExternalInitializerInfo *info) {
+    return info->path;
+}
 
-int64_t api_ExternalInitializerInfo_GetFileOffset(const OrtExternalInitializerInfo *info) { return info->offset; }
+int64_t api_ExternalInitializerInfo_GetFileOffset(const OrtExternalInitializerInfo *info) {
+    return info->offset;
+}
 
 size_t api_ExternalInitializerInfo_GetByteSize(const OrtExternalInitializerInfo *info) { return info->size; }
 

@@ -5,10 +5,11 @@
 
 static const OrtApi *get_api(uint32_t version) {
     if (version >= 1 && version <= ORT_API_VERSION) return &table_of_OrtApi;
-    fprintf(stderr,
-            "The requested API version [%u] is not available, only API versions [1, %u] are supported in this build. "
-            "Current ORT Version is: %s\n",
-            version, (unsigned)ORT_API_VERSION, ORTHRUS_API_LEVEL);
+    fprintf(
+        stderr,
+        "The requested API version [%u] is not available, only API versions [1, %u] are supported in this "
+        "build. Current ORT Version is: %s\n",
+        version, (unsigned)ORT_API_VERSION, ORTHRUS_API_LEVEL);
     return NULL;
 }
 

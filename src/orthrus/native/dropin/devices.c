@@ -72,7 +72,9 @@ uint32_t api_HardwareDevice_DeviceId(const OrtHardwareDevice *device) {
     return 0;
 }
 
-const OrtKeyValuePairs *api_HardwareDevice_Metadata(const OrtHardwareDevice *device) { return &device->metadata; }
+const OrtKeyValuePairs *api_HardwareDevice_Metadata(const OrtHardwareDevice *device) {
+    return &device->metadata;
+}
 
 const char *api_EpDevice_EpName(const OrtEpDevice *device) {
     (void)device;
@@ -113,15 +115,16 @@ OrtStatus *api_SessionOptionsSetEpSelectionPolicy(OrtSessionOptions *options,
     return NULL;
 }
 
-OrtStatus *api_SessionOptionsSetEpSelectionPolicyDelegate(OrtSessionOptions *options, EpSelectionDelegate delegate,
-                                                          void *state) {
+OrtStatus *api_SessionOptionsSetEpSelectionPolicyDelegate(OrtSessionOptions *options,
+                                                          EpSelectionDelegate delegate, void *state) {
     (void)options, (void)state; /* as above */
     REQUIRE(delegate != NULL, "delegate must not be NULL");
     return NULL;
 }
 
 OrtStatus *api_CreateSharedAllocator(OrtEnv *env, const OrtEpDevice *device, OrtDeviceMemoryType mem_type,
-                                     OrtAllocatorType type, const OrtKeyValuePairs *options, OrtAllocator **out) {
+                                     OrtAllocatorType type, const OrtKeyValuePairs *options,
+                                     OrtAllocator **out) {
     (void)env, (void)device, (void)mem_type, (void)type, (void)options, (void)out;
     return status_new(ORT_INVALID_ARGUMENT, "Invalid memory type for OrtEpDevice.");
 }
@@ -136,8 +139,8 @@ OrtStatus *api_CreateSyncStreamForEpDevice(const OrtEpDevice *device, const OrtK
     return status_new(ORT_INVALID_ARGUMENT, "ep_device does not use DEFAULT memory of a non-CPU device.");
 }
 
-OrtStatus *api_GetModelCompatibilityForEpDevices(const OrtEpDevice *const *chosen, size_t count, const char *info,
-                                                 OrtCompiledModelCompatibility *out) {
+OrtStatus *api_GetModelCompatibilityForEpDevices(const OrtEpDevice *const *chosen, size_t count,
+                                                 const char *info, OrtCompiledModelCompatibility *out) {
     REQUIRE(chosen != NULL && count != 0 && info != NULL, "Invalid argument provided to "
                                                           "GetModelCompatibilityForEpDevices.");
     *out = OrtCompiledModelCompatibility_EP_NOT_APPLICABLE;
@@ -148,10 +151,13 @@ OrtStatus *api_RegisterExecutionProviderLibrary(OrtEnv *env, const char *name, c
     (void)env, (void)name;
     FILE *file = fopen(path, "re");
     if (file == NULL)
-        return status_new(ORT_FAIL, "Failed to load library %s with error: %s: cannot open shared object file: "
-                                    "No such file or directory", path, path);
+        return status_new(ORT_FAIL,
+                          "Failed to load library %s with error: %s: cannot open shared object file: "
+                          "No such file or directory",
+                          path, path);
     fclose(file);
-    return status_new(ORT_NOT_IMPLEMENTED, "execution provider libraries are not loaded by Orthrus: %s", path);
+    return status_new(ORT_NOT_IMPLEMENTED, "execution provider libraries are not loaded by Orthrus: %s",
+                      path);
 }
 
 OrtStatus *api_UnregisterExecutionProviderLibrary(OrtEnv *env, const char *name) {
@@ -168,8 +174,8 @@ OrtStatus *api_GetHardwareDeviceEpIncompatibilityDetails(const OrtEnv *env, cons
     return NULL;
 }
 
-OrtStatus *api_DeviceEpIncompatibilityDetails_GetReasonsBitmask(const OrtDeviceEpIncompatibilityDetails *details,
-                                                                uint32_t *out) {
+OrtStatus *api_DeviceEpIncompatibilityDetails_GetReasonsBitmask(
+    const OrtDeviceEpIncompatibilityDetails *details, uint32_t *out) {
     *out = details->reasons;
     return NULL;
 }

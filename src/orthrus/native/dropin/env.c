@@ -1,4 +1,5 @@
-/* The environment: one per process, with holders, as in onnxruntime: who asks for a second one gets the first. */
+/* The environment: one per process, with holders, as in onnxruntime: who asks for a second one gets the
+ * first. */
 #define _POSIX_C_SOURCE 200809L
 #include "internal.h"
 
@@ -20,7 +21,8 @@ OrtEnv *env_current(void) {
 }
 
 /* "2026-11-23 05:11:47.084703443 [W:onnxruntime:id, place] message", as onnxruntime writes it */
-static void write_line(const Logger *logger, OrtLoggingLevel severity, const char *place, const char *message) {
+static void write_line(const Logger *logger, OrtLoggingLevel severity, const char *place,
+                       const char *message) {
     struct timespec now;
     struct tm parts;
     char date[32];
@@ -28,7 +30,8 @@ static void write_line(const Logger *logger, OrtLoggingLevel severity, const cha
     localtime_r(&now.tv_sec, &parts);
     strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S", &parts);
     const char *id = logger->id == NULL ? "" : logger->id;
-    fprintf(stderr, "%s.%09ld [%c:onnxruntime:%s, %s] %s\n", date, now.tv_nsec, "VIWEF"[severity], id, place, message);
+    fprintf(stderr, "%s.%09ld [%c:onnxruntime:%s, %s] %s\n", date, now.tv_nsec, "VIWEF"[severity], id, place,
+            message);
 }
 
 void log_message(const Logger *logger, OrtLoggingLevel severity, const char *place, const char *message) {
@@ -36,7 +39,8 @@ void log_message(const Logger *logger, OrtLoggingLevel severity, const char *pla
     if (logger->function == NULL) {
         write_line(logger, severity, place, message);
     } else {
-        logger->function(logger->param, severity, "onnxruntime", logger->id == NULL ? "" : logger->id, place, message);
+        logger->function(logger->param, severity, "onnxruntime", logger->id == NULL ? "" : logger->id, place,
+                         message);
     }
 }
 
@@ -113,7 +117,8 @@ OrtStatus *api_CreateEnvWithGlobalThreadPools(OrtLoggingLevel severity, const ch
 
 OrtStatus *api_CreateEnvWithCustomLoggerAndGlobalThreadPools(OrtLoggingFunction function, void *param,
                                                              OrtLoggingLevel severity, const char *id,
-                                                             const OrtThreadingOptions *threading, OrtEnv **out) {
+                                                             const OrtThreadingOptions *threading,
+                                                             OrtEnv **out) {
     REQUIRE(threading != NULL, "Received null OrtThreadingOptions");
     return env_open((Logger){function, param, severity, NULL}, id, threading, NULL, out);
 }
@@ -127,8 +132,9 @@ OrtStatus *api_CreateEnvWithOptions(const OrtEnvCreationOptions *options, OrtEnv
             "%s OrtEnvCreationOptions argument with a valid (non-null) log identifier string", requires);
     REQUIRE(options->logging_severity_level >= ORT_LOGGING_LEVEL_VERBOSE &&
                 options->logging_severity_level <= ORT_LOGGING_LEVEL_FATAL,
-            "%s OrtEnvCreationOptions argument with a valid logging severity level value from the OrtLoggingLevel "
-            "enumeration", requires);
+            "%s OrtEnvCreationOptions argument with a valid logging severity level value from the "
+            "OrtLoggingLevel enumeration",
+            requires);
     Logger logger = {options->custom_logging_function, options->custom_logging_param,
                      (OrtLoggingLevel)options->logging_severity_level, NULL};
     return env_open(logger, options->log_id, options->threading_options, options->config_entries, out);
@@ -165,8 +171,9 @@ OrtStatus *api_SetPerSessionThreadPoolCallbacks(OrtEnv *env, const OrtThreadPool
     (void)env;
     REQUIRE(config != NULL, "config must not be null");
     REQUIRE(config->version != 0, "OrtThreadPoolCallbacksConfig requires version set to ORT_API_VERSION");
-    return status_new(ORT_NOT_IMPLEMENTED,
-                      "SetPerSessionThreadPoolCallbacks requires ORT built with --enable_session_threadpool_callbacks");
+    return status_new(
+        ORT_NOT_IMPLEMENTED,
+        "SetPerSessionThreadPoolCallbacks requires ORT built with --enable_session_threadpool_callbacks");
 }
 
 OrtStatus *api_Logger_LogMessage(const OrtLogger *logger, OrtLoggingLevel severity, const char *message,
@@ -220,7 +227,8 @@ OrtStatus *api_SetGlobalIntraOpThreadAffinity(OrtThreadingOptions *options, cons
     enum { LONGEST = 4096 };
     NEED_THREADING(options);
     REQUIRE(affinity != NULL, "Received null affinity_string");
-    REQUIRE(*affinity != 0 && strlen(affinity) <= LONGEST, "Size of affinity string must be between 1 and %d", LONGEST);
+    REQUIRE(*affinity != 0 && strlen(affinity) <= LONGEST, "Size of affinity string must be between 1 and %d",
+            LONGEST);
     char *copy = text_copy(affinity);
     if (copy == NULL) return status_out_of_memory(LONGEST);
     free(options->affinity);

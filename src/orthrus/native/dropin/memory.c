@@ -71,8 +71,12 @@ static OrtStatus *no_stats(const OrtAllocator *self, OrtKeyValuePairs **out) {
     return *out == NULL ? status_out_of_memory(sizeof **out) : NULL;
 }
 
-OrtAllocator cpu_allocator = {
-    .version = ORT_API_VERSION, .Alloc = take, .Free = give, .Info = info_of, .Reserve = take, .GetStats = no_stats};
+OrtAllocator cpu_allocator = {.version = ORT_API_VERSION,
+                              .Alloc = take,
+                              .Free = give,
+                              .Info = info_of,
+                              .Reserve = take,
+                              .GetStats = no_stats};
 
 OrtStatus *api_GetAllocatorWithDefaultOptions(OrtAllocator **out) {
     *out = &cpu_allocator;
@@ -136,16 +140,22 @@ OrtStatus *api_CreateMemoryInfo(const char *name, OrtAllocatorType type, int id,
     REQUIRE(name != NULL && out != NULL, "name and output must not be NULL");
     for (size_t i = 0; i < sizeof known_devices / sizeof *known_devices; i++)
         if (strcmp(name, known_devices[i].name) == 0) {
-            OrtMemoryInfo info = {(char *)known_devices[i].shown, type, mem_type, known_devices[i].first ? 0 : id,
-                                  known_devices[i].device, known_devices[i].memory, known_devices[i].vendor, 0};
+            OrtMemoryInfo info = {(char *)known_devices[i].shown,
+                                  type,
+                                  mem_type,
+                                  known_devices[i].first ? 0 : id,
+                                  known_devices[i].device,
+                                  known_devices[i].memory,
+                                  known_devices[i].vendor,
+                                  0};
             return info_new(&info, out);
         }
     return status_new(ORT_INVALID_ARGUMENT, "Specified device is not supported. Try CreateMemoryInfo_V2.");
 }
 
-OrtStatus *api_CreateMemoryInfo_V2(const char *name, OrtMemoryInfoDeviceType device, uint32_t vendor, int32_t id,
-                                   OrtDeviceMemoryType mem_type, size_t alignment, OrtAllocatorType type,
-                                   OrtMemoryInfo **out) {
+OrtStatus *api_CreateMemoryInfo_V2(const char *name, OrtMemoryInfoDeviceType device, uint32_t vendor,
+                                   int32_t id, OrtDeviceMemoryType mem_type, size_t alignment,
+                                   OrtAllocatorType type, OrtMemoryInfo **out) {
     REQUIRE(name != NULL && out != NULL, "name and output must not be NULL");
     OrtMemType shown = mem_type == OrtDeviceMemoryType_DEFAULT ? OrtMemTypeDefault : OrtMemTypeCPU;
     OrtMemoryInfo info = {(char *)name, type, shown, id, device, mem_type, vendor, alignment};
@@ -158,8 +168,9 @@ OrtStatus *api_CreateCpuMemoryInfo(OrtAllocatorType type, OrtMemType mem_type, O
 
 OrtStatus *api_CompareMemoryInfo(const OrtMemoryInfo *a, const OrtMemoryInfo *b, int *out) {
     REQUIRE(a != NULL && b != NULL, "memory infos must not be NULL");
-    bool same = strcmp(a->name, b->name) == 0 && a->type == b->type && a->mem_type == b->mem_type && a->id == b->id &&
-                a->device == b->device && a->device_memory == b->device_memory && a->vendor == b->vendor;
+    bool same = strcmp(a->name, b->name) == 0 && a->type == b->type && a->mem_type == b->mem_type &&
+                a->id == b->id && a->device == b->device && a->device_memory == b->device_memory &&
+                a->vendor == b->vendor;
     *out = same ? 0 : -1;
     return NULL;
 }
@@ -184,7 +195,9 @@ OrtStatus *api_MemoryInfoGetType(const OrtMemoryInfo *info, OrtAllocatorType *ou
     return NULL;
 }
 
-void api_MemoryInfoGetDeviceType(const OrtMemoryInfo *info, OrtMemoryInfoDeviceType *out) { *out = info->device; }
+void api_MemoryInfoGetDeviceType(const OrtMemoryInfo *info, OrtMemoryInfoDeviceType *out) {
+    *out = info->device;
+}
 
 OrtDeviceMemoryType api_MemoryInfoGetDeviceMemType(const OrtMemoryInfo *info) { return info->device_memory; }
 

@@ -8,11 +8,13 @@ static OrtStatus *text_out(const char *text, OrtAllocator *allocator, char **out
     return text_to_allocator(allocator, text == NULL ? "" : text, out);
 }
 
-OrtStatus *api_ModelMetadataGetProducerName(const OrtModelMetadata *metadata, OrtAllocator *allocator, char **out) {
+OrtStatus *api_ModelMetadataGetProducerName(const OrtModelMetadata *metadata, OrtAllocator *allocator,
+                                            char **out) {
     return text_out(metadata->producer, allocator, out);
 }
 
-OrtStatus *api_ModelMetadataGetGraphName(const OrtModelMetadata *metadata, OrtAllocator *allocator, char **out) {
+OrtStatus *api_ModelMetadataGetGraphName(const OrtModelMetadata *metadata, OrtAllocator *allocator,
+                                         char **out) {
     return text_out(metadata->graph_name, allocator, out);
 }
 
@@ -20,7 +22,8 @@ OrtStatus *api_ModelMetadataGetDomain(const OrtModelMetadata *metadata, OrtAlloc
     return text_out(metadata->domain, allocator, out);
 }
 
-OrtStatus *api_ModelMetadataGetDescription(const OrtModelMetadata *metadata, OrtAllocator *allocator, char **out) {
+OrtStatus *api_ModelMetadataGetDescription(const OrtModelMetadata *metadata, OrtAllocator *allocator,
+                                           char **out) {
     return text_out(metadata->description, allocator, out);
 }
 
@@ -46,8 +49,8 @@ static void keys_free(OrtAllocator *allocator, char **keys, size_t count) {
     allocator->Free(allocator, keys);
 }
 
-OrtStatus *api_ModelMetadataGetCustomMetadataMapKeys(const OrtModelMetadata *metadata, OrtAllocator *allocator,
-                                                     char ***keys, int64_t *count) {
+OrtStatus *api_ModelMetadataGetCustomMetadataMapKeys(const OrtModelMetadata *metadata,
+                                                     OrtAllocator *allocator, char ***keys, int64_t *count) {
     size_t number = metadata->custom.count;
     *keys = NULL;
     *count = (int64_t)number;

@@ -58,7 +58,8 @@ static void *grown(void *array, size_t count, size_t size, void **last) {
 
 static OrtStatus *add_initializer(OrtSessionOptions *options, const char *name, const OrtValue *value) {
     void *last;
-    options->initializers = grown(options->initializers, options->initializer_count, sizeof(NamedValue), &last);
+    options->initializers =
+        grown(options->initializers, options->initializer_count, sizeof(NamedValue), &last);
     char *copy = last == NULL ? NULL : text_copy(name);
     if (copy == NULL) return status_out_of_memory(sizeof(NamedValue));
     *(NamedValue *)last = (NamedValue){copy, value_hold(value)};
@@ -95,13 +96,17 @@ OrtStatus *provider_add(OrtSessionOptions *options, const char *name, const OrtK
     Provider *provider = last;
     *provider = (Provider){copy, {0}};
     options->provider_count++;
-    return settings == NULL || pairs_copy(&provider->options, settings) ? NULL : status_out_of_memory(sizeof *provider);
+    return settings == NULL || pairs_copy(&provider->options, settings)
+               ? NULL
+               : status_out_of_memory(sizeof *provider);
 }
 
 static OrtStatus *copy_parts(OrtSessionOptions *to, const OrtSessionOptions *from) {
     RETURN_IF_FAILED(text_replace(&to->log_id, from->log_id));
-    if (from->optimized_path != NULL) RETURN_IF_FAILED(text_replace(&to->optimized_path, from->optimized_path));
-    if (from->profile_prefix != NULL) RETURN_IF_FAILED(text_replace(&to->profile_prefix, from->profile_prefix));
+    if (from->optimized_path != NULL)
+        RETURN_IF_FAILED(text_replace(&to->optimized_path, from->optimized_path));
+    if (from->profile_prefix != NULL)
+        RETURN_IF_FAILED(text_replace(&to->profile_prefix, from->profile_prefix));
     if (!pairs_copy(&to->config, &from->config)) return status_out_of_memory(from->config.count);
     for (size_t i = 0; i < from->provider_count; i++)
         RETURN_IF_FAILED(provider_add(to, from->providers[i].name, &from->providers[i].options));
@@ -243,17 +248,20 @@ OrtStatus *api_SessionOptionsSetLoadCancellationFlag(OrtSessionOptions *options,
     return NULL;
 }
 
-OrtStatus *api_SessionOptionsSetCustomCreateThreadFn(OrtSessionOptions *options, OrtCustomCreateThreadFn function) {
+OrtStatus *api_SessionOptionsSetCustomCreateThreadFn(OrtSessionOptions *options,
+                                                     OrtCustomCreateThreadFn function) {
     options->create_thread = function;
     return NULL;
 }
 
-OrtStatus *api_SessionOptionsSetCustomThreadCreationOptions(OrtSessionOptions *options, void *creation_options) {
+OrtStatus *api_SessionOptionsSetCustomThreadCreationOptions(OrtSessionOptions *options,
+                                                            void *creation_options) {
     options->creation_options = creation_options;
     return NULL;
 }
 
-OrtStatus *api_SessionOptionsSetCustomJoinThreadFn(OrtSessionOptions *options, OrtCustomJoinThreadFn function) {
+OrtStatus *api_SessionOptionsSetCustomJoinThreadFn(OrtSessionOptions *options,
+                                                   OrtCustomJoinThreadFn function) {
     options->join_thread = function;
     return NULL;
 }
@@ -283,7 +291,8 @@ OrtStatus *api_HasSessionConfigEntry(const OrtSessionOptions *options, const cha
     return NULL;
 }
 
-OrtStatus *api_GetSessionConfigEntry(const OrtSessionOptions *options, const char *key, char *value, size_t *size) {
+OrtStatus *api_GetSessionConfigEntry(const OrtSessionOptions *options, const char *key, char *value,
+                                     size_t *size) {
     const char *found = pairs_get(&options->config, key);
     REQUIRE(found != NULL, "Session config entry '%s' was not found.", key);
     size_t room = *size;
@@ -302,8 +311,8 @@ OrtStatus *api_GetSessionOptionsConfigEntries(const OrtSessionOptions *options, 
 static OrtStatus *check_initializer(const OrtSessionOptions *options, const char *name, const OrtValue *value,
                                     size_t begin, size_t end) {
     REQUIRE(name != NULL && value != NULL, "Received a null name or OrtValue");
-    REQUIRE(*name != 0, "Received an empty name for an initializer");
-    REQUIRE(value->kind == ONNX_TYPE_TENSOR, "Received OrtValue is not a tensor. Only tensors are supported.");
+    REQUIRE(value->kind == ONNX_TYPE_TENSOR,
+            "Received OrtValue is not a tensor. Only tensors are supported.");
     REQUIRE(value->allocator == NULL, "Buffer containing the initializer must be owned by the user.");
     for (size_t i = begin; i < end; i++)
         REQUIRE(strcmp(options->initializers[i].name, name) != 0,
@@ -332,14 +341,16 @@ OrtStatus *api_AddExternalInitializers(OrtSessionOptions *options, const char *c
     return NULL;
 }
 
-OrtStatus *api_AddExternalInitializersFromFilesInMemory(OrtSessionOptions *options, const ORTCHAR_T *const *names,
-                                                        char *const *buffers, const size_t *lengths, size_t count) {
+OrtStatus *api_AddExternalInitializersFromFilesInMemory(OrtSessionOptions *options,
+                                                        const ORTCHAR_T *const *names, char *const *buffers,
+                                                        const size_t *lengths, size_t count) {
     for (size_t i = 0; i < count; i++) {
         REQUIRE(names[i] != NULL && buffers[i] != NULL, "Received a null file name or buffer");
         for (size_t k = 0; k < options->file_count; k++)
             REQUIRE(strcmp(options->files[k].name, names[i]) != 0,
                     "An entry for this name has already been added: %s", names[i]);
-        RETURN_IF_FAILED(add_file(options, &(FileInMemory){(char *)(uintptr_t)names[i], buffers[i], lengths[i]}));
+        RETURN_IF_FAILED(
+            add_file(options, &(FileInMemory){(char *)(uintptr_t)names[i], buffers[i], lengths[i]}));
     }
     return NULL;
 }

@@ -1,5 +1,6 @@
-/* Execution providers in session options, by name, by their settings' structs and by factory. The names are checked
- * here; whether a provider can work is the session's to say, which warns and takes the CPU's where it cannot. */
+/* Execution providers in session options, by name, by their settings' structs and by factory. The names are
+ * checked here; whether a provider can work is the session's to say, which warns and takes the CPU's where it
+ * cannot. */
 #include "internal.h"
 
 #include <stdio.h>
@@ -10,15 +11,24 @@ static const struct {
     const char *brief, *name;
     bool here;
 } known[] = {
-    {"CPU", "CPUExecutionProvider", true}, {"AZURE", "AzureExecutionProvider", true},
-    {"CUDA", "CUDAExecutionProvider", true}, {"ROCM", "ROCMExecutionProvider", true},
-    {"MIGraphX", "MIGraphXExecutionProvider", true}, {"Dnnl", "DnnlExecutionProvider", true},
-    {"IREE", "IREEExecutionProvider", true}, {"SpaceMIT", "SpaceMITExecutionProvider", true},
-    {"DML", "DmlExecutionProvider", false}, {"QNN", "QNNExecutionProvider", false},
-    {"OpenVINO", "OpenVINOExecutionProvider", false}, {"SNPE", "SNPEExecutionProvider", false},
-    {"XNNPACK", "XnnpackExecutionProvider", false}, {"WEBNN", "WebNNExecutionProvider", false},
-    {"WebGPU", "WebGpuExecutionProvider", false}, {"JS", "JsExecutionProvider", false},
-    {"VitisAI", "VitisAIExecutionProvider", false}, {"CoreML", "CoreMLExecutionProvider", false},
+    {"CPU", "CPUExecutionProvider", true},
+    {"AZURE", "AzureExecutionProvider", true},
+    {"CUDA", "CUDAExecutionProvider", true},
+    {"ROCM", "ROCMExecutionProvider", true},
+    {"MIGraphX", "MIGraphXExecutionProvider", true},
+    {"Dnnl", "DnnlExecutionProvider", true},
+    {"IREE", "IREEExecutionProvider", true},
+    {"SpaceMIT", "SpaceMITExecutionProvider", true},
+    {"DML", "DmlExecutionProvider", false},
+    {"QNN", "QNNExecutionProvider", false},
+    {"OpenVINO", "OpenVINOExecutionProvider", false},
+    {"SNPE", "SNPEExecutionProvider", false},
+    {"XNNPACK", "XnnpackExecutionProvider", false},
+    {"WEBNN", "WebNNExecutionProvider", false},
+    {"WebGPU", "WebGpuExecutionProvider", false},
+    {"JS", "JsExecutionProvider", false},
+    {"VitisAI", "VitisAIExecutionProvider", false},
+    {"CoreML", "CoreMLExecutionProvider", false},
     {"NvTensorRtRtx", "NvTensorRTRTXExecutionProvider", false},
 };
 enum { KNOWN = sizeof known / sizeof *known };
@@ -27,9 +37,10 @@ static OrtStatus *unknown(const char *name) {
     char names[1024] = "";
     for (size_t i = 0; i < KNOWN; i++)
         if (known[i].here)
-            snprintf(names + strlen(names), sizeof names - strlen(names), "%s'%s'/'%s'", *names == 0 ? "" : ", ",
-                     known[i].brief, known[i].name);
-    return status_new(ORT_INVALID_ARGUMENT, "Unknown provider name '%s'. Currently supported values are %s.", name, names);
+            snprintf(names + strlen(names), sizeof names - strlen(names), "%s'%s'/'%s'",
+                     *names == 0 ? "" : ", ", known[i].brief, known[i].name);
+    return status_new(ORT_INVALID_ARGUMENT, "Unknown provider name '%s'. Currently supported values are %s.",
+                      name, names);
 }
 
 static OrtStatus *append(OrtSessionOptions *options, const char *name, const OrtKeyValuePairs *settings) {
@@ -50,11 +61,13 @@ OrtStatus *api_SessionOptionsAppendExecutionProvider(OrtSessionOptions *options,
     OrtStatus *status = NULL;
     for (size_t i = 0; status == NULL && i < count; i++)
         if (keys[i] == NULL || values[i] == NULL || *keys[i] == 0) {
-            status = status_new(ORT_INVALID_ARGUMENT, "Provider option key and value must not be NULL or empty");
+            status =
+                status_new(ORT_INVALID_ARGUMENT, "Provider option key and value must not be NULL or empty");
         } else if (!pairs_set(&settings, keys[i], values[i])) {
             status = status_out_of_memory(count);
         }
-    if (status == NULL && strcmp(known[k].brief, "AZURE") != 0) status = append(options, known[k].name, &settings);
+    if (status == NULL && strcmp(known[k].brief, "AZURE") != 0)
+        status = append(options, known[k].name, &settings);
     pairs_clear(&settings);
     return status;
 }
@@ -79,26 +92,33 @@ static OrtStatus *append_numbers(OrtSessionOptions *options, const char *name, c
 
 OrtStatus *api_SessionOptionsAppendExecutionProvider_CUDA(OrtSessionOptions *options,
                                                           const OrtCUDAProviderOptions *settings) {
-    return append_numbers(options, "CUDA", (Number[]){
-        {"device_id", (size_t)settings->device_id}, {"gpu_mem_limit", settings->gpu_mem_limit},
-        {"arena_extend_strategy", (size_t)settings->arena_extend_strategy},
-        {"do_copy_in_default_stream", (size_t)settings->do_copy_in_default_stream}, {NULL, 0}});
+    return append_numbers(
+        options, "CUDA",
+        (Number[]){{"device_id", (size_t)settings->device_id},
+                   {"gpu_mem_limit", settings->gpu_mem_limit},
+                   {"arena_extend_strategy", (size_t)settings->arena_extend_strategy},
+                   {"do_copy_in_default_stream", (size_t)settings->do_copy_in_default_stream},
+                   {NULL, 0}});
 }
 
 OrtStatus *api_SessionOptionsAppendExecutionProvider_ROCM(OrtSessionOptions *options,
                                                           const OrtROCMProviderOptions *settings) {
-    return append_numbers(options, "ROCM", (Number[]){
-        {"device_id", (size_t)settings->device_id}, {"gpu_mem_limit", settings->gpu_mem_limit},
-        {"arena_extend_strategy", (size_t)settings->arena_extend_strategy},
-        {"do_copy_in_default_stream", (size_t)settings->do_copy_in_default_stream}, {NULL, 0}});
+    return append_numbers(
+        options, "ROCM",
+        (Number[]){{"device_id", (size_t)settings->device_id},
+                   {"gpu_mem_limit", settings->gpu_mem_limit},
+                   {"arena_extend_strategy", (size_t)settings->arena_extend_strategy},
+                   {"do_copy_in_default_stream", (size_t)settings->do_copy_in_default_stream},
+                   {NULL, 0}});
 }
 
 OrtStatus *api_SessionOptionsAppendExecutionProvider_MIGraphX(OrtSessionOptions *options,
                                                               const OrtMIGraphXProviderOptions *settings) {
-    return append_numbers(options, "MIGraphX", (Number[]){
-        {"device_id", (size_t)settings->device_id},
-        {"migraphx_fp16_enable", (size_t)settings->migraphx_fp16_enable},
-        {"migraphx_int8_enable", (size_t)settings->migraphx_int8_enable}, {NULL, 0}});
+    return append_numbers(options, "MIGraphX",
+                          (Number[]){{"device_id", (size_t)settings->device_id},
+                                     {"migraphx_fp16_enable", (size_t)settings->migraphx_fp16_enable},
+                                     {"migraphx_int8_enable", (size_t)settings->migraphx_int8_enable},
+                                     {NULL, 0}});
 }
 
 static OrtStatus *no_library(const char *function) {
@@ -111,13 +131,15 @@ OrtStatus *api_SessionOptionsAppendExecutionProvider_OpenVINO(OrtSessionOptions 
     return no_library("SessionOptionsAppendExecutionProvider_OpenVINO");
 }
 
-OrtStatus *api_SessionOptionsAppendExecutionProvider_OpenVINO_V2(OrtSessionOptions *options, const char *const *keys,
+OrtStatus *api_SessionOptionsAppendExecutionProvider_OpenVINO_V2(OrtSessionOptions *options,
+                                                                 const char *const *keys,
                                                                  const char *const *values, size_t count) {
     (void)options, (void)keys, (void)values, (void)count;
     return no_library("SessionOptionsAppendExecutionProvider_OpenVINO_V2");
 }
 
-OrtStatus *api_SessionOptionsAppendExecutionProvider_VitisAI(OrtSessionOptions *options, const char *const *keys,
+OrtStatus *api_SessionOptionsAppendExecutionProvider_VitisAI(OrtSessionOptions *options,
+                                                             const char *const *keys,
                                                              const char *const *values, size_t count) {
     (void)options, (void)keys, (void)values, (void)count;
     return no_library("SessionOptionsAppendExecutionProvider_VitisAI");
@@ -129,14 +151,15 @@ OrtStatus *api_SessionOptionsAppendExecutionProvider_TensorRT(OrtSessionOptions 
     return no_library("OrtSessionOptionsAppendExecutionProvider_TensorRT");
 }
 
-OrtStatus *api_SessionOptionsAppendExecutionProvider_TensorRT_V2(OrtSessionOptions *options,
-                                                                 const OrtTensorRTProviderOptionsV2 *settings) {
+OrtStatus *api_SessionOptionsAppendExecutionProvider_TensorRT_V2(
+    OrtSessionOptions *options, const OrtTensorRTProviderOptionsV2 *settings) {
     (void)options, (void)settings;
     return no_library("OrtSessionOptionsAppendExecutionProvider_TensorRT");
 }
 
 /* Settings of a provider that are made, changed and shown as text: pairs under another name. */
-static OrtStatus *settings_update(void *settings, const char *const *keys, const char *const *values, size_t count) {
+static OrtStatus *settings_update(void *settings, const char *const *keys, const char *const *values,
+                                  size_t count) {
     for (size_t i = 0; i < count; i++) {
         REQUIRE(keys[i] != NULL && *keys[i] != 0 && values[i] != NULL, "key/value cannot be empty");
         if (!pairs_set(settings, keys[i], values[i])) return status_out_of_memory(count);
@@ -162,15 +185,17 @@ static OrtStatus *settings_new(void **out) {
     return *out == NULL ? status_out_of_memory(sizeof(OrtKeyValuePairs)) : NULL;
 }
 
-OrtStatus *api_CreateCUDAProviderOptions(OrtCUDAProviderOptionsV2 **out) { return settings_new((void **)out); }
+OrtStatus *api_CreateCUDAProviderOptions(OrtCUDAProviderOptionsV2 **out) {
+    return settings_new((void **)out);
+}
 
 OrtStatus *api_UpdateCUDAProviderOptions(OrtCUDAProviderOptionsV2 *settings, const char *const *keys,
                                          const char *const *values, size_t count) {
     return settings_update(settings, keys, values, count);
 }
 
-OrtStatus *api_GetCUDAProviderOptionsAsString(const OrtCUDAProviderOptionsV2 *settings, OrtAllocator *allocator,
-                                              char **out) {
+OrtStatus *api_GetCUDAProviderOptionsAsString(const OrtCUDAProviderOptionsV2 *settings,
+                                              OrtAllocator *allocator, char **out) {
     return settings_text(settings, allocator, out);
 }
 
@@ -235,7 +260,8 @@ OrtStatus *api_GetExecutionProviderApi(const char *provider, uint32_t version, c
 
 OrtStatus *api_EnableOrtCustomOps(OrtSessionOptions *options) {
     (void)options;
-    return status_new(ORT_FAIL, "EnableOrtCustomOps: Custom operators in onnxruntime-extensions are not enabled");
+    return status_new(ORT_FAIL,
+                      "EnableOrtCustomOps: Custom operators in onnxruntime-extensions are not enabled");
 }
 
 OrtStatus *api_GetAvailableProviders(char ***out, int *count) {

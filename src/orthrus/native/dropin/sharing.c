@@ -9,16 +9,21 @@ struct OrtArenaCfg {
     OrtKeyValuePairs nothing;
 };
 
-OrtStatus *api_CreateArenaCfg(size_t most, int extend_strategy, int initial_chunk, int most_dead, OrtArenaCfg **out) {
+OrtStatus *api_CreateArenaCfg(size_t most, int extend_strategy, int initial_chunk, int most_dead,
+                              OrtArenaCfg **out) {
     (void)most, (void)extend_strategy, (void)initial_chunk, (void)most_dead;
     *out = calloc(1, sizeof **out);
     return *out == NULL ? status_out_of_memory(sizeof **out) : NULL;
 }
 
-OrtStatus *api_CreateArenaCfgV2(const char *const *keys, const size_t *values, size_t count, OrtArenaCfg **out) {
-    static const char *const known[] = {
-        "max_mem", "arena_extend_strategy", "initial_chunk_size_bytes", "max_dead_bytes_per_chunk",
-        "initial_growth_chunk_size_bytes", "max_power_of_two_extend_bytes"};
+OrtStatus *api_CreateArenaCfgV2(const char *const *keys, const size_t *values, size_t count,
+                                OrtArenaCfg **out) {
+    static const char *const known[] = {"max_mem",
+                                        "arena_extend_strategy",
+                                        "initial_chunk_size_bytes",
+                                        "max_dead_bytes_per_chunk",
+                                        "initial_growth_chunk_size_bytes",
+                                        "max_power_of_two_extend_bytes"};
     (void)values;
     for (size_t i = 0; i < count; i++) {
         size_t k = 0;
@@ -31,13 +36,15 @@ OrtStatus *api_CreateArenaCfgV2(const char *const *keys, const size_t *values, s
 void api_ReleaseArenaCfg(OrtArenaCfg *arena) { free(arena); }
 
 static bool same_memory(const OrtMemoryInfo *a, const OrtMemoryInfo *b) {
-    return a->device == b->device && a->device_memory == b->device_memory && a->vendor == b->vendor && a->id == b->id;
+    return a->device == b->device && a->device_memory == b->device_memory && a->vendor == b->vendor &&
+           a->id == b->id;
 }
 
 /* The place of the allocator for a memory, or the end. */
 static size_t place_of(const OrtEnv *env, const OrtMemoryInfo *memory) {
     size_t i = 0;
-    while (i < env->allocator_count && !same_memory(env->allocators[i]->Info(env->allocators[i]), memory)) i++;
+    while (i < env->allocator_count && !same_memory(env->allocators[i]->Info(env->allocators[i]), memory))
+        i++;
     return i;
 }
 
@@ -55,7 +62,8 @@ OrtStatus *api_RegisterAllocator(OrtEnv *env, OrtAllocator *allocator) {
     return whole ? NULL : status_out_of_memory(sizeof allocator);
 }
 
-OrtStatus *api_CreateAndRegisterAllocator(OrtEnv *env, const OrtMemoryInfo *memory, const OrtArenaCfg *arena) {
+OrtStatus *api_CreateAndRegisterAllocator(OrtEnv *env, const OrtMemoryInfo *memory,
+                                          const OrtArenaCfg *arena) {
     (void)arena;
     REQUIRE(env != NULL, "Env is null");
     REQUIRE(memory != NULL, "OrtMemoryInfo is null");

@@ -6,9 +6,9 @@
 
 struct Sparse {
     enum OrtSparseFormat format;
-    OrtAllocator *allocator;            /* of what is filled in; NULL: the values are the caller's */
+    OrtAllocator *allocator; /* of what is filled in; NULL: the values are the caller's */
     OrtValue *values;
-    OrtValue *indices[2];               /* COO and blocks: the first alone; CSR: inner and outer */
+    OrtValue *indices[2]; /* COO and blocks: the first alone; CSR: inner and outer */
 };
 
 void sparse_free(struct Sparse *sparse) {
@@ -35,11 +35,13 @@ OrtStatus *api_CreateSparseTensorAsOrtValue(OrtAllocator *allocator, const int64
     return NULL;
 }
 
-OrtStatus *api_CreateSparseTensorWithValuesAsOrtValue(const OrtMemoryInfo *memory, void *data, const int64_t *dims,
-                                                      size_t rank, const int64_t *value_dims, size_t value_rank,
+OrtStatus *api_CreateSparseTensorWithValuesAsOrtValue(const OrtMemoryInfo *memory, void *data,
+                                                      const int64_t *dims, size_t rank,
+                                                      const int64_t *value_dims, size_t value_rank,
                                                       ONNXTensorElementDataType type, OrtValue **out) {
     RETURN_IF_FAILED(api_CreateSparseTensorAsOrtValue(NULL, dims, rank, type, out));
-    OrtStatus *status = tensor_over(memory, data, SIZE_MAX, type, value_dims, value_rank, &(*out)->sparse->values);
+    OrtStatus *status =
+        tensor_over(memory, data, SIZE_MAX, type, value_dims, value_rank, &(*out)->sparse->values);
     if (status != NULL) {
         api_ReleaseValue(*out);
         *out = NULL;
@@ -62,8 +64,8 @@ static OrtStatus *empty_of(OrtValue *value, bool copies, struct Sparse **out) {
     return NULL;
 }
 
-static OrtStatus *copy_in(OrtAllocator *allocator, ONNXTensorElementDataType type, const int64_t *dims, size_t rank,
-                          const void *data, OrtValue **out) {
+static OrtStatus *copy_in(OrtAllocator *allocator, ONNXTensorElementDataType type, const int64_t *dims,
+                          size_t rank, const void *data, OrtValue **out) {
     RETURN_IF_FAILED(tensor_new(allocator, type, dims, rank, out));
     if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING) {
         const char *const *texts = data;
@@ -73,10 +75,11 @@ static OrtStatus *copy_in(OrtAllocator *allocator, ONNXTensorElementDataType typ
     return NULL;
 }
 
-static OrtStatus *set_index(struct Sparse *sparse, int which, ONNXTensorElementDataType type, const int64_t *dims,
-                            size_t rank, const void *data) {
+static OrtStatus *set_index(struct Sparse *sparse, int which, ONNXTensorElementDataType type,
+                            const int64_t *dims, size_t rank, const void *data) {
     void *given = (void *)(uintptr_t)data;
-    if (sparse->allocator != NULL) return copy_in(sparse->allocator, type, dims, rank, data, &sparse->indices[which]);
+    if (sparse->allocator != NULL)
+        return copy_in(sparse->allocator, type, dims, rank, data, &sparse->indices[which]);
     return tensor_over(&cpu_memory, given, SIZE_MAX, type, dims, rank, &sparse->indices[which]);
 }
 
@@ -85,13 +88,14 @@ static OrtStatus *set_coo(struct Sparse *sparse, const int64_t *indices, size_t 
     REQUIRE(count == values || count == 2 * values,
             "%zu COO indices for %zu values: one or two for each are expected", count, values);
     int64_t dims[] = {(int64_t)values, 2};
-    RETURN_IF_FAILED(set_index(sparse, 0, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, dims, count == values ? 1 : 2, indices));
+    RETURN_IF_FAILED(
+        set_index(sparse, 0, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, dims, count == values ? 1 : 2, indices));
     sparse->format = ORT_SPARSE_COO;
     return NULL;
 }
 
-static OrtStatus *set_csr(struct Sparse *sparse, const int64_t *inner, size_t inner_count, const int64_t *outer,
-                          size_t outer_count) {
+static OrtStatus *set_csr(struct Sparse *sparse, const int64_t *inner, size_t inner_count,
+                          const int64_t *outer, size_t outer_count) {
     REQUIRE(inner_count == sparse->values->count, "%zu inner CSR indices for %zu values", inner_count,
             sparse->values->count);
     int64_t inner_dims[] = {(int64_t)inner_count}, outer_dims[] = {(int64_t)outer_count};
@@ -101,7 +105,8 @@ static OrtStatus *set_csr(struct Sparse *sparse, const int64_t *inner, size_t in
     return NULL;
 }
 
-static OrtStatus *set_blocks(struct Sparse *sparse, const int64_t *dims, size_t rank, const int32_t *indices) {
+static OrtStatus *set_blocks(struct Sparse *sparse, const int64_t *dims, size_t rank,
+                             const int32_t *indices) {
     RETURN_IF_FAILED(set_index(sparse, 0, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT32, dims, rank, indices));
     sparse->format = ORT_SPARSE_BLOCK_SPARSE;
     return NULL;
@@ -116,16 +121,17 @@ static OrtStatus *fill(OrtValue *value, const OrtMemoryInfo *memory, const int64
     return copy_in((*out)->allocator, value->type, dims, rank, values, &(*out)->values);
 }
 
-OrtStatus *api_FillSparseTensorCoo(OrtValue *value, const OrtMemoryInfo *memory, const int64_t *dims, size_t rank,
-                                   const void *values, const int64_t *indices, size_t index_count) {
+OrtStatus *api_FillSparseTensorCoo(OrtValue *value, const OrtMemoryInfo *memory, const int64_t *dims,
+                                   size_t rank, const void *values, const int64_t *indices,
+                                   size_t index_count) {
     struct Sparse *sparse;
     RETURN_IF_FAILED(fill(value, memory, dims, rank, values, &sparse));
     return set_coo(sparse, indices, index_count);
 }
 
-OrtStatus *api_FillSparseTensorCsr(OrtValue *value, const OrtMemoryInfo *memory, const int64_t *dims, size_t rank,
-                                   const void *values, const int64_t *inner, size_t inner_count, const int64_t *outer,
-                                   size_t outer_count) {
+OrtStatus *api_FillSparseTensorCsr(OrtValue *value, const OrtMemoryInfo *memory, const int64_t *dims,
+                                   size_t rank, const void *values, const int64_t *inner, size_t inner_count,
+                                   const int64_t *outer, size_t outer_count) {
     struct Sparse *sparse;
     RETURN_IF_FAILED(fill(value, memory, dims, rank, values, &sparse));
     return set_csr(sparse, inner, inner_count, outer, outer_count);
@@ -145,13 +151,15 @@ OrtStatus *api_UseCooIndices(OrtValue *value, int64_t *indices, size_t count) {
     return set_coo(sparse, indices, count);
 }
 
-OrtStatus *api_UseCsrIndices(OrtValue *value, int64_t *inner, size_t inner_count, int64_t *outer, size_t outer_count) {
+OrtStatus *api_UseCsrIndices(OrtValue *value, int64_t *inner, size_t inner_count, int64_t *outer,
+                             size_t outer_count) {
     struct Sparse *sparse;
     RETURN_IF_FAILED(empty_of(value, false, &sparse));
     return set_csr(sparse, inner, inner_count, outer, outer_count);
 }
 
-OrtStatus *api_UseBlockSparseIndices(OrtValue *value, const int64_t *index_dims, size_t index_rank, int32_t *indices) {
+OrtStatus *api_UseBlockSparseIndices(OrtValue *value, const int64_t *index_dims, size_t index_rank,
+                                     int32_t *indices) {
     struct Sparse *sparse;
     RETURN_IF_FAILED(empty_of(value, false, &sparse));
     return set_blocks(sparse, index_dims, index_rank, indices);
@@ -189,7 +197,8 @@ OrtStatus *api_GetSparseTensorValues(const OrtValue *value, const void **out) {
     return api_GetTensorData(values, out);
 }
 
-static OrtStatus *indices_of(const OrtValue *value, enum OrtSparseIndicesFormat format, const OrtValue **out) {
+static OrtStatus *indices_of(const OrtValue *value, enum OrtSparseIndicesFormat format,
+                             const OrtValue **out) {
     struct Sparse *sparse;
     RETURN_IF_FAILED(sparse_of(value, &sparse));
     static const enum OrtSparseFormat formats[] = {
@@ -211,8 +220,8 @@ OrtStatus *api_GetSparseTensorIndicesTypeShape(const OrtValue *value, enum OrtSp
     return api_GetTensorTypeAndShape(indices, out);
 }
 
-OrtStatus *api_GetSparseTensorIndices(const OrtValue *value, enum OrtSparseIndicesFormat format, size_t *count,
-                                      const void **out) {
+OrtStatus *api_GetSparseTensorIndices(const OrtValue *value, enum OrtSparseIndicesFormat format,
+                                      size_t *count, const void **out) {
     const OrtValue *indices;
     RETURN_IF_FAILED(indices_of(value, format, &indices));
     *count = indices->count;

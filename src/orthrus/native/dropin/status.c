@@ -15,7 +15,8 @@ struct OrtStatus {
 static struct OrtStatus exhausted = {.code = ORT_RUNTIME_EXCEPTION, .text = "std::bad_alloc"};
 
 OrtStatus *status_out_of_memory(size_t bytes) {
-    return bytes <= PTRDIFF_MAX ? &exhausted : status_new(ORT_FAIL, "%zu bytes are more than there can be", bytes);
+    return bytes <= PTRDIFF_MAX ? &exhausted
+                                : status_new(ORT_FAIL, "%zu bytes are more than there can be", bytes);
 }
 
 OrtStatus *status_new(OrtErrorCode code, const char *format, ...) {

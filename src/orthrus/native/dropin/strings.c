@@ -7,8 +7,10 @@
 OrtStatus *text_set(Text *text, const char *bytes, size_t length) {
     char *copy = malloc(length + 1);
     if (copy == NULL) return status_out_of_memory(length + 1);
-    if (bytes != NULL) memcpy(copy, bytes, length);
-    else memset(copy, 0, length);
+    if (bytes != NULL)
+        memcpy(copy, bytes, length);
+    else
+        memset(copy, 0, length);
     copy[length] = 0;
     free(text->bytes);
     text->bytes = copy;
@@ -18,7 +20,8 @@ OrtStatus *text_set(Text *text, const char *bytes, size_t length) {
 
 static OrtStatus *texts_of(const OrtValue *value, Text **out) {
     if (value->kind != ONNX_TYPE_TENSOR || value->type != ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING)
-        return status_new(ORT_FAIL, "Tensor type mismatch: a tensor of strings is expected, this is one of %s",
+        return status_new(ORT_FAIL,
+                          "Tensor type mismatch: a tensor of strings is expected, this is one of %s",
                           element_name(value->type));
     *out = value->data;
     return NULL;
@@ -61,7 +64,8 @@ OrtStatus *api_GetStringTensorDataLength(const OrtValue *value, size_t *out) {
     return NULL;
 }
 
-OrtStatus *api_GetStringTensorContent(const OrtValue *value, void *bytes, size_t size, size_t *offsets, size_t count) {
+OrtStatus *api_GetStringTensorContent(const OrtValue *value, void *bytes, size_t size, size_t *offsets,
+                                      size_t count) {
     Text *elements;
     RETURN_IF_FAILED(texts_of(value, &elements));
     if (count != value->count) return status_new(ORT_FAIL, "offsets buffer is not equal to tensor size");
@@ -88,7 +92,8 @@ OrtStatus *api_GetStringTensorElement(const OrtValue *value, size_t size, size_t
     Text *elements;
     RETURN_IF_FAILED(texts_of(value, &elements));
     REQUIRE(index < value->count, "element index is out of bounds");
-    if (size < elements[index].length) return status_new(ORT_FAIL, "buffer size is too small for string element");
+    if (size < elements[index].length)
+        return status_new(ORT_FAIL, "buffer size is too small for string element");
     if (elements[index].length != 0) memcpy(bytes, elements[index].bytes, elements[index].length);
     return NULL;
 }
@@ -108,8 +113,8 @@ static int compare_keys(const OrtValue *keys, size_t i, size_t j) {
     return (numbers[i] > numbers[j]) - (numbers[i] < numbers[j]);
 }
 
-/* The places of the keys in their order, each key once, the first one where there are several; gives how many.
- * Sorts by merging, so that equal keys stay in order. `order` has room for twice as many. */
+/* The places of the keys in their order, each key once, the first one where there are several; gives how
+ * many. Sorts by merging, so that equal keys stay in order. `order` has room for twice as many. */
 static size_t sort_keys(const OrtValue *keys, size_t *order) {
     size_t count = keys->count, *from = order, *to = order + count;
     for (size_t i = 0; i < count; i++) from[i] = i;
@@ -158,13 +163,15 @@ static bool keyed_by(ONNXTensorElementDataType type) {
 }
 
 static bool mapped_to(ONNXTensorElementDataType type) {
-    return keyed_by(type) || type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT || type == ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE;
+    return keyed_by(type) || type == ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT ||
+           type == ONNX_TENSOR_ELEMENT_DATA_TYPE_DOUBLE;
 }
 
 OrtStatus *map_new(const OrtValue *keys, const OrtValue *values, OrtValue **out) {
     if (keys->kind != ONNX_TYPE_TENSOR || values->kind != ONNX_TYPE_TENSOR)
         return status_new(ORT_FAIL, "Either the key tensor or the value tensor has NOT been initialized.");
-    if (keys->count != values->count) return status_new(ORT_FAIL, "Key and value tensors have unequal number of elements.");
+    if (keys->count != values->count)
+        return status_new(ORT_FAIL, "Key and value tensors have unequal number of elements.");
     if (!keyed_by(keys->type)) return status_new(ORT_FAIL, "Key type is not supported yet.");
     if (!mapped_to(values->type))
         return status_new(ORT_FAIL, "Value type is not supported yet: %s", element_name(values->type));

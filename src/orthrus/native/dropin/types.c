@@ -78,7 +78,8 @@ static void dims_clear(OrtTensorTypeAndShapeInfo *info) {
     info->rank = 0;
 }
 
-static bool dims_set(OrtTensorTypeAndShapeInfo *info, const int64_t *dims, const char *const *symbols, size_t rank) {
+static bool dims_set(OrtTensorTypeAndShapeInfo *info, const int64_t *dims, const char *const *symbols,
+                     size_t rank) {
     int64_t *new_dims = calloc(rank + 1, sizeof *new_dims);
     char **new_symbols = calloc(rank + 1, sizeof *new_symbols);
     bool whole = new_dims != NULL && new_symbols != NULL;
@@ -164,9 +165,9 @@ OrtTypeInfo *type_info_copy(const OrtTypeInfo *from) {
 }
 
 /* Hands out an object, or says that there was no memory for it. */
-#define GIVE(object, out)                                                   \
-    do {                                                                    \
-        *(out) = (object);                                                  \
+#define GIVE(object, out)                                                    \
+    do {                                                                     \
+        *(out) = (object);                                                   \
         return *(out) == NULL ? status_out_of_memory(sizeof **(out)) : NULL; \
     } while (0)
 
@@ -212,7 +213,8 @@ OrtStatus *api_GetDimensions(const OrtTensorTypeAndShapeInfo *info, int64_t *dim
     return NULL;
 }
 
-OrtStatus *api_GetSymbolicDimensions(const OrtTensorTypeAndShapeInfo *info, const char **names, size_t length) {
+OrtStatus *api_GetSymbolicDimensions(const OrtTensorTypeAndShapeInfo *info, const char **names,
+                                     size_t length) {
     for (size_t i = 0; i < length && i < info->rank; i++) names[i] = info->symbols[i];
     return NULL;
 }
@@ -232,7 +234,8 @@ OrtStatus *api_GetOnnxTypeFromTypeInfo(const OrtTypeInfo *info, ONNXType *out) {
     return NULL;
 }
 
-OrtStatus *api_GetDenotationFromTypeInfo(const OrtTypeInfo *info, const char **const denotation, size_t *length) {
+OrtStatus *api_GetDenotationFromTypeInfo(const OrtTypeInfo *info, const char **const denotation,
+                                         size_t *length) {
     *denotation = info->denotation;
     *length = strlen(info->denotation);
     return NULL;
@@ -243,7 +246,9 @@ OrtStatus *api_CastTypeInfoToTensorInfo(const OrtTypeInfo *info, const OrtTensor
     return NULL;
 }
 
-static const void *if_kind(const OrtTypeInfo *info, ONNXType kind) { return info->kind == kind ? info : NULL; }
+static const void *if_kind(const OrtTypeInfo *info, ONNXType kind) {
+    return info->kind == kind ? info : NULL;
+}
 
 OrtStatus *api_CastTypeInfoToMapTypeInfo(const OrtTypeInfo *info, const OrtMapTypeInfo **out) {
     *out = if_kind(info, ONNX_TYPE_MAP);
@@ -269,7 +274,9 @@ OrtStatus *api_GetMapKeyType(const OrtMapTypeInfo *info, ONNXTensorElementDataTy
     return NULL;
 }
 
-OrtStatus *api_GetMapValueType(const OrtMapTypeInfo *info, OrtTypeInfo **out) { return copy_of_element(info, out); }
+OrtStatus *api_GetMapValueType(const OrtMapTypeInfo *info, OrtTypeInfo **out) {
+    return copy_of_element(info, out);
+}
 
 OrtStatus *api_GetSequenceElementType(const OrtSequenceTypeInfo *info, OrtTypeInfo **out) {
     return copy_of_element(info, out);

@@ -17,11 +17,13 @@ static bool known(ONNXTensorElementDataType type) {
 }
 
 /* A tensor of a shape, without memory. */
-static OrtStatus *tensor_begin(ONNXTensorElementDataType type, const int64_t *dims, size_t rank, OrtValue **out) {
+static OrtStatus *tensor_begin(ONNXTensorElementDataType type, const int64_t *dims, size_t rank,
+                               OrtValue **out) {
     size_t count, bytes;
     if (!known(type)) return status_new(ORT_NOT_IMPLEMENTED, "tensor type %d is not supported", (int)type);
     for (size_t i = 0; i < rank; i++)
-        if (dims[i] < 0) return status_new(ORT_INVALID_ARGUMENT, "tried creating tensor with negative value in shape");
+        if (dims[i] < 0)
+            return status_new(ORT_INVALID_ARGUMENT, "tried creating tensor with negative value in shape");
     if (!shape_count(dims, rank, &count) || !elements_size(type, count, &bytes))
         return status_new(ORT_FAIL, "Integer overflow: the shape has more elements than there can be");
     OrtValue *value;
@@ -40,8 +42,8 @@ static OrtStatus *tensor_begin(ONNXTensorElementDataType type, const int64_t *di
     return NULL;
 }
 
-OrtStatus *tensor_new(OrtAllocator *allocator, ONNXTensorElementDataType type, const int64_t *dims, size_t rank,
-                      OrtValue **out) {
+OrtStatus *tensor_new(OrtAllocator *allocator, ONNXTensorElementDataType type, const int64_t *dims,
+                      size_t rank, OrtValue **out) {
     REQUIRE(allocator != NULL && out != NULL, "allocator and output must not be NULL");
     OrtValue *value;
     RETURN_IF_FAILED(tensor_begin(type, dims, rank, &value));
@@ -69,7 +71,8 @@ OrtStatus *tensor_over(const OrtMemoryInfo *memory, void *data, size_t bytes, ON
         status = status_new(ORT_INVALID_ARGUMENT, "a tensor of strings cannot lie in the caller's memory: "
                                                   "CreateTensorAsOrtValue and FillStringTensor make one");
     } else if (bytes < value->bytes) {
-        status = status_new(ORT_INVALID_ARGUMENT, "not enough space: expected %zu, got %zu", value->bytes, bytes);
+        status =
+            status_new(ORT_INVALID_ARGUMENT, "not enough space: expected %zu, got %zu", value->bytes, bytes);
     } else {
         value->own_memory = memory->device == OrtMemoryInfoDeviceType_CPU ? NULL : memory_info_copy(memory);
         value->memory = value->own_memory != NULL ? value->own_memory : &cpu_memory;
@@ -135,8 +138,8 @@ OrtStatus *api_CreateTensorAsOrtValue(OrtAllocator *allocator, const int64_t *di
 }
 
 OrtStatus *api_CreateTensorWithDataAsOrtValue(const OrtMemoryInfo *memory, void *data, size_t size,
-                                              const int64_t *dims, size_t rank, ONNXTensorElementDataType type,
-                                              OrtValue **out) {
+                                              const int64_t *dims, size_t rank,
+                                              ONNXTensorElementDataType type, OrtValue **out) {
     return tensor_over(memory, data, size, type, dims, rank, out);
 }
 
@@ -167,7 +170,8 @@ static bool is_container(const OrtValue *value) {
 
 static OrtStatus *not_a_tensor(const OrtValue *value) {
     OrtErrorCode code = value->kind == ONNX_TYPE_MAP ? ORT_FAIL : ORT_RUNTIME_EXCEPTION;
-    return status_new(code, "IsTensor() was false. Trying to get a Tensor, but got a value of kind %d", value->kind);
+    return status_new(code, "IsTensor() was false. Trying to get a Tensor, but got a value of kind %d",
+                      value->kind);
 }
 
 OrtStatus *api_IsTensor(const OrtValue *value, int *out) {
@@ -201,7 +205,8 @@ OrtStatus *api_GetTensorMutableData(OrtValue *value, void **out) {
 
 OrtStatus *api_GetTensorSizeInBytes(const OrtValue *value, size_t *out) {
     REQUIRE(value != NULL && is_tensor(value), "OrtValue is expected to contain a tensor");
-    REQUIRE(value->type != ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING, "String tensors are not supported by this API");
+    REQUIRE(value->type != ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING,
+            "String tensors are not supported by this API");
     *out = value->bytes;
     return NULL;
 }
@@ -211,9 +216,10 @@ OrtStatus *api_TensorAt(OrtValue *value, const int64_t *location, size_t count, 
     REQUIRE(value->type != ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING, "this API does not support strings");
     size_t bytes;
     elements_size(value->type, 2, &bytes);
-    REQUIRE(bytes == 2 * element_size(value->type),
-            "this API does not support sub-byte packed types (e.g., int4). Use OrtValue::GetTensorMutableData and "
-            "manual unpacking instead.");
+    REQUIRE(
+        bytes == 2 * element_size(value->type),
+        "this API does not support sub-byte packed types (e.g., int4). Use "
+        "OrtValue::GetTensorMutableData and manual unpacking instead.");
     REQUIRE(count == value->rank, "location dimensions do not match shape size");
     size_t place = 0;
     for (size_t i = 0; i < count; i++) {
@@ -234,7 +240,8 @@ OrtStatus *api_GetTensorTypeAndShape(const OrtValue *value, OrtTensorTypeAndShap
     return shape_of(value, out);
 }
 
-OrtStatus *api_GetTensorElementTypeAndShapeDataReference(const OrtValue *value, ONNXTensorElementDataType *type,
+OrtStatus *api_GetTensorElementTypeAndShapeDataReference(const OrtValue *value,
+                                                         ONNXTensorElementDataType *type,
                                                          const int64_t **dims, size_t *rank) {
     REQUIRE(value != NULL && (is_tensor(value) || value->sparse != NULL),
             "Input parameter `value` must contain a constructed tensor or sparse tensor");
@@ -247,7 +254,8 @@ OrtStatus *api_GetTensorElementTypeAndShapeDataReference(const OrtValue *value, 
 static OrtTypeInfo *type_of(const OrtValue *value, bool with_shape) {
     OrtTypeInfo *info = NULL;
     if (is_tensor(value) || value->sparse != NULL) {
-        OrtTensorTypeAndShapeInfo *shape = shape_info_new(value->type, value->dims, NULL, with_shape ? value->rank : 0);
+        OrtTensorTypeAndShapeInfo *shape =
+            shape_info_new(value->type, value->dims, NULL, with_shape ? value->rank : 0);
         if (shape != NULL) shape->has_shape = with_shape;
         info = type_info_tensor(shape);
         if (info != NULL) info->kind = value->kind;
@@ -293,8 +301,9 @@ static OrtStatus *check_sequence(const OrtValue *const *values, size_t count) {
         if (!is_tensor(values[i]) && values[i]->kind != ONNX_TYPE_MAP)
             return status_new(ORT_FAIL, "Each element of the sequence should be either tensor or map.");
         if (!value_same_type(values[i], values[0]))
-            return status_new(ORT_FAIL, "Sequences must have tensors of the same data type. There was at least one "
-                                        "tensor in the input that was different.");
+            return status_new(ORT_FAIL,
+                              "Sequences must have tensors of the same data type. There was at least one "
+                              "tensor in the input that was different.");
     }
     return NULL;
 }
