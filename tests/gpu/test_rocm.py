@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from orthrus.lowering.package.ahead import Package
 from typer.testing import CliRunner
 
 import orthrus as ort
@@ -19,8 +20,7 @@ from orthrus.errors import DeviceReset, EPFail, Fail, InvalidArgument
 from orthrus.ir import No
 from orthrus.kernels import Part, Stored, Stream
 from orthrus.load import load
-from orthrus.lowering.gpu.described import GpuPackage, _check
-from orthrus.lowering.described import Package
+from orthrus.lowering.gpu.package import GpuPackage, _check
 from orthrus.providers.gpu import device as devices
 from orthrus.providers.gpu.driver import DriverError
 from orthrus.providers.rocm import ROCMExecutionProvider

@@ -19,7 +19,7 @@ from ..errors import NotImplemented as NotImplementedFail
 from ..ir import Graph, No, Value
 from ..kernels import KernelRegistryManager, Part
 from ..load import load
-from ..lowering.described import Compiling
+from ..lowering.device import Compiling
 from ..lowering.native import Native
 from ..lowering.package.writer import Compiled, Described, Pieces, Shapes, write
 from ..lowering.plans import Plan

@@ -23,7 +23,7 @@ from ...errors import Fail
 from ...ir import ElementType
 from ..plans import Plan as ShapedPlan
 from . import layout
-from .layout import Head, Plan, Row, Tables, Target, digest, rounded
+from .layout import Head, Plan, Tables, Target, digest, rounded
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -41,7 +41,7 @@ class Described:
 
 @dataclass
 class Compiled:
-    """A machine with its plans, by the shapes of their inputs. `further`: code that is there besides."""
+    """A machine with its plans, by the shapes of their inputs; with none, for what is there besides: `further`."""
 
     machine: Machine
     plans: Mapping[Shapes, ShapedPlan]
@@ -57,6 +57,11 @@ class Pieces:
     images: list[bytes]
     constants: list[Any] = field(repr=False)
     machines: list[Machine] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole."""
+        return sum(map(len, self.whole()))
 
     def whole(self) -> list[Any]:
         """All of it, in the order of a file, each piece beginning at a page."""
@@ -94,7 +99,8 @@ class _Image:
 
     def __init__(self, of: Compiled) -> None:
         self.machine = of.machine
-        units: dict[str, library.Unit] = {repr(unit): unit for unit in (Runtime(), *of.further)}
+        beside = (Runtime(), *of.further) if of.plans else of.further
+        units: dict[str, library.Unit] = {repr(unit): unit for unit in beside}
         self.named = list(units)
         units.update((repr(spec), spec) for plan in of.plans.values() for spec in plan.code.specs)
         objects = library.objects(list(units.values()), of.machine)
@@ -137,9 +143,10 @@ def write(compiled: Sequence[Compiled], inputs: Sequence[Described], outputs: Se
         row[Target.NAME] = tables.text(machine.label)
         row[Target.CODE_SIZE] = len(made.bytes)
         row[Target.CODE_DIGEST:Target.CODE_DIGEST + layout.DIGEST] = digest([made.bytes])
-        runtime = made.functions[repr(Runtime())]
-        row[Target.DRIVE], row[Target.WORK], row[Target.PAUSES] = (
-            runtime[name] for name in ("drive", "work", "pauses"))
+        if each.plans:
+            runtime = made.functions[repr(Runtime())]
+            row[Target.DRIVE], row[Target.WORK], row[Target.PAUSES] = (
+                runtime[name] for name in ("drive", "work", "pauses"))
         keys = sorted((tuple(d for i in _order(reads, len(inputs)) for d in shapes[i]), shapes)
                       for shapes in each.plans)
         plans = [_plan_row(each.plans[shapes], made, tables, constants, places, steps, len(inputs), writes)
@@ -192,8 +199,8 @@ def _plan_row(plan: ShapedPlan, code: _Image, tables: Tables, constants: _Consta
     values = cells.values.copy()
     values[[cell for cell, _ in pointed]] = 0
     arrays = [(places[which], cell, offset) for which, cell, offset in cells.arrays.tolist()]
-    about = json.dumps([[name, operator, spec.template] for name, operator, spec in zip(
-        plan.code.names, plan.code.operators, plan.code.specs, strict=True)])
+    about = json.dumps({"steps": [[name, operator, spec.template] for name, operator, spec in zip(
+        plan.code.names, plan.code.operators, plan.code.specs, strict=True)], "appends": sorted(plan.code.appends)})
     outputs = _order(writes, len(plan.outputs))
     row[Plan.STEPS], row[Plan.KERNELS] = len(plan.work), tables.add(code.kernels(plan))
     row[Plan.WORK], row[Plan.BEGINS] = tables.add(plan.work), tables.add(cells.begins)
@@ -211,6 +218,7 @@ def _values(values: Sequence[Described], tables: Tables) -> int:
     """Which word the rows of inputs or outputs begin with."""
     made: list[int] = []
     for value in values:
-        dims = [(d, 0) if isinstance(d, (int, np.integer)) else (-1, tables.text(d or "")) for d in value.shape]
+        dims = [(int(d), 0) if isinstance(d, (int, np.integer)) else (-1, tables.text(d or ""))
+                for d in value.shape]
         made += [int(value.elem), tables.text(value.name), len(dims), tables.add([x for dim in dims for x in dim])]
     return tables.add(made)

@@ -126,7 +126,7 @@ static int choose(orthrus_model *m, const orthrus_pieces *pieces) {
     int64_t here = cpu_features(), vector = vector_bytes(), least = -1;
     char missing[256] = "another architecture";
     for (m->chosen = 0; m->chosen < (size_t)m->words[HEAD_TARGETS_COUNT]; m->chosen++, t += TARGET_WORDS) {
-        if (t[TARGET_ARCH] != ARCH || (pieces->code && !pieces->code[m->chosen])) continue;
+        if (t[TARGET_ARCH] != ARCH || !t[TARGET_PLANS_COUNT] || (pieces->code && !pieces->code[m->chosen])) continue;
         int64_t lacking = t[TARGET_FEATURES] & ~here;
         if (!lacking && t[TARGET_VECTOR] <= vector && permitted(t[TARGET_FEATURES])) {
             m->target = t;
