@@ -30,8 +30,8 @@ def sections(data: bytes) -> dict[str, tuple[int, int, bytes]]:
 
 @pytest.mark.parametrize("arch", MACHINES)
 def test_an_object_holds_its_blobs_where_its_symbols_say(arch: str) -> None:
-    blobs = [Blob("m_weights", [b"abc", b"", b"defg"]), Blob("m_code_0", [b"\x90" * 5], code=True, align=4096),
-             Blob("m_nothing", [])]
+    blobs = [Blob("m_weights", [b"abc", b"", b"defg"]),
+             Blob("m_code_0", [b"\x90" * 5], code=True, align=4096), Blob("m_nothing", [])]
     data = b"".join(map(bytes, relocatable(arch, blobs)))
     (machine,) = struct.unpack_from("<H", data, 18)
     assert machine == MACHINES[arch][0]
@@ -68,7 +68,8 @@ def test_a_file_gives_its_model_a_name(text: str, expected: str) -> None:
     named(name_for(text))
 
 
-@pytest.mark.parametrize("name", ["", "1st", "int", "main", "a-b", "a b", "é", "_x", "orthrus_x", "a" * 61, "x;"])
+@pytest.mark.parametrize("name", ["", "1st", "int", "main", "a-b", "a b", "é", "_x", "orthrus_x", "a" * 61,
+                                  "x;"])
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(InvalidArgument, match="--name"):
         named(name)
@@ -85,8 +86,9 @@ def interface(inputs: list[Value], outputs: list[Value]) -> str:
 def test_the_typed_call_has_a_parameter_for_each_size_input_and_output() -> None:
     assert interface([Value("image", FLOAT, ("N", 1, 8, 8))], [Value("label", INT64, ("N",))]) == \
         "int64_t N, const float *image, int64_t *label"
-    assert interface([Value("x", FLOAT, (2, 3)), Value("y", FLOAT, ())], [Value("z", ElementType.FLOAT16, (7,))]) \
-        == "const float x[2 * 3], const float *y, uint16_t z[7]"
+    half = Value("z", ElementType.FLOAT16, (7,))
+    assert interface([Value("x", FLOAT, (2, 3)), Value("y", FLOAT, ())], [half]) == \
+        "const float x[2 * 3], const float *y, uint16_t z[7]"
 
 
 def test_names_that_are_none_in_c_or_the_same_become_distinct() -> None:

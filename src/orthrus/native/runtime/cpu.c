@@ -1,4 +1,5 @@
 /* What this processor has, as the bits of TARGET_FEATURES. */
+#include <sched.h>
 #include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -70,7 +71,7 @@ static int64_t cpu_features(void) {
     return found;
 }
 
-static int permitted(int64_t needed) { return needed == needed; }
+static int permitted(int64_t needed) { return (void)needed, 1; }
 static int64_t vector_bytes(void) { return 0; }
 
 #elif defined(__riscv) && __riscv_xlen == 64
@@ -110,7 +111,7 @@ static int64_t cpu_features(void) {
     return found;
 }
 
-static int permitted(int64_t needed) { return needed == needed; }
+static int permitted(int64_t needed) { return (void)needed, 1; }
 
 static int64_t vector_bytes(void) {
     if (!(getauxval(AT_HWCAP) >> ('v' - 'a') & 1)) return 0;
