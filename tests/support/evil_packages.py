@@ -30,7 +30,7 @@ def sealed(package: np.ndarray) -> bytes:
     targets = [(head[Head.TARGETS] + i * Target.WORDS) for i in range(max(0, min(head[Head.TARGETS_COUNT], 16)))]
     for at, where in ((int(Head.CONSTANTS_DIGEST), int(Head.CONSTANTS)),
                       *((t + Target.CODE_DIGEST, t + Target.CODE) for t in targets)):
-        if 0 <= where and at + DIGEST <= len(words):
+        if where >= 0 and at + DIGEST <= len(words):
             begin, size = words[where:where + 2].tolist()
             if 0 <= begin <= begin + size <= len(package):
                 words[at:at + DIGEST] = digest([package[begin:begin + size]])

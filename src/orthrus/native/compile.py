@@ -67,10 +67,12 @@ def package(source: Any, machines: Sequence[Machine], sizes: Sizes | None = None
     Raises InvalidArgument for a dimension that nothing is said of, NotImplementedFail for a model that is not
     generated code from begin to end, and what loading raises."""
     made = [_compiled(source, machine, sizes or {}, level, dict(options or {})) for machine in machines]
-    _, graph, part = made[0]
-    return write([compiled for compiled, _, _ in made], [_described(v) for v in graph.inputs],
-                 [_described(v) for v in graph.outputs], metadata, {"graph": graph.name},
-                 [graph.inputs.index(v) for v in part.inputs], [graph.outputs.index(v) for v in part.outputs])
+    first, graph, part = made[0]
+    writes = [graph.outputs.index(v) for v in part.outputs]
+    ranks = {i: len(shape) for i, (shape, _) in zip(writes, next(iter(first.plans.values())).outputs, strict=True)}
+    return write([compiled for compiled, _, _ in made], [_described(v, len(v.shape)) for v in graph.inputs],
+                 [_described(v, ranks[i]) for i, v in enumerate(graph.outputs)], metadata, {"graph": graph.name},
+                 [graph.inputs.index(v) for v in part.inputs], writes)
 
 
 def _compiled(source: Any, machine: Machine, sizes: Sizes, level: int, options: dict[str, str]
@@ -142,5 +144,6 @@ def _open(value: Value) -> list[str]:
     return [_dimension(value, axis, d) for axis, d in enumerate(value.shape) if not isinstance(d, int)]
 
 
-def _described(value: Value) -> Described:
-    return Described(value.name, value.elem, value.shape or ())
+def _described(value: Value, rank: int) -> Described:
+    known = value.shape is not None and len(value.shape) == rank
+    return Described(value.name, value.elem, value.shape if known else [None] * rank)

@@ -7,7 +7,7 @@ it was not compiled for is an error, or goes to whoever is there to compute it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,10 +52,22 @@ class Package(Opened):
             self.code = found
         return found is not None
 
+    def lend(self, units: Sequence[tuple[Machine, library.Unit]]) -> None:
+        """Let the library borrow the code of `units`, which is there beside kernels to run them, where none can be
+        made."""
+        for (i, machine), functions in self._beside(units):
+            library.lend(functions, self.codes[i].image, machine)
+
     def load(self, device: PartDevice, units: Sequence[tuple[Machine, library.Unit]]) -> None:
-        """Load the code, and let the library know that of `units`, which are there beside kernels to run them: what
-        was kept is as good as made here, what came with a model is for where none can be made."""
+        """Load the code. Where it was kept, that of `units` is as good as made here, and the library is told."""
         self.loaded = device.load(self.code.image)
+        for (i, machine), functions in self._beside(units) if self.kept else ():
+            if self.codes[i] is self.code:
+                library.provide(functions, self.loaded, machine)
+
+    def _beside(self, units: Sequence[tuple[Machine, library.Unit]]
+                ) -> Iterable[tuple[tuple[int, Machine], library.Functions]]:
+        """Those of `units` that are there, by which code has them and for which machine."""
         found: dict[tuple[int, Machine], dict[str, Mapping[str, int]]] = {}
         for machine, unit in units:
             key = repr(unit)
@@ -63,11 +75,7 @@ class Package(Opened):
                 code is self.code or code.machine == machine)), None)
             if i is not None:
                 found.setdefault((i, machine), {})[key] = self.codes[i].units[key]
-        for (i, machine), functions in found.items():
-            if self.kept and self.codes[i] is self.code:
-                library.provide(functions, self.loaded, machine)
-            else:
-                library.lend(functions, self.codes[i].image, machine)
+        return found.items()
 
     def kernel(self, part: Part, device: PartDevice, threads: int = 0,
                otherwise: Callable[..., Any] | None = None) -> Native:
