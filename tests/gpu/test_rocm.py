@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from orthrus.lowering.package.ahead import Package
 from typer.testing import CliRunner
 
 import orthrus as ort
@@ -21,6 +20,7 @@ from orthrus.ir import No
 from orthrus.kernels import Part, Stored, Stream
 from orthrus.load import load
 from orthrus.lowering.gpu.package import GpuPackage, _check
+from orthrus.lowering.package.ahead import Package
 from orthrus.providers.gpu import device as devices
 from orthrus.providers.gpu.driver import DriverError
 from orthrus.providers.rocm import ROCMExecutionProvider

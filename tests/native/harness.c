@@ -1,9 +1,8 @@
 /* Runs packages as a program would: the runtime and nothing else.
 
-   harness run PACKAGE DATA THREADS CONTEXTS RUNS   each context in a thread of its own; DATA: the inputs' bytes for
-                                                    the first shapes, then the outputs' as they are expected. A child
-                                                    is forked in between, and runs too.
-   harness open PACKAGE...                          opens each, makes a context, and says the statuses */
+   harness run PACKAGE DATA THREADS CONTEXTS RUNS   each context in a thread of its own; DATA: the inputs'
+   bytes for the first shapes, then the outputs' as they are expected. A child is forked in between, and runs
+   too. harness open PACKAGE...                          opens each, makes a context, and says the statuses */
 #define _GNU_SOURCE
 #include <pthread.h>
 #include <stdio.h>
@@ -38,7 +37,8 @@ static int threads, runs;
 
 static size_t bytes_of(const orthrus_value *value, const int64_t *shape) {
     size_t size = orthrus_type_size(value->type);
-    for (size_t i = 0; i < value->rank; i++) size *= (size_t)shape[i];
+    for (size_t i = 0; i < value->rank; i++)
+        size *= (size_t)shape[i];
     return size;
 }
 
@@ -70,7 +70,8 @@ static void *work(void *unused) {
             expected += size;
         }
     }
-    for (size_t i = 0; i < orthrus_outputs(model); i++) free(outputs[i]);
+    for (size_t i = 0; i < orthrus_outputs(model); i++)
+        free(outputs[i]);
     orthrus_destroy(context);
     return (void *)(uintptr_t)fault;
 }
@@ -78,7 +79,8 @@ static void *work(void *unused) {
 static int all(int contexts) {
     pthread_t made[64];
     int failed = 0;
-    for (int i = 0; i < contexts; i++) pthread_create(&made[i], NULL, work, NULL);
+    for (int i = 0; i < contexts; i++)
+        pthread_create(&made[i], NULL, work, NULL);
     for (int i = 0; i < contexts; i++) {
         void *fault = NULL;
         pthread_join(made[i], &fault);
@@ -105,7 +107,8 @@ static int opens(const char *path) {
 
 int main(int count, char **given) {
     if (count > 2 && !strcmp(given[1], "open")) {
-        for (int i = 2; i < count; i++) opens(given[i]);
+        for (int i = 2; i < count; i++)
+            opens(given[i]);
         return 0;
     }
     if (count != 7) return 2;
