@@ -17,11 +17,11 @@ import pytest
 from graphs import info, model
 from matrix_unit_double import matrix_unit
 from onnx import helper
-from orthrus.lowering.package.ahead import Package
-from orthrus.lowering.package.store import pack
 from skips import needs
 
 import orthrus as ort
+from orthrus.lowering.package.ahead import Package
+from orthrus.lowering.package.store import pack
 from orthrus.ops import find
 
 F = np.float32

@@ -27,10 +27,11 @@ def sealed(package: np.ndarray) -> bytes:
     """A package whose digests are again those of what it holds, as far as that lies within it."""
     words = package[:len(package) // 8 * 8].view(np.int64)
     head = words[:Head.WORDS].tolist()
-    targets = [(head[Head.TARGETS] + i * Target.WORDS) for i in range(max(0, min(head[Head.TARGETS_COUNT], 16)))]
+    count = max(0, min(head[Head.TARGETS_COUNT], 16))
+    targets = [head[Head.TARGETS] + i * Target.WORDS for i in range(count)]
     for at, where in ((int(Head.CONSTANTS_DIGEST), int(Head.CONSTANTS)),
                       *((t + Target.CODE_DIGEST, t + Target.CODE) for t in targets)):
-        if 0 <= where and at + DIGEST <= len(words):
+        if where >= 0 and at + DIGEST <= len(words):
             begin, size = words[where:where + 2].tolist()
             if 0 <= begin <= begin + size <= len(package):
                 words[at:at + DIGEST] = digest([package[begin:begin + size]])
@@ -49,8 +50,8 @@ def about_of(package: bytes) -> dict[str, Any]:
 
 
 def changed(package: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
-    """A package whose description `change` has changed, behind everything else, with a head as long as that takes;
-    code and constants are again behind it."""
+    """A package whose description `change` has changed, behind everything else, with a head as long as that
+    takes; code and constants are again behind it."""
     about = about_of(package)
     change(about)
     description = json.dumps(about).encode()

@@ -51,8 +51,8 @@ def compiler() -> str | None:
 
 def compiled(*given: str | Path, out: Path) -> Path:
     """What `cc` makes of these arguments, beside the strict ones, at `out`."""
-    done = subprocess.run([compiler() or "cc", *STRICT, "-O2", "-g", *map(str, given), "-o", str(out), "-lpthread"],
-                          capture_output=True, text=True, check=False)
+    command = [compiler() or "cc", *STRICT, "-O2", "-g", *map(str, given), "-o", str(out), "-lpthread"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert not done.returncode, done.stderr
     return out
 
@@ -63,13 +63,14 @@ def runtime() -> Any:
     folder = Path(tempfile.mkdtemp(prefix="orthrus-runtime-"))
     made = ctypes.CDLL(str(compiled("-shared", "-fPIC", SOURCES / "runtime.c", out=folder / "runtime.so")))
     shutil.rmtree(folder)
-    for name, gives in (("last_error", ctypes.c_char_p), ("target", ctypes.c_char_p), ("metadata", ctypes.c_char_p),
-                        ("status_text", ctypes.c_char_p), ("version", ctypes.c_char_p), ("inputs", ctypes.c_size_t),
-                        ("outputs", ctypes.c_size_t), ("targets", ctypes.c_size_t), ("type_size", ctypes.c_size_t),
-                        ("chosen_target", ctypes.c_size_t), ("input", ctypes.POINTER(CValue)),
-                        ("output", ctypes.POINTER(CValue)), ("output_shape", ctypes.POINTER(ctypes.c_int64)),
-                        ("input_shape", ctypes.POINTER(ctypes.c_int64)), ("model_close", None), ("destroy", None)):
-        getattr(made, f"orthrus_{name}").restype = gives
+    value, sizes = ctypes.POINTER(CValue), ctypes.POINTER(ctypes.c_int64)
+    kinds: dict[Any, str] = {
+        ctypes.c_char_p: "last_error target metadata status_text version",
+        ctypes.c_size_t: "inputs outputs targets type_size chosen_target",
+        value: "input output", sizes: "input_shape output_shape", None: "model_close destroy"}
+    for gives, names in kinds.items():
+        for name in names.split():
+            getattr(made, f"orthrus_{name}").restype = gives
     return made
 
 
@@ -121,7 +122,8 @@ class CContext:
 
     def reshape(self, shapes: Sequence[Sequence[int]]) -> None:
         rows = [(ctypes.c_int64 * len(shape))(*shape) for shape in shapes]
-        checked(runtime().orthrus_reshape(self.address, (ctypes.c_void_p * len(rows))(*map(ctypes.addressof, rows))))
+        addresses = (ctypes.c_void_p * len(rows))(*map(ctypes.addressof, rows))
+        checked(runtime().orthrus_reshape(self.address, addresses))
 
     def shape(self, index: int) -> tuple[int, ...]:
         """Of an output of the next run."""

@@ -81,6 +81,8 @@ NEEDS = {
                             "no qemu-x86_64 on PATH: apt-get install qemu-user", extra=True),
     "zig": Need(lambda: importlib.util.find_spec("ziglang") is not None or shutil.which("zig") is not None,
                 "zig is not here: pip install ziglang", extra=True),
+    "valgrind": Need(lambda: shutil.which("valgrind") is not None,
+                     "no valgrind on PATH: apt-get install valgrind", extra=True),
     "AMD tables": Need(lambda: all(map(importlib.util.find_spec, ("tinygrad", "msgpack"))),
                        "AMD's instruction tables are not here: pip install orthrus-runtime[gfx]", extra=True),
     "Triton": Need(lambda: importlib.util.find_spec("triton") is not None,

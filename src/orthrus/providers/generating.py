@@ -106,8 +106,11 @@ class GeneratingProvider(ExecutionProvider):
         machine = self._opening(package)
         if isinstance(machine, No):
             return machine
+        units = self._beside(machine)
+        if not package.kept:
+            package.lend(units)
         device = self._device(machine)
-        package.load(device, self._beside(machine))
+        package.load(device, units)
         native = package.kernel(part, device, self._threads(), otherwise)
         return Kernel(native, f"compiled ahead for {self._label(package.code.machine)}, {notes}")
 

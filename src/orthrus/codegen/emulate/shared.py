@@ -94,8 +94,8 @@ class Shared:
         return self.lay(lambda address: image(objects, address, self.arch))
 
     def lay(self, write: Callable[[int], tuple[Any, T]]) -> T:
-        """Take code that `write` writes for the address it is told, and give what it says besides. Raises what that
-        raises, Fail where there is no room."""
+        """Take code that `write` writes for the address it is told, and give what it says besides. Raises
+        what that raises, Fail where there is no room."""
         with self._lock:
             code, found = write(self._code)
             if self._code + len(code) > self.address + CODE:

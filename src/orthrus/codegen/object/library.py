@@ -176,8 +176,8 @@ def _bring(units: list[Unit], machine: Machine) -> list[Linked]:
 
 
 def image(units: Sequence[Unit], machine: Machine, address: int) -> tuple[bytes, list[dict[str, int]]]:
-    """The code of `units` as it has to lie at `address`, the begin of a page, and per unit, its functions by name.
-    Raises as `kernels` does."""
+    """The code of `units` as it has to lie at `address`, the begin of a page, and per unit, its functions by
+    name. Raises as `kernels` does."""
     from .link import image
 
     if (lent := _borrowed(units, machine)) is not None:
@@ -207,8 +207,8 @@ def objects(units: Sequence[Unit], machine: Machine, anew: bool = False) -> list
 
 
 def provide(functions: Functions, loaded: Any, machine: Machine) -> None:
-    """Let functions that this package made earlier, and that are `loaded`, be their units' in this process, unless
-    others are already."""
+    """Let functions that this package made earlier, and that are `loaded`, be their units' in this process,
+    unless others are already."""
     from .link import Linked
 
     with _lock:
@@ -219,8 +219,8 @@ def provide(functions: Functions, loaded: Any, machine: Machine) -> None:
 
 
 def lend(functions: Functions, image: Any, machine: Machine) -> None:
-    """Let code that came with a compiled model be that of its units where none can be made: in a process without a
-    compiler, and without files of it. Nothing of it gets to the disk."""
+    """Let code that came with a compiled model be that of its units where none can be made: in a process
+    without a compiler, and without files of it. Nothing of it gets to the disk."""
     there = _lent.setdefault(machine, [])
     if not any(functions.keys() <= each.functions.keys() for each in there):
         there.append(Prelinked(image, functions))
@@ -228,7 +228,8 @@ def lend(functions: Functions, image: Any, machine: Machine) -> None:
 
 def _borrowed(units: Sequence[Unit], machine: Machine) -> Prelinked | None:
     """Code that was lent and has all `units`, where it is needed."""
-    found = next((each for each in _lent.get(machine, ()) if all(repr(u) in each.functions for u in units)), None)
+    found = next((each for each in _lent.get(machine, ())
+                  if all(repr(unit) in each.functions for unit in units)), None)
     if found is None or find_spec("llvmlite") is not None:
         return None
     names = [cache.name(repr(unit), machine, unit.origin) for unit in units]

@@ -222,8 +222,8 @@ def link(objects: Sequence[bytes]) -> list[Linked]:
 
 
 def placed(code: Any) -> CodePages:
-    """Bytes that are the same code wherever they lie, such as an `image` that two addresses have in common, ready to
-    run. Raises Fail where memory cannot be made executable."""
+    """Bytes that are the same code wherever they lie, such as an `image` that two addresses have in common,
+    ready to run. Raises Fail where memory cannot be made executable."""
     block = CodePages(len(code))
     block.bytes[:len(code)] = memoryview(code)
     block.seal()

@@ -1,7 +1,8 @@
 """Packages for GPUs: a description in JSON, and bytes that follow it, each beginning at a cache line.
 
-In: a description and the code objects and constants that it names. Out: bytes; and from those bytes what was put in.
-They may be damaged: what does not hold is a ValueError. Whoever opens one trusts its code as a shared library.
+In: a description and the code objects and constants that it names. Out: bytes; and from those bytes what was
+put in. They may be damaged: what does not hold is a ValueError. Whoever opens one trusts its code as a shared
+library.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Compiled parts that came as packages, run in Python.
 
-In: an opened package, and the part that stands for it in a graph. Out: a kernel, whose plans are the package's. What
-it was not compiled for is an error, or goes to whoever is there to compute it.
+In: an opened package, and the part that stands for it in a graph. Out: a kernel, whose plans are the
+package's. What it was not compiled for is an error, or goes to whoever is there to compute it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,10 +52,23 @@ class Package(Opened):
             self.code = found
         return found is not None
 
+    def lend(self, units: Sequence[tuple[Machine, library.Unit]]) -> None:
+        """Let the library borrow the code of `units`, which is there beside kernels to run them, where none
+        can be made."""
+        for (i, machine), functions in self._beside(units):
+            library.lend(functions, self.codes[i].image, machine)
+
     def load(self, device: PartDevice, units: Sequence[tuple[Machine, library.Unit]]) -> None:
-        """Load the code, and let the library know that of `units`, which are there beside kernels to run them: what
-        was kept is as good as made here, what came with a model is for where none can be made."""
+        """Load the code. Where it was kept, that of `units` is as good as made here, and the library is
+        told."""
         self.loaded = device.load(self.code.image)
+        for (i, machine), functions in self._beside(units) if self.kept else ():
+            if self.codes[i] is self.code:
+                library.provide(functions, self.loaded, machine)
+
+    def _beside(self, units: Sequence[tuple[Machine, library.Unit]]
+                ) -> Iterable[tuple[tuple[int, Machine], library.Functions]]:
+        """Those of `units` that are there, by which code has them and for which machine."""
         found: dict[tuple[int, Machine], dict[str, Mapping[str, int]]] = {}
         for machine, unit in units:
             key = repr(unit)
@@ -63,16 +76,13 @@ class Package(Opened):
                 code is self.code or code.machine == machine)), None)
             if i is not None:
                 found.setdefault((i, machine), {})[key] = self.codes[i].units[key]
-        for (i, machine), functions in found.items():
-            if self.kept and self.codes[i] is self.code:
-                library.provide(functions, self.loaded, machine)
-            else:
-                library.lend(functions, self.codes[i].image, machine)
+        return found.items()
 
     def kernel(self, part: Part, device: PartDevice, threads: int = 0,
                otherwise: Callable[..., Any] | None = None) -> Native:
-        """What runs it, once loaded, for the `part` that stands for it, on `threads` threads, 0 for as many as there are.
-        `otherwise` computes what it was not compiled for, where there is something that can. Raises ValueError."""
+        """What runs it, once loaded, for the `part` that stands for it, on `threads` threads, 0 for as many
+        as there are. `otherwise` computes what it was not compiled for, where there is something that can.
+        Raises ValueError."""
         try:
             return Ahead(part, device, self, threads, otherwise)
         except (KeyError, TypeError, IndexError) as error:
@@ -82,7 +92,8 @@ class Package(Opened):
         """Raises ValueError for a part of other types."""
         if len(self.inputs) != len(part.inputs) or len(self.outputs) != len(part.outputs):
             raise ValueError("a package of another part: the numbers of inputs or outputs differ")
-        for value, (elem, _) in zip((*part.inputs, *part.outputs), (*self.inputs, *self.outputs), strict=True):
+        for value, (elem, _) in zip((*part.inputs, *part.outputs), (*self.inputs, *self.outputs),
+                                    strict=True):
             if value.elem is not elem:
                 raise ValueError(f"a package of another part: {value.name} is {value.type}, not {elem.text}")
 
@@ -90,8 +101,9 @@ class Package(Opened):
 class _Ahead(Stepped):
     """A plan of a package. Its steps have no arguments: these are cells only."""
 
-    def __init__(self, package: Package, tables: Tables, loaded: Loaded, constants: np.ndarray, device: PartDevice,
+    def __init__(self, package: Package, tables: Tables, constants: np.ndarray, device: PartDevice,
                  threads: int) -> None:
+        loaded = package.loaded
         about, self.trail = package.steps[tables.about], Trail()
         self.steps = [KernelStep(Spec(_word(template), ()), [], items, grain, 0,
                                  Node(operator, "", 1, None, (), {}, label), [])
@@ -101,10 +113,12 @@ class _Ahead(Stepped):
         values[tables.constant_rows[:, 0]] = tables.constant_rows[:, 1] + constants.ctypes.data
         code = PlanCode((tables.kernels + loaded.address).tolist(), [step.spec for step in self.steps],
                         [step.node.label for step in self.steps], [step.node.op_type for step in self.steps],
-                        len(package.inputs), frozenset((int(i), int(o)) for i, o in about["appends"]), device, threads)
-        arrays = tables.array_rows[:, :3]
-        cells = Cells(values, tables.arena_rows, arrays, tables.begins, (package.bytes, constants, loaded), list)
-        outputs = [(shape, elem.numpy) for shape, (elem, _) in zip(tables.outputs, package.outputs, strict=True)]
+                        len(package.inputs), frozenset((int(i), int(o)) for i, o in about["appends"]),
+                        device, threads)
+        cells = Cells(values, tables.arena_rows, tables.array_rows, tables.begins,
+                      (package.bytes, constants, loaded), list)
+        outputs = [(shape, elem.numpy)
+                   for shape, (elem, _) in zip(tables.outputs, package.outputs, strict=True)]
         Plan.__init__(self, code, cells, tables.work, outputs, tables.arena, tables.scratch, tables.status)
 
 
@@ -123,7 +137,7 @@ class Ahead(Native):
 
     def _opened(self, key: Key) -> Plan:
         code = self.package.code
-        return _Ahead(self.package, self.package.tables(code, code.plans[key]), self.package.loaded, self.weights, self.device,
+        return _Ahead(self.package, self.package.tables(code, code.plans[key]), self.weights, self.device,
                       self.threads)
 
     def _made(self, key: Key, kinds: Kinds) -> Plan | None:

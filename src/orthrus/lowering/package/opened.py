@@ -1,8 +1,8 @@
 """Packages read: views of their bytes, every offset checked.
 
 In: the bytes of a package. Out: what it was compiled for, and its plans' tables as arrays. The bytes may be
-damaged: what does not hold is a ValueError. The digests guard what no check can: that kernels do what they were
-written for. So whoever opens a package trusts it as a shared library.
+damaged: what does not hold is a ValueError. The digests guard what no check can: that kernels do what they
+were written for. So whoever opens a package trusts it as a shared library.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Shapes = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True)
 class Tables:
-    """A plan as it is in a package: see `native/runtime/package.h`. `outputs`: the shapes of its outputs; `about`:
-    which description of the steps."""
+    """A plan as it is in a package: see `native/runtime/package.h`. `outputs`: the shapes of its outputs;
+    `about`: which description of the steps."""
 
     kernels: np.ndarray
     work: np.ndarray
@@ -54,10 +54,10 @@ class Code:
 
 
 class Opened:
-    """A package, opened. Raises ValueError for anything else. `data` is kept where it begins at a cache line, and
-    copied where it does not; `kept`: whether it is this user's own, from the cache, and so undamaged and made by
-    this package. `inputs`, `outputs`: their types and ranks; `steps`: descriptions of steps; `about`: what its maker
-    says."""
+    """A package, opened. Raises ValueError for anything else. `data` is kept where it begins at a cache line,
+    and copied where it does not; `kept`: whether it is this user's own, from the cache, and so undamaged and
+    made by this package. `inputs`, `outputs`: their types and ranks; `steps`: descriptions of steps; `about`:
+    what its maker says."""
 
     def __init__(self, data: bytes | np.ndarray, kept: bool = False) -> None:
         self.bytes, self.kept = at_line(data), kept
@@ -108,7 +108,8 @@ class Opened:
         return found.reshape(count, width) if width else found
 
     def _values(self, at: int, count: int) -> list[tuple[ElementType, int]]:
-        return [(ElementType(row[Row.TYPE]), row[Row.RANK]) for row in self.rows(at, count, Row.WORDS).tolist()]
+        rows = self.rows(at, count, Row.WORDS).tolist()
+        return [(ElementType(row[Row.TYPE]), row[Row.RANK]) for row in rows]
 
     def _code(self, at: int, row: list[int], plain: Mapping[str, Any]) -> Code:
         image = self._between(row[Target.CODE], row[Target.CODE_SIZE])
@@ -151,7 +152,7 @@ class Opened:
                 and _within(made.constant_rows[:, 0], cells)
                 and _within(made.constant_rows[:, 1], len(self.constants) + 1)
                 and _within(made.array_rows[:, 0], arrays) and _within(made.array_rows[:, 1], cells)
-                and _within(made.array_rows[:, 2]) and 0 <= made.scratch
+                and _within(made.array_rows[:, 2]) and made.scratch >= 0
                 and 0 <= made.status <= made.arena - layout.WORD and made.status % layout.WORD == 0
                 and 0 <= made.about < len(self.steps)
                 and len(self.steps[made.about]["steps"]) == len(made.kernels)

@@ -1,6 +1,7 @@
 """A part compiled ahead: all a session needs to run it, on another machine and without a compiler.
 
-In: a part's kernel, and the shapes of its inputs. Out: its package. What numpy would have to compute is not packed.
+In: a part's kernel, and the shapes of its inputs. Out: its package. What numpy would have to compute is not
+packed.
 """
 
 from __future__ import annotations

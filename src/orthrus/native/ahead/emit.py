@@ -1,8 +1,8 @@
 """`orthrus compile --emit`: a model in, files for programs without Python out.
 
 In: a model, a form of `FORMS`, a name, the machines and sizes it is for. Out: files in a folder, each there
-as a whole or not at all. An object file and its sources are written by this package alone; what has to be linked
-takes a C compiler.
+as a whole or not at all. An object file and its sources are written by this package alone; what has to be
+linked takes a C compiler.
 """
 
 from __future__ import annotations
@@ -85,8 +85,9 @@ def emit(model: Any, form: str = "library", name: str = "", folder: str | os.Pat
     begin with, the model's file's by default. `folder`: where to write, `name` by default. `sizes`: by name
     of a dimension, or `input:axis` of one without a name, the sizes it may have. `targets`: names of
     machines, all of one architecture, the best first: the first of them that the processor supports is chosen
-    when the model is opened; this machine by default. `weights`: "inside", or "beside" for a file of their own. `level`: the
-    highest optimization level; `options`: the CPU provider's. `force`: write over files that are there.
+    when the model is opened; this machine by default. `weights`: "inside", or "beside" for a file of their
+    own. `level`: the highest optimization level; `options`: the CPU provider's. `force`: write over files that
+    are there.
 
     Raises InvalidArgument for a name, a form, a target or a size that cannot be; NotImplemented for a model
     with nodes that no code is generated for, with their names; Fail where files are there, or a C compiler is

@@ -188,7 +188,8 @@ class SpaceMITExecutionProvider(GeneratingProvider):
     def _opening(self, package: Package) -> Machine | No:
         here = detect.host() if on_board() else None
         target = self.machine if here is not None or self.settings["target"] else None
-        if package.fits(lambda machine: target is None or (here.runs(machine) if here else machine == target)):
+        if package.fits(lambda machine: target is None or (
+                here.runs(machine) if here else machine == target)):
             self.machine = here or package.code.machine
             return self.machine
         made_for = " or ".join(self._label(code.machine) for code in package.codes if code.plans)
