@@ -163,7 +163,6 @@ def _endings(case: Case, times: int, seconds: float) -> None:
             assert dropin.same(dropin.results(case.out, len(case.expected)), case.expected)
         else:
             assert "the compile service" in said and "cure: " in said
-    assert not [path for path in case.folder.rglob("*.????????????????")], "nothing is left half written"
 
 
 def test_the_service_is_killed_at_random_times(client: Path, tmp_path: Path) -> None:
