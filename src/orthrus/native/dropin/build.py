@@ -1,8 +1,8 @@
 """The library built: C in, `libonnxruntime.so.1` and the headers out.
 
 In: a folder, or none for one in the user's cache, named by all that decides about the library. Out: the
-folder; files are written beside and moved into place. The library knows this Python, which it asks to compile,
-and the sources of this package, which have to be the same when it does.
+folder; files are written beside and moved into place. The library knows this Python, which it asks to
+compile, and the sources of this package, which have to be the same when it does.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ def _headers(sources: Path, into: Path) -> None:
 def _compile(tools: toolchain.Toolchain, native: Path, made: Path, passing: Path) -> None:
     (passing / "table.h").write_text(table.declarations(), encoding="utf-8")
     (passing / "table.c").write_text(table.definitions(), encoding="utf-8")
-    sources = [*sorted((native / "dropin").glob("*.c")), native / "runtime" / "runtime.c", passing / "table.c"]
+    sources = [*sorted((native / "dropin").glob("*.c")), native / "runtime" / "runtime.c",
+               passing / "table.c"]
     told = [f"-DORTHRUS_BUILT_PYTHON={json.dumps(sys.executable)}",
             f'-DORTHRUS_BUILT_STAMP="{cache.stamp()}"']
     tools.run([*tools.cc, *_FLAGS, *told, f"-I{made / 'include'}", f"-I{passing}", f"-I{native / 'dropin'}",
