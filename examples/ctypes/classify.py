@@ -3,8 +3,8 @@
     orthrus compile digits.onnx --emit library --dim N=1..32 --out digits
     python classify.py digits/lib/libdigits.so images.bin
 
-images.bin: images of 8 x 8 floats, one behind the other. A line is printed for each. With numpy there is less to
-write: `orthrus compile --emit python-free-wheel` makes a package with a class for it.
+images.bin: images of 8 x 8 floats, one behind the other. A line is printed for each. With numpy there is less
+to write: `orthrus compile --emit python-free-wheel` makes a package with a class for it.
 """
 
 import array

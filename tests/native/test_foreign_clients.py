@@ -1,5 +1,5 @@
-"""Programs that others built for onnxruntime, unchanged: with this library they give the results of their own, and
-theirs is not loaded."""
+"""Programs that others built for onnxruntime, unchanged: with this library they give the results of their
+own, and theirs is not loaded."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import dropin
 import numpy as np
@@ -22,9 +23,9 @@ CLIENTS = Path(__file__).parent / "clients"
 DIGITS = Path(str(orthrus.__file__)).parent / "demo" / "digits.onnx"
 
 
-def _results(command: Sequence[str | os.PathLike[str]], **changed: str) -> tuple[list[list[list[float]]], str]:
-    done = subprocess.run(command, env=dropin.surroundings(**changed), capture_output=True, text=True, timeout=300,
-                          check=False)
+def _results(command: Sequence[str | os.PathLike[str]], **changed: str) -> tuple[list[Any], str]:
+    done = subprocess.run(command, env=dropin.surroundings(**changed), capture_output=True, text=True,
+                          timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout.splitlines()[-1]), done.stderr
 

@@ -1,5 +1,5 @@
-"""The compile service, spoken to as the C library does: every kind of value there and back, packages, errors, and
-messages that are none."""
+"""The compile service, spoken to as the C library does: every kind of value there and back, packages, errors,
+and messages that are none."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_packages_are_kept_and_further_shapes_join_them(tmp_path: Path) -> None:
         number, _ = asker.open(path)
         name, why, at, size = asker.package(number, (3, 5))
         assert name and not why
-        assert asker.room.look(at, size)[:7].tobytes() == b"orthrus", "without a name it comes by way of the room"
+        assert asker.room.look(at, size)[:7].tobytes() == b"orthrus", "without a name it is in the room"
 
 
 def test_a_model_that_changed_is_neither_opened_nor_kept(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""The drop-in library in tests: models of each kind of value, feeds and results in files, and the service spoken to
-from Python."""
+"""The drop-in library in tests: models of each kind of value, feeds and results in files, and the service
+spoken to from Python."""
 
 from __future__ import annotations
 
@@ -80,10 +80,10 @@ def client(folder: Path) -> Path:
     from orthrus.native.dropin import build
 
     made, library = folder / "client", build.built()
-    subprocess.run(["cc", "-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror", f"-I{library / 'include'}",
-                    f"-I{SOURCES}", HERE / "client.c", SOURCES / "message.c", "-o", made,
-                    f"-L{library / 'lib'}", f"-l:{build.SONAME}", f"-Wl,-rpath,{library / 'lib'}", "-pthread"],
-                   check=True)
+    subprocess.run(["cc", "-std=c11", "-O1", "-g", "-Wall", "-Wextra", "-Werror",
+                    f"-I{library / 'include'}", f"-I{SOURCES}", HERE / "client.c", SOURCES / "message.c",
+                    "-o", made, f"-L{library / 'lib'}", f"-l:{build.SONAME}", "-pthread",
+                    f"-Wl,-rpath,{library / 'lib'}"], check=True)
     return made
 
 

@@ -228,7 +228,8 @@ class Formula:
         self.begins = np.array(given.begins, np.int64)
         self.values = _Numbers(given.values, rows)
         self.arena = _Numbers(arena, rows, (-1, 3))
-        self.constants = _Numbers([x for cell, _, offset in given.constants for x in (cell, offset)], rows, (-1, 2))
+        self.constants = _Numbers([x for cell, _, offset in given.constants for x in (cell, offset)],
+                                  rows, (-1, 2))
         self.arrays = _Numbers([x for row in given.arrays for x in row], rows, (-1, 3))
         self.work = _Numbers([x for s in steps for x in (s.items, s.grain)], rows, (-1, 2))
         self.scratch = _Numbers([s.scratch for s in steps], rows)
@@ -267,8 +268,9 @@ class Formula:
         def constants() -> list[tuple[int, np.ndarray, int]]:
             pointed = [(c, array, offset) for (c, offset), array in zip(
                 self.constants.of(found).tolist(), self.pointed, strict=True)]
-            return pointed + [(c, array, offset) for (_, _, places, after), array in zip(
-                self.tables, kept, strict=True) for c, offset in zip(places, after.of(found).tolist(), strict=True)]
+            return pointed + [
+                (c, array, offset) for (_, _, places, after), array in zip(self.tables, kept, strict=True)
+                for c, offset in zip(places, after.of(found).tolist(), strict=True)]
         offsets, size = self._laid(sizes)
         cell, buffer, offset = self.arena.of(found).T
         arena = np.stack([cell, offsets[buffer] + offset], 1)

@@ -1,8 +1,8 @@
 """A model as a package that C can run.
 
-In: a model, the machines it is to run on, the sizes that its open dimensions may have. Out: the pieces of a package,
-with a plan for every combination of these sizes and each machine. What numpy would have to compute is refused, by
-the name of its node.
+In: a model, the machines it is to run on, the sizes that its open dimensions may have. Out: the pieces of a
+package, with a plan for every combination of these sizes and each machine. What numpy would have to compute
+is refused, by the name of its node.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..errors import NotImplemented as NotImplementedFail
 from ..ir import Graph, No, Value
 from ..kernels import KernelRegistryManager, Part
 from ..load import load
-from ..lowering.described import Compiling
+from ..lowering.device import Compiling
 from ..lowering.native import Native
 from ..lowering.package.writer import Compiled, Described, Pieces, Shapes, write
 from ..lowering.plans import Plan
@@ -45,7 +45,8 @@ class _Target(CPUExecutionProvider):
 
 
 def machine_named(name: str) -> Machine:
-    """The machine that is called so, such as "avx2", "avx512+avx512vnni" or "host". Raises InvalidArgument."""
+    """The machine that is called so, such as "avx2", "avx512+avx512vnni" or "host". Raises
+    InvalidArgument."""
     if name == "host":
         here = detect.host()
         if here is None:
@@ -62,15 +63,19 @@ def machine_named(name: str) -> Machine:
 
 def package(source: Any, machines: Sequence[Machine], sizes: Sizes | None = None, level: int = 99,
             options: Mapping[str, str] | None = None, metadata: Mapping[str, str] | None = None) -> Pieces:
-    """The package of a model: a path, bytes, or what else `load` takes. `machines`: the best first; `sizes`: by name
-    of a dimension, or `input:axis` of one without a name, the sizes it may have; `options`: the CPU provider's.
-    Raises InvalidArgument for a dimension that nothing is said of, NotImplementedFail for a model that is not
-    generated code from begin to end, and what loading raises."""
+    """The package of a model: a path, bytes, or what else `load` takes. `machines`: the best first; `sizes`:
+    by name of a dimension, or `input:axis` of one without a name, the sizes it may have; `options`: the CPU
+    provider's. Raises InvalidArgument for a dimension that nothing is said of, NotImplementedFail for a model
+    that is not generated code from begin to end, and what loading raises."""
     made = [_compiled(source, machine, sizes or {}, level, dict(options or {})) for machine in machines]
-    _, graph, part = made[0]
-    return write([compiled for compiled, _, _ in made], [_described(v) for v in graph.inputs],
-                 [_described(v) for v in graph.outputs], metadata, {"graph": graph.name},
-                 [graph.inputs.index(v) for v in part.inputs], [graph.outputs.index(v) for v in part.outputs])
+    first, graph, part = made[0]
+    writes = [graph.outputs.index(v) for v in part.outputs]
+    some = next(iter(first.plans.values())).outputs
+    ranks = {i: len(shape) for i, (shape, _) in zip(writes, some, strict=True)}
+    return write([compiled for compiled, _, _ in made], [_described(v, len(v.shape)) for v in graph.inputs],
+                 [_described(v, ranks[i]) for i, v in enumerate(graph.outputs)], metadata,
+                 {"graph": graph.name},
+                 [graph.inputs.index(v) for v in part.inputs], writes)
 
 
 def _compiled(source: Any, machine: Machine, sizes: Sizes, level: int, options: dict[str, str]
@@ -111,7 +116,8 @@ def _plans(native: Native, graph: Graph, sizes: Mapping[str, Sequence[int]]) -> 
     names = dict.fromkeys(name for v in graph.inputs for name in _open(v))
     if unknown := [name for name in names if name not in sizes]:
         raise InvalidArgument("the model leaves sizes open", found=", ".join(unknown),
-                              expected="every size that each may have", cure="--dim NAME=SIZE, or NAME=FIRST..LAST")
+                              expected="every size that each may have",
+                              cure="--dim NAME=SIZE, or NAME=FIRST..LAST")
     for chosen in itertools.product(*(sizes[name] for name in names)):
         by_name = dict(zip(names, chosen, strict=True))
         shapes = tuple(tuple(d if isinstance(d, int) else by_name[_dimension(v, axis, d)]
@@ -142,5 +148,6 @@ def _open(value: Value) -> list[str]:
     return [_dimension(value, axis, d) for axis, d in enumerate(value.shape) if not isinstance(d, int)]
 
 
-def _described(value: Value) -> Described:
-    return Described(value.name, value.elem, value.shape or ())
+def _described(value: Value, rank: int) -> Described:
+    known = value.shape is not None and len(value.shape) == rank
+    return Described(value.name, value.elem, value.shape if known else [None] * rank)

@@ -23,4 +23,5 @@ while not detector.empty():
     found += [detector.front.start, len(detector.front.samples)]
     detector.pop()
 print(json.dumps([[[len(flags)], flags], [[len(found)], found]]))
-print("\n".join({line.split()[-1] for line in open("/proc/self/maps") if "libonnxruntime.so" in line}), file=sys.stderr)
+with open("/proc/self/maps") as maps:
+    print("\n".join({line.split()[-1] for line in maps if "libonnxruntime.so" in line}), file=sys.stderr)

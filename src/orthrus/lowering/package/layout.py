@@ -23,8 +23,9 @@ DIGEST = 4
 class Head(IntEnum):
     MAGIC = 0
     DIGEST = 1
-    SIZE, WHOLE, TARGETS, TARGETS_COUNT, INPUTS, INPUTS_COUNT, OUTPUTS, OUTPUTS_COUNT, TEXT, TEXT_SIZE, ABOUT, \
-        ABOUT_SIZE, METADATA, METADATA_COUNT, CONSTANTS, CONSTANTS_SIZE, CONSTANTS_DIGEST = range(5, 22)
+    SIZE, WHOLE, TARGETS, TARGETS_COUNT, INPUTS, INPUTS_COUNT, OUTPUTS, OUTPUTS_COUNT = range(5, 13)
+    TEXT, TEXT_SIZE, ABOUT, ABOUT_SIZE, METADATA, METADATA_COUNT = range(13, 19)
+    CONSTANTS, CONSTANTS_SIZE, CONSTANTS_DIGEST = range(19, 22)
     WORDS = 32
 
 
@@ -34,8 +35,9 @@ class Target(IntEnum):
 
 
 class Plan(IntEnum):
-    STEPS, KERNELS, WORK, BEGINS, CELLS, VALUES, ARENA_ROWS, ARENA_COUNT, CONSTANT_ROWS, CONSTANT_COUNT, ARRAY_ROWS, \
-        ARRAY_COUNT, SHAPES, ARENA, SCRATCH, STATUS, STEPS_ABOUT, WORDS = range(18)
+    STEPS, KERNELS, WORK, BEGINS, CELLS, VALUES, ARENA_ROWS, ARENA_COUNT, CONSTANT_ROWS, \
+        CONSTANT_COUNT, ARRAY_ROWS, ARRAY_COUNT, SHAPES, ARENA, SCRATCH, STATUS, STEPS_ABOUT, \
+        WORDS = range(18)
 
 
 class Row(IntEnum):
@@ -51,13 +53,14 @@ ARCHITECTURES = {"x86_64": 62, "aarch64": 183, "riscv64": 243}
 """ELF's numbers."""
 
 FEATURES = {
-    "x86_64": ("sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "f16c", "fma", "avx2", "bmi", "bmi2",
-               "lzcnt", "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
+    "x86_64": ("sse2", "sse3", "ssse3", "sse4.1", "sse4.2", "popcnt", "avx", "f16c", "fma", "avx2", "bmi",
+               "bmi2", "lzcnt",
+               "avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl", "avx512vnni", "avx512bf16",
                "avx512fp16", "avx512vbmi", "avx512vbmi2", "avxvnni", "amx-tile", "amx-bf16", "amx-int8"),
     "aarch64": ("neon", "dotprod"),
     "riscv64": ("a", "c", "d", "f", "m", "v", "zba", "zbb", "zbs", "zfh", "zvfh", "xsfvqmaccqoq")}
-"""By architecture what the bits of `Target.FEATURES` stand for, from the lowest on; `cpu.c` has the same rows.
-Lengths of vectors are in `Target.VECTOR`."""
+"""By architecture what the bits of `Target.FEATURES` stand for, from the lowest on; `cpu.c` has the same
+rows. Lengths of vectors are in `Target.VECTOR`."""
 
 
 def feature_bits(arch: str, features: Iterable[str]) -> int:

@@ -1,8 +1,8 @@
 """Packages written: the plans of a part for several tuples of input shapes and several machines.
 
-In: for each machine, plans by their inputs' shapes. Out: the pieces of a package: its head, an image of the code
-of each machine, the constants. Tables, texts, kernels and constants that are equal are there once. What has an
-address is named by what it points to, so that the bytes are the same wherever the package was made.
+In: for each machine, plans by their inputs' shapes. Out: the pieces of a package: its head, an image of the
+code of each machine, the constants. Tables, texts, kernels and constants that are equal are there once. What
+has an address is named by what it points to, so that the bytes are the same wherever the package was made.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ...errors import Fail
 from ...ir import ElementType
 from ..plans import Plan as ShapedPlan
 from . import layout
-from .layout import Head, Plan, Row, Tables, Target, digest, rounded
+from .layout import Head, Plan, Tables, Target, digest, rounded
 
 Shapes = tuple[tuple[int, ...], ...]
 
@@ -41,7 +41,8 @@ class Described:
 
 @dataclass
 class Compiled:
-    """A machine with its plans, by the shapes of their inputs. `further`: code that is there besides."""
+    """A machine with its plans, by the shapes of their inputs; with none, for what is there besides:
+    `further`."""
 
     machine: Machine
     plans: Mapping[Shapes, ShapedPlan]
@@ -50,13 +51,18 @@ class Compiled:
 
 @dataclass
 class Pieces:
-    """A package in pieces. `head`: its bytes; `images`: the code of each machine; `constants`: arrays of bytes,
-    padded to cache lines. A file of them all is `whole`."""
+    """A package in pieces. `head`: its bytes; `images`: the code of each machine; `constants`: arrays of
+    bytes, padded to cache lines. A file of them all is `whole`."""
 
     head: bytes
     images: list[bytes]
     constants: list[Any] = field(repr=False)
     machines: list[Machine] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole."""
+        return sum(map(len, self.whole()))
 
     def whole(self) -> list[Any]:
         """All of it, in the order of a file, each piece beginning at a page."""
@@ -94,7 +100,8 @@ class _Image:
 
     def __init__(self, of: Compiled) -> None:
         self.machine = of.machine
-        units: dict[str, library.Unit] = {repr(unit): unit for unit in (Runtime(), *of.further)}
+        beside = (Runtime(), *of.further) if of.plans else of.further
+        units: dict[str, library.Unit] = {repr(unit): unit for unit in beside}
         self.named = list(units)
         units.update((repr(spec), spec) for plan in of.plans.values() for spec in plan.code.specs)
         objects = library.objects(list(units.values()), of.machine)
@@ -118,40 +125,31 @@ def _moving(units: Mapping[str, Any], objects: Sequence[bytes], arch: str) -> st
 def write(compiled: Sequence[Compiled], inputs: Sequence[Described], outputs: Sequence[Described],
           metadata: Mapping[str, str] | None = None, about: Mapping[str, Any] | None = None,
           reads: Sequence[int] | None = None, writes: Sequence[int] | None = None) -> Pieces:
-    """A package of `compiled` plans of `inputs` and `outputs`. `about`: more to be told, as JSON. `reads`, `writes`:
-    which of the inputs and outputs are the plans', in their order, where those are in another. Raises Fail,
-    RuntimeError as LLVM does."""
+    """A package of `compiled` plans of `inputs` and `outputs`. `about`: more to be told, as JSON. `reads`,
+    `writes`: which of the inputs and outputs are the plans', in their order, where those are in another.
+    Raises Fail, RuntimeError as LLVM does."""
     tables, constants = Tables(), _Constants()
     places = [*(reads if reads is not None else range(len(inputs))),
               *(len(inputs) + i for i in (writes if writes is not None else range(len(outputs))))]
     images = [_Image(each) for each in compiled]
     steps: dict[str, int] = {}
-    rows, codes = [], []
+    rows = []
     head = np.zeros(Head.WORDS, np.int64)
     for each, made in zip(compiled, images, strict=True):
-        row = np.zeros(Target.WORDS, np.int64)
-        machine = each.machine
-        row[Target.ARCH] = layout.ARCHITECTURES[machine.arch]
-        row[Target.FEATURES] = layout.feature_bits(machine.arch, machine.features)
-        row[Target.VECTOR] = machine.vector if machine.arch == "riscv64" else 0
-        row[Target.NAME] = tables.text(machine.label)
-        row[Target.CODE_SIZE] = len(made.bytes)
-        row[Target.CODE_DIGEST:Target.CODE_DIGEST + layout.DIGEST] = digest([made.bytes])
-        runtime = made.functions[repr(Runtime())]
-        row[Target.DRIVE], row[Target.WORK], row[Target.PAUSES] = (
-            runtime[name] for name in ("drive", "work", "pauses"))
+        row = _target_row(made, tables)
         keys = sorted((tuple(d for i in _order(reads, len(inputs)) for d in shapes[i]), shapes)
                       for shapes in each.plans)
-        plans = [_plan_row(each.plans[shapes], made, tables, constants, places, steps, len(inputs), writes)
+        plans = [_plan_row(each.plans[shapes], made, tables, constants, places, steps, writes)
                  for _, shapes in keys]
         row[Target.KEYS] = tables.add([d for key, _ in keys for d in key])
         row[Target.PLANS], row[Target.PLANS_COUNT] = tables.add(np.array(plans)), len(plans)
         rows.append(row)
-        codes.append({"machine": asdict(machine), "units": {key: made.functions[key] for key in made.named}})
     head[Head.INPUTS], head[Head.INPUTS_COUNT] = _values(inputs, tables), len(inputs)
     head[Head.OUTPUTS], head[Head.OUTPUTS_COUNT] = _values(outputs, tables), len(outputs)
     pairs = [tables.text(text) for pair in (metadata or {}).items() for text in pair]
     head[Head.METADATA], head[Head.METADATA_COUNT] = tables.add(pairs), len(pairs) // 2
+    codes = [{"machine": asdict(made.machine), "units": {key: made.functions[key] for key in made.named}}
+             for made in images]
     description = json.dumps({"targets": codes, "steps": [json.loads(text) for text in steps],
                               "about": dict(about or {})}).encode()
     return _finished(head, rows, images, tables, constants, description)
@@ -174,8 +172,8 @@ def _finished(head: np.ndarray, rows: Sequence[np.ndarray], images: Sequence[_Im
     head[Head.ABOUT], head[Head.ABOUT_SIZE] = about, len(description)
     head[Head.CONSTANTS], head[Head.CONSTANTS_SIZE] = end, constants.end
     head[Head.CONSTANTS_DIGEST:Head.CONSTANTS_DIGEST + layout.DIGEST] = digest(constants.pieces)
-    behind = b"".join((head[Head.SIZE:].tobytes(), *tables.rows, *(row.tobytes() for row in rows), tables.texts,
-                       description, bytes(size - about - len(description))))
+    behind = b"".join((head[Head.SIZE:].tobytes(), *tables.rows, *(row.tobytes() for row in rows),
+                       tables.texts, description, bytes(size - about - len(description))))
     return Pieces(layout.MAGIC + digest([behind]).tobytes() + behind, [made.bytes for made in images],
                   constants.pieces, [made.machine for made in images])
 
@@ -185,22 +183,38 @@ def _order(reads: Sequence[int] | None, count: int) -> list[int]:
     return list(range(count)) if reads is None else [list(reads).index(i) for i in range(count)]
 
 
+def _target_row(made: _Image, tables: Tables) -> np.ndarray:
+    """What there is to say of the code, without where it will lie and its plans."""
+    row, machine = np.zeros(Target.WORDS, np.int64), made.machine
+    row[Target.ARCH] = layout.ARCHITECTURES[machine.arch]
+    row[Target.FEATURES] = layout.feature_bits(machine.arch, machine.features)
+    row[Target.VECTOR] = machine.vector if machine.arch == "riscv64" else 0
+    row[Target.NAME], row[Target.CODE_SIZE] = tables.text(machine.label), len(made.bytes)
+    row[Target.CODE_DIGEST:Target.CODE_DIGEST + layout.DIGEST] = digest([made.bytes])
+    runtime = made.functions.get(repr(Runtime()), {})
+    for at, name in ((Target.DRIVE, "drive"), (Target.WORK, "work"), (Target.PAUSES, "pauses")):
+        row[at] = runtime.get(name, 0)
+    return row
+
+
 def _plan_row(plan: ShapedPlan, code: _Image, tables: Tables, constants: _Constants, places: Sequence[int],
-              steps: dict[str, int], inputs: int, writes: Sequence[int] | None) -> np.ndarray:
+              steps: dict[str, int], writes: Sequence[int] | None) -> np.ndarray:
     row, cells = np.zeros(Plan.WORDS, np.int64), plan.cells
     pointed = [(cell, constants.add(array) + offset) for cell, array, offset in cells.constants()]
     values = cells.values.copy()
     values[[cell for cell, _ in pointed]] = 0
     arrays = [(places[which], cell, offset) for which, cell, offset in cells.arrays.tolist()]
-    about = json.dumps([[name, operator, spec.template] for name, operator, spec in zip(
-        plan.code.names, plan.code.operators, plan.code.specs, strict=True)])
+    about = json.dumps({"steps": [[name, operator, spec.template] for name, operator, spec in zip(
+        plan.code.names, plan.code.operators, plan.code.specs, strict=True)],
+        "appends": sorted(plan.code.appends)})
     outputs = _order(writes, len(plan.outputs))
     row[Plan.STEPS], row[Plan.KERNELS] = len(plan.work), tables.add(code.kernels(plan))
     row[Plan.WORK], row[Plan.BEGINS] = tables.add(plan.work), tables.add(cells.begins)
     row[Plan.CELLS], row[Plan.VALUES] = len(values), tables.add(values)
     row[Plan.ARENA_ROWS], row[Plan.ARENA_COUNT] = tables.add(cells.arena), len(cells.arena)
-    row[Plan.CONSTANT_ROWS], row[Plan.CONSTANT_COUNT] = tables.add(np.array(pointed).reshape(-1)), len(pointed)
-    row[Plan.ARRAY_ROWS], row[Plan.ARRAY_COUNT] = tables.add(np.array(arrays).reshape(-1)), len(arrays)
+    for rows, at, count in ((pointed, Plan.CONSTANT_ROWS, Plan.CONSTANT_COUNT),
+                            (arrays, Plan.ARRAY_ROWS, Plan.ARRAY_COUNT)):
+        row[at], row[count] = tables.add([x for each in rows for x in each]), len(rows)
     row[Plan.SHAPES] = tables.add([d for i in outputs for d in plan.outputs[i][0]])
     row[Plan.ARENA], row[Plan.SCRATCH], row[Plan.STATUS] = plan.size, plan.scratch, plan.status
     row[Plan.STEPS_ABOUT] = steps.setdefault(about, len(steps))
@@ -211,6 +225,8 @@ def _values(values: Sequence[Described], tables: Tables) -> int:
     """Which word the rows of inputs or outputs begin with."""
     made: list[int] = []
     for value in values:
-        dims = [(d, 0) if isinstance(d, (int, np.integer)) else (-1, tables.text(d or "")) for d in value.shape]
-        made += [int(value.elem), tables.text(value.name), len(dims), tables.add([x for dim in dims for x in dim])]
+        dims = [(int(d), 0) if isinstance(d, (int, np.integer)) else (-1, tables.text(d or ""))
+                for d in value.shape]
+        made += [int(value.elem), tables.text(value.name), len(dims),
+                 tables.add([x for dim in dims for x in dim])]
     return tables.add(made)

@@ -73,12 +73,14 @@ def relocatable(arch: str, blobs: Sequence[Blob]) -> Iterable[Any]:
         pieces.append(bytes(begin - end))
         pieces.extend(data)
         end = begin + size
-        rows.append(_SECTION.pack(section_names.at(name), kind, flags, 0, begin, size, link, info, align, entry))
+        rows.append(_SECTION.pack(section_names.at(name), kind, flags, 0, begin, size, link, info, align,
+                                  entry))
 
     for blob in blobs:
         if blob.size > LARGEST:
-            raise InvalidArgument(f"{blob.symbol} is too large for an object file", found=f"{blob.size} bytes",
-                                  expected=f"at most {LARGEST}", cure="keep the weights in a file beside it")
+            raise InvalidArgument(f"{blob.symbol} is too large for an object file",
+                                  found=f"{blob.size} bytes", expected=f"at most {LARGEST}",
+                                  cure="keep the weights in a file beside it")
         symbols.append(_SYMBOL.pack(names.at(blob.symbol), _GLOBAL_OBJECT, _HIDDEN, len(rows), 0, blob.size))
         section(f"{'.text' if blob.code else '.rodata'}.{blob.symbol}", _PROGBITS, blob.pieces, blob.size,
                 _ALLOC | (_EXECUTE if blob.code else 0), blob.align)
@@ -90,7 +92,8 @@ def relocatable(arch: str, blobs: Sequence[Blob]) -> Iterable[Any]:
     table = section_names.data
     rows.append(_SECTION.pack(name, _STRTAB, 0, 0, end, len(table), 0, 0, 1, 0))
     padding = bytes(-(end + len(table)) % 8)
+    end += len(table) + len(padding)
     number, flags = MACHINES[arch]
-    header = _HEADER.pack(_IDENT, _RELOCATABLE, number, _VERSION, 0, 0, end + len(table) + len(padding), flags,
-                          _HEADER.size, 0, 0, _SECTION.size, len(rows), len(rows) - 1)
+    header = _HEADER.pack(_IDENT, _RELOCATABLE, number, _VERSION, 0, 0, end, flags, _HEADER.size, 0, 0,
+                          _SECTION.size, len(rows), len(rows) - 1)
     return [header, *pieces, table, padding, *rows]

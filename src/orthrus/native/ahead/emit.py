@@ -1,8 +1,8 @@
 """`orthrus compile --emit`: a model in, files for programs without Python out.
 
-In: a model, a form of `FORMS`, a name, the machines and sizes it is for. Out: files in a folder, each there as a
-whole or not at all. An object file and its sources are written by this package alone; what has to be linked
-takes a C compiler.
+In: a model, a form of `FORMS`, a name, the machines and sizes it is for. Out: files in a folder, each there
+as a whole or not at all. An object file and its sources are written by this package alone; what has to be
+linked takes a C compiler.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 from ...codegen.machines.machine import Machine
 from ...errors import Fail, InvalidArgument
 from ...ir import ElementType
-from ...lowering.package.layout import DIM, DIGEST, Head, Row
+from ...lowering.package.layout import DIGEST, DIM, Head, Row
 from ...lowering.package.writer import Pieces
 from ..compile import machine_named, package
 from . import build_files, wheel
@@ -82,11 +82,12 @@ def emit(model: Any, form: str = "library", name: str = "", folder: str | os.Pat
     """Compile a model ahead of time; answers the files that were written.
 
     `model`: a path, bytes, or what else a session takes. `form`: one of `FORMS`. `name`: what all its symbols
-    begin with, the model's file's by default. `folder`: where to write, `name` by default. `sizes`: by name of a
-    dimension, or `input:axis` of one without a name, the sizes it may have. `targets`: names of machines, all of
-    one architecture, the best first: of these the first that the processor supports is chosen when the model is
-    opened; this machine by default. `weights`: "inside", or "beside" for a file of their own. `force`: write over
-    files that are there.
+    begin with, the model's file's by default. `folder`: where to write, `name` by default. `sizes`: by name
+    of a dimension, or `input:axis` of one without a name, the sizes it may have. `targets`: names of
+    machines, all of one architecture, the best first: the first of them that the processor supports is chosen
+    when the model is opened; this machine by default. `weights`: "inside", or "beside" for a file of their
+    own. `level`: the highest optimization level; `options`: the CPU provider's. `force`: write over files that
+    are there.
 
     Raises InvalidArgument for a name, a form, a target or a size that cannot be; NotImplemented for a model
     with nodes that no code is generated for, with their names; Fail where files are there, or a C compiler is
@@ -139,7 +140,8 @@ def _words(pieces: Pieces) -> np.ndarray:
     return np.frombuffer(pieces.head, np.int64, len(pieces.head) // 8)
 
 
-def _interface(name: str, pieces: Pieces, sizes: Sizes, machines: Sequence[Machine], beside: bool) -> Interface:
+def _interface(name: str, pieces: Pieces, sizes: Sizes, machines: Sequence[Machine], beside: bool
+               ) -> Interface:
     """What a program sees of the model in a package."""
     words = _words(pieces)
     size = int(words[Head.CONSTANTS_SIZE])
@@ -218,8 +220,8 @@ def _shared(made: _Model, objects: Sequence[Path], folder: Path, work: Path, too
     """A shared library. It stays once it is loaded, as threads of the pool may sit in its code."""
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / f"lib{made.name}.so"
-    tools.run([*tools.cc, "-shared", *objects, "-o", library, f"-Wl,-soname,{library.name}", "-Wl,-z,nodelete",
-               "-Wl,-z,noexecstack", "-Wl,--gc-sections", "-pthread"], work)
+    tools.run([*tools.cc, "-shared", *objects, "-o", library, f"-Wl,-soname,{library.name}",
+               "-Wl,-z,nodelete", "-Wl,-z,noexecstack", "-Wl,--gc-sections", "-pthread"], work)
     return library
 
 

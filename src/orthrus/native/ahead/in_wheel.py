@@ -131,7 +131,8 @@ class Model:
             if self._idle:
                 return self._idle.pop()
         made = ctypes.c_void_p()
-        self._library.check(self._library.create(self._model, ctypes.byref(self._options), ctypes.byref(made)))
+        library = self._library
+        library.check(library.create(self._model, ctypes.byref(self._options), ctypes.byref(made)))
         return made
 
     def close(self) -> None:

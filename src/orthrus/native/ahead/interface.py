@@ -1,8 +1,8 @@
 """The C interface of one model: its header, and the source of what is compiled with its object file.
 
 In: a name, the inputs and outputs, what it was compiled for, and the runtime's sources. Out: the texts of
-`NAME.h` and `NAME.c`. Whatever a linker sees begins with the model's name, so that any number of models may be
-in one program.
+`NAME.h` and `NAME.c`. Whatever a linker sees begins with the model's name, so that any number of models may
+be in one program.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ SHIPPED = (RUNTIME / "orthrus.h", SOURCES / "orthrus_library.h", SOURCES / "orth
 C_TYPES = {"FLOAT": "float", "UINT8": "uint8_t", "INT8": "int8_t", "UINT16": "uint16_t", "INT16": "int16_t",
            "INT32": "int32_t", "INT64": "int64_t", "BOOL": "uint8_t", "FLOAT16": "uint16_t",
            "DOUBLE": "double", "UINT32": "uint32_t", "UINT64": "uint64_t", "BFLOAT16": "uint16_t"}
-"""By ONNX's name of a type, how its elements lie in C. Halves are their bits; a bool is 0 or 1; those that are
-not here are only memory."""
+"""By ONNX's name of a type, how its elements lie in C. Halves are their bits; a bool is 0 or 1; those that
+are not here are only memory."""
 
-_KEYWORDS = frozenset("""alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl
-const constexpr continue default delete do double dynamic_cast else enum explicit export extern false float for
-friend goto if inline int long mutable namespace new not not_eq nullptr operator or or_eq private protected public
+_KEYWORDS = frozenset(re.findall(r"\w+", """
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr
+continue default delete do double dynamic_cast else enum explicit export extern false float for friend goto
+if inline int long main mutable namespace new not not_eq nullptr operator or or_eq private protected public
 register restrict return short signed sizeof static static_assert struct switch template this throw true try
-typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq main""".split())
+typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""))
+"""Words of C and C++."""
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _LONGEST_NAME = 60
 _INCLUDE = re.compile(r'^#include "(\w+\.[ch])"\n', re.M)
@@ -81,8 +83,8 @@ def named(name: str) -> str:
     """`name`, which may stand in front of a C function's. Raises InvalidArgument."""
     if not _IDENTIFIER.fullmatch(name) or name in _KEYWORDS or len(name) > _LONGEST_NAME:
         raise InvalidArgument("this is no name for a model in C", found=name,
-                              expected=f"at most {_LONGEST_NAME} letters, digits and underlines, a letter first,"
-                                       " and no word of the language", cure="choose one with --name")
+                              expected=f"at most {_LONGEST_NAME} letters, digits and underlines, a letter"
+                                       " first, and no word of the language", cure="choose one with --name")
     if name.startswith("orthrus"):
         raise InvalidArgument("names that begin so are the runtime's own", found=name,
                               cure="choose another with --name")
@@ -209,9 +211,8 @@ def header(of: Interface) -> str:
 extern "C" {{
 #endif
 
-/* One run: inputs, then outputs, each in C order{', halves as their bits' if halves else ''}. Answers 0 or a \
-status of orthrus.h. May be called by
-   any number of threads; what it needs it makes at the first call and keeps. */
+/* One run: inputs, then outputs, each in C order{', halves as their bits' if halves else ''}.
+   Answers 0 or a status. May be called by any number of threads; it keeps what it needs. */
 {call.head()};
 /* Give back what {name}_infer() keeps. It must not be running. */
 void {name}_release(void);
@@ -249,8 +250,8 @@ def _amalgamated() -> str:
 
 
 def source(of: Interface, package: int, codes: int) -> str:
-    """The text of `NAME.c`, which is compiled and linked with the object file of `package` bytes of tables and
-    `codes` images: the runtime, the way to the model, and its typed function."""
+    """The text of `NAME.c`, which is compiled and linked with the object file of `package` bytes of tables
+    and `codes` images: the runtime, the way to the model, and its typed function."""
     name, call = of.name, _Call(of)
     symbols = [f"{name}_code_{i}" for i in range(codes)]
     weights = f"{name}_weights" if not of.beside else "NULL"

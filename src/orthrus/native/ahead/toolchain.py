@@ -102,7 +102,7 @@ def _makes(command: tuple[str, ...]) -> str:
 def _links_statically(command: tuple[str, ...]) -> bool:
     try:
         return subprocess.run([*command, "-static", "-pthread", "-x", "c", "-", "-o", os.devnull],
-                              input="int main(void) { return 0; }", capture_output=True, text=True, timeout=60,
-                              check=False).returncode == 0
+                              input="int main(void) { return 0; }", capture_output=True, text=True,
+                              timeout=60, check=False).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -21,7 +21,8 @@ _TIME = (1980, 1, 1, 0, 0, 0)
 
 def _tag(files: Sequence[Path], arch: str) -> str:
     """The platform, as pip names it."""
-    asked = [int(found[1]) for file in files if file.suffix == ".so" for found in _GLIBC.finditer(file.read_bytes())]
+    asked = [int(found[1]) for file in files if file.suffix == ".so"
+             for found in _GLIBC.finditer(file.read_bytes())]
     return f"py3-none-manylinux_2_{max(_OLDEST, *asked)}_{arch}" if asked else f"py3-none-linux_{arch}"
 
 

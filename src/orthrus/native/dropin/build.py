@@ -1,13 +1,14 @@
 """The library built: C in, `libonnxruntime.so.1` and the headers out.
 
-In: a folder, or none for one in the user's cache, named by all that decides about the library. Out: the folder,
-which is written beside and moved into place. The library knows this Python, which it asks to compile, and the
-sources of this package, which have to be the same when it does.
+In: a folder, or none for one in the user's cache, named by all that decides about the library. Out: the
+folder; files are written beside and moved into place. The library knows this Python, which it asks to compile,
+and the sources of this package, which have to be the same when it does.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import shutil
@@ -36,7 +37,8 @@ def place() -> Path:
     one."""
     outer = cache.place()
     if outer is None:
-        raise Fail("there is no cache folder to build the library in", cure="name a folder: orthrus capi build DIR")
+        raise Fail("there is no cache folder to build the library in",
+                   cure="name a folder: orthrus capi build --into DIR")
     return Path(outer) / _FOLDER / _stamp()[:16]
 
 
@@ -47,13 +49,13 @@ def built() -> Path:
 
 
 def build(folder: Path) -> Path:
-    """Build library and headers into `folder`, in place of what is there of them. Raises Fail where there is no
-    compiler, or it fails, and OSError."""
+    """Build library and headers into `folder`, in place of what is there of them. Raises Fail where there is
+    no compiler, or it fails, and OSError."""
     folder = folder.absolute()
     folder.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     tools = toolchain.find(_architecture())
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="capi-") as passing, as_file(
-            files(__package__).parent) as native:
+    with (tempfile.TemporaryDirectory(dir=folder.parent, prefix="capi-") as passing,
+          as_file(files("orthrus.native")) as native):
         made = Path(passing) / "made"
         for inside in ("lib", "include"):
             (made / inside).mkdir(parents=True)
@@ -79,7 +81,8 @@ def _compile(tools: toolchain.Toolchain, native: Path, made: Path, passing: Path
     (passing / "table.h").write_text(table.declarations(), encoding="utf-8")
     (passing / "table.c").write_text(table.definitions(), encoding="utf-8")
     sources = [*sorted((native / "dropin").glob("*.c")), native / "runtime" / "runtime.c", passing / "table.c"]
-    told = [f'-DORTHRUS_BUILT_PYTHON="{sys.executable}"', f'-DORTHRUS_BUILT_STAMP="{cache.stamp()}"']
+    told = [f"-DORTHRUS_BUILT_PYTHON={json.dumps(sys.executable)}",
+            f'-DORTHRUS_BUILT_STAMP="{cache.stamp()}"']
     tools.run([*tools.cc, *_FLAGS, *told, f"-I{made / 'include'}", f"-I{passing}", f"-I{native / 'dropin'}",
                *sources, *_LINK, "-o", made / "lib" / SONAME], passing)
     for name in _NAMES:
@@ -97,7 +100,7 @@ def _stamp() -> str:
     """A digest of all that decides about the library."""
     digest = hashlib.sha256(f"{cache.stamp()} {sys.executable}".encode())
     for folder in ("dropin", "runtime"):
-        for each in sorted(Path(str(files(__package__).parent)).joinpath(folder).rglob("*")):
+        for each in sorted(Path(str(files("orthrus.native"))).joinpath(folder).rglob("*")):
             if each.suffix in (".c", ".h", ".api"):
                 digest.update(f"{each.name} ".encode() + each.read_bytes())
     return digest.hexdigest()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,7 +26,7 @@ from ...api.ortvalue import OrtValue
 from ...api.session import InferenceSession
 from ...api.values import CoreValue
 from ...codegen.object import cache
-from ...errors import Fail, InvalidArgument
+from ...errors import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
 from ...ir import TensorType, Value
 from ...kernels import HOST
 from ...lowering.native import Native
@@ -64,7 +65,7 @@ class Model:
         if content and self._path is not None and _content(self._path) != content:
             raise Fail(f"The model's file {path} has been written to since it was loaded.",
                        cure="write a new model beside the old one and rename it")
-        source = path if attached is None else _bytes(attached, size)
+        source, begin = path if attached is None else _bytes(attached, size), time.time_ns()
         self.session = InferenceSession(source, options, enable_fallback=0)
         self.core: CoreSession = self.session._sess
         self.engine = self.core._engine
@@ -73,6 +74,8 @@ class Model:
         self._kinds = {v.name: v.type for v in self.engine.outputs}
         if content and self._path is not None and _content(self._path) != content:
             self.name = ""
+        self._files = self._told_files(begin) if self.name else {}
+        self.notes = _named(self.name, *self._files.values()) if self.name else ""
         self.why = self._why_here()
         if self.name and not self.why:
             self._keep_description()
@@ -94,6 +97,7 @@ class Model:
         for key, value in info.metadata.items():
             writer.text(key)
             writer.text(value)
+        writer.text(self.notes)
         writer.number(self.core.get_profiling_start_time_ns)
         writer.number(not self.why)
 
@@ -174,7 +178,7 @@ class Model:
             cache.write_whole(name, [whole, told], FOLDER, limit)
             for key in plans:
                 sizes = [d for i in np.argsort(reads) for d in key[i]]
-                cache.write_whole(_note_name(self.name, sizes), [note], FOLDER, limit)
+                cache.write_whole(_note_name(self.notes, sizes), [note], FOLDER, limit)
         except OSError:
             cache.remove(name, FOLDER)
             return False
@@ -184,15 +188,28 @@ class Model:
         """Let the next process that opens the model know what this one does."""
         def entry(writer: Writer) -> None:
             self.describe(writer)
-            files = self.engine.info.external
-            writer.number(len(files))
-            for each in files:
+            writer.number(len(self._files))
+            for each, content in self._files.items():
                 writer.text(each)
-                writer.text(_content(os.path.join(os.path.dirname(self._path or ""), each)))
+                writer.text(content)
         try:
             cache.write_whole(self.name, [_entry(entry)], FOLDER, knobs.CACHE_SESSIONS.default << 20)
-        except (OSError, Fail):
+        except OSError:
             self.name = ""
+
+    def _told_files(self, begin: int) -> dict[str, str]:
+        """What tells the content of each file beside the model. Nothing is kept where one cannot be read, or
+        was written to since `begin`, when the model was not loaded yet."""
+        folder, found = os.path.dirname(self._path or ""), {}
+        try:
+            for each in self.engine.info.external:
+                path = os.path.join(folder, each)
+                found[each] = _content(path)
+                if self._path is None or os.stat(path).st_ctime_ns >= begin:
+                    self.name = ""
+        except (OSError, Fail, NoSuchFile, InvalidProtobuf):
+            self.name = ""
+        return found
 
 
 def _plain(value: Value) -> bool:
@@ -228,6 +245,10 @@ def _entry(fill: Any) -> bytes:
     fill(writer)
     data = writer.whole()
     return _MAGIC + hashlib.shake_256(data).digest(32) + len(data).to_bytes(8, "little") + data
+
+
+def _named(*texts: str) -> str:
+    return texts[0] if len(texts) == 1 else hashlib.shake_256("\0".join(texts).encode()).hexdigest(32)
 
 
 def _note_name(model: str, sizes: Sequence[int]) -> str:

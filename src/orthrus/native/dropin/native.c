@@ -243,8 +243,8 @@ static bool from_cache(OrtSession *session, const int64_t *sizes, size_t count) 
     Name name;
     OrtStatus *status = NULL;
     bool found = false;
-    if (session->name[0] == 0) return false;
-    cache_note_name(session->name, sizes, count, name);
+    if (session->notes[0] == 0) return false;
+    cache_note_name(session->notes, sizes, count, name);
     if (cache_read(name, &entry) && cache_key(&key)) {
         const char *file = take_text(&entry, NULL);
         pthread_mutex_lock(&session->lock);

@@ -51,6 +51,7 @@ static bool take_description(struct message *message, OrtSession *session) {
         if (!take_described(message, session, role)) return false;
     }
     if (!take_metadata(message, session)) return false;
+    snprintf(session->notes, sizeof session->notes, "%s", take_text(message, NULL));
     session->profiling_start = take_int(message);
     session->native = take_int(message) != 0;
     return !message->broken;
@@ -68,6 +69,7 @@ static void forget_description(OrtSession *session) {
     }
     if (session->metadata != NULL) api_ReleaseModelMetadata(session->metadata);
     session->metadata = NULL;
+    session->notes[0] = 0;
 }
 
 /* Asking ------------------------------------------------------------------------------------------------------------ */

@@ -25,7 +25,8 @@ struct OrtSession {
     OrtSessionOptions *options;
     struct message opening;
     int model; /* a file without a name that holds a model which came as bytes, else -1 */
-    Name name; /* of what the cache knows of it, "" where it keeps nothing */
+    Name name;  /* of what the cache knows of it, "" where it keeps nothing */
+    Name notes; /* what packages are noted under: the model with the files beside it; "" likewise */
     struct described *values[ROLES];
     size_t counts[ROLES];
     OrtModelMetadata *metadata;

@@ -2,8 +2,16 @@
 
 /* The cells of a program block, see src/orthrus/codegen/runtime/scheduler.py. */
 enum block_cell {
-    BLOCK_TABLE, BLOCK_STEPS, BLOCK_SCRATCH, BLOCK_SCRATCH_SIZE, BLOCK_THREADS, BLOCK_POOL, BLOCK_STOP, BLOCK_STOPPED,
-    BLOCK_DONE, BLOCK_CELLS = 16,
+    BLOCK_TABLE,
+    BLOCK_STEPS,
+    BLOCK_SCRATCH,
+    BLOCK_SCRATCH_SIZE,
+    BLOCK_THREADS,
+    BLOCK_POOL,
+    BLOCK_STOP,
+    BLOCK_STOPPED,
+    BLOCK_DONE,
+    BLOCK_CELLS = 16,
     STEP_WORDS = 4
 };
 
@@ -35,17 +43,20 @@ static int rows_hold(const int64_t *row, int64_t count, int64_t cells, int64_t s
 /* What is wrong with a plan's tables, null where nothing is. */
 static const char *plan_fault(const orthrus_model *m, const int64_t *plan) {
     const int64_t *w = m->words, cells = plan[PLAN_CELLS];
-    const int64_t *kernels = w + plan[PLAN_KERNELS], *work = w + plan[PLAN_WORK], *begins = w + plan[PLAN_BEGINS];
+    const int64_t *kernels = w + plan[PLAN_KERNELS], *work = w + plan[PLAN_WORK],
+                  *begins = w + plan[PLAN_BEGINS];
     for (int64_t i = 0; i < plan[PLAN_STEPS]; i++)
-        if (kernels[i] < 0 || kernels[i] >= m->target[TARGET_CODE_SIZE] || work[2 * i] < 0 || work[2 * i + 1] < 1 ||
-            begins[i] < 0 || begins[i] > cells)
+        if (kernels[i] < 0 || kernels[i] >= m->target[TARGET_CODE_SIZE] || work[2 * i] < 0 ||
+            work[2 * i + 1] < 1 || begins[i] < 0 || begins[i] > cells)
             return "a step";
     if (!rows_hold(w + plan[PLAN_ARENA_ROWS], plan[PLAN_ARENA_COUNT], cells, plan[PLAN_ARENA]) ||
-        !rows_hold(w + plan[PLAN_CONSTANT_ROWS], plan[PLAN_CONSTANT_COUNT], cells, m->words[HEAD_CONSTANTS_SIZE]))
+        !rows_hold(w + plan[PLAN_CONSTANT_ROWS], plan[PLAN_CONSTANT_COUNT], cells,
+                   m->words[HEAD_CONSTANTS_SIZE]))
         return "a cell";
     const int64_t *row = w + plan[PLAN_ARRAY_ROWS];
     for (int64_t i = 0; i < plan[PLAN_ARRAY_COUNT]; i++, row += 3)
-        if (row[0] < 0 || row[0] >= (int64_t)(m->inputs + m->outputs) || row[1] < 0 || row[1] >= cells || row[2] < 0)
+        if (row[0] < 0 || row[0] >= (int64_t)(m->inputs + m->outputs) || row[1] < 0 || row[1] >= cells ||
+            row[2] < 0)
             return "an array";
     for (int64_t i = 0; i < m->most_dims; i++)
         if (w[plan[PLAN_SHAPES] + i] < 0) return "a shape";
@@ -121,11 +132,14 @@ static int other_shapes(const orthrus_model *m, const int64_t *const *shapes) {
     for (size_t i = 0; i < m->inputs && used < sizeof text; i++) {
         used += (size_t)snprintf(text + used, sizeof text - used, "%s%s (", i ? ", " : "", m->values[i].name);
         for (size_t d = 0; d < m->values[i].rank && used < sizeof text; d++)
-            used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld", d ? ", " : "", (long long)shapes[i][d]);
+            used += (size_t)snprintf(text + used, sizeof text - used, "%s%lld", d ? ", " : "",
+                                     (long long)shapes[i][d]);
         if (used < sizeof text) used += (size_t)snprintf(text + used, sizeof text - used, ")");
     }
-    return refuse(ORTHRUS_SHAPE, "the model was not compiled for inputs of these shapes: %s; compile it for those too, "
-                  "see orthrus compile --dim", text);
+    return refuse(ORTHRUS_SHAPE,
+                  "the model was not compiled for inputs of these shapes: %s; compile it for those too, "
+                  "see orthrus compile --dim",
+                  text);
 }
 
 /* Take all memory of a context: its tables in one block, and what runs write. */
@@ -137,14 +151,16 @@ static int furnish(orthrus_context *c) {
     c->arena_size = (size_t)m->most_arena + (size_t)(m->most_scratch * c->threads) + LINE;
     c->arena = room(&c->options, c->arena_size);
     if (!c->memory || !c->arena)
-        return refuse(ORTHRUS_NO_MEMORY, "no memory for a context of %zu bytes", c->memory_size + c->arena_size);
+        return refuse(ORTHRUS_NO_MEMORY, "no memory for a context of %zu bytes",
+                      c->memory_size + c->arena_size);
     c->table = (int64_t *)(void *)c->memory;
     c->cells = (int64_t *)(void *)(c->memory + table);
     c->shapes = (const int64_t **)(void *)(c->memory + table + cells);
     return ORTHRUS_OK;
 }
 
-ORTHRUS_API int orthrus_create(orthrus_model *model, const orthrus_options *options, orthrus_context **context) {
+ORTHRUS_API int orthrus_create(orthrus_model *model, const orthrus_options *options,
+                               orthrus_context **context) {
     if (!model || !context) return refuse(ORTHRUS_INVALID_ARGUMENT, "no model, or no place for the context");
     orthrus_options chosen = options_of(options);
     orthrus_context *c = taken(&chosen, rounded(sizeof *c, LINE), LINE);
@@ -179,7 +195,8 @@ ORTHRUS_API void orthrus_destroy(orthrus_context *c) {
 }
 
 ORTHRUS_API int orthrus_reshape(orthrus_context *c, const int64_t *const *shapes) {
-    if (!c || (!shapes && c->model->inputs)) return refuse(ORTHRUS_INVALID_ARGUMENT, "no context, or no shapes");
+    if (!c || (!shapes && c->model->inputs))
+        return refuse(ORTHRUS_INVALID_ARGUMENT, "no context, or no shapes");
     if (!compared(c->model, shapes, c->key)) return ORTHRUS_OK;
     if (atomic_exchange(&c->busy, 1)) return refuse(ORTHRUS_BUSY, "the context is running");
     int64_t index = find(c->model, shapes);
@@ -200,7 +217,8 @@ static int finished(const orthrus_context *c) {
     if (c->block[BLOCK_DONE] < c->block[BLOCK_STEPS]) return refuse(ORTHRUS_STOPPED, "the run was stopped");
     if (!*c->status) return ORTHRUS_OK;
     if (*c->status == 2)
-        return refuse(ORTHRUS_OUTSIDE, "a convolution met numbers that are not finite, or beyond 2**40: results near "
+        return refuse(ORTHRUS_OUTSIDE,
+                      "a convolution met numbers that are not finite, or beyond 2**40: results near "
                       "these may be NaN or inexact");
     return refuse(ORTHRUS_BAD_INDEX, "an index in the data lies outside of what it is for");
 }

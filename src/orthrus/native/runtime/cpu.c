@@ -1,4 +1,5 @@
 /* What this processor has, as the bits of TARGET_FEATURES. */
+#include <sched.h>
 #include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -13,19 +14,32 @@ static const struct feature {
     const char *name;
     unsigned leaf, sub, word, bit, kept;
 } features[] = {
-    {"sse2", 1, 0, EDX, 26, 0},           {"sse3", 1, 0, ECX, 0, 0},
-    {"ssse3", 1, 0, ECX, 9, 0},           {"sse4.1", 1, 0, ECX, 19, 0},
-    {"sse4.2", 1, 0, ECX, 20, 0},         {"popcnt", 1, 0, ECX, 23, 0},
-    {"avx", 1, 0, ECX, 28, AVX},          {"f16c", 1, 0, ECX, 29, AVX},
-    {"fma", 1, 0, ECX, 12, AVX},          {"avx2", 7, 0, EBX, 5, AVX},
-    {"bmi", 7, 0, EBX, 3, 0},             {"bmi2", 7, 0, EBX, 8, 0},
-    {"lzcnt", 0x80000001, 0, ECX, 5, 0},  {"avx512f", 7, 0, EBX, 16, AVX512},
-    {"avx512bw", 7, 0, EBX, 30, AVX512},  {"avx512cd", 7, 0, EBX, 28, AVX512},
-    {"avx512dq", 7, 0, EBX, 17, AVX512},  {"avx512vl", 7, 0, EBX, 31, AVX512},
-    {"avx512vnni", 7, 0, ECX, 11, AVX512}, {"avx512bf16", 7, 1, EAX, 5, AVX512},
-    {"avx512fp16", 7, 0, EDX, 23, AVX512}, {"avx512vbmi", 7, 0, ECX, 1, AVX512},
-    {"avx512vbmi2", 7, 0, ECX, 6, AVX512}, {"avxvnni", 7, 1, EAX, 4, AVX},
-    {"amx-tile", 7, 0, EDX, 24, TILES},   {"amx-bf16", 7, 0, EDX, 22, TILES},
+    {"sse2", 1, 0, EDX, 26, 0},
+    {"sse3", 1, 0, ECX, 0, 0},
+    {"ssse3", 1, 0, ECX, 9, 0},
+    {"sse4.1", 1, 0, ECX, 19, 0},
+    {"sse4.2", 1, 0, ECX, 20, 0},
+    {"popcnt", 1, 0, ECX, 23, 0},
+    {"avx", 1, 0, ECX, 28, AVX},
+    {"f16c", 1, 0, ECX, 29, AVX},
+    {"fma", 1, 0, ECX, 12, AVX},
+    {"avx2", 7, 0, EBX, 5, AVX},
+    {"bmi", 7, 0, EBX, 3, 0},
+    {"bmi2", 7, 0, EBX, 8, 0},
+    {"lzcnt", 0x80000001, 0, ECX, 5, 0},
+    {"avx512f", 7, 0, EBX, 16, AVX512},
+    {"avx512bw", 7, 0, EBX, 30, AVX512},
+    {"avx512cd", 7, 0, EBX, 28, AVX512},
+    {"avx512dq", 7, 0, EBX, 17, AVX512},
+    {"avx512vl", 7, 0, EBX, 31, AVX512},
+    {"avx512vnni", 7, 0, ECX, 11, AVX512},
+    {"avx512bf16", 7, 1, EAX, 5, AVX512},
+    {"avx512fp16", 7, 0, EDX, 23, AVX512},
+    {"avx512vbmi", 7, 0, ECX, 1, AVX512},
+    {"avx512vbmi2", 7, 0, ECX, 6, AVX512},
+    {"avxvnni", 7, 1, EAX, 4, AVX},
+    {"amx-tile", 7, 0, EDX, 24, TILES},
+    {"amx-bf16", 7, 0, EDX, 22, TILES},
     {"amx-int8", 7, 0, EDX, 25, TILES},
 };
 enum { AMX = 7 << 24 };
@@ -70,19 +84,20 @@ static int64_t cpu_features(void) {
     return found;
 }
 
-static int permitted(int64_t needed) { return needed == needed; }
+static int permitted(int64_t needed) { return (void)needed, 1; }
 static int64_t vector_bytes(void) { return 0; }
 
 #elif defined(__riscv) && __riscv_xlen == 64
 
 enum { ARCH = 243, HWPROBE = 258, EXTENSIONS = 4 };
-/* A letter of AT_HWCAP, or a bit of what riscv_hwprobe answers. SpacemiT's matrix instruction has neither: the device
-   tree calls its cores those for AI. */
+/* A letter of AT_HWCAP, or a bit of what riscv_hwprobe answers. SpacemiT's matrix instruction has neither:
+   the device tree calls its cores those for AI. */
 static const struct feature {
     const char *name;
     unsigned letter, bit;
-} features[] = {{"a", 'a', 0}, {"c", 'c', 0}, {"d", 'd', 0}, {"f", 'f', 0}, {"m", 'm', 0}, {"v", 'v', 0},
-                {"zba", 0, 3}, {"zbb", 0, 4}, {"zbs", 0, 5}, {"zfh", 0, 27}, {"zvfh", 0, 30}, {"xsfvqmaccqoq", 1, 0}};
+} features[] = {{"a", 'a', 0}, {"c", 'c', 0},  {"d", 'd', 0},   {"f", 'f', 0},
+                {"m", 'm', 0}, {"v", 'v', 0},  {"zba", 0, 3},   {"zbb", 0, 4},
+                {"zbs", 0, 5}, {"zfh", 0, 27}, {"zvfh", 0, 30}, {"xsfvqmaccqoq", 1, 0}};
 
 static int has_matrix(void) {
     char path[64], text[8] = "";
@@ -96,7 +111,10 @@ static int has_matrix(void) {
 }
 
 static int64_t cpu_features(void) {
-    struct { int64_t key; uint64_t value; } asked = {EXTENSIONS, 0};
+    struct {
+        int64_t key;
+        uint64_t value;
+    } asked = {EXTENSIONS, 0};
     unsigned long letters = getauxval(AT_HWCAP);
     if (syscall(HWPROBE, &asked, (size_t)1, (size_t)0, NULL, 0u)) asked.value = 0;
     int64_t found = 0;
@@ -110,7 +128,7 @@ static int64_t cpu_features(void) {
     return found;
 }
 
-static int permitted(int64_t needed) { return needed == needed; }
+static int permitted(int64_t needed) { return (void)needed, 1; }
 
 static int64_t vector_bytes(void) {
     if (!(getauxval(AT_HWCAP) >> ('v' - 'a') & 1)) return 0;

@@ -19,7 +19,8 @@ static void sha_block(struct sha *s, const unsigned char *p) {
         0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208, 0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
     uint32_t w[64], v[8];
     for (int i = 0; i < 16; i++)
-        w[i] = (uint32_t)p[4 * i] << 24 | (uint32_t)p[4 * i + 1] << 16 | (uint32_t)p[4 * i + 2] << 8 | p[4 * i + 3];
+        w[i] = (uint32_t)p[4 * i] << 24 | (uint32_t)p[4 * i + 1] << 16 | (uint32_t)p[4 * i + 2] << 8 |
+               p[4 * i + 3];
     for (int i = 16; i < 64; i++)
         w[i] = w[i - 16] + (turned(w[i - 15], 7) ^ turned(w[i - 15], 18) ^ w[i - 15] >> 3) + w[i - 7] +
                (turned(w[i - 2], 17) ^ turned(w[i - 2], 19) ^ w[i - 2] >> 10);
@@ -33,24 +34,29 @@ static void sha_block(struct sha *s, const unsigned char *p) {
         v[4] += one;
         v[0] = one + two;
     }
-    for (int i = 0; i < 8; i++) s->state[i] += v[i];
+    for (int i = 0; i < 8; i++)
+        s->state[i] += v[i];
 }
 
 /* Whether the digest of `size` bytes at `data` is that of 32 bytes at `expected`. */
 static int digest_is(const unsigned char *data, size_t size, const void *expected) {
-    struct sha s = {{0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19},
-                    {0}};
+    struct sha s = {
+        {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19},
+        {0}};
     size_t whole = size / 64 * 64, rest = size - whole;
-    for (size_t i = 0; i < whole; i += 64) sha_block(&s, data + i);
+    for (size_t i = 0; i < whole; i += 64)
+        sha_block(&s, data + i);
     memcpy(s.block, data + whole, rest);
     s.block[rest] = 0x80;
     if (rest >= 56) {
         sha_block(&s, s.block);
         memset(s.block, 0, sizeof s.block);
     }
-    for (int i = 0; i < 8; i++) s.block[56 + i] = (unsigned char)((uint64_t)size * 8 >> (56 - 8 * i));
+    for (int i = 0; i < 8; i++)
+        s.block[56 + i] = (unsigned char)((uint64_t)size * 8 >> (56 - 8 * i));
     sha_block(&s, s.block);
     unsigned char made[32];
-    for (int i = 0; i < 32; i++) made[i] = (unsigned char)(s.state[i / 4] >> (24 - 8 * (i % 4)));
+    for (int i = 0; i < 32; i++)
+        made[i] = (unsigned char)(s.state[i / 4] >> (24 - 8 * (i % 4)));
     return !memcmp(made, expected, sizeof made);
 }

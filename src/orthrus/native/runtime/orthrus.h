@@ -1,8 +1,8 @@
 /* Models compiled by Orthrus, run without Python.
 
-   A model is opened from a package (package.h), or comes in a library that was compiled ahead of time, whose own
-   header wraps these functions. What runs it is a context: its memory is all taken when it is made, so that runs
-   take none.
+   A model is opened from a package (package.h), or comes in a library that was compiled ahead of time, whose
+   own header wraps these functions. What runs it is a context: its memory is all taken when it is made, so
+   that runs take none.
 
        orthrus_options options = ORTHRUS_OPTIONS;
        orthrus_context *context;
@@ -13,12 +13,13 @@
        status = orthrus_run(context, inputs, outputs);
        orthrus_destroy(context);
 
-   Where inputs may have several shapes, orthrus_reshape() says which come next, and orthrus_output_shape() what
-   the outputs' shapes then are.
+   Where inputs may have several shapes, orthrus_reshape() says which come next, and orthrus_output_shape()
+   what the outputs' shapes then are.
 
-   A context serves one run at a time; any number of contexts of a model may run at the same time, on any threads.
-   Threads that help belong to the process, one pool for all models in it. A forked child may go on with its copy
-   of a context that was not running. Functions answer 0 (ORTHRUS_OK) or a status; none ends the process. */
+   A context serves one run at a time; any number of contexts of a model may run at the same time, on any
+   threads. Threads that help belong to the process, one pool for all models in it. A forked child may go on
+   with its copy of a context that was not running. Functions answer 0 (ORTHRUS_OK) or a status; none ends the
+   process. */
 #ifndef ORTHRUS_H
 #define ORTHRUS_H
 
@@ -70,24 +71,34 @@ enum {
     ORTHRUS_DAMAGED = 3,         /* no package, or not all of one */
     ORTHRUS_UNSUPPORTED_CPU = 4, /* none of the targets is for this processor */
     ORTHRUS_SHAPE = 5,           /* inputs of shapes that the model was not compiled for */
-    ORTHRUS_BAD_INDEX = 6,       /* an index in the data lies outside of what it is for; outputs are undefined */
-    ORTHRUS_OUTSIDE = 7,         /* numbers not finite, or beyond 2**40, met a transformed convolution: outputs are
-                                    there, and NaN or inexact near those */
-    ORTHRUS_STOPPED = 8,         /* the cell of orthrus_stop_at() was set; outputs are undefined */
-    ORTHRUS_BUSY = 9             /* the context is running */
+    ORTHRUS_BAD_INDEX = 6, /* an index in the data lies outside of what it is for; outputs are undefined */
+    ORTHRUS_OUTSIDE = 7,   /* numbers not finite, or beyond 2**40, met a transformed convolution: outputs are
+                              there, and NaN or inexact near those */
+    ORTHRUS_STOPPED = 8,   /* the cell of orthrus_stop_at() was set; outputs are undefined */
+    ORTHRUS_BUSY = 9       /* the context is running */
 };
 
 /* Element types: ONNX's numbers. */
 enum {
-    ORTHRUS_FLOAT = 1, ORTHRUS_UINT8 = 2, ORTHRUS_INT8 = 3, ORTHRUS_UINT16 = 4, ORTHRUS_INT16 = 5,
-    ORTHRUS_INT32 = 6, ORTHRUS_INT64 = 7, ORTHRUS_BOOL = 9, ORTHRUS_FLOAT16 = 10, ORTHRUS_DOUBLE = 11,
-    ORTHRUS_UINT32 = 12, ORTHRUS_UINT64 = 13, ORTHRUS_BFLOAT16 = 16
+    ORTHRUS_FLOAT = 1,
+    ORTHRUS_UINT8 = 2,
+    ORTHRUS_INT8 = 3,
+    ORTHRUS_UINT16 = 4,
+    ORTHRUS_INT16 = 5,
+    ORTHRUS_INT32 = 6,
+    ORTHRUS_INT64 = 7,
+    ORTHRUS_BOOL = 9,
+    ORTHRUS_FLOAT16 = 10,
+    ORTHRUS_DOUBLE = 11,
+    ORTHRUS_UINT32 = 12,
+    ORTHRUS_UINT64 = 13,
+    ORTHRUS_BFLOAT16 = 16
 };
 
-/* size: sizeof(orthrus_options), told by ORTHRUS_OPTIONS. threads: those of a run at most, its own included, 0 for
-   as many as the process has cores. huge_pages: whether constants and memory of runs are put into pages of 2 MB,
-   where the system has such. allocate, release: who gives memory, the C library where null; alignment is a power of
-   two; allocate answers null where there is none. user: what they are given. */
+/* size: sizeof(orthrus_options), told by ORTHRUS_OPTIONS. threads: those of a run at most, its own included,
+   0 for as many as the process has cores. huge_pages: whether constants and memory of runs are put into pages
+   of 2 MB, where the system has such. allocate, release: who gives memory, the C library where null;
+   alignment is a power of two; allocate answers null where there is none. user: what they are given. */
 typedef struct orthrus_options {
     size_t size;
     int threads;
@@ -98,8 +109,8 @@ typedef struct orthrus_options {
 } orthrus_options;
 #define ORTHRUS_OPTIONS {sizeof(orthrus_options), 0, 0, NULL, NULL, NULL}
 
-/* An input or output. shape: `rank` sizes, -1 for one that is known only when it is run; names: of the sizes that
-   the model gives a name, else null. All of it lives as long as the model. */
+/* An input or output. shape: `rank` sizes, -1 for one that is known only when it is run; names: of the sizes
+   that the model gives a name, else null. All of it lives as long as the model. */
 typedef struct orthrus_value {
     const char *name;
     int type;
@@ -128,15 +139,17 @@ ORTHRUS_API size_t orthrus_chosen_target(const orthrus_model *model);
 ORTHRUS_API const char *orthrus_metadata(const orthrus_model *model, const char *key);
 
 /* A context, for the first shapes that the model was compiled for. `options` may be null. */
-ORTHRUS_API int orthrus_create(orthrus_model *model, const orthrus_options *options, orthrus_context **context);
+ORTHRUS_API int orthrus_create(orthrus_model *model, const orthrus_options *options,
+                               orthrus_context **context);
 ORTHRUS_API void orthrus_destroy(orthrus_context *context);
-/* From now on inputs have these shapes, `shapes[i]` the sizes of input i. After ORTHRUS_SHAPE nothing has changed. */
+/* From now on inputs have these shapes, `shapes[i]` the sizes of input i. After ORTHRUS_SHAPE nothing has
+ * changed. */
 ORTHRUS_API int orthrus_reshape(orthrus_context *context, const int64_t *const *shapes);
 /* The sizes of an input or output of the next run; null beyond the last. */
 ORTHRUS_API const int64_t *orthrus_input_shape(const orthrus_context *context, size_t index);
 ORTHRUS_API const int64_t *orthrus_output_shape(const orthrus_context *context, size_t index);
-/* Compute outputs, each `outputs[i]` memory of its own with room for its shape, in C order, aligned as elements
-   are. */
+/* Compute outputs, each `outputs[i]` memory of its own with room for its shape, in C order, aligned as
+   elements are. */
 ORTHRUS_API int orthrus_run(orthrus_context *context, const void *const *inputs, void *const *outputs);
 /* From now on runs end before their next step once `*stop` is not 0; null for never. */
 ORTHRUS_API void orthrus_stop_at(orthrus_context *context, const int64_t *stop);

@@ -9,7 +9,7 @@ struct orthrus_model {
     void *own_code, *own_constants; /* copies made here, else null */
     size_t chosen, key_words, inputs, outputs;
     int64_t most_cells, most_steps, most_arena, most_scratch, most_dims; /* of all plans */
-    int code_kept; /* the pool's threads sit in it */
+    int code_kept;                                                       /* the pool's threads sit in it */
     orthrus_value *values; /* inputs, then outputs, in one block with their shapes and names */
     size_t values_size;
 };
@@ -56,8 +56,8 @@ static const char *head_fault(const orthrus_pieces *pieces) {
     if (pieces->size < HEAD_WORDS * 8 || memcmp(bytes, ORTHRUS_MAGIC, 8)) return "it does not begin as one";
     int64_t size = w[HEAD_SIZE];
     if (size < HEAD_WORDS * 8 || size % 8 || (uint64_t)size > pieces->size) return "its head breaks off";
-    if (pieces->verify && !digest_is((const unsigned char *)(w + HEAD_SIZE), (size_t)size - 8 * HEAD_SIZE,
-                                     w + HEAD_DIGEST))
+    if (pieces->verify &&
+        !digest_is((const unsigned char *)(w + HEAD_SIZE), (size_t)size - 8 * HEAD_SIZE, w + HEAD_DIGEST))
         return "its head is not what was written";
     if (!is_range(w[HEAD_TEXT], w[HEAD_TEXT_SIZE], HEAD_WORDS * 8, size) || w[HEAD_TEXT_SIZE] < 1 ||
         bytes[w[HEAD_TEXT] + w[HEAD_TEXT_SIZE] - 1] ||
@@ -85,13 +85,15 @@ static const char *head_fault(const orthrus_pieces *pieces) {
     return NULL;
 }
 
-/* What is wrong with the chosen target's rows, null where nothing is. Tables are looked at when a plan is bound. */
+/* What is wrong with the chosen target's rows, null where nothing is. Tables are looked at when a plan is
+ * bound. */
 static const char *target_fault(orthrus_model *m, const orthrus_pieces *pieces) {
     const int64_t *w = m->words, *t = m->target;
     int64_t size = t[TARGET_CODE_SIZE], count = t[TARGET_PLANS_COUNT];
     if (size < 0 || size > LARGEST) return "its code";
     if (!pieces->code) {
-        if (!is_range(t[TARGET_CODE], size, w[HEAD_SIZE], (int64_t)pieces->size)) return "its code breaks off";
+        if (!is_range(t[TARGET_CODE], size, w[HEAD_SIZE], (int64_t)pieces->size))
+            return "its code breaks off";
         if (pieces->verify && !digest_is((const unsigned char *)m->bytes + t[TARGET_CODE], (size_t)size,
                                          t + TARGET_CODE_DIGEST))
             return "its code is not what was written";
@@ -108,13 +110,15 @@ static const char *target_fault(orthrus_model *m, const orthrus_pieces *pieces) 
             if (plan[most[i]] < 0 || plan[most[i]] > LARGEST / PLACES) return "a plan's sizes";
             if (plan[most[i]] > *of[i]) *of[i] = plan[most[i]];
         }
-        if (!inside(w, plan[PLAN_KERNELS], plan[PLAN_STEPS], 1) || !inside(w, plan[PLAN_WORK], plan[PLAN_STEPS], 2) ||
-            !inside(w, plan[PLAN_BEGINS], plan[PLAN_STEPS], 1) || !inside(w, plan[PLAN_VALUES], plan[PLAN_CELLS], 1) ||
+        if (!inside(w, plan[PLAN_KERNELS], plan[PLAN_STEPS], 1) ||
+            !inside(w, plan[PLAN_WORK], plan[PLAN_STEPS], 2) ||
+            !inside(w, plan[PLAN_BEGINS], plan[PLAN_STEPS], 1) ||
+            !inside(w, plan[PLAN_VALUES], plan[PLAN_CELLS], 1) ||
             !inside(w, plan[PLAN_ARENA_ROWS], plan[PLAN_ARENA_COUNT], 2) ||
             !inside(w, plan[PLAN_CONSTANT_ROWS], plan[PLAN_CONSTANT_COUNT], 2) ||
             !inside(w, plan[PLAN_ARRAY_ROWS], plan[PLAN_ARRAY_COUNT], 3) ||
-            !inside(w, plan[PLAN_SHAPES], m->most_dims, 1) || plan[PLAN_STATUS] < 0 || plan[PLAN_STATUS] % 8 ||
-            plan[PLAN_STATUS] > plan[PLAN_ARENA] - 8)
+            !inside(w, plan[PLAN_SHAPES], m->most_dims, 1) || plan[PLAN_STATUS] < 0 ||
+            plan[PLAN_STATUS] % 8 || plan[PLAN_STATUS] > plan[PLAN_ARENA] - 8)
             return "a plan's tables lie elsewhere";
     }
     return NULL;
@@ -126,7 +130,8 @@ static int choose(orthrus_model *m, const orthrus_pieces *pieces) {
     int64_t here = cpu_features(), vector = vector_bytes(), least = -1;
     char missing[256] = "another architecture";
     for (m->chosen = 0; m->chosen < (size_t)m->words[HEAD_TARGETS_COUNT]; m->chosen++, t += TARGET_WORDS) {
-        if (t[TARGET_ARCH] != ARCH || (pieces->code && !pieces->code[m->chosen])) continue;
+        if (t[TARGET_ARCH] != ARCH || !t[TARGET_PLANS_COUNT] || (pieces->code && !pieces->code[m->chosen]))
+            continue;
         int64_t lacking = t[TARGET_FEATURES] & ~here;
         if (!lacking && t[TARGET_VECTOR] <= vector && permitted(t[TARGET_FEATURES])) {
             m->target = t;
@@ -136,11 +141,15 @@ static int choose(orthrus_model *m, const orthrus_pieces *pieces) {
             least = lacking;
             feature_names(lacking, missing, sizeof missing);
             if (!lacking)
-                snprintf(missing, sizeof missing, "%s", t[TARGET_VECTOR] > vector ? "longer vectors" : "the system's leave to use its matrix unit");
+                snprintf(missing, sizeof missing, "%s",
+                         t[TARGET_VECTOR] > vector ? "longer vectors"
+                                                   : "the system's leave to use its matrix unit");
         }
     }
-    return refuse(ORTHRUS_UNSUPPORTED_CPU, "the model was not compiled for this processor, which lacks %s: compile it "
-                  "for this one too, see orthrus compile --target", missing);
+    return refuse(ORTHRUS_UNSUPPORTED_CPU,
+                  "the model was not compiled for this processor, which lacks %s: compile it "
+                  "for this one too, see orthrus compile --target",
+                  missing);
 }
 
 static size_t value_bytes(const int64_t *words, int64_t at, int64_t count, int64_t *dims) {
@@ -196,7 +205,8 @@ static int place(orthrus_model *m, const orthrus_pieces *pieces) {
     }
     if (m->options.huge_pages && constants) {
         m->own_constants = room(&m->options, constants);
-        if (!m->own_constants) return refuse(ORTHRUS_NO_MEMORY, "no memory for %zu bytes of constants", constants);
+        if (!m->own_constants)
+            return refuse(ORTHRUS_NO_MEMORY, "no memory for %zu bytes of constants", constants);
         m->constants = memcpy(m->own_constants, m->constants, constants);
     }
     return ORTHRUS_OK;
@@ -220,7 +230,8 @@ static int opened(orthrus_model *m, const orthrus_pieces *pieces) {
 ORTHRUS_API int orthrus_model_open(const orthrus_pieces *pieces, const orthrus_options *options,
                                    orthrus_model **model) {
     if (!pieces || !pieces->package || !model || (uintptr_t)pieces->package % 8)
-        return refuse(ORTHRUS_INVALID_ARGUMENT, "no package, no place for the model, or a package that does not begin "
+        return refuse(ORTHRUS_INVALID_ARGUMENT,
+                      "no package, no place for the model, or a package that does not begin "
                       "at a multiple of 8");
     orthrus_options chosen = options_of(options);
     orthrus_model *m = taken(&chosen, sizeof *m, LINE);
@@ -251,8 +262,8 @@ ORTHRUS_API const char *orthrus_model_about(const orthrus_model *m, size_t *size
 }
 
 ORTHRUS_API size_t orthrus_type_size(int type) {
-    static const unsigned char sizes[] = {0, 4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 8, 16, 2, 1, 1, 1, 1, 1, 1, 1, 1,
-                                          1, 1, 1, 1};
+    static const unsigned char sizes[] = {0,  4, 1, 1, 2, 2, 4, 8, 0, 1, 2, 8, 4, 8, 8,
+                                          16, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     return type < 0 || (size_t)type >= sizeof sizes ? 0 : sizes[type];
 }
 

@@ -1,8 +1,8 @@
 /* The threads of this process that compiled code divides its work over: one pool, started when first needed.
 
-   A pool is a block of cells that compiled code works on (src/orthrus/codegen/runtime/scheduler.py). Workers sit in
-   a model's function `work`: its code stays where it is for the life of the process. A forked child starts with none
-   and gets its own. The number in the names is that of the block's layout. */
+   A pool is a block of cells that compiled code works on (src/orthrus/codegen/runtime/scheduler.py). Workers
+   sit in a model's function `work`: its code stays where it is for the life of the process. A forked child
+   starts with none and gets its own. The number in the names is that of the block's layout. */
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -10,9 +10,19 @@
 #include <time.h>
 
 enum pool_cell {
-    POOL_SIZE, POOL_CAPACITY, POOL_SPIN, POOL_PATIENCE, POOL_SYSCALL,
-    POOL_TICKET = 16, POOL_LEFT = 23, POOL_AWAY = 48, POOL_WAITING = 64, POOL_HELD = 80, POOL_RUNS = 81,
-    PLACES = 512, POOL_CELLS = 96 + 16 * PLACES
+    POOL_SIZE,
+    POOL_CAPACITY,
+    POOL_SPIN,
+    POOL_PATIENCE,
+    POOL_SYSCALL,
+    POOL_TICKET = 16,
+    POOL_LEFT = 23,
+    POOL_AWAY = 48,
+    POOL_WAITING = 64,
+    POOL_HELD = 80,
+    POOL_RUNS = 81,
+    PLACES = 512,
+    POOL_CELLS = 96 + 16 * PLACES
 };
 
 #define SPIN 3e-4     /* seconds a worker looks for the next job before it sleeps */
@@ -80,8 +90,8 @@ static double cpu_quota(void) {
     return least;
 }
 
-/* Cores this process may use: those of its affinity mask, threads of one core counted once, as far as its control
-   group's quota goes. */
+/* Cores this process may use: those of its affinity mask, threads of one core counted once, as far as its
+   control group's quota goes. */
 static int64_t cores(void) {
     cpu_set_t mask;
     int64_t found = 0;
@@ -122,7 +132,8 @@ static double pause_seconds(code_function pauses) {
 static void pool_forked(void) {
     static const int passing[] = {POOL_AWAY, POOL_LEFT, POOL_WAITING, POOL_HELD, POOL_RUNS, POOL_TICKET};
     _Atomic int64_t *cells = orthrus_pool_1.cells;
-    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++) atomic_store(&cells[passing[i]], 0);
+    for (size_t i = 0; i < sizeof passing / sizeof *passing; i++)
+        atomic_store(&cells[passing[i]], 0);
     atomic_store(&cells[POOL_SIZE], 1);
     pthread_mutex_init(&orthrus_pool_lock_1, NULL);
 }
@@ -154,7 +165,8 @@ static _Atomic int64_t *pool_cells(int64_t work, int64_t pauses, int *kept) {
     return pool->cells;
 }
 
-/* Have as many threads, as far as the capacity goes. A system that refuses further ones is not asked again. */
+/* Have as many threads, as far as the capacity goes. A system that refuses further ones is not asked again.
+ */
 static void pool_ensure(int64_t threads) {
     struct orthrus_pool *pool = &orthrus_pool_1;
     sigset_t all, before;

@@ -152,7 +152,7 @@ class GpuProvider(ExecutionProvider):
 
     def store(self, part: Part) -> Stored | No:
         """A part whose inputs have known sizes, for the target that the options name, or the device's."""
-        from ...lowering.gpu.described import pack
+        from ...lowering.gpu.package import pack
 
         packed = pack(part, self.target, lambda node: reference(node).run, self.settings, self.strict)
         if isinstance(packed, No):
@@ -161,7 +161,7 @@ class GpuProvider(ExecutionProvider):
         return Stored(data, compiler, self.target.arch, f"{len(part.nodes)} nodes")
 
     def load(self, part: Part, stored: Stored) -> Kernel | No:
-        from ...lowering.gpu.described import GpuPackage
+        from ...lowering.gpu.package import GpuPackage
 
         try:
             package = GpuPackage(stored.data)

@@ -1,7 +1,7 @@
 """`orthrus capi`: a libonnxruntime of this package for programs in C, C++, Rust, Go, C# and Node.
 
-In: one of build, path and run, and for run a program with its arguments. Out: the folder of the library and of
-the headers; or what the program does, with this library in place of onnxruntime's.
+In: one of build, path and run, and for run a program with its arguments. Out: where the library and the
+headers are; or what the program does, with this library in place of onnxruntime's.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def command(context: typer.Context, action: ActionArgument, into: IntoOption = N
 
 
 def _run(folder: Path, program: list[str]) -> None:
-    """Become the program, which finds the library however it looks for onnxruntime's: by name, by a path of its
-    own, which what is loaded already goes before, or by a variable."""
+    """Become the program, which finds the library however it looks for onnxruntime's: by name, by a path of
+    its own, which what is loaded already goes before, or by a variable."""
     from ...native.dropin.build import SONAME
 
     found = shutil.which(program[0])

@@ -3,8 +3,8 @@ libraries and programs that need no Python.
 
 In: a model and a provider that stores what it compiles. Out: an ONNX file in which each compiled part is an
 EPContext node, with the compiled code inside it or in files beside the model; or the files of
-`orthrus.native.ahead.emit`. Nothing runs, so that the target may be another machine; the ONNX file is run by a
-session that trusts it and names the provider.
+`orthrus.native.ahead.emit`. Nothing runs, so that the target may be another machine; the ONNX file is run by
+a session that trusts it and names the provider.
 """
 
 from __future__ import annotations
@@ -60,7 +60,8 @@ NameOption = Annotated[str | None, option_of(
     "--name", metavar="NAME",
     help="With --emit: what all names in C begin with; the model's file's by default.")]
 WeightsOption = Annotated[str | None, option_of(
-    "--weights", metavar="inside|beside", help="With --emit: weights in it, the default, or in a file beside.")]
+    "--weights", metavar="inside|beside",
+    help="With --emit: weights in it, the default, or in a file beside.")]
 EmbedOption = Annotated[bool, option_of(
     "--embed/--beside", help="Compiled code inside the model, the default, or in files beside it.")]
 DimOption = Annotated[Texts, option_of(
@@ -76,7 +77,8 @@ ForceOption = Annotated[bool, option_of("--force", help="Write over a file that 
 def command(
     model: ModelArgument, out: OutOption = None, provider: ProviderOption = None,
     option: SettingOption = None, target: TargetOption = None, dim: DimOption = None,
-    emit: EmitOption = None, name: NameOption = None, weights: WeightsOption = None, embed: EmbedOption = True, modules: ImportOption = None, level: LevelOption = "all",
+    emit: EmitOption = None, name: NameOption = None, weights: WeightsOption = None,
+    embed: EmbedOption = True, modules: ImportOption = None, level: LevelOption = "all",
     sign: SignOption = None, force: ForceOption = False, as_json: JsonOption = False,
 ) -> None:
     """Compile a model ahead of time."""
@@ -193,7 +195,8 @@ def _emit(model: Path, form: str, name: str, out: Path | None, sizes: Mapping[st
                      options=options, force=force)
     seconds = time.perf_counter() - start
     if as_json:
-        print_json({"seconds": seconds, "files": [{"file": str(f), "bytes": f.stat().st_size} for f in files]})
+        rows = [{"file": str(file), "bytes": file.stat().st_size} for file in files]
+        print_json({"seconds": seconds, "files": rows})
         return
     for file in files:
         console().print(f"wrote {file}, {file.stat().st_size / 1e3:,.0f} kB", markup=False, highlight=False)

@@ -2,6 +2,7 @@
 
    Compiled with -DMODEL_HEADER='"NAME.h"' -DMODEL_LIBRARY=NAME_library. An input is an array that numpy.save() wrote,
    or the bytes of its elements; so are outputs. */
+#define _POSIX_C_SOURCE 200809L
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
