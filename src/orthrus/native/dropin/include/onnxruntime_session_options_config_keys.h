@@ -1,4 +1,4 @@
-/* Names of the keys of config entries as onnxruntime has them. A key is read where it means something here, others
+/* The keys of config entries under onnxruntime's names. A key is read where it means something here; others
  * are kept and have no effect. */
 #pragma once
 
