@@ -413,6 +413,9 @@ static void initializers(void) {
     DO(CloneSessionOptions(options, &clone));
     api->ReleaseSessionOptions(options);
     api->ReleaseSessionOptions(clone);
+    api->ReleaseValue(sequence);
+    api->ReleaseValue(own);
+    api->ReleaseValue(over);
 }
 
 static void providers(void) {

@@ -292,6 +292,9 @@ void sequences(void) {
     if (outer != NULL) show_value(outer);
     api->ReleaseValue(outer);
     api->ReleaseValue(sequence);
+    api->ReleaseValue(values[0]);
+    api->ReleaseValue(values[2]);
+    api->ReleaseValue(values[3]);
 }
 
 void maps(void) {
@@ -336,6 +339,8 @@ void maps(void) {
     DO(CreateValue(in, 2, ONNX_TYPE_MAP, &map));
     DO(CreateValue(in, 1, ONNX_TYPE_MAP, &map));
     DO(CreateValue(in, 0, ONNX_TYPE_MAP, &map));
+    api->ReleaseValue(pair[0]);
+    api->ReleaseValue(pair[1]);
 }
 
 void shape_infos(void) {
