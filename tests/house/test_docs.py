@@ -25,7 +25,8 @@ OTHERS = ("pip", "pytest", "ruff", "mypy")
 """Commands that are neither ours nor Python."""
 SWITCH = re.compile(r"ORTHRUS_\w+=")
 PROVIDER_LINES = 50
-ABOUT = {"dnnl.md": needs("oneDNN"), "iree.md": needs("IREE"), "spacemit.md": needs("SpaceMIT"),
+ABOUT = {"c.md": needs("C compiler"),
+         "dnnl.md": needs("oneDNN"), "iree.md": needs("IREE"), "spacemit.md": needs("SpaceMIT"),
          "spacemit_estimate.md": needs("SpaceMIT"), "torch.md": needs("torch")}
 """Pages about what may be missing."""
 

@@ -133,6 +133,18 @@ def test_the_example_in_c(library: Path, pixels: Path, printed: str, tmp_path: P
     assert sh(tmp_path / "classify", pixels) == printed * 2
 
 
+def test_what_the_page_shows_in_c(library: Path, tmp_path: Path) -> None:
+    page = (EXAMPLES.parent / "docs" / "c.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^```c\n(.*?)^```", page, re.M | re.S)
+    assert len(shown) == 2
+    bodies = ["\n".join(line for line in text.splitlines() if not line.startswith("#")) for text in shown]
+    functions = [f"void shown_{i}(const void **inputs, void **outputs) {{ (void)inputs, (void)outputs;\n"
+                 f"{body}\n(void)status; }}" for i, body in enumerate(bodies)]
+    (tmp_path / "shown.c").write_text('#include <stdio.h>\n#include "digits.h"\n' + "\n".join(functions))
+    sh("cc", *STRICT, "-Wno-uninitialized", f"-I{library}/include", "-c", tmp_path / "shown.c", "-o",
+       tmp_path / "shown.o")
+
+
 @needs("CMake")
 def test_cmake_and_pkg_config_find_it(library: Path, pixels: Path, printed: str, tmp_path: Path) -> None:
     sh("cmake", "-S", EXAMPLES / "c", "-B", tmp_path, f"-DCMAKE_PREFIX_PATH={library}")

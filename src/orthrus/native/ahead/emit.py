@@ -81,13 +81,13 @@ def emit(model: Any, form: str = "library", name: str = "", folder: str | os.Pat
          level: int = 99, options: Mapping[str, str] | None = None, force: bool = False) -> list[Path]:
     """Compile a model ahead of time; answers the files that were written.
 
-    `model`: a path, bytes, or what else a session takes. `form`: one of `FORMS`. `name`: what all its symbols
-    begin with, the model's file's by default. `folder`: where to write, `name` by default. `sizes`: by name
-    of a dimension, or `input:axis` of one without a name, the sizes it may have. `targets`: names of
-    machines, all of one architecture, the best first: the first of them that the processor supports is chosen
-    when the model is opened; this machine by default. `weights`: "inside", or "beside" for a file of their
-    own. `level`: the highest optimization level; `options`: the CPU provider's. `force`: write over files that
-    are there.
+    `model`: a path, bytes, or what else a session takes. `form`: one of `FORMS`. `name`: what all its
+    symbols begin with, the model's file's by default. `folder`: where to write, `name` by default. `sizes`:
+    by name of a dimension, or `input:axis` of one without a name, the sizes it may have. `targets`: names
+    of machines, all of one architecture, the best first: the first of them that the processor supports is
+    chosen when the model is opened; this machine by default. `weights`: "inside", or "beside" for a file of
+    their own. `level`: the highest optimization level; `options`: the CPU provider's. `force`: write over
+    files that are there.
 
     Raises InvalidArgument for a name, a form, a target or a size that cannot be; NotImplemented for a model
     with nodes that no code is generated for, with their names; Fail where files are there, or a C compiler is
