@@ -1,5 +1,4 @@
 /* What this processor has, as the bits of TARGET_FEATURES. */
-#include <sched.h>
 #include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -84,7 +83,10 @@ static int64_t cpu_features(void) {
     return found;
 }
 
-static int permitted(int64_t needed) { return (void)needed, 1; }
+static int permitted(int64_t needed) {
+    (void)needed;
+    return 1;
+}
 static int64_t vector_bytes(void) { return 0; }
 
 #elif defined(__riscv) && __riscv_xlen == 64
@@ -128,7 +130,10 @@ static int64_t cpu_features(void) {
     return found;
 }
 
-static int permitted(int64_t needed) { return (void)needed, 1; }
+static int permitted(int64_t needed) {
+    (void)needed;
+    return 1;
+}
 
 static int64_t vector_bytes(void) {
     if (!(getauxval(AT_HWCAP) >> ('v' - 'a') & 1)) return 0;
