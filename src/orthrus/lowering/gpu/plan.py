@@ -175,7 +175,7 @@ class LoweredPlan(GpuPlan):
         self.constants = Constants(device)
         shared = {id(t.buffer) for t in lowering.constants.values()}
         lowering.let_go()
-        codes = compiling.codes([(s.spec, target, _hints(s, target)) for s in steps if s.spec is not None])
+        codes = compiling.codes([(s.spec, target, hints(s, target)) for s in steps if s.spec is not None])
         super().__init__(steps, codes, inputs, made, size, report.offset, device, lambda buffer: (
             constants if id(buffer) in shared else self.constants).address(buffer))
         self.account, self.trail, self.folded = account, trail, account.folded
@@ -184,7 +184,7 @@ class LoweredPlan(GpuPlan):
         return self.account.works(part, self.steps)
 
 
-def _hints(step: KernelStep, target: Target) -> Hints:
+def hints(step: KernelStep, target: Target) -> Hints:
     """What is known of a step's arguments."""
     assert step.spec is not None
     declared = step.spec.written(target).arguments

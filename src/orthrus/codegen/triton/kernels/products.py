@@ -61,6 +61,14 @@ class Factors:
                          for how, lack in zip(self.zeros, self.lacks, strict=True))
         return first, second
 
+    @property
+    def signature(self) -> str:
+        """All of it as text: types, letters of rows and columns, precision, zero points."""
+        letters = "_".join("".join(kinds) or "-" for kinds in self.walk.kinds)
+        zeros = "_".join(str(z) for z in self.zeros if z is not None)
+        return " ".join(filter(None, ("_".join(self.dtypes), letters, "".join(self.depth), self.precision,
+                                      zeros)))
+
     def along(self, k: Writer) -> list[str]:
         """Declare the strides along k."""
         return [k.size(f"along_{name}") if kind == "s" else "1"
