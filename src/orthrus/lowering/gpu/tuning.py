@@ -8,6 +8,7 @@ asked for.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import weakref
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...codegen.triton import compile as compiling
+from ...codegen.triton.compile import CodeObject
 from ...codegen.triton.kernels.products import Tile
 from ...errors import EPFail
 from ...ir import Node, Value
@@ -153,22 +155,16 @@ class _Trials:
         requests = {way: [(s.spec, lo.target, hints(s, lo.target)) for s in steps]
                     for way, steps in lowered.items()}
         sizes = {way: plan(steps, []) for way, steps in lowered.items()}
-        refused = None
         for way, codes in _compiled(requests):
-            if isinstance(codes, EPFail):
-                refused = codes
-                continue
             yield way, GpuPlan(lowered[way], codes, inputs, [(self.out.shape, self.out.dtype)], sizes[way],
                                -1, self.device, Constants(self.device).address)
-        if refused is not None:
-            log.debug("a tile is left out: %s", refused)
 
     def leave_out_the_wrong(self) -> None:
         """Forget the ways whose results are not those of the first."""
         wanted: np.ndarray | None = None
         for way, each in list(self.plans.items()):
             self.device.clear(self.out.handle, self.out.nbytes)
-            self._run(each)
+            self._run(each, 1)
             got = self._answer()
             if wanted is None:
                 wanted = got
@@ -178,15 +174,17 @@ class _Trials:
 
     def times(self, milliseconds: float) -> dict[Way, float]:
         """Of one run of each way."""
-        found = {way: self.device.timed(lambda each=each: self._run(each))
-                 for way, each in self.plans.items()}
+        found = {way: self._timed(each, 1) for way, each in self.plans.items()}
         for _, (way, each) in itertools.product(range(_ROUNDS), self.plans.items()):
             count = max(1, min(_LAUNCHES, int(milliseconds / _ROUNDS / max(found[way], 1e-6))))
-            spent = self.device.timed(lambda each=each, count=count: self._run(each, count))
-            found[way] = min(found[way], spent / count)
+            found[way] = min(found[way], self._timed(each, count))
         return found
 
-    def _run(self, it: GpuPlan, count: int = 1) -> None:
+    def _timed(self, it: GpuPlan, count: int) -> float:
+        """Milliseconds of a run, of so many."""
+        return self.device.timed(lambda: self._run(it, count)) / count
+
+    def _run(self, it: GpuPlan, count: int) -> None:
         packed = it.packed_for(self.arena.handle, self.addresses)
         for _ in range(count):
             for launch in it.launches:
@@ -207,18 +205,18 @@ def _lowered(lo: GpuLowering, task: Task, reads: Sequence[Tensor], out: Tensor, 
     return trial.steps
 
 
-def _compiled(requests: dict[Way, list[Any]]) -> Iterator[tuple[Way, list[Any] | EPFail]]:
-    """The code of each way, or why there is none; all are compiled side by side where all compile."""
+def _compiled(requests: dict[Way, list[Any]]) -> Iterator[tuple[Way, list[CodeObject]]]:
+    """The code of each way that compiles, the first one at least; all at once where all do. Raises EPFail."""
     with_all = list(itertools.chain.from_iterable(requests.values()))
-    try:
+    with contextlib.suppress(EPFail):
         compiling.codes(with_all)
-    except EPFail:
-        log.debug("not every tile compiles")
-    for way, each in requests.items():
+    for i, (way, each) in enumerate(requests.items()):
         try:
             yield way, compiling.codes(each)
         except EPFail as error:
-            yield way, error
+            if i == 0:
+                raise
+            log.debug("a tile is left out: %s", error)
 
 
 def _stand_in(t: Tensor, kind: str, index: int) -> Tensor:

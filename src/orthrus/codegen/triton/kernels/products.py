@@ -83,7 +83,8 @@ def products(k: Writer, *, factors: Factors, closing: Closing, tile: Tile, even:
     zeros = [k.pointer(f"zero_{name}", dtype) if how in (ONE, EACH) else None
              for name, how, dtype in zip("ab", factors.zeros, factors.dtypes, strict=True)]
     close = closing.declare(k)
-    m, n, depth, part, batches = (k.size(name) for name in ("m", "n", "depth", "part", "batches"))
+    m = k.count("m", factors.walk.near(1) or closing.walk.near(1))
+    n, depth, part, batches = k.size("n"), k.count("depth", not even), k.size("part"), k.count("batches")
     along = factors.along(k)
     walking = factors.walk.declare(k, "in")
     place(k, m, n, tile)
@@ -220,7 +221,7 @@ def product_parts(k: Writer, *, dtype: str, closing: Closing, block: int) -> Non
     """The sum of `parts` products, one behind the other, in their order."""
     parts = k.pointer("parts", dtype)
     close = closing.declare(k)
-    count, size = k.size("count"), k.size("size")
+    count, size = k.count("count"), k.size("size")
     k.text(f"""
         i = tl.program_id(0) * {block} + tl.arange(0, {block})
         inside = i < {size}
