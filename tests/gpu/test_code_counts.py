@@ -49,7 +49,8 @@ def test_numbers_of_rows_share_code(name: str) -> None:
 
 def test_what_lies_next_to_each_other_does_not() -> None:
     """Columns of a factor, which several are read of at once where their number allows."""
-    of = {n: str([known for *_, known in requests([node("MatMul", "x w", "y")], {"x": (96, 80), "w": (80, n)})])
+    nodes = [node("MatMul", "x w", "y")]
+    of = {n: str([known for *_, known in requests(nodes, {"x": (96, 80), "w": (80, n)})])
           for n in (80, 84, 96)}
     assert of[80] == of[96] != of[84]
 
