@@ -92,10 +92,14 @@ FAMILIES: dict[str, Callable[[], Made]] = {
     "gru": op("GRU", x(5, 2, 12), x(1, 48, 12), x(1, 48, 16), outputs=2, constants=("x1", "x2"),
               hidden_size=16),
 }
+FEW = {"where", "softmax of halves", "layer norm of bfloat16", "fused product", "depthwise convolution",
+       "scatter", "4 bits"}
+"""Those that are emulated whenever the longer suites run; each family has tests of its own there."""
 FAR = {"float16": 2e-2, "bfloat16": 6e-2, "float64": 1e-9, "float32": 1e-4}
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", [
+    name if name in FEW else pytest.param(name, marks=pytest.mark.thorough) for name in FAMILIES])
 def test_a_family(gpu: Any, name: str) -> None:
     made, feeds = FAMILIES[name]()
     session = gpu.session(made)
