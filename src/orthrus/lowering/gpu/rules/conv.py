@@ -6,6 +6,7 @@ import functools
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -325,9 +326,11 @@ def dequantized_convolution(lo: GpuLowering, node: Node) -> Lazy | No:
     return shared.times(sums, (factor, "mul"), *([] if real is None else [(real, "add")]))
 
 
-lowers("ConvInteger", types=BYTES)(functools.partial(shared.conv_integer, convolve=convolved_bytes))
-lowers("QLinearConv", shared.MS + "QLinearConv", types=BYTES)(
-    functools.partial(shared.qlinear_conv, convolve=convolved_bytes))
+_RULES: dict[tuple[str, ...], Any] = {
+    ("ConvInteger",): shared.conv_integer, ("QLinearConv", shared.MS + "QLinearConv"): shared.qlinear_conv,
+}
+for _kinds, _rule in _RULES.items():
+    lowers(*_kinds, types=BYTES)(functools.partial(_rule, convolve=convolved_bytes))
 
 
 @lowers("Conv", "com.microsoft::FusedConv", types=FLOATS)
