@@ -429,6 +429,8 @@ def _tile(target: Target, form: AttentionForm, count: int, width: int) -> tuple[
     if count == 1:
         return 1, max(16, min(128, 4096 // width)), 4, 2
     wide = 1 << (count - 1).bit_length()
+    if form.dtype == "float32" and target.api != HIP and form.precision == "ieee" and width > 64:
+        return max(16, min(wide, 32)), 16, 8, 2
     if form.dtype == "float32":
         most, keys = (32, 32) if width <= 128 else (16, 16)
         return max(16, min(wide, most)), keys, 4, 1 if target.api == HIP else 2
