@@ -89,6 +89,7 @@ NEEDS = {
                        "AMD's instruction tables are not here: pip install orthrus-runtime[gfx]", extra=True),
     "Triton": Need(lambda: importlib.util.find_spec("triton") is not None,
                    "Triton is not here: pip install triton", extra=True),
+    "GPU": Need(lambda: _probed("CUDA") or _probed("ROCM"), "there is no GPU here", extra=True),
     "xuantie-qemu": Need(lambda: importlib.util.find_spec("qemu") is not None,
                          "xuantie-qemu is not here: pip install orthrus-runtime[spacemit]", extra=True),
     "torch": Need(lambda: all(map(importlib.util.find_spec, ("torch", "onnxscript"))),
@@ -118,6 +119,7 @@ OTHERWISE = {
     "this trained model was not fetched": "its archive could not be had, see fetch.py beside the models",
     "the processor here has no ": "instructions of a machine that code is generated for",
     "this file system has no such file": "devices, pipes and links that hostile models name",
+    "an emulated GPU ": "what only a real one shows, or in a time to wait for",
     "nothing to look at: ": "a check of the kit for authors of providers, on few operators",
     "qemu 7 ends itself": "where two conversions to integers round to zero; later ones do not",
     **{f"could not import '{name}": "not everywhere is there a wheel of what '.[test]' asks for"
