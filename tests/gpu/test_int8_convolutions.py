@@ -103,6 +103,24 @@ def test_channels_may_lie_last() -> None:
 
 
 @pytest.mark.slow
+def test_pools_and_joined_bytes_are_the_cpus() -> None:
+    rng = np.random.default_rng(4)
+    held = {"s": np.float32(0.02), "z": np.uint8(120), "ys": np.float32(0.03), "yz": np.uint8(100)}
+    window = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
+    x = _bytes(rng, "uint8", 2, 6, 5, 3)
+    for op, inputs, attrs in (
+            ("NhwcMaxPool", {"x": x}, window),
+            ("QLinearAveragePool", {"x": x, **held}, {**window, "count_include_pad": 1}),
+            ("QLinearAveragePool", {"x": x, **held}, {**window, "channels_last": 1}),
+            ("QLinearConcat", {"ys": held["ys"], "yz": held["yz"], "x": x, "s": held["s"], "z": held["z"],
+                               "x2": x[:1], "s2": held["ys"], "z2": held["yz"]}, {"axis": 0})):
+        known = [name for name in inputs if name[0] != "x"]
+        made, feeds = of_arrays(f"com.microsoft::{op}", {name: np.asarray(v) for name, v in inputs.items()},
+                                constants=known, **attrs)
+        compare(made, feeds, by_turns(op, attrs))
+
+
+@pytest.mark.slow
 def test_matrix_units_multiply_bytes() -> None:
     rng = np.random.default_rng(0)
     made, feeds = of_arrays("ConvInteger", {

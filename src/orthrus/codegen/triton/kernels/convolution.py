@@ -40,7 +40,8 @@ def convolution(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...]
     zeros = numbers.points(k)
     close = closing.declare(k)
     window = slide.declare(k)
-    rows, cin, cout = k.size("rows"), k.size("cin"), k.size("cout")
+    rows = k.count("rows", any(map(closing.walk.near, range(len(closing.walk.kinds) - 1))))
+    cin, cout = k.count("cin", not even), k.size("cout")
     strides = [k.size(name) if kind == "s" else "1"
                for name, kind in zip(("x_c", "w_o", "w_i", "w_t"), kinds, strict=True)]
     x_c, w_o, w_i, w_t = strides
@@ -52,7 +53,7 @@ def convolution(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...]
     """)
     x_at = w_at = out_at = ""
     if grouped:
-        groups, w_g = k.size("groups"), k.size("w_g")
+        groups, w_g = k.count("groups"), k.size("w_g")
         k.text(f"""
             group = rest % {groups}
             rest = rest // {groups}
@@ -65,7 +66,7 @@ def convolution(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...]
     steps = f"{count} * tl.cdiv({cin}, {tile.k})" if whole else f"tl.cdiv({count} * {cin}, {tile.k})"
     k.text(f"first, end = 0, {steps}")
     if parts:
-        many, each = k.size("parts"), k.size("each")
+        many, each = k.count("parts"), k.count("each")
         k.text(f"""
             part = rest % {many}
             rest = rest // {many}
@@ -133,7 +134,7 @@ def depthwise(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...], 
     zeros = numbers.points(k)
     close = closing.declare(k)
     window = slide.declare(k)
-    rows, channels = k.size("rows"), k.size("channels")
+    rows, channels = k.count("rows", closing.walk.near(0)), k.size("channels")
     x_c, w_c, w_t = (k.size(name) if kind == "s" else "1"
                      for name, kind in zip(("x_c", "w_c", "w_t"), kinds, strict=True))
     total = k.typed(numbers.total)

@@ -80,6 +80,14 @@ class Factors(Numbers):
     precision: str = "ieee"
     zeros: tuple[str | None, str | None] = (None, None)
 
+    @property
+    def signature(self) -> str:
+        """All of it as text: types, letters of rows and columns, precision, zero points."""
+        letters = "_".join("".join(kinds) or "-" for kinds in self.walk.kinds)
+        zeros = "_".join(str(z) for z in self.zeros if z is not None)
+        return " ".join(filter(None, ("_".join(self.dtypes), letters, "".join(self.depth), self.precision,
+                                      zeros)))
+
     def along(self, k: Writer) -> list[str]:
         """Declare the strides along k."""
         return [k.size(f"along_{name}") if kind == "s" else "1"
@@ -93,7 +101,8 @@ def products(k: Writer, *, factors: Factors, closing: Closing, tile: Tile, even:
             for name, dtype in zip("ab", factors.dtypes, strict=True))
     zeros = factors.points(k)
     close = closing.declare(k)
-    m, n, depth, part, batches = (k.size(name) for name in ("m", "n", "depth", "part", "batches"))
+    m = k.count("m", factors.walk.near(1) or closing.walk.near(1))
+    n, depth, part, batches = k.size("n"), k.count("depth", not even), k.size("part"), k.count("batches")
     along = factors.along(k)
     walking = factors.walk.declare(k, "in")
     place(k, m, n, tile)
@@ -231,7 +240,7 @@ def product_parts(k: Writer, *, dtype: str, closing: Closing, block: int) -> Non
     """The sum of `parts` products, one behind the other, in their order."""
     parts = k.pointer("parts", dtype)
     close = closing.declare(k)
-    count, size = k.size("count"), k.size("size")
+    count, size = k.count("count"), k.size("size")
     k.text(f"""
         i = tl.program_id(0) * {block} + tl.arange(0, {block})
         inside = i < {size}

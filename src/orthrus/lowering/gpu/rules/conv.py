@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,8 @@ from ...rules.int8 import BYTES, INT, addends, coded, number
 from ...tensor import Tensor, last_strides
 from ..lower import GpuLowering, Lazy, Pending, Source, lowers
 from ..products import Zeros, precision
-from ..slides import Windows, slid, tile_of
+from ..slides import Slid, Windows, slid, tile_of
+from ..tuning import Task
 from ..walks import closed
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
@@ -140,12 +142,36 @@ class Convolution:
                         ) -> None:
         it, x = self.slid, self.slid.image
         groups, cin, cout, weights = self._products(lo)
-        taps, sums, rounds = math.prod(it.taps), summed(x.dtype), precision(lo, x.dtype)
-        pair = Pair((x.dtype, weights.dtype), rounds, self.zeros.kinds())
+        taps, rounds = math.prod(it.taps), precision(lo, x.dtype)
         overlap = max(1.0, self.rows * taps * cin * groups / x.size)
         problem = Problem(self.rows, cout, taps * cin, groups, x.dtype, rounds, overlap)
         known = candidates(lo.target, problem)
-        tile, parts = next((each for each in known if not it.taps or _suits(each[0], cin)), known[0])
+        ways = [way for way in known if not it.taps or _suits(way[0], cin)] or known[:1]
+        way = ways[0] if lo.tuner is None else lo.tuner.best(lo, self._task(weights, out), ways)
+        self._write_tiles(lo, it, self.zeros.tensors(), weights, out, tree, operands, way)
+
+    def _task(self, weights: Tensor, out: Tensor) -> Task:
+        """What is measured where tiles are."""
+        it = self.slid
+
+        def compute(lo: GpuLowering, reads: Sequence[Tensor], out: Tensor, way: tuple[Tile, int]) -> None:
+            x, w, *zeros = reads
+            self._write_tiles(lo, replace(it, image=x), zeros, w, out, None, [], way)
+        numbers = "_".join(map(str, (*it.image.shape, *weights.shape, *it.numbers)))
+        axes = " ".join(it.slide.axes)
+        strides = _letters((it.image.strides[1], *weights.strides[1:]))
+        zeros = "_".join(filter(None, self.zeros.kinds()))
+        types = f"{it.image.dtype}_{weights.dtype}_{out.dtype}"
+        return Task(" ".join(filter(None, ("convolution", types, axes, strides, zeros))), numbers,
+                    [it.image, weights, *self.zeros.tensors()], out, compute)
+
+    def _write_tiles(self, lo: GpuLowering, it: Slid, zeros: Sequence[Tensor], weights: Tensor, out: Tensor,
+                     tree: Expr | None, operands: list[Tensor], way: tuple[Tile, int]) -> None:
+        """`weights` [groups, out, in, taps], as the kernel has them."""
+        x, (tile, parts) = it.image, way
+        groups, cout, cin, _ = weights.shape
+        taps, sums, rounds = math.prod(it.taps), summed(x.dtype), precision(lo, x.dtype)
+        pair = Pair((x.dtype, weights.dtype), rounds, self.zeros.kinds())
         whole = cin >= tile.k or not it.taps
         steps = taps * -(-cin // tile.k) if whole else -(-taps * cin // tile.k)
         each = -(-steps // parts)
@@ -165,7 +191,7 @@ class Convolution:
             closing=closing)
         grouped = [groups, weights.strides[0]] if groups > 1 else []
         numbers = [self.rows, cin, cout, *_far(strides), *grouped, *split]
-        lo.step(spec, [x, weights, *self.zeros.tensors(), *cells, *it.numbers, *numbers],
+        lo.step(spec, [x, weights, *zeros, *cells, *it.numbers, *numbers],
                 -(-self.rows // tile.m) * parts * groups * -(-cout // tile.n))
         if split:
             closing, cells = closed(out, tree, operands, sums, [[*pixels, *columns]])
@@ -325,9 +351,11 @@ def dequantized_convolution(lo: GpuLowering, node: Node) -> Lazy | No:
     return shared.times(sums, (factor, "mul"), *([] if real is None else [(real, "add")]))
 
 
-lowers("ConvInteger", types=BYTES)(functools.partial(shared.conv_integer, convolve=convolved_bytes))
-lowers("QLinearConv", shared.MS + "QLinearConv", types=BYTES)(
-    functools.partial(shared.qlinear_conv, convolve=convolved_bytes))
+_RULES: dict[tuple[str, ...], Any] = {
+    ("ConvInteger",): shared.conv_integer, ("QLinearConv", shared.MS + "QLinearConv"): shared.qlinear_conv,
+}
+for _kinds, _rule in _RULES.items():
+    lowers(*_kinds, types=BYTES)(functools.partial(_rule, convolve=convolved_bytes))
 
 
 @lowers("Conv", "com.microsoft::FusedConv", types=FLOATS)

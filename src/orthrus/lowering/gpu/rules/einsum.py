@@ -44,14 +44,15 @@ class Lettered:
 @lowers("Einsum", types=TYPES)
 def einsum(lo: GpuLowering, node: Node) -> Tensor | No:
     """One operand after the other."""
-    if any(v is None or lo.dtype(v) != lo.dtype(node.inputs[0]) or 0 in lo.shape(v) for v in node.inputs):
+    operands = [v for v in node.inputs if v is not None]
+    if any(lo.dtype(v) != lo.dtype(operands[0]) or 0 in lo.shape(v) for v in operands):
         return No("its operands are of several types, or empty")
     try:
         terms, out = parsed_equation(node.attributes["equation"])
-        spelled, out = _spelled(terms, out, [len(lo.shape(v)) for v in node.inputs])
+        spelled, out = _spelled(terms, out, [len(lo.shape(v)) for v in operands])
     except ValueError as error:
         return No(str(error))
-    given = [_diagonal(lo.tensor(v), letters) for v, letters in zip(node.inputs, spelled, strict=True)]
+    given = [_diagonal(lo.tensor(v), letters) for v, letters in zip(operands, spelled, strict=True)]
     sizes = {letter: max(it.size(letter) for it in given) for it in given for letter in it.letters}
     if any(it.size(letter) not in (1, sizes[letter]) for it in given for letter in it.letters):
         return No("its letters stand for several sizes")

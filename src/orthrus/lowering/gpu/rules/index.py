@@ -16,6 +16,7 @@ from ....codegen.write.expr import Expr
 from ....ir import No, Node
 from ....ops.define import normalized_axis
 from ....ops.nn.geometry import taps, window
+from ...lower import Lowering
 from ...rules.gather import INDICES, TYPES, picked, placed, put, scattered
 from ...rules.reduce import Folded
 from ...tensor import Tensor, c_strides
@@ -29,7 +30,7 @@ _TAPS = 128
 """Taps of columns up to which there is a launch for each."""
 
 
-def _count(lo: GpuLowering, shape: Sequence[int], axis: int) -> Tensor:
+def _count(lo: Lowering, shape: Sequence[int], axis: int) -> Tensor:
     """0, 1, 2... along an axis, of a tensor of `shape`."""
     held = lo.table(np.arange, shape[axis])
     return held.view(shape, [int(a == axis) for a in range(len(shape))])
@@ -40,7 +41,7 @@ def _spread(t: Tensor, shape: Sequence[int], axis: int) -> Tensor:
     return t.view(shape, [t.strides[0] if a == axis else 0 for a in range(len(shape))])
 
 
-def _indices(lo: GpuLowering, tree: Expr, operands: Sequence[Tensor], shape: Sequence[int],
+def _indices(lo: Lowering, tree: Expr, operands: Sequence[Tensor], shape: Sequence[int],
              axes: Sequence[int]) -> Tensor:
     """What a tree gives at each place along `axes`, as indices of all of `shape`."""
     small = [d if a in axes else 1 for a, d in enumerate(shape)]
@@ -60,6 +61,7 @@ def _positive(given: Expr, size: int, index: Expr) -> Expr:
 def reversed_sequence(lo: GpuLowering, node: Node) -> Pending | No:
     """Each sequence from its own end on backwards."""
     vx, vl = node.inputs
+    assert vx is not None and vl is not None
     t, attrs = lo.tensor(vx), node.attributes
     time, batch = (normalized_axis(attrs[name], t.rank) for name in ("time_axis", "batch_axis"))
     if not t.size or lo.dtype(vl) not in INDICES or lo.shape(vl) != (t.shape[batch],):
@@ -68,7 +70,7 @@ def reversed_sequence(lo: GpuLowering, node: Node) -> Pending | No:
     back = Expr("sub", (Expr("sub", (length, Expr.const(1, LONG)), LONG), at), LONG)
     tree = _positive(length, t.shape[time], Expr("where", (Expr("lt", (at, length), "bool"), back, at), LONG))
 
-    def write(lo: GpuLowering, out: Tensor) -> None:
+    def write(lo: Lowering, out: Tensor) -> None:
         given = [_count(lo, t.shape, time), _spread(lo.tensor(vl), t.shape, batch)]
         picked(lo, t, _indices(lo, tree, given, t.shape, (time, batch)), out, time)
     return placed(t.shape, t.dtype, write)
@@ -94,7 +96,7 @@ def tensor_scattered(lo: GpuLowering, node: Node) -> Pending | No:
             tree = Expr("remainder", (tree, Expr.const(x.shape[axis], LONG)), LONG)
         tree = _positive(start, x.shape[axis], tree)
 
-    def write(lo: GpuLowering, out: Tensor) -> None:
+    def write(lo: Lowering, out: Tensor) -> None:
         more = [] if vi is None else [_spread(lo.tensor(vi), update.shape, 0)]
         lo.copy(x, out)
         put(lo, out, _indices(lo, tree, [*given, *more], update.shape, (0, axis)), update, axis, "none")
@@ -127,7 +129,7 @@ def unpooled(lo: GpuLowering, node: Node) -> Pending | No:
         return No("its result is empty")
     place = _positive(Expr.leaf(0, LONG), math.prod(shape), Expr.leaf(0, LONG))
 
-    def write(lo: GpuLowering, out: Tensor) -> None:
+    def write(lo: Lowering, out: Tensor) -> None:
         flat = lo.new((math.prod(shape),), x.dtype)
         zero = Expr.const(0, "int32").cast(x.dtype)
         lo.store(flat, zero, [])
@@ -153,7 +155,7 @@ def columns_to_image(lo: GpuLowering, node: Node) -> Pending | Lazy | No:
         return No("the image's or the blocks' size is not known, or it is empty")
     high, block = size.tolist(), kernel.tolist()
     try:
-        win = window(high, block, *(attrs.get(name) for name in ("strides", "dilations", "pads")))
+        win = window(high, block, attrs.get("strides"), attrs.get("dilations"), attrs.get("pads"))
     except (TypeError, ValueError):
         return No("its window does not fit")
     count, places = math.prod(block), math.prod(win.out)

@@ -52,10 +52,10 @@ def multiplied(lo: GpuLowering, node: Node, flips_a: Flips, flips_b: Flips, ende
     return Pending(shape, summed(dtype), emit)
 
 
-lowers("MatMul", types=(*FLOATS, *INTEGERS))(functools.partial(matmul.matmul, multiply=multiplied))
-_RULES: dict[tuple[str, ...], Any] = {
-    ("Gemm", MS + "FusedGemm"): matmul.matrix_product,
-    (MS + "FusedMatMul", MS + "TransposeMatMul"): matmul.fused_matmul,
+_RULES: dict[tuple[str, ...], tuple[Any, tuple[str, ...]]] = {
+    ("MatMul",): (matmul.matmul, (*FLOATS, *INTEGERS)),
+    ("Gemm", MS + "FusedGemm"): (matmul.matrix_product, FLOATS),
+    (MS + "FusedMatMul", MS + "TransposeMatMul"): (matmul.fused_matmul, FLOATS),
 }
-for _kinds, _rule in _RULES.items():
-    lowers(*_kinds, types=FLOATS)(functools.partial(_rule, multiply=multiplied))
+for _kinds, (_rule, _types) in _RULES.items():
+    lowers(*_kinds, types=_types)(functools.partial(_rule, multiply=multiplied))
