@@ -1,4 +1,5 @@
 /* What this processor has, as the bits of TARGET_FEATURES. */
+#include <sched.h>
 #include <sys/auxv.h>
 #include <sys/syscall.h>
 #include <unistd.h>
