@@ -171,4 +171,4 @@ def test_environment_switches_are_real() -> None:
 
     known = {f"ORTHRUS_{knob.name}" for knob in vars(knobs).values() if isinstance(knob, knobs.Knob)}
     for page in PAGES:
-        assert set(re.findall(r"ORTHRUS_[A-Z]+", page.read_text(encoding="utf-8"))) <= known
+        assert set(re.findall(r"ORTHRUS_[A-Z]+(?:_[A-Z]+)*", page.read_text(encoding="utf-8"))) <= known

@@ -1,140 +1,173 @@
-"""What a model's object file and header say, without a compiler: symbols, names, and what is refused."""
+"""The table of onnxruntime's C interface, its header, and what the functions that need no model answer: the
+same as onnxruntime's own library where that is installed."""
 
 from __future__ import annotations
 
+import ctypes
+import importlib.util
+import os
 import re
-import struct
+import subprocess
+from difflib import unified_diff
+from itertools import chain
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 from skips import needs
 
-from orthrus.demo import MODEL
-from orthrus.errors import Fail, InvalidArgument
-from orthrus.ir import ElementType
-from orthrus.native.ahead import emit, toolchain
-from orthrus.native.ahead.elf import LARGEST, MACHINES, Blob, relocatable
-from orthrus.native.ahead.interface import Interface, Value, header, name_for, named
+from orthrus.native.dropin import build, table
 
-FLOAT, INT64 = ElementType.FLOAT, ElementType.INT64
-
-
-def sections(data: bytes) -> dict[str, tuple[int, int, bytes]]:
-    """Of an object file: by name, a section's flags, what it is aligned to, and its content."""
-    (table,), (count, names) = struct.unpack_from("<Q", data, 40), struct.unpack_from("<HH", data, 60)
-    rows = [struct.unpack_from("<IIQQQQIIQQ", data, table + 64 * i) for i in range(count)]
-    texts = data[rows[names][4]:]
-    return {texts[row[0]:texts.index(0, row[0])].decode(): (row[2], row[8], data[row[4]:row[4] + row[5]])
-            for row in rows[1:]}
+pytestmark = [pytest.mark.slow, needs("generated code", "Linux")]
+HERE = Path(__file__).parent
+SOURCES = (HERE / "interface_calls.c", HERE / "interface_values.c")
+STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic")
+OURS_ARE_MORE = ("ROCM", "MIGraphX", "CUDA", "Dnnl", "CUDAExecutionProvider")
+"""Providers that this package has and a wheel of onnxruntime for the CPU has not."""
+BETTER_TEXT = ("/onnxruntime_src/", "Unsupported type proto", "Unknown provider name", "Expected:768",
+               "expected 768", "/nowhere")
+"""In texts of theirs that name their source or their kinds of string: there the code alone has to be the
+same."""
+NEEDS_NO_MODEL = ("status", "memory", "pairs", "types", "value", "strings", "sparse", "env", "sharing",
+                  "options", "run_options", "providers", "devices", "base", "attributes")
+"""The library's sources that the calls reach, which can be built without the others."""
 
 
-@pytest.mark.parametrize("arch", MACHINES)
-def test_an_object_holds_its_blobs_where_its_symbols_say(arch: str) -> None:
-    blobs = [Blob("m_weights", [b"abc", b"", b"defg"]),
-             Blob("m_code_0", [b"\x90" * 5], code=True, align=4096), Blob("m_nothing", [])]
-    data = b"".join(map(bytes, relocatable(arch, blobs)))
-    (machine,) = struct.unpack_from("<H", data, 18)
-    assert machine == MACHINES[arch][0]
-    found = sections(data)
-    assert found[".rodata.m_weights"] == (2, 64, b"abcdefg")
-    assert found[".text.m_code_0"] == (6, 4096, b"\x90" * 5)
-    assert ".note.GNU-stack" in found, "without it, a program's stack becomes executable"
-    order, texts = list(found), found[".strtab"][2]
-    symbols = {}
-    for name, info, other, section, value, size in struct.iter_unpack("<IBBHQQ", found[".symtab"][2][24:]):
-        symbols[texts[name:texts.index(0, name)].decode()] = (info, other, order[section - 1], value, size)
-    hidden = 0x11, 2
-    assert symbols == {"m_weights": (*hidden, ".rodata.m_weights", 0, 7),
-                       "m_code_0": (*hidden, ".text.m_code_0", 0, 5),
-                       "m_nothing": (*hidden, ".rodata.m_nothing", 0, 0)}
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build.build(tmp_path_factory.mktemp("capi"))
 
 
-def test_objects_that_no_linker_could_use_are_refused() -> None:
-    with pytest.raises(InvalidArgument, match="sparc"):
-        relocatable("sparc", [])
-
-    class Large(Blob):
-        size = LARGEST + 1
-    with pytest.raises(InvalidArgument, match="beside"):
-        relocatable("x86_64", [Large("w", [])])
+def _program(built: Path, out: Path, *flags: str) -> Path:
+    """The calls as a program."""
+    subprocess.run(["cc", *flags, f"-I{built / 'include'}", *SOURCES, "-o", out, "-ldl"], check=True)
+    return out
 
 
-@pytest.mark.parametrize("text,expected", [
-    ("digits", "digits"), ("Mobile-Net v2.1", "mobile_net_v2_1"), ("1st", "model_1st"), ("int", "model_int"),
-    ("Größe", "gr_e"), ("__", "model"), ("orthrus", "model_orthrus"), ("a" * 90, "a" * 60)])
-def test_a_file_gives_its_model_a_name(text: str, expected: str) -> None:
-    assert re.fullmatch("[a-z][a-z0-9_]*", name_for(text))
-    assert re.sub("_+", "_", name_for(text)) == expected
-    named(name_for(text))
+def _calls(program: Path, library: Path) -> dict[str, list[str]]:
+    """What every group of calls writes."""
+    done = subprocess.run([program, library], capture_output=True, text=True, timeout=300,
+                          env={**os.environ, "ASAN_OPTIONS": "allocator_may_return_null=1"})
+    assert done.returncode == 0, done.stderr[-2000:]
+    groups: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("== "):
+            lines = groups.setdefault(line[3:], [])
+        elif groups and line:
+            lines.append(line)
+    return groups
 
 
-@pytest.mark.parametrize("name", ["", "1st", "int", "main", "a-b", "a b", "é", "_x", "orthrus_x", "a" * 61,
-                                  "x;"])
-def test_other_names_are_refused(name: str) -> None:
-    with pytest.raises(InvalidArgument, match="--name"):
-        named(name)
+def _comparable(theirs: list[str], ours: list[str]) -> tuple[list[str], list[str]]:
+    """Both without the texts that may differ."""
+    codes = [_code(line) if any(text in line for text in BETTER_TEXT) else line for line in theirs]
+    cut = {line for line, whole in zip(codes, theirs, strict=True) if line != whole}
+    shorter = [_code(line) if _code(line) in cut else line for line in ours]
+    return [line for line in codes if not _more(line)], [line for line in shorter if not _more(line)]
 
 
-def interface(inputs: list[Value], outputs: list[Value]) -> str:
-    """The parameters of the typed call."""
-    text = header(Interface("m", inputs, outputs, {}, ["some machine"]))
-    found = re.search(r"^int m_infer\(([^;]*)\);$", text, re.M)
-    assert found
-    return " ".join(found[1].split())
+def _code(line: str) -> str:
+    return re.sub(r"(: \d+) .*", r"\1", line)
 
 
-def test_the_typed_call_has_a_parameter_for_each_size_input_and_output() -> None:
-    assert interface([Value("image", FLOAT, ("N", 1, 8, 8))], [Value("label", INT64, ("N",))]) == \
-        "int64_t N, const float *image, int64_t *label"
-    half = Value("z", ElementType.FLOAT16, (7,))
-    assert interface([Value("x", FLOAT, (2, 3)), Value("y", FLOAT, ())], [half]) == \
-        "const float x[2 * 3], const float *y, uint16_t z[7]"
+def _more(line: str) -> bool:
+    """Whether a line is about a provider that we have and they have not."""
+    return line.split(" ")[0] in OURS_ARE_MORE or re.match(
+        r"(SessionOptionsAppendExecutionProvider_|Create)(CUDA|ROCM|MIGraphX|Dnnl)", line) is not None
 
 
-def test_names_that_are_none_in_c_or_the_same_become_distinct() -> None:
-    row = (3,)
-    made = interface([Value("a/b:0", FLOAT, row), Value("a_b_0", FLOAT, row), Value("int", FLOAT, row),
-                      Value("0", FLOAT, ("n m", "*/ x")), Value("shapes", FLOAT, ("int", None))],
-                     [Value("a_b_0", FLOAT, row), Value("é", FLOAT, row)])
-    names = re.findall(r"(\w+)(?:\[\d+\])?(?:,|$)", made)
-    assert len(names) == len(set(names)) == 3 + 5 + 2
-    assert all(re.fullmatch("[A-Za-z][A-Za-z0-9_]*[A-Za-z0-9]|[A-Za-z]", name) for name in names)
-    assert "int" not in names
+def test_calls_answer_as_onnxruntime_does(built: Path, tmp_path: Path) -> None:
+    peer = importlib.util.find_spec("onnxruntime")
+    if peer is None or peer.origin is None:
+        pytest.skip("onnxruntime is not installed")
+    library = next(Path(peer.origin).parent.glob("capi/libonnxruntime.so*"))
+    program = _program(built, tmp_path / "calls", *STRICT)
+    theirs, ours = _calls(program, library), _calls(program, built / "lib" / build.SONAME)
+    differences = []
+    for name, lines in theirs.items():
+        assert not any(line.startswith("crashed") for line in ours[name]), (name, ours[name][-3:])
+        differences += list(unified_diff(*_comparable(lines, ours[name]), name, name, lineterm="", n=2))
+    assert not differences, "\n".join(differences)
+    assert sum(map(len, theirs.values())) > 2000
 
 
-def test_a_text_from_the_model_does_not_end_a_comment() -> None:
-    text = header(Interface("m", [Value("*/ int x; /*\n#error", FLOAT, ("*/",))], [], {"*/": "1"}, ["a"]))
-    comment = text[:text.index("#ifndef")]
-    assert comment.count("*/") == 1 and comment.rstrip().endswith("*/") and "\n#error" not in comment
+def test_calls_keep_to_their_memory(built: Path, tmp_path: Path) -> None:
+    sanitized = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g"]
+    here = Path(table.__file__).parent
+    sources = [here / f"{name}.c" for name in NEEDS_NO_MODEL]
+    (tmp_path / "table.h").write_text(table.declarations())
+    (tmp_path / "table.c").write_text(table.definitions())
+    subprocess.run(["cc", *STRICT, "-fPIC", "-shared", *sanitized, f"-I{built / 'include'}", f"-I{tmp_path}",
+                    f"-I{here}", *sources, tmp_path / "table.c", "-o", tmp_path / "lib.so", "-pthread"],
+                   check=True)
+    program = _program(built, tmp_path / "calls", "-std=c11", *sanitized)
+    for name, lines in _calls(program, tmp_path / "lib.so").items():
+        assert lines and not any(line.startswith("crashed") for line in lines), name
 
 
-@needs("generated code")
-def test_what_cannot_be_is_refused_before_anything_is_compiled(tmp_path: Path) -> None:
-    def refused(text: str, **given: object) -> None:
-        with pytest.raises(InvalidArgument, match=text):
-            emit(MODEL, **{"form": "object", "folder": tmp_path / "out", **given})  # type: ignore[arg-type]
-    refused("library", form="dll")
-    refused("beside", weights="elsewhere")
-    refused("--name", name="9")
-    refused("avx2", targets=["avx3"])
-    refused("one architecture", targets=["avx2", "neon"])
-    refused("twice", targets=["avx2", "avx2"])
-    refused("--dim", sizes={})
-    assert not (tmp_path / "out").exists()
+def test_no_slot_is_null_and_every_version_gets_the_table(built: Path) -> None:
+    library = ctypes.CDLL(str(built / "lib" / build.SONAME))
+    library.OrtGetApiBase.restype = ctypes.POINTER(ctypes.c_void_p)
+    base = library.OrtGetApiBase()
+    get_api = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_uint32)(base[0])
+    given = {get_api(version) for version in range(1, table.LEVEL + 1)}
+    assert len(given) == 1 and get_api(0) is None and get_api(table.LEVEL + 1) is None
+    functions = table.read().tables["OrtApi"]
+    slots = ctypes.cast(next(iter(given)) or 0, ctypes.POINTER(ctypes.c_void_p))
+    assert len(functions) == 428 and all(slots[i] for i in range(len(functions)))
+    assert ctypes.CFUNCTYPE(ctypes.c_char_p)(base[1])() == b"1.31.1"
+    what = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)(slots[2])
+    stub = [each.name for each in functions].index("KernelContext_GetScratchBuffer")
+    status = ctypes.CFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * 4)(slots[stub])(None, None, None, None)
+    assert b"KernelContext_GetScratchBuffer is not implemented" in what(status)
 
 
-@needs("generated code")
-def test_object_and_header_need_no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", "")
-    monkeypatch.delenv("CC", raising=False)
-    monkeypatch.setattr(toolchain, "zig_command", lambda: None)
-    files = emit(MODEL, "object", folder=tmp_path, sizes={"N": [1]}, targets=["neon"], weights="beside")
-    assert {f.name for f in files} == {"digits.o", "digits.c", "digits.h", "orthrus.h", "orthrus_library.h",
-                                       "orthrus.hpp", "digits.weights"}
-    assert sorted(tmp_path.iterdir()) == sorted(files)
-    with pytest.raises(Fail, match="--force"):
-        emit(MODEL, "header", folder=tmp_path, sizes={"N": [1]}, targets=["neon"])
-    with pytest.raises(Fail, match="pip install ziglang"):
-        emit(MODEL, "library", folder=tmp_path, sizes={"N": [1]}, targets=["neon"])
-    with pytest.raises(Fail, match="static C library"):
-        emit(MODEL, "executable", folder=tmp_path, sizes={"N": [1]}, targets=["neon"])
+NAMES_AT = {0: "CreateStatus", 9: "Run", 92: "ReleaseEnv", 100: "ReleaseSessionOptions", 424:
+            "SessionOptionsSetWeightlessSourceModelBuffer", 425: "KernelContext_GetPreallocatedOutput"}
+"""Slots whose places are known from elsewhere."""
+
+
+def test_the_functions_lie_in_their_slots() -> None:
+    interface = table.read()
+    names = [each.name for each in interface.tables["OrtApi"]]
+    assert {slot: names[slot] for slot in NAMES_AT} == NAMES_AT
+    whole = list(chain.from_iterable(interface.tables.values()))
+    assert len({each.name for each in whole}) == len(whole)
+
+
+SIZES = {"OrtAllocator": 64, "OrtCUDAProviderOptions": 64, "OrtROCMProviderOptions": 64,
+         "OrtTensorRTProviderOptions": 104, "OrtMIGraphXProviderOptions": 88,
+         "OrtOpenVINOProviderOptions": 56, "OrtEnvCreationOptions": 48,
+         "OrtCustomOp": 208, "OrtThreadPoolCallbacksConfig": 48, "OrtApi": 428 * 8, "OrtApiBase": 16}
+
+
+@pytest.mark.parametrize("compiler, flags", [("cc", STRICT), ("cc", ("-std=c99", "-Werror", "-Wall")),
+                                             ("c++", ("-std=c++11", "-Werror", "-Wall", "-Wextra")),
+                                             ("c++", ("-std=c++20", "-Werror", "-Wall", "-Wextra"))])
+def test_the_headers_compile_and_their_structs_have_their_sizes(built: Path, tmp_path: Path, compiler: str,
+                                                              flags: tuple[str, ...]) -> None:
+    source = tmp_path / ("sizes.c" if compiler == "cc" else "sizes.cc")
+    checks = "".join(f"typedef char size_of_{name}[sizeof({name}) == {size} ? 1 : -1];\n"
+                     for name, size in SIZES.items())
+    headers = sorted(each.name for each in (built / "include").glob("*.h") if "first" not in each.name)
+    assert len(headers) >= 4
+    included = "".join(f'#include "{name}"\n' for name in headers)
+    source.write_text(f"{included}{checks}int main(void) {{ return 0; }}\n")
+    subprocess.run([compiler, *flags, f"-I{built / 'include'}", source, "-o", tmp_path / "sizes"], check=True)
+
+
+@pytest.mark.parametrize("compiler, flags", [
+    ("cc", STRICT), ("c++", ("-x", "c++", "-std=c++11", "-Wall", "-Wextra", "-Werror"))])
+def test_the_introductions_example_compiles_and_runs(built: Path, tmp_path: Path, compiler: str,
+                                                     flags: tuple[str, ...]) -> None:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Add", ["x", "x"], ["y"])], "g", [x], [y])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+              tmp_path / "m.onnx")
+    library = built / "lib"
+    program = tmp_path / "introduction"
+    subprocess.run([compiler, *flags, HERE / "introduction.c", f"-I{built / 'include'}", f"-L{library}", "-x",
+                    "none", f"-Wl,-rpath,{library}", "-lonnxruntime", "-o", program], check=True)
+    done = subprocess.run([program, tmp_path / "m.onnx"], capture_output=True, text=True, timeout=120)
+    assert done.stdout == "2 4 6\n", done.stderr

@@ -465,7 +465,8 @@ def test_it_is_clean(case: Path, small: bytes, kind: str) -> None:
     flags = [SANITIZERS[kind]] if SANITIZERS[kind] else []
     program = compiled(*flags, f"-I{SOURCES}", SOURCES / "runtime.c", Path(__file__).parent / "harness.c",
                        out=case / f"harness_{kind}")
-    watch = ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full"] if kind == "valgrind" else []
+    watch = ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full",
+             "--show-leak-kinds=definite", "--errors-for-leak-kinds=definite"] if kind == "valgrind" else []
     files = []
     for seed in range(120):
         files.append(case / f"hostile_{seed}")

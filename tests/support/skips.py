@@ -32,6 +32,8 @@ from orthrus.providers.iree.compiler import COMPILER, installed
 MODELS = Path(os.environ.get("TEST_MODELS", Path(__file__).parents[3] / "shared" / "models"))
 """Trained models, which are no part of this repository: a folder each, with its data in meta.json."""
 RECORDINGS = Path("/usr/share/sounds/alsa")
+NODE_MODULES = Path(os.environ.get("TEST_NODE_MODULES", "node_modules"))
+"""Where npm puts what `npm i onnxruntime-node --ignore-scripts` brings."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _EMULATOR = "no qemu-riscv64 on PATH, and no xuantie-qemu: apt-get install qemu-user"
 _ARM = "no qemu-aarch64 on PATH: apt-get install qemu-user"
@@ -87,12 +89,19 @@ NEEDS = {
                        "AMD's instruction tables are not here: pip install orthrus-runtime[gfx]", extra=True),
     "Triton": Need(lambda: importlib.util.find_spec("triton") is not None,
                    "Triton is not here: pip install triton", extra=True),
+    "GPU": Need(lambda: _probed("CUDA") or _probed("ROCM"), "there is no GPU here", extra=True),
     "xuantie-qemu": Need(lambda: importlib.util.find_spec("qemu") is not None,
                          "xuantie-qemu is not here: pip install orthrus-runtime[spacemit]", extra=True),
     "torch": Need(lambda: all(map(importlib.util.find_spec, ("torch", "onnxscript"))),
                   "PyTorch is not here: pip install orthrus-runtime[torch]", extra=True),
     "transformers": Need(lambda: importlib.util.find_spec("transformers") is not None,
                          "transformers is not here: pip install transformers", extra=True),
+    "onnxruntime-node": Need(
+        lambda: shutil.which("node") is not None and (NODE_MODULES / "onnxruntime-node").is_dir(),
+        "no node, or no onnxruntime-node in $TEST_NODE_MODULES: npm i onnxruntime-node --ignore-scripts",
+        extra=True),
+    "sherpa-onnx": Need(lambda: importlib.util.find_spec("sherpa_onnx") is not None,
+                        "sherpa-onnx is not here: pip install sherpa-onnx", extra=True),
     "models": Need(lambda: any(MODELS.glob("*/meta.json")),
                    "no trained models in $TEST_MODELS or ../shared/models", extra=True),
     "recordings": Need(RECORDINGS.exists, f"no recordings in {RECORDINGS}: apt-get install alsa-utils",
@@ -110,6 +119,7 @@ OTHERWISE = {
     "this trained model was not fetched": "its archive could not be had, see fetch.py beside the models",
     "the processor here has no ": "instructions of a machine that code is generated for",
     "this file system has no such file": "devices, pipes and links that hostile models name",
+    "an emulated GPU ": "what only a real one shows, or in a time to wait for",
     "nothing to look at: ": "a check of the kit for authors of providers, on few operators",
     "qemu 7 ends itself": "where two conversions to integers round to zero; later ones do not",
     **{f"could not import '{name}": "not everywhere is there a wheel of what '.[test]' asks for"

@@ -175,6 +175,13 @@ def taken(data: Any, find: Find) -> np.ndarray | DeviceArray:
     return _of_capsule(_capsule_of(data, stream=_number(stream)), find, stream)
 
 
+def element_type(capsule: Any) -> np.dtype | None:
+    """The type of the elements of a capsule, which stays as it is; None for one that numpy has no name for.
+    Raises InvalidArgument for no capsule, or a used one."""
+    tensor = _managed(capsule)[0].tensor
+    return _TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+
+
 def interface(array: DeviceArray) -> dict[str, Any]:
     """What `__cuda_array_interface__` says of a GPU's array, whose elements are there when this returns.
     Raises AttributeError for another device and for types it has no name for."""
@@ -219,25 +226,29 @@ def _device(kind: int, index: int, find: Find) -> Device:
     return device
 
 
+def _managed(capsule: Any) -> tuple[_Plain | _Versioned, int]:
+    """What a capsule that nobody has taken holds, and which form it has. Raises InvalidArgument for no
+    capsule, a used one, or one of a later version."""
+    form = next((i for i, name in enumerate(_NAMES) if _valid(capsule, name)), None)
+    if form is None:
+        raise InvalidArgument("it is no DLPack capsule, or one that was used before",
+                              found=type(capsule).__name__)
+    managed = _FORMS[form].from_address(_pointer(capsule, _NAMES[form]))
+    if isinstance(managed, _Versioned) and managed.major != _VERSION[0]:
+        raise InvalidArgument("DLPack has changed its layout", found=f"version {managed.major}",
+                              expected=f"version {_VERSION[0]} or 0")
+    return managed, form
+
+
 class _Taken:
     """A managed tensor that is ours; given back with its last reference."""
 
     def __init__(self, capsule: Any) -> None:
-        """Raises InvalidArgument for no capsule, a used one, or one of a later version."""
-        form = next((i for i, name in enumerate(_NAMES) if _valid(capsule, name)), None)
-        if form is None:
-            raise InvalidArgument("it is no DLPack capsule, or one that was used before",
-                                  found=type(capsule).__name__)
-        address = _pointer(capsule, _NAMES[form])
-        self.managed = _FORMS[form].from_address(address)
-        self.read_only = False
-        if isinstance(self.managed, _Versioned):
-            if self.managed.major != _VERSION[0]:
-                raise InvalidArgument("DLPack has changed its layout", found=f"version {self.managed.major}",
-                                      expected=f"version {_VERSION[0]} or 0")
-            self.read_only = bool(self.managed.flags & _READ_ONLY)
+        """Raises as `_managed`."""
+        self.managed, form = _managed(capsule)
+        self.read_only = isinstance(self.managed, _Versioned) and bool(self.managed.flags & _READ_ONLY)
         _rename(capsule, _USED[form])
-        self.address = address
+        self.address = ctypes.addressof(self.managed)
 
     def __del__(self) -> None:
         if hasattr(self, "address") and self.managed.deleter:

@@ -84,7 +84,10 @@ static int64_t cpu_features(void) {
     return found;
 }
 
-static int permitted(int64_t needed) { return (void)needed, 1; }
+static int permitted(int64_t needed) {
+    (void)needed;
+    return 1;
+}
 static int64_t vector_bytes(void) { return 0; }
 
 #elif defined(__riscv) && __riscv_xlen == 64
@@ -128,7 +131,10 @@ static int64_t cpu_features(void) {
     return found;
 }
 
-static int permitted(int64_t needed) { return (void)needed, 1; }
+static int permitted(int64_t needed) {
+    (void)needed;
+    return 1;
+}
 
 static int64_t vector_bytes(void) {
     if (!(getauxval(AT_HWCAP) >> ('v' - 'a') & 1)) return 0;

@@ -26,7 +26,7 @@ def summed(kind: str, dtype: str) -> str:
 
 _STEPS = {"average": "value", "l1": "tl.abs(value)", "l2": "value * value",
           "lp": "libdevice.pow(tl.abs(value), p + tl.zeros_like(value))"}
-_ENDS = {"average": "total / count.to({})", "l1": "total", "l2": "tl.sqrt(total)",
+_ENDS = {"average": "{quotient}", "l1": "total", "l2": "tl.sqrt(total)",
          "lp": "libdevice.pow(total, 1 / p + tl.zeros_like(total))"}
 
 
@@ -39,7 +39,7 @@ def pooling(k: Writer, *, kind: str, dtype: str, slide: Slide, taps: tuple[int, 
     x = k.pointer("x", dtype)
     close = closing.declare(k)
     window = slide.declare(k)
-    rows, channels = k.size("rows"), k.size("channels")
+    rows, channels = k.count("rows", closing.walk.near(0)), k.size("channels")
     x_c = "1" if near else k.size("x_c")
     long = ".to(tl.int64)" if slide.wide else ""
     work = k.typed(summed(kind, dtype))
@@ -68,7 +68,8 @@ def pooling(k: Writer, *, kind: str, dtype: str, slide: Slide, taps: tuple[int, 
                 value = {value}.to({work})
                 total += {_STEPS[kind]}
             """)
-    k.text(f"total = {_ENDS[kind].format(work)}" if kind != "max" else "")
+    quotient = f"total / count.to({work})" if dtype == "float64" else "tl.div_rn(total, count.to(tl.float32))"
+    k.text(f"total = {_ENDS[kind].format(quotient=quotient)}" if kind != "max" else "")
     close.store("total", indices)
 
 
@@ -112,7 +113,7 @@ def response_norm(k: Writer, *, dtype: str, slide: Slide, near: bool, tile: Tile
     x = k.pointer("x", dtype)
     close = closing.declare(k)
     window = slide.declare(k)
-    rows, channels = k.size("rows"), k.size("channels")
+    rows, channels = k.count("rows", closing.walk.near(0)), k.size("channels")
     x_c = "1" if near else k.size("x_c")
     reach, bias, alpha, beta = k.size("reach"), k.number("bias"), k.number("alpha"), k.number("beta")
     long = ".to(tl.int64)" if slide.wide else ""
