@@ -26,7 +26,7 @@ import numpy as np
 import onnx
 
 import orthrus as ort
-from orthrus.demo import MODEL
+from orthrus.demo import MODEL, samples
 from orthrus.native.ahead import emit
 
 from . import zoo
@@ -202,7 +202,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as work:
             folder = Path(work)
             if name == "digits":
-                measure(name, str(MODEL), {"image": np.ones((1, 1, 8, 8), np.float32)}, args, folder)
+                measure(name, str(MODEL), {"image": np.ascontiguousarray(samples()[0][:1])}, args, folder)
                 continue
             path = folder / f"{name}.onnx"
             onnx.save(zoo.build(name), path)

@@ -147,7 +147,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 @pytest.mark.parametrize("page", LINKING, ids=named)
 def test_blocks_have_a_language_that_is_checked(page: Path) -> None:
-    assert {block.language for block in blocks(page)} <= {"python", "sh", "toml", ""}
+    assert {block.language for block in blocks(page)} <= {"python", "c", "sh", "toml", ""}
 
 
 def test_tables_of_flags_are_those_of_the_code() -> None:
