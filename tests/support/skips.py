@@ -56,6 +56,8 @@ NEEDS = {
     "door": Need(lambda: library.available() is None and fastcall.available(),
                  "this interpreter has no door to generated code"),
     "matrix unit": Need(lambda: not why_none(), "the processor here has no matrix unit, nor a double of one"),
+    "C compiler": Need(lambda: shutil.which("cc") is not None, "no C compiler here: apt-get install gcc"),
+    "rustc": Need(lambda: shutil.which("rustc") is not None, "no rustc here: https://rustup.rs", extra=True),
     "no board": Need(lambda: platform.machine() != "riscv64", "the processor here is a board's"),
     "long double": Need(lambda: np.finfo(np.longdouble).nmant >= 60, "nothing wider than float64 here"),
     "POSIX": Need(lambda: os.name == "posix", "no fork, no pipes, or open files that cannot be deleted here"),
@@ -98,6 +100,7 @@ OTHERWISE = {
     "the processor here has no ": "instructions of a machine that code is generated for",
     "this file system has no such file": "devices, pipes and links that hostile models name",
     "nothing to look at: ": "a check of the kit for authors of providers, on few operators",
+    "this C compiler has no sanitizers": "the example of a provider in C, with every access watched",
     "qemu 7 ends itself": "where two conversions to integers round to zero; later ones do not",
     **{f"could not import '{name}": "not everywhere is there a wheel of what '.[test]' asks for"
        for name in ("cryptography", "matplotlib", "onnxruntime", "PIL", "selenium", "sklearn", "sympy",

@@ -128,7 +128,7 @@ class ExecutionProvider:
     this level of optimization are left out of its sessions, as they make operators that it does not know.
     `target_option`: the option that names the machine to compile for, which `orthrus compile --target` sets.
     `listed`: whether it is named among the available providers; one that is not works where it is asked for.
-    `hardware`: what it computes on, the processor where there is none; `maker`: who that is, and which version.
+    `hardware`: what it computes on, the processor where there is none; `maker`: its vendor and its version.
     `device`: where the arguments and results of its kernels lie; the session copies them there and back.
     `threads`: how many a run may use, 0 for as many as there are cores; `strict`: whether what runs by
     definitions for a fault of a rule is an error. The session sets both.

@@ -4,8 +4,8 @@ In: the path of a library. Out: providers like any other. `INCLUDE` is the folde
 """
 
 from .abi import HEADER
-from .loader import register_library, unregister_library
+from .loader import libraries, register_library, unregister_library
 
 INCLUDE = str(HEADER.parent)
 
-__all__ = ["INCLUDE", "register_library", "unregister_library"]
+__all__ = ["INCLUDE", "libraries", "register_library", "unregister_library"]

@@ -136,6 +136,11 @@ def register_library(name: str, path: str) -> None:
         _registered[name] = library
 
 
+def libraries() -> dict[str, list[str]]:
+    """The names of the libraries that are registered, and those of their providers."""
+    return {name: [cls.name for cls in library.providers] for name, library in list(_registered.items())}
+
+
 def unregister_library(name: str) -> bool:
     """Forget the providers of a library; sessions that have them go on. False where there is none of this
     name."""

@@ -160,7 +160,8 @@ typedef struct {
 /* A result of a run. Where its shape is known before the run, `tensor` has room for it: write there. Where it
  * is not, `tensor.data` and `tensor.shape` are NULL, and `made` is to be set to a tensor of the library's,
  * which may be done as well where the shape is not `tensor.shape`. The tensor made is read until its deleter
- * is called, on any thread, perhaps after `release`; without a deleter it is copied at once. */
+ * is called, on any thread, before the kernel's `release`; without a deleter it is copied at once. Where `run`
+ * fails, what it made is given back as well. */
 typedef struct {
   DLTensor tensor;
   DLManagedTensorVersioned *made;
