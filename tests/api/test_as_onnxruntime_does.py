@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import orthrus as ort
+from orthrus.errors import InvalidArgument
 
 VALUE = helper.make_tensor_value_info
 
@@ -101,3 +102,98 @@ def test_coefficients_beyond_those_of_the_classes() -> None:
             None, {"x": np.array([[1, 2], [3, -4]], np.float32)})[0]
     assert made[0].tolist() == [[5.5, 5.25], [-4.5, -24.75]]
     assert all((found == made[0]).all() for found in made.values())
+
+
+def test_a_sparse_constant_may_be_called_a_value() -> None:
+    sparse = helper.make_sparse_tensor(numpy_helper.from_array(np.array([1., 2.], np.float32), "v"),
+                                       numpy_helper.from_array(np.array([0, 1])), [2])
+    attribute = helper.make_attribute("sparse_value", sparse)
+    attribute.name = "value"
+    constant = helper.make_node("Constant", [], ["c"])
+    constant.attribute.append(attribute)
+    made = session([constant, helper.make_node("Mul", ["x", "c"], ["y"])], [FLOAT])
+    assert (made.run(None, {"x": X})[0] == X * [1, 2]).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 3), (2, 3, 4), (2, 3, 4, 5), (2, 1, 2, 2, 3), (1, 3, 1, 2)])
+@pytest.mark.parametrize("across", [0, 1])
+@pytest.mark.parametrize("normalize", [0, 1])
+def test_normalization_of_the_first_versions(shape: tuple[int, ...], across: int, normalize: int) -> None:
+    node = helper.make_node("MeanVarianceNormalization", ["x"], ["y"], across_channels=across,
+                            normalize_variance=normalize)
+    x = np.random.default_rng(3).normal(2, 3, shape).astype(np.float32)
+    axes = tuple(a for a in ((0, 1, 2, 3) if across else (0, 2, 3)) if a < x.ndim)
+    expected = x - x.mean(axes, keepdims=True, dtype=np.float64)
+    if normalize:
+        expected /= x.std(axes, keepdims=True, dtype=np.float64)
+    made = session([node], [VALUE("x", TensorProto.FLOAT, shape)], (("", 8),))
+    np.testing.assert_allclose(made.run(None, {"x": x})[0], expected, 1e-5, 1e-5)
+
+
+def test_thresholded_relu_of_the_first_versions() -> None:
+    made = session([helper.make_node("ThresholdedRelu", ["x"], ["y"], alpha=2.5)], [FLOAT], (("", 8),))
+    assert (made.run(None, {"x": X})[0] == X * (X > 2.5)).all()
+
+
+def with_a_map(keys: int, **vocabulary: Any) -> ort.InferenceSession:
+    node = helper.make_node("DictVectorizer", ["x"], ["y"], domain="ai.onnx.ml", **vocabulary)
+    x = helper.make_value_info("x", helper.make_map_type_proto(
+        keys, helper.make_tensor_type_proto(TensorProto.FLOAT, None)))
+    graph = helper.make_graph([node], "g", [x], [VALUE("y", TensorProto.FLOAT, None)])
+    model = helper.make_model(graph, ir_version=9, opset_imports=[
+        helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)])
+    return ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+
+
+@pytest.mark.parametrize(("given", "message"), [
+    ({1: 1., "a": 2.}, "Unexpected key type  <class 'str'>, it cannot be linked to C type int64_t"),
+    ({1.5: 1.}, "Unexpected key type  <class 'float'>"), ({2 ** 70: 1.}, "Unexpected key type"),
+    ({1: "b"}, "Unexpected value type  <class 'str'>"), ({1: None}, "Unexpected value type"),
+    ({1: [1.]}, "Unexpected value type"), ({}, "Size of dictionary is empty")])
+def test_what_does_not_fit_into_a_map(given: dict[Any, Any], message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        with_a_map(TensorProto.INT64, int64_vocabulary=[1, 2]).run(None, {"x": given})
+
+
+@pytest.mark.parametrize(("keys", "vocabulary", "given"), [
+    (TensorProto.INT64, {"int64_vocabulary": [1, 2]}, {"a": 1.}),
+    (TensorProto.STRING, {"string_vocabulary": ["a"]}, {1: 1.})])
+def test_a_map_of_other_keys(keys: int, vocabulary: dict[str, Any], given: dict[Any, Any]) -> None:
+    with pytest.raises(InvalidArgument, match="Unexpected input data type"):
+        with_a_map(keys, **vocabulary).run(None, {"x": given})
+
+
+def test_what_low_level_calls_give() -> None:
+    state = ort.capi.onnxruntime_pybind11_state
+    made = session([helper.make_node("Relu", ["x"], ["y"])], [FLOAT])
+    value = ort.OrtValue.ortvalue_from_numpy(X)
+    got = made._sess.run_with_ort_values({"x": value._get_c_value()}, ["y"], ort.RunOptions())
+    assert isinstance(got, state.OrtValueVector) and (got[0].numpy() == X).all()
+    capsule = value._get_c_value().to_dlpack()
+    assert not state.is_dlpack_uint8_tensor(capsule)
+    assert state.OrtValue.from_dlpack(capsule, False).data_ptr() == value.data_ptr()
+    with pytest.raises(RuntimeError, match="used before"):
+        state.is_dlpack_uint8_tensor(capsule)
+
+
+def test_views_of_sparse_tensors_are_only_read() -> None:
+    device = ort.OrtDevice.make("cpu", 0)
+    rows = ort.SparseTensor.sparse_csr_from_numpy([2, 3], np.ones(2, np.float32), np.array([1, 2]),
+                                                  np.array([0, 1, 2]), device)
+    places = ort.SparseTensor.sparse_coo_from_numpy([9], np.array(["a", "b"]), np.array([1, 8]), device)
+    assert places.values().dtype == object and places.data_type() == "sparse_tensor(string)"
+    for view in (rows.values(), rows.as_csrc_view().inner(), rows.as_csrc_view().outer(), places.values(),
+                 places.as_coo_view().indices()):
+        assert not view.flags.writeable
+
+
+def test_what_a_write_function_raises() -> None:
+    def refuse(data: bytes) -> None:
+        raise ValueError("no room")
+
+    node = helper.make_node("Relu", ["x"], ["y"])
+    model = helper.make_model(helper.make_graph([node], "g", [FLOAT], [VALUE("y", TensorProto.FLOAT, None)]),
+                              ir_version=9, opset_imports=[helper.make_opsetid("", 17)])
+    compiler = ort.ModelCompiler(ort.SessionOptions(), model.SerializeToString())
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.Fail, match="ValueError: no room"):
+        compiler.compile_to_stream(refuse)

@@ -127,6 +127,7 @@ def test_runs_say_nothing(way: Callable[..., None], options: Any, providers: Any
             ort.InferenceSession(data, options, providers), feeds)) == [], what
 
 
+@pytest.mark.slow
 def test_folding_constants_says_nothing() -> None:
     for what, model, feeds in cases():
         model.graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in feeds.items())

@@ -48,6 +48,7 @@ def executable() -> int:
     return sum(int(end, 16) - int(begin, 16) for begin, end in spans)
 
 
+@pytest.mark.slow
 def test_two_hundred_closed_sessions_leave_no_code() -> None:
     for number in range(20):
         check(opened(number), number)

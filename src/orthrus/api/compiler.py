@@ -61,6 +61,8 @@ class ModelCompiler:
         self._source = self._path if self._path is not None else input_model_path_or_bytes
         if self._path is None and isinstance(self._source, bytes) and not self._source:
             raise ValueError("Input model bytes array is empty")
+        if self._path == "":
+            raise ValueError("Input model path is empty")
         if get_initializer_location_func is not None and external_initializers_file_path is not None:
             raise ValueError("Cannot initialize ModelCompiler with both "
                              "`external_initializers_file_path` and `get_initializer_location_func`")
@@ -118,8 +120,13 @@ class ModelCompiler:
         return save(graph)
 
     def compile_to_stream(self, write_function: Callable[[bytes], None]) -> None:
-        """Hand the model to `write_function`. Raises as `compile_to_bytes`."""
-        write_function(self.compile_to_bytes())
+        """Hand the model to `write_function`. Raises as `compile_to_bytes`, and Fail where the function
+        raises."""
+        model = self.compile_to_bytes()
+        try:
+            write_function(model)
+        except Exception as error:
+            raise Fail(f"{type(error).__name__}: {error}") from error
 
     def set_ep_context_data_write_func(self, write_func: Callable[[str, OrtEpContextData], None]) -> None:
         """How the data of compiled parts is written: called with each one's file name and data, in the place

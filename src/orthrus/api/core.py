@@ -371,12 +371,13 @@ class CoreSession:
                user_data)
 
     def run_with_ort_values(self, feeds: Mapping[str, CoreValue], output_names: Sequence[str],
-                            run_options: RunOptions | None = None) -> list[CoreValue]:
+                            run_options: RunOptions | None = None) -> OrtValueVector:
         """As `run`, with values of this layer in and out."""
         names = _checked_names(self, output_names, feeds, run_options)
         results = self._execute(names, {name: v._given() for name, v in feeds.items()}, run_options)
         kinds = {v.name: v.type for v in self._engine.outputs}
-        return [CoreValue._got(v, kinds.get(n)) for n, v in zip(names or list(kinds), results, strict=True)]
+        return OrtValueVector._of([CoreValue._got(v, kinds.get(n))
+                                   for n, v in zip(names or list(kinds), results, strict=True)])
 
     def run_with_ortvaluevector(self, run_options: RunOptions, feed_names: Sequence[str],
                                 feeds: OrtValueVector, fetch_names: Sequence[str], fetches: OrtValueVector,

@@ -81,7 +81,8 @@ class CoreSparse:
             element_of(values.dtype)
         except TypeError as error:
             raise RuntimeError(f"Unsupported values data type: {values.dtype.num}") from error
-        made._values, made._format, made._indices = values, kind, indices
+        made._values, *places = (_seen(each) for each in (values, *indices))
+        made._format, made._indices = kind, tuple(places)
         return made
 
     @staticmethod
@@ -218,6 +219,13 @@ class CoreSparse:
 
 def _remade(*parts: Any) -> CoreSparse:
     return CoreSparse._make(*parts)
+
+
+def _seen(array: np.ndarray) -> np.ndarray:
+    """A view of `array` that nobody writes to; text as objects."""
+    view = array.astype(object) if array.dtype.kind == "U" else array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _on_host(device: CoreDevice) -> None:

@@ -477,9 +477,15 @@ class OrtValueVector:
 
 
 def is_dlpack_uint8_tensor(capsule: Any) -> bool:
-    """Whether a DLPack capsule or object holds uint8, which may stand for truth values; the capsule is used
-    up."""
-    return bool(over_dlpack(capsule).dtype == np.uint8)
+    """Whether a DLPack capsule holds uint8, which may stand for truth values; the capsule can still be taken.
+    Raises RuntimeError for what is none."""
+    from ..errors import InvalidArgument
+    from ..kernels.dlpack import element_type
+
+    try:
+        return element_type(capsule) == np.uint8
+    except InvalidArgument as error:
+        raise RuntimeError(f"the DLPack tensor cannot be looked at: {error.text}") from error
 
 
 def over_dlpack(data: Any) -> Any:

@@ -210,6 +210,13 @@ def adopted(address: int, keeper: Any) -> np.ndarray:
     return made if ours.managed.deleter else made.copy()
 
 
+def element_type(capsule: Any) -> np.dtype | None:
+    """The type of the elements of a capsule, which stays as it is; None for one that numpy has no name for.
+    Raises InvalidArgument for no capsule, or a used one."""
+    tensor = _managed(capsule)[0].tensor
+    return _TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
+
+
 def interface(array: DeviceArray) -> dict[str, Any]:
     """What `__cuda_array_interface__` says of a GPU's array, whose elements are there when this returns.
     Raises AttributeError for another device and for types it has no name for."""
@@ -254,6 +261,25 @@ def _device(kind: int, index: int, find: Find) -> Device:
     return device
 
 
+def _managed(capsule: Any) -> tuple[_Plain | _Versioned, int]:
+    """What a capsule that nobody has taken holds, and which form it has. Raises InvalidArgument for no
+    capsule, a used one, or one of a later version."""
+    form = next((i for i, name in enumerate(_NAMES) if _valid(capsule, name)), None)
+    if form is None:
+        raise InvalidArgument("it is no DLPack capsule, or one that was used before",
+                              found=type(capsule).__name__)
+    managed = _FORMS[form].from_address(_pointer(capsule, _NAMES[form]))
+    _check_version(managed)
+    return managed, form
+
+
+def _check_version(managed: _Plain | _Versioned) -> None:
+    """Raises InvalidArgument for a later version."""
+    if isinstance(managed, _Versioned) and managed.major != _VERSION[0]:
+        raise InvalidArgument("DLPack has changed its layout", found=f"version {managed.major}",
+                              expected=f"version {_VERSION[0]} or 0")
+
+
 _keepers: dict[int, Any] = {}
 """What deleters of managed tensors need, by the tensors' addresses: it outlives them, whatever order the
 garbage collector takes."""
@@ -269,22 +295,16 @@ class _Taken:
 
     @classmethod
     def of_capsule(cls, capsule: Any) -> _Taken:
-        """Raises InvalidArgument for no capsule, a used one, or one of a later version."""
-        form = next((i for i, name in enumerate(_NAMES) if _valid(capsule, name)), None)
-        if form is None:
-            raise InvalidArgument("it is no DLPack capsule, or one that was used before",
-                                  found=type(capsule).__name__)
-        address = _pointer(capsule, _NAMES[form])
-        ours = cls(_FORMS[form].from_address(address), address)
+        """Raises as `_managed`, and as `check`."""
+        managed, form = _managed(capsule)
+        ours = cls(managed, ctypes.addressof(managed))
         _rename(capsule, _USED[form])
         ours.check()
         return ours
 
     def check(self) -> None:
         """Raises InvalidArgument for a later version, and for what is no tensor."""
-        if isinstance(self.managed, _Versioned) and self.managed.major != _VERSION[0]:
-            raise InvalidArgument("DLPack has changed its layout", found=f"version {self.managed.major}",
-                                  expected=f"version {_VERSION[0]} or 0")
+        _check_version(self.managed)
         tensor = self.managed.tensor
         if not 0 <= tensor.ndim <= _RANK or (tensor.ndim and not tensor.shape):
             raise InvalidArgument("the tensor has no shape", found=f"{tensor.ndim} dimensions",

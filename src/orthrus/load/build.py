@@ -271,6 +271,8 @@ class Builder:
         attrs: dict[str, Any] = {}
         for attribute in proto.attribute:
             name = attribute.name
+            if name == "value" and proto.op_type == "Constant" and attribute.HasField("sparse_tensor"):
+                name = "sparse_value"
             if name in kinds:
                 raise check.invalid(
                     proto, inputs, outputs, f"Attribute '{name}' appeared multiple times.", node=what

@@ -145,10 +145,12 @@ class Resolver:
 
 def _standard(domain: str, op_type: str, opset: int, own: schemas.Schema) -> schemas.Schema | No:
     """An operator of ONNX's domains that `opset` does not have: none, unless onnx has it under no opset
-    at all and the definition here is the only one. onnxruntime writes LayerNormalization into models of
-    any opset."""
+    at all and the definition here is the only one, or the definition is of the first versions alone.
+    onnxruntime writes LayerNormalization into models of any opset."""
     newest = schemas.lookup(domain, op_type, schemas.newest_opset(domain) or 1)
     if not isinstance(newest, schemas.Schema) or newest.native is None:
+        return own
+    if find(domain, op_type, opset) is not find(domain, op_type, newest.version):
         return own
     if op_type == "LayerNormalization" and opset > 0:
         return newest

@@ -106,23 +106,35 @@ def _unexpected(name: str, given: Any, kind: Type, cure: str, found: str | None 
                            node=f"input {name}", found=found, expected=str(kind), cure=cure)
 
 
+class Misfit(InvalidArgument, RuntimeError):
+    """A map that does not fit: where onnxruntime raises a bare RuntimeError."""
+
+
 def _admit_map(name: str, given: Any, kind: MapType) -> dict[Any, Any]:
-    """Keys as int or str, numbers as numpy scalars of the declared type."""
+    """Keys as int or str, numbers as numpy scalars of the declared type. Raises InvalidArgument for what is
+    no dict, or one with keys of another kind, Misfit for an empty one and for a single key or value."""
     if not isinstance(given, dict):
         raise _unexpected(name, given, kind, "feed a dict")
     if not given:
-        raise InvalidArgument(
-            f"Size of dictionary is empty, unable to run the prediction for input '{name}'.",
-            expected=str(kind), cure="feed one key at least")
+        raise Misfit(f"Size of dictionary is empty, unable to run the prediction for input '{name}'.",
+                     node=f"input {name}", expected=str(kind), cure="feed one key at least")
+    if isinstance(next(iter(given)), str) != (kind.key is ElementType.STRING):
+        raise _unexpected(name, given, kind, f"feed keys of {kind.key.text}")
     elem = kind.value.elem if isinstance(kind.value, TensorType) else None
     made = {}
     for key, value in given.items():
+        what, one = "key", key
         try:
-            made[_scalar(key, kind.key)] = (_scalar(value, elem) if elem is not None else
-                                            admit(f"{name}[{key!r}]", value, kind.value))
+            scalar = _scalar(key, kind.key)
+            what, one = "value", value
+            made[scalar] = (_scalar(value, elem) if elem is not None else
+                            admit(f"{name}[{key!r}]", value, kind.value))
         except (TypeError, ValueError, OverflowError) as error:
-            raise _unexpected(name, given, kind, "feed keys and values of the declared types",
-                              f"{value!r} for the key {key!r}: {error}") from error
+            c_type = "int64_t" if kind.key is ElementType.INT64 else "string"
+            raise Misfit(
+                f"Unexpected {what} type  {type(one)}, it cannot be linked to C type {c_type} for input "
+                f"'{name}'.", node=f"input {name}", found=f"{value!r} for the key {key!r}: {error}",
+                expected=str(kind), cure="feed keys and values of the declared types") from error
     return made
 
 

@@ -297,6 +297,8 @@ def plain_norm(lo: Lowering, node: Node) -> Pending | No:
     assert x is not None
     attrs, rank = node.attributes, len(lo.shape(x))
     whole = node.op_type == "MeanVarianceNormalization"
+    if whole and "axes" not in attrs:
+        return No("it is a form of the first versions")
     axes = list(attrs["axes"]) if whole else [attrs["axis"]]
     if not axes or any(not -rank <= a < rank for a in axes) or attrs.get("p") not in (None, 1, 2):
         return No("its axes are out of range")

@@ -198,7 +198,21 @@ def LpNormalization(input, *, axis: int = -1, p: int = 2):
     return np.where(norm == 0, input.dtype.type(0), input / np.where(norm == 0, input.dtype.type(1), norm))
 
 
-@op(widen=True)
+@op(widen=True, result="same", types={"input": FLOATS})
+def MeanVarianceNormalization_1(input, *, across_channels: int = 0, normalize_variance: int = 1):
+    """input [N, C, H, W] less its mean, each channel by itself or `across_channels`, and over its deviation
+    if `normalize_variance`; an operator of the first versions"""
+    axes = (0, 1, 2, 3) if across_channels else (0, 2, 3)
+    mean, variance = _moments(input, tuple(a for a in axes if a < input.ndim))
+    return (input - mean) / np.sqrt(variance) if normalize_variance else input - mean
+
+
+@MeanVarianceNormalization_1.infer_with
+def _normalized_type(input: Value, **_: Any) -> list[Type]:
+    return [TensorType(input.elem, input.shape)]
+
+
+@op(since=9, widen=True)
 def MeanVarianceNormalization(X, *, axes: list[int] = [0, 2, 3]):  # noqa: B006
     """(X - mean) / (deviation + 1e-9) over `axes`."""
     mean, variance = _moments(X, normalized(axes, X.ndim))
