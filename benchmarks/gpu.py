@@ -1,7 +1,7 @@
 """Networks on a GPU, side by side with PyTorch on the same GPU: eager, and compiled by torch.compile.
 
     python -m benchmarks.gpu [name …] [--provider CUDA] [--device cuda] [--types float32,tf32,float16]
-                             [--small]
+                             [--small] [--json rows.json] [--seconds 300]
 
 Arrays stay on the device: sessions are run on bound OrtValues, with graphs where the provider has them. Given
 per network and type: milliseconds of a run with its end waited for (median), torch's better time over ours,
@@ -9,16 +9,24 @@ and the largest difference relative to the largest output of torch's eager float
 float16, in TFLOP/s; `overhead` one addition of 16 numbers, in microseconds; `llama_1b` decodes a token, ours
 with weights of 4 bits, torch's in float16, in tokens a second and GB/s of weights. `--provider CPU --device
 cpu --small` tries the program itself. Needs torch, transformers and diffusers.
+
+Each row has a process of its own, so that one which loses the device, or takes longer than `--seconds`, costs
+no other. The JSON file holds all that was learned, written after each row: the table's figures, how long the
+session and the first run took, nodes that the CPU got and why, the slowest kernels, and errors whole.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+import traceback
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -161,16 +169,46 @@ def timed(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
     return statistics.median(times)
 
 
-def ours(path: Path, feeds: dict[str, np.ndarray], provider: str, kind: str, device: str
-         ) -> tuple[float, list[np.ndarray]]:
-    """Seconds of a run on bound arrays of the device, and what it answers."""
+def kernels(run: Callable[[], Any]) -> list[dict[str, Any]]:
+    """The slowest kernels of a run, each timed by itself: what it is, its grid, microseconds."""
+    from orthrus.lowering.gpu.graphs import unrecorded
+    from orthrus.lowering.gpu.part import GpuPart
+
+    found, launch = list[dict[str, Any]](), GpuPart._launch
+
+    def timed(part: GpuPart, it: Any, packed: bytes) -> None:
+        spent = part.device.timed(lambda: launch(part, it, packed))
+        steps = (step for plan in part.plans.values() if plan is not None
+                 for step, each in zip(plan.steps, plan.launches, strict=True) if each is it)
+        step = next(steps)
+        found.append({"kernel": step.spec.template, "node": step.node.label, "blocks": it.blocks,
+                      "threads": it.threads, "tile": str(dict(step.spec.params).get("tile", "")),
+                      "us": round(1e3 * spent, 2)})
+    GpuPart._launch = timed  # type: ignore[method-assign]
+    try:
+        with unrecorded():
+            run()
+    finally:
+        GpuPart._launch = launch  # type: ignore[method-assign]
+    return sorted(found, key=lambda each: -each["us"])[:25]
+
+
+def ours(path: Path, feeds: dict[str, np.ndarray], provider: str, kind: str, device: str,
+         learned: dict[str, Any]) -> tuple[float, list[np.ndarray]]:
+    """Seconds of a run on bound arrays of the device, and what it answers. What else there is to know goes to
+    `learned`."""
     options: dict[str, Any] = {}
     if provider == "CUDA":
         options = {"enable_cuda_graph": 1, "use_tf32": int(kind == "tf32")}
     elif provider == "ROCM":
         options = {"enable_hip_graph": 1}
     asked = {f"{provider}ExecutionProvider": options, "CPUExecutionProvider": {}}
+    start = time.perf_counter()
     session = ort.InferenceSession(str(path), providers=list(asked.items()), enable_fallback=0)
+    learned["create_s"] = time.perf_counter() - start
+    told = session.explain()
+    learned["on_cpu"] = [f"{e.op_type} {e.node}: {e.refusals[0].reason if e.refusals else ''}"
+                         for e in told.nodes if e.provider == "CPUExecutionProvider"][:40]
     binding = session.io_binding()
     inputs = {value.name for value in session.get_inputs()}
     for name, array in feeds.items():
@@ -178,8 +216,12 @@ def ours(path: Path, feeds: dict[str, np.ndarray], provider: str, kind: str, dev
             binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(array, device, 0))
     for value in session.get_outputs():
         binding.bind_output(value.name, device)
+    start = time.perf_counter()
     session.run_with_iobinding(binding)
     answers = binding.copy_outputs_to_cpu()
+    learned["first_run_s"] = time.perf_counter() - start
+    if provider != "CPU":
+        learned["kernels"] = kernels(lambda: session.run_with_iobinding(binding))
     return timed(lambda: session.run_with_iobinding(binding), binding.synchronize_outputs), answers
 
 
@@ -198,8 +240,8 @@ def theirs(net: Network, kind: str, device: str, compiled: bool) -> tuple[float,
         return timed(lambda: call(*feeds), wait), answers
 
 
-def measured(name: str, kind: str, provider: str, device: str, folder: Path) -> str:
-    """A line of the table."""
+def measured(name: str, kind: str, provider: str, device: str, folder: Path, learned: dict[str, Any]) -> None:
+    """A row, whose figures go to `learned` as they are found."""
     torch.manual_seed(0)
     net = NETWORKS[name]()
     path = folder / f"{name}.{kind.replace(' ', '')}.onnx"
@@ -207,23 +249,76 @@ def measured(name: str, kind: str, provider: str, device: str, folder: Path) -> 
     half = kind in ("float16", "4 bits")
     feeds = {n: t.numpy().astype(np.float16) if half and t.is_floating_point() else t.numpy()
              for n, t in net.feeds.items()}
-    seconds, answers = ours(path, feeds, provider, kind, device)
-    eager, wanted = theirs(net, kind, device, False)
-    compiled = theirs(net, kind, device, True)[0]
-    far = max(float(np.abs(a.astype(np.float32) - b).max() / max(1e-9, np.abs(b).max()))
-              for a, b in zip(answers, wanted, strict=False))
-    more = ""
+    seconds, answers = ours(path, feeds, provider, kind, device, learned)
+    learned["ms"] = 1e3 * seconds
     if name == "product":
-        size = feeds["a"].shape[0]
-        more = f"{2e-12 * size ** 3 / seconds:.1f} TFLOP/s"
+        learned["more"] = f"{2e-12 * feeds['a'].shape[0] ** 3 / seconds:.1f} TFLOP/s"
     elif name == "overhead":
-        more = f"{1e6 * seconds:.1f} us"
+        learned["more"] = f"{1e6 * seconds:.1f} us"
     elif name == "llama_1b":
         weights = sum(p.numel() for p in net.module.parameters()) * (0.5 + 2 / 128 if kind == "4 bits" else 2)
-        more = f"{1 / seconds:.1f} tokens/s, {1e-9 * weights / seconds:.0f} GB/s"
-    row = (*(f"{1e3 * s:.3f}" for s in (seconds, eager, compiled)), f"{min(eager, compiled) / seconds:.2f}",
-           f"{far:.0e}", more)
-    return f"| {name} | {kind} | {' | '.join(row)} |"
+        learned["more"] = f"{1 / seconds:.1f} tokens/s, {1e-9 * weights / seconds:.0f} GB/s"
+    eager, wanted = theirs(net, kind, device, False)
+    learned["eager_ms"] = 1e3 * eager
+    learned["difference"] = max(float(np.abs(a.astype(np.float32) - b).max() / max(1e-9, np.abs(b).max()))
+              for a, b in zip(answers, wanted, strict=False))
+    learned["compiled_ms"] = 1e3 * theirs(net, kind, device, True)[0]
+
+
+def line(row: dict[str, Any]) -> str:
+    """A row of the table."""
+    times = [row.get(key) for key in ("ms", "eager_ms", "compiled_ms")]
+    theirs = [time for time in times[1:] if time is not None]
+    ratio = f"{min(theirs) / times[0]:.2f}" if theirs and times[0] else ""
+    far = f"{row['difference']:.0e}" if "difference" in row else ""
+    why = row["error"].strip().splitlines()[-1][:200] if "error" in row else ""
+    cells = (row["name"], row["kind"], *("" if t is None else f"{t:.3f}" for t in times), ratio, far,
+             " ".join(filter(None, (row.get("more"), why))))
+    return f"| {' | '.join(cells)} |"
+
+
+def by_itself(name: str, kind: str, given: argparse.Namespace) -> dict[str, Any]:
+    """A row, made by a process of its own."""
+    small = ["--small"] if given.small else []
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder) / "row.json"
+        command = [sys.executable, "-m", "benchmarks.gpu", name, "--row", kind, "--json", str(told),
+                   "--provider", given.provider, "--device", given.device, *small]
+        row: dict[str, Any] = {"name": name, "kind": kind}
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=given.seconds)
+            failed = f"{done.stderr[-4000:]}\nthe process ended with {done.returncode}"
+        except subprocess.TimeoutExpired:
+            failed = f"took longer than {given.seconds} seconds"
+        row.update(json.loads(told.read_text()) if told.exists() else {"error": failed})
+        if failed.startswith("took"):
+            row.setdefault("error", failed)
+        return row
+
+
+def one_row(name: str, kind: str, given: argparse.Namespace) -> None:
+    """What such a process does: the file has what was learned, also where it is stopped."""
+    row: dict[str, Any] = {"name": name, "kind": kind}
+
+    class Kept(dict[str, Any]):
+        """Written whenever something is learned."""
+
+        def __setitem__(self, key: str, value: Any) -> None:
+            super().__setitem__(key, value)
+            written(given.json, {**row, **self})
+    learned = Kept()
+    try:
+        with tempfile.TemporaryDirectory() as folder:
+            measured(name, kind, given.provider, given.device, Path(folder), learned)
+    except Exception:
+        learned["error"] = traceback.format_exc()
+
+
+def written(path: str, what: Any) -> None:
+    """A JSON file, whole at any time."""
+    beside = Path(f"{path}.part")
+    beside.write_text(json.dumps(what, indent=1))
+    os.replace(beside, path)
 
 
 def main() -> None:
@@ -234,20 +329,25 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", help="where torch and the arrays are; ROCm's is cuda too")
     parser.add_argument("--types", default=",".join(TYPES))
     parser.add_argument("--small", action="store_true", help="small networks, to try the program")
+    parser.add_argument("--json", help="file for all that is learned")
+    parser.add_argument("--seconds", type=float, default=300, help="a row may take, at most")
+    parser.add_argument("--row", help=argparse.SUPPRESS)
     given = parser.parse_args()
     Scale.small = given.small
+    if given.row:
+        one_row(given.names[0], given.row, given)
+        return
     print("| network | type | Orthrus, ms | torch, eager | torch.compile | ratio | difference | |\n"
           "|---|---|---|---|---|---|---|---|")
-    with tempfile.TemporaryDirectory() as folder:
-        for name in given.names or NETWORKS:
-            kinds = ["4 bits"] if name == "llama_1b" else ["float16"] if name == "product" else \
-                ["float32"] if name == "overhead" else given.types.split(",")
-            for kind in kinds:
-                try:
-                    line = measured(name, kind, given.provider, given.device, Path(folder))
-                except Exception as error:
-                    line = f"| {name} | {kind} | {type(error).__name__}: {str(error).splitlines()[0]} |"
-                print(line, flush=True)
+    rows = list[dict[str, Any]]()
+    for name in given.names or NETWORKS:
+        kinds = ["4 bits"] if name == "llama_1b" else ["float16"] if name == "product" else \
+            ["float32"] if name == "overhead" else given.types.split(",")
+        for kind in kinds:
+            rows.append(by_itself(name, kind, given))
+            print(line(rows[-1]), flush=True)
+            if given.json:
+                written(given.json, rows)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The tables of AMD's guide to ONNX Runtime on Radeon: ResNet-50 and BERT-base, for every provider here.
 
     python -m benchmarks.guide [--providers CPU,ROCM] [--models resnet50,bert_base] [--sizes 1,8]
-                               [--threads 0] [--float16] [--rounds 5]
+                               [--threads 0] [--float16] [--rounds 5] [--json rows.json]
 
 ResNet-50 at batches of 1 to 64 images of 224x224, BERT-base at 128 to 512 tokens times 1 and 8. Each provider
 lives in a process of its own, and they take turns. Given per row: median milliseconds, the guide's beside
@@ -12,7 +12,9 @@ took, in MiB. A provider that is not available here has no column; why is said f
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import os
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -127,8 +129,9 @@ def main() -> None:
     parser.add_argument("--float16", action="store_true", help="models in half precision")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.5, help="of runs per provider and round")
+    parser.add_argument("--json", help="file for all figures, written after each row")
     args = parser.parse_args()
-    console = Console()
+    console, every = Console(), list[dict[str, Any]]()
     providers, missing = present(args.providers.split(","))
     for line in missing:
         console.print(line)
@@ -136,10 +139,17 @@ def main() -> None:
         for model in args.models.split(","):
             rows = [row for row in ROWS if row.model == model
                     and (not args.sizes or row.size in args.sizes.split(","))]
-            path = saved(model, Path(folder), args.float16)
-            console.print(table(model, [(row, measure(
-                [engine(name) for name in providers], str(path), row.feed(), args.threads, args.rounds,
-                args.seconds)) for row in rows], providers))
+            path, made = saved(model, Path(folder), args.float16), list[tuple[Row, dict[str, Any]]]()
+            for row in rows:
+                found = measure([engine(name) for name in providers], str(path), row.feed(), args.threads,
+                                args.rounds, args.seconds)
+                made.append((row, found))
+                every += [{"model": model, "size": row.size, "provider": name, **found[engine(name)].plain(),
+                           "guide": row.milliseconds.get(name)} for name in providers]
+                if args.json:
+                    Path(f"{args.json}.part").write_text(json.dumps(every, indent=1))
+                    os.replace(f"{args.json}.part", args.json)
+            console.print(table(model, made, providers))
 
 
 if __name__ == "__main__":

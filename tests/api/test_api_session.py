@@ -497,8 +497,12 @@ def test_dynamic_options_and_the_rest(session: ort.InferenceSession) -> None:
     session.set_ep_dynamic_options({"foo": "bar"})
     session.release_captured_graph()
     session.set_tuning_results([])
-    with pytest.raises(state.Fail):
-        session.set_tuning_results([{}], error_on_invalid=True)
+    with pytest.raises(KeyError, match="ep"):
+        session.set_tuning_results([{}])
+    given = {"ep": "CPUExecutionProvider", "validators": {}, "results": {}}
+    session.set_tuning_results([given])
+    with pytest.raises(RuntimeError, match="CPUExecutionProvider does not support TunableOp"):
+        session.set_tuning_results([given], error_on_invalid=True)
     assert session.create_ortvalue_from_shape_and_type([2], np.float32, "cpu").shape() == [2]
 
 

@@ -16,7 +16,7 @@ ORDER = (
     ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",), ("recent",), ("memory",),
     ("modelfile",), ("processors",), ("ir",), ("shapes",), ("ops",), ("load",), ("optimize",), ("kernels",),
     ("codegen",), ("lowering",), ("providers",), ("partition",), ("plan",), ("run",), ("profiling",),
-    ("api", "capi"), ("testing",), ("demo",), ("tools",),
+    ("api", "capi"), ("native",), ("testing",), ("demo",), ("tools",),
 )
 """Stages in the order the data meets them; names in one tuple may import each other."""
 PACKAGES = frozenset({"quantization", "transformers", "generation", "torch", "backend", "datasets"})

@@ -20,7 +20,8 @@ from onnx import helper
 from skips import needs
 
 import orthrus as ort
-from orthrus.lowering.package import Package, pack
+from orthrus.lowering.package.ahead import Package
+from orthrus.lowering.package.store import pack
 from orthrus.ops import find
 
 F = np.float32
@@ -297,7 +298,10 @@ def test_compiled_code_says_what_its_transform_is_not_for(caplog: pytest.LogCapt
     native = step.kernel.run
     packed = pack(native)
     assert isinstance(packed, bytes)
-    ahead = Package(packed).kernel(native.part, native.device)
+    package = Package(packed)
+    assert package.fits(lambda machine: True)
+    package.load(native.device, [])
+    ahead = package.kernel(native.part, native.device)
     np.testing.assert_array_equal(ahead(x), native(x))
     assert not caplog.records
     x[0, 0, 0, 0] = np.inf

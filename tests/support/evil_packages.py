@@ -4,30 +4,17 @@ that ends the process, and everything about the package in order again, its dige
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import onnx
 
-from orthrus.codegen.machines.detect import host
-from orthrus.codegen.object.build import assemble
-from orthrus.lowering.package import _HEAD, _MAGIC, _SIZE
-from orthrus.memory import LINE
+from orthrus.lowering.package.layout import DIGEST, Head, Target, digest
 
-FUNCTIONS = ("kernel", "drive", "work", "pauses", "run", "quick")
-
-
-def trap() -> bytes:
-    """An object that has every function a package's objects have; each ends the process by a signal."""
-    machine = host()
-    assert machine is not None
-    bodies = "\n".join(f"define void @{name}() {{\n call void @llvm.trap()\n unreachable\n}}"
-                       for name in FUNCTIONS)
-    made = assemble(f'target triple = "{machine.triple}"\ndeclare void @llvm.trap()\n{bodies}', machine)
-    assert isinstance(made, bytes)
-    return made
+TRAP = b"\xcc" * 64
+"""What every byte of evil code is: an instruction that ends a process by a signal."""
 
 
 def attribute(model: onnx.ModelProto, name: str = "ep_cache_context") -> onnx.AttributeProto:
@@ -36,26 +23,63 @@ def attribute(model: onnx.ModelProto, name: str = "ep_cache_context") -> onnx.At
     return next(a for a in node.attribute if a.name == name)
 
 
-def changed(package: bytes, change: Callable[[dict[str, Any]], bytes]) -> bytes:
-    """A package whose description `change` has changed; what that answers comes behind the blobs."""
-    begin = _HEAD + int.from_bytes(package[_HEAD - _SIZE:_HEAD], "little")
-    about, blobs = json.loads(package[_HEAD:begin]), package[begin:]
-    about["end"] = len(blobs)
-    blobs += change(about)
+def sealed(package: np.ndarray) -> bytes:
+    """A package whose digests are again those of what it holds, as far as that lies within it."""
+    words = package[:len(package) // 8 * 8].view(np.int64)
+    head = words[:Head.WORDS].tolist()
+    count = max(0, min(head[Head.TARGETS_COUNT], 16))
+    targets = [head[Head.TARGETS] + i * Target.WORDS for i in range(count)]
+    for at, where in ((int(Head.CONSTANTS_DIGEST), int(Head.CONSTANTS)),
+                      *((t + Target.CODE_DIGEST, t + Target.CODE) for t in targets)):
+        if where >= 0 and at + DIGEST <= len(words):
+            begin, size = words[where:where + 2].tolist()
+            if 0 <= begin <= begin + size <= len(package):
+                words[at:at + DIGEST] = digest([package[begin:begin + size]])
+    size = head[Head.SIZE]
+    if 8 * Head.SIZE <= size <= len(package):
+        words[Head.DIGEST:Head.SIZE] = digest([package[8 * Head.SIZE:size]])
+    return package.tobytes()
+
+
+def about_of(package: bytes) -> dict[str, Any]:
+    """A package's description for Python."""
+    head = np.frombuffer(package, np.int64, Head.WORDS)
+    at, size = int(head[Head.ABOUT]), int(head[Head.ABOUT_SIZE])
+    made: dict[str, Any] = json.loads(package[at:at + size])
+    return made
+
+
+def changed(package: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
+    """A package whose description `change` has changed, behind everything else, with a head as long as that
+    takes; code and constants are again behind it."""
+    about = about_of(package)
+    change(about)
     description = json.dumps(about).encode()
-    description += b" " * (-(_HEAD + len(description)) % LINE)
-    size = len(description).to_bytes(_SIZE, "little")
-    return _MAGIC + hashlib.sha256(description + blobs).digest() + size + description + blobs
+    old = np.frombuffer(package, np.uint8)
+    head = old[:8 * Head.WORDS].view(np.int64)
+    size = int(head[Head.SIZE])
+    grown = -(-len(description) // 4096) * 4096
+    made = np.concatenate([old[:size], np.zeros(grown, np.uint8), old[size:]])
+    made[size:size + len(description)] = np.frombuffer(description, np.uint8)
+    words = made[:size].view(np.int64)
+    words[Head.ABOUT], words[Head.ABOUT_SIZE], words[Head.SIZE] = size, len(description), size + grown
+    words[Head.WHOLE] += grown
+    words[Head.CONSTANTS] += grown
+    for i in range(words[Head.TARGETS_COUNT]):
+        words[words[Head.TARGETS] + i * Target.WORDS + Target.CODE] += grown
+    return sealed(made)
 
 
 def evil(model: bytes) -> bytes:
-    """A compiled model all of whose code is `trap`."""
-    def replace(about: dict[str, Any]) -> bytes:
-        code = trap()
-        for unit in about["units"]:
-            unit["at"] = [about["end"], len(code)]
-        return code
+    """A compiled model all of whose code is `TRAP`."""
     made = onnx.ModelProto.FromString(model)
     part = attribute(made)
-    part.s = changed(part.s, replace)
+    package = np.frombuffer(part.s, np.uint8).copy()
+    head = package[:8 * Head.WORDS].view(np.int64)
+    first, count = int(head[Head.TARGETS]), int(head[Head.TARGETS_COUNT])
+    for i in range(count):
+        at = 8 * (first + i * Target.WORDS + Target.CODE)
+        begin, size = package[at:at + 16].view(np.int64).tolist()
+        package[begin:begin + size] = TRAP[0]
+    part.s = sealed(package)
     return bytes(made.SerializeToString())

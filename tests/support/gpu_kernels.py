@@ -9,7 +9,7 @@ import numpy as np
 from gfx import machine
 from orthrus.codegen.triton import compile as compiling
 from orthrus.codegen.triton.targets import TARGETS
-from orthrus.codegen.triton.write import NUMBER, SIZE, Spec
+from orthrus.codegen.triton.write import COUNT, NUMBER, SIZE, Spec
 
 AMD = ("gfx1100", "gfx942")
 """The targets that kernels are executed for in tests."""
@@ -19,8 +19,9 @@ def hints(spec: Spec, target: str, args: tuple[Any, ...]) -> tuple[str, ...]:
     """What a plan finds out of arguments: which are multiples of 16, which take more than 32 bits."""
     found = []
     for (_, kind), value in zip(spec.written(TARGETS[target]).arguments, args, strict=True):
-        if kind == SIZE:
-            found.append(("q" if not -2 ** 31 <= value < 2 ** 31 else "") + ("16" if value % 16 == 0 else ""))
+        if kind in (SIZE, COUNT):
+            found.append(("q" if not -2 ** 31 <= value < 2 ** 31 else "")
+                         + ("16" if value % 16 == 0 and kind == SIZE else ""))
         else:
             found.append("" if kind == NUMBER else "16")
     return tuple(found)

@@ -18,6 +18,8 @@ from orthrus.lowering.tensor import Buffer, Tensor, c_strides
 class Steps:
     """Stands in for a lowering to `target`: tensors over arrays, and the steps written over them."""
 
+    tuner = None
+
     def __init__(self, target: str, **settings: Any) -> None:
         self.target, self.settings = TARGETS[target], settings
         self.steps: list[tuple[Any, list[Any], int]] = []

@@ -420,15 +420,19 @@ class CoreSession:
         return 0 if self._profile is None else self._profile.start_ns
 
     def get_tuning_results(self) -> list[Any]:
-        """Nothing: providers here have no tunable operators."""
-        return []
+        """What providers found to be fastest, an entry for each that is tuned."""
+        from ..run import tuning
+
+        return tuning.found(self._engine.providers)
 
     def set_tuning_results(self, results: list[Any], error_on_invalid: bool = False) -> None:
-        """Raises Fail for results, none of which can be used, if `error_on_invalid`."""
-        from ..errors import Fail
+        """Hand providers what was found before. Raises RuntimeError for what cannot be used, if
+        `error_on_invalid`, KeyError for what is incomplete, TypeError for what is no list."""
+        from ..run import tuning
 
-        if results and error_on_invalid:
-            raise Fail("no provider of this session takes tuning results", found=f"{len(results)} results")
+        if not isinstance(results, list):
+            raise TypeError(f"tuning results are a list, not {type(results).__name__}")
+        tuning.hand_over(self._engine.providers, results, error_on_invalid)
 
     def set_ep_dynamic_options(self, options: Mapping[str, str]) -> None:
         """Hand options to providers while the session lives. Raises InvalidArgument for keys or values that

@@ -386,11 +386,14 @@ class Session:
         return self._sess.get_profiling_start_time_ns
 
     def get_tuning_results(self) -> list[Any]:
-        """Nothing: providers here have no tunable operators."""
+        """What providers found to be fastest: a map with `ep`, `validators` and `results` for each that is
+        tuned; see docs/gpu.md. Empty where none is."""
         return self._sess.get_tuning_results()
 
     def set_tuning_results(self, results: list[Any], *, error_on_invalid: bool = False) -> None:
-        """Raises Fail for results, none of which can be used, if `error_on_invalid`."""
+        """Hand providers what `get_tuning_results` gave, of another session too. What cannot be used is
+        skipped with a warning. Raises RuntimeError for it if `error_on_invalid`, KeyError for what is
+        incomplete, TypeError for what is no list."""
         self._sess.set_tuning_results(results, error_on_invalid)
 
     def set_ep_dynamic_options(self, options: dict[str, str]) -> None:

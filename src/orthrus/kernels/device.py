@@ -7,7 +7,8 @@ Each piece of memory has one owner, a `Memory`, and is given back when nothing r
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,6 +110,14 @@ class Device:
         """Start a kernel on `blocks` blocks of `threads` threads. `arguments`: its parameters one behind the
         other, each aligned to its size; an array's is its `handle`."""
         raise self._undefined("launch(function, blocks, threads, shared, arguments)")
+
+    def timed(self, work: Callable[[], object]) -> float:
+        """Milliseconds that the device takes for what `work` asks this thread's stream for."""
+        self.synchronize(self.stream)
+        start = time.perf_counter()
+        work()
+        self.synchronize(self.stream)
+        return 1e3 * (time.perf_counter() - start)
 
     def begin_capture(self) -> None:
         """From now on what this thread's stream is asked for is recorded instead of done. Memory is neither

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ..codegen.machines.machine import Machine
 from ..codegen.object import library
+from ..codegen.object.link import placed
 from ..codegen.runtime import entry
 from ..codegen.runtime.threads import pool
 from ..codegen.write.template import Spec
@@ -30,6 +31,14 @@ class Arena:
         self.base = room.ctypes.data + -room.ctypes.data % ALIGN
         self.size = room.nbytes - ALIGN
         self.lock = lock()
+
+
+class Loaded(Protocol):
+    """Code where kernels run, for as long as this is."""
+
+    @property
+    def address(self) -> int:
+        """Where it begins."""
 
 
 class PartDevice:
@@ -51,6 +60,11 @@ class PartDevice:
         """Where kernels start: their code is there for as long as the list. Raises RuntimeError for one that
         LLVM refuses."""
         return library.kernels(specs, self.machine)
+
+    def load(self, image: np.ndarray) -> Loaded:
+        """Code that is the same wherever it lies, ready to run. Raises Fail where memory cannot be made
+        executable."""
+        return placed(image)
 
     def room(self, size: int) -> np.ndarray:
         """New memory, uint8, that kernels may read and write. Raises MemoryError."""
@@ -87,3 +101,14 @@ class PartDevice:
         """A function of arrays, from `room` where kernels are apart, that runs the steps of `table`. `names`:
         whom each is named after. The rest is said at `codegen.runtime.entry.block`."""
         return entry.make(entry.block(table, **given))
+
+
+class Compiling(PartDevice):
+    """No place to run: kernels are compiled for `machine`, and that is all."""
+
+    def addresses(self, specs: Sequence[Spec]) -> list[int]:
+        library.objects(specs, self.machine)
+        return [0] * len(specs)
+
+    def constant(self, array: np.ndarray) -> np.ndarray:
+        return array

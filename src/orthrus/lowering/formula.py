@@ -217,6 +217,7 @@ class Formula:
         buffers = {id(b): i for i, b in enumerate(self.lives.buffers)}
         given = Arguments(steps, self.code.inputs, self.code.device, made.status.buffer)
         self.kept = given.kept
+        self.pointed = [array for _, array, _ in given.constants]
         arena = [x for cell, buffer, offset in given.arena for x in (cell, buffers[id(buffer)], offset)]
         tables: dict[int, tuple[Table, list[int], list[Any]]] = {}
         for cell, buffer, offset in given.tables:
@@ -227,6 +228,8 @@ class Formula:
         self.begins = np.array(given.begins, np.int64)
         self.values = _Numbers(given.values, rows)
         self.arena = _Numbers(arena, rows, (-1, 3))
+        self.constants = _Numbers([x for cell, _, offset in given.constants for x in (cell, offset)],
+                                  rows, (-1, 2))
         self.arrays = _Numbers([x for row in given.arrays for x in row], rows, (-1, 3))
         self.work = _Numbers([x for s in steps for x in (s.items, s.grain)], rows, (-1, 2))
         self.scratch = _Numbers([s.scratch for s in steps], rows)
@@ -255,16 +258,23 @@ class Formula:
         largest = [math.prod(shape) * dtype.itemsize for shape, dtype in outputs]
         if max([int(sizes.max(initial=0)), *largest]) > current().max_tensor_bytes:
             return None
-        values, work, kept = self.values.of(found), self.work.of(found), []
+        values, work, kept = self.values.of(found), self.work.of(found), list[np.ndarray]()
         known = atoms.tolist() if self.tables else []
         for make, given, places, after in self.tables:
             array = self.code.device.constant(make(*filled(given, known)))
             kept.append(array)
             values[places] = array.ctypes.data + after.of(found)
+
+        def constants() -> list[tuple[int, np.ndarray, int]]:
+            pointed = [(c, array, offset) for (c, offset), array in zip(
+                self.constants.of(found).tolist(), self.pointed, strict=True)]
+            return pointed + [
+                (c, array, offset) for (_, _, places, after), array in zip(self.tables, kept, strict=True)
+                for c, offset in zip(places, after.of(found).tolist(), strict=True)]
         offsets, size = self._laid(sizes)
         cell, buffer, offset = self.arena.of(found).T
         arena = np.stack([cell, offsets[buffer] + offset], 1)
-        cells = Cells(values, arena, self.arrays.of(found), self.begins, (self.kept, kept))
+        cells = Cells(values, arena, self.arrays.of(found), self.begins, (self.kept, kept), constants)
         scratch = -(-int(self.scratch.of(found).max(initial=0)) // ALIGN) * ALIGN
         return Plan(self.code, cells, work, outputs, size, scratch, int(offsets[self.status]))
 

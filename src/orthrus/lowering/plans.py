@@ -20,6 +20,7 @@ import numpy as np
 from ..codegen.runtime import scheduler
 from ..codegen.write.notes import NOTED, front, refuse
 from ..codegen.write.notes import cells as guarded
+from ..codegen.write.template import Spec
 from ..ir import Value, in_memory
 from ..kernels import Part, Work
 from ..shapes.symbolic import SymInt
@@ -79,12 +80,15 @@ class Plan:
 
 @dataclass(frozen=True)
 class Code:
-    """What plans of the same steps have in common: the kernels' addresses as the device gave them, the labels
-    of the nodes they are for, the number of inputs. `appends`: an input and an output each that may be the
-    same memory: a cache that rows are appended to, and that nothing else reads."""
+    """What plans of the same steps have in common: the kernels' addresses as the device gave them, and what
+    they are; the labels and operators of the nodes they are for, the number of inputs. `appends`: an input
+    and an output each that may be the same memory: a cache that rows are appended to, and that nothing else
+    reads."""
 
     kernels: list[int]
+    specs: list[Spec]
     names: list[str]
+    operators: list[str]
     inputs: int
     appends: frozenset[tuple[int, int]]
     device: PartDevice
@@ -92,9 +96,10 @@ class Code:
 
     @staticmethod
     def of(steps: Sequence[KernelStep], inputs: int, device: PartDevice, threads: int) -> Code:
-        native = [(s, s.spec) for s in steps if s.spec is not None]
-        return Code(device.addresses([spec for _, spec in native]),
-                    [s.node.label for s, _ in native], inputs, _appends(steps), device, threads)
+        native = [s for s in steps if s.spec is not None]
+        specs = [s.spec for s in native]
+        return Code(device.addresses(specs), specs, [s.node.label for s in native],
+                    [s.node.op_type for s in native], inputs, _appends(steps), device, threads)
 
 
 def _appends(steps: Sequence[KernelStep]) -> frozenset[tuple[int, int]]:
@@ -153,13 +158,15 @@ class Lowered(Stepped):
 class Cells:
     """The arguments of a plan's kernels, without what depends on where its arena and its arrays lie: 0 in
     `values`, and a row in `arena`, of a cell and an offset, or in `arrays`, of an array's index, a cell and
-    bytes into the array. `begins`: the first cell of each kernel's step. `kept` owns what is pointed to."""
+    bytes into the array. `begins`: the first cell of each kernel's step. `kept` owns what is pointed to;
+    `constants`: which cells point there, each with the array and bytes into it."""
 
     values: np.ndarray
     arena: np.ndarray
     arrays: np.ndarray
     begins: np.ndarray
     kept: Any
+    constants: Callable[[], list[tuple[int, np.ndarray, int]]]
 
     @staticmethod
     def of(steps: Sequence[KernelStep], inputs: int, device: PartDevice, status: int) -> Cells:
@@ -167,13 +174,14 @@ class Cells:
         arena = [(cell, buffer.offset + offset) for cell, buffer, offset in given.arena]
         return Cells(np.array(given.values, np.int64), np.array(arena, np.int64).reshape(-1, 2),
                      np.array(given.arrays, np.int64).reshape(-1, 3), np.array(given.begins, np.int64),
-                     given.kept)
+                     given.kept, lambda: given.constants)
 
 
 class Arguments:
     """What kernels are given, cell behind cell: `values`, which may be `SymInt`s, and 0 for what is not known
     yet: in `arena` and `tables` a cell, the buffer whose address it is, and bytes into it; in `arrays` an
-    array's index, a cell and bytes. `begins`, `kept`: see `Cells`. `report`: the buffer of the status."""
+    array's index, a cell and bytes. `begins`, `kept`, `constants`: see `Cells`. `report`: the buffer of the
+    status."""
 
     def __init__(self, steps: Sequence[KernelStep], inputs: int, device: PartDevice, report: Buffer) -> None:
         self.values: list[Any] = []
@@ -182,6 +190,7 @@ class Arguments:
         self.arrays: list[tuple[int, int, int]] = []
         self.begins: list[int] = []
         self.kept: dict[int, np.ndarray] = {}
+        self.constants: list[tuple[int, np.ndarray, Any]] = []
         self.inputs, self.device = inputs, device
         checked = device.machine.checked
         for step in steps:
@@ -199,7 +208,9 @@ class Arguments:
         """The address of a tensor's first element, or 0."""
         cell, buffer, offset = len(self.values), t.buffer, t.byte_offset
         if buffer.array is not None:
-            return laid(buffer, self.device, self.kept) + offset
+            at = laid(buffer, self.device, self.kept)
+            self.constants.append((cell, self.kept[at], offset))
+            return at + offset
         if buffer.kind in ("arena", "table"):
             (self.arena if buffer.kind == "arena" else self.tables).append((cell, buffer, offset))
         else:

@@ -272,6 +272,15 @@ class ExecutionProvider:
         """What the runs of this provider's session use of its device, where that has streams."""
         return Lanes(self.device)
 
+    def tuning_results(self) -> dict[str, Any] | None:
+        """What was found to be fastest, in onnxruntime's form; None for a provider that measures nothing."""
+        return None
+
+    def load_tuning_results(self, validators: Any, results: Any, enable: bool) -> No | None:
+        """Take such results, made anywhere, or say why not. `enable`: go by them, whatever the options say.
+        """
+        return No(f"{self.name} does not support TunableOp.")
+
     def on_run_start(self) -> None:
         """Called before a run's first step."""
 

@@ -18,7 +18,7 @@ from .base import INTERPRETED, Capability, ExecutionProvider, GraphView, interpr
 if TYPE_CHECKING:
     from ..lowering.device import PartDevice
     from ..lowering.native import Native
-    from ..lowering.package import Package
+    from ..lowering.package.ahead import Package
 
 
 class GeneratingProvider(ExecutionProvider):
@@ -29,7 +29,7 @@ class GeneratingProvider(ExecutionProvider):
         raise NotImplementedError
 
     def _opening(self, package: Package) -> Machine | No:
-        """The machine that runs what is in a package, or why none does."""
+        """The machine that runs what is in a package, its code for which is chosen, or why none does."""
         raise NotImplementedError
 
     def _device(self, machine: Machine) -> PartDevice:
@@ -44,7 +44,7 @@ class GeneratingProvider(ExecutionProvider):
 
     def _beside(self, machine: Machine) -> list[tuple[Machine, library.Unit]]:
         """The code beside a part's own that runs it."""
-        from ..lowering.package import beside
+        from ..lowering.package.ahead import beside
 
         return [(machine, unit) for unit in beside()]
 
@@ -82,7 +82,8 @@ class GeneratingProvider(ExecutionProvider):
 
     def store(self, part: Part) -> Stored | No:
         """A part whose inputs have known sizes, for the machine that kernels are generated for."""
-        from ..lowering.package import FORMAT, pack
+        from ..lowering.package.layout import FORMAT
+        from ..lowering.package.store import pack
 
         machine = self._machine()
         if isinstance(machine, No):
@@ -92,7 +93,7 @@ class GeneratingProvider(ExecutionProvider):
             packed, f"package {FORMAT}", self._label(machine), f"{len(part.nodes)} nodes")
 
     def load(self, part: Part, stored: Stored) -> Kernel | No:
-        from ..lowering.package import Package
+        from ..lowering.package.ahead import Package
 
         try:
             return self.kernel_of(part, Package(stored.data), stored.notes)
@@ -105,9 +106,13 @@ class GeneratingProvider(ExecutionProvider):
         machine = self._opening(package)
         if isinstance(machine, No):
             return machine
-        package.provide(self._beside(machine))
-        native = package.kernel(part, self._device(machine), self._threads(), otherwise)
-        return Kernel(native, f"compiled ahead for {self._label(package.machine)}, {notes}")
+        units = self._beside(machine)
+        if not package.kept:
+            package.lend(units)
+        device = self._device(machine)
+        package.load(device, units)
+        native = package.kernel(part, device, self._threads(), otherwise)
+        return Kernel(native, f"compiled ahead for {self._label(package.code.machine)}, {notes}")
 
 
 class CompleteProvider(GeneratingProvider):

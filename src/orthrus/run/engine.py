@@ -29,6 +29,7 @@ from ..partition import Placement, partition
 from ..plan import Call, Program, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
 from ..providers.trust import Trust
+from . import tuning
 from .dimensions import agree, fix_dimensions, name_apart, shared_names
 from .executor import LONG, Context, ParallelExecutor, Watcher, execute, failure, watched
 from .fast_way import FastWay
@@ -131,6 +132,7 @@ class Engine:
         self.kinds.update((node.domain, node.op_type) for node in graph.walk())
         mark(graph, config.entries)
         self._appoint()
+        tuning.take_from(graph.info.metadata, self.providers)
         self.placement = self._stage("partition", lambda: partition(graph, self.providers))
         if self._dump is not None:
             self._dump.parts(self.placement)

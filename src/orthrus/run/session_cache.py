@@ -40,7 +40,7 @@ from .session_key import Proof, foreign, name_of
 
 if TYPE_CHECKING:
     from ..limits import Deadline
-    from ..lowering.package import Package
+    from ..lowering.package.ahead import Package
     from ..plan import Call
     from .fast_way import Shapes
 
@@ -110,7 +110,8 @@ class _Watch:
 
     def _keep(self, step: Call, shapes: Shapes) -> None:
         from ..lowering.native import Native
-        from ..lowering.package import beside, packed
+        from ..lowering.package.ahead import beside
+        from ..lowering.package.store import packed
 
         native = step.kernel.run
         if not isinstance(native, Native):
@@ -119,8 +120,8 @@ class _Watch:
         try:
             further = [(native.machine, unit) for unit in beside()]
             pieces = packed(native, shapes, further, {**self.about, "content": self._content()})
-            if not isinstance(pieces, No) and sum(map(len, pieces)) <= limit // 2:
-                cache.write_whole(self.name, pieces, FOLDER, limit)
+            if not isinstance(pieces, No) and pieces.size <= limit // 2:
+                cache.write_whole(self.name, pieces.whole(), FOLDER, limit)
         except (Fail, OSError, MemoryError, TypeError, ValueError, RuntimeError) as error:
             log.debug("the session of %s is not kept: %s", self.about["graph"], error)
 
@@ -144,14 +145,14 @@ def _value(name: str, elem: str, shape: Sequence[Any] | None) -> Value:
 
 
 def _restored(name: str, source: Any, config: Config) -> Kept | None:
-    from ..lowering.package import Package
+    from ..lowering.package.ahead import Package
 
     data = cache.read_whole(name, FOLDER)
     if data is None:
         return None
     try:
         package = Package(data, kept=True)
-        if not foreign().isdisjoint(map(tuple, package.about["about"]["kinds"])):
+        if not foreign().isdisjoint(map(tuple, package.about["kinds"])):
             return None
         return Kept(name, package, source, config)
     except (ValueError, KeyError, TypeError, OSError, Fail) as error:
@@ -170,7 +171,7 @@ class _Small(Engine):
 
     def _make(self, source: Any) -> None:
         start = time.perf_counter()
-        about = self.package.about["about"]
+        about = self.package.about
         info = ModelInfo(**about["info"])
         info.denotations = {k: {int(axis): text for axis, text in v.items()}
                             for k, v in info.denotations.items()}
@@ -206,7 +207,7 @@ class Kept:
     else asks the whole engine, which is made then and answers everything from there on."""
 
     def __init__(self, name: str, package: Package, source: Any, config: Config) -> None:
-        about = package.about["about"]
+        about = package.about
         self._name, self._source, self._config = name, source, config
         self._proof = Proof(source, about["content"]) if isinstance(source, ModelFile) else None
         self._lock = lock()
@@ -219,7 +220,7 @@ class Kept:
             return kept._otherwise(arrays)
         small = _Small(package, source, config, otherwise)
         self._small: _Small | None = small
-        self._shapes = [tuple(shape) for shape, _ in package.about["inputs"]]
+        (self._shapes,) = package.code.plans
         self._reads, self._writes = about["reads"], about["writes"]
         self.config, self.providers, self.timings = config, small.providers, small.timings
         self.quick, self.warnings = small.quick, small.warnings
@@ -289,7 +290,7 @@ class Kept:
 
     def _otherwise(self, arrays: Sequence[np.ndarray]) -> Any:
         """What the kept kernel was not made for."""
-        if [a.shape for a in arrays] != self._shapes:
+        if tuple(a.shape for a in arrays) != self._shapes:
             _give_up(self._name)
         names = [self.inputs[i].name for i in self._reads]
         made = self.whole().run(None, dict(zip(names, arrays, strict=True)))

@@ -13,7 +13,8 @@ import ctypes
 import mmap
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,9 @@ _STEP = 16 << 20
 _ALIGN = 64
 _FIRST, _APART, _PLACES = 1 << 44, 1 << 37, 512
 _REPLACE, _NO_REPLACE, _NO_RESERVE = 0x10, 0x100000, 0x4000
+
+T = TypeVar("T")
+
 
 def _mapped(fd: int, size: int, over: int = 0) -> int:
     """The address of the file's first `size` bytes: one that is free in a worker as well, or `over`, where
@@ -87,12 +91,17 @@ class Shared:
     def load(self, objects: Sequence[bytes]) -> list[dict[str, int]]:
         """Link objects for the architecture into the code; per object, the addresses of its functions. Raises
         ValueError for what is no such object, Fail where there is no room."""
+        return self.lay(lambda address: image(objects, address, self.arch))
+
+    def lay(self, write: Callable[[int], tuple[Any, T]]) -> T:
+        """Take code that `write` writes for the address it is told, and give what it says besides. Raises
+        what that raises, Fail where there is no room."""
         with self._lock:
-            code, found = image(objects, self._code, self.arch)
+            code, found = write(self._code)
             if self._code + len(code) > self.address + CODE:
                 raise Fail("no room for more code", found=f"{CODE} bytes are full",
                            cure="run fewer models in one process")
-            ctypes.memmove(self._code, code, len(code))
+            ctypes.memmove(self._code, bytes(code), len(code))
             self._code += -(-len(code) // PAGE) * PAGE
         return found
 

@@ -23,7 +23,6 @@ from typing import NamedTuple
 
 from ..machines.machine import NEON, RVV128, Machine
 from ..object import library
-from ..object.link import image
 from ..write.emit import I64, PTR, VOID, Function, Module, V
 from . import elf
 from .illegal import SIGNAL, handler
@@ -101,5 +100,5 @@ class WorkerCode(NamedTuple):
 @functools.cache
 def build(arch: str) -> bytes:
     """The program as an ELF file."""
-    made, (found,) = image(library.objects([WorkerCode.now(arch)], MACHINES[arch]), _ADDRESS, arch)
+    made, (found,) = library.image([WorkerCode.now(arch)], MACHINES[arch], _ADDRESS)
     return elf.program(made, _ADDRESS, found["_start"], arch)

@@ -13,9 +13,9 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from ... import knobs
@@ -37,16 +37,25 @@ _known: dict[Machine, WeakValueDictionary[str, Linked]] = {}
 _recent: deque[Linked] = deque(maxlen=256)
 """Code that was asked for last, whether or not somebody still has it: sessions come again."""
 _forever: dict[int, Linked] = {}
-_given: dict[tuple[Machine, str], bytes] = {}
-"""Objects of this package's own kernels that are at hand without a look at the disk."""
-_lent: dict[tuple[Machine, str], bytes] = {}
-"""Objects for where none can be made."""
+_lent: dict[Machine, list[Prelinked]] = {}
+"""Code for where none can be made."""
 _lock = rlock()
 
 _PACE = 3.3e-7
 """Seconds to compile one character of assembly: what deciding about further processes goes by."""
 _WORTH = 0.15
 """Seconds of work that pay for one more process, which needs about 0.07 to start."""
+
+
+Functions = Mapping[str, Mapping[str, int]]
+"""Per unit the functions of its code by name, as bytes from where the code of all begins."""
+
+
+class Prelinked(NamedTuple):
+    """Code that is the same wherever it lies."""
+
+    image: Any
+    functions: Functions
 
 
 class Unit(Protocol):
@@ -153,9 +162,12 @@ def _held(known: WeakValueDictionary[str, Linked], keys: Iterable[str]) -> dict[
 
 
 def _bring(units: list[Unit], machine: Machine) -> list[Linked]:
-    """Read or compile, then link."""
-    from .link import link
+    """Read, compile or borrow, then link."""
+    from .link import Linked, link, placed
 
+    if (lent := _borrowed(units, machine)) is not None:
+        block = placed(lent.image)
+        return [Linked(_at(block.address, lent.functions[repr(unit)]), block) for unit in units]
     try:
         return link(objects(units, machine))
     except ValueError as error:
@@ -163,44 +175,65 @@ def _bring(units: list[Unit], machine: Machine) -> list[Linked]:
     return link(objects(units, machine, anew=True))
 
 
+def image(units: Sequence[Unit], machine: Machine, address: int) -> tuple[bytes, list[dict[str, int]]]:
+    """The code of `units` as it has to lie at `address`, the begin of a page, and per unit, its functions by
+    name. Raises as `kernels` does."""
+    from .link import image
+
+    if (lent := _borrowed(units, machine)) is not None:
+        return bytes(lent.image), [_at(address, lent.functions[repr(unit)]) for unit in units]
+    return image(objects(units, machine), address, machine.arch)
+
+
+def _at(address: int, functions: Mapping[str, int]) -> dict[str, int]:
+    return {name: address + offset for name, offset in functions.items()}
+
+
 def objects(units: Sequence[Unit], machine: Machine, anew: bool = False) -> list[bytes]:
-    """The object of each unit: what it brought, else from disk unless it is to be compiled `anew`. Raises
-    RuntimeError for one that LLVM refuses, Fail where no code can be generated."""
-    made = [brought(unit) or _given.get((machine, repr(unit))) for unit in units]
-    names = {i: cache.name(repr(unit), machine, unit.origin) for i, unit in enumerate(units) if not made[i]}
+    """The object of each unit: from disk unless it is to be compiled `anew`. Raises RuntimeError for one that
+    LLVM refuses, Fail where no code can be generated."""
+    names = {i: cache.name(repr(unit), machine, unit.origin) for i, unit in enumerate(units)}
     found = {} if anew else cache.load(name for name in names.values() if name)
     missing = [i for i, name in names.items() if name not in found]
     new: dict[int, bytes] = {}
     if missing and find_spec("llvmlite") is None:
-        new = {i: _borrowed(units[i], machine) for i in missing}
-    elif missing:
+        raise Fail("no machine code can be generated here", found="llvmlite is not installed",
+                   cure="pip install llvmlite, or load a model that was compiled ahead (orthrus compile)")
+    if missing:
         compiled = compile_all([units[i].text(machine) for i in missing], machine)
         cache.store({name: data for i, data in zip(missing, compiled, strict=True) if (name := names[i])})
         new = dict(zip(missing, compiled, strict=True))
-    return [data or new.get(i) or found[names[i] or ""] for i, data in enumerate(made)]
+    return [new.get(i) or found[names[i] or ""] for i in range(len(units))]
 
 
-def brought(unit: Unit) -> bytes | None:
-    """The object that a unit came with. Nothing else ever gets it: not from disk, and not by a name."""
-    return unit.brought if isinstance(unit, Spec) else None
+def provide(functions: Functions, loaded: Any, machine: Machine) -> None:
+    """Let functions that this package made earlier, and that are `loaded`, be their units' in this process,
+    unless others are already."""
+    from .link import Linked
+
+    with _lock:
+        known = _known.setdefault(machine, WeakValueDictionary())
+        for key in functions.keys() - known.keys():
+            known[key] = made = Linked(_at(loaded.address, functions[key]), loaded)
+            _forever[id(made)] = made
 
 
-def provide(unit: Unit, data: bytes, machine: Machine) -> None:
-    """Let `data`, which this package made of `unit` earlier, be its object in this process."""
-    _given[machine, repr(unit)] = data
+def lend(functions: Functions, image: Any, machine: Machine) -> None:
+    """Let code that came with a compiled model be that of its units where none can be made: in a process
+    without a compiler, and without files of it. Nothing of it gets to the disk."""
+    there = _lent.setdefault(machine, [])
+    if not any(functions.keys() <= each.functions.keys() for each in there):
+        there.append(Prelinked(image, functions))
 
 
-def lend(unit: Unit, data: bytes, machine: Machine) -> None:
-    """Let `data`, which came with a compiled model, be the object of `unit` where none can be made: in a
-    process without a compiler, and without a file of it. Nothing of it gets to the disk."""
-    _lent.setdefault((machine, repr(unit)), data)
-
-
-def _borrowed(unit: Unit, machine: Machine) -> bytes:
-    if (machine, repr(unit)) in _lent:
-        return _lent[machine, repr(unit)]
-    raise Fail("no machine code can be generated here", found="llvmlite is not installed",
-               cure="pip install llvmlite, or load a model that was compiled ahead (orthrus compile)")
+def _borrowed(units: Sequence[Unit], machine: Machine) -> Prelinked | None:
+    """Code that was lent and has all `units`, where it is needed."""
+    found = next((each for each in _lent.get(machine, ())
+                  if all(repr(unit) in each.functions for unit in units)), None)
+    if found is None or find_spec("llvmlite") is not None:
+        return None
+    names = [cache.name(repr(unit), machine, unit.origin) for unit in units]
+    return found if len(cache.load(name for name in names if name)) < len(set(names)) else None
 
 
 def compile_all(texts: Sequence[str], machine: Machine, helpers: int | None = None) -> list[bytes]:

@@ -13,7 +13,7 @@ import mmap
 import platform
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from ..machines.executable import CodePages
 from ..write import spacemit_matrix
@@ -208,7 +208,7 @@ address)."""
 class Linked(dict[str, int]):
     """An object's functions by name. Their code is there for as long as this is."""
 
-    def __init__(self, functions: dict[str, int], room: CodePages) -> None:
+    def __init__(self, functions: dict[str, int], room: Any) -> None:
         super().__init__(functions)
         self._room = room
 
@@ -219,6 +219,15 @@ def link(objects: Sequence[bytes]) -> list[Linked]:
     block, found = _linked(objects, _MACHINES.get(platform.machine()), CodePages)
     block.seal()
     return [Linked(each, block) for each in found]
+
+
+def placed(code: Any) -> CodePages:
+    """Bytes that are the same code wherever they lie, such as an `image` that two addresses have in common,
+    ready to run. Raises Fail where memory cannot be made executable."""
+    block = CodePages(len(code))
+    block.bytes[:len(code)] = memoryview(code)
+    block.seal()
+    return block
 
 
 def image(objects: Sequence[bytes], address: int, arch: str) -> tuple[bytes, list[dict[str, int]]]:

@@ -58,19 +58,18 @@ def replaced(units: Sequence[Unit]) -> list[Unit]:
     folder = knobs.OVERRIDE.value
     if not folder:
         return list(units)
-    return [(_edit(os.path.join(folder, file_name(unit) + ".ll"), folder) if _written_here(unit) else None)
+    return [(_edit(os.path.join(folder, file_name(unit) + ".ll"), folder) if _is_kernel(unit) else None)
             or unit for unit in units]
 
 
-def _written_here(unit: Unit) -> TypeGuard[Spec]:
-    """Whether a unit is a kernel, and no object code that came with a model."""
-    return isinstance(unit, Spec) and unit.brought is None
+def _is_kernel(unit: Unit) -> TypeGuard[Spec]:
+    return isinstance(unit, Spec)
 
 
 def edited(spec: Spec) -> bool:
     """Whether an edited file takes the place of a kernel."""
     folder = knobs.OVERRIDE.value
-    return bool(folder) and _written_here(spec) and os.path.isfile(
+    return bool(folder) and _is_kernel(spec) and os.path.isfile(
         os.path.join(folder, file_name(spec) + ".ll"))
 
 
@@ -149,7 +148,7 @@ def dump(units: Sequence[Unit], machine: Machine) -> None:
     os.makedirs(folder, exist_ok=True)
     mine = bool(knobs.OVERRIDE) and os.path.realpath(folder) == os.path.realpath(knobs.OVERRIDE.value)
     for unit in units:
-        if not _written_here(unit):
+        if not _is_kernel(unit):
             continue
         path = os.path.join(folder, file_name(unit))
         if mine and os.path.exists(path + ".ll"):

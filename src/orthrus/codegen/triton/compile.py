@@ -27,7 +27,7 @@ from ...locks import lock
 from ..object import cache
 from .targets import CUDA, Target
 from .trees import SUPPORT
-from .write import NUMBER, SIZE, Spec, Written
+from .write import COUNT, NUMBER, SIZE, Spec, Written
 
 _lock = lock()
 
@@ -219,7 +219,7 @@ def _reasons(error: BaseException) -> str:
 
 
 def _kind(kind: str, hint: str) -> str:
-    if kind == SIZE:
+    if kind in (SIZE, COUNT):
         return INT64 if hint.startswith("q") else INT32
     return FLOAT32 if kind == NUMBER else POINTER
 

@@ -48,6 +48,10 @@ class Walk:
     kinds: tuple[tuple[str, ...], ...]
     wide: bool = False
 
+    def near(self, group: int) -> bool:
+        """Whether elements of any tensor lie next to each other along a group."""
+        return any("1" in kinds for kinds in self.kinds[group])
+
     def declare(self, k: Writer, name: str = "at") -> Walking:
         """Declare sizes, but for those of the groups' first axes, and then strides."""
         sizes = [[k.size(f"{name}_n{g}_{d}") for d in range(1, len(axes))]

@@ -17,6 +17,7 @@ STILL, INSIDE, BOUNDED = "still", "inside", "bounded"
 may lie beside it."""
 
 _NUMBERS = {STILL: ("step",), INSIDE: ("step", "tap"), BOUNDED: ("step", "tap", "margin", "size", "stride")}
+_OF_ELEMENTS = {STILL: ("step",), INSIDE: ("step", "tap"), BOUNDED: ("stride",)}
 
 _WRITTEN_OUT = 49
 """Taps of a window up to which each is written out."""
@@ -40,9 +41,10 @@ class Slide:
         from one window to the next and, where there are taps, from tap to tap, both in elements of the image.
         In a BOUNDED axis these are in pixels, and behind them come the margin before the image, the image's
         size and the elements from pixel to pixel."""
-        sizes = [k.size(f"{name}_n{i}") for i in range(1, len(self.axes))]
-        return Sliding(k, self, sizes, [[k.size(f"{name}_{part}{i}") for part in _NUMBERS[kind]]
-                                        for i, kind in enumerate(self.axes)])
+        sizes = [k.count(f"{name}_n{i}") for i in range(1, len(self.axes))]
+        return Sliding(k, self, sizes, [
+            [k.count(f"{name}_{part}{i}", part in _OF_ELEMENTS[kind]) for part in _NUMBERS[kind]]
+            for i, kind in enumerate(self.axes)])
 
 
 class Sliding:
@@ -99,7 +101,7 @@ class Sliding:
             if kind == INSIDE:
                 terms.append(str(taps))
                 continue
-            low, high, start, step = k.size(f"low{i}"), k.size(f"high{i}"), starts.pop(0), numbers[1]
+            low, high, start, step = k.count(f"low{i}"), k.count(f"high{i}"), starts.pop(0), numbers[1]
             first = f"tl.maximum(({low} - {start} + {step} - 1) // {step}, 0)"
             behind = f"tl.minimum(({high} - {start} + {step} - 1) // {step}, {taps})"
             terms.append(k.let(f"tl.maximum({behind} - {first}, 1)", "many"))

@@ -37,8 +37,9 @@ POINTERS = {"float32": "*fp32", "float64": "*fp64", "float16": "*fp16", "bfloat1
             "uint32": "*u32", "int64": "*i64", "uint64": "*u64"}
 """numpy's name of a type to how a pointer to such elements is declared; truth is a byte in memory."""
 
-SIZE, NUMBER = "size", "number"
-"""Arguments that are no pointers: an integer, 32 bits wide unless its value needs more; a float32."""
+SIZE, COUNT, NUMBER = "size", "count", "number"
+"""Arguments that are no pointers: integers, 32 bits wide unless their values need more, of which kernels may
+be made for multiples of 16 or not; a float32."""
 
 _kernels: dict[str, Callable[..., None]] = {}
 
@@ -46,8 +47,8 @@ _kernels: dict[str, Callable[..., None]] = {}
 @dataclass(frozen=True)
 class Written:
     """The text of a kernel: a Triton function `name` with `arguments`, each its name and how it is declared,
-    SIZE and NUMBER among them; the `warps` of a block, how many `stages` loads run ahead, what else the
-    compiler is told, and the text of `functions` that it calls beside those of `trees.SUPPORT`."""
+    SIZE, COUNT and NUMBER among them; the `warps` of a block, how many `stages` loads run ahead, what else
+    the compiler is told, and the text of `functions` that it calls beside those of `trees.SUPPORT`."""
 
     name: str
     arguments: tuple[tuple[str, str], ...]
@@ -115,8 +116,14 @@ class Writer:
         return self._declare(name, POINTERS[dtype])
 
     def size(self, name: str) -> str:
-        """An integer."""
+        """An integer by which elements that lie next to each other are found, or masked: multiples of 16 have
+        code of their own, which reads several at once."""
         return self._declare(name, SIZE)
+
+    def count(self, name: str, near: bool = False) -> str:
+        """Any other integer, with one code for all values: how many rows there are, or what a loop counts to.
+        `near`: a `size` nevertheless."""
+        return self._declare(name, SIZE if near else COUNT)
 
     def sizes(self, name: str, count: int) -> list[str]:
         """So many integers."""

@@ -55,11 +55,6 @@ class Spec(Parametrized):
     """One kernel of a template."""
 
     @property
-    def brought(self) -> bytes | None:
-        """The object code of a kernel that came compiled, None for one that is written here."""
-        return None
-
-    @property
     def origin(self) -> str:
         """The file that holds the template."""
         return _templates[self.template].write.__code__.co_filename

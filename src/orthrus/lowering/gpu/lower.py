@@ -22,6 +22,7 @@ from ..tensor import Tensor
 
 if TYPE_CHECKING:
     from ...codegen.triton.targets import Target
+    from .tuning import Tuner
 
 __all__ = ["GpuLowering", "Lazy", "Out", "Pending", "Source", "lowers", "writes"]
 
@@ -34,15 +35,16 @@ writes = functools.partial(_writes, sets=(GPU_RULES,))
 
 class GpuLowering(Lowering):
     """One walk over a part's nodes for a `target`. `settings`: what the provider's options say that rules go
-    by, by name; `given`: inputs whose elements are known, as they are in the host's memory."""
+    by, by name; `given`: inputs whose elements are known, as they are in the host's memory; `tuner`: what
+    knows tiles better than the model of their costs."""
 
     rules: ClassVar[RuleSet] = GPU_RULES
 
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[tuple[Value, tuple[int, ...], str]],
                  outputs: Sequence[Value], target: Target, constants: dict[Hashable, Tensor],
                  reference: Callable[[Node], Callable[..., Any]], settings: dict[str, Any] | None = None,
-                 given: Mapping[Value, np.ndarray] | None = None) -> None:
-        self.target, self.settings, self.given = target, settings or {}, given or {}
+                 given: Mapping[Value, np.ndarray] | None = None, tuner: Tuner | None = None) -> None:
+        self.target, self.settings, self.given, self.tuner = target, settings or {}, given or {}, tuner
         super().__init__(nodes, inputs, outputs, None, constants, reference)
 
     def _walk(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> None:

@@ -1,6 +1,6 @@
 """A part compiled ahead for GPUs: what a session needs to run it where there is no compiler.
 
-In: a part and a target. Out: a package as `lowering.package` makes them, whose units are code objects; and
+In: a part and a target. Out: a package as `described` says it, whose units are code objects; and
 from its bytes a part again, with one plan. What the host would have to compute is not packed. Its code goes
 to the device as it is, under no name that anything else asks for.
 """
@@ -19,9 +19,10 @@ from ...codegen.triton.targets import Target
 from ...ir import No, in_memory
 from ...kernels import Device, Gate, Part
 from ..interpret import Reference
-from ..package import FORMAT, Blobs, Opened, cell, nothing, other_shapes, steps_of
+from ..package.ahead import nothing, other_shapes
 from ..shaped_part import Key, Kinds
 from ..tensor import Tensor, numpy_type
+from .described import FORMAT, Blobs, Opened, cell, steps_of
 from .part import GpuPart
 from .plan import GpuPlan
 
@@ -121,7 +122,7 @@ class _Ahead(GpuPart):
     def _made(self, key: Key, kinds: Kinds) -> GpuPlan | None:
         if key in self.plans:
             return self.plans[key]
-        raise other_shapes(self.part, kinds, self.expected)
+        raise other_shapes(self.part, [shape for shape, _ in kinds], [[shape for shape, _ in self.expected]])
 
     def describe(self) -> None:
         """Nothing: what the steps stand for is not in a package."""

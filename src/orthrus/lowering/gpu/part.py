@@ -40,6 +40,7 @@ from ..tensor import Tensor, numpy_type
 from .graphs import Graphs
 from .lower import GpuLowering
 from .plan import ALIGN, Constants, GpuPlan, Launch, LoweredPlan
+from .tuning import Tuner
 
 log = logging.getLogger("orthrus")
 
@@ -87,12 +88,15 @@ class Instance:
 
 class GpuPart(ShapedPart[GpuPlan]):
     """A part on `device`, whose kernels are compiled for `target`. `settings`: of the provider's, that rules
-    go by. `graphs`: whether runs are recorded."""
+    go by. `graphs`: whether runs are recorded; `tuner`: what knows tiles."""
 
     def __init__(self, part: Part, device: Device, target: Target, reference: Reference,
-                 settings: dict[str, Any] | None = None, strict: bool = False, graphs: bool = False) -> None:
+                 settings: dict[str, Any] | None = None, strict: bool = False, graphs: bool = False,
+                 tuner: Tuner | None = None) -> None:
         super().__init__(part, reference, 1, strict)
-        self.graphs = graphs
+        self.graphs, self.tuner = graphs, tuner
+        if tuner is not None:
+            tuner.parts.add(self)
         self.device, self.target, self.settings = device, target, settings or {}
         self.constants: dict[Hashable, Tensor] = {}
         self.held = Constants(device)
@@ -105,10 +109,19 @@ class GpuPart(ShapedPart[GpuPlan]):
         given = {values[i]: np.array(elements, kinds[i][1]).reshape(kinds[i][0])
                  for i, elements in zip(self.deciding, key[len(values):], strict=True)}
         lowering = GpuLowering(self.part.nodes, inputs, self.part.outputs, self.target, self.constants,
-                               self.reference, self.settings, given)
+                               self.reference, self.settings, given, self._tuned())
         plan = LoweredPlan(lowering, self.part.outputs, len(inputs), self.device, self.held)
         self.recorded(plan)
         return plan
+
+    def _tuned(self) -> Tuner | None:
+        """What knows tiles, if plans go by it."""
+        return self.tuner if self.tuner is not None and self.tuner.enabled else None
+
+    def prepare(self) -> None:
+        """Not where tiles are measured: for shapes that come, when they come."""
+        if self.tuner is None or not self.tuner.measures:
+            super().prepare()
 
     def recorded(self, plan: GpuPlan) -> None:
         """Let runs of a plan be recorded, where they are to be and can be."""

@@ -17,7 +17,7 @@ import numpy as np
 from ...codegen.triton import compile as compiling
 from ...codegen.triton.compile import CodeObject, Hints
 from ...codegen.triton.targets import Target
-from ...codegen.triton.write import NUMBER, SIZE
+from ...codegen.triton.write import COUNT, NUMBER, SIZE
 from ...ir import Value, in_memory
 from ...kernels import Device, Memory, Part, Work
 from ..attribution import Account
@@ -175,7 +175,7 @@ class LoweredPlan(GpuPlan):
         self.constants = Constants(device)
         shared = {id(t.buffer) for t in lowering.constants.values()}
         lowering.let_go()
-        codes = compiling.codes([(s.spec, target, _hints(s, target)) for s in steps if s.spec is not None])
+        codes = compiling.codes([(s.spec, target, hints(s, target)) for s in steps if s.spec is not None])
         super().__init__(steps, codes, inputs, made, size, report.offset, device, lambda buffer: (
             constants if id(buffer) in shared else self.constants).address(buffer))
         self.account, self.trail, self.folded = account, trail, account.folded
@@ -184,7 +184,7 @@ class LoweredPlan(GpuPlan):
         return self.account.works(part, self.steps)
 
 
-def _hints(step: KernelStep, target: Target) -> Hints:
+def hints(step: KernelStep, target: Target) -> Hints:
     """What is known of a step's arguments."""
     assert step.spec is not None
     declared = step.spec.written(target).arguments
@@ -197,7 +197,7 @@ def _hint(kind: str, given: Any) -> str:
     if isinstance(given, Tensor):
         start = given.buffer.offset if given.buffer.kind == "arena" else 0
         return "16" if (start + given.byte_offset) % ALIGN == 0 else ""
-    if kind == SIZE:
-        return ("" if -1 << 31 <= given < 1 << 31 else "q") + ("" if given % 16 else "16")
+    if kind in (SIZE, COUNT):
+        return ("" if -1 << 31 <= given < 1 << 31 else "q") + ("" if given % 16 or kind == COUNT else "16")
     assert kind == NUMBER, f"{given!r} for a pointer"
     return ""

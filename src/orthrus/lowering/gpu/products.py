@@ -17,6 +17,7 @@ from ...codegen.triton.kernels.products import EACH, ONE, Factors, Tile, product
 from ...codegen.triton.targets import CUDA
 from ...codegen.write.expr import BYTES, Expr
 from ..tensor import Tensor, extent
+from .tuning import Task
 from .walks import LONG, closed, walk
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class _Product:
                  given: tuple[Tile, int] | None) -> None:
         factors, tensors, numbers = self.factors()
         problem = tiles.Problem(self.rows, self.n, self.depth, self.count, self.a.dtype, factors.precision)
-        tile, parts = given or tiles.best(self.lo.target, problem)
+        tile, parts = given or self._best(problem, factors, out)
         part, parts = self._part(tile.k, parts)
         items = -(-self.rows // tile.m) * -(-self.n // tile.n) * self.count * parts
         zeros = [z for z in (self.zeros.a, self.zeros.b) if isinstance(z, Tensor)]
@@ -130,6 +131,23 @@ class _Product:
             self.lo.step(spec, [*tensors, *zeros, *cells,
                                 self.rows, self.n, self.depth, part, self.count, *numbers], items)
         summed(self.lo, parts, factors.total, out, tree, operands, self.groups, step)
+
+    def _best(self, problem: tiles.Problem, factors: Factors, result: Tensor) -> tuple[Tile, int]:
+        """The tile to take, and into how many parts k is cut."""
+        if self.lo.tuner is None:
+            return tiles.best(self.lo.target, problem)
+        zeros = [z for z in (self.zeros.a, self.zeros.b) if isinstance(z, Tensor)]
+
+        def compute(lo: GpuLowering, reads: Sequence[Tensor], out: Tensor, way: tuple[Tile, int]) -> None:
+            a, b, *rest = reads
+            left = iter(rest)
+            first, second = (next(left) if isinstance(z, Tensor) else z
+                             for z in (self.zeros.a, self.zeros.b))
+            _Product(lo, a, b, Zeros(first, second)).by_tiles(out, None, [], way)
+        return self.lo.tuner.best(self.lo, Task(
+            f"products {factors.signature}", f"{self.rows}x{self.n}x{self.depth}x{self.count}",
+            [self.a, self.b, *zeros], result, compute),
+            tiles.candidates(self.lo.target, problem))
 
     def by_rows(self, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
         factors, tensors, numbers = self.factors()

@@ -19,7 +19,7 @@ from ..generating import CompleteProvider
 if TYPE_CHECKING:
     from ...lowering.device import PartDevice
     from ...lowering.native import Native
-    from ...lowering.package import Package
+    from ...lowering.package.ahead import Package
 
 
 def _precision(text: str) -> str:
@@ -81,11 +81,12 @@ class CPUExecutionProvider(CompleteProvider):
 
     def _opening(self, package: Package) -> Machine | No:
         here = self._host(library.runnable())
-        if not isinstance(here, No) and (not here.runs(package.machine) or (
-                package.machine.has("amx-tile") and not amx.permitted())):
-            return No(f"it is made for {package.machine.label} and {', '.join(package.machine.features)}, "
-                      f"some of which {here.label} here lacks")
-        return here
+        if isinstance(here, No) or package.fits(
+                lambda machine: here.runs(machine) and (not machine.has("amx-tile") or amx.permitted())):
+            return here
+        made_for = " or ".join(f"{code.machine.label} and {', '.join(code.machine.features)}"
+                               for code in package.codes if code.plans)
+        return No(f"it is made for {made_for}, some of which {here.label} here lacks")
 
 
 @CPUExecutionProvider.kernel("NonMaxSuppression", since=10)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -149,6 +150,22 @@ class GpuDevice(Device):
 
     def launch(self, function: int, blocks: int, threads: int, shared: int, arguments: bytes) -> None:
         self._ask.launch(self.index, function, blocks, threads, shared, self.stream, arguments)
+
+    def timed(self, work: Callable[[], object]) -> float:
+        """By events on the stream."""
+        ask, index = self._ask, self.index
+        events = [ask.create_event(index, True) for _ in range(2)]
+        try:
+            ask.synchronize(index, self.stream)
+            ask.record(index, events[0], self.stream)
+            work()
+            ask.record(index, events[1], self.stream)
+            ask.wait_for(index, events[1])
+            spent: float = ask.elapsed(index, *events)
+            return spent
+        finally:
+            for event in events:
+                ask.destroy_event(index, event)
 
     def begin_capture(self) -> None:
         """On a stream of its own, so that nobody else's work or events come into the graph."""

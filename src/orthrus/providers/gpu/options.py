@@ -47,7 +47,6 @@ _int, _size = _whole(-1 << 31, (1 << 31) - 1), _whole(0, UNLIMITED)
 _TARGET = Option(str, "", "what to compile for, as sm_90 or gfx942; the device's own where it is empty")
 _CONVOLUTIONS = "convolutions are kernels generated here"
 _LAYOUT = "each kernel chooses its layout"
-_TUNING = "tiles are chosen by a model of their cost"
 
 _SHARED = {
     "device_id": Option(_int, 0, "which of the machine's devices"),
@@ -62,9 +61,12 @@ _SHARED = {
     "gpu_external_alloc": Option(_size, 0, "address of a function void *(size_t) to take memory from"),
     "gpu_external_free": Option(_size, 0, "address of a function void(void *) to give it back to"),
     "gpu_external_empty_cache": Option(_size, 0, "address of a function void() to call when runs are over"),
-    "tunable_op_enable": Option(_flag, False, f"no effect: {_TUNING}"),
-    "tunable_op_tuning_enable": Option(_flag, False, f"no effect: {_TUNING}"),
-    "tunable_op_max_tuning_duration_ms": Option(_int, 0, f"no effect: {_TUNING}"),
+    "tunable_op_enable": Option(
+        _flag, False, "1: tiles are those that were measured to be fastest, as far as any were"),
+    "tunable_op_tuning_enable": Option(
+        _flag, False, "1: those of new shapes are measured when they come, if tunable_op_enable is 1 too"),
+    "tunable_op_max_tuning_duration_ms": Option(
+        _int, 0, "milliseconds that one tile is measured for at most; 0: some"),
     "target": _TARGET,
     "cudnn_conv_algo_search": Option(
         _one_of("EXHAUSTIVE", "HEURISTIC", "DEFAULT"), "EXHAUSTIVE", f"no effect: {_CONVOLUTIONS}"),

@@ -7,9 +7,10 @@ before there is a part.
 
 from __future__ import annotations
 
+import copy
 import functools
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...codegen.triton import compile as compiling
 from ...codegen.triton import targets
@@ -18,11 +19,14 @@ from ...errors import EPFail
 from ...ir import No, Node
 from ...kernels import Kernel, Lanes, Part, Stored, reference
 from ..base import INTERPRETED, Capability, ExecutionProvider, GraphView, interpreted
-from . import memory
+from . import memory, tuned
 from .device import GpuDevice, shared
 from .driver import DriverError
 from .library import Finding, LibraryDriver
 from .options import remark, text_of
+
+if TYPE_CHECKING:
+    from ...lowering.gpu.tuning import Tuner
 
 
 class GpuProvider(ExecutionProvider):
@@ -141,7 +145,7 @@ class GpuProvider(ExecutionProvider):
         from ...lowering.gpu.part import GpuPart
 
         made = GpuPart(part, self.device, self.target, lambda node: reference(node).run, self.settings,
-                       self.strict, self.settings.get(self.graphs, False))
+                       self.strict, self.settings.get(self.graphs, False), self.tuner)
         try:
             made.prepare()
         except EPFail as error:
@@ -149,6 +153,31 @@ class GpuProvider(ExecutionProvider):
                 raise
             return [No(f"{error.text}; pip install orthrus-runtime[{self.extra}] brings what compiles it")]
         return [Kernel(made, f"GPU kernels for {len(part.nodes)} nodes", on_host=tuple(made.deciding))]
+
+    @functools.cached_property
+    def tuner(self) -> Tuner:
+        """What knows which tiles are fastest on the device."""
+        from ...lowering.gpu.tuning import Tuner
+
+        enabled = self.settings.get("tunable_op_enable", False)
+        made = Tuner(self.device, enabled, self.settings.get("tunable_op_tuning_enable", False),
+                     self.settings.get("tunable_op_max_tuning_duration_ms", 0),
+                     lambda results: tuned.keep(results, tuned.validators(self)))
+        if enabled:
+            made.load(tuned.recalled(tuned.validators(self)))
+        return made
+
+    def tuning_results(self) -> dict[str, Any]:
+        return {"ep": self.name, "validators": tuned.validators(self),
+                "results": copy.deepcopy(self.tuner.results)}
+
+    def load_tuning_results(self, validators: Any, results: Any, enable: bool) -> No | None:
+        found = tuned.checked(tuned.validators(self), validators, results)
+        if isinstance(found, No):
+            return No(f"Failed to load TuningResults: {found.reason}")
+        self.tuner.enabled = self.tuner.enabled or enable
+        self.tuner.load(found)
+        return None
 
     def store(self, part: Part) -> Stored | No:
         """A part whose inputs have known sizes, for the target that the options name, or the device's."""

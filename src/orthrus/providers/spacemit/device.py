@@ -15,7 +15,7 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,7 +23,7 @@ from ...codegen.emulate.shared import Shared
 from ...codegen.machines.machine import Machine
 from ...codegen.object import library
 from ...codegen.write.template import Spec
-from ...lowering.device import PartDevice
+from ...lowering.device import Loaded, PartDevice
 from .profile import Profile
 from .team import Lists, Row, Team, gather_workers, note_time
 
@@ -43,7 +43,7 @@ def bring(specs: Sequence[Spec], machine: Machine) -> list[int]:
     with _lock:
         missing = {repr(spec): spec for spec in specs if (machine, repr(spec)) not in _known}
         if missing:
-            found = memory().load(library.objects(list(missing.values()), machine))
+            found = memory().lay(lambda at: library.image(list(missing.values()), machine, at))
             _known.update(((machine, name), each["kernel"])
                           for name, each in zip(missing, found, strict=True))
         return [_known[machine, repr(spec)] for spec in specs]
@@ -122,6 +122,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_part)
 
 
+class _Loaded(NamedTuple):
+    """Code in the workers' memory, which stays."""
+
+    address: int
+
+
 class Emulated(PartDevice):
     """Workers under qemu. `profile`: gets when each worker did each step, where there is one."""
 
@@ -137,6 +143,9 @@ class Emulated(PartDevice):
 
     def addresses(self, specs: Sequence[Spec]) -> list[int]:
         return bring(specs, self.machine)
+
+    def load(self, image: np.ndarray) -> Loaded:
+        return memory().lay(lambda at: (image, _Loaded(at)))
 
     def room(self, size: int) -> np.ndarray:
         return np.asarray(_Room(memory(), size))

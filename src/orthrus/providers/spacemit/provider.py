@@ -33,7 +33,7 @@ from .team import gather_workers, note_time
 
 if TYPE_CHECKING:
     from ...lowering.native import Native
-    from ...lowering.package import Package
+    from ...lowering.package.ahead import Package
 
 log = logging.getLogger("orthrus")
 
@@ -163,7 +163,7 @@ class SpaceMITExecutionProvider(GeneratingProvider):
         return self.runs_on
 
     def _storing(self, machine: Machine) -> PartDevice:
-        from ...lowering.package import Compiling
+        from ...lowering.device import Compiling
 
         return Compiling(machine)
 
@@ -186,14 +186,16 @@ class SpaceMITExecutionProvider(GeneratingProvider):
         return [*((machine, unit) for unit in _FURTHER), (worker.MACHINES[ARCH], worker.WorkerCode.now(ARCH))]
 
     def _opening(self, package: Package) -> Machine | No:
-        made_for, here = self._label(package.machine), detect.host() if on_board() else None
-        if here is not None:
-            return here if here.runs(package.machine) else No(
-                f"it is made for {made_for}, which this board's processor is not")
-        if not self.settings["target"]:
-            self.machine = package.machine
-        return self.machine if package.machine == self.machine else No(
-            f"it is made for {made_for}; the option target says {self.settings['target']}")
+        here = detect.host() if on_board() else None
+        target = self.machine if here is not None or self.settings["target"] else None
+        if package.fits(lambda machine: target is None or (
+                here.runs(machine) if here else machine == target)):
+            self.machine = here or package.code.machine
+            return self.machine
+        made_for = " or ".join(self._label(code.machine) for code in package.codes if code.plans)
+        return No(f"it is made for {made_for}" + (
+            ", which this board's processor is not" if here is not None
+            else f"; the option target says {self.settings['target']}"))
 
 
 def dump(part: Part) -> None:

@@ -107,7 +107,7 @@ class _Attending:
             k.pointer("out", form.dtype)
         for name in ("groups", "group", "length", "total", "tiles", "splits", "per", "shift", "left", "right",
                      "ends_add"):
-            k.size(name)
+            k.count(name)
         k.number("scale")
         k.number("cap")
         self.q, self.keys_at, self.values_at = (
@@ -115,7 +115,7 @@ class _Attending:
         if not self.split:
             self.out = View.declare(k, "out", form.near[3])
         if form.mask:
-            self.bias = k.sizes("mask_s", 4)
+            self.bias = [k.count(f"mask_s{i}") for i in range(4)]
 
     def place(self) -> None:
         """Which rows a program has, and which keys they see."""
@@ -343,7 +343,7 @@ def attend_joined(k: Writer, *, form: AttentionForm, rows: int, most: int, folde
     k.pointer("weights", "float32")
     k.pointer("out", form.dtype)
     for name in ("groups", "group", "length", "tiles", "splits"):
-        k.size(name)
+        k.count(name)
     out = View.declare(k, "out", form.near[3])
     count = "group * length" if folded else "length"
     k.text(f"""

@@ -22,7 +22,7 @@ def append_rows(k: Writer, *, dtype: str, size: int, near: tuple[bool, bool, boo
         k.pointer("ends", ends_type)
     k.pointer("status", "int64")
     for name in ("heads", "held", "length", "capacity", "first"):
-        k.size(name)
+        k.count(name)
     past, new, out = (View.declare(k, name, side)
                       for name, side in zip(("past", "new", "out"), near, strict=True))
     k.text(f"""
@@ -61,8 +61,10 @@ def turn(k: Writer, *, dtype: str, size: int, half: int, near: tuple[bool, bool]
         k.pointer("positions", positions_type)
     k.pointer("status", "int64")
     k.pointer("out", dtype)
-    for name in ("c_b", "c_s", "p_b", "p_s", "p_run", "first", "places", "heads", "length", "units"):
+    for name in ("c_b", "c_s"):
         k.size(name)
+    for name in ("p_b", "p_s", "p_run", "first", "places", "heads", "length", "units"):
+        k.count(name)
     x, out = (View.declare(k, name, side) for name, side in zip(("x", "out"), near, strict=True))
     k.text(f"""
         unit = tl.program_id(0) * {rows} + tl.arange(0, {rows})

@@ -34,7 +34,8 @@ def convolution(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], k
     x, w = k.pointer("x", dtype), k.pointer("w", dtype)
     close = closing.declare(k)
     window = slide.declare(k)
-    rows, cin, cout = k.size("rows"), k.size("cin"), k.size("cout")
+    rows = k.count("rows", any(map(closing.walk.near, range(len(closing.walk.kinds) - 1))))
+    cin, cout = k.count("cin", not even), k.size("cout")
     strides = [k.size(name) if kind == "s" else "1"
                for name, kind in zip(("x_c", "w_o", "w_i", "w_t"), kinds, strict=True)]
     x_c, w_o, w_i, w_t = strides
@@ -46,7 +47,7 @@ def convolution(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], k
     """)
     x_at = w_at = out_at = ""
     if grouped:
-        groups, w_g = k.size("groups"), k.size("w_g")
+        groups, w_g = k.count("groups"), k.size("w_g")
         k.text(f"""
             group = rest % {groups}
             rest = rest // {groups}
@@ -59,7 +60,7 @@ def convolution(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], k
     steps = f"{count} * tl.cdiv({cin}, {tile.k})" if whole else f"tl.cdiv({count} * {cin}, {tile.k})"
     k.text(f"first, end = 0, {steps}")
     if parts:
-        many, each = k.size("parts"), k.size("each")
+        many, each = k.count("parts"), k.count("each")
         k.text(f"""
             part = rest % {many}
             rest = rest // {many}
@@ -111,7 +112,7 @@ def depthwise(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], kin
     x, w = k.pointer("x", dtype), k.pointer("w", dtype)
     close = closing.declare(k)
     window = slide.declare(k)
-    rows, channels = k.size("rows"), k.size("channels")
+    rows, channels = k.count("rows", closing.walk.near(0)), k.size("channels")
     x_c, w_c, w_t = (k.size(name) if kind == "s" else "1"
                      for name, kind in zip(("x_c", "w_c", "w_t"), kinds, strict=True))
     total = k.typed(summed(dtype))

@@ -28,7 +28,7 @@ def elementwise(k: Writer, *, closing: Closing, block: int) -> None:
 def elementwise_tiles(k: Writer, *, closing: Closing, rows: int, columns: int) -> None:
     """A tile of `rows` by `columns` at one place of the axes before those two."""
     close = closing.declare(k)
-    height, width = k.size("height"), k.size("width")
+    height, width = k.count("height", closing.walk.near(1)), k.size("width")
     k.text(f"""
         across = tl.cdiv({width}, {columns})
         down = tl.cdiv({height}, {rows})

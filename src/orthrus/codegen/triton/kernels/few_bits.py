@@ -207,7 +207,7 @@ def few_bits_rows(k: Writer, *, left: Left, codes: Codes, closing: Closing, rows
 def few_bits_tiles(k: Writer, *, left: Left, codes: Codes, closing: Closing, tile: Tile) -> None:
     """A·B of many rows. Programs count parts of k and tiles, whose `k` is how many bytes of a column."""
     it = _Kernel(k, left, codes, closing)
-    m = k.size("m")
+    m = k.count("m", left.walk.near(1) or closing.walk.near(1))
     place(k, m, it.n, tile)
     k.text(f"""
         rm = row * {tile.m} + tl.arange(0, {tile.m})

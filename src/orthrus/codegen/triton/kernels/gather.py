@@ -48,9 +48,10 @@ def gather_rows(k: Writer, *, closing: Closing, source: Walk, dtype: str, index:
     k.pointer("indices", index)
     k.pointer("status", "int64")
     walking = source.declare(k, "from")
-    for name in ("count", "width", "apart"):
-        k.size(name)
-    moves = [(k.size(f"limit{p}"), k.size(f"stride{p}")) for p in range(parts)]
+    k.count("count", closing.walk.near(0))
+    k.size("width")
+    k.count("apart")
+    moves = [(k.count(f"limit{p}"), k.size(f"stride{p}")) for p in range(parts)]
     k.text(f"""
         across = tl.cdiv(width, {columns})
         r = tl.program_id(0) // across * {rows} + tl.arange(0, {rows})

@@ -39,7 +39,7 @@ def pooling(k: Writer, *, kind: str, dtype: str, slide: Slide, taps: tuple[int, 
     x = k.pointer("x", dtype)
     close = closing.declare(k)
     window = slide.declare(k)
-    rows, channels = k.size("rows"), k.size("channels")
+    rows, channels = k.count("rows", closing.walk.near(0)), k.size("channels")
     x_c = "1" if near else k.size("x_c")
     long = ".to(tl.int64)" if slide.wide else ""
     work = k.typed(summed(kind, dtype))
@@ -112,7 +112,7 @@ def response_norm(k: Writer, *, dtype: str, slide: Slide, near: bool, tile: Tile
     x = k.pointer("x", dtype)
     close = closing.declare(k)
     window = slide.declare(k)
-    rows, channels = k.size("rows"), k.size("channels")
+    rows, channels = k.count("rows", closing.walk.near(0)), k.size("channels")
     x_c = "1" if near else k.size("x_c")
     reach, bias, alpha, beta = k.size("reach"), k.number("bias"), k.number("alpha"), k.number("beta")
     long = ".to(tl.int64)" if slide.wide else ""

@@ -29,7 +29,7 @@ def product_rows(k: Writer, *, factors: Factors, closing: Closing, rows: int, st
     """A·B of `rows` rows. Programs count parts of k, batches and strips; `even`: as of `products`."""
     a, b = (k.pointer(name, d) for name, d in zip("ab", factors.dtypes, strict=True))
     close = closing.declare(k)
-    n, depth, part, batches = (k.size(name) for name in ("n", "depth", "part", "batches"))
+    n, depth, part, batches = k.size("n"), k.count("depth", not even), k.size("part"), k.count("batches")
     along = factors.along(k)
     walking = factors.walk.declare(k, "in")
     upright = factors.depth[1] == "1"

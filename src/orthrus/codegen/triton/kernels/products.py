@@ -61,6 +61,14 @@ class Factors:
                          for how, lack in zip(self.zeros, self.lacks, strict=True))
         return first, second
 
+    @property
+    def signature(self) -> str:
+        """All of it as text: types, letters of rows and columns, precision, zero points."""
+        letters = "_".join("".join(kinds) or "-" for kinds in self.walk.kinds)
+        zeros = "_".join(str(z) for z in self.zeros if z is not None)
+        return " ".join(filter(None, ("_".join(self.dtypes), letters, "".join(self.depth), self.precision,
+                                      zeros)))
+
     def along(self, k: Writer) -> list[str]:
         """Declare the strides along k."""
         return [k.size(f"along_{name}") if kind == "s" else "1"
@@ -75,7 +83,8 @@ def products(k: Writer, *, factors: Factors, closing: Closing, tile: Tile, even:
     zeros = [k.pointer(f"zero_{name}", dtype) if how in (ONE, EACH) else None
              for name, how, dtype in zip("ab", factors.zeros, factors.dtypes, strict=True)]
     close = closing.declare(k)
-    m, n, depth, part, batches = (k.size(name) for name in ("m", "n", "depth", "part", "batches"))
+    m = k.count("m", factors.walk.near(1) or closing.walk.near(1))
+    n, depth, part, batches = k.size("n"), k.count("depth", not even), k.size("part"), k.count("batches")
     along = factors.along(k)
     walking = factors.walk.declare(k, "in")
     place(k, m, n, tile)
@@ -212,7 +221,7 @@ def product_parts(k: Writer, *, dtype: str, closing: Closing, block: int) -> Non
     """The sum of `parts` products, one behind the other, in their order."""
     parts = k.pointer("parts", dtype)
     close = closing.declare(k)
-    count, size = k.size("count"), k.size("size")
+    count, size = k.count("count"), k.size("size")
     k.text(f"""
         i = tl.program_id(0) * {block} + tl.arange(0, {block})
         inside = i < {size}

@@ -64,8 +64,9 @@ class _Step:
         k.pointer("y", form.dtype)
         for name in states:
             k.pointer(name, _F)
-        for name in ("first", "backward", "steps", "batch", "hidden", "x_d", "x_t", "x_b", "y_d", "y_t",
-                     "y_b"):
+        for name in ("first", "backward", "steps", "batch"):
+            k.count(name)
+        for name in ("hidden", "x_d", "x_t", "x_b", "y_d", "y_t", "y_b"):
             k.size(name)
 
     def rows(self) -> None:

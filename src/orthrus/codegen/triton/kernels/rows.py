@@ -34,11 +34,12 @@ class Tile:
 
 
 class Rows:
-    """The rows of a block: `r`, a column of their numbers, and inside of `columns` `c`, a row of places."""
+    """The rows of a block: `r`, a column of their numbers, and inside of `columns` `c`, a row of places.
+    `near`: whether elements of neighbouring rows lie next to each other."""
 
-    def __init__(self, k: Writer, tile: Tile) -> None:
+    def __init__(self, k: Writer, tile: Tile, near: bool) -> None:
         self.k, self.tile = k, tile
-        self.count, self.length = k.size("count"), k.size("length")
+        self.count, self.length = k.count("count", near), k.size("length")
         self.inside = f"(c < {self.length})"
         self.mask = None if tile.rows == 1 else f"r < {self.count}"
         k.text(f"r = (tl.program_id(0) * {tile.rows} + tl.arange(0, {tile.rows}))[:, None]")
@@ -85,7 +86,7 @@ def softmax_rows(k: Writer, *, reading: Reading, closing: Closing, tile: Tile, l
     """exp(x - max) over its sum, or with `log` the logarithm of that; NaN along rows without a finite
     element. `steps`: the type that exponentials and sums are rounded to, where they are."""
     read, close = reading.declare(k), closing.declare(k)
-    rows = Rows(k, tile)
+    rows = Rows(k, tile, reading.walk.near(0) or closing.walk.near(0))
 
     def rounded(value: str) -> str:
         return f"({value}).to({TYPES[steps]}).to(tl.float32)" if steps else value
@@ -156,7 +157,7 @@ def norm_rows(k: Writer, *, reading: Reading, closing: Closing, tile: Tile, kind
     Arguments behind those of `keep`: epsilon, then where asked for each row's mean and factor.
     """
     read, close = reading.declare(k), closing.declare(k)
-    rows = Rows(k, tile)
+    rows = Rows(k, tile, reading.walk.near(0) or closing.walk.near(0))
     kept = None if keep is None else keep.declare(k, "kept")
     epsilon = k.number("epsilon")
     statistics = [(k.pointer(name, "float32"), name) for name, asked in (

@@ -30,7 +30,7 @@ def resize(k: Writer, *, dtype: str, taps: tuple[int, ...], near: bool, wide: bo
               if count else None for i, count in enumerate(taps)]
     close = closing.declare(k)
     sizes, steps = k.sizes("n", len(taps) - 1), k.sizes("step", len(taps))
-    rows, channels = k.size("rows"), k.size("channels")
+    rows, channels = k.count("rows", closing.walk.near(0)), k.size("channels")
     x_c = "1" if near else k.size("x_c")
     long = ".to(tl.int64)" if wide else ""
     work = k.typed("float32" if max(taps) > 1 else dtype)
@@ -82,7 +82,7 @@ def grid_sample(k: Writer, *, dtype: str, grid: str, rank: int, mode: str, paddi
     close = closing.declare(k)
     counts, lengths = k.sizes("n", rank), k.sizes("size", rank)
     steps, strides = k.sizes("step", rank + 1), k.sizes("grid_step", rank + 2)
-    rows, channels = k.size("rows"), k.size("channels")
+    rows, channels = k.count("rows", closing.walk.near(0)), k.size("channels")
     x_c = "1" if near else k.size("x_c")
     long = ".to(tl.int64)" if wide else ""
     frame(k, tile, channels, long)

@@ -18,7 +18,7 @@ def running_rows(k: Writer, *, reading: Reading, closing: Closing, tile: Tile, k
     """The `sum` or `prod` up to each element of a row; with `exclusive` without it, with `reverse` from the
     row's end."""
     read, close = reading.declare(k), closing.declare(k)
-    rows = Rows(k, tile)
+    rows = Rows(k, tile, reading.walk.near(0) or closing.walk.near(0))
     dtype, fold = working(reading.tree.dtype), FOLDS[kind]
     none = k.let(f"tl.full((), {start(kind, dtype)}, {TYPES[dtype]})")
     k.text(f"carried = tl.full(({tile.rows}, 1), {start(kind, dtype)}, {TYPES[dtype]})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -20,7 +20,8 @@ from ...rules.elementwise import activation
 from ...tensor import Tensor, last_strides
 from ..lower import GpuLowering, Lazy, Pending, Source, lowers
 from ..products import precision
-from ..slides import Windows, slid, tile_of
+from ..slides import Slid, Windows, slid, tile_of
+from ..tuning import Task
 from ..walks import closed
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
@@ -130,11 +131,30 @@ class Convolution:
                         ) -> None:
         it, x = self.slid, self.slid.image
         groups, cin, cout, weights = self._products(lo)
-        taps, sums, rounds = math.prod(it.taps), summed(x.dtype), precision(lo, x.dtype)
+        taps, rounds = math.prod(it.taps), precision(lo, x.dtype)
         overlap = max(1.0, self.rows * taps * cin * groups / x.size)
         problem = Problem(self.rows, cout, taps * cin, groups, x.dtype, rounds, overlap)
-        tile, parts = next((tile, parts) for tile, parts in candidates(lo.target, problem)
-                           if not it.taps or _suits(tile, cin))
+        ways = [way for way in candidates(lo.target, problem) if not it.taps or _suits(way[0], cin)]
+        way = ways[0] if lo.tuner is None else lo.tuner.best(lo, self._task(weights, out), ways)
+        self._write_tiles(lo, it, weights, out, tree, operands, way)
+
+    def _task(self, weights: Tensor, out: Tensor) -> Task:
+        """What is measured where tiles are."""
+        it = self.slid
+
+        def compute(lo: GpuLowering, reads: Sequence[Tensor], out: Tensor, way: tuple[Tile, int]) -> None:
+            self._write_tiles(lo, replace(it, image=reads[0]), reads[1], out, None, [], way)
+        numbers = "_".join(map(str, (*it.image.shape, *weights.shape, *it.numbers)))
+        axes = " ".join(it.slide.axes)
+        strides = _letters((it.image.strides[1], *weights.strides[1:]))
+        return Task(f"convolution {out.dtype} {axes} {strides}", numbers, [it.image, weights], out, compute)
+
+    def _write_tiles(self, lo: GpuLowering, it: Slid, weights: Tensor, out: Tensor, tree: Expr | None,
+                     operands: list[Tensor], way: tuple[Tile, int]) -> None:
+        """`weights` [groups, out, in, taps], as the kernel has them."""
+        x, (tile, parts) = it.image, way
+        groups, cout, cin, _ = weights.shape
+        taps, sums, rounds = math.prod(it.taps), summed(x.dtype), precision(lo, x.dtype)
         whole = cin >= tile.k or not it.taps
         steps = taps * -(-cin // tile.k) if whole else -(-taps * cin // tile.k)
         each = -(-steps // parts)

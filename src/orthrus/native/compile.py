@@ -1,0 +1,153 @@
+"""A model as a package that C can run.
+
+In: a model, the machines it is to run on, the sizes that its open dimensions may have. Out: the pieces of a
+package, with a plan for every combination of these sizes and each machine. What numpy would have to compute
+is refused, by the name of its node.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..codegen.machines import detect
+from ..codegen.machines.machine import BEYOND, FORCED, Machine
+from ..errors import InvalidArgument
+from ..errors import NotImplemented as NotImplementedFail
+from ..ir import Graph, No, Value
+from ..kernels import KernelRegistryManager, Part
+from ..load import load
+from ..lowering.device import Compiling
+from ..lowering.native import Native
+from ..lowering.package.writer import Compiled, Described, Pieces, Shapes, write
+from ..lowering.plans import Plan
+from ..optimize import optimize
+from ..partition import Placement, partition
+from ..providers import CPUExecutionProvider
+from ..run.dimensions import fix_dimensions
+
+Sizes = Mapping[str, Iterable[int]]
+
+
+class _Target(CPUExecutionProvider):
+    """The CPU provider of another machine."""
+
+    kernels = CPUExecutionProvider.kernels
+
+    def __init__(self, machine: Machine, options: dict[str, Any] | None = None) -> None:
+        super().__init__(options)
+        self.target = machine
+
+    def _machine(self) -> Machine | No:
+        return self.target
+
+
+def machine_named(name: str) -> Machine:
+    """The machine that is called so, such as "avx2", "avx512+avx512vnni" or "host". Raises
+    InvalidArgument."""
+    if name == "host":
+        here = detect.host()
+        if here is None:
+            raise InvalidArgument("no code can be generated for this machine", found=name,
+                                  expected=f"one of {', '.join(FORCED)}")
+        return here
+    base, *more = name.split("+")
+    if base not in FORCED or not {*more} <= {*BEYOND.get(base, ())}:
+        raise InvalidArgument("no machine has that name", found=name,
+                              expected=f"host, or one of {', '.join(FORCED)}",
+                              cure="features beyond a machine's own follow it: avx512+avx512vnni")
+    return replace(FORCED[base], features=tuple(sorted({*FORCED[base].features, *more})))
+
+
+def package(source: Any, machines: Sequence[Machine], sizes: Sizes | None = None, level: int = 99,
+            options: Mapping[str, str] | None = None, metadata: Mapping[str, str] | None = None) -> Pieces:
+    """The package of a model: a path, bytes, or what else `load` takes. `machines`: the best first; `sizes`:
+    by name of a dimension, or `input:axis` of one without a name, the sizes it may have; `options`: the CPU
+    provider's. Raises InvalidArgument for a dimension that nothing is said of, NotImplementedFail for a model
+    that is not generated code from begin to end, and what loading raises."""
+    made = [_compiled(source, machine, sizes or {}, level, dict(options or {})) for machine in machines]
+    first, graph, part = made[0]
+    writes = [graph.outputs.index(v) for v in part.outputs]
+    some = next(iter(first.plans.values())).outputs
+    ranks = {i: len(shape) for i, (shape, _) in zip(writes, some, strict=True)}
+    return write([compiled for compiled, _, _ in made], [_described(v, len(v.shape)) for v in graph.inputs],
+                 [_described(v, ranks[i]) for i, v in enumerate(graph.outputs)], metadata,
+                 {"graph": graph.name},
+                 [graph.inputs.index(v) for v in part.inputs], writes)
+
+
+def _compiled(source: Any, machine: Machine, sizes: Sizes, level: int, options: dict[str, str]
+              ) -> tuple[Compiled, Graph, Part]:
+    """The plans of a model for one machine, its graph as optimized, and the part that it is."""
+    graph = load(source)
+    several = {name: list(dict.fromkeys(given)) for name, given in sizes.items()}
+    fix_dimensions(graph, {name: given[0] for name, given in several.items() if len(given) == 1}, {})
+    provider = _Target(machine, options)
+    optimize(graph, min(level, provider.level))
+    registries = KernelRegistryManager(())
+    registries.register(provider.name, provider.kernels)
+    provider.registries = registries
+    part = _only(partition(graph, [provider]))
+    native = provider._native(part, Compiling(machine))
+    native.learner.background = False
+    return Compiled(machine, dict(_plans(native, graph, several))), graph, part
+
+
+def _only(placement: Placement) -> Part:
+    """The one part that a model is. Raises NotImplementedFail that names what else there is."""
+    graph, fused = placement.graph, [part for part in placement.parts if part.fused]
+    others = [node for part in placement.parts if not part.fused for node in part.nodes]
+    if len(fused) == 1 and not others and len(fused[0].outputs) == len(graph.outputs):
+        return fused[0]
+    found = [f"{node.label}: {remark.reason}" if (remark := placement.remarks.get(node)) else node.label
+             for node in others[:8]]
+    raise NotImplementedFail(
+        "the model is not generated code from begin to end",
+        found="; ".join(found) or f"{len(fused)} parts, {len(graph.outputs)} outputs",
+        expected="nodes that kernels are generated for, all in one part",
+        cure="run it in Python, or through the drop-in library")
+
+
+def _plans(native: Native, graph: Graph, sizes: Mapping[str, Sequence[int]]) -> Iterator[tuple[Shapes, Plan]]:
+    """The plan for each combination of sizes, by the part's inputs' shapes."""
+    inputs = native.part.inputs
+    names = dict.fromkeys(name for v in graph.inputs for name in _open(v))
+    if unknown := [name for name in names if name not in sizes]:
+        raise InvalidArgument("the model leaves sizes open", found=", ".join(unknown),
+                              expected="every size that each may have",
+                              cure="--dim NAME=SIZE, or NAME=FIRST..LAST")
+    for chosen in itertools.product(*(sizes[name] for name in names)):
+        by_name = dict(zip(names, chosen, strict=True))
+        shapes = tuple(tuple(d if isinstance(d, int) else by_name[_dimension(v, axis, d)]
+                             for axis, d in enumerate(v.shape)) for v in inputs)
+        kinds = [(shape, v.elem.numpy.name) for shape, v in zip(shapes, inputs, strict=True)]
+        plan = native._made(shapes, kinds)
+        if plan is None:
+            raise NotImplementedFail("no plan can be made for inputs of these shapes", found=str(shapes),
+                                     expected=native.refused.get(shapes, "shapes that lower"))
+        if plan.hosts:
+            step = plan.hosts[0][1]
+            raise NotImplementedFail(
+                f"{step.node.label} is computed by numpy", node=step.node,
+                found=native.lower(shapes, kinds).trail.why.get(step.node, "no kernel is generated for it"),
+                cure="run the model in Python, or through the drop-in library")
+        yield shapes, plan
+
+
+def _dimension(value: Value, axis: int, name: str | None) -> str:
+    return name if isinstance(name, str) and name else f"{value.name}:{axis}"
+
+
+def _open(value: Value) -> list[str]:
+    """The names of an input's open dimensions. Raises InvalidArgument where there is not even a rank."""
+    if value.shape is None:
+        raise InvalidArgument(f"input {value.name} has no shape", found=str(value.type),
+                              expected="a rank", cure="write the shape into the model")
+    return [_dimension(value, axis, d) for axis, d in enumerate(value.shape) if not isinstance(d, int)]
+
+
+def _described(value: Value, rank: int) -> Described:
+    known = value.shape is not None and len(value.shape) == rank
+    return Described(value.name, value.elem, value.shape if known else [None] * rank)
