@@ -25,7 +25,6 @@ from onnx import helper, numpy_helper
 sys.path[:0] = [str(Path(__file__).parents[1] / "tests" / "support")]
 
 import native  # noqa: E402
-
 from orthrus.codegen.kernels.conv import depthwise, winograd  # noqa: E402
 from orthrus.codegen.kernels.conv import direct as planning  # noqa: E402
 from orthrus.codegen.kernels.conv.copies import pad_rows  # noqa: E402

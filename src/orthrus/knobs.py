@@ -70,6 +70,10 @@ MAP = Knob("MAP", 1, "0 reads tensors outside the model file into memory instead
 SHAPES = Knob("SHAPES", 1, "plans for shapes that are new: 0 lowers a part for each, 1 computes them by a "
                              "formula learnt in the background, 2 by one learnt at once")
 REPRODUCE = Knob("REPRODUCE", "", "folder that receives each part that a provider's compiler fails on")
+PYTHON = Knob("PYTHON", "", "Python that the C library asks to compile; the one it was built with where "
+                            "empty")
+SERVICE_TIMEOUT = Knob("SERVICE_TIMEOUT", 120, "seconds without a sign of life after which the C library "
+                                               "gives that Python up")
 THREADS = Knob("THREADS", 0, "threads a run uses at most; 0 for one per core")
 
 

@@ -77,7 +77,7 @@ class ModelFile:
         """What tells the whole content apart from any other, under this file's key. Raises as `read` does."""
         for _ in self._blocks(0, self.size):
             pass
-        return hashlib.sha256(self.size.to_bytes(8, "little") + self._told.tobytes()).hexdigest()
+        return _digest(self.size, self._told.tobytes())
 
     def _blocks(self, start: int, end: int) -> Iterator[tuple[int, np.ndarray]]:
         """The whole blocks around the bytes from `start` to `end`, some at a time and checked: offsets, and
@@ -111,6 +111,21 @@ class ModelFile:
         return Fail(f"The model's file {self.path} has been written to since it was loaded.",
                     found=f"{self._state()[0]} bytes, written later", expected=f"{self.size} bytes as before",
                     cure="write a new model beside the old one and rename it: sessions keep the old one")
+
+
+def content_of(data: np.ndarray, key: bytes) -> str:
+    """What `ModelFile.digest` says of a file that holds `data`, bytes, under `key`."""
+    keys, told = _keys(key), []
+    space, halves = passing(_PIECE), passing(_PIECE)
+    for at in range(0, len(data), _PIECE):
+        piece = data[at:at + _PIECE]
+        space[:len(piece)] = piece
+        told.append(_told(space, halves, len(piece), keys).tobytes())
+    return _digest(len(data), b"".join(told))
+
+
+def _digest(size: int, told: bytes) -> str:
+    return hashlib.shake_256(size.to_bytes(8, "little") + told).hexdigest(32)
 
 
 def _keys(key: bytes) -> tuple[np.ndarray, np.ndarray]:

@@ -8,13 +8,13 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-import native
 import numpy as np
 import pytest
 from graphs import info, model
 from guards import conformance, examine, graphs, guarded, samples
 from onnx import helper
 
+import native
 import orthrus as ort
 from orthrus import knobs
 from orthrus.codegen.kernels.loops import elementwise, nest

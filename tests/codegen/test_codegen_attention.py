@@ -6,13 +6,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import native
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+import native
 import orthrus
 from orthrus.codegen.kernels import attention
 from orthrus.codegen.kernels.attention import AttentionForm, arguments, plan

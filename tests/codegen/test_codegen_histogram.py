@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("native")
 
-import native
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import native
 from orthrus.codegen.kernels import histogram
 from orthrus.codegen.machines import machine
 

@@ -13,9 +13,9 @@ import pytest
 
 pytest.importorskip("llvmlite")
 
-import native
 from skips import needs
 
+import native
 from orthrus.codegen.machines import machine
 from orthrus.codegen.machines.detect import host
 from orthrus.codegen.machines.machine import Machine

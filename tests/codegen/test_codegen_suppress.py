@@ -7,12 +7,12 @@ import pytest
 
 pytest.importorskip("native")
 
-import native
 from graphs import info, model
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+import native
 import orthrus as ort
 from orthrus.codegen.kernels import nms
 from orthrus.codegen.machines import machine

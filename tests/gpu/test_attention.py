@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from emulated_gpu import compare, driver, on_gpu
 from gpu_kernels import ptx
+from gpu_lowered import lowered
 from gpu_models import model, node, numpy_type, of_arrays
 
 from orthrus.codegen.triton import compile as compiling
@@ -172,3 +174,10 @@ def test_matrix_units_multiply(target: str, dtype: str, wanted: str) -> None:
     pointers = [np.zeros(16, numpy_type(dtype))] * 4
     text = ptx(made.spec, target, *pointers, *given, *[1024 * 64, 64, 1024] * 4)
     assert wanted in text and ".local" not in text
+
+
+def test_float32_is_exact_where_asked_for() -> None:
+    data, feeds = of_arrays("Attention", {name: np.zeros((1, 2, 40, 128), np.float32) for name in "qkv"})
+    for target, tf32, wanted in (("sm_90", True, "tf32"), ("sm_90", False, "ieee"), ("gfx942", True, "ieee")):
+        step = lowered(onnx.load_from_string(data), feeds, target, use_tf32=tf32).steps[0]
+        assert dict(step.spec.params)["form"].precision == wanted  # type: ignore[union-attr]

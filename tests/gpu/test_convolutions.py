@@ -119,6 +119,20 @@ def test_fused_forms(dtype: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("groups, kernel, known", [(1, (2, 3), True), (2, (2, 2), False), (1, (2,), True)])
+def test_phases_of_one_tap_are_one_launch(groups: int, kernel: tuple[int, ...], known: bool) -> None:
+    m = Images(groups)
+    w = m.numbers((groups * 4, 3, *kernel))
+    y = m.node("ConvTranspose", m.given(m.numbers((2, groups * 4, *(5, 4)[:len(kernel)]))),
+               m.constant(w) if known else m.given(w), m.constant(m.numbers(groups * 3)), group=groups,
+               strides=list(kernel))
+    y = followed(m, y, shape_of(m, y))
+    compared(m, AMD[groups % 2], y)
+    steps = lowered(m.model(y, opset=22), m.feeds, AMD[0]).steps
+    assert [getattr(step.spec, "template", "") for step in steps] == ["convolution"]
+
+
+@pytest.mark.slow
 def test_channels_last() -> None:
     for group, kernel in ((1, 3), (2, 1), (4, 2)):
         m = Images(group)
@@ -180,7 +194,8 @@ def test_nvidia_is_given_matrix_products_of_asynchronous_copies(target: str, dty
 def test_float32_is_exact_where_asked_for() -> None:
     lo = lowered(*layer("float32", 128, 32, 3), "sm_80", use_tf32=False)
     specs: list[Any] = [step.spec for step in lo.steps]
-    assert {dict(spec.params)["precision"] for spec in specs if spec.template == "convolution"} == {"ieee"}
+    made = [dict(spec.params)["numbers"] for spec in specs if spec.template == "convolution"]
+    assert {numbers.precision for numbers in made} == {"ieee"}
 
 
 def resnet18(size: int, width: int) -> tuple[Any, dict[str, np.ndarray]]:

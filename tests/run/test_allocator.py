@@ -1,6 +1,7 @@
 """Memory handed out in chunks: no two overlap, all begins at a multiple of 256, limits hold, all comes
 back."""
 
+import gc
 import random
 import threading
 from typing import Any
@@ -195,3 +196,37 @@ def test_regions_go_with_the_allocator() -> None:
     made.free(made.allocate(100))
     del made
     assert not raw.live
+
+
+class Owner:
+    """Holds a chunk until the garbage collector comes, as a session that holds itself."""
+
+    def __init__(self, raw: Raw, size: int = 100) -> None:
+        self.allocator = Allocator(raw.allocate, raw.free, strategy="kSameAsRequested")
+        self.address, self.me = self.allocator.allocate(size), self
+
+    def __del__(self) -> None:
+        self.allocator.free(self.address)
+
+
+def test_regions_go_whichever_the_collector_comes_to_first() -> None:
+    raw = Raw()
+    owner = Owner(raw)
+    late = Owner.__new__(Owner)
+    late.allocator, late.me = owner.allocator, late
+    late.address = owner.allocator.allocate(200)
+    del owner, late
+    gc.collect()
+    assert not raw.live
+
+
+def test_what_only_the_collector_holds_is_let_go_before_memory_is_short() -> None:
+    raw = Raw(most=1 << 20)
+    gc.disable()
+    try:
+        for _ in range(5):
+            Owner(raw, 1 << 19)
+        made = Allocator(raw.allocate, raw.free)
+        made.free(made.allocate(1 << 20))
+    finally:
+        gc.enable()

@@ -57,9 +57,11 @@ for _kind in PROVIDERS.values():
 
 def on_gpu(model: Any, target: str = "gfx1100", alone: bool = False, options: Any = None
            ) -> ort.InferenceSession:
-    """A session with the GPU's provider in front; `alone`: every node has to be its own."""
+    """A session with the GPU's provider in front, which nobody stands in for where it fails; `alone`: every
+    node has to be its own."""
     data = model if isinstance(model, bytes | str) else model.SerializeToString()
-    made = ort.InferenceSession(data, options, [PROVIDERS[target].name, "CPUExecutionProvider"])
+    made = ort.InferenceSession(data, options, [PROVIDERS[target].name, "CPUExecutionProvider"],
+                                enable_fallback=0)
     if alone:
         left = [node for node in nodes(made) if node[1] == "CPUExecutionProvider"]
         assert not left, f"the CPU computes {left}"

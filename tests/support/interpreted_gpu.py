@@ -24,6 +24,7 @@ import numpy as np
 
 from gfx.driver import EmulatedDriver
 from orthrus.codegen.triton import compile as compiling
+from orthrus.codegen.triton import tiles
 from orthrus.codegen.triton.compile import CodeObject
 from orthrus.codegen.triton.targets import CUDA, Target
 from orthrus.codegen.triton.write import Written
@@ -48,6 +49,7 @@ def _as_text(it: Written, target: Target, hints: compiling.Hints) -> CodeObject:
 
 
 compiling._compiled = _as_text
+tiles._CHIPS[TARGET.arch] = tiles._CHIPS["sm_80"]
 
 
 class InterpretedDriver(EmulatedDriver):
@@ -103,7 +105,7 @@ def _kernel(code: bytes) -> tuple[str, Callable[..., None], Callable[[bytes], li
     name, arguments, body, kinds = json.loads(code)
     it = Written(name, tuple(map(tuple, arguments)), body, 4, 1)
     function = compiling._function(it).fn
-    function.__globals__["libdevice"] = _Library()
+    function.__globals__.update(libdevice=_Library(), range=_steps)
     layout, _ = CodeObject(b"", name, "", 1, 0, kinds, "").layout
 
     def values(packed: bytes) -> list[Any]:
@@ -208,6 +210,15 @@ def _scanned(self: Any, input: Any) -> list[Any]:
         rows.append(_together(self, rows[-1], [p[i:i + 1] for p in parts], kinds))
     return [self.to_tensor(np.moveaxis(np.concatenate(each), 0, self.axis), kind)
             for each, kind in zip(zip(*rows, strict=True), kinds, strict=True)]
+
+
+def _steps(*bounds: Any) -> Iterator[Any]:
+    """`range`, whose numbers are scalars of the language."""
+    from triton import language as tl
+    from triton.runtime.interpreter import TensorHandle
+
+    for number in range(*map(int, bounds)):
+        yield tl.tensor(TensorHandle(np.array([number], np.int32), tl.int32), tl.int32)
 
 
 class _Library:

@@ -32,6 +32,8 @@ from orthrus.providers.iree.compiler import COMPILER, installed
 MODELS = Path(os.environ.get("TEST_MODELS", Path(__file__).parents[3] / "shared" / "models"))
 """Trained models, which are no part of this repository: a folder each, with its data in meta.json."""
 RECORDINGS = Path("/usr/share/sounds/alsa")
+NODE_MODULES = Path(os.environ.get("TEST_NODE_MODULES", "node_modules"))
+"""Where npm puts what `npm i onnxruntime-node --ignore-scripts` brings."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _EMULATOR = "no qemu-riscv64 on PATH, and no xuantie-qemu: apt-get install qemu-user"
 _ARM = "no qemu-aarch64 on PATH: apt-get install qemu-user"
@@ -56,7 +58,6 @@ NEEDS = {
     "door": Need(lambda: library.available() is None and fastcall.available(),
                  "this interpreter has no door to generated code"),
     "matrix unit": Need(lambda: not why_none(), "the processor here has no matrix unit, nor a double of one"),
-    "C compiler": Need(lambda: shutil.which("cc") is not None, "no C compiler here: apt-get install gcc"),
     "rustc": Need(lambda: shutil.which("rustc") is not None, "no rustc here: https://rustup.rs", extra=True),
     "no board": Need(lambda: platform.machine() != "riscv64", "the processor here is a board's"),
     "long double": Need(lambda: np.finfo(np.longdouble).nmant >= 60, "nothing wider than float64 here"),
@@ -74,6 +75,15 @@ NEEDS = {
     "ARM emulator": Need(lambda: not isinstance(emulator.find("aarch64"), No), _ARM, extra=True),
     "C compiler": Need(lambda: shutil.which("cc") is not None, "no cc on PATH: apt-get install gcc",
                        extra=True),
+    "C++ compiler": Need(lambda: shutil.which("c++") is not None, "no c++ on PATH: apt-get install g++",
+                         extra=True),
+    "Rust": Need(lambda: shutil.which("rustc") is not None, "no rustc on PATH", extra=True),
+    "CMake": Need(lambda: shutil.which("cmake") is not None and shutil.which("pkg-config") is not None,
+                  "no cmake or pkg-config on PATH", extra=True),
+    "x86-64 emulator": Need(lambda: shutil.which("qemu-x86_64") is not None,
+                            "no qemu-x86_64 on PATH: apt-get install qemu-user", extra=True),
+    "zig": Need(lambda: importlib.util.find_spec("ziglang") is not None or shutil.which("zig") is not None,
+                "zig is not here: pip install ziglang", extra=True),
     "valgrind": Need(lambda: shutil.which("valgrind") is not None,
                      "no valgrind on PATH: apt-get install valgrind", extra=True),
     "AMD tables": Need(lambda: all(map(importlib.util.find_spec, ("tinygrad", "msgpack"))),
@@ -87,6 +97,12 @@ NEEDS = {
                   "PyTorch is not here: pip install orthrus-runtime[torch]", extra=True),
     "transformers": Need(lambda: importlib.util.find_spec("transformers") is not None,
                          "transformers is not here: pip install transformers", extra=True),
+    "onnxruntime-node": Need(
+        lambda: shutil.which("node") is not None and (NODE_MODULES / "onnxruntime-node").is_dir(),
+        "no node, or no onnxruntime-node in $TEST_NODE_MODULES: npm i onnxruntime-node --ignore-scripts",
+        extra=True),
+    "sherpa-onnx": Need(lambda: importlib.util.find_spec("sherpa_onnx") is not None,
+                        "sherpa-onnx is not here: pip install sherpa-onnx", extra=True),
     "models": Need(lambda: any(MODELS.glob("*/meta.json")),
                    "no trained models in $TEST_MODELS or ../shared/models", extra=True),
     "recordings": Need(RECORDINGS.exists, f"no recordings in {RECORDINGS}: apt-get install alsa-utils",

@@ -170,7 +170,8 @@ def _unuse(value: Value | None, node: Node) -> None:
 @dataclass
 class ModelInfo:
     """What a model says of itself beside its graph. `denotations`: what an input's dimensions stand for, such
-    as DATA_BATCH, by input name and axis. `external`: whether some of its tensors lie in files of their own.
+    as DATA_BATCH, by input name and axis. `external`: the files that some of its tensors lie in, as it names
+    them.
     """
 
     ir_version: int = 0
@@ -185,7 +186,7 @@ class ModelInfo:
     path: str | None = None
     denotations: dict[str, dict[int, str]] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    external: bool = False
+    external: tuple[str, ...] = ()
 
 
 class Graph:

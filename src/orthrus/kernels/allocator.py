@@ -7,6 +7,7 @@ in use never overlap, and memory that one stream may still touch is handed to an
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 from bisect import bisect_left, insort
 from collections import deque
@@ -148,9 +149,12 @@ class Allocator:
                     **self._counts}
 
     def __del__(self) -> None:
+        """Every chunk's owner holds this: where there is none any more, what is in use is so only because the
+        garbage collector comes to its owner later."""
         if getattr(self, "_pid", 0) == os.getpid():
-            with contextlib.suppress(Exception):
-                self.trim()
+            for address in getattr(self, "_regions", ()):
+                with contextlib.suppress(Exception):
+                    self._free(address)
 
     def _take_back(self) -> None:
         while self._returned:
@@ -176,6 +180,10 @@ class Allocator:
             chunk = next((each for each in others if each is not None), None)
         if chunk is None and self._trimmed():
             chunk = self._extended(size, stream)
+        if chunk is None and gc.collect():
+            self._take_back()
+            self._trimmed()
+            chunk = self._best(self._quiet.get(stream), size) or self._extended(size, stream)
         if chunk is None:
             room = max(0, self.limit - held)
             told = "no limit is set" if self.limit >= UNLIMITED else f"gpu_mem_limit is {self.limit} bytes"

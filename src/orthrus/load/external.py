@@ -38,9 +38,9 @@ class ExternalData:
         self._files: dict[str, tuple[int, Any]] = {}
 
     @property
-    def used(self) -> bool:
-        """Whether anything has been read."""
-        return bool(self._files)
+    def used(self) -> tuple[str, ...]:
+        """The files that something was read from, as the model names them."""
+        return tuple(self._files)
 
     def read(self, tensor: Any, element: ElementType, shape: tuple[int, ...]) -> Any:
         """The bytes of `tensor`. Raises Fail if they cannot be had safely."""

@@ -152,7 +152,7 @@ def _from_int32(given: np.ndarray, element: ElementType, count: int) -> np.ndarr
     if element is ElementType.BOOL:
         return given != 0
     if element.bits in (2, 4):
-        return _unpack(given.astype(np.uint8), element, count)
+        return unpack(given.astype(np.uint8), element, count)
     if element.bits == 6:
         return (given.astype(np.uint8) & 0x3F).view(element.numpy)
     if element.floating:
@@ -178,7 +178,7 @@ def from_bytes(data: Any, element: ElementType, shape: tuple[int, ...], what: st
         data = data.read(0, expected)
         data.flags.writeable = False
     if element.bits < 8:
-        return _unpack(np.frombuffer(data, np.uint8), element, count).reshape(shape)
+        return unpack(np.frombuffer(data, np.uint8), element, count).reshape(shape)
     if element is ElementType.BOOL:
         bits = np.frombuffer(data, np.uint8)
         out = bits.view(np.bool_) if not bits.size or bits.max() <= 1 else bits != 0
@@ -191,7 +191,7 @@ def from_bytes(data: Any, element: ElementType, shape: tuple[int, ...], what: st
     return np.frombuffer(data, f"u{wide}").byteswap().view(dtype).reshape(shape)
 
 
-def _unpack(packed: np.ndarray, element: ElementType, count: int) -> np.ndarray:
+def unpack(packed: np.ndarray, element: ElementType, count: int) -> np.ndarray:
     """`count` elements of 2, 4 or 6 bits, lowest bits first, one per byte."""
     bits = element.bits
     if bits == 6:

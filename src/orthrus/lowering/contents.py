@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from ..ir import Node, TensorType, Value
 
 CONTENT: dict[str, tuple[int, ...]] = {
-    "CenterCropPad": (1,), "ConstantOfShape": (0,), "CumProd": (1,), "CumSum": (1,),
-    "Expand": (1,), "GroupQueryAttention": (6,), "OneHot": (1, 2), "Pad": (1, 2, 3),
+    "CenterCropPad": (1,), "Col2Im": (1, 2), "ConstantOfShape": (0,), "CumProd": (1,), "CumSum": (1,),
+    "Expand": (1,), "GroupQueryAttention": (6,), "MaxUnpool": (2,), "OneHot": (1, 2), "Pad": (1, 2, 3),
     "Range": (0, 1, 2), "Reshape": (1,), "Resize": (1, 2, 3), "Slice": (1, 2, 3, 4), "Split": (1,),
     "Squeeze": (1,), "Tile": (1,), "TopK": (1,), "Unsqueeze": (1,), "Upsample": (1,), "AffineGrid": (1,),
     "Trilu": (1,),

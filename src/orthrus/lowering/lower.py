@@ -100,8 +100,9 @@ class Lowering:
     input value; `constants` outlives the walk: packed weights by key. `machine`: what kernels are written
     for, unset where a subclass has something else. `cheap`: operations up to which a tree is computed again
     for a second reader instead of stored; `large`: those from which on it is stored before more is put on it,
-    what a kernel has registers and code for. `matrix_unit`: whether products of float32 may be computed by
-    one; `half_epilogue`: whether what sums of bytes stand for may be rounded to float16; `transforms`:
+    what a kernel has registers and code for; `unfolded`: types of which updates replace elements, but are not
+    added to them or the like. `matrix_unit`: whether products of float32 may be computed by one;
+    `half_epilogue`: whether what sums of bytes stand for may be rounded to float16; `transforms`:
     whether convolutions may go by way of transforms of their images; `accuracy_level`: of products with
     weights dequantized by blocks, as MatMulNBits has it. `finals` are the part's outputs; those that have got
     their memory are in `outputs`. `why`: per node left to numpy, why; `later`: weights not yet dequantized;
@@ -110,6 +111,7 @@ class Lowering:
     rules: ClassVar[RuleSet] = RULES
     cheap: ClassVar[int] = 6
     large: ClassVar[int] = 48
+    unfolded: ClassVar[tuple[str, ...]] = ("float16", "bfloat16", "bool")
 
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[tuple[Value, tuple[int, ...], str]],
                  outputs: Sequence[Value], machine: Machine | None, constants: dict[Hashable, Tensor],

@@ -39,6 +39,7 @@ class GpuLowering(Lowering):
     knows tiles better than the model of their costs."""
 
     rules: ClassVar[RuleSet] = GPU_RULES
+    unfolded: ClassVar[tuple[str, ...]] = ("bool",)
 
     def __init__(self, nodes: Sequence[Node], inputs: Sequence[tuple[Value, tuple[int, ...], str]],
                  outputs: Sequence[Value], target: Target, constants: dict[Hashable, Tensor],

@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ...codegen.triton import tiles
+from ...codegen.triton.kernels.integer_products import integer_products
 from ...codegen.triton.kernels.product_rows import Strip, product_rows
-from ...codegen.triton.kernels.products import EACH, ONE, Factors, Tile, product_parts, products
+from ...codegen.triton.kernels.products import EACH, MARGIN, ONE, Factors, Tile, product_parts, products
 from ...codegen.triton.targets import CUDA
 from ...codegen.write.expr import BYTES, Expr
 from ..tensor import Tensor, extent
@@ -39,16 +40,21 @@ Step = Callable[[Tensor, Expr | None, Sequence[Tensor], Any], None]
 @dataclass(frozen=True)
 class Zeros:
     """What is subtracted from the bytes of A and B: a number, one for each row of A or column of B, adjacent,
-    or MIDDLE; None for 0."""
+    or MIDDLE; None for 0. `margin`: A's is only what stands beside an image."""
 
     a: Tensor | str | None = None
     b: Tensor | str | None = None
+    margin: bool = False
 
     def kinds(self) -> tuple[str | None, str | None]:
         """What the kernel is told of them."""
         first, second = (z if z is None or isinstance(z, str) else ONE if z.size == 1 else EACH
                          for z in (self.a, self.b))
-        return first, second
+        return MARGIN if self.margin and first == ONE else first, second
+
+    def tensors(self) -> list[Tensor]:
+        """Those that kernels read."""
+        return [z for z in (self.a, self.b) if isinstance(z, Tensor)]
 
 
 def write(lo: GpuLowering, a: Tensor, b: Tensor, out: Tensor, tree: Expr | None, operands: Sequence[Tensor],
@@ -68,7 +74,9 @@ def write(lo: GpuLowering, a: Tensor, b: Tensor, out: Tensor, tree: Expr | None,
         operands = [_turned(t) for t in operands]
         m, n = n, m
     product = _Product(lo, a, b, zeros)
-    if zeros == Zeros() and "float" in a.dtype and product.rows <= FEW and tile is None:
+    if "int" in a.dtype and "int8" not in a.dtype:
+        product.by_numbers(out, tree, operands)
+    elif zeros == Zeros() and "float" in a.dtype and product.rows <= FEW and tile is None:
         product.by_rows(out, tree, operands)
     else:
         product.by_tiles(out, tree, operands, tile)
@@ -122,13 +130,12 @@ class _Product:
         tile, parts = given or self._best(problem, factors, out)
         part, parts = self._part(tile.k, parts)
         items = -(-self.rows // tile.m) * -(-self.n // tile.n) * self.count * parts
-        zeros = [z for z in (self.zeros.a, self.zeros.b) if isinstance(z, Tensor)]
 
         def step(target: Tensor, tree: Expr | None, operands: Sequence[Tensor], groups: Any) -> None:
             closing, cells = closed(target, tree, operands, factors.total, groups)
             even = self.depth % tile.k == 0
             spec = products(factors=factors, closing=closing, tile=tile, even=even)
-            self.lo.step(spec, [*tensors, *zeros, *cells,
+            self.lo.step(spec, [*tensors, *self.zeros.tensors(), *cells,
                                 self.rows, self.n, self.depth, part, self.count, *numbers], items)
         summed(self.lo, parts, factors.total, out, tree, operands, self.groups, step)
 
@@ -136,8 +143,6 @@ class _Product:
         """The tile to take, and into how many parts k is cut."""
         if self.lo.tuner is None:
             return tiles.best(self.lo.target, problem)
-        zeros = [z for z in (self.zeros.a, self.zeros.b) if isinstance(z, Tensor)]
-
         def compute(lo: GpuLowering, reads: Sequence[Tensor], out: Tensor, way: tuple[Tile, int]) -> None:
             a, b, *rest = reads
             left = iter(rest)
@@ -146,8 +151,17 @@ class _Product:
             _Product(lo, a, b, Zeros(first, second)).by_tiles(out, None, [], way)
         return self.lo.tuner.best(self.lo, Task(
             f"products {factors.signature}", f"{self.rows}x{self.n}x{self.depth}x{self.count}",
-            [self.a, self.b, *zeros], result, compute),
+            [self.a, self.b, *self.zeros.tensors()], result, compute),
             tiles.candidates(self.lo.target, problem))
+
+    def by_numbers(self, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+        """Without a matrix unit, integers of more than a byte."""
+        factors, tensors, numbers = self.factors()
+        tile = Tile(min(32, _power(self.rows)), min(64, _power(self.n)), 1, 1)
+        closing, cells = closed(out, tree, operands, factors.total, self.groups)
+        self.lo.step(integer_products(factors=factors, closing=closing, tile=tile),
+                     [*tensors, *cells, self.rows, self.n, self.depth, *numbers],
+                     -(-self.rows // tile.m) * -(-self.n // tile.n) * self.count)
 
     def by_rows(self, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
         factors, tensors, numbers = self.factors()
@@ -176,8 +190,9 @@ class _Product:
 
 
 def precision(lo: GpuLowering, dtype: str) -> str:
-    """How numbers of `dtype` are multiplied, as `tl.dot` calls it. Sums of three products of tf32 stand for
-    float32 nowhere: NVIDIA's matrix units cut their sums off, which leaves long ones ten times less exact."""
+    """How numbers of `dtype` are multiplied, as `tl.dot` calls it, by every kernel. Sums of three products of
+    tf32 stand for float32 nowhere: NVIDIA's matrix units cut their sums off, which leaves long ones ten times
+    less exact."""
     tf32 = lo.target.api == CUDA and lo.settings.get("use_tf32", True)
     return "tf32" if tf32 and dtype == "float32" else "ieee"
 

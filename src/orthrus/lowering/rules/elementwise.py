@@ -38,6 +38,15 @@ def cast_to(lo: Lowering, node: Node) -> Lazy | No:
     return lo.elementwise([x], lambda dtypes: cast(dtypes[0], target))
 
 
+@lowers("CastLike", sets=BOTH)
+def cast_like(lo: Lowering, node: Node) -> Lazy | No:
+    """A conversion to the type of another tensor."""
+    x, like = node.inputs
+    assert x is not None and like is not None
+    target = lo.dtype(like)
+    return lo.elementwise([x], lambda dtypes: cast(dtypes[0], target))
+
+
 _OF_INTEGERS = {"Div": "quotient", "Mod": "remainder"}
 
 

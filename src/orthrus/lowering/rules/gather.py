@@ -171,7 +171,7 @@ def _how(lo: Lowering, node: Node) -> str | No:
     dtype = lo.dtype(node.inputs[0])
     if how not in ("none", "add", "mul", "max", "min"):
         return No("an unknown reduction")
-    if how != "none" and dtype in ("float16", "bfloat16", "bool"):
+    if how != "none" and dtype in lo.unfolded:
         return No(f"no generated kernel folds {dtype}")
     if lo.dtype(node.inputs[2]) != dtype:
         return No("its types differ")

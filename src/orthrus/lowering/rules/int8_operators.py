@@ -436,16 +436,20 @@ def _with_computed(lo: Lowering, node: Node, x: Tensor, zero: int, w: Value, w_z
     return windows if isinstance(windows, No) else _filled(lo, _whole(made), _whole(windows), lack)
 
 
+Convolve = Callable[..., "Lazy | No"]
+"""As `_convolved`."""
+
+
 @lowers("ConvInteger", types=int8.BYTES)
-def conv_integer(lo: Lowering, node: Node) -> Lazy | No:
+def conv_integer(lo: Lowering, node: Node, convolve: Convolve = _convolved) -> Lazy | No:
     """The int32 sums."""
     x, w, x_zero, w_zero = (*node.inputs, None, None)[:4]
     assert x is not None and w is not None
-    return _convolved(lo, node, lo.tensor(x), x_zero, w, w_zero)
+    return convolve(lo, node, lo.tensor(x), x_zero, w, w_zero)
 
 
 @lowers("QLinearConv", MS + "QLinearConv", types=int8.BYTES)
-def qlinear_conv(lo: Lowering, node: Node) -> Lazy | Tensor | No:
+def qlinear_conv(lo: Lowering, node: Node, convolve: Convolve = _convolved) -> Lazy | Tensor | No:
     """The sums, scaled and quantized."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = (*node.inputs, None)[:9]
     assert x is not None and w is not None and y_zero is not None
@@ -457,7 +461,7 @@ def qlinear_conv(lo: Lowering, node: Node) -> Lazy | Tensor | No:
     t, behind = lo.tensor(x), node.attrs.get("channels_last")
     if behind:
         t = t.permute((0, t.rank - 1, *range(1, t.rank - 1)))
-    made = _convolved(lo, node, t, x_zero, w, w_zero, bias)
+    made = convolve(lo, node, t, x_zero, w, w_zero, bias)
     if isinstance(made, No):
         return made
     first, last = (np.float32(v.reshape(())) for v in (source, target))

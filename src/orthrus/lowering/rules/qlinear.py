@@ -254,7 +254,7 @@ def qlinear_activation(lo: Lowering, node: Node) -> Lazy | Tensor | No:
     return _finished(lo, lo.elementwise([value], lambda _: tree), y_scale, y_zero, dtype)
 
 
-@lowers(MS + "QLinearConcat")
+@lowers(MS + "QLinearConcat", sets=BOTH)
 def qlinear_concat(lo: Lowering, node: Node) -> Tensor | No:
     """Each input goes straight into its place, as the whole is quantized."""
     scale, zero, *rest = node.inputs
@@ -280,9 +280,28 @@ def qlinear_concat(lo: Lowering, node: Node) -> Tensor | No:
         if lo.dtype(x) == dtype and one(lo, by) == one(lo, scale) and number(lo, low) == number(lo, zero):
             lo.into(x, there)
         else:
-            by_table(lo, lo.tensor(x), there, (id(node), i),
-                     partial(_requantized, (lo.known(by), lo.known(low)), (lo.known(scale), lo.known(zero))))
+            _recoded(lo, x, (by, low), (scale, zero), there, (id(node), i))
     return out
+
+
+Scaled = tuple[Value, "Value | None"]
+"""A scale and a zero point."""
+
+
+def _recoded(lo: Lowering, x: Value, old: Scaled, new: Scaled, out: Tensor, key: Any) -> None:
+    """Write bytes of one scale and zero point, known numbers, as those of another."""
+    if lo.rules is RULES:
+        by_table(lo, lo.tensor(x), out, key, partial(
+            _requantized, (lo.known(old[0]), lo.known(old[1])), (lo.known(new[0]), lo.known(new[1]))))
+        return
+    real = _floats(lo, x, *old)
+    assert not isinstance(real, No)
+    made = _finished(lo, lo.lazy(real), *new, out.dtype)
+    assert not isinstance(made, No)
+    coded = Value(f"{x.name} as other bytes")
+    lo.bind(coded, made)
+    lo.left[coded] = 1
+    lo.into(coded, out)
 
 
 def _requantized(old: Any, new: Any, every: np.ndarray) -> np.ndarray:
@@ -324,18 +343,18 @@ def channels_behind(made: Pending) -> Pending:
 
 
 @lowers(MS + "NhwcMaxPool", types=int8.BYTES)
-def nhwc_max_pool(lo: Lowering, node: Node) -> Pending | No:
+def nhwc_max_pool(lo: Lowering, node: Node, pool: Callable[..., Pending | No] = pooled) -> Pending | No:
     """The largest of each window, channels behind."""
     (x,) = node.inputs
     t = lo.tensor(x)
     if t.rank < 3:
         return No("kernels pool one to three spatial axes")
-    made = pooled(lo, _first(t), "max", node.attributes)
+    made = pool(lo, _first(t), "max", node.attributes)
     return made if isinstance(made, No) else channels_behind(made)
 
 
 @lowers(MS + "QLinearAveragePool", types=int8.BYTES)
-def qlinear_average_pool(lo: Lowering, node: Node) -> Lazy | No:
+def qlinear_average_pool(lo: Lowering, node: Node, pool: Callable[..., Pending | No] = pooled) -> Lazy | No:
     """The mean of each window's sum, which is exact."""
     x, scale, zero, y_scale, y_zero = (*node.inputs, None, None)[:5]
     t, behind = lo.tensor(x), node.attributes["channels_last"]
@@ -344,7 +363,7 @@ def qlinear_average_pool(lo: Lowering, node: Node) -> Lazy | No:
     low = _as_float(lo, zero)
     if isinstance(low, No):
         return low
-    made = pooled(lo, _first(t) if behind else t, "average", node.attributes, low)
+    made = pool(lo, _first(t) if behind else t, "average", node.attributes, low)
     if isinstance(made, No):
         return made
     return _mean(lo, channels_behind(made) if behind else made, scale, y_scale, y_zero, t.dtype)

@@ -1,13 +1,16 @@
-"""`orthrus compile`: a model in, the same model with its parts compiled by a provider out.
+"""`orthrus compile`: a model in, the same model with its parts compiled by a provider out; or with `--emit`,
+libraries and programs that need no Python.
 
 In: a model and a provider that stores what it compiles. Out: an ONNX file in which each compiled part is an
-EPContext node, with the compiled code inside it or in files beside the model. Nothing runs, so that the
-target may be another machine; what is made is run by a session that trusts it and names the provider.
+EPContext node, with the compiled code inside it or in files beside the model; or the files of
+`orthrus.native.ahead.emit`. Nothing runs, so that the target may be another machine; the ONNX file is run by
+a session that trusts it and names the provider.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -35,18 +38,36 @@ if TYPE_CHECKING:
     from ...providers.trust import Signer
     from ...run.ep_context import Compiled
 
+_RANGE = re.compile(r"(\d+)(?:\.\.(\d+))?")
+
 SettingOption = Annotated[Texts, option_of(
     "--option", metavar="[NAME:]KEY=VALUE",
     help="Option of the first provider, or of the one named; repeat for several.")]
-TargetOption = Annotated[str | None, option_of(
+TargetOption = Annotated[Texts, option_of(
     "--target", metavar="NAME",
-    help="Machine to compile for, as the first provider names it; this one by default.")]
+    help="Machine to compile for, as the first provider names it; this one by default. With --emit: host, "
+         "avx512, avx2, sse2, neon, rvv256, ...; repeat for several, of which the first that a processor "
+         "supports runs.")]
 OutOption = Annotated[Path | None, option_of(
-    "--out", "-o", metavar="FILE", help="The compiled model; MODEL_ctx.onnx beside it by default.")]
+    "--out", "-o", metavar="FILE",
+    help="The compiled model; MODEL_ctx.onnx beside it by default. With --emit: the folder; the name by "
+         "default.")]
+EmitOption = Annotated[str | None, option_of(
+    "--emit", metavar="FORM",
+    help="Make no model but what runs without Python: object, header, library, executable or "
+         "python-free-wheel.")]
+NameOption = Annotated[str | None, option_of(
+    "--name", metavar="NAME",
+    help="With --emit: what all names in C begin with; the model's file's by default.")]
+WeightsOption = Annotated[str | None, option_of(
+    "--weights", metavar="inside|beside",
+    help="With --emit: weights in it, the default, or in a file beside.")]
 EmbedOption = Annotated[bool, option_of(
     "--embed/--beside", help="Compiled code inside the model, the default, or in files beside it.")]
 DimOption = Annotated[Texts, option_of(
-    "--dim", metavar="NAME=SIZE", help="Fix a symbolic dimension before compiling; repeat for several.")]
+    "--dim", metavar="NAME=SIZE",
+    help="Fix a symbolic dimension before compiling; repeat for several. With --emit also N=1..32, N=1,2,4: "
+         "all sizes it may have.")]
 SignOption = Annotated[Path | None, option_of(
     "--sign", metavar="FILE",
     help="Sign compiled parts with the private key in FILE; orthrus key makes one.")]
@@ -56,6 +77,7 @@ ForceOption = Annotated[bool, option_of("--force", help="Write over a file that 
 def command(
     model: ModelArgument, out: OutOption = None, provider: ProviderOption = None,
     option: SettingOption = None, target: TargetOption = None, dim: DimOption = None,
+    emit: EmitOption = None, name: NameOption = None, weights: WeightsOption = None,
     embed: EmbedOption = True, modules: ImportOption = None, level: LevelOption = "all",
     sign: SignOption = None, force: ForceOption = False, as_json: JsonOption = False,
 ) -> None:
@@ -65,13 +87,24 @@ def command(
     from ...run.ep_context import SUFFIX, write
 
     import_modules(modules)
+    if emit is not None:
+        without = {"--provider": provider, "--sign": sign, "--beside (--weights beside)": not embed}
+        if wrong := [flag for flag, value in without.items() if value]:
+            raise ValueError(f"--emit {emit} goes without {', '.join(wrong)}")
+        _emit(model, emit, name or "", out, _ranges(dim), target or (), weights or "inside", level,
+              _settings(option), force, as_json)
+        return
+    if wrong := [flag for flag, value in {"--name": name, "--weights": weights}.items() if value]:
+        raise ValueError(f"{', '.join(wrong)}: only with --emit")
+    if target and len(target) > 1:
+        raise ValueError("--target: several only with --emit")
     path = out if out is not None else model.with_name(model.stem + SUFFIX)
     if path.exists() and not force:
         raise Fail(f"{path} exists already", cure="--force writes over it, --out names another file")
     signer = None if sign is None else Signer(sign)
     start = time.perf_counter()
     with waiting(f"compiling {model}"):
-        providers = _providers(provider, option, target)
+        providers = _providers(provider, option, target[0] if target else None)
         placement, compiled = _compiled(model, providers, level, _sizes(dim), signer)
     seconds = time.perf_counter() - start
     if not compiled.stored:
@@ -123,16 +156,67 @@ def _sizes(given: Sequence[str] | None) -> dict[str, int]:
     return sizes
 
 
+def _ranges(given: Sequence[str] | None) -> dict[str, list[int]]:
+    """All sizes that each dimension may have."""
+    sizes: dict[str, list[int]] = {}
+    for text in given or ():
+        name, _, several = text.rpartition("=")
+        found = [_RANGE.fullmatch(each) for each in several.split(",")]
+        if not name or not all(found):
+            raise ValueError(f"--dim {text}: expected NAME=SIZE, NAME=FIRST..LAST, or several with commas")
+        for each in found:
+            assert each is not None
+            first = int(each[1])
+            sizes.setdefault(name, []).extend(range(first, int(each[2] or first) + 1))
+        if not sizes[name]:
+            raise ValueError(f"--dim {text}: there is no size from a larger one to a smaller one")
+    return sizes
+
+
+def _settings(given: Sequence[str] | None) -> dict[str, str]:
+    """The CPU provider's options."""
+    settings = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ValueError(f"--option {text}: expected KEY=VALUE")
+        settings[name.removeprefix("cpu:")] = value
+    return settings
+
+
+def _emit(model: Path, form: str, name: str, out: Path | None, sizes: Mapping[str, Sequence[int]],
+          targets: Sequence[str], weights: str, level: str, options: Mapping[str, str], force: bool,
+          as_json: bool) -> None:
+    from ...native.ahead import emit
+
+    start = time.perf_counter()
+    with waiting(f"compiling {model}"):
+        files = emit(model, form, name, out or "", sizes, targets, weights, level=_level(level),
+                     options=options, force=force)
+    seconds = time.perf_counter() - start
+    if as_json:
+        rows = [{"file": str(file), "bytes": file.stat().st_size} for file in files]
+        print_json({"seconds": seconds, "files": rows})
+        return
+    for file in files:
+        console().print(f"wrote {file}, {file.stat().st_size / 1e3:,.0f} kB", markup=False, highlight=False)
+    console().print(f"in {seconds:.1f} s", highlight=False)
+
+
 def _compiled(model: Path, providers: list[ExecutionProvider], level: str,
               sizes: Mapping[str, int], signer: Signer | None) -> tuple[Placement, Compiled]:
     """The placed graph, and what became of its parts."""
-    from ...api.enums import GraphOptimizationLevel
     from ...run.ep_context import placed_and_compiled
 
-    if level not in LEVELS:
-        raise ValueError(f"--level {level}: expected one of {', '.join(LEVELS)}")
-    chosen = getattr(GraphOptimizationLevel, LEVELS[level])
-    return placed_and_compiled(os.fspath(model), providers, int(chosen), free_dims=sizes, signer=signer)
+    return placed_and_compiled(os.fspath(model), providers, _level(level), free_dims=sizes, signer=signer)
+
+
+def _level(name: str) -> int:
+    from ...api.enums import GraphOptimizationLevel
+
+    if name not in LEVELS:
+        raise ValueError(f"--level {name}: expected one of {', '.join(LEVELS)}")
+    return int(getattr(GraphOptimizationLevel, LEVELS[name]))
 
 
 def _rows(compiled: Compiled, nodes: int) -> dict[str, Any]:

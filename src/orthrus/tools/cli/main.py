@@ -17,6 +17,7 @@ from ..testrunner import test_runner
 from ..view import view
 from . import (
     cache,
+    capi,
     check_provider,
     compile,
     demo,
@@ -61,7 +62,7 @@ def _flowing(text: str) -> str:
 
 
 for _module in (run, info, explain, providers, profile, estimate, compare, compile, quantize, key, bisect,
-                perf_test, test_runner, execute, doctor, cache, check_provider,
+                perf_test, test_runner, execute, doctor, cache, check_provider, capi,
                 demo, view):
     _name = getattr(_module, "NAME", _module.__name__.rpartition(".")[2].replace("_", "-"))
     _help = _flowing(_module.command.__doc__ or "")

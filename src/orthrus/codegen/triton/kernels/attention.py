@@ -9,7 +9,7 @@ gives zeros. Scores and sums are float32. """
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ....shapes.symbolic import choice
@@ -25,6 +25,10 @@ _SMALL = 64 << 10
 """Bytes of shared memory that tiles of 128 rows and two stages are too much for."""
 
 
+_FEW = 32
+"""Keys up to which weights of halves are not rounded, as this costs little there."""
+
+
 @dataclass(frozen=True)
 class AttentionForm:
     """What of an attention a kernel is written for. `near`: of q, k, v and the result, whether features lie
@@ -32,7 +36,7 @@ class AttentionForm:
     `mask_step`: its stride along keys where that is 0 or 1; `left`, `right`: whether a row sees not all keys
     before or behind it; `ends`: the type of how many keys each batch entry has, all where empty; `trailing`:
     queries are the last of them; `sink`: the type of the score, per head, of a further key without value;
-    `precision`: how Triton multiplies float32."""
+    `precision`: how Triton multiplies float32; `exact`: weights of halves meet their values in float32."""
 
     dtype: str
     size: int
@@ -47,6 +51,7 @@ class AttentionForm:
     capped: bool = False
     sink: str = ""
     precision: str = "ieee"
+    exact: bool = False
 
     @property
     def natural(self) -> bool:
@@ -240,9 +245,9 @@ class _Attending:
         return self.k.let(f"tl.load({view.name}_tile + key{of_key} * {view.step} + {d}{of_feature} * "
                           f"{view.feature}{mask})")
 
-    def _dot(self, a: str, b: str, acc: str | None) -> str:
-        form = self.form
-        how = f', input_precision="{form.precision}"' if form.dtype == "float32" else ""
+    def _dot(self, a: str, b: str, acc: str | None, precision: str = "") -> str:
+        how = precision or (self.form.precision if self.form.dtype == "float32" else "")
+        how = f', input_precision="{how}"' if how else ""
         return f"tl.dot({a}, {b}{f', {acc}' if acc else ''}{how})"
 
     def _scores(self, bounded: bool) -> str:
@@ -291,8 +296,11 @@ class _Attending:
                 k.text(f"mixed{i} = mixed{i} * fade + chance[:, None] * {rows}.to(tl.float32)")
             else:
                 k.text(f"mixed{i} = mixed{i} * fade[:, None]")
-                chance = f"chance.to({k.typed(self.form.dtype)})"
-                k.text(f"mixed{i} = {self._dot(chance, rows, f'mixed{i}')}")
+                chance, how = f"chance.to({k.typed(self.form.dtype)})", ""
+                if self.form.exact:
+                    chance, rows = "chance", f"{rows}.to(tl.float32)"
+                    how = "ieee" if self.form.precision == "ieee" else "tf32x3"
+                k.text(f"mixed{i} = {self._dot(chance, rows, f'mixed{i}', how)}")
 
     def finish(self) -> None:
         """Write what the rows are, or the program's share of them."""
@@ -412,6 +420,8 @@ def plan(target: Target, form: AttentionForm, batch: int, heads: int, kv_heads: 
          processors: int = 128) -> AttentionPlan:
     """How `length` query rows per head over `total` keys are divided over so many multiprocessors."""
     group = heads // kv_heads
+    if form.dtype != "float32" and length > 1 and total <= _FEW:
+        form = replace(form, exact=True)
     folded = group > 1 and group * length <= 64
     count = group * length if folded else length
     width = max(sum(w for _, w in parts(n)) for n in (form.size, form.value_size))
@@ -429,7 +439,10 @@ def _tile(target: Target, form: AttentionForm, count: int, width: int) -> tuple[
     if count == 1:
         return 1, max(16, min(128, 4096 // width)), 4, 2
     wide = 1 << (count - 1).bit_length()
-    if form.dtype == "float32":
+    single = form.dtype == "float32" or form.exact
+    if single and target.api != HIP and form.precision == "ieee" and width > 64:
+        return max(16, min(wide, 32)), 16, 8, 2
+    if single:
         most, keys = (32, 32) if width <= 128 else (16, 16)
         return max(16, min(wide, most)), keys, 4, 1 if target.api == HIP else 2
     most, keys, warps = (64, 32, 4) if width <= 256 else (32, 16, 4)

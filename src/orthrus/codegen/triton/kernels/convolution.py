@@ -4,34 +4,40 @@ In: images, weights and a result of any strides. A result is a matrix of pixels,
 channels of a group; its depth is taps by channels, tap by tap. Out: `convolution` multiplies tiles of what
 its pixels' windows meet, which is nowhere in memory, by tiles of the weights, where the GPU has one by its
 matrix unit; `depthwise` is for groups of one channel, where there is nothing to multiply tiles of. Sums of
-half precision are float32.
+half precision are float32, those of bytes less their zero points int32; beside an image is its zero point.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 from ..epilogue import Closing
 from ..windows import Slide, through
 from ..write import Writer, kernel
 from .pooling import frame
-from .products import Tile
+from .products import MARGIN, MIDDLE, ONE, Numbers, Sums, Tile
 
 
-def summed(dtype: str) -> str:
-    """The type of sums of products of this type."""
-    return "float64" if dtype == "float64" else "float32"
+@dataclass(frozen=True)
+class Pair(Numbers):
+    """Image and weights; of zero points the image has but one number."""
+
+    dtypes: tuple[str, str]
+    precision: str = "ieee"
+    zeros: tuple[str | None, str | None] = (None, None)
 
 
 @kernel
-def convolution(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], kinds: str, whole: bool,
-                even: bool, grouped: bool, parts: bool, precision: str, tile: Tile, closing: Closing) -> None:
+def convolution(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...], kinds: str, whole: bool,
+                even: bool, grouped: bool, parts: bool, tile: Tile, closing: Closing) -> None:
     """A tile of the result of one group. `taps`: of a window along each axis that has some. `kinds`: whether
     the stride of the image's channels, and of the weights' outputs, inputs and taps, is 1 or another.
     `whole`: a step stays within a tap, and is full of channels if `even`. `parts`: a block adds but some of
-    the products, and its sums go to a place of their own, the first axis of the closing. `precision`: of
-    products of float32, as `tl.dot` calls it."""
-    x, w = k.pointer("x", dtype), k.pointer("w", dtype)
+    the products, and its sums go to a place of their own, the first axis of the closing."""
+    x, w = (k.pointer(name, "int8" if "int8" in dtype else dtype)
+            for name, dtype in zip("xw", numbers.dtypes, strict=True))
+    zeros = numbers.points(k)
     close = closing.declare(k)
     window = slide.declare(k)
     rows = k.count("rows", any(map(closing.walk.near, range(len(closing.walk.kinds) - 1))))
@@ -69,8 +75,10 @@ def convolution(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], k
         """)
     k.text(f"""
         m = rest{long} * {tile.m} + tl.arange(0, {tile.m})
-        total = tl.zeros(({tile.m}, {tile.n}), {k.typed(summed(dtype))})
+        count = 0
     """)
+    sums, (lack_x, lack_w) = Sums(k, numbers, tile), numbers.lacks
+    margin = _margin(k, numbers, zeros[0])
     window.stand(f"tl.minimum(m, {rows} - 1)[:, None]")
     with k.block("for step in range(first, end):"):
         if whole:
@@ -92,30 +100,44 @@ def convolution(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], k
         at, inside = window.at(window.places(row, taps))
         masks = [f"({inside})"] if inside else []
         masks += [] if even else ["counts[None, :]"]
-        a = k.load(x, f"({x_at}{at} + c{long}[None, :] * {x_c})", " & ".join(masks) or None)
+        a = k.load(x, f"({x_at}{at} + c{long}[None, :] * {x_c})", " & ".join(masks) or None, margin)
         kept = f"(n < {cout})[None, :]" if even else f"counts[:, None] & (n < {cout})[None, :]"
-        b = k.load(w, f"({w_at}{column} * {w_t} + c[:, None] * {w_i} + n[None, :] * {w_o})", kept)
-        options = f', input_precision="{precision}"' if dtype == "float32" else ""
-        k.text(f"total = tl.dot({a}, {b}, total{options}, out_dtype={k.typed(summed(dtype))})")
+        b = k.load(w, f"({w_at}{column} * {w_t} + c[:, None] * {w_i} + n[None, :] * {w_o})", kept,
+                   str(-lack_w))
+        a, b = (k.let(f"{value} ^ -128") if lack else value for value, lack in ((a, lack_x), (b, lack_w)))
+        if numbers.subtracts[1] and not even:
+            a = k.let(f"tl.where(counts[None, :], {a}, 0).to(tl.int8)")
+        if all(numbers.subtracts):
+            k.text("count += tl.sum(counts.to(tl.int32))")
+        sums.add(a, b)
+    value = sums.less(zeros, ("m", ""), (f"({out_at}n)", f"n < {cout}"), "count")
     indices = [("part", None)] if parts else []
-    close.store("total", [*indices, ("m[:, None]", f"m[:, None] < {rows}"),
+    close.store(value, [*indices, ("m[:, None]", f"m[:, None] < {rows}"),
                           (f"({out_at}n)[None, :]", f"(n < {cout})[None, :]")])
     k.warps, k.stages = tile.warps, tile.stages
 
 
+def _margin(k: Writer, numbers: Pair, zero: str | None) -> str:
+    """What stands beside an image, as its elements lie in memory."""
+    if zero is not None:
+        return k.let(f"{k.load(zero, '0')}.to(tl.int8, bitcast=True)", "margin")
+    return "-128" if numbers.zeros[0] == MIDDLE else "0"
+
+
 @kernel
-def depthwise(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], kinds: str, several: bool,
+def depthwise(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...], kinds: str, several: bool,
               tile: Tile, closing: Closing) -> None:
     """A tile of the result, each channel from one channel of the image. `kinds`: whether the stride of the
     image's channels, and of the weights' channels and taps, is 1 or another. `several`: channels that are
     made from the same one lie next to each other."""
-    x, w = k.pointer("x", dtype), k.pointer("w", dtype)
+    x, w = (k.pointer(name, dtype) for name, dtype in zip("xw", numbers.dtypes, strict=True))
+    zeros = numbers.points(k)
     close = closing.declare(k)
     window = slide.declare(k)
     rows, channels = k.count("rows", closing.walk.near(0)), k.size("channels")
     x_c, w_c, w_t = (k.size(name) if kind == "s" else "1"
                      for name, kind in zip(("x_c", "w_c", "w_t"), kinds, strict=True))
-    total = k.typed(summed(dtype))
+    total = k.typed(numbers.total)
     source = f"c // {k.size('several')}" if several else "c"
     long = ".to(tl.int64)" if slide.wide else ""
     frame(k, tile, channels, long)
@@ -124,9 +146,20 @@ def depthwise(k: Writer, *, dtype: str, slide: Slide, taps: tuple[int, ...], kin
         total = tl.zeros(({tile.m}, {tile.n}), {total})
     """)
     window.stand(f"tl.minimum(m, {rows} - 1)[:, None]")
+    less = [_less(k, numbers, i, zero, channels) for i, zero in enumerate(zeros)]
     with k.block(through(math.prod(taps))):
         at, inside = window.at(window.places("tap", taps))
-        a = k.load(x, f"({at} + source)", f"({inside}) & counts" if inside else "counts")
-        b = k.load(w, f"(tap * {w_t} + c[None, :] * {w_c})", "counts")
-        k.text(f"total += {a}.to({total}) * {b}.to({total})")
+        mask = f"({inside}) & counts" if inside else "counts"
+        a = f"({k.load(x, f'({at} + source)', mask)}.to({total}){less[0]})"
+        b = f"({k.load(w, f'(tap * {w_t} + c[None, :] * {w_c})', 'counts')}.to({total}){less[1]})"
+        k.text(f"total += {f'tl.where({mask}, {a}, 0)' if less[0] else a} * {b}")
     close.store("total", [("m[:, None]", f"m[:, None] < {rows}"), ("c[None, :]", "counts")])
+
+
+def _less(k: Writer, numbers: Pair, i: int, zero: str | None, channels: str) -> str:
+    """What is subtracted from an element of the image, or of the weights of the channels `c`."""
+    how = numbers.zeros[i]
+    if zero is None:
+        return " - 128" if how == MIDDLE else ""
+    value = k.load(zero, "0") if how in (ONE, MARGIN) else k.load(zero, "c", f"c < {channels}") + "[None, :]"
+    return f" - {value}.to(tl.int32)"

@@ -26,7 +26,7 @@ def summed(kind: str, dtype: str) -> str:
 
 _STEPS = {"average": "value", "l1": "tl.abs(value)", "l2": "value * value",
           "lp": "libdevice.pow(tl.abs(value), p + tl.zeros_like(value))"}
-_ENDS = {"average": "total / count.to({})", "l1": "total", "l2": "tl.sqrt(total)",
+_ENDS = {"average": "{quotient}", "l1": "total", "l2": "tl.sqrt(total)",
          "lp": "libdevice.pow(total, 1 / p + tl.zeros_like(total))"}
 
 
@@ -68,7 +68,8 @@ def pooling(k: Writer, *, kind: str, dtype: str, slide: Slide, taps: tuple[int, 
                 value = {value}.to({work})
                 total += {_STEPS[kind]}
             """)
-    k.text(f"total = {_ENDS[kind].format(work)}" if kind != "max" else "")
+    quotient = f"total / count.to({work})" if dtype == "float64" else "tl.div_rn(total, count.to(tl.float32))"
+    k.text(f"total = {_ENDS[kind].format(quotient=quotient)}" if kind != "max" else "")
     close.store("total", indices)
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from ..epilogue import Closing, Walk
 from ..write import Writer, kernel
 
-ONE, EACH, MIDDLE = "one", "each", "middle"
-"""Zero points: one number for all, one for each row of A or column of B, or 128 of unsigned bytes."""
+ONE, EACH, MIDDLE, MARGIN = "one", "each", "middle", "margin"
+"""Zero points: one number for all, one for each row of A or column of B, or 128 of unsigned bytes; or one
+number that stands beside an image and is subtracted elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -29,24 +30,25 @@ class Tile:
     stages: int = 2
 
 
-@dataclass(frozen=True)
-class Factors:
-    """How A and B are read. `walk`: of both over batches, rows and columns; `depth`: their strides along k, a
-    letter each as in a `Walk`; `precision`: of products of float32, as `tl.dot` calls it; `zeros`: what is
+def summed(dtype: str) -> str:
+    """The type of sums of products of this type."""
+    if "int8" in dtype:
+        return "int32"
+    return dtype if "int" in dtype or dtype == "float64" else "float32"
+
+
+class Numbers:
+    """What is multiplied by what. `precision`: of products of float32, as `tl.dot` calls it; `zeros`: what is
     subtracted from bytes, ONE, EACH, MIDDLE or None."""
 
     dtypes: tuple[str, str]
-    walk: Walk
-    depth: tuple[str, str]
-    precision: str = "ieee"
-    zeros: tuple[str | None, str | None] = (None, None)
+    precision: str
+    zeros: tuple[str | None, str | None]
 
     @property
     def total(self) -> str:
         """The type of sums."""
-        if "int8" in self.dtypes[0]:
-            return "int32"
-        return "float64" if self.dtypes[0] == "float64" else "float32"
+        return summed(self.dtypes[0])
 
     @property
     def lacks(self) -> tuple[int, int]:
@@ -60,6 +62,23 @@ class Factors:
         first, second = (how in (ONE, EACH) or (how is None and lack != 0)
                          for how, lack in zip(self.zeros, self.lacks, strict=True))
         return first, second
+
+    def points(self, k: Writer) -> list[str | None]:
+        """Declare the zero points."""
+        return [k.pointer(f"zero_{name}", dtype) if how in (ONE, EACH, MARGIN) else None
+                for name, how, dtype in zip("ab", self.zeros, self.dtypes, strict=True)]
+
+
+@dataclass(frozen=True)
+class Factors(Numbers):
+    """How A and B are read. `walk`: of both over batches, rows and columns; `depth`: their strides along k, a
+    letter each as in a `Walk`."""
+
+    dtypes: tuple[str, str]
+    walk: Walk
+    depth: tuple[str, str]
+    precision: str = "ieee"
+    zeros: tuple[str | None, str | None] = (None, None)
 
     @property
     def signature(self) -> str:
@@ -80,8 +99,7 @@ def products(k: Writer, *, factors: Factors, closing: Closing, tile: Tile, even:
     """A·B. Programs count parts of k, batches and tiles; `even`: each part of k is a multiple of tiles."""
     a, b = (k.pointer(name, "int8" if "int8" in dtype else dtype)
             for name, dtype in zip("ab", factors.dtypes, strict=True))
-    zeros = [k.pointer(f"zero_{name}", dtype) if how in (ONE, EACH) else None
-             for name, how, dtype in zip("ab", factors.zeros, factors.dtypes, strict=True)]
+    zeros = factors.points(k)
     close = closing.declare(k)
     m = k.count("m", factors.walk.near(1) or closing.walk.near(1))
     n, depth, part, batches = k.size("n"), k.count("depth", not even), k.size("part"), k.count("batches")
@@ -95,7 +113,6 @@ def products(k: Writer, *, factors: Factors, closing: Closing, tile: Tile, even:
         rm = row * {tile.m} + tl.arange(0, {tile.m})
         rn = column * {tile.n} + tl.arange(0, {tile.n})
         rk = tl.arange(0, {tile.k})
-        acc = tl.zeros(({tile.m}, {tile.n}), {k.typed(factors.total)})
     """)
     k.warps, k.stages = tile.warps, tile.stages
     rows, columns = ("rm[:, None]", f"rm[:, None] < {m}"), ("rn[None, :]", f"rn[None, :] < {n}")
@@ -106,12 +123,12 @@ def products(k: Writer, *, factors: Factors, closing: Closing, tile: Tile, even:
         (at, mask), = walking.offsets([i], indices)
         masks.append(mask)
         k.text(f"{name}_at = {pointer} + ({at}) + ({depths} + first){wide} * {along[i]}")
-    sums = _Sums(k, factors, tile)
+    sums = Sums(k, factors, tile)
     with k.block(f"for step in range(first, last, {tile.k}):"):
         values = [_tile_of(k, factors, tile, i, mask, even) for i, mask in enumerate(masks)]
         sums.add(*values)
         k.text("\n".join(f"{name}_at += {_times(tile.k, by)}" for name, by in zip("ab", along, strict=True)))
-    value = sums.less(zeros, m, n)
+    value = sums.less(zeros, ("rm", f"rm < {m}"), ("rn", f"rn < {n}"), "(last - first)")
     close.store(value, [("piece", None), rows, columns])
 
 
@@ -169,11 +186,13 @@ def _times(count: int, by: str) -> str:
     return str(count) if by == "1" else f"{count} * {by}"
 
 
-class _Sums:
-    """The accumulators: of the product and, for zero points, of rows of A and columns of B."""
+class Sums:
+    """The accumulators: of the product, the variable `acc`, and, for zero points, of rows of A and columns of
+    B."""
 
-    def __init__(self, k: Writer, factors: Factors, tile: Tile) -> None:
+    def __init__(self, k: Writer, factors: Numbers, tile: Tile) -> None:
         self.k, self.factors = k, factors
+        k.text(f"acc = tl.zeros(({tile.m}, {tile.n}), {k.typed(factors.total)})")
         self.subtracts = factors.subtracts
         if self.subtracts[1]:
             k.text(f"sum_a = tl.zeros(({tile.m},), tl.int32)")
@@ -190,29 +209,29 @@ class _Sums:
         if self.subtracts[0]:
             k.text(f"sum_b += tl.sum({b}.to(tl.int32), 0)")
 
-    def less(self, zeros: list[str | None], m: str, n: str) -> str:
-        """The product less what zero points take of it."""
+    def less(self, zeros: list[str | None], row: tuple[str, str], column: tuple[str, str], count: str) -> str:
+        """The product, of sums of `count`, less what zero points take of it; rows and columns by their index
+        and the mask of it."""
         if not any(self.subtracts):
             return "acc"
-        first = self._zero(0, zeros[0], "rm", m, "[:, None]")
-        second = self._zero(1, zeros[1], "rn", n, "[None, :]")
+        first = self._zero(0, zeros[0], row, "[:, None]")
+        second = self._zero(1, zeros[1], column, "[None, :]")
         terms = []
         if second is not None:
             terms.append(f"{second} * sum_a[:, None]")
         if first is not None:
             terms.append(f"{first} * sum_b[None, :]")
-        both = "" if first is None or second is None else f" + (last - first) * {first} * {second}"
+        both = "" if first is None or second is None else f" + {count} * {first} * {second}"
         return self.k.let(f"acc - {' - '.join(terms)}{both}", "acc")
 
-    def _zero(self, i: int, pointer: str | None, index: str, size: str, spread: str) -> str | None:
+    def _zero(self, i: int, pointer: str | None, index: tuple[str, str], spread: str) -> str | None:
         """A factor's zero point, less what its bytes lack."""
         k, lack = self.k, self.factors.lacks[i]
+        if not self.subtracts[i]:
+            return None
         if pointer is None:
-            return k.let(f"tl.full((), {-lack}, tl.int32)", "zero") if self.subtracts[i] else None
-        if self.factors.zeros[i] == ONE:
-            value = k.load(pointer, "0")
-        else:
-            value = k.load(pointer, index, f"{index} < {size}") + spread
+            return k.let(f"tl.full((), {-lack}, tl.int32)", "zero")
+        value = k.load(pointer, "0") if self.factors.zeros[i] == ONE else k.load(pointer, *index) + spread
         return k.let(f"{value}.to(tl.int32) - {lack}", "zero")
 
 

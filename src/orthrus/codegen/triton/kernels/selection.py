@@ -2,7 +2,8 @@
 
 Elements become integers of 64 bits that sort as they do: above, 32 bits in the order of the values, NaN being
 the largest; below, the index, the first being the largest. Rows that are longer than a tile are sorted in
-pieces, the best of which another kernel sorts again.
+pieces, the best of which another kernel sorts again. Elements of 64 bits, and very many of long rows, are not
+sorted but put where as many others are better as there are places before.
 """
 
 from __future__ import annotations
@@ -69,6 +70,39 @@ def best_rows(k: Writer, *, reading: Reading, values: Closing, places: Closing, 
     value.store(x, [("r", mask), ("c", f"c < {wanted}")])
     place.store(k.let("index.to(tl.int64)"), [("r", mask), ("c", f"c < {wanted}")])
     k.warps, k.stages = warps(k, tile.elements), 1
+
+
+@kernel
+def ranked_rows(k: Writer, *, reading: Reading, values: Closing, places: Closing, block: int, least: bool
+                ) -> None:
+    """The `k` largest, or with `least` smallest, of each row, and where they stand: a block of a row's
+    elements counts, for each of these, those of the whole row that come before it."""
+    read, value, place = reading.declare(k), values.declare(k, "value"), places.declare(k, "place")
+    length, wanted = k.size("length"), k.size("k")
+    k.text(f"""
+        pieces = tl.cdiv({length}, {block})
+        r = tl.program_id(0) // pieces
+        c = (tl.program_id(0) % pieces * {block} + tl.arange(0, {block}))
+        before = tl.zeros(({block},), tl.int32)
+    """)
+    flip, dtype = "~" if least else "", reading.tree.dtype
+    x = read.load([("r", None), ("c", f"c < {length}")])
+    k.text(f"own = ({flip}{order_key(k, x, dtype, False)})[:, None]")
+    with k.block(f"for start in range(0, {length}, {block}):"):
+        k.text(f"""
+            others = start + tl.arange(0, {block})
+            there = others < {length}
+        """)
+        other = read.load([("r", None), ("others", "there")])
+        k.text(f"""
+            key = ({flip}{order_key(k, other, dtype, False)})[None, :]
+            better = (key > own) | ((key == own) & (others[None, :] < c[:, None]))
+            before += tl.sum((better & there[None, :]).to(tl.int32), 1)
+        """)
+    chosen = [("r", None), ("before", f"(before < {wanted}) & (c < {length})")]
+    value.store(x, chosen)
+    place.store("c.to(tl.int64)", chosen)
+    k.warps, k.stages = 4, 1
 
 
 def _keys(k: Writer, x: str, dtype: str, least: bool, inside: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ....codegen.triton.kernels import attention as kernels
 from ....codegen.triton.kernels import attention_cache
-from ....codegen.triton.targets import CUDA
 from ....codegen.write.expr import Expr
 from ....ir import No, Value
 from ...rules import attention as shared
@@ -69,7 +68,7 @@ def attended(lo: GpuLowering, a: Heads, out: Tensor, present: tuple[Tensor, Tens
         a.q.dtype, size, v.shape[3], near, "" if mask is None else mask.dtype,  # type: ignore[arg-type]
         None if mask is None or mask.strides[3] not in (0, 1) else mask.strides[3],
         left < shared.UNLIMITED, right < shared.UNLIMITED, "" if a.ends is None else a.ends.dtype, a.trailing,
-        bool(a.cap), "" if a.sink is None else a.sink.dtype, precision(lo))
+        bool(a.cap), "" if a.sink is None else a.sink.dtype, products.precision(lo, shared.F))
     made = kernels.plan(lo.target, form, batch, heads, kv_heads, length, total)
     given = [a.q, k, v, *(t for t in (mask, a.ends, a.sink) if t is not None)]
     numbers = kernels.numbers(made, heads, kv_heads, length, total,
@@ -84,14 +83,6 @@ def attended(lo: GpuLowering, a: Heads, out: Tensor, present: tuple[Tensor, Tens
     lo.step(made.spec, [*given, Out(sums), Out(weights), *numbers, *strides, *of_mask], made.items)
     lo.step(made.joined, [sums, weights, Out(out), *numbers[:2], length, made.tiles, made.splits, *of_out],
             batch * heads * length)
-
-
-def precision(lo: GpuLowering) -> str:
-    """How Triton multiplies float32: where there are products of tf32, as one of them, or as three, which
-    come as close as float32."""
-    if lo.target.api != CUDA:
-        return "ieee"
-    return "tf32" if lo.settings.get("use_tf32", True) else "tf32x3"
 
 
 @writes(shared.appended)

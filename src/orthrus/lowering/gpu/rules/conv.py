@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
 from ....codegen.kernels.conv.geometry import Geometry, phases
-from ....codegen.triton.kernels.convolution import convolution, depthwise, summed
-from ....codegen.triton.kernels.products import Tile, product_parts
+from ....codegen.triton.kernels.convolution import Pair, convolution, depthwise
+from ....codegen.triton.kernels.products import MIDDLE, Tile, product_parts, summed
 from ....codegen.triton.tiles import Problem, candidates
 from ....codegen.write.expr import Expr
 from ....ir import No, Node, Value
+from ....ops.define import normalized_axis
 from ....ops.nn.conv import transposed
+from ...rules import int8_operators as shared
 from ...rules.conv import geometry_of
 from ...rules.elementwise import activation
+from ...rules.int8 import BYTES, INT, addends, coded, number
 from ...tensor import Tensor, last_strides
 from ..lower import GpuLowering, Lazy, Pending, Source, lowers
-from ..products import precision
+from ..products import Zeros, precision
 from ..slides import Slid, Windows, slid, tile_of
 from ..tuning import Task
 from ..walks import closed
@@ -72,10 +77,12 @@ def _far(strides: Sequence[int]) -> list[int]:
 
 
 class Convolution:
-    """One convolution of `x` (N, C, spatial...), ready to be written."""
+    """One convolution of `x` (N, C, spatial...), ready to be written; of bytes, less what `zeros` says.
+    `columns`: axes of its result that channels are, the first of them axis 1."""
 
-    def __init__(self, g: Geometry, x: Tensor, weights: Weights) -> None:
-        self.g, self.weights = g, weights
+    def __init__(self, g: Geometry, x: Tensor, weights: Weights, zeros: Zeros | None = None,
+                 columns: int = 1) -> None:
+        self.g, self.weights, self.zeros, self.columns = g, weights, zeros or Zeros(), columns
         self.slid = slid(x, Windows(*(numbers[5 - x.rank:] for numbers in (
             g.kernel, g.strides, g.dilations, g.pads, g.out))))
         self.rows = g.batch * math.prod(g.out)
@@ -85,7 +92,7 @@ class Convolution:
         if 0 in out.shape:
             return
         if 0 in self.g.kernel:
-            none = Expr.const(0.0, summed(self.slid.image.dtype))
+            none = Expr.const(0, summed(self.slid.image.dtype))
             lo.store(out, none if tree is None else tree.substitute(
                 lambda leaf: Expr.leaf(leaf.value - 1, leaf.dtype) if leaf.value else none), operands)
         elif self.g.cin == 1 and self.g.groups > 1:
@@ -108,24 +115,28 @@ class Convolution:
         tile = tile_of(self.rows, channels, x.strides[1] == 1)
         closing, cells = closed(out, tree, operands, summed(x.dtype), [[0, *range(2, out.rank)], [1]])
         several = [g.cout] if g.cout > 1 else []
-        spec = depthwise(dtype=x.dtype, slide=it.slide, taps=it.taps, kinds=_letters(strides),
+        numbers = Pair((x.dtype, weights.dtype), zeros=self.zeros.kinds())
+        spec = depthwise(numbers=numbers, slide=it.slide, taps=it.taps, kinds=_letters(strides),
                          several=bool(several), tile=tile, closing=closing)
-        lo.step(spec, [x, weights, *cells, *it.numbers, self.rows, channels, *_far(strides), *several],
+        lo.step(spec, [x, weights, *self.zeros.tensors(), *cells, *it.numbers, self.rows, channels,
+                       *_far(strides), *several],
                 -(-self.rows // tile.m) * -(-channels // tile.n))
 
     def _products(self, lo: GpuLowering) -> tuple[int, int, int, Tensor]:
-        """Groups, channels in and out of one, and weights [groups, out, in, taps] as the kernel has them."""
+        """Groups, channels in and out of one, and weights [groups, out, in, taps] as the kernel has them:
+        matrix units take bytes whose inputs are neighbours."""
         g, given = self.g, self.weights.array
         if given is None:
             assert self.weights.tensor is not None
             return g.groups, g.cin, g.cout, self.weights.tensor
         count = 1
-        while g.groups % (2 * count) == 0 and 2 * count * min(g.cin, g.cout) <= FULL:
+        while not self.zeros.b and g.groups % (2 * count) == 0 and 2 * count * min(g.cin, g.cout) <= FULL:
             count *= 2
         groups, cin, cout = g.groups // count, g.cin * count, g.cout * count
+        order = (0, 3, 1, 2) if given.dtype.name in BYTES else (0, 3, 2, 1)
         packed = lo.constant((self.weights.key, "packed", count), lambda: np.ascontiguousarray(
-            self.weights.merged(count).reshape(groups, cout, cin, -1).transpose(0, 3, 2, 1)))
-        return groups, cin, cout, packed.permute((0, 3, 2, 1))
+            self.weights.merged(count).reshape(groups, cout, cin, -1).transpose(order)))
+        return groups, cin, cout, packed.permute([order.index(axis) for axis in range(4)])
 
     def _write_products(self, lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]
                         ) -> None:
@@ -134,49 +145,56 @@ class Convolution:
         taps, rounds = math.prod(it.taps), precision(lo, x.dtype)
         overlap = max(1.0, self.rows * taps * cin * groups / x.size)
         problem = Problem(self.rows, cout, taps * cin, groups, x.dtype, rounds, overlap)
-        ways = [way for way in candidates(lo.target, problem) if not it.taps or _suits(way[0], cin)]
+        known = candidates(lo.target, problem)
+        ways = [way for way in known if not it.taps or _suits(way[0], cin)] or known[:1]
         way = ways[0] if lo.tuner is None else lo.tuner.best(lo, self._task(weights, out), ways)
-        self._write_tiles(lo, it, weights, out, tree, operands, way)
+        self._write_tiles(lo, it, self.zeros.tensors(), weights, out, tree, operands, way)
 
     def _task(self, weights: Tensor, out: Tensor) -> Task:
         """What is measured where tiles are."""
         it = self.slid
 
         def compute(lo: GpuLowering, reads: Sequence[Tensor], out: Tensor, way: tuple[Tile, int]) -> None:
-            self._write_tiles(lo, replace(it, image=reads[0]), reads[1], out, None, [], way)
+            x, w, *zeros = reads
+            self._write_tiles(lo, replace(it, image=x), zeros, w, out, None, [], way)
         numbers = "_".join(map(str, (*it.image.shape, *weights.shape, *it.numbers)))
         axes = " ".join(it.slide.axes)
         strides = _letters((it.image.strides[1], *weights.strides[1:]))
-        return Task(f"convolution {out.dtype} {axes} {strides}", numbers, [it.image, weights], out, compute)
+        zeros = "_".join(filter(None, self.zeros.kinds()))
+        types = f"{it.image.dtype}_{weights.dtype}_{out.dtype}"
+        return Task(" ".join(filter(None, ("convolution", types, axes, strides, zeros))), numbers,
+                    [it.image, weights, *self.zeros.tensors()], out, compute)
 
-    def _write_tiles(self, lo: GpuLowering, it: Slid, weights: Tensor, out: Tensor, tree: Expr | None,
-                     operands: list[Tensor], way: tuple[Tile, int]) -> None:
+    def _write_tiles(self, lo: GpuLowering, it: Slid, zeros: Sequence[Tensor], weights: Tensor, out: Tensor,
+                     tree: Expr | None, operands: list[Tensor], way: tuple[Tile, int]) -> None:
         """`weights` [groups, out, in, taps], as the kernel has them."""
         x, (tile, parts) = it.image, way
         groups, cout, cin, _ = weights.shape
         taps, sums, rounds = math.prod(it.taps), summed(x.dtype), precision(lo, x.dtype)
+        pair = Pair((x.dtype, weights.dtype), rounds, self.zeros.kinds())
         whole = cin >= tile.k or not it.taps
         steps = taps * -(-cin // tile.k) if whole else -(-taps * cin // tile.k)
         each = -(-steps // parts)
         parts = -(-steps // each)
         split = [parts, each] if parts > 1 else []
-        pixels = [0, *range(2, out.rank)]
+        columns = [*range(1, 1 + self.columns)]
+        pixels = [0, *range(1 + self.columns, out.rank)]
         held = lo.new((parts, self.rows, groups * cout), sums) if split else out
         if split:
             closing, cells = closed(held, None, [], sums, [[0], [1], [2]])
         else:
-            closing, cells = closed(out, tree, operands, sums, [pixels, [1]])
+            closing, cells = closed(out, tree, operands, sums, [pixels, columns])
         strides = x.strides[1], *weights.strides[1:]
         spec = convolution(
-            dtype=x.dtype, slide=it.slide, taps=it.taps, kinds=_letters(strides), whole=whole,
-            even=whole and cin % tile.k == 0, grouped=groups > 1, parts=bool(split), precision=rounds,
-            tile=tile, closing=closing)
+            numbers=pair, slide=it.slide, taps=it.taps, kinds=_letters(strides), whole=whole,
+            even=whole and cin % tile.k == 0, grouped=groups > 1, parts=bool(split), tile=tile,
+            closing=closing)
         grouped = [groups, weights.strides[0]] if groups > 1 else []
         numbers = [self.rows, cin, cout, *_far(strides), *grouped, *split]
-        lo.step(spec, [x, weights, *cells, *it.numbers, *numbers],
+        lo.step(spec, [x, weights, *zeros, *cells, *it.numbers, *numbers],
                 -(-self.rows // tile.m) * parts * groups * -(-cout // tile.n))
         if split:
-            closing, cells = closed(out, tree, operands, sums, [[*pixels, 1]])
+            closing, cells = closed(out, tree, operands, sums, [[*pixels, *columns]])
             lo.step(product_parts(dtype=sums, closing=closing, block=_BLOCK), [held, *cells, parts, out.size],
                     -(-out.size // _BLOCK))
 
@@ -201,11 +219,14 @@ def _weights(lo: GpuLowering, node: Node, w: Value, groups: int, order: Sequence
     `order`."""
     known = lo.known(w)
     if known is not None:
-        known = known if order is None else known.transpose(order)
-        return Weights(id(node), known.reshape(groups, known.shape[0] // groups, *known.shape[1:]), None)
+        return _known(known if order is None else known.transpose(order), id(node), groups)
     t = lo.tensor(w) if order is None else lo.tensor(w).permute(order)
     each = t.shape[0] // groups
     return _computed(lo, t.view((groups, each, *t.shape[1:]), (each * t.strides[0], *t.strides)), id(node))
+
+
+def _known(w: np.ndarray, key: Hashable, groups: int) -> Weights:
+    return Weights(key, w.reshape(groups, w.shape[0] // groups, *w.shape[1:]), None)
 
 
 def _computed(lo: GpuLowering, t: Tensor, key: Hashable) -> Weights:
@@ -239,9 +260,109 @@ def _rounded(waiting: Pending, dtype: str) -> Pending | Lazy:
     return Lazy(waiting.shape, Expr.leaf(0, waiting.dtype).cast(dtype), [Source(waiting)])
 
 
+# bytes
+
+def convolved_bytes(lo: GpuLowering, node: Node, x: Tensor, x_zero: Value | None, w: Value,
+                    w_zero: Value | None, bias: Value | Tensor | None = None) -> Lazy | No:
+    """The int32 convolution of x (N, C, spatial...), less its zero point, one number, plus a bias."""
+    dims = lo.shape(w)
+    g = geometry_of(x.shape, dims, node.attributes)
+    if isinstance(g, No):
+        return g
+    if x.dtype not in BYTES or lo.dtype(w) not in BYTES:
+        return No("integer kernels convolve bytes")
+    if x_zero is not None and math.prod(lo.shape(x_zero)) != 1:
+        return No("its zero point is more than one number")
+    if w_zero is not None and lo.shape(w_zero) not in ((), (1,), (dims[0],)):
+        return No("its zero point is not one for each channel")
+    shape, ones = (g.batch, dims[0], *g.out[5 - len(dims):]), (1,) * (len(dims) - 2)
+    weights, other, sums = _byte_weights(lo, node, w, w_zero, g.groups)
+    margin = sums is not None and not (g.cin == 1 and g.groups > 1)
+    zeros = Zeros(_image_zero(lo, x, x_zero, margin), other, margin)
+    made = Convolution(g, x, weights, zeros)
+
+    def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
+        made.write(lo, out, tree, operands)
+    total, rest = Expr.leaf(0, INT), list[Tensor]()
+
+    def by_channel(t: Tensor) -> Expr:
+        rest.append(t.view((), ()) if t.size == 1 else t.view(
+            (t.shape[0], *ones), (t.strides[0], *(0,) * len(ones))))
+        return Expr.leaf(len(rest), t.dtype).cast(INT)
+    if margin and isinstance(zeros.a, Tensor):
+        assert sums is not None
+        lack = Expr.const(128 if x.dtype == "uint8" else 0, INT)
+        by = Expr("sub", (by_channel(zeros.a.view((1,), (1,))), lack), INT)
+        total = Expr("sub", (total, Expr("mul", (by, by_channel(lo.constant(
+            ("sums of weights", id(node)), lambda: sums))), INT)), INT)
+    if bias is not None:
+        total = Expr("add", (total, by_channel(bias if isinstance(bias, Tensor) else lo.tensor(bias))), INT)
+    return Lazy(shape, total, [Source(Pending(shape, INT, emit, last_strides(shape, shape[1]))), *rest])
+
+
+def _byte_weights(lo: GpuLowering, node: Node, w: Value, zero: Value | None, groups: int
+                  ) -> tuple[Weights, Tensor | str | None, np.ndarray | None]:
+    """Weights, what is still to be subtracted from them, and, where both are known, their sums by channel."""
+    known, low = lo.known(w), lo.known(zero) if zero is not None and lo.knows(zero) else None
+    other = None if zero is None or (low is not None and not low.any()) else lo.contiguous(lo.tensor(zero))
+    if known is None or (zero is not None and low is None):
+        return _weights(lo, node, w, groups), other, None
+    less = known.astype(np.int32)
+    if low is not None:
+        less = less - low.astype(np.int32).reshape(-1, *(1,) * (known.ndim - 1))
+    sums = less.reshape(len(less), -1).sum(1, dtype=np.int32)
+    if less.min() >= -128 and less.max() < 128:
+        known, other = less.astype(np.int8), None
+    return _known(known, id(node), groups), other, sums
+
+
+def _image_zero(lo: GpuLowering, x: Tensor, zero: Value | None, always: bool) -> Tensor | str | None:
+    """What `Zeros` holds of an image; `always`: unsigned bytes have one, be it 0."""
+    known = lo.known(zero) if zero is not None and lo.knows(zero) else None
+    if known is not None and x.dtype == "uint8" and (known == 128).all():
+        return MIDDLE
+    if zero is not None and (known is None or known.any()):
+        return lo.tensor(zero)
+    return lo.numbers([0], x.dtype) if always and x.dtype == "uint8" else None
+
+
+def dequantized_convolution(lo: GpuLowering, node: Node) -> Lazy | No:
+    """Conv of dequantized bytes; No where the factors are not that."""
+    x, w, b = (*node.inputs, None)[:3]
+    first, second = coded(lo, x), coded(lo, w)
+    if first is None or second is None:
+        return No("its factors are not both dequantized")
+    zero, scale, by = number(lo, first.zero), number(lo, first.scale), lo.known(second.scale)
+    dims = lo.shape(second.value)
+    if zero is None or scale is None or by is None or (
+            by.size > 1 and (by.ndim != 1 or normalized_axis(second.axis, len(dims)) != 0)):
+        return No("its scales are neither one number nor one for each channel")
+    total = np.asarray(scale * by, np.float32)
+    more = addends(lo, b, total, (1,) * (len(dims) - 2))
+    if isinstance(more, No):
+        return more
+    exact, real = more
+    bias = None if exact is None else lo.constant(("bias", exact.key), lambda: exact.values)
+    sums = convolved_bytes(lo, node, lo.tensor(first.value), first.zero, second.value, second.zero, bias)
+    if isinstance(sums, No):
+        return sums
+    lying = total.reshape(-1, *(1,) * (len(dims) - 2)) if total.size > 1 else total.reshape(())
+    factor = lo.constant(("scale", id(node)), lambda: lying)
+    return shared.times(sums, (factor, "mul"), *([] if real is None else [(real, "add")]))
+
+
+_RULES: dict[tuple[str, ...], Any] = {
+    ("ConvInteger",): shared.conv_integer, ("QLinearConv", shared.MS + "QLinearConv"): shared.qlinear_conv,
+}
+for _kinds, _rule in _RULES.items():
+    lowers(*_kinds, types=BYTES)(functools.partial(_rule, convolve=convolved_bytes))
+
+
 @lowers("Conv", "com.microsoft::FusedConv", types=FLOATS)
 def convolved(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
     """FusedConv adds a tensor and applies an activation."""
+    if not node.domain and isinstance(exact := dequantized_convolution(lo, node), Lazy):
+        return exact
     attrs, given = node.attributes, _given(lo, node)
     if isinstance(given, No):
         return given
@@ -298,7 +419,8 @@ def convolved_last(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
 
 @lowers("ConvTranspose", types=FLOATS)
 def convolved_back(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
-    """One plain convolution per phase of the output, each writing every stride-th pixel."""
+    """One plain convolution per phase of the output, each writing every stride-th pixel; one for all where
+    each pixel of the output has one tap."""
     attrs, given = node.attributes, _given(lo, node)
     if isinstance(given, No):
         return given
@@ -328,6 +450,12 @@ def convolved_back(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
 
     def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         tree, operands = _with_bias(tree, operands, bias, made, sums)
+        if tuple(strides) == weighs[2:] and not any(begin) and all(d == 1 for d in dilations) and (
+                cin > 1 or group == 1) and tuple(size) == tuple(
+                    d * s for d, s in zip(shape[2:], strides, strict=True)):
+            whole_taps = _all_phases(lo, node, w, t, group)
+            whole_taps.write(lo, _by_phase(out, strides), tree, [_by_phase(o, strides) for o in operands])
+            return
         for g, picks, starts in phases(whole):
             def cut(t: Tensor, g: Geometry = g, starts: tuple[int, ...] = starts) -> Tensor:
                 for axis in range(2, t.rank):
@@ -337,6 +465,31 @@ def convolved_back(lo: GpuLowering, node: Node) -> Lazy | Pending | No:
             weights = _phase(lo, node, w, group, picks[3 - rank:])
             Convolution(g, t, weights).write(lo, cut(out), tree, [cut(o) for o in operands])
     return _rounded(Pending(made, sums, emit, last_strides(made, made[1])), t.dtype)
+
+
+def _all_phases(lo: GpuLowering, node: Node, w: Value, x: Tensor, group: int) -> Convolution:
+    """The convolution of `x` by one tap, whose channels are those of the weights [groups x channels in,
+    channels out, taps...] at each tap."""
+    known, key = lo.known(w), (id(node), "every tap")
+    cin, (cout, *kernel) = x.shape[1] // group, lo.shape(w)[1:]
+    count, ones = cout * math.prod(kernel), (1,) * len(kernel)
+    if known is not None:
+        weights = Weights(key, np.ascontiguousarray(
+            known.reshape(group, cin, count).swapaxes(1, 2)).reshape(group, count, cin, *ones), None)
+    else:
+        t = lo.contiguous(lo.tensor(w))
+        weights = Weights(key, None, t.view((group, count, cin, 1), (cin * count, 1, count, 1)))
+    size = _three(x.shape[2:], 1)
+    one, none = (1, 1, 1), (0, 0, 0)
+    return Convolution(Geometry(x.shape[0], group, cin, count, size, one, one, one, none, size), x, weights,
+                       columns=1 + len(kernel))
+
+
+def _by_phase(t: Tensor, strides: Sequence[int]) -> Tensor:
+    """(N, C, spatial...) as (N, C, phases..., spatial...)."""
+    steps = t.strides[2:]
+    return t.view((*t.shape[:2], *strides, *(d // s for d, s in zip(t.shape[2:], strides, strict=True))),
+                  (*t.strides[:2], *steps, *(each * s for each, s in zip(steps, strides, strict=True))))
 
 
 def _phase(lo: GpuLowering, node: Node, w: Value, group: int, picks: Sequence[slice]) -> Weights:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -9,8 +10,10 @@ from ....codegen.triton.kernels.pooling import LOWEST, pooling, response_norm, s
 from ....codegen.write.expr import Expr
 from ....ir import No, Node
 from ....ops.nn.geometry import Window, window
-from ...rules.rows import alive
+from ...rules import qlinear
+from ...rules.rows import F, alive
 from ...tensor import Tensor, c_strides, last_strides
+from ...walk import order_like
 from ..lower import GpuLowering, Lazy, Pending, Source, lowers
 from ..slides import Windows, slid, tile_of
 from ..walks import closed
@@ -44,16 +47,25 @@ def pooled(lo: GpuLowering, node: Node) -> Lazy | Pending | tuple[Tensor, Tensor
     (x,) = node.inputs
     assert x is not None
     attrs, dtype = node.attributes, lo.dtype(x)
-    p = float(attrs.get("p") or 0)
-    kind = _KINDS.get(node.op_type) or _KINDS.get(p, "lp")
+    kind = _KINDS.get(node.op_type) or _KINDS.get(float(attrs.get("p") or 0), "lp")
     if kind != "max" and dtype not in FLOATS:
         return No(f"kernels have no mean or norm of {dtype}")
-    win = _window(lo.shape(x), attrs)
+    made = windowed(lo, lo.tensor(x), kind, attrs, alive(lo, node, 1))
+    if not isinstance(made, Pending) or made.dtype == dtype:
+        return made
+    return Lazy(made.shape, Expr.leaf(0, made.dtype).cast(dtype), [Source(made)])
+
+
+def windowed(lo: GpuLowering, t: Tensor, kind: str, attrs: dict[str, Any], counted: bool = False
+             ) -> Pending | tuple[Tensor, Tensor] | No:
+    """One number per window of `t` (N, C, spatial...), in the type it is computed in; with `counted` the
+    largest and its place."""
+    dtype, p = t.dtype, float(attrs.get("p") or 0)
+    win = _window(t.shape, attrs)
     if isinstance(win, No):
         return win
     if kind == "lp" and (not p > 0 or dtype == "float64"):
         return No(f"no kernel for p = {p} and {dtype}")
-    t = lo.tensor(x)
     shape = (*t.shape[:2], *win.out)
     rows, channels = t.shape[0] * math.prod(win.out), t.shape[1]
     windows = Windows(win.kernel, win.strides, win.dilations, win.begin, win.out)
@@ -72,9 +84,8 @@ def pooled(lo: GpuLowering, node: Node) -> Lazy | Pending | tuple[Tensor, Tensor
     def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         closing, cells = closed(out, tree, operands, sums, groups)
         lo.step(pooling(**params, closing=closing), [it.image, *cells, *numbers, *extra], items)
-    if not alive(lo, node, 1):
-        waiting = Pending(shape, sums, emit, last_strides(shape, channels) if near else None)
-        return waiting if sums == dtype else Lazy(shape, Expr.leaf(0, sums).cast(dtype), [Source(waiting)])
+    if not counted:
+        return Pending(shape, sums, emit, last_strides(shape, channels) if near else None)
     best, places = lo.new(shape, dtype), lo.new(shape, "int64")
     order = c_strides(t.shape) if not attrs["storage_order"] else (
         *c_strides(t.shape)[:2], *reversed(c_strides(tuple(reversed(t.shape[2:])))))
@@ -84,6 +95,24 @@ def pooled(lo: GpuLowering, node: Node) -> Lazy | Pending | tuple[Tensor, Tensor
     lo.step(pooling(**params, closing=closing, places=(placing, counter.slide)), [
         it.image, *cells, *numbers, *placed, *counter.numbers, math.prod(t.shape[2:])], items)
     return best, places
+
+
+def _of_bytes(lo: GpuLowering, t: Tensor, kind: str, attrs: dict[str, Any], low: Tensor | None = None
+              ) -> Pending | tuple[Tensor, Tensor] | No:
+    """The largest byte of each window, or the mean of what the bytes are more than `low`."""
+    if low is not None:
+        real = lo.new(t.shape, F, order_like(t, t))
+        less = Expr("sub", (Expr.leaf(0, t.dtype).cast(F), Expr.leaf(1, F)), F)
+        lo.store(real, less, [t, low.view((), ())])
+        t = real
+    return windowed(lo, t, kind, attrs)
+
+
+_RULES: dict[str, Any] = {
+    "NhwcMaxPool": qlinear.nhwc_max_pool, "QLinearAveragePool": qlinear.qlinear_average_pool,
+}
+for _kind, _rule in _RULES.items():
+    lowers(qlinear.MS + _kind, types=tuple(LOWEST))(functools.partial(_rule, pool=_of_bytes))
 
 
 @lowers("LRN", types=FLOATS[:3])

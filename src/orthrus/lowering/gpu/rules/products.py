@@ -10,6 +10,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
+from ....codegen.triton.kernels.products import summed
 from ....codegen.write.expr import Expr
 from ....ir import No, Node
 from ...rules import few_bits, matmul
@@ -21,6 +22,7 @@ from . import int8
 from .few_bits import multiplied as by_codes
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
+INTEGERS = ("int32", "uint32", "int64", "uint64")
 MS = "com.microsoft::"
 
 
@@ -34,7 +36,7 @@ def multiplied(lo: GpuLowering, node: Node, flips_a: Flips, flips_b: Flips, ende
         if exact is not None:
             return exact
     dtype = lo.dtype(a)
-    if dtype not in FLOATS or lo.dtype(b) != dtype:
+    if dtype not in (*FLOATS, *INTEGERS) or lo.dtype(b) != dtype:
         return No(f"no kernel multiplies {dtype} by {lo.dtype(b)}")
     if flips_a == matmul.PLAIN and not flips_b[0]:
         coded = few_bits.dequantized(lo, a, b, flips_b[1], by_codes)
@@ -47,12 +49,13 @@ def multiplied(lo: GpuLowering, node: Node, flips_a: Flips, flips_b: Flips, ende
 
     def emit(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
         products.write(lo, first, second, lifted(out), tree, [lifted(t) for t in operands])
-    return Pending(shape, "float64" if dtype == "float64" else "float32", emit)
+    return Pending(shape, summed(dtype), emit)
 
 
-_RULES: dict[tuple[str, ...], Any] = {
-    ("MatMul",): matmul.matmul, ("Gemm", MS + "FusedGemm"): matmul.matrix_product,
-    (MS + "FusedMatMul", MS + "TransposeMatMul"): matmul.fused_matmul,
+_RULES: dict[tuple[str, ...], tuple[Any, tuple[str, ...]]] = {
+    ("MatMul",): (matmul.matmul, (*FLOATS, *INTEGERS)),
+    ("Gemm", MS + "FusedGemm"): (matmul.matrix_product, FLOATS),
+    (MS + "FusedMatMul", MS + "TransposeMatMul"): (matmul.fused_matmul, FLOATS),
 }
-for _kinds, _rule in _RULES.items():
-    lowers(*_kinds, types=FLOATS)(functools.partial(_rule, multiply=multiplied))
+for _kinds, (_rule, _types) in _RULES.items():
+    lowers(*_kinds, types=_types)(functools.partial(_rule, multiply=multiplied))

@@ -16,7 +16,6 @@ from ...tensor import Tensor, numpy_type
 from .. import products
 from ..elements import power
 from ..lower import GpuLowering, Out, lowers
-from .attention import precision
 
 F = "float32"
 _WHOLE = 64
@@ -68,7 +67,7 @@ def recurrent_layer(lo: GpuLowering, node: Node) -> tuple[Tensor, ...] | No:
     for first, count in [(0, directions)] if same else [(d, 1) for d in range(directions)]:
         form = CellForm(kind, layer.activations[first], dtype, float(attrs["clip"] or 0),
                         peephole is not None, lengths is not None, bool(attrs.get("input_forget")), linear,
-                        precision(lo))
+                        products.precision(lo, dtype))
         ends.append(_stepped(lo, form, lead, states, [first, *sizes], count))
     return (y, *(_given(lo, own, dtype, layout) for own in zip(*ends, strict=True)))
 

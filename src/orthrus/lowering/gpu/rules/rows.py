@@ -9,7 +9,7 @@ import numpy as np
 
 from ....codegen.triton.kernels.rows import Tile
 from ....codegen.triton.kernels.scans import running_rows
-from ....codegen.triton.kernels.selection import best_pieces, best_rows
+from ....codegen.triton.kernels.selection import best_pieces, best_rows, ranked_rows
 from ....codegen.write.expr import BYTES, Expr
 from ....ir import No, Node
 from ....ops.define import normalized_axis
@@ -25,7 +25,10 @@ PIECE = 1 << 11
 """Elements that are sorted at once, at most."""
 
 MOST = 1 << 9
-"""The k best of rows that are longer."""
+"""The k best of rows that are longer, at most, which are sorted."""
+
+RANKED = 64
+"""Elements of a row whose places are counted at once."""
 
 
 @lowers("CumSum", "CumProd", types=tuple(t for t in TYPES if t != "bool"))
@@ -82,7 +85,7 @@ def hardmax(lo: GpuLowering, node: Node) -> Lazy | No:
     return Lazy(shape, Expr.leaf(0, t.dtype), [out.view(shape, c_strides(shape))])
 
 
-@lowers("TopK", types=tuple(t for t in TYPES if t != "bool" and BYTES[t] < 8))
+@lowers("TopK", types=tuple(t for t in TYPES if t != "bool"))
 def top_k(lo: GpuLowering, node: Node) -> tuple[Tensor, Tensor] | No:
     """Values and their indices, best first."""
     vx, attrs = node.inputs[0], node.attributes
@@ -95,8 +98,6 @@ def top_k(lo: GpuLowering, node: Node) -> tuple[Tensor, Tensor] | No:
     axis = normalized_axis(attrs["axis"], len(shape))
     if not 1 <= k <= shape[axis]:
         return No("its k is out of range")
-    if shape[axis] > PIECE and k > MOST:
-        return No(f"more than {MOST} of rows longer than {PIECE}")
     t = lo.tensor(vx)
     small = tuple(k if a == axis else d for a, d in enumerate(shape))
     values, places = lo.new(small, t.dtype), lo.new(small, "int64")
@@ -104,6 +105,14 @@ def top_k(lo: GpuLowering, node: Node) -> tuple[Tensor, Tensor] | No:
     tree, least = Expr.leaf(0, t.dtype).cast(work), attrs.get("largest") == 0
     kept, along, count, length = groups(t, [axis])
     reading, cells = read(tree, [t], [kept, along])
+    own = Expr.leaf(0, work)
+    first, more = closed(values, own, [], work, [kept, [axis]])
+    second, others = closed(places, None, [], "int64", [kept, [axis]])
+    if BYTES[work] == 8 or (length > PIECE and k > MOST):
+        block = min(RANKED, max(16, power(length)))
+        ranked = ranked_rows(reading=reading, values=first, places=second, block=block, least=least)
+        lo.step(ranked, [*cells, *more, *others, length, k], count * -(-length // block))
+        return values, places
     held = None
     if length > PIECE:
         held, length = _best(lo, best_pieces(reading=reading, columns=PIECE, kept=power(k), least=least),
@@ -113,9 +122,6 @@ def top_k(lo: GpuLowering, node: Node) -> tuple[Tensor, Tensor] | No:
         held, length = _best(lo, again, [held], count, length, power(k))
     columns = power(length)
     form = Tile(min(power(count), max(1, PIECE // 2 // columns)), columns, True)
-    own = Expr.leaf(0, work)
-    first, more = closed(values, own, [], work, [kept, [axis]])
-    second, others = closed(places, None, [], "int64", [kept, [axis]])
     spec = best_rows(reading=reading, values=first, places=second, tile=form, least=least,
                      sorted_pieces=held is not None)
     lo.step(spec, [*cells, *more, *others, *([] if held is None else [held]), count, length, k],

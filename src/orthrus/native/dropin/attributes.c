@@ -1,0 +1,164 @@
+/* What describes nodes and values of a model: attributes, value infos, places of external data. */
+#include "internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct OrtOpAttr {
+    char *name;
+    OrtOpAttrType type;
+    size_t size; /* bytes of `data`; strings: each with its 0 */
+    char *data;
+};
+
+struct OrtValueInfo {
+    char *name;
+    OrtTypeInfo *type;
+};
+
+struct OrtExternalInitializerInfo {
+    char *path;
+    int64_t offset;
+    size_t size;
+};
+
+static const char *const kinds[] = {[ORT_OP_ATTR_INT] = "int",       [ORT_OP_ATTR_INTS] = "ints",
+                                    [ORT_OP_ATTR_FLOAT] = "float",   [ORT_OP_ATTR_FLOATS] = "floats",
+                                    [ORT_OP_ATTR_STRING] = "string", [ORT_OP_ATTR_STRINGS] = "strings"};
+
+static size_t texts_size(const char *const *texts, size_t count) {
+    size_t size = 0;
+    for (size_t i = 0; i < count; i++) size += strlen(texts[i]) + 1;
+    return size;
+}
+
+static bool size_of(OrtOpAttrType type, const void *data, size_t length, size_t *out) {
+    switch (type) {
+    case ORT_OP_ATTR_INT: *out = sizeof(int64_t); return true;
+    case ORT_OP_ATTR_INTS: *out = length * sizeof(int64_t); return true;
+    case ORT_OP_ATTR_FLOAT: *out = sizeof(float); return true;
+    case ORT_OP_ATTR_FLOATS: *out = length * sizeof(float); return true;
+    case ORT_OP_ATTR_STRING: *out = length; return true;
+    case ORT_OP_ATTR_STRINGS: *out = texts_size(data, length); return true;
+    default: return false;
+    }
+}
+
+static void join(char *to, const char *const *texts, size_t count) {
+    for (size_t i = 0; i < count; i++) to = strcpy(to, texts[i]) + strlen(texts[i]) + 1;
+}
+
+OrtStatus *api_CreateOpAttr(const char *name, const void *data, int length, OrtOpAttrType type,
+                            OrtOpAttr **out) {
+    size_t size, count = length < 0 ? 0 : (size_t)length;
+    if (!size_of(type, data, count, &size)) return status_new(ORT_FAIL, "Attribute type not supported yet.");
+    OrtOpAttr *attribute = calloc(1, sizeof *attribute);
+    if (attribute == NULL) return status_out_of_memory(sizeof *attribute);
+    attribute->name = text_copy(name);
+    attribute->data = malloc(size + 1);
+    if (attribute->name == NULL || attribute->data == NULL) {
+        api_ReleaseOpAttr(attribute);
+        return status_out_of_memory(size);
+    }
+    if (type == ORT_OP_ATTR_STRINGS)
+        join(attribute->data, data, count);
+    else if (size != 0)
+        memcpy(attribute->data, data, size);
+    attribute->type = type;
+    attribute->size = size;
+    *out = attribute;
+    return NULL;
+}
+
+OrtStatus *api_ReadOpAttr(const OrtOpAttr *attribute, OrtOpAttrType type, void *data, size_t length,
+                          size_t *out) {
+    if ((unsigned)type >= sizeof kinds / sizeof *kinds || kinds[type] == NULL)
+        return status_new(ORT_INVALID_ARGUMENT, "Unexpected attribute type.");
+    REQUIRE(attribute->type == type, "Attribute has no %s value.", kinds[type]);
+    *out = attribute->size;
+    REQUIRE(length >= attribute->size, "Size of data not large enough to hold %s.",
+            type == ORT_OP_ATTR_INT     ? "an int64"
+            : type == ORT_OP_ATTR_FLOAT ? "a float"
+                                        : "the value");
+    if (attribute->size != 0) memcpy(data, attribute->data, attribute->size);
+    return NULL;
+}
+
+OrtStatus *api_OpAttr_GetName(const OrtOpAttr *attribute, const char **out) {
+    *out = attribute->name;
+    return NULL;
+}
+
+OrtStatus *api_OpAttr_GetType(const OrtOpAttr *attribute, OrtOpAttrType *out) {
+    *out = attribute->type;
+    return NULL;
+}
+
+void api_ReleaseOpAttr(OrtOpAttr *attribute) {
+    if (attribute == NULL) return;
+    free(attribute->name);
+    free(attribute->data);
+    free(attribute);
+}
+
+OrtStatus *api_CreateValueInfo(const char *name, const OrtTypeInfo *type, OrtValueInfo **out) {
+    REQUIRE(name != NULL && *name != 0, "name cannot be null or empty string");
+    REQUIRE(type != NULL, "type_info cannot be null");
+    OrtValueInfo *info = calloc(1, sizeof *info);
+    if (info == NULL) return status_out_of_memory(sizeof *info);
+    info->name = text_copy(name);
+    info->type = type_info_copy(type);
+    if (info->name == NULL || info->type == NULL) {
+        api_ReleaseValueInfo(info);
+        return status_out_of_memory(sizeof *info);
+    }
+    *out = info;
+    return NULL;
+}
+
+OrtStatus *api_GetValueInfoName(const OrtValueInfo *info, const char **out) {
+    *out = info->name;
+    return NULL;
+}
+
+OrtStatus *api_GetValueInfoTypeInfo(const OrtValueInfo *info, const OrtTypeInfo **out) {
+    *out = info->type;
+    return NULL;
+}
+
+void api_ReleaseValueInfo(OrtValueInfo *info) {
+    if (info == NULL) return;
+    free(info->name);
+    api_ReleaseTypeInfo(info->type);
+    free(info);
+}
+
+OrtStatus *api_CreateExternalInitializerInfo(const ORTCHAR_T *path, int64_t offset, size_t size,
+                                             OrtExternalInitializerInfo **out) {
+    REQUIRE(path != NULL, "filepath must not be NULL");
+    OrtExternalInitializerInfo *info = calloc(1, sizeof *info);
+    if (info == NULL || (info->path = text_copy(path)) == NULL) {
+        free(info);
+        return status_out_of_memory(sizeof *info);
+    }
+    info->offset = offset;
+    info->size = size;
+    *out = info;
+    return NULL;
+}
+
+const ORTCHAR_T *api_ExternalInitializerInfo_GetFilePath(const OrtExternalInitializerInfo *info) {
+    return info->path;
+}
+
+int64_t api_ExternalInitializerInfo_GetFileOffset(const OrtExternalInitializerInfo *info) {
+    return info->offset;
+}
+
+size_t api_ExternalInitializerInfo_GetByteSize(const OrtExternalInitializerInfo *info) { return info->size; }
+
+void api_ReleaseExternalInitializerInfo(OrtExternalInitializerInfo *info) {
+    if (info == NULL) return;
+    free(info->path);
+    free(info);
+}

@@ -1,0 +1,300 @@
+"""A model in the compile service: opened as the library was asked to, described, compiled, and run.
+
+In: what told.c and session.c wrote. Out: a session, packages of its native plans in the cache, results. What
+is put into the cache is named by the library, which has looked at the model's content: nothing is kept unless
+the content is the same after loading. A package holds all plans that this service made for the model; a note
+for each tuple of input sizes says which package that is.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ... import knobs
+from ...api.core import CoreSession
+from ...api.enums import ExecutionMode, GraphOptimizationLevel
+from ...api.options import RunOptions, SessionOptions
+from ...api.ortvalue import OrtValue
+from ...api.session import InferenceSession
+from ...api.values import CoreValue
+from ...codegen.object import cache
+from ...errors import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
+from ...ir import TensorType, Value
+from ...kernels import HOST
+from ...lowering.native import Native
+from ...lowering.package.writer import Compiled, Described, write
+from ...modelfile import ModelFile, content_of
+from .wire import Reader, Writer
+
+FOLDER = "dropin"
+MOST_PLANS = 256
+"""Tuples of input sizes that have native plans; what comes later runs here."""
+_MAGIC = b"orthrusD"
+
+Shapes = Sequence[tuple[int, ...]]
+
+
+@dataclass
+class Made:
+    """A package: its file's name, "" where there is none for the reason `why`; the name of the one whose
+    place it takes; and its bytes where they could not be kept."""
+
+    name: str
+    older: str = ""
+    why: str = ""
+    unkept: np.ndarray | None = None
+
+
+class Model:
+    """A session. `name`: of what the cache keeps of it, "" for nothing."""
+
+    def __init__(self, reader: Reader, attached: int | None) -> None:
+        """Raises what making a session raises."""
+        path, size = reader.text(), reader.number()
+        self.name, content = reader.text(), reader.text()
+        options = _options(reader)
+        self._path = path if size < 0 else None
+        if content and self._path is not None and _content(self._path) != content:
+            raise Fail(f"The model's file {path} has been written to since it was loaded.",
+                       cure="write a new model beside the old one and rename it")
+        source, begin = path if attached is None else _bytes(attached, size), time.time_ns()
+        self.session = InferenceSession(source, options, enable_fallback=0)
+        self.core: CoreSession = self.session._sess
+        self.engine = self.core._engine
+        self._profiled = bool(options.enable_profiling)
+        self._lock, self._package, self._kept = threading.Lock(), "", 0
+        self._kinds = {v.name: v.type for v in self.engine.outputs}
+        if content and self._path is not None and _content(self._path) != content:
+            self.name = ""
+        self._files = self._told_files(begin) if self.name else {}
+        self.notes = _named(self.name, *self._files.values()) if self.name else ""
+        self.why = self._why_here()
+        if self.name and not self.why:
+            self._keep_description()
+
+    def describe(self, writer: Writer) -> None:
+        """What C asks sessions for, and whether packages may be asked for."""
+        engine, info = self.engine, self.engine.info
+        for values in (engine.inputs, engine.outputs, engine.overridable):
+            writer.number(len(values))
+            for each in values:
+                writer.text(each.name)
+                writer.kind(each.type)
+        meta = self.core.model_meta
+        for text in (meta.producer_name, meta.graph_name, meta.domain, meta.description,
+                     meta.graph_description):
+            writer.text(text)
+        writer.number(meta.version)
+        writer.number(len(info.metadata))
+        for key, value in info.metadata.items():
+            writer.text(key)
+            writer.text(value)
+        writer.text(self.notes)
+        writer.number(self.core.get_profiling_start_time_ns)
+        writer.number(not self.why)
+
+    def run(self, options: RunOptions, reader: Reader, writer: Writer) -> None:
+        """Raises what `InferenceSession.run` does."""
+        names = [reader.text() for _ in range(reader.count())]
+        feeds = {reader.text(): reader.value() for _ in range(reader.count())}
+        results = self.core._execute(names, feeds, options)
+        for name, result in zip(names, results, strict=True):
+            writer.value(result, self._kinds.get(name))
+
+    def package(self, shapes: Shapes) -> Made:
+        """The package with a plan for inputs of these shapes. Raises what lowering them raises."""
+        if self.why:
+            return Made("", why=self.why)
+        (call,) = self.engine.program.calls
+        native: Native = call.kernel.run
+        reads = [self.engine.program.inputs.index(slot) for slot in call.reads]
+        key = tuple(shapes[i] for i in reads)
+        with self._lock:
+            if key not in native.plans and len(native.plans) >= MOST_PLANS:
+                return Made("", why=f"there are plans for {MOST_PLANS} tuples of shapes already")
+            plan = native.exact(key)
+            if plan is None:
+                return Made("", why=native.refused.get(key, "there is no plan for these shapes"))
+            for step in plan.steps:
+                if step.spec is None:
+                    return Made("", why=f"{step.node.label} is computed by numpy")
+            return self._packed(native, reads)
+
+    def close(self) -> None:
+        self.session.close()
+
+    def _why_here(self) -> str:
+        """Why the model runs in this process, "" where it need not."""
+        engine = self.engine
+        calls = engine.program.calls
+        if self._profiled:
+            return "its runs are profiled"
+        if len(calls) != 1 or not isinstance(calls[0].kernel.run, Native):
+            return "it is not one part of generated code"
+        if any(device is not HOST for device in engine.program.devices):
+            return "it does not run on the host alone"
+        call, program = calls[0], engine.program
+        if (engine.overridable or sorted(call.reads) != sorted(program.inputs)
+                or sorted(call.writes) != sorted(program.outputs)):
+            return "its inputs and outputs are not those of the generated code"
+        if not all(_plain(v) for v in (*engine.inputs, *engine.outputs)):
+            return "it has inputs or outputs that are no plain tensors"
+        return ""
+
+    def _packed(self, native: Native, reads: list[int]) -> Made:
+        """All native plans as a package, kept where that can be."""
+        engine = self.engine
+        program, (call,) = engine.program, engine.program.calls
+        plans = {key: plan for key in list(native.plans) if (plan := native.exact(key)) is not None
+                 and all(step.spec is not None for step in plan.steps)}
+        pieces = write([Compiled(native.machine, plans)], [_described(v) for v in engine.inputs],
+                       [_described(v) for v in engine.outputs], reads=reads,
+                       writes=[program.outputs.index(slot) for slot in call.writes]).whole()
+        whole = np.frombuffer(b"".join(pieces), np.uint8)
+        older, self._kept = self._package, self._kept + 1
+        self._package = hashlib.sha256(f"{self.name} {os.getpid()} {os.urandom(8).hex()} {self._kept}"
+                                       .encode()).hexdigest()
+        if not self._keep(self._package, whole, plans, reads):
+            return Made(self._package, older, unkept=whole)
+        if older:
+            cache.remove(older, FOLDER)
+        return Made(self._package, older)
+
+    def _keep(self, name: str, whole: np.ndarray, plans: Any, reads: list[int]) -> bool:
+        """Put a package into the cache, and the notes that lead to it."""
+        secret, limit = cache.secret(), knobs.CACHE_SESSIONS.default << 20
+        if not self.name or secret is None or len(whole) > limit // 2:
+            return False
+        told, note = bytes.fromhex(content_of(whole, secret)), _entry(lambda writer: writer.text(name))
+        try:
+            cache.write_whole(name, [whole, told], FOLDER, limit)
+            for key in plans:
+                sizes = [d for i in np.argsort(reads) for d in key[i]]
+                cache.write_whole(_note_name(self.notes, sizes), [note], FOLDER, limit)
+        except OSError:
+            cache.remove(name, FOLDER)
+            return False
+        return True
+
+    def _keep_description(self) -> None:
+        """Let the next process that opens the model know what this one does."""
+        def entry(writer: Writer) -> None:
+            self.describe(writer)
+            writer.number(len(self._files))
+            for each, content in self._files.items():
+                writer.text(each)
+                writer.text(content)
+        try:
+            cache.write_whole(self.name, [_entry(entry)], FOLDER, knobs.CACHE_SESSIONS.default << 20)
+        except OSError:
+            self.name = ""
+
+    def _told_files(self, begin: int) -> dict[str, str]:
+        """What tells the content of each file beside the model. Nothing is kept where one cannot be read, or
+        was written to since `begin`, when the model was not loaded yet."""
+        folder, found = os.path.dirname(self._path or ""), {}
+        try:
+            for each in self.engine.info.external:
+                path = os.path.join(folder, each)
+                found[each] = _content(path)
+                if self._path is None or os.stat(path).st_ctime_ns >= begin:
+                    self.name = ""
+        except (OSError, Fail, NoSuchFile, InvalidProtobuf):
+            self.name = ""
+        return found
+
+
+def _plain(value: Value) -> bool:
+    kind = value.type
+    return (isinstance(kind, TensorType) and kind.elem is not None and kind.elem.bits >= 8
+            and not kind.elem.numpy.hasobject and kind.shape is not None)
+
+
+def _described(value: Value) -> Described:
+    assert isinstance(value.type, TensorType) and value.type.elem is not None
+    return Described(value.name, value.type.elem, value.type.shape or ())
+
+
+def _content(path: str) -> str:
+    """What tells the content of a file. Raises Fail, and as opening it does."""
+    return ModelFile(path, cache.secret()).digest()
+
+
+def _bytes(handle: int, size: int) -> bytes:
+    pieces, at = [], 0
+    while at < size:
+        piece = os.pread(handle, size - at, at)
+        if not piece:
+            raise InvalidArgument("the model's bytes are not all there", found=at, expected=size)
+        pieces.append(piece)
+        at += len(piece)
+    return b"".join(pieces)
+
+
+def _entry(fill: Any) -> bytes:
+    """A file of the cache that C reads: its digest and length in front."""
+    writer = Writer(None)
+    fill(writer)
+    data = writer.whole()
+    return _MAGIC + hashlib.shake_256(data).digest(32) + len(data).to_bytes(8, "little") + data
+
+
+def _named(*texts: str) -> str:
+    return texts[0] if len(texts) == 1 else hashlib.shake_256("\0".join(texts).encode()).hexdigest(32)
+
+
+def _note_name(model: str, sizes: Sequence[int]) -> str:
+    told = model.encode() + b"\0" + np.array(sizes, np.int64).tobytes()
+    return hashlib.shake_256(told).hexdigest(32)
+
+
+def _pairs(reader: Reader) -> dict[str, str]:
+    return {reader.text(): reader.text() for _ in range(reader.count())}
+
+
+def _options(reader: Reader) -> SessionOptions:
+    """The session options that told.c wrote."""
+    options = SessionOptions()
+    options.graph_optimization_level = GraphOptimizationLevel(reader.number())
+    options.execution_mode = ExecutionMode(reader.number())
+    options.enable_mem_pattern = bool(reader.number())
+    options.use_deterministic_compute = bool(reader.number())
+    for key, value in _pairs(reader).items():
+        options.add_session_config_entry(key, value)
+    for _ in range(reader.count()):
+        options.add_provider(reader.text(), _pairs(reader))
+    for _ in range(reader.count()):
+        name, size, by_name = reader.text(), reader.number(), reader.number()
+        fix = (options.add_free_dimension_override_by_name if by_name
+               else options.add_free_dimension_override_by_denotation)
+        fix(name, size)
+    options.intra_op_num_threads, options.inter_op_num_threads = reader.number(), reader.number()
+    options.enable_cpu_mem_arena = bool(reader.number())
+    options.log_severity_level, options.log_verbosity_level = reader.number(), reader.number()
+    options.logid, options.optimized_model_filepath = reader.text(), reader.text()
+    options.enable_profiling = bool(reader.number())
+    options.profile_file_prefix = reader.text() or options.profile_file_prefix
+    options.set_load_cancellation_flag(bool(reader.number()))
+    _initializers(reader, options)
+    return options
+
+
+def _initializers(reader: Reader, options: SessionOptions) -> None:
+    count, external = reader.count(), reader.count()
+    given = [(reader.text(), OrtValue(CoreValue._got(np.array(reader.value())))) for _ in range(count)]
+    for name, value in given[:count - external]:
+        options.add_initializer(name, value)
+    if external:
+        outside = given[count - external:]
+        options.add_external_initializers([name for name, _ in outside], [value for _, value in outside])
+    files = [(reader.text(), reader.raw()) for _ in range(reader.count())]
+    options.add_external_initializers_from_files_in_memory(
+        [name for name, _ in files], [data for _, data in files], [len(data) for _, data in files])

@@ -1,0 +1,309 @@
+/* Runs: names to slots, then a native plan, or the compile service for what has none. */
+#define _GNU_SOURCE
+#include "session.h"
+#include "wire.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* One run. Slots are those of the session; `results`, one for each output that was asked for, in the asker's order,
+ * are the asker's own values or null. */
+struct run {
+    OrtSession *session;
+    const OrtRunOptions *options;
+    const char *const *input_names;
+    const OrtValue *const *inputs;
+    size_t input_count;
+    const char *const *output_names;
+    size_t output_count;
+    OrtValue **results;
+    int64_t number;
+};
+
+static size_t slot(const OrtSession *session, enum role role, const char *name, size_t expected) {
+    const struct described *values = session->values[role];
+    size_t count = session->counts[role];
+    if (expected < count && strcmp(values[expected].name, name) == 0) return expected;
+    for (size_t i = 0; i < count; i++) {
+        if (strcmp(values[i].name, name) == 0) return i;
+    }
+    return count;
+}
+
+static OrtStatus *check_names(const struct run *run) {
+    const OrtSession *session = run->session;
+    REQUIRE(run->output_count > 0, "At least one output should be requested.");
+    for (size_t i = 0; i < run->input_count; i++) {
+        const char *name = run->input_names[i];
+        REQUIRE(name != NULL && name[0] != 0, "input name cannot be empty");
+        REQUIRE(run->inputs[i] != NULL, "NULL input supplied for input %s", name);
+        REQUIRE(slot(session, INPUTS, name, i) < session->counts[INPUTS] ||
+                    slot(session, OVERRIDABLE, name, 0) < session->counts[OVERRIDABLE],
+                "Invalid input name: %s", name);
+    }
+    for (size_t i = 0; i < run->output_count; i++) {
+        const char *name = run->output_names[i];
+        REQUIRE(name != NULL && name[0] != 0, "output name cannot be empty");
+        REQUIRE(slot(session, OUTPUTS, name, i) < session->counts[OUTPUTS], "Invalid output name: %s", name);
+    }
+    return NULL;
+}
+
+static OrtStatus *check_feed(const struct described *input, const OrtValue *value) {
+    const OrtTensorTypeAndShapeInfo *info = input->type->tensor;
+    if (info == NULL || input->type->kind != ONNX_TYPE_TENSOR || value->kind != ONNX_TYPE_TENSOR) return NULL;
+    REQUIRE(value->type == info->type, "Unexpected input data type. Actual: (tensor(%s)) , expected: (tensor(%s))\n"
+            "  node: input '%s'", element_name(value->type), element_name(info->type), input->name);
+    if (!info->has_shape || info->rank == 0) return NULL; /* as in onnxruntime, a scalar may be of any shape */
+    REQUIRE(value->rank == info->rank, "Invalid rank for input: %s Got: %zu Expected: %zu Please fix "
+            "either the inputs/outputs or the model.", input->name, value->rank, info->rank);
+    for (size_t i = 0; i < info->rank; i++)
+        REQUIRE(info->dims[i] < 0 || value->dims[i] == info->dims[i], "Got invalid dimensions for input: %s for the "
+                "following indices\n index: %zu Got: %lld Expected: %lld\n Please fix either the inputs/outputs or the "
+                "model.", input->name, i, (long long)value->dims[i], (long long)info->dims[i]);
+    return NULL;
+}
+
+static bool on_host(const OrtValue *value) {
+    return value->memory == NULL || value->memory->device == OrtMemoryInfoDeviceType_CPU;
+}
+
+/* In the compile service -------------------------------------------------------------------------------------------- */
+
+static OrtStatus *write_run(struct message *request, struct channel *channel, void *argument) {
+    const struct run *run = argument;
+    const OrtRunOptions *options = run->options;
+    size_t size = 0, at = 0;
+    unsigned char *room = NULL;
+    for (size_t i = 0; i < run->input_count; i++) size += wire_room(run->inputs[i]);
+    if (size > 0) RETURN_IF_FAILED(channel_room(channel, size, &room));
+    put_int(request, run->number);
+    put_int(request, options == NULL ? -1 : options->severity);
+    put_text(request, options == NULL ? "" : options->tag);
+    size_t entries = options == NULL ? 0 : options->config.count;
+    put_int(request, (int64_t)entries);
+    for (size_t i = 0; i < entries; i++) {
+        put_text(request, options->config.keys[i]);
+        put_text(request, options->config.values[i]);
+    }
+    put_int(request, (int64_t)run->output_count);
+    for (size_t i = 0; i < run->output_count; i++) put_text(request, run->output_names[i]);
+    put_int(request, (int64_t)run->input_count);
+    for (size_t i = 0; i < run->input_count; i++) {
+        put_text(request, run->input_names[i]);
+        RETURN_IF_FAILED(wire_put(request, run->inputs[i], room, &at));
+    }
+    return NULL;
+}
+
+static OrtStatus *copied_to(OrtValue *given, const OrtValue *made, const char *name) {
+    bool alike = made != NULL && made->kind == ONNX_TYPE_TENSOR && given->kind == ONNX_TYPE_TENSOR &&
+                 made->type == given->type && made->rank == given->rank &&
+                 (made->rank == 0 || memcmp(made->dims, given->dims, made->rank * sizeof *made->dims) == 0);
+    REQUIRE(alike, "OrtValue shape verification failed: the value given for the output '%s' has another type or shape "
+            "than the result\n  cure: give a tensor like the result, or none", name);
+    if (made->type != ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING) {
+        if (made->bytes > 0) memcpy(given->data, made->data, made->bytes);
+        return NULL;
+    }
+    for (size_t i = 0; i < made->count; i++) {
+        const Text *text = (const Text *)made->data + i;
+        RETURN_IF_FAILED(text_set((Text *)given->data + i, text->bytes, text->length));
+    }
+    return NULL;
+}
+
+static OrtStatus *read_run(struct message *answer, struct channel *channel, void *argument) {
+    struct run *run = argument;
+    OrtValue **made = calloc(run->output_count, sizeof *made);
+    OrtStatus *status = made == NULL ? status_out_of_memory(run->output_count * sizeof *made) : NULL;
+    for (size_t i = 0; status == NULL && i < run->output_count; i++) {
+        status = wire_take(answer, channel, &made[i]);
+        if (status == NULL && run->results[i] != NULL)
+            status = copied_to(run->results[i], made[i], run->output_names[i]);
+    }
+    for (size_t i = 0; made != NULL && i < run->output_count; i++) {
+        if (status == NULL && run->results[i] == NULL)
+            run->results[i] = made[i];
+        else if (made[i] != NULL)
+            api_ReleaseValue(made[i]);
+    }
+    free(made);
+    return status;
+}
+
+static OrtStatus *run_in_service(struct run *run) {
+    static atomic_llong runs;
+    run->number = atomic_fetch_add(&runs, 1) + 1;
+    struct question question = {ASK_RUN, write_run, read_run, run, run->options == NULL ? NULL : &run->options->terminate,
+                                run->number};
+    return session_ask(run->session, &question);
+}
+
+/* Natively ------------------------------------------------------------------------------------------------------------ */
+
+enum { SLOTS = 16 };
+
+/* What natives_run takes, in the session's order. */
+struct slots {
+    const OrtValue **feeds;
+    OrtValue **results;
+    bool *asked;
+};
+
+/* Whether all of the run is dense tensors of the host, each input fed and each output asked for once. */
+static bool plain(const struct run *run, const struct slots *slots) {
+    const OrtSession *session = run->session;
+    for (size_t i = 0; i < run->input_count; i++) {
+        size_t which = slot(session, INPUTS, run->input_names[i], i);
+        if (which >= session->counts[INPUTS] || slots->feeds[which] != NULL ||
+            run->inputs[i]->kind != ONNX_TYPE_TENSOR || !on_host(run->inputs[i]))
+            return false;
+        slots->feeds[which] = run->inputs[i];
+    }
+    for (size_t i = 0; i < run->output_count; i++) {
+        size_t which = slot(session, OUTPUTS, run->output_names[i], i);
+        OrtValue *given = run->results[i];
+        if (slots->asked[which] || (given != NULL && (given->kind != ONNX_TYPE_TENSOR || !on_host(given))))
+            return false;
+        slots->asked[which] = true;
+        slots->results[which] = given;
+    }
+    for (size_t i = 0; i < session->counts[INPUTS]; i++) {
+        if (slots->feeds[i] == NULL) return false;
+    }
+    return true;
+}
+
+static OrtStatus *run_natively(struct run *run, const struct slots *slots, bool *done) {
+    *done = false;
+    if (!plain(run, slots)) return NULL;
+    const Stop *stop = run->options == NULL ? NULL : &run->options->terminate;
+    RETURN_IF_FAILED(natives_run(run->session, slots->feeds, slots->asked, slots->results, stop, done));
+    if (!*done) return NULL;
+    for (size_t i = 0; i < run->output_count; i++)
+        run->results[i] = slots->results[slot(run->session, OUTPUTS, run->output_names[i], i)];
+    return NULL;
+}
+
+static OrtStatus *run_with_slots(struct run *run, bool *done) {
+    const OrtSession *session = run->session;
+    size_t inputs = session->counts[INPUTS], outputs = session->counts[OUTPUTS];
+    const OrtValue *few_feeds[SLOTS] = {NULL};
+    OrtValue *few_results[SLOTS] = {NULL};
+    bool few_asked[SLOTS] = {false};
+    if (inputs <= SLOTS && outputs <= SLOTS)
+        return run_natively(run, &(struct slots){few_feeds, few_results, few_asked}, done);
+    struct slots many = {calloc(inputs + 1, sizeof *many.feeds), calloc(outputs + 1, sizeof *many.results),
+                         calloc(outputs + 1, sizeof *many.asked)};
+    OrtStatus *status = many.feeds == NULL || many.results == NULL || many.asked == NULL
+                            ? status_out_of_memory(inputs + outputs)
+                            : run_natively(run, &many, done);
+    free(many.feeds);
+    free(many.results);
+    free(many.asked);
+    return status;
+}
+
+static OrtStatus *execute(struct run *run) {
+    const OrtSession *session = run->session;
+    bool done = false;
+    RETURN_IF_FAILED(check_names(run));
+    if (run->options != NULL && atomic_load(&run->options->terminate))
+        return status_new(ORT_FAIL, "Exiting due to terminate flag being set to true.");
+    for (size_t i = 0; i < run->input_count; i++) {
+        size_t which = slot(session, INPUTS, run->input_names[i], i);
+        if (which < session->counts[INPUTS]) RETURN_IF_FAILED(check_feed(&session->values[INPUTS][which], run->inputs[i]));
+    }
+    if (session->native) {
+        OrtStatus *status = run_with_slots(run, &done);
+        if (done || status != NULL) return status;
+    }
+    return run_in_service(run);
+}
+
+OrtStatus *api_Run(OrtSession *session, const OrtRunOptions *options, const char *const *input_names,
+                   const OrtValue *const *inputs, size_t input_count, const char *const *output_names,
+                   size_t output_count, OrtValue **outputs) {
+    REQUIRE(session != NULL && outputs != NULL && output_names != NULL &&
+                (input_count == 0 || (input_names != NULL && inputs != NULL)),
+            "Run: the session, names and values must not be null");
+    struct run run = {session, options, input_names, inputs, input_count, output_names, output_count, outputs, 0};
+    return execute(&run);
+}
+
+/* On what is bound ---------------------------------------------------------------------------------------------------- */
+
+OrtStatus *api_RunWithBinding(OrtSession *session, const OrtRunOptions *options, const OrtIoBinding *binding) {
+    REQUIRE(session != NULL && binding != NULL, "RunWithBinding: the session and the binding must not be null");
+    size_t inputs = binding->input_count, outputs = binding->output_count;
+    const char **names = calloc(inputs + outputs + 1, sizeof *names);
+    OrtValue **values = calloc(inputs + outputs + 1, sizeof *values);
+    OrtStatus *status = names == NULL || values == NULL ? status_out_of_memory(inputs + outputs) : NULL;
+    for (size_t i = 0; status == NULL && i < inputs; i++) {
+        names[i] = binding->inputs[i].name;
+        values[i] = binding->inputs[i].value;
+    }
+    for (size_t i = 0; status == NULL && i < outputs; i++) {
+        names[inputs + i] = binding->outputs[i].name;
+        values[inputs + i] = binding->outputs[i].memory == NULL ? binding->outputs[i].value : NULL;
+    }
+    if (status == NULL)
+        status = api_Run(session, options, names, (const OrtValue *const *)values, inputs, names + inputs, outputs,
+                         values + inputs);
+    for (size_t i = 0; status == NULL && i < outputs; i++) {
+        Binding *output = &binding->outputs[i];
+        if (output->memory == NULL) continue;
+        if (output->value != NULL) api_ReleaseValue(output->value);
+        output->value = values[inputs + i];
+    }
+    free(names);
+    free(values);
+    return status;
+}
+
+/* On another thread --------------------------------------------------------------------------------------------------- */
+
+struct later {
+    struct run run;
+    RunAsyncCallbackFn callback;
+    void *user;
+    const void *names[];
+};
+
+static void *run_later(void *argument) {
+    struct later *later = argument;
+    OrtStatus *status = execute(&later->run);
+    later->callback(later->user, status == NULL ? later->run.results : NULL,
+                    status == NULL ? later->run.output_count : 0, status);
+    free(later);
+    return NULL;
+}
+
+OrtStatus *api_RunAsync(OrtSession *session, const OrtRunOptions *options, const char *const *input_names,
+                        const OrtValue *const *inputs, size_t input_count, const char *const *output_names,
+                        size_t output_count, OrtValue **outputs, RunAsyncCallbackFn callback, void *user) {
+    REQUIRE(session != NULL && outputs != NULL && output_names != NULL && callback != NULL &&
+                (input_count == 0 || (input_names != NULL && inputs != NULL)),
+            "RunAsync: the session, names, values and the callback must not be null");
+    struct later *later = malloc(sizeof *later + (2 * input_count + output_count) * sizeof *later->names);
+    if (later == NULL) return status_out_of_memory(sizeof *later);
+    const void **names = later->names;
+    memcpy(names, input_names, input_count * sizeof *names);
+    memcpy(names + input_count, inputs, input_count * sizeof *names);
+    memcpy(names + 2 * input_count, output_names, output_count * sizeof *names);
+    later->run = (struct run){session, options, (const char *const *)names,
+                              (const OrtValue *const *)(names + input_count), input_count,
+                              (const char *const *)(names + 2 * input_count), output_count, outputs, 0};
+    later->callback = callback;
+    later->user = user;
+    pthread_attr_t attributes;
+    pthread_t thread;
+    pthread_attr_init(&attributes);
+    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    int error = pthread_create(&thread, &attributes, run_later, later);
+    pthread_attr_destroy(&attributes);
+    if (error == 0) return NULL;
+    free(later);
+    return status_new(ORT_FAIL, "no thread for RunAsync: %s", strerror(error));
+}

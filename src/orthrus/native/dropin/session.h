@@ -1,0 +1,70 @@
+/* A session: a model with its options, known to the compile service where it has to be, and its native plans.
+ *
+ * Invariant: `opening` is all that a service needs to know the model, so that a session outlives every service;
+ * `generation` says which service knows it by `handle`, 0 for none. Both, and `natives`, are guarded by `lock`,
+ * which is held only for moments: never while the service is asked or a model runs. */
+#ifndef ORTHRUS_SESSION_H
+#define ORTHRUS_SESSION_H
+
+#include "cache.h"
+#include "internal.h"
+#include "service.h"
+
+#include <pthread.h>
+
+enum role { INPUTS, OUTPUTS, OVERRIDABLE, ROLES };
+
+struct described {
+    char *name;
+    OrtTypeInfo *type;
+};
+
+struct natives;
+
+struct OrtSession {
+    OrtSessionOptions *options;
+    struct message opening;
+    int model; /* a file without a name that holds a model which came as bytes, else -1 */
+    Name name;  /* of what the cache knows of it, "" where it keeps nothing */
+    Name notes; /* what packages are noted under: the model with the files beside it; "" likewise */
+    struct described *values[ROLES];
+    size_t counts[ROLES];
+    OrtModelMetadata *metadata;
+    int64_t profiling_start;
+    bool native; /* whether packages of it may be asked for */
+    pthread_mutex_t lock;
+    uint64_t generation;
+    int64_t handle;
+    struct natives *natives;
+};
+
+/* Something asked of the service about a session. `write` adds what is asked behind the model's number and may
+ * be called again for another service; `read` takes the answer. `stop`, `run`: see channel_ask. */
+struct question {
+    int what;
+    OrtStatus *(*write)(struct message *request, struct channel *channel, void *argument);
+    OrtStatus *(*read)(struct message *answer, struct channel *channel, void *argument);
+    void *argument;
+    const Stop *stop;
+    int64_t run;
+};
+
+OrtStatus *session_ask(OrtSession *session, const struct question *question);
+
+/* told.c: what decides about what is made of a model, and what else a session is told. */
+void put_decisive_options(struct message *message, const OrtSessionOptions *options);
+OrtStatus *put_other_options(struct message *message, const OrtSessionOptions *options);
+/* Whether what is made with these options may be kept. */
+bool options_keepable(const OrtSessionOptions *options);
+
+/* native.c */
+OrtStatus *natives_new(struct natives **natives);
+void natives_free(struct natives *natives);
+/* Makes the one plan of a session whose inputs have known sizes. False: there is none yet. */
+bool natives_prepare(OrtSession *session, bool ask, OrtStatus **status);
+/* Runs `feeds`, a dense tensor for each input. `*done` false: it is for the service to compute. `outputs`: one for
+ * each output, null for those that are to be made; `asked` says which are wanted. */
+OrtStatus *natives_run(OrtSession *session, const OrtValue *const *feeds, const bool *asked, OrtValue **outputs,
+                       const Stop *stop, bool *done);
+
+#endif

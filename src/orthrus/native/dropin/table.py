@@ -1,0 +1,210 @@
+"""onnxruntime's C interface as data, and what is generated from it.
+
+In: `types.api` and `functions.api`. Out: the header that programs include (`header`), the declarations of the
+functions that fill the table (`declarations`), and the table with a weak definition of every one of them
+(`definitions`), which answers ORT_NOT_IMPLEMENTED with its name. Invariant: a function's slot is its place in
+the file.
+
+The files: `#` begins a comment; a line that begins with four blanks more than the line before continues that.
+
+* `opaque A B`: handles OrtA and OrtB; `enum NAME PREFIX` and its members, counted from 0 or with values;
+* `callback NAME(parameters) -> type`;
+* `struct NAME` and its members: `type name [= default in C++]` or functions;
+* `table NAME`: OrtNAME, its functions in order; `release A B` stands for two that free an OrtA and an OrtB;
+* `exported`: functions that the library exports by name. A function without `->` gives a status.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from importlib.resources import files
+
+from ...api.version import API_LEVEL
+
+LEVEL = int(API_LEVEL.split(".")[1])
+STATUS = "OrtStatusPtr"
+_FUNCTION = re.compile(r"(\w+)\((.*)\)(?: -> (.+))?$")
+
+
+@dataclass(frozen=True)
+class Function:
+    name: str
+    parameters: tuple[str, ...]
+    returns: str = STATUS
+
+    @property
+    def names(self) -> list[str]:
+        return [re.findall(r"\w+", each)[-1] for each in self.parameters if each != "void"]
+
+    def prototype(self, name: str) -> str:
+        return f"{self.returns} {name}({', '.join(self.parameters)})"
+
+
+@dataclass(frozen=True)
+class Member:
+    """A field of a struct; `default` is what C++ begins with."""
+
+    declared: str
+    default: str | None = None
+
+
+@dataclass
+class Interface:
+    opaque: list[str] = field(default_factory=list)
+    enums: dict[str, list[tuple[str, str | None]]] = field(default_factory=dict)
+    callbacks: list[Function] = field(default_factory=list)
+    structs: dict[str, list[Member | Function]] = field(default_factory=dict)
+    tables: dict[str, list[Function]] = field(default_factory=dict)
+    exported: list[Function] = field(default_factory=list)
+
+
+def read() -> Interface:
+    """The interface as the two files have it."""
+    interface = Interface()
+    functions: list[Function] = []
+    inside: Callable[[str], None] = interface.opaque.append
+    for line in [*_lines("types.api"), *_lines("functions.api")]:
+        word, _, rest = line.strip().partition(" ")
+        match word:
+            case _ if line.startswith(" "):
+                inside(line.strip())
+            case "opaque":
+                interface.opaque += rest.split()
+            case "enum":
+                name, prefix = rest.split()
+                inside = partial(_take_members, interface.enums.setdefault(name, []), prefix)
+            case "callback":
+                interface.callbacks.append(_function(rest))
+            case "struct":
+                inside = partial(_take_field, interface.structs.setdefault(rest, []))
+            case "table":
+                functions = interface.tables.setdefault(f"Ort{rest}", [])
+            case "exported":
+                functions = interface.exported
+            case "release":
+                functions += map(_release, rest.split())
+            case _:
+                functions.append(_function(line))
+    return interface
+
+
+def _release(kind: str) -> Function:
+    return Function(f"Release{kind}", (f"Ort{kind}* object",), "void")
+
+
+def _take_members(members: list[tuple[str, str | None]], prefix: str, text: str) -> None:
+    for each in text.split():
+        name, _, value = each.partition("=")
+        members.append((prefix + name, value or None))
+
+
+def _take_field(struct: list[Member | Function], text: str) -> None:
+    declared, _, default = text.partition(" = ")
+    struct.append(_function(text) if "(" in text else Member(declared, default or None))
+
+
+def _lines(name: str) -> Iterator[str]:
+    """The lines of a file without comments, each with those that continue it."""
+    whole = ""
+    for line in files(__package__).joinpath(name).read_text(encoding="utf-8").splitlines():
+        if line.startswith("#") or not line.strip():
+            continue
+        depth = len(line) - len(line.lstrip())
+        if whole and depth >= len(whole) - len(whole.lstrip()) + 4:
+            whole += " " + line.strip()
+        else:
+            if whole:
+                yield whole
+            whole = line
+    if whole:
+        yield whole
+
+
+def _function(text: str) -> Function:
+    match = _FUNCTION.match(text)
+    assert match, text
+    name, parameters, returns = match.groups()
+    return Function(name, tuple(parameters.split(", ")), returns or STATUS)
+
+
+def header() -> str:
+    """`onnxruntime_c_api.h`: source and binary compatible with onnxruntime's."""
+    interface = read()
+    return "\n".join([
+        _template("header_begin.h").replace("@LEVEL@", str(LEVEL)),
+        *(f"typedef struct Ort{name} Ort{name};" for name in interface.opaque),
+        "typedef OrtStatus* OrtStatusPtr;", "",
+        *(_enum(name, members) for name, members in interface.enums.items()),
+        *(f"typedef {each.returns} (ORT_API_CALL* {each.name})({', '.join(each.parameters)});"
+          for each in interface.callbacks), "",
+        *(_struct(name, members, name[3:] in interface.opaque)
+          for name, members in interface.structs.items()),
+        *(_struct(name, functions, True) for name, functions in interface.tables.items()),
+        "ORT_EXPORT const OrtApiBase* ORT_API_CALL OrtGetApiBase(void) NO_EXCEPTION;",
+        *(f"ORT_EXPORT {each.prototype('ORT_API_CALL ' + each.name)} NO_EXCEPTION;"
+          for each in interface.exported),
+        _template("header_end.h")])
+
+
+def declarations() -> str:
+    """`table.h`: every function of a table as `api_NAME`, with the table's own signature."""
+    functions = [each for table in read().tables.values() for each in table]
+    return "\n".join(["#pragma once", '#include "onnxruntime_c_api.h"',
+                      f'#define ORTHRUS_API_LEVEL "{API_LEVEL}"',
+                      *(f"{each.prototype('api_' + each.name)};" for each in functions),
+                      *(f"extern const {name} {_variable(name)};" for name in read().tables), ""])
+
+
+def definitions() -> str:
+    """`table.c`: the tables, and for each of their functions what answers where no other file defines it."""
+    tables = read().tables
+    lines = ['#include "internal.h"', ""]
+    for name, functions in tables.items():
+        lines += [_weak(each) for each in functions]
+        filled = (f"    api_{each.name}," for each in functions)
+        lines += [f"const {name} {_variable(name)} = {{", *filled, "};", ""]
+    return "\n".join(lines)
+
+
+def _variable(table: str) -> str:
+    return "table_of_" + table
+
+
+def _weak(function: Function) -> str:
+    body = "".join(f" (void){name};" for name in function.names)
+    if function.returns == STATUS:
+        body += f' return status_not_implemented("{function.name}");'
+    elif function.returns != "void":
+        body += " return 0;"
+    return f"__attribute__((weak)) {function.prototype('api_' + function.name)} {{{body} }}"
+
+
+def _enum(name: str, members: list[tuple[str, str | None]]) -> str:
+    inside = "".join(f"  {each}{f' = {value}' if value else ''},\n" for each, value in members)
+    return f"typedef enum {name} {{\n{inside}}} {name};\n"
+
+
+def _struct(name: str, members: Sequence[Member | Function], named_before: bool) -> str:
+    defaults = [each for each in members if isinstance(each, Member) and each.default is not None]
+    constructor = ""
+    if defaults:
+        begun = ", ".join(f"{each.declared.split()[-1]}({each.default})" for each in defaults)
+        constructor = f"#ifdef __cplusplus\n  {name}() : {begun} {{}}\n#endif\n"
+    inside = "".join(_declared(each) for each in members)
+    if named_before:
+        return f"struct {name} {{\n{constructor}{inside}}};\n"
+    return f"typedef struct {name} {{\n{constructor}{inside}}} {name};\n"
+
+
+def _declared(member: Member | Function) -> str:
+    if isinstance(member, Member):
+        return f"  {member.declared};\n"
+    marks = " NO_EXCEPTION" + (" ORT_MUST_USE_RESULT" if member.returns == STATUS else "")
+    return f"  {member.returns} (ORT_API_CALL* {member.name})({', '.join(member.parameters)}){marks};\n"
+
+
+def _template(name: str) -> str:
+    return files(__package__).joinpath(name).read_text(encoding="utf-8")
