@@ -33,7 +33,7 @@ LANGUAGES = {"C": (C, "ExampleExecutionProvider"), "Rust": (RUST, "RustExecution
 
 
 @pytest.fixture(scope="module", params=[pytest.param("C", marks=needs("C compiler")),
-                                        pytest.param("Rust", marks=needs("rustc"))])
+                                        pytest.param("Rust", marks=needs("Rust"))])
 def example(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             ) -> Iterator[tuple[Path, str]]:
     """A library that is built and registered, and the name of its provider."""

@@ -58,7 +58,6 @@ NEEDS = {
     "door": Need(lambda: library.available() is None and fastcall.available(),
                  "this interpreter has no door to generated code"),
     "matrix unit": Need(lambda: not why_none(), "the processor here has no matrix unit, nor a double of one"),
-    "rustc": Need(lambda: shutil.which("rustc") is not None, "no rustc here: https://rustup.rs", extra=True),
     "no board": Need(lambda: platform.machine() != "riscv64", "the processor here is a board's"),
     "long double": Need(lambda: np.finfo(np.longdouble).nmant >= 60, "nothing wider than float64 here"),
     "POSIX": Need(lambda: os.name == "posix", "no fork, no pipes, or open files that cannot be deleted here"),
