@@ -121,6 +121,7 @@ OTHERWISE = {
     "this file system has no such file": "devices, pipes and links that hostile models name",
     "an emulated GPU ": "what only a real one shows, or in a time to wait for",
     "nothing to look at: ": "a check of the kit for authors of providers, on few operators",
+    "this C compiler has no sanitizers": "the example of a provider in C, with every access watched",
     "qemu 7 ends itself": "where two conversions to integers round to zero; later ones do not",
     **{f"could not import '{name}": "not everywhere is there a wheel of what '.[test]' asks for"
        for name in ("cryptography", "matplotlib", "onnxruntime", "PIL", "selenium", "sklearn", "sympy",

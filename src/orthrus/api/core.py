@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .arguments import mismatch
-from .devices import CoreDevice, OrtEpDevice, OrtMemoryInfo, _ep_device, memory_info, preferred_providers
+from .devices import CoreDevice, OrtEpDevice, OrtMemoryInfo, ep_devices, memory_info, preferred_providers
 from .metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
 from .options import RunOptions, SessionOptions
 from .ortvalue import OrtValue
@@ -227,8 +227,9 @@ class CoreSession:
     @property
     def input_epdevices(self) -> list[OrtEpDevice]:
         engine = self._engine
-        names = {id(p.device): p.name for p in reversed(engine.providers) if p.device.kind}
-        return [_ep_device(names.get(id(device), _CPU)) for device in engine.devices()[0]]
+        providers = {id(p.device): type(p) for p in reversed(engine.providers) if p.device.kind}
+        host = next(type(p) for p in engine.providers if p.name == _CPU)
+        return [ep_devices(providers.get(id(device), host))[0] for device in engine.devices()[0]]
 
     @property
     def model_meta(self) -> ModelMetadata:

@@ -354,15 +354,17 @@ class OrtEpDevice:
 
     _name: str
     _device: OrtHardwareDevice
-    __slots__ = ("_name", "_device")
+    _vendor: str
+    _version: str
+    __slots__ = ("_name", "_device", "_vendor", "_version")
 
     def __init__(self) -> None:
         raise TypeError("OrtEpDevice: No constructor defined!")
 
     @classmethod
-    def _make(cls, name: str, device: OrtHardwareDevice) -> OrtEpDevice:
+    def _make(cls, name: str, device: OrtHardwareDevice, vendor: str, version: str) -> OrtEpDevice:
         made = object.__new__(cls)
-        made._name, made._device = name, device
+        made._name, made._device, made._vendor, made._version = name, device, vendor, version
         return made
 
     @property
@@ -371,13 +373,11 @@ class OrtEpDevice:
 
     @property
     def ep_vendor(self) -> str:
-        return "Orthrus"
+        return self._vendor
 
     @property
     def ep_metadata(self) -> dict[str, str]:
-        from .version import VERSION
-
-        return {"version": VERSION}
+        return {"version": self._version}
 
     @property
     def ep_options(self) -> dict[str, str]:
@@ -422,19 +422,41 @@ _KINDS = {
 
 
 @functools.cache
-def _ep_device(name: str) -> OrtEpDevice:
+def _hardware(name: str) -> OrtHardwareDevice:
+    """What a provider that does not say it computes on."""
     stem = name.removesuffix("ExecutionProvider")
     for kind, names in _KINDS.items():
         if stem in names:
-            return OrtEpDevice._make(name, OrtHardwareDevice._make(kind, "", 0, 0))
-    return OrtEpDevice._make(name, _processor())
+            return OrtHardwareDevice._make(kind, "", 0, 0)
+    return _processor()
+
+
+@functools.cache
+def _ep_device(name: str, device: OrtHardwareDevice, vendor: str, version: str) -> OrtEpDevice:
+    from .version import VERSION
+
+    return OrtEpDevice._make(name, device, vendor or "Orthrus", version or VERSION)
+
+
+@functools.cache
+def _said(hardware: Any) -> OrtHardwareDevice:
+    return OrtHardwareDevice._make(OrtHardwareDeviceType(hardware.kind), hardware.vendor,
+                                   hardware.vendor_id, hardware.device_id)
+
+
+def ep_devices(provider: Any) -> list[OrtEpDevice]:
+    """A provider's class with each device it can use."""
+    return [_ep_device(provider.name, device, *provider.maker)
+            for device in [_said(each) for each in provider.hardware] or [_hardware(provider.name)]]
 
 
 def get_ep_devices() -> list[OrtEpDevice]:
-    """One entry per available provider, by priority; those registered in Python are among them."""
-    from ..providers import available
+    """What each available provider computes on, by priority; those registered in Python are among them."""
+    from ..providers import available, known
 
-    return [_ep_device(name) for name in available()]
+    names = available()
+    classes = known(names)
+    return [device for name in names for device in ep_devices(classes[name])]
 
 
 def get_hardware_devices() -> list[OrtHardwareDevice]:
@@ -451,4 +473,4 @@ def preferred_providers(policy: Any) -> list[str]:
               Policy.PREFER_GPU: OrtHardwareDeviceType.GPU,
               Policy.MAX_PERFORMANCE: OrtHardwareDeviceType.GPU}.get(policy)
     chosen = [d.ep_name for d in get_ep_devices() if d.device.type is wanted]
-    return [*chosen, "CPUExecutionProvider"]
+    return [*dict.fromkeys(chosen), "CPUExecutionProvider"]

@@ -87,23 +87,27 @@ def create_and_register_allocator_v2(
 
 
 def register_execution_provider_library(registration_name: str, library_path: str) -> None:
-    """Raises Fail: a compiled provider cannot be loaded; `orthrus.register_execution_provider` takes a Python
-    class."""
-    from .options import library_error
+    """Make the providers of a shared library known, which is built against `orthrus_provider.h`; sessions ask
+    for them by the names that it gives them, as `get_ep_devices` lists them.
+
+    Raises Fail for what is no such library, as are onnxruntime's own, and for a name that is taken.
+    """
+    from ..providers.library import register_library
 
     if not (isinstance(registration_name, str) and isinstance(library_path, str | os.PathLike)):
         raise mismatch("register_execution_provider_library", "(arg0: str, arg1: str) -> None",
                        registration_name, library_path)
-    raise library_error(os.fspath(library_path), "providers compiled for onnxruntime cannot be loaded",
-                        "derive a class from orthrus.ExecutionProvider and register it with "
-                        "orthrus.register_execution_provider")
+    register_library(registration_name, os.fspath(library_path))
 
 
 def unregister_execution_provider_library(registration_name: str) -> None:
-    """Forget a provider registered in Python, by its name. Raises Fail for any other name."""
+    """Forget the providers of a library, by the name it was registered under, or one registered in Python, by
+    its own. Sessions that have them go on. Raises Fail for any other name."""
     from ..providers import unregister
+    from ..providers.library import unregister_library
 
-    unregister(registration_name)
+    if not unregister_library(registration_name):
+        unregister(registration_name)
 
 
 def preload_dlls(cuda: bool = True, cudnn: bool = True, msvc: bool = True, directory: str

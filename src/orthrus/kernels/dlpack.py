@@ -34,6 +34,9 @@ _ALWAYS = (0, 1, 2)
 """The streams that never end: the default ones, by CUDA's and HIP's numbers."""
 
 _VERSION = (1, 1)
+_RANK, _MOST = 64, 1 << 62
+"""The most dimensions numpy has, and more elements than any memory."""
+
 _READ_ONLY, _COPIED = 1, 2
 _NAMES = (b"dltensor", b"dltensor_versioned")
 
@@ -48,7 +51,9 @@ _CODES = {np.dtype(np.bool_): (6, 8), **{np.dtype(t): (4, 16) for t in (ml_dtype
 _TYPES = {code: dtype for dtype, code in _CODES.items()}
 
 
-class _Tensor(ctypes.Structure):
+class Tensor(ctypes.Structure):
+    """A DLTensor."""
+
     _fields_ = [("data", ctypes.c_void_p), ("kind", ctypes.c_int32), ("index", ctypes.c_int32),
                 ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
                 ("lanes", ctypes.c_uint16), ("shape", ctypes.POINTER(ctypes.c_int64)),
@@ -58,14 +63,14 @@ class _Tensor(ctypes.Structure):
 class _Plain(ctypes.Structure):
     """A managed tensor of versions 0.x."""
 
-    _fields_ = [("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+    _fields_ = [("tensor", Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
 
 
 class _Versioned(ctypes.Structure):
     """A managed tensor of versions 1.x."""
 
     _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32), ("context", ctypes.c_void_p),
-                ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", _Tensor)]
+                ("deleter", ctypes.c_void_p), ("flags", ctypes.c_uint64), ("tensor", Tensor)]
 
 
 _FORMS: tuple[type[_Plain] | type[_Versioned], ...] = (_Plain, _Versioned)
@@ -148,7 +153,7 @@ def given(array: np.ndarray | DeviceArray, stream: Any = None, version: tuple[in
     managed = _FORMS[form]()
     shape = (ctypes.c_int64 * max(1, array.ndim))(*array.shape)
     strides = (ctypes.c_int64 * max(1, array.ndim))(*_strides(array.shape))
-    managed.tensor = _Tensor(address, kind, index, array.ndim, *code, 1, shape, strides, 0)
+    managed.tensor = Tensor(address, kind, index, array.ndim, *code, 1, shape, strides, 0)
     managed.deleter = ctypes.cast(_let_go, ctypes.c_void_p)
     if isinstance(managed, _Versioned):
         managed.major, managed.minor, managed.flags = *_VERSION, flags
@@ -173,6 +178,36 @@ def taken(data: Any, find: Find) -> np.ndarray | DeviceArray:
     device = _device(int(kind), int(index), find)
     stream = working(device) if device.streams else None
     return _of_capsule(_capsule_of(data, stream=_number(stream)), find, stream)
+
+
+def crosses(dtype: Any) -> bool:
+    """Whether DLPack has a type for arrays of a numpy type."""
+    return dtype in _CODES
+
+
+def shown(tensor: Tensor, array: np.ndarray) -> Any:
+    """Let `tensor` be over the memory of `array`, which is in C order, for as long as what is answered and
+    `array` are there."""
+    sizes = (ctypes.c_int64 * (2 * array.ndim + 1))(*array.shape, *_strides(array.shape))
+    tensor.data, tensor.kind, tensor.index, tensor.ndim = array.ctypes.data, CPU, 0, array.ndim
+    (tensor.code, tensor.bits), tensor.lanes, tensor.offset = _CODES[array.dtype], 1, 0
+    tensor.shape = ctypes.cast(sizes, ctypes.POINTER(ctypes.c_int64))
+    tensor.strides = ctypes.cast(ctypes.byref(sizes, 8 * array.ndim), ctypes.POINTER(ctypes.c_int64))
+    return sizes
+
+
+def adopted(address: int, keeper: Any) -> np.ndarray:
+    """An array over a managed tensor of version 1 in the host's memory, which is given back with the array's
+    last reference; copied at once where it cannot be given back. `keeper` stays until then. Raises
+    InvalidArgument for memory, a type or a layout that cannot be taken."""
+    ours = _Taken(_Versioned.from_address(address), address, keeper)
+    ours.check()
+    if ours.managed.tensor.kind not in ON_HOST:
+        raise InvalidArgument("the tensor does not lie in the host's memory",
+                              found=f"DLPack's device {ours.managed.tensor.kind}", expected=str(CPU))
+    made = _array_of(ours, _nowhere, None)
+    assert isinstance(made, np.ndarray)
+    return made if ours.managed.deleter else made.copy()
 
 
 def element_type(capsule: Any) -> np.dtype | None:
@@ -234,25 +269,62 @@ def _managed(capsule: Any) -> tuple[_Plain | _Versioned, int]:
         raise InvalidArgument("it is no DLPack capsule, or one that was used before",
                               found=type(capsule).__name__)
     managed = _FORMS[form].from_address(_pointer(capsule, _NAMES[form]))
+    _check_version(managed)
+    return managed, form
+
+
+def _check_version(managed: _Plain | _Versioned) -> None:
+    """Raises InvalidArgument for a later version."""
     if isinstance(managed, _Versioned) and managed.major != _VERSION[0]:
         raise InvalidArgument("DLPack has changed its layout", found=f"version {managed.major}",
                               expected=f"version {_VERSION[0]} or 0")
-    return managed, form
+
+
+_keepers: dict[int, Any] = {}
+"""What deleters of managed tensors need, by the tensors' addresses: it outlives them, whatever order the
+garbage collector takes."""
 
 
 class _Taken:
     """A managed tensor that is ours; given back with its last reference."""
 
-    def __init__(self, capsule: Any) -> None:
-        """Raises as `_managed`."""
-        self.managed, form = _managed(capsule)
-        self.read_only = isinstance(self.managed, _Versioned) and bool(self.managed.flags & _READ_ONLY)
+    def __init__(self, managed: _Plain | _Versioned, address: int, keeper: Any = None) -> None:
+        self.managed, self.address = managed, address
+        if keeper is not None:
+            _keepers[address] = keeper
+
+    @classmethod
+    def of_capsule(cls, capsule: Any) -> _Taken:
+        """Raises as `_managed`, and as `check`."""
+        managed, form = _managed(capsule)
+        ours = cls(managed, ctypes.addressof(managed))
         _rename(capsule, _USED[form])
-        self.address = ctypes.addressof(self.managed)
+        ours.check()
+        return ours
+
+    def check(self) -> None:
+        """Raises InvalidArgument for a later version, and for what is no tensor."""
+        _check_version(self.managed)
+        tensor = self.managed.tensor
+        if not 0 <= tensor.ndim <= _RANK or (tensor.ndim and not tensor.shape):
+            raise InvalidArgument("the tensor has no shape", found=f"{tensor.ndim} dimensions",
+                                  expected=f"0 to {_RANK}, and their sizes")
+        sizes = tensor.shape[:tensor.ndim] if tensor.ndim else []
+        if any(size < 0 for size in sizes) or math.prod(sizes) >= _MOST:
+            raise InvalidArgument("the tensor's shape cannot be", found=list(sizes))
+        if not tensor.data and 0 not in sizes:
+            raise InvalidArgument("the tensor has elements, and no memory", found="a null pointer",
+                                  expected=f"memory for shape {list(sizes)}")
+
+    @property
+    def read_only(self) -> bool:
+        return isinstance(self.managed, _Versioned) and bool(self.managed.flags & _READ_ONLY)
 
     def __del__(self) -> None:
-        if hasattr(self, "address") and self.managed.deleter:
+        keeper = _keepers.pop(self.address, None)
+        if self.managed.deleter:
             _Deleter(self.managed.deleter)(self.address)
+        del keeper
 
 
 class _Bytes:
@@ -265,7 +337,14 @@ class _Bytes:
 
 
 def _of_capsule(capsule: Any, find: Find, stream: Stream | None) -> np.ndarray | DeviceArray:
-    ours = _Taken(capsule)
+    return _array_of(_Taken.of_capsule(capsule), find, stream)
+
+
+def _nowhere(vendor: int, index: int) -> None:
+    """No device."""
+
+
+def _array_of(ours: _Taken, find: Find, stream: Stream | None) -> np.ndarray | DeviceArray:
     tensor = ours.managed.tensor
     dtype = _TYPES.get((tensor.code, tensor.bits)) if tensor.lanes == 1 else None
     if dtype is None:

@@ -55,6 +55,17 @@ def flag(text: str) -> bool:
     raise ValueError(f"{text!r} is neither 1 nor 0")
 
 
+@dataclass(frozen=True)
+class Hardware:
+    """What a provider computes on, for `get_ep_devices`. `kind`: 0 CPU, 1 GPU, 2 NPU; the numbers are the
+    vendor's on the PCI bus, and the vendor's own for the device."""
+
+    kind: int
+    vendor: str = ""
+    vendor_id: int = 0
+    device_id: int = 0
+
+
 @dataclass(eq=False)
 class Capability:
     """Nodes a provider takes together. With a `name` they become one fused part, else each stays a node."""
@@ -117,6 +128,7 @@ class ExecutionProvider:
     this level of optimization are left out of its sessions, as they make operators that it does not know.
     `target_option`: the option that names the machine to compile for, which `orthrus compile --target` sets.
     `listed`: whether it is named among the available providers; one that is not works where it is asked for.
+    `hardware`: what it computes on, the processor where there is none; `maker`: its vendor and its version.
     `device`: where the arguments and results of its kernels lie; the session copies them there and back.
     `threads`: how many a run may use, 0 for as many as there are cores; `strict`: whether what runs by
     definitions for a fault of a rule is an error. The session sets both.
@@ -129,6 +141,8 @@ class ExecutionProvider:
     level: ClassVar[int] = 99
     target_option: ClassVar[str] = ""
     listed: ClassVar[bool] = True
+    hardware: ClassVar[Sequence[Hardware]] = ()
+    maker: ClassVar[tuple[str, str]] = ("", "")
     kernels: ClassVar[KernelRegistry]
     threads: int = 0
     strict: bool = False

@@ -38,9 +38,12 @@ ProviderOption = Annotated[Texts, option_of(
 SettingOption = Annotated[Texts, option_of(
     "--option", "-o", metavar="[NAME:]KEY=VALUE",
     help="Provider option; without a name it is the first provider's.")]
+LIBRARIES = (".so", ".dylib", ".dll")
+"""How the names of shared libraries end."""
 ImportOption = Annotated[Texts, option_of(
-    "--import", metavar="MODULE",
-    help="Import a Python module first: one that registers operators or providers.")]
+    "--import", metavar="MODULE|LIBRARY",
+    help="Import a Python module first, one that registers operators or providers, or load a shared library "
+         "of providers.")]
 TrustOption = Annotated[str, option_of(
     "--trust", metavar="1|KEY",
     help="Run compiled parts that the model holds, which are machine code: 1 for any, a public key for those "
@@ -125,11 +128,25 @@ def session_of(model: Path, provider: Sequence[str] | None, option: Sequence[str
 
 
 def import_modules(modules: Sequence[str] | None) -> None:
-    """Import what registers operators or providers; modules in the working directory count."""
+    """Import what registers operators or providers, modules or shared libraries; modules in the working
+    directory count."""
     if modules and "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
     for name in modules or ():
-        importlib.import_module(name)
+        if name.endswith(LIBRARIES):
+            load_library(name)
+        else:
+            importlib.import_module(name)
+
+
+def load_library(path: str) -> list[str]:
+    """The names of the providers of a shared library, which are known from here on. Raises Fail for what is
+    no such library."""
+    from ...providers.library import libraries, register_library
+
+    if path not in libraries():
+        register_library(path, path)
+    return libraries()[path]
 
 
 def providers_of(given: Sequence[str] | None, options: Sequence[str] | None) -> list[Any]:

@@ -1,7 +1,8 @@
 """`orthrus check-provider`: is this class a provider that sessions can rely on?
 
-In: a class as `module:Class`, or the name of a registered provider. Out: a line per check and what failed
-in full; exit code 1 where a check failed. `python -m orthrus.tools.cli.check_provider` is the same.
+In: a class as `module:Class`, a shared library with one provider, or the name of a registered provider. Out:
+a line per check and what failed in full; exit code 1 where a check failed. `python -m
+orthrus.tools.cli.check_provider` is the same.
 """
 
 from __future__ import annotations
@@ -11,14 +12,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .arguments import JsonOption, Texts, console, full_name, import_modules, option_of, print_json
+from .arguments import (
+    LIBRARIES,
+    ImportOption,
+    JsonOption,
+    Texts,
+    console,
+    full_name,
+    import_modules,
+    load_library,
+    option_of,
+    print_json,
+)
 
 if TYPE_CHECKING:
     from ...testing import Bench, Check, Report
 
 ProviderArgument = Annotated[str | None, typer.Argument(
     metavar="MODULE:CLASS", show_default=False,
-    help="The provider's class, or the full or short name of a registered provider.")]
+    help="The provider's class, a shared library of one, or a registered provider's full or short name.")]
 OptionOption = Annotated[Texts, option_of(
     "--option", "-o", metavar="KEY=VALUE", help="Provider option to make it with; repeat for several.")]
 OperatorOption = Annotated[Texts, option_of(
@@ -39,7 +51,8 @@ ListOption = Annotated[bool, option_of("--list", help="List the checks and what 
 def command(
     provider: ProviderArgument = None, option: OptionOption = None, operator: OperatorOption = None,
     type: TypeOption = None, check: CheckOption = None, slack: SlackOption = 1.0, html: HtmlOption = None,
-    junit: JunitOption = None, listed: ListOption = False, as_json: JsonOption = False,
+    junit: JunitOption = None, listed: ListOption = False, modules: ImportOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """Check an execution provider: operators against their definitions, parts, options, threads, memory,
     errors."""
@@ -50,6 +63,7 @@ def command(
         return
     if provider is None:
         raise typer.BadParameter("which provider? Give module:Class, or a registered name")
+    import_modules(modules)
     bench = bench_of(_class_of(provider), _options_of(option), operator, type, slack)
     report = _watched(bench, checks(check))
     if html is not None:
@@ -82,10 +96,16 @@ def _class_of(text: str) -> Any:
     """The class that `text` names. Raises ValueError where there is none."""
     import importlib
 
+    from ...providers import known
+
+    if text.endswith(LIBRARIES):
+        name, *others = load_library(text)
+        if others:
+            raise ValueError(f"{text} has several providers; --import it, and name one: {name}, "
+                             f"{', '.join(others)}")
+        return known()[name]
     module, colon, name = text.partition(":")
     if not colon:
-        from ...providers import known
-
         return known()[full_name(text, list(known()))]
     try:
         import_modules([module])

@@ -118,8 +118,8 @@ class Flags:
     filter_devices: str = _flag(DEVICES, "--filter_ep_devices", "'KEY|VALUE KEY|VALUE'", "",
         "Use the devices of which any of these metadata is true; --select_ep_devices wins.")
     plugin_libs: str = _flag(DEVICES, "--plugin_ep_libs", "'NAME|LIBRARY'", "",
-        "Libraries of providers. Compiled ones are refused: here a provider is a Python class, see "
-        "--import.")
+        "Shared libraries of providers, built against orthrus_provider.h; those compiled for onnxruntime "
+        "are refused.")
     plugin_eps: str = _flag(DEVICES, "--plugin_eps", "'NAME;NAME'", "",
         "Providers by full name, instead of -e.")
     plugin_options: str = _flag(DEVICES, "--plugin_ep_options", "'KEY|VALUE KEY|VALUE;KEY|VALUE'", "",
