@@ -111,7 +111,8 @@ def _only(placement: Placement) -> Part:
 
 
 def _plans(native: Native, graph: Graph, sizes: Mapping[str, Sequence[int]]) -> Iterator[tuple[Shapes, Plan]]:
-    """The plan for each combination of sizes, by the part's inputs' shapes."""
+    """The plan for each combination of sizes, by the shapes of the graph's inputs, which a part need not all
+    read."""
     inputs = native.part.inputs
     names = dict.fromkeys(name for v in graph.inputs for name in _open(v))
     if unknown := [name for name in names if name not in sizes]:
@@ -120,8 +121,9 @@ def _plans(native: Native, graph: Graph, sizes: Mapping[str, Sequence[int]]) -> 
                               cure="--dim NAME=SIZE, or NAME=FIRST..LAST")
     for chosen in itertools.product(*(sizes[name] for name in names)):
         by_name = dict(zip(names, chosen, strict=True))
-        shapes = tuple(tuple(d if isinstance(d, int) else by_name[_dimension(v, axis, d)]
-                             for axis, d in enumerate(v.shape)) for v in inputs)
+        given = {v: tuple(d if isinstance(d, int) else by_name[_dimension(v, axis, d)]
+                          for axis, d in enumerate(v.shape)) for v in graph.inputs}
+        shapes = tuple(given[v] for v in inputs)
         kinds = [(shape, v.elem.numpy.name) for shape, v in zip(shapes, inputs, strict=True)]
         plan = native._made(shapes, kinds)
         if plan is None:
@@ -133,7 +135,7 @@ def _plans(native: Native, graph: Graph, sizes: Mapping[str, Sequence[int]]) -> 
                 f"{step.node.label} is computed by numpy", node=step.node,
                 found=native.lower(shapes, kinds).trail.why.get(step.node, "no kernel is generated for it"),
                 cure="run the model in Python, or through the drop-in library")
-        yield shapes, plan
+        yield tuple(given.values()), plan
 
 
 def _dimension(value: Value, axis: int, name: str | None) -> str:

@@ -41,7 +41,7 @@ class Described:
 
 @dataclass
 class Compiled:
-    """A machine with its plans, by the shapes of their inputs; with none, for what is there besides:
+    """A machine with its plans, by the shapes of the package's inputs; with none, for what is there besides:
     `further`."""
 
     machine: Machine
@@ -126,7 +126,7 @@ def write(compiled: Sequence[Compiled], inputs: Sequence[Described], outputs: Se
           metadata: Mapping[str, str] | None = None, about: Mapping[str, Any] | None = None,
           reads: Sequence[int] | None = None, writes: Sequence[int] | None = None) -> Pieces:
     """A package of `compiled` plans of `inputs` and `outputs`. `about`: more to be told, as JSON. `reads`,
-    `writes`: which of the inputs and outputs are the plans', in their order, where those are in another.
+    `writes`: which of the inputs and outputs are the plans', in their order, where these are others.
     Raises Fail, RuntimeError as LLVM does."""
     tables, constants = Tables(), _Constants()
     places = [*(reads if reads is not None else range(len(inputs))),
@@ -137,8 +137,7 @@ def write(compiled: Sequence[Compiled], inputs: Sequence[Described], outputs: Se
     head = np.zeros(Head.WORDS, np.int64)
     for each, made in zip(compiled, images, strict=True):
         row = _target_row(made, tables)
-        keys = sorted((tuple(d for i in _order(reads, len(inputs)) for d in shapes[i]), shapes)
-                      for shapes in each.plans)
+        keys = sorted((tuple(d for shape in shapes for d in shape), shapes) for shapes in each.plans)
         plans = [_plan_row(each.plans[shapes], made, tables, constants, places, steps, writes)
                  for _, shapes in keys]
         row[Target.KEYS] = tables.add([d for key, _ in keys for d in key])
@@ -178,9 +177,9 @@ def _finished(head: np.ndarray, rows: Sequence[np.ndarray], images: Sequence[_Im
                   constants.pieces, [made.machine for made in images])
 
 
-def _order(reads: Sequence[int] | None, count: int) -> list[int]:
-    """For each input, which of a plan's it is."""
-    return list(range(count)) if reads is None else [list(reads).index(i) for i in range(count)]
+def _order(writes: Sequence[int] | None, count: int) -> list[int]:
+    """For each output, which of a plan's it is."""
+    return list(range(count)) if writes is None else [list(writes).index(i) for i in range(count)]
 
 
 def _target_row(made: _Image, tables: Tables) -> np.ndarray:

@@ -153,7 +153,9 @@ class Model:
         """All native plans as a package, kept where that can be."""
         engine = self.engine
         program, (call,) = engine.program, engine.program.calls
-        plans = {key: plan for key in list(native.plans) if (plan := native.exact(key)) is not None
+        order = [reads.index(i) for i in range(len(reads))]
+        plans = {tuple(key[i] for i in order): plan for key in list(native.plans)
+                 if (plan := native.exact(key)) is not None
                  and all(step.spec is not None for step in plan.steps)}
         pieces = write([Compiled(native.machine, plans)], [_described(v) for v in engine.inputs],
                        [_described(v) for v in engine.outputs], reads=reads,
@@ -162,13 +164,13 @@ class Model:
         older, self._kept = self._package, self._kept + 1
         self._package = hashlib.sha256(f"{self.name} {os.getpid()} {os.urandom(8).hex()} {self._kept}"
                                        .encode()).hexdigest()
-        if not self._keep(self._package, whole, plans, reads):
+        if not self._keep(self._package, whole, plans):
             return Made(self._package, older, unkept=whole)
         if older:
             cache.remove(older, FOLDER)
         return Made(self._package, older)
 
-    def _keep(self, name: str, whole: np.ndarray, plans: Any, reads: list[int]) -> bool:
+    def _keep(self, name: str, whole: np.ndarray, plans: Any) -> bool:
         """Put a package into the cache, and the notes that lead to it."""
         secret, limit = cache.secret(), knobs.CACHE_SESSIONS.default << 20
         if not self.name or secret is None or len(whole) > limit // 2:
@@ -177,7 +179,7 @@ class Model:
         try:
             cache.write_whole(name, [whole, told], FOLDER, limit)
             for key in plans:
-                sizes = [d for i in np.argsort(reads) for d in key[i]]
+                sizes = [d for shape in key for d in shape]
                 cache.write_whole(_note_name(self.notes, sizes), [note], FOLDER, limit)
         except OSError:
             cache.remove(name, FOLDER)
