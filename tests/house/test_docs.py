@@ -25,7 +25,7 @@ OTHERS = ("pip", "pytest", "ruff", "mypy")
 """Commands that are neither ours nor Python."""
 SWITCH = re.compile(r"ORTHRUS_\w+=")
 PROVIDER_LINES = 50
-HEADER = ROOT / "src" / "orthrus" / "providers" / "library" / "orthrus_provider.h"
+HEADERS = sorted((ROOT / "src").rglob("*.h"))
 """Whose constants look like switches."""
 ABOUT = {"c.md": needs("C compiler"),
          "dnnl.md": needs("oneDNN"), "iree.md": needs("IREE"), "spacemit.md": needs("SpaceMIT"),
@@ -172,6 +172,7 @@ def test_environment_switches_are_real() -> None:
     from orthrus import knobs
 
     known = {f"ORTHRUS_{knob.name}" for knob in vars(knobs).values() if isinstance(knob, knobs.Knob)}
-    known |= set(re.findall(r"ORTHRUS_[A-Z]+(?:_[A-Z]+)*", HEADER.read_text(encoding="utf-8")))
+    for header in HEADERS:
+        known |= set(re.findall(r"ORTHRUS_[A-Z]+(?:_[A-Z]+)*", header.read_text(encoding="utf-8")))
     for page in PAGES:
         assert set(re.findall(r"ORTHRUS_[A-Z]+(?:_[A-Z]+)*", page.read_text(encoding="utf-8"))) <= known
