@@ -117,6 +117,22 @@ def test_every_shape_of_a_range_in_any_order(small: bytes) -> None:
     opened.close()
 
 
+def test_one_name_of_several_sizes_and_an_input_that_nothing_reads() -> None:
+    source = bytes(model([helper.make_node("Relu", ["x"], ["y"])], [info("length", shape=["?"]),
+                         info("x", shape=["?", 3, "?"])], [info("y", shape=None)]).SerializeToString())
+    sizes = {"length:0": [1], "x:0": [1, 2], "x:2": range(4, 6)}
+    session, opened = ort.InferenceSession(source), CModel(data_of(source, sizes))
+    context = CContext(opened)
+    for rows, columns in ((2, 5), (1, 4), (2, 4)):
+        x = -np.ones((rows, 3, columns), np.float32) * BY[:columns]
+        given = {"length": np.ones(1, np.float32), "x": x}
+        assert same(context(*given.values()), session.run(None, given))
+    with pytest.raises(Refused, match="not compiled for inputs of these shapes"):
+        context.reshape([(1,), (1, 3, 6)])
+    context.destroy()
+    opened.close()
+
+
 def test_it_describes_itself(small: bytes) -> None:
     opened, lib = CModel(small), runtime()
     inputs, outputs = opened.values()

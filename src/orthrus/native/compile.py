@@ -16,7 +16,7 @@ from ..codegen.machines import detect
 from ..codegen.machines.machine import BEYOND, FORCED, Machine
 from ..errors import InvalidArgument
 from ..errors import NotImplemented as NotImplementedFail
-from ..ir import Graph, No, Value
+from ..ir import Graph, No, TensorType, Value
 from ..kernels import KernelRegistryManager, Part
 from ..load import load
 from ..lowering.device import Compiling
@@ -64,7 +64,7 @@ def machine_named(name: str) -> Machine:
 def package(source: Any, machines: Sequence[Machine], sizes: Sizes | None = None, level: int = 99,
             options: Mapping[str, str] | None = None, metadata: Mapping[str, str] | None = None) -> Pieces:
     """The package of a model: a path, bytes, or what else `load` takes. `machines`: the best first; `sizes`:
-    by name of a dimension, or `input:axis` of one without a name, the sizes it may have; `options`: the CPU
+    by name of a dimension, or `input:axis` of a single one, the sizes it may have; `options`: the CPU
     provider's. Raises InvalidArgument for a dimension that nothing is said of, NotImplementedFail for a model
     that is not generated code from begin to end, and what loading raises."""
     made = [_compiled(source, machine, sizes or {}, level, dict(options or {})) for machine in machines]
@@ -83,6 +83,7 @@ def _compiled(source: Any, machine: Machine, sizes: Sizes, level: int, options: 
     """The plans of a model for one machine, its graph as optimized, and the part that it is."""
     graph = load(source)
     several = {name: list(dict.fromkeys(given)) for name, given in sizes.items()}
+    _name_places(graph, several)
     fix_dimensions(graph, {name: given[0] for name, given in several.items() if len(given) == 1}, {})
     provider = _Target(machine, options)
     optimize(graph, min(level, provider.level))
@@ -93,6 +94,16 @@ def _compiled(source: Any, machine: Machine, sizes: Sizes, level: int, options: 
     native = provider._native(part, Compiling(machine))
     native.learner.background = False
     return Compiled(machine, dict(_plans(native, graph, several))), graph, part
+
+
+def _name_places(graph: Graph, sizes: Mapping[str, Any]) -> None:
+    """A dimension that sizes are given for by its place goes by that from now on."""
+    for value in graph.inputs:
+        if isinstance(value.type, TensorType) and value.shape is not None:
+            places = [f"{value.name}:{axis}" for axis in range(len(value.shape))]
+            value.type = TensorType(value.type.elem, tuple(
+                place if place in sizes and not isinstance(d, int) else d
+                for place, d in zip(places, value.shape, strict=True)))
 
 
 def _only(placement: Placement) -> Part:
