@@ -17,6 +17,13 @@ for ask in (lambda: orthrus.from_torch, lambda: orthrus.torch):
         assert "orthrus-runtime[torch]" in error.cure, error
     else:
         raise AssertionError("no error")
+try:
+    import orthrus.tools.pytorch_export_contrib_ops
+except ModuleNotFoundError as error:
+    text = "This module is only useful in combination with PyTorch. "
+    assert str(error).startswith(text) and "orthrus-runtime[torch]" in str(error), error
+else:
+    raise AssertionError("no error")
 """
 
 
