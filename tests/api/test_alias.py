@@ -40,10 +40,23 @@ import onnxruntime.tools.onnx_randomizer as aliased
 assert aliased is own
 """,
     "a module that is not there": """
+import importlib, importlib.util
+assert importlib.util.find_spec("onnxruntime.training") is None
+for name in ("onnxruntime.training", "onnxruntime.training.ortmodule"):
+    try:
+        importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        assert str(error) == "No module named 'onnxruntime.training'", error
+        assert error.name == "onnxruntime.training", error.name
+    else:
+        raise AssertionError
+""",
+    "a module that is not there, by its own name": """
 try:
-    import onnxruntime.training
+    import orthrus.training
 except ModuleNotFoundError as error:
-    assert error.name == "onnxruntime.training", error.name
+    assert str(error).startswith("No module named 'orthrus.training': "), error
+    assert error.name == "orthrus.training" and "PyTorch" in str(error), error
 else:
     raise AssertionError
 """,

@@ -2,7 +2,8 @@
 
 In: the import of a module below a name that stands for one of this package's, such as
 `onnxruntime.quantization.calibrate`. Out: the module of this package's own name. The invariant: a module is
-loaded once, whatever it is called, so that its classes and enums are the same under every name.
+loaded once, whatever it is called, so that its classes and enums are the same under every name. What
+onnxruntime's CPU build lacks too is not found, and under this package's name the error says what to do.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ _PACKAGE = __name__.partition(".")[0]
 STAND_IN = os.path.join(os.path.dirname(__file__), "stand_in")
 """A folder that gives this package onnxruntime's name and version in processes that have it on their path."""
 
+_LEFT_OUT = {f"{_PACKAGE}.training": "this package runs models: train with PyTorch, export, and run the result "
+                                     "here"}
+"""Modules that other builds of onnxruntime have, and what to do instead."""
+
 
 class _Aliases:
     """Finds what lies below a module of this package that has another name in `sys.modules`."""
@@ -29,7 +34,9 @@ class _Aliases:
                   target: ModuleType | None = None) -> ModuleSpec | None:
         parent, _, last = fullname.rpartition(".")
         real = getattr(sys.modules.get(parent), "__name__", parent)
-        if real == parent or real.partition(".")[0] != _PACKAGE:
+        if fullname in _LEFT_OUT:
+            raise ModuleNotFoundError(f"No module named {fullname!r}: {_LEFT_OUT[fullname]}", name=fullname)
+        if real == parent or real.partition(".")[0] != _PACKAGE or f"{real}.{last}" in _LEFT_OUT:
             return None
         import importlib.util
         from importlib.machinery import ModuleSpec
