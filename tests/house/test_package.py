@@ -35,7 +35,8 @@ def test_the_wheel_holds_every_file_of_the_source() -> None:
     assert all(name.startswith("src/") for name in packed(WheelBuilder))
 
 
-@pytest.mark.parametrize("folder", ["src", "tests", "benchmarks", "docs", "examples", ".ci"])
+@pytest.mark.parametrize("folder", ["src", "as_onnxruntime", "tests", "benchmarks", "docs", "examples",
+                                    ".ci"])
 def test_the_source_distribution_holds_what_tests_need(folder: str) -> None:
     assert tracked(folder) - packed(SdistBuilder) == set()
 

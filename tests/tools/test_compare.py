@@ -365,6 +365,12 @@ def test_onnxruntime_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "pip install onnxruntime" in str(caught.value)
 
 
+def test_onnxruntime_that_is_this_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", ort)
+    with pytest.raises(Fail, match="onnxruntime is this package by another name"):
+        compare(planted.network(), "cpu", "onnxruntime")
+
+
 def test_interpret_sends_nodes_to_numpy() -> None:
     with knobs.setting(INTERPRET="Relu,g?mm2"):
         report = ort.InferenceSession(planted.network().SerializeToString()).explain()

@@ -181,4 +181,7 @@ def _peer() -> Any:
     except ImportError as error:
         raise Fail("onnxruntime is not installed here", found=error,
                    cure="pip install onnxruntime, or compare with another side: reference, cpu") from None
+    if onnxruntime is _own():
+        raise Fail("onnxruntime is this package by another name here, and would agree with itself",
+                   cure="compare where onnxruntime itself is installed, or with another side: reference, cpu")
     return onnxruntime
