@@ -1,5 +1,5 @@
-"""`pytorch_export_contrib_ops`: the old exporter writes operators of com.microsoft, which give torch's results,
-and afterwards writes again what it wrote before."""
+"""`pytorch_export_contrib_ops`: the old exporter writes operators of com.microsoft, which give torch's
+results, and afterwards writes again what it wrote before."""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ _PACKAGE = __name__.partition(".")[0]
 STAND_IN = os.path.join(os.path.dirname(__file__), "stand_in")
 """A folder that gives this package onnxruntime's name and version in processes that have it on their path."""
 
-_LEFT_OUT = {f"{_PACKAGE}.training": "this package runs models: train with PyTorch, export, and run the result "
-                                     "here"}
+_LEFT_OUT = {f"{_PACKAGE}.training": "this package runs models: train with PyTorch, and export the model"}
 """Modules that other builds of onnxruntime have, and what to do instead."""
 
 

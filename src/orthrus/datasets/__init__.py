@@ -10,7 +10,7 @@ import os
 
 
 def get_example(name: str) -> str:
-    """The path of the model called `name`, `"sigmoid.onnx"` for one. FileNotFoundError where there is none."""
+    """The path of the model called `name`, as `"sigmoid.onnx"`. FileNotFoundError where there is none."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
     if not os.path.exists(path):
         raise FileNotFoundError(f"Unable to find example {name!r}")

@@ -76,8 +76,8 @@ _FUNCTIONS = (
     ("onnxruntime::UnfoldTensor", _unfold, ("v", "i", "i", "i"), (1,)),
     ("onnxruntime::DynamicTimeWarping", _time_warping, ("v",), (1,)),
 )
-"""Each function of torch, what writes it, the exporter's kinds of its arguments, and the opsets to register it
-for: one holds up to the next for which the exporter has a writer of its own."""
+"""Each function of torch, what writes it, the exporter's kinds of its arguments, and the opsets to register
+it for, each of which holds up to the next that the exporter has a writer of its own for."""
 _registered = set[tuple[str, int]]()
 
 
