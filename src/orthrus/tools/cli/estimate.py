@@ -1,8 +1,8 @@
-"""`orthrus estimate`: how long a model would take on a SpacemiT chip, from the code generated for it.
+"""`orthrus estimate`: how long a model would take on a SpacemiT chip or a GPU, from the code made for it.
 
 In: a model, a target and a number of cores. Out: an `Estimate`: milliseconds for each node and for all, and
-what each waits for. Nothing runs, no board and no emulator is needed; what the figures rest on, and what they
-leave out, is at `providers.spacemit.cycles` and `cycles_walk`.
+what each waits for. Nothing runs, no board, GPU or emulator is needed; what figures rest on, and what they
+leave out, is at `providers.spacemit.cycles` and `cycles_walk`, and at `providers.gpu.estimate`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from .arguments import JsonOption, ModelArgument, console, option_of, print_json
 
 TargetOption = Annotated[str, option_of(
     "--target", "-t", metavar="NAME", help="The chip: spacemit-k1 (the default), spacemit-k3, "
-                                           "spacemit-k3-x100.")]
+                                           "spacemit-k3-x100, or a GPU's generation: gfx942, gfx1100, "
+                                           "sm_90, ...")]
 CoresOption = Annotated[int, option_of(
     "--cores", "-c", min=1, help="Cores that work on a run, 1 by default.")]
 DimensionOption = Annotated[list[str] | None, option_of(
@@ -124,16 +125,45 @@ class Planned:
 def estimate(model: Any, target: str = "spacemit-k1", cores: int = 1,
              dimensions: Mapping[str, int] | None = None, vary: bool = False) -> Estimate:
     """How long a run of `model` would take; see `Planned`. `dimensions`: sizes of named dimensions. `vary`:
-    also under each of `cycles.VARIATIONS`."""
+    also under each of `cycles.VARIATIONS`, which SpacemiT's chips have."""
     from dataclasses import replace
 
     from ...providers.spacemit.cycles import VARIATIONS
+
+    if target.startswith(("gfx", "sm_")):
+        return _on_gpu(model, target, dimensions or {})
 
     planned = Planned(model, target, cores, dimensions)
     made = planned.estimate()
     if not vary:
         return made
     return replace(made, varied={name: planned.estimate(variation=name).milliseconds for name in VARIATIONS})
+
+
+def _on_gpu(model: Any, target: str, dimensions: Mapping[str, int]) -> Estimate:
+    """A run on the target's chip, in one graph."""
+    from ...api.session import Session
+    from ...load import load
+    from ...optimize import optimize
+    from ...partition import partition
+    from ...providers.gpu import estimate as gpu
+    from ...run.dimensions import fix_dimensions
+
+    chosen = gpu.named(target)
+    source = model._sess._source if isinstance(model, Session) else model
+    graph = load(str(source) if isinstance(source, Path) else source)
+    fix_dimensions(graph, dict(dimensions), {})
+    planner = gpu.Planner(chosen)
+    optimize(graph, planner.level)
+    parts = [part for part in partition(graph, [planner]).parts if part.fused]
+    times = [time for part in parts for time in gpu.estimated(part, chosen)]
+    taken = {node for part in parts for node in part.nodes}
+    times += [gpu.on_host(node) for node in graph.nodes if node not in taken]
+    nodes = tuple(NodeTime(t.node.label, t.node.op_type, t.kernel, t.milliseconds, t.cycles, t.bound,
+                           t.instructions, t.near, t.far, (t.node.label,)) for t in times)
+    name = Path(source).stem if isinstance(source, str | Path) else ""
+    return Estimate(name, target, gpu.CHIPS[target][0], 1, sum(n.milliseconds for n in nodes),
+                    sum(n.milliseconds for n in nodes if n.bound == "host"), nodes, {})
 
 
 def _node(head: Any, work: Any, times: list[Any]) -> NodeTime:
@@ -147,7 +177,8 @@ def _node(head: Any, work: Any, times: list[Any]) -> NodeTime:
 def command(model: ModelArgument, target: TargetOption = "spacemit-k1", cores: CoresOption = 1,
             dim: DimensionOption = None, vary: VaryOption = False, most: MostOption = 30,
             as_json: JsonOption = False) -> None:
-    """Estimate how long a model takes on a SpacemiT chip, from the code generated for it; nothing runs."""
+    """Estimate how long a model takes on a SpacemiT chip or a GPU, from the code generated for it; nothing
+    runs."""
     sizes: dict[str, int] = {}
     for text in dim or ():
         name, _, size = text.partition("=")
@@ -176,8 +207,9 @@ def rendered(made: Estimate, most: int) -> list[Any]:
     by = {bound: sum(n.milliseconds for n in made.nodes if n.bound == bound)
           for bound in dict.fromkeys(n.bound for n in made.nodes)}
     bounds = ", ".join(f"{bound} {ms:.2f}" for bound, ms in sorted(by.items(), key=lambda kv: -kv[1]))
-    cores = "1 core" if made.cores == 1 else f"{made.cores} cores"
-    summary = Text(f"{made.model or 'the model'} on {cores} of {made.chip}: about {made.milliseconds:.2f} "
+    cores = "" if made.target.startswith(("gfx", "sm_")) else "1 core of " if made.cores == 1 else (
+        f"{made.cores} cores of ")
+    summary = Text(f"{made.model or 'the model'} on {cores}{made.chip}: about {made.milliseconds:.2f} "
                    f"ms, an estimate\nms by what is waited for: {bounds}\n")
     shown = sorted(made.nodes, key=lambda n: -n.milliseconds)[:most or None]
     rows = [(f"{n.milliseconds:.3f}", f"{100 * n.milliseconds / made.milliseconds:.1f}", n.bound,
