@@ -15,6 +15,8 @@ from orthrus.errors import InvalidArgument
 from orthrus.kernels import Allocator, Stream
 from orthrus.kernels.allocator import ALIGN, UNLIMITED
 
+pytestmark = pytest.mark.usefixtures("quick_collection")
+
 
 class Raw:
     """Regions at random addresses, `most` bytes at once."""

@@ -22,6 +22,7 @@ OWN_WAY = {
     "providers/spacemit": "their owners, likewise",
     "providers/dnnl/openmp.py": "held over the fork: oneDNN's own threads must be at rest",
     "tools": "commands that do not fork",
+    "native/ahead/in_wheel.py": "goes into wheels, which have nothing else of this package",
 }
 """Where a lock is made in another way, and why that is right."""
 

@@ -61,7 +61,7 @@ class Allocator:
                                   expected=" or ".join(STRATEGIES))
         self._allocate, self._free, self.name = allocate, free, name
         self.limit, self.same, self.passing = limit, strategy == "kSameAsRequested", passing
-        self._grown, self._pid = _FIRST, os.getpid()
+        self._grown, self._pid, self._ended = _FIRST, os.getpid(), False
         self._regions: dict[int, int] = {}
         self._chunks: dict[int, _Chunk] = {}
         self._quiet: dict[Stream | None, list[tuple[int, int]]] = {}
@@ -109,6 +109,9 @@ class Allocator:
                 with contextlib.suppress(Exception):
                     events.append(stream.event())
             self._returned.append((address, events))
+            if self._ended:
+                with contextlib.suppress(Exception):
+                    self._let_go()
 
     def settled(self, streams: Sequence[Stream], before: int) -> None:
         """All is done that `streams` were asked for up to their events with numbers below `before`."""
@@ -150,11 +153,22 @@ class Allocator:
 
     def __del__(self) -> None:
         """Every chunk's owner holds this: where there is none any more, what is in use is so only because the
-        garbage collector comes to its owner later."""
+        garbage collector comes to its owner later, and then goes at once."""
         if getattr(self, "_pid", 0) == os.getpid():
-            for address in getattr(self, "_regions", ()):
-                with contextlib.suppress(Exception):
-                    self._free(address)
+            self._ended = True
+            with contextlib.suppress(Exception):
+                self._let_go()
+
+    def _let_go(self) -> None:
+        """Give back all that is not in use; what comes back meanwhile, by whatever hand, too."""
+        while self._lock.acquire(blocking=False):
+            try:
+                self._take_back()
+                self._trimmed()
+            finally:
+                self._lock.release()
+            if not self._returned:
+                return
 
     def _take_back(self) -> None:
         while self._returned:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from ...codegen.object import cache
 from ...errors import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
 from ...ir import TensorType, Value
 from ...kernels import HOST
+from ...locks import lock
 from ...lowering.native import Native
 from ...lowering.package.writer import Compiled, Described, write
 from ...modelfile import ModelFile, content_of
@@ -70,7 +70,7 @@ class Model:
         self.core: CoreSession = self.session._sess
         self.engine = self.core._engine
         self._profiled = bool(options.enable_profiling)
-        self._lock, self._package, self._kept = threading.Lock(), "", 0
+        self._lock, self._package, self._kept = lock(), "", 0
         self._kinds = {v.name: v.type for v in self.engine.outputs}
         if content and self._path is not None and _content(self._path) != content:
             self.name = ""
@@ -231,14 +231,12 @@ def _content(path: str) -> str:
 
 
 def _bytes(handle: int, size: int) -> bytes:
-    pieces, at = [], 0
-    while at < size:
-        piece = os.pread(handle, size - at, at)
-        if not piece:
-            raise InvalidArgument("the model's bytes are not all there", found=at, expected=size)
-        pieces.append(piece)
-        at += len(piece)
-    return b"".join(pieces)
+    with open(handle, "rb", closefd=False) as file:
+        file.seek(0)
+        data = file.read(size)
+    if len(data) < size:
+        raise InvalidArgument("the model's bytes are not all there", found=len(data), expected=size)
+    return data
 
 
 def _entry(fill: Any) -> bytes:

@@ -24,6 +24,7 @@ from ... import knobs
 from ...api.options import RunOptions
 from ...codegen.object import cache
 from ...errors import ALL
+from ...locks import lock
 from .models import Model
 from .wire import Reader, Room, Writer
 
@@ -59,7 +60,7 @@ class Service:
         self.runs: dict[int, RunOptions] = {}
         self.called_off: set[int] = set()
         self.busy, self.asked = 0, time.monotonic()
-        self.lock = threading.Lock()
+        self.lock = lock()
 
     def listen(self) -> None:
         """Take in conversations until the other side is gone, or has no need of this."""
