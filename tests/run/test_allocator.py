@@ -200,6 +200,21 @@ def test_regions_go_with_the_allocator() -> None:
     assert not raw.live
 
 
+@pytest.mark.parametrize("late", [False, True])
+def test_memory_of_the_host_goes_behind_what_reads_it(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it came back before the allocator went or behind it."""
+    device, raw, waited = StreamedDevice(), Raw(), list[int]()
+    monkeypatch.setattr(device, "wait_for", waited.append)
+    made, stream = Allocator(raw.allocate, raw.free), Stream(device)
+    address, back = made.allocate(100), made.free
+    if late:
+        made.__del__()
+        assert raw.live
+    back(address, [stream])
+    del made, back
+    assert not raw.live and len(waited) == 1
+
+
 class Owner:
     """Holds a chunk until the garbage collector comes, as a session that holds itself."""
 
