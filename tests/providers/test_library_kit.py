@@ -80,6 +80,7 @@ def test_every_tool_takes_it(example: tuple[Path, str], network: Path,
                              monkeypatch: pytest.MonkeyPatch) -> None:
     path, name = example
     monkeypatch.chdir(network.parent)
+    monkeypatch.setenv("COLUMNS", "200")
     there = ("--import", str(path), "--provider", name)
     ort.unregister_execution_provider_library("example")
     try:

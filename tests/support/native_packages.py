@@ -78,7 +78,7 @@ class Refused(Exception):
     """A status that is not 0: `args[0]`, and its text."""
 
     def __init__(self, status: int) -> None:
-        super().__init__(status, runtime().orthrus_last_error().decode())
+        super().__init__(status, runtime().orthrus_last_error().decode(errors="replace"))
         self.status = status
 
 

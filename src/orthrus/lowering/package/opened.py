@@ -53,6 +53,10 @@ class Code:
     plans: Mapping[Shapes, int]
 
 
+_MALFORMED = (KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError)
+"""What reading JSON of another form raises."""
+
+
 class Opened:
     """A package, opened. Raises ValueError for anything else. `data` is kept where it begins at a cache line,
     and copied where it does not; `kept`: whether it is this user's own, from the cache, and so undamaged and
@@ -63,7 +67,7 @@ class Opened:
         self.bytes, self.kept = at_line(data), kept
         try:
             self._read()
-        except (KeyError, TypeError, IndexError, AttributeError, OverflowError, RecursionError) as error:
+        except _MALFORMED as error:
             raise ValueError(f"no package of a compiled part: {error}") from None
 
     def _read(self) -> None:
@@ -109,6 +113,8 @@ class Opened:
 
     def _values(self, at: int, count: int) -> list[tuple[ElementType, int]]:
         rows = self.rows(at, count, Row.WORDS).tolist()
+        if any(row[Row.RANK] < 0 for row in rows):
+            raise _damaged("a rank is negative")
         return [(ElementType(row[Row.TYPE]), row[Row.RANK]) for row in rows]
 
     def _code(self, at: int, row: list[int], plain: Mapping[str, Any]) -> Code:
@@ -128,6 +134,12 @@ class Opened:
 
     def tables(self, code: Code, at: int) -> Tables:
         """The plan whose row begins with word `at`. Raises ValueError."""
+        try:
+            return self._tables(code, at)
+        except _MALFORMED as error:
+            raise _damaged(f"a plan is of another form: {error!r}") from None
+
+    def _tables(self, code: Code, at: int) -> Tables:
         row = self.words[at:at + Plan.WORDS].tolist()
         steps, cells = row[Plan.STEPS], row[Plan.CELLS]
         ranks = [rank for _, rank in self.outputs]
