@@ -66,14 +66,6 @@ class Tally:
         return Tally(*(a + times * b for a, b in zip(vars(self).values(), vars(other).values(), strict=True)))
 
 
-@dataclass(frozen=True)
-class Loop:
-    """A loop of an assembly: the number that it is called by, and that of the loop around it."""
-
-    header: str
-    parent: str
-
-
 def tally(assembly: str, text: str, arguments: Mapping[str, Any], programs: int, target: Target) -> Tally:
     """The work of a kernel of this `text`, of so many programs with these integers as arguments. Turns of a
     loop that the compiler has put before and behind it are not counted twice."""
@@ -98,13 +90,13 @@ def _work(lines: Sequence[Sequence[str]], target: Target) -> Tally:
     return replace(total, rounds=int(total.near > 0))
 
 
-def _around(loops: Mapping[str, Loop], header: str) -> Iterator[str]:
+def _around(loops: Mapping[str, str], header: str) -> Iterator[str]:
     while header:
         yield header
-        header = loops[header].parent
+        header = loops[header]
 
 
-def _turns(loops: Mapping[str, Loop], known: Sequence[tuple[int, float]]) -> dict[str, float]:
+def _turns(loops: Mapping[str, str], known: Sequence[tuple[int, float]]) -> dict[str, float]:
     """How often each loop turns: as those of the text in the same order, of which the compiler may have
     written out inner and short ones."""
     left = list(known)
@@ -114,9 +106,10 @@ def _turns(loops: Mapping[str, Loop], known: Sequence[tuple[int, float]]) -> dic
     return {header: turns for header, (_, turns) in zip(loops, left, strict=True)}
 
 
-def _parsed(assembly: str) -> tuple[dict[str, Loop], list[tuple[str, list[str]]]]:
-    """The loops in order, and each instruction with the loop that it is in, "" for none."""
-    loops: dict[str, Loop] = {}
+def _parsed(assembly: str) -> tuple[dict[str, str], list[tuple[str, list[str]]]]:
+    """The loops in order, each with the one around it, and each instruction with the loop that it is in; ""
+    for none."""
+    loops: dict[str, str] = {}
     lines: list[tuple[str, list[str]]] = []
     owner, label, begun = "", "", False
     for line in assembly.splitlines():
@@ -130,7 +123,7 @@ def _parsed(assembly: str) -> tuple[dict[str, Loop], list[tuple[str, list[str]]]
             if parent := re.search(r"Parent Loop (BB\d+_\d+)", note):
                 owner = parent[1]
             if re.search(r"Loop Header: Depth", note):
-                loops[label] = Loop(label, owner if owner in loops else "")
+                loops[label] = owner if owner in loops else ""
                 owner = label
         words = re.sub(r"@!?%\w+\s+", "", code).split()
         if found or not words or not _NAME.fullmatch(words[0].rstrip(";")):
@@ -138,8 +131,8 @@ def _parsed(assembly: str) -> tuple[dict[str, Loop], list[tuple[str, list[str]]]
         begun = begun and bool(note) and not code.strip()
         lines.append((owner, words))
     for header, _ in lines:
-        if header and header not in loops:
-            loops[header] = Loop(header, "")
+        if header:
+            loops.setdefault(header, "")
     return loops, lines
 
 

@@ -158,16 +158,16 @@ def Softsign(x):
     return x / (1 + xp.abs(x))
 
 
-@elementwise(types={"x": FLOATS})
-def ThresholdedRelu_1(x, *, alpha: float = 1.0):
-    """x above alpha, 0 elsewhere, an operator of the first versions"""
-    return xp.where(x > alpha, x, x.dtype.type(0))
-
-
 @elementwise(since=10)
 def ThresholdedRelu(x, *, alpha: float = 1.0):
     """x above alpha, 0 elsewhere"""
     return xp.where(x > alpha, x, x.dtype.type(0))
+
+
+@elementwise(types={"x": FLOATS})
+def ThresholdedRelu_1(x, *, alpha: float = 1.0):
+    """x above alpha, 0 elsewhere, an operator of the first versions"""
+    return ThresholdedRelu(x, alpha=alpha)
 
 
 @elementwise()

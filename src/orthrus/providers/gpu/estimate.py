@@ -8,13 +8,13 @@ of the chip's data sheet. Nothing in it was measured.
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...codegen.triton import targets
-from ...codegen.triton.compile import text_of
+from ...codegen.triton.compile import Hints, text_of
 from ...codegen.triton.counts import Tally, tally
 from ...codegen.triton.targets import CUDA, Target
 from ...codegen.triton.tiles import chip
@@ -120,13 +120,12 @@ def _time(step: KernelStep, node: Node, target: Target, known: dict[Any, Tally])
                  if isinstance(given, int)}
     key = step.spec, about, tuple(arguments.items()), step.items
     if key not in known:
-        listing = _listed(step.spec, target, about)
-        known[key] = tally(listing, written.text, arguments, step.items, target)
+        known[key] = tally(_listed(step.spec, target, about), written.text, arguments, step.items, target)
     clock = CHIPS[target.arch][1]
-    cycles, bound = cost(known[key], written.warps, step.items, _far(step), target)
-    warps = written.warps * step.items
+    work, far, warps = known[key], _far(step), written.warps * step.items
+    cycles, bound = cost(work, written.warps, step.items, far, target)
     return StepTime(node, step.spec.template, 1e3 * (cycles / clock + LAUNCH), cycles, bound,
-                    round(known[key].instructions * warps), known[key].near * warps, _far(step))
+                    round(work.instructions * warps), work.near * warps, far)
 
 
 def cost(work: Tally, warps: int, programs: int, far: float, target: Target) -> tuple[float, str]:
@@ -156,13 +155,7 @@ def _far(step: KernelStep) -> float:
     return float(sum(t.size * t.itemsize for t in seen.values()))
 
 
-_listings: dict[Any, str] = {}
-
-
-def _listed(spec: Any, target: Target, about: Sequence[str]) -> str:
-    key = spec, target.arch, tuple(about)
-    if key not in _listings:
-        _listings[key] = text_of(spec, target, tuple(about), "ptx" if target.api == CUDA else "amdgcn")
-    return _listings[key]
-
-
+@functools.lru_cache(1 << 10)
+def _listed(spec: Any, target: Target, about: Hints) -> str:
+    """A kernel's assembly, or what comes nearest to it."""
+    return text_of(spec, target, about, "ptx" if target.api == CUDA else "amdgcn")
