@@ -31,6 +31,12 @@ def test_the_cache_is_the_suites_own(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_no_two_files_of_tests_share_a_name() -> None:
+    """Most folders are no packages: of two files with one name pytest could import only one."""
+    names = [path.name for path in TESTS.rglob("test_*.py")]
+    assert sorted({name for name in names if names.count(name) > 1}) == []
+
+
 def asks_a_clock(node: ast.AST, times: set[str]) -> bool:
     """Whether there is a clock's time in an expression, or one of the variables `times`."""
     return any(isinstance(each, ast.Name) and each.id in times
