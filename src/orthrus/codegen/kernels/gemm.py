@@ -3,7 +3,8 @@
 In: A (rows at any stride, contiguous along K), B as packed panels, as rows along N or as rows along K, and
 the operands of an elementwise tree over the sums. Out: C, contiguous along N, rows at any stride. Two batch
 dimensions with any strides. Sizes and strides are run-time arguments: a kernel is known by its tile heights,
-its source of B and its tree. A and B are float32 or half precision, or B is of few bits; sums are float32.
+its source of B and its tree. A and B are floats or whole numbers of 32 or 64 bits, which add up in their own
+type, or half precision, or B is of few bits; then sums are float32.
 """
 
 from __future__ import annotations
@@ -16,10 +17,23 @@ import numpy as np
 from ...shapes.symbolic import choice
 from ..machines.machine import Machine
 from ..write.body import Body
-from ..write.emit import F32, I8, I64, PTR, V, vec
+from ..write.emit import BF16, F16, F32, I8, I64, PTR, V, vec
+from ..write.emit import BYTES as SIZES
 from ..write.expr import BYTES, LLVM, Expr
 from ..write.template import Spec, template
-from ..write.tile import Corner, Operand, Rows, TileEpilogue, as_float, joined, load, shapes, tile, widens
+from ..write.tile import (
+    Corner,
+    Operand,
+    Rows,
+    TileEpilogue,
+    as_float,
+    joined,
+    load,
+    shapes,
+    tile,
+    total_of,
+    widens,
+)
 from .few_bits.layout import Blocks, Panel, unpack_panel
 
 SOURCES = ("panels", "rows", "copied", "transposed")
@@ -41,14 +55,14 @@ F = "float32"
 _LINE = 16
 
 
-def width(machine: Machine, n: int) -> int:
-    """Columns of a panel for `n` columns."""
-    return machine.lanes() * columns(machine, n)
+def width(machine: Machine, n: int, size: int = 4) -> int:
+    """Columns of a panel for `n` columns of sums of `size` bytes."""
+    return machine.lanes(size) * columns(machine, n, size)
 
 
-def columns(machine: Machine, n: int) -> int:
+def columns(machine: Machine, n: int, size: int = 4) -> int:
     """Registers across a tile for `n` columns: the machine's favourite, or one that computes less in vain."""
-    lanes, by_cols = machine.lanes(), shapes(machine)
+    lanes, by_cols = machine.lanes(size), shapes(machine)
     vectors = -(-n // lanes)
     best, *others = list(by_cols)[:3]
 
@@ -60,7 +74,7 @@ def columns(machine: Machine, n: int) -> int:
 def pack(machine: Machine, b: np.ndarray) -> np.ndarray:
     """B (..., k, n) as panels (..., panels, k, width), the last one filled up with zeros."""
     *batch, k, n = b.shape
-    wide = width(machine, n)
+    wide = width(machine, n, _size(b.dtype.name))
     panels = -(-n // wide)
     out = np.zeros((*batch, panels, k, wide), b.dtype)
     full = n // wide
@@ -68,6 +82,11 @@ def pack(machine: Machine, b: np.ndarray) -> np.ndarray:
     if full < panels:
         out[..., full, :, :n - full * wide] = b[..., full * wide:]
     return out
+
+
+def _size(dtype: str) -> int:
+    """Bytes of a sum of products of `dtype`."""
+    return BYTES[total_of(dtype)]
 
 
 @dataclass(frozen=True)
@@ -116,27 +135,28 @@ class GemmPlan:
 def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_row: int, b_row: int = 0,
          a_type: str = F, b_type: str = F) -> GemmPlan:
     """Divide C (m, n) = A (m, k) B (k, n), `batch` of them; `a_row`, `b_row`: their row strides in elements.
-    float32 or half precision; half of A is widened in a copy where no instruction does."""
-    lanes = machine.lanes()
-    cols = columns(machine, n)
+    half of A is widened in a copy where no instruction does."""
+    size = _size(a_type)
+    lanes, plain = machine.lanes(size), a_type == total_of(a_type)
+    cols = columns(machine, n, size)
     tallest, wide = shapes(machine)[cols], cols * lanes
     tiles = max(1, -(-m // tallest))
     height = -(-m // tiles)
     tall = m - tiles * (height - 1)
     panels = -(-n // wide)
-    if source == "rows" and tiles > 2 and (b_row > 512 or 8 * k * b_row > machine.l2):
+    if source == "rows" and tiles > 2 and (b_row > 512 or 2 * size * k * b_row > machine.l2):
         source = "copied"
-    deep, longest = k, machine.l2 // (16 * wide)
+    deep, longest = k, machine.l2 // (4 * size * wide)
     if 4 * k > 5 * longest and (tiles > 1 or source in _COPIES):
         deep = -(-k // -(-k // longest))
         deep = -(-deep // _LINE) * _LINE
     split = deep < k
-    aliased = machine.l1 <= 32 << 10 and 4 * a_row % 2048 == 0 and height >= 8 and k >= 64
-    copies = a_type != F and not widens(machine, a_type, b_type) or (aliased and panels > 2 and a_type == F)
+    aliased = machine.l1 <= 32 << 10 and size * a_row % 2048 == 0 and height >= 8 and k >= 64
+    copies = plain and aliased and panels > 2 or not plain and not widens(machine, a_type, b_type)
     pitch = -(-deep // _LINE) * _LINE + _LINE if copies else 0
-    near = source in SOURCES[:2] and 4 * k * n <= machine.l2 // 2
+    near = source in SOURCES[:2] and size * k * n <= machine.l2 // 2
     held = machine.l1 // 2 if near else machine.l2 * 5 // 16
-    block = max(2 if near else 5, held // max(4 * deep * height, 1))
+    block = max(2 if near else 5, held // max(size * deep * height, 1))
     row_blocks = -(-tiles // block)
     flops = m * n * k * batch
     wanted = min(max(1, flops // SPLIT), 16)
@@ -153,9 +173,9 @@ def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_ro
     ahead = 0 if source != "panels" else 64 if tiles == 1 else 0 if near else 16
     fetch = min(4, -(-8 // per_rows)) if ahead and per_rows > 1 else 0
     touch = deep >= 384
-    room = 4 * height * wide * (per_rows * per_cols if split else 1)
+    room = size * height * wide * (per_rows * per_cols if split else 1)
     copied = -(-deep // _LINE) * _LINE if source == BLOCKS else deep if source in _COPIES else 0
-    scratch = room + 4 * pitch * per_rows * height + 4 * copied * wide
+    scratch = room + size * (pitch * per_rows * height + copied * wide)
     heights = (height, height - 1) if tall < tiles else (height,)
     return GemmPlan(source, a_type, b_type, cols, heights, tiles, tall, per_rows, per_cols, row_blocks,
                 col_blocks, deep, split, n % wide != 0, pitch, ahead, fetch, touch, items,
@@ -183,20 +203,22 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
     Behind the cells, per operand: its address and its strides over rows, outer and inner batches. `split`:
     sums wait in scratch from one part of K to the next; `copies`: A's block is copied to scratch first.
     """
-    broad, vectors = cols * f.machine.lanes(), cols
-    lanes, cols = joined(f.machine, cols, widens(f.machine, a_type, b_type))
-    floats = vec(F32, lanes)
+    total = LLVM[total_of(a_type)]
+    broad, vectors = cols * f.machine.lanes(SIZES[total]), cols
+    lanes, cols = joined(f.machine, cols, widens(f.machine, a_type, b_type), SIZES[total])
+    aligned = lanes * SIZES[total]
+    sum_type = vec(total, lanes)
     a_elem, b_elem = LLVM[a_type], LLVM[b_type]
     full = heights[0]
-    finish = TileEpilogue(f, tree, operands)
+    finish = TileEpilogue(f, tree, operands, total_of(a_type))
     first = len(CELLS.split())
     sides = [(f.arg(first + 4 * i, PTR), *(f.arg(first + 4 * i + j, I64) for j in (1, 2, 3)))
              for i in range(len(operands))]
-    zero = f.zero(floats)
+    zero = f.zero(sum_type)
     tile_size = full * broad
     room = f.scratch
-    a_copy = f.gep(room, per_rows * per_cols * tile_size if split else tile_size, F32)
-    b_copy = f.gep(a_copy, pitch * per_rows * full, F32) if copies else a_copy
+    a_copy = f.gep(room, per_rows * per_cols * tile_size if split else tile_size, total)
+    b_copy = f.gep(a_copy, pitch * per_rows * full, total) if copies else a_copy
 
     def row_of(t: V) -> V:
         """The first row of tile `t`."""
@@ -222,7 +244,8 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
 
         def copy_a(k0: V, size: V) -> None:
             f.loop(0, row_of(t1) - row0, 1, [], lambda r: _copy(
-                f, a_elem, f.gep(a_at, (row0 + r) * a_row + k0, a_elem), f.gep(a_copy, r * pitch, F32), size))
+                f, a_elem, f.gep(a_at, (row0 + r) * a_row + k0, a_elem), f.gep(a_copy, r * pitch, total),
+                size))
 
         def over(k0: V | int, size: V, last: V | None) -> None:
             """All tiles of the item over K from `k0`."""
@@ -232,7 +255,7 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
                     copy_a(f.i64(k0), size)
                 else:
                     f.when(rest.ne(held), lambda: copy_a(f.i64(k0), size))
-                a_base, stride, stored = f.gep(a_copy, -(row0 * pitch), F32), pitch, F32
+                a_base, stride, stored = f.gep(a_copy, -(row0 * pitch), total), pitch, total
 
             def panel(p: V) -> None:
                 col = p * broad
@@ -259,7 +282,7 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
                     sums = [zero] * (rows * cols)
                     here = room
                     if split:
-                        here = f.gep(room, ((p - p0) * per_rows + (t - t0)) * tile_size, F32)
+                        here = f.gep(room, ((p - p0) * per_rows + (t - t0)) * tile_size, total)
                     if touch:
                         line = f.gep(c_at, row * c_row + col, _stored(finish.dtype))
                         for _ in range(rows):
@@ -273,7 +296,7 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
                     sums = tile(f, rows, cols, f.gep(a_base, row * stride, stored), stride, panel_at, step,
                                 size, sums, prefetch=ahead, stream=stream, lines=fetch,
                                 mask=masks if source == "rows" else None, a_type=stored,
-                                b_type=b_elem if source in SOURCES[:2] else F32)
+                                b_type=b_elem if source in SOURCES[:2] else total)
                     out = Corner(f.gep(c_at, row * c_row + col, _stored(finish.dtype)), c_row)
                     theirs = [Corner(f.gep(x.at, row * x.stride + (col if o.col else 0), _stored(o.dtype)),
                                     x.stride) for x, o in zip(places, operands, strict=True)]
@@ -281,8 +304,8 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
                         finish.store(sums, cols, out, theirs, masks, room)
                         return
                     for j, x in enumerate(sums):
-                        f.store(x + f.load(floats, here, j * lanes, 4 * lanes), here, j * lanes, 4 * lanes)
-                    f.when(last, lambda: finish.store_from(here, floats, rows, cols, out, theirs, masks))
+                        f.store(x + f.load(sum_type, here, j * lanes, aligned), here, j * lanes, aligned)
+                    f.when(last, lambda: finish.store_from(here, sum_type, rows, cols, out, theirs, masks))
 
                 if len(heights) == 1:
                     f.loop(t0, t1, 1, [], lambda t: one(t, full))
@@ -293,7 +316,7 @@ def gemm(f: Body, a: V, b: V, c: V, n: V, k: V, a_row: V, b_row: V, c_row: V, in
 
         if split:
             f.loop(0, (p1 - p0) * per_rows * tile_size, lanes, [],
-                   lambda j: f.store(zero, room, j, 4 * lanes))
+                   lambda j: f.store(zero, room, j, aligned))
             f.loop(0, k, deep, [], lambda k0: over(k0, f.fast_min(deep, k - k0), k0 + deep >= k))
         else:
             over(0, k, None)
@@ -308,9 +331,10 @@ def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row:
          tree: Expr | None, operands: tuple[Operand, ...]) -> None:
     """C = tree(A·Bᵀ) for few rows of A, B (n, k) read once where it lies, n at least a vector: item
     (batch * blocks + block) is a vector of columns. Operands as in `gemm`."""
-    lanes = f.machine.lanes()
+    total = LLVM[total_of(a_type)]
+    lanes = f.machine.lanes(SIZES[total])
     a_elem, b_elem, b_size = LLVM[a_type], LLVM[b_type], BYTES[b_type]
-    finish = TileEpilogue(f, tree, operands)
+    finish = TileEpilogue(f, tree, operands, total_of(a_type))
     sides = [(f.arg(17 + 4 * i, PTR), *(f.arg(17 + 4 * i + j, I64) for j in (1, 2, 3)))
              for i in range(len(operands))]
     whole = k & -lanes
@@ -334,9 +358,9 @@ def dots(f: Body, a: V, b: V, c: V, m: V, n: V, k: V, a_row: V, b_row: V, c_row:
             def step(j: V, mask: V | None, sums: Sequence[V]) -> list[V]:
                 x = as_float(f, load(f, vec(a_elem, lanes), f.gep(mine, j, a_elem), mask))
                 bases = [f.gep(base, j, b_elem) for base in rows.bases]
-                return [f.fma(x, as_float(f, load(f, vec(b_elem, lanes), rows.at(bases, y, 0), mask)), total)
-                        for y, total in enumerate(sums)]
-            zeros = [f.zero(vec(F32, lanes))] * lanes
+                return [f.fma(x, as_float(f, load(f, vec(b_elem, lanes), rows.at(bases, y, 0), mask)), now)
+                        for y, now in enumerate(sums)]
+            zeros = [f.zero(vec(total, lanes))] * lanes
             sums = f.loop(0, whole, lanes, zeros, lambda j, *sums: step(j, None, sums))
             sums = f.when(whole < k, lambda: step(whole, tail, sums), lambda: sums)
             places = [
@@ -352,9 +376,14 @@ def _stored(dtype: str) -> str:
     return I8 if dtype == "bool" else LLVM[dtype]
 
 
+def _computed(elem: str) -> str:
+    """The type of sums of products of `elem`, LLVM's names."""
+    return F32 if elem in (F16, BF16) else elem
+
+
 def _copy(f: Body, elem: str, source: V, target: V, size: V) -> None:
-    """`size` numbers as float32; the target's last vector is written whole."""
-    lanes = f.machine.lanes()
+    """`size` numbers in the type of their sums; the target's last vector is written whole."""
+    lanes = f.machine.lanes(SIZES[_computed(elem)])
     ty = vec(elem, lanes)
     whole = size & -lanes
     f.loop(0, whole, lanes, [], lambda j: f.store(as_float(f, f.load(ty, source, j)), target, j))
@@ -365,12 +394,12 @@ def _copy(f: Body, elem: str, source: V, target: V, size: V) -> None:
 def _copy_panel(f: Body, elem: str, source: V, stride: V, target: V, size: V, lanes: int,
                 masks: Sequence[V | None]) -> None:
     """`size` rows of a vector per mask, `stride` apart, one after another to `target`; zeros outside."""
-    cols = len(masks)
+    cols, total = len(masks), _computed(elem)
 
     def row(j: V, at: V) -> V:
         for c in range(cols):
             x = load(f, vec(elem, lanes), f.gep(at, c * lanes, elem), masks[c])
-            f.store(as_float(f, x), f.gep(target, c * lanes, F32), j * (cols * lanes), 4 * lanes)
+            f.store(as_float(f, x), f.gep(target, c * lanes, total), j * (cols * lanes), lanes * SIZES[total])
         return f.gep(at, stride, elem)
     f.loop(0, size, 1, [source], row)
 
@@ -379,23 +408,24 @@ def _transpose_panel(f: Body, elem: str, source: V, stride: V, n: V, col: V, pan
                      size: V) -> None:
     """Columns `col` to `col + panel` of Bᵀ, `size` of K: from rows along K to rows along N. Columns behind
     `n` repeat the last one."""
-    lanes = f.machine.lanes()
+    total = _computed(elem)
+    lanes = f.machine.lanes(SIZES[total])
     whole = size & -lanes
 
     def group(g: V) -> None:
         rows = [f.gep(source, f.fast_min(col + g + j, n - 1) * stride, elem) for j in range(lanes)]
-        out = f.gep(target, g, F32)
+        out = f.gep(target, g, total)
 
         def square(j: V) -> None:
             for i, x in enumerate(transpose(f, [as_float(f, f.load(vec(elem, lanes), r, j)) for r in rows])):
-                f.store(x, out, (j + i) * panel, 4 * lanes)
+                f.store(x, out, (j + i) * panel, lanes * SIZES[total])
         f.loop(0, whole, lanes, [], square)
 
         def one(j: V) -> None:
             x = f.undef(vec(elem, lanes))
             for i, r in enumerate(rows):
                 x = f.insert(x, f.load(elem, r, j), i)
-            f.store(as_float(f, x), out, j * panel, 4 * lanes)
+            f.store(as_float(f, x), out, j * panel, lanes * SIZES[total])
         f.loop(whole, size, 1, [], one)
     f.loop(0, panel, lanes, [], group)
 

@@ -348,6 +348,8 @@ class Function:
         """a·b + c, rounded once where the machine can do that in one instruction."""
         b = self.like(b, a)
         a = self.like(a, b)
+        if not a.is_float:
+            return a * b + c
         return self._typed("fmuladd", a, b, c)
 
     def minimum(self, a: V, b: Any) -> V:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from ..machines.machine import Machine
 from .body import Body
 from .convert import widened
+from .emit import BF16, F16, F32, I8, V, vec
 from .emit import BYTES as SIZES
-from .emit import F16, F32, F64, I8, V, vec
 from .expr import BYTES, LLVM, Expr, emit
 from .rvv_intrinsics import multiply_halves
 
@@ -36,13 +36,18 @@ def shapes(machine: Machine) -> dict[int, int]:
     return {cols: min(14, (machine.registers - cols - 1) // cols) for cols in wide}
 
 
-def joined(machine: Machine, cols: int, halves: bool = False) -> tuple[int, int]:
+def total_of(dtype: str) -> str:
+    """The type in which products of `dtype` are added (numpy's names): float32 for halves, else its own."""
+    return "float32" if dtype in ("float16", "bfloat16") else dtype
+
+
+def joined(machine: Machine, cols: int, halves: bool = False, size: int = 4) -> tuple[int, int]:
     """How `cols` registers across a tile are written: lanes of a vector, and vectors. Where an instruction
     works on several, one vector; two for four registers, so that one half of a row of B is on its way while
     the other is used, which cores that work in order would wait for. `halves`: B is float16 and multiplied
-    as it is, so that its next row has room beside this one."""
+    as it is, so that its next row has room beside this one; `size`: bytes of a sum."""
     wide = 1 if machine.group % cols else cols if halves else min(cols, 2)
-    return machine.lanes() * wide, cols // wide
+    return machine.lanes(size) * wide, cols // wide
 
 
 def widens(machine: Machine, a_type: str, b_type: str) -> bool:
@@ -103,7 +108,7 @@ def tile(f: Body, rows: int, cols: int, a: V, a_row: V | int, b: V, b_step: V | 
     or one mask per vector; other lanes are not read and count as 0. `a_type`, `b_type`: how A and B are
     stored, LLVM's names.
     """
-    apart = acc[0].lanes == f.machine.lanes()
+    apart = acc[0].lanes == f.machine.lanes(SIZES[acc[0].elem])
     if apart and cols > 1 and f.machine.group % cols == 0 and not any(mask_list(mask, cols)):
         beside = [_beside(f, acc[r * cols:r * cols + cols]) for r in range(rows)]
         made = tile(f, rows, 1, a, a_row, b, b_step, k, beside, prefetch=prefetch, stream=stream, lines=lines,
@@ -211,12 +216,12 @@ def mask_list(mask: Masks, cols: int) -> list[V | None]:
 
 
 def as_float(f: Body, x: V) -> V:
-    """A half as the float it is computed with."""
-    return x if x.elem in (F32, F64) else widened(f, x)
+    """A half as the float it is computed with; other types are computed with as they are."""
+    return widened(f, x) if x.elem in (F16, BF16) else x
 
 
 def added(f: Body, total: V, a: V, b: V) -> V:
-    """total + a b in float32, of floats or halves."""
+    """total + a b, of halves in float32."""
     if a.elem == b.elem == F16 and widens(f.machine, "float16", "float16"):
         return multiply_halves(f, total, a, b)
     return f.fma(as_float(f, a), as_float(f, b), total)
@@ -245,11 +250,13 @@ class Corner:
 
 
 class TileEpilogue:
-    """Stores float32 sums through `tree`: leaf 0 is the sum, leaf i operand i - 1; as they are without."""
+    """Stores sums of type `total` through `tree`: leaf 0 is the sum, leaf i operand i - 1; as they are
+    without."""
 
-    def __init__(self, f: Body, tree: Expr | None, operands: Sequence[Operand]) -> None:
+    def __init__(self, f: Body, tree: Expr | None, operands: Sequence[Operand], total: str = "float32"
+                 ) -> None:
         self.f, self.tree, self.operands = f, tree, tuple(operands)
-        self.dtype = tree.dtype if tree is not None else "float32"
+        self.dtype = tree.dtype if tree is not None else total
         self.size = 0 if tree is None else tree.size()
 
     def store(self, acc: Sequence[V], cols: int, out: Corner, places: Sequence[Corner], mask: Masks = None,

@@ -1,8 +1,8 @@
 """Matrix products: MatMul, Gemm and their fused forms as kernels of `codegen.kernels.gemm`.
 
 In: A (..., m, k) and B (..., k, n), batches broadcast, either one a vector; B is packed where it is constant.
-Out: the float32 product, with scale, addend and what follows applied before it is stored; half precision is
-widened on the way in and narrowed at the end.
+Out: the product, with scale, addend and what follows applied before it is stored; half precision is widened
+on the way in and narrowed at the end, other types add up in themselves.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from ...codegen.kernels import gemm
-from ...codegen.write.expr import Expr
-from ...codegen.write.tile import Operand
+from ...codegen.write.expr import BYTES, Expr
+from ...codegen.write.tile import Operand, total_of
 from ...ir import No, Node, Value
 from ..lower import Lazy, Lowering, Pending, Source, lowers
 from ..tensor import Tensor, joint_shape
@@ -24,7 +24,8 @@ from . import few_bits, int8, matrix_unit
 from .elementwise import activation
 from .int8_operators import product_of_two
 
-FLOATS = ("float32", "float16", "bfloat16")
+FLOATS = ("float32", "float16", "bfloat16", "float64")
+WHOLE = ("int32", "int64", "uint32", "uint64")
 F = "float32"
 MS = "com.microsoft::"
 
@@ -45,7 +46,7 @@ Multiply = Callable[[Any, Node, Flips, Flips, Sum | None], "Lazy | Pending | No"
 
 def _multiplied(lo: Lowering, node: Node, flips_a: Flips, flips_b: Flips, ended: Sum | None
                 ) -> Lazy | Pending | No:
-    """Quantized factors as integers, else float32."""
+    """Quantized factors as integers, else in the type of their sums."""
     a, b = node.inputs[:2]
     assert a is not None and b is not None
     if flips_a == PLAIN and not flips_b[0]:
@@ -57,15 +58,15 @@ def _multiplied(lo: Lowering, node: Node, flips_a: Flips, flips_b: Flips, ended:
                 exact = product_of_two(lo, node, a, b, flips_b[1], alpha)
         if exact is not None:
             return exact
-    if lo.dtype(a) not in FLOATS or lo.dtype(b) != lo.dtype(a):
+    if lo.dtype(a) not in FLOATS + WHOLE or lo.dtype(b) != lo.dtype(a):
         return No(f"no kernel multiplies {lo.dtype(a)} by {lo.dtype(b)}")
     made: Pending | No | None = None
-    if flips_a == PLAIN and not flips_b[0]:
+    if flips_a == PLAIN and not flips_b[0] and lo.dtype(a) in few_bits.FLOATS:
         made = few_bits.dequantized(lo, a, b, flips_b[1])
     return made or product(lo, a, b, flips_a, flips_b)
 
 
-@lowers("MatMul", types=FLOATS)
+@lowers("MatMul", types=FLOATS + WHOLE)
 def matmul(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -> Lazy | No:
     """A·B."""
     return _finished(lo, node, multiply, PLAIN, PLAIN)
@@ -92,6 +93,8 @@ def matrix_product(lo: Lowering, node: Node, multiply: Multiply = _multiplied) -
                       [attrs.get(f"activation_{x}") for x in ("alpha", "beta", "gamma")])
     if isinstance(then, No):
         return then
+    if then is not None and lo.dtype(a) == "float64":
+        return No("activations of products are computed in float32")
     made = _finished(lo, node, multiply, (False, bool(attrs["transA"])), (False, bool(attrs["transB"])),
                      attrs["alpha"], c, attrs["beta"], then)
     if c is not None and attrs.get("broadcast") == 0 and isinstance(made, Lazy) and lo.shape(c) != made.shape:
@@ -157,7 +160,7 @@ def matrices(lo: Lowering, a: Value, b: Value, flips_a: Flips = PLAIN, flips_b: 
 
 def product(lo: Lowering, a: Value, b: Value, flips_a: Flips = PLAIN, flips_b: Flips = PLAIN
             ) -> Pending | No:
-    """A'·B' as float32."""
+    """A'·B' in the type of their sums."""
     made = matrices(lo, a, b, flips_a, flips_b)
     if isinstance(made, No):
         return made
@@ -173,7 +176,7 @@ def product(lo: Lowering, a: Value, b: Value, flips_a: Flips = PLAIN, flips_b: F
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
         write(lo, first, second, weights, lifted(out), tree, [lifted(t) for t in operands])
-    return Pending(shape, F, emit)
+    return Pending(shape, total_of(first.dtype), emit)
 
 
 def _order(rank: int, flips: Flips) -> list[int]:
@@ -241,7 +244,7 @@ def _step(lo: Lowering, views: Sequence[Tensor], rows: int, n: int, k: int, row:
     """One kernel call; `row`, `outs` and `ins`: strides of A, B, C and the operands over rows and batches;
     `upright`: B's elements are adjacent along k."""
     a, b, c, *operands = views
-    lanes, count = lo.machine.lanes(), batch[0] * batch[1]
+    lanes, count = lo.machine.lanes(BYTES[total_of(views[0].dtype)]), batch[0] * batch[1]
     between = [x for pair in zip(outs, ins, strict=True) for x in pair]
     result, *rest = (Walked(t, (*batch, rows, n), (outs[j], ins[j], row[j], int(col)), t is c)
                      for j, (t, col) in enumerate(zip((c, *operands), (True, *cols), strict=True), 2))

@@ -1,0 +1,1 @@
+"""Models of one node, every operator, small and large, in common types, beside onnxruntime."""
