@@ -45,8 +45,12 @@ def tree_of(operands: list[Operand]) -> Expr | None:
     return Expr("maximum", (made, Expr.const(0.0, "float32")), "float32")
 
 
-def matrix(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.standard_normal(shape, dtype=np.float32)
+def matrix(rng: np.random.Generator, *shape: int, dtype: str = F) -> np.ndarray:
+    """Standard normal numbers, or whole ones of all that a type can say."""
+    if np.dtype(dtype).kind == "f":
+        return rng.standard_normal(shape).astype(dtype)
+    limits = np.iinfo(dtype)
+    return rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
 
 
 def product(machine: Machine, a: np.ndarray, b: np.ndarray, source: str = "panels", *, gap: int = 0,
@@ -55,7 +59,7 @@ def product(machine: Machine, a: np.ndarray, b: np.ndarray, source: str = "panel
     """A (batch, m, k) times B (batch, k, n); rows of A and C lie `gap` floats further apart than need be."""
     batch, m, k = a.shape
     n = b.shape[2]
-    wide_a = np.full((batch, m, k + gap), np.nan, np.float32)
+    wide_a = np.full((batch, m, k + gap), np.nan if a.dtype.kind == "f" else 7, a.dtype)
     wide_a[:, :, :k] = a
     wide_a = native.guarded(wide_a) if not gap else wide_a
     kinds = [o for o, _ in operands or []]
@@ -65,17 +69,17 @@ def product(machine: Machine, a: np.ndarray, b: np.ndarray, source: str = "panel
     else:
         given_b = native.guarded(np.ascontiguousarray(b.swapaxes(1, 2)) if source == "transposed" else b)
         b_row, b_batch = (k if source == "transposed" else n), k * n
-    plan = gemm.plan(machine, m, n, k, batch, source, k + gap, b_row)
+    plan = gemm.plan(machine, m, n, k, batch, source, k + gap, b_row, a.dtype.name, b.dtype.name)
     if change:
         plan = replace(plan, **change)
-        panels = -(-n // gemm.width(machine, n))
+        panels = -(-n // gemm.width(machine, n, a.itemsize))
         rows, cols = -(-plan.tiles // plan.per_rows), -(-panels // plan.per_cols)
         plan = replace(plan, row_blocks=rows, col_blocks=cols, items=batch * rows * cols,
                        scratch=plan.scratch + (1 << 20))
-    out = np.full((batch, m, n + gap), 7.0, np.float32)
+    out = np.full((batch, m, n + gap), 7, a.dtype)
     out = native.guarded(out) if not gap else out
-    dtype = tree.dtype if tree is not None else "float32"
-    out = out.astype(dtype) if dtype != "float32" else out
+    dtype = tree.dtype if tree is not None else a.dtype.name
+    out = out.astype(dtype) if dtype != a.dtype.name else out
     sides: list[Any] = []
     for o, x in operands or []:
         sides += [x, x.shape[2] if o.row else 0, x[0].size if x.shape[0] > 1 else 0, 0]
@@ -83,13 +87,16 @@ def product(machine: Machine, a: np.ndarray, b: np.ndarray, source: str = "panel
                m * (k + gap), 0, b_batch, 0, m * (n + gap), 0, *plan.cells(), *sides, items=plan.items,
                scratch=plan.scratch, machine=machine,
                splits=tuple(range(0, plan.items, splits))[1:] if splits else ())
-    assert not gap or dtype != "float32" or (out[:, :, n:] == 7).all()
+    assert not gap or dtype != a.dtype.name or (out[:, :, n:] == 7).all()
     return out[:, :, :n]
 
 
 def close(got: np.ndarray, a: np.ndarray, b: np.ndarray) -> None:
+    if a.dtype.kind != "f":
+        np.testing.assert_array_equal(got, np.matmul(a, b))
+        return
     wanted = np.matmul(a.astype(np.float64), b)
-    bound = 1e-6 * np.matmul(np.abs(a).astype(np.float64), np.abs(b)) + 1e-30
+    bound = (1e-6 if a.dtype == F else 2e-15) * np.matmul(np.abs(a).astype(np.float64), np.abs(b)) + 1e-30
     assert (np.abs(got - wanted) <= bound).all()
 
 
@@ -101,7 +108,8 @@ def test_products(machine: Machine, source: str, data: Any) -> None:
     m, n = data.draw(st.integers(1, 33)), data.draw(st.integers(1, 70))
     k, batch = data.draw(st.integers(0, 40)), data.draw(st.integers(1, 3))
     rng = np.random.default_rng(data.draw(st.integers(0, 99)))
-    a, b = matrix(rng, batch, m, k), matrix(rng, batch, k, n)
+    dtype = data.draw(st.sampled_from([F, F, "float64", "int32", "int64", "uint32", "uint64"]))
+    a, b = matrix(rng, batch, m, k, dtype=dtype), matrix(rng, batch, k, n, dtype=dtype)
     got = product(machine, a, b, source, gap=data.draw(st.sampled_from([0, 0, 5])),
                   splits=data.draw(st.sampled_from([0, 1])))
     close(got, a, b)
@@ -109,9 +117,10 @@ def test_products(machine: Machine, source: str, data: Any) -> None:
 
 @pytest.mark.parametrize("source", gemm.SOURCES)
 @pytest.mark.parametrize(("deep", "pitch"), [(16, 0), (16, 32), (100, 112), (100, 0)])
-def test_k_in_parts_and_copies_of_a(source: str, deep: int, pitch: int) -> None:
+@pytest.mark.parametrize("dtype", [F, "float64", "int64"])
+def test_k_in_parts_and_copies_of_a(source: str, deep: int, pitch: int, dtype: str) -> None:
     rng = np.random.default_rng(1)
-    a, b = matrix(rng, 2, 45, 100), matrix(rng, 2, 100, 77)
+    a, b = matrix(rng, 2, 45, 100, dtype=dtype), matrix(rng, 2, 100, 77, dtype=dtype)
     whole = product(HERE, a, b, source)
     for per_rows, per_cols, splits in ((2, 1, 0), (4, 2, 0), (1, 3, 1)):
         got = product(HERE, a, b, source, splits=splits, change={

@@ -12,7 +12,7 @@ from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from orthrus.codegen.kernels import norm, rows  # noqa: E402
-from orthrus.codegen.kernels.softmax import softmax_rows  # noqa: E402
+from orthrus.codegen.kernels.softmax import hardmax_rows, softmax_rows  # noqa: E402
 from orthrus.codegen.machines.detect import host  # noqa: E402
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2  # noqa: E402
 from orthrus.codegen.object import build  # noqa: E402
@@ -20,8 +20,9 @@ from orthrus.codegen.write.expr import Expr  # noqa: E402
 
 LEAF = Expr.leaf(0, "float32")
 DTYPES = {"float32": np.dtype(np.float32), "float16": np.dtype(np.float16),
-          "bfloat16": np.dtype(ml_dtypes.bfloat16)}
-TOLERANCE = {"float32": 3e-6, "float16": 2e-3, "bfloat16": 1.6e-2}
+          "bfloat16": np.dtype(ml_dtypes.bfloat16), "float64": np.dtype(np.float64)}
+TOLERANCE = {"float32": 3e-6, "float16": 2e-3, "bfloat16": 1.6e-2, "float64": 1e-13}
+KINDS = ("softmax", "log", "largest", "layer", "rms", "deviation", "l1", "l2")
 
 
 def steps(array: np.ndarray) -> tuple[int, ...]:
@@ -49,6 +50,16 @@ def softmax(x: np.ndarray, axes: tuple[int, ...], log: bool) -> np.ndarray:
     return x - np.log(total) if log else np.exp(x) / total
 
 
+def largest(x: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
+    """1 at the first largest element along the axes, in the order in which they lie."""
+    where = [a - x.ndim for a in sorted(axes, key=lambda a: -x.strides[a])]
+    lines = np.moveaxis(x, where, range(-len(axes), 0))
+    flat = lines.reshape(*lines.shape[:-len(axes)], -1)
+    found = np.zeros_like(flat)
+    np.put_along_axis(found, flat.argmax(-1)[..., None], 1, -1)
+    return np.moveaxis(found.reshape(lines.shape), range(-len(axes), 0), where)
+
+
 def normalized(x: np.ndarray, axes: tuple[int, ...], kind: str, epsilon: float) -> np.ndarray:
     if kind in ("l1", "l2"):
         size = (np.abs(x) if kind == "l1" else x * x).sum(axes, keepdims=True)
@@ -73,29 +84,33 @@ def cases(draw: st.DrawFn) -> tuple:
 
 
 @settings(max_examples=60, deadline=None)
-@given(cases(), st.sampled_from(("softmax", "log", "layer", "rms", "deviation", "l1", "l2")))
+@given(cases(), st.sampled_from(KINDS))
 def test_rows_of_any_layout(case: tuple, kind: str) -> None:
     shape, axes, order, pad, dtype, machine, hold, seed = case
     rng = np.random.default_rng(seed)
     x, y = laid(rng, shape, order, pad, dtype), laid(rng, shape, order, pad and pad + 1, dtype)
-    walk = rows.plan(machine, shape, axes, [steps(x), steps(y)], hold)
-    if walk is None:
+    computed = "float64" if dtype == "float64" else "float32"
+    walk = rows.plan(machine, shape, axes, [steps(x), steps(y)], computed, hold)
+    if walk is None or kind == "largest" and walk.form.segments:
         return
-    tree = Expr.leaf(0, dtype).cast("float32")
+    tree = Expr.leaf(0, dtype).cast(computed)
     shared = {"form": walk.form, "tensors": rows.tensors_of([dtype, dtype], walk), "reads": 1, "tree": tree,
               "after": None}
     if kind in ("softmax", "log"):
         spec, more = softmax_rows(log=kind == "log", **shared), []
         want = softmax(wide(x), axes, kind == "log")
+    elif kind == "largest":
+        spec, more, want = hardmax_rows(**shared), [], largest(x, axes)
     else:
-        spec, more = norm.norm_rows(kind=kind, **shared), [1e-5]
+        spec, more = norm.norm_rows(kind=kind, **shared), [rows.number_cell(1e-5, computed)]
         want = normalized(wide(x), axes, kind, 1e-5)
         apart = np.abs(wide(x) - wide(x).mean(axes, keepdims=True))
         larger = np.abs(wide(x)).max(axes, keepdims=True) * np.abs(want)
-        rounded = 2.0 ** -22 * np.divide(larger, apart, out=np.zeros_like(want), where=apart != 0)
+        rounding = 2.0 ** -50 if dtype == "float64" else 2.0 ** -22
+        rounded = rounding * np.divide(larger, apart, out=np.zeros_like(want), where=apart != 0)
     native.run(spec, *walk.cells([x, y]), *more, items=walk.items, scratch=walk.scratch, machine=machine,
                splits=(walk.items // 3,))
-    close(y, want, dtype, 0 if kind in ("softmax", "log") else rounded)
+    close(y, want, dtype, 0 if kind in KINDS[:3] else rounded)
 
 
 def close(y: np.ndarray, want: np.ndarray, dtype: str, rounded: np.ndarray | float = 0) -> None:
@@ -113,7 +128,7 @@ def test_softmax_with_scale_mask_and_chain(n: int, hold: bool) -> None:
     gate = native.guarded(rng.normal(size=(3, 1, 1)).astype(np.float32))
     y = native.guarded(np.zeros((2, 3, 5, n), np.float16))
     spread = [np.broadcast_to(a, x.shape) for a in (mask, gate)]
-    walk = rows.plan(host(), x.shape, (3,), [steps(a) for a in (x, *spread, y)], hold)
+    walk = rows.plan(host(), x.shape, (3,), [steps(a) for a in (x, *spread, y)], hold=hold)
     assert walk is not None
     tree = Expr("fma", (LEAF, Expr.const(0.125, "float32"), Expr.leaf(1, "float32")), "float32")
     after = Expr("mul", (LEAF, Expr.leaf(1, "float32")), "float32").cast("float16")
@@ -156,13 +171,32 @@ def test_infinite_and_masked_rows(hold: bool) -> None:
     x[3, 20] = np.inf
     x[4, ::2] = -np.inf
     y = np.zeros_like(x)
-    walk = rows.plan(host(), x.shape, (1,), [steps(x), steps(y)], hold)
+    walk = rows.plan(host(), x.shape, (1,), [steps(x), steps(y)], hold=hold)
     assert walk is not None
-    tensors = rows.tensors_of(["float32"] * 2, walk)
-    spec = softmax_rows(form=walk.form, tensors=tensors, reads=1, tree=LEAF, after=None, log=False)
-    native.run(spec, *walk.cells([x, y]), items=5, scratch=walk.scratch)
+    shared = {"form": walk.form, "tensors": rows.tensors_of(["float32"] * 2, walk), "reads": 1, "tree": LEAF,
+              "after": None}
+    native.run(softmax_rows(log=False, **shared), *walk.cells([x, y]), items=5, scratch=walk.scratch)
     with np.errstate(invalid="ignore"):
         np.testing.assert_allclose(y, softmax(wide(x), (1,), False), rtol=1e-6)
+    native.run(hardmax_rows(**shared), *walk.cells([x, y]), items=5, scratch=walk.scratch)
+    np.testing.assert_array_equal(y, largest(x, (1,)))
+
+
+@pytest.mark.parametrize("dtype", ("float16", "bfloat16"))
+def test_halves_are_rounded_as_the_function_of_the_operator_says(dtype: str) -> None:
+    from orthrus.ops import find
+
+    rng = np.random.default_rng(1)
+    for shape in ((7, 300), (3, 5), (40, 2)):
+        x, y = laid(rng, shape, (0, 1), 0, dtype), laid(rng, shape, (0, 1), 0, dtype)
+        walk = rows.plan(host(), shape, (1,), [steps(x), steps(y)])
+        assert walk is not None
+        spec = softmax_rows(form=walk.form, tensors=rows.tensors_of([dtype] * 2, walk), reads=1,
+                            tree=Expr.leaf(0, dtype).cast("float32"), after=None, log=False, steps=dtype)
+        native.run(spec, *walk.cells([x, y]), items=walk.items, scratch=walk.scratch)
+        want = find("", "Softmax", 13)(x, axis=1).astype(x.dtype)
+        differ = np.abs(y.view(np.int16).astype(int) - want.view(np.int16))
+        assert differ.max() <= 1 and (differ > 0).mean() < 0.02
 
 
 def test_large_mean_keeps_the_variance() -> None:
@@ -187,10 +221,12 @@ def test_plan_refuses_what_has_no_unit_stride() -> None:
 @pytest.mark.parametrize("axes", ((1,), (2,), (1, 2)))
 def test_other_machines_assemble(machine, axes: tuple[int, ...]) -> None:
     shape = (4, 50, 30)
-    walk = rows.plan(machine, shape, axes, [(1600, 31, 1)] * 2)
-    assert walk is not None
     for dtype in DTYPES:
+        computed = "float64" if dtype == "float64" else "float32"
+        walk = rows.plan(machine, shape, axes, [(1600, 31, 1)] * 2, computed)
+        assert walk is not None
         shared = {"form": walk.form, "tensors": rows.tensors_of([dtype] * 2, walk), "reads": 1,
-                  "tree": Expr.leaf(0, dtype).cast("float32"), "after": None}
-        for spec in (softmax_rows(log=True, **shared), norm.norm_rows(kind="layer", **shared)):
+                  "tree": Expr.leaf(0, dtype).cast(computed), "after": None}
+        for spec in (softmax_rows(log=True, **shared), hardmax_rows(**shared),
+                     norm.norm_rows(kind="layer", **shared)):
             assert build.assemble(spec.text(machine), machine)

@@ -28,9 +28,7 @@ def norm_rows(f: Body, *, form: RowForm, tensors: tuple[Read, ...], reads: int, 
     """
     rows = Rows(f, form, tensors)
     ends = Ends(rows, tree, reads, after)
-    zero = f.const(vec(F32, rows.lanes), 0)
-    out = len(tensors) - 1
-    epsilon = rows.cell(F32)
+    zero, out, epsilon = rows.none, len(tensors) - 1, rows.number()
     means = rows.cell(PTR) if mean else None
     factors = rows.cell(PTR) if inverse else None
 

@@ -7,7 +7,8 @@ passes a tree of elementwise operations, and another one before it is stored, so
 and affine parts cost no pass over memory. What has to be kept between two passes stays in registers where the
 row is short, else in this thread's scratch.
 
-Arithmetic is float32. Kernels take, in this order: the walk's sizes, then per tensor its address and strides.
+Arithmetic is float32, or float64 where that is read. Kernels take, in this order: the walk's sizes, then per
+tensor its address and strides.
 """
 
 from __future__ import annotations
@@ -17,12 +18,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from ...shapes.symbolic import memo
 from ..machines.machine import Machine
 from ..write.body import Body
 from ..write.convert import convert
-from ..write.emit import F32, I64, PTR, V, vec
-from ..write.expr import LLVM, Expr, emit
+from ..write.emit import I64, PTR, V, vec
+from ..write.expr import BYTES, LLVM, Expr, emit
 
 UNROLL = 4
 _GRAIN = 1 << 14
@@ -40,13 +43,15 @@ Combine = Callable[[V, V], V]
 class RowForm:
     """How a kernel walks its rows. `outer`: dimensions that count rows; `across`: lanes are rows, and with
     `ragged` the last vector is not full; `segments`: a row is made of several runs; `held`: vectors of a row
-    that stays in registers, 0 where it goes through scratch."""
+    that stays in registers, 0 where it goes through scratch; `dtype`: float32 or float64, in which numbers
+    are computed."""
 
     outer: int = 1
     across: bool = False
     ragged: bool = False
     segments: bool = False
     held: int = 0
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,22 +90,23 @@ class RowWalk:
 
 
 def plan(machine: Machine, shape: Sequence[int], reduced: Sequence[int], strides: Sequence[Sequence[int]],
-         hold: bool = True) -> RowWalk | None:
+         dtype: str = "float32", hold: bool = True) -> RowWalk | None:
     """The walk over the rows of tensors that all have `shape` and lie by `strides` (in elements; 0 where
     broadcast), the first being what is read and the last what is written. Where `hold`, rows that fit into
-    half the registers stay there. None where no kernel walks so: more than three dimensions count rows, a row
-    has more than two levels, or no dimension has stride 1 or 0 everywhere."""
-    return _planned(machine, tuple(shape), tuple(reduced), tuple(map(tuple, strides)), hold)
+    half the registers stay there; `dtype`: in which numbers are computed. None where no kernel walks so: more
+    than three dimensions count rows, a row has more than two levels, or no dimension has stride 1 or 0
+    everywhere."""
+    return _planned(machine, tuple(shape), tuple(reduced), tuple(map(tuple, strides)), dtype, hold)
 
 
 @memo()
 def _planned(machine: Machine, shape: tuple[int, ...], reduced: tuple[int, ...],
-             strides: tuple[tuple[int, ...], ...], hold: bool) -> RowWalk | None:
+             strides: tuple[tuple[int, ...], ...], dtype: str, hold: bool) -> RowWalk | None:
     axes = [a for a, d in enumerate(shape) if d != 1]
     inner = sorted((a for a in axes if a in reduced), key=lambda a: (-strides[0][a], a))
     kept = merged(shape, [a for a in axes if a not in reduced], strides)
     rows = merged(shape, inner, strides)
-    lanes, columns, blocks = machine.lanes(4), 0, 1
+    lanes, columns, blocks = machine.lanes(BYTES[dtype]), 0, 1
     length, steps = rows.pop() if rows else (1, (1,) * len(strides))
     across = not _unit(steps)
     if across:
@@ -113,14 +119,19 @@ def _planned(machine: Machine, shape: tuple[int, ...], reduced: tuple[int, ...],
         return None
     vectors = length if across else -(-length // lanes)
     form = RowForm(max(len(kept), 1), across, columns % lanes != 0, bool(rows),
-                vectors if hold and not rows and vectors <= machine.registers // 2 else 0)
+                vectors if hold and not rows and vectors <= machine.registers // 2 else 0, dtype)
     size = length * (rows[0][0] if rows else 1)
     found = [(*([k[1][t] for k in kept] or [0]), *(r[1][t] for r in rows), *([steps[t]] if across else []))
              for t in range(len(strides))]
     return RowWalk(form, length, rows[0][0] if rows else 1, columns, tuple(k[0] for k in kept) or (1,),
                 tuple(found), units if across else steps, math.prod(k[0] for k in kept) * blocks,
                 max(1, _GRAIN // (size * (min(columns, lanes) if across else 1))),
-                4 * size * (lanes if across else 1))
+                BYTES[dtype] * size * (lanes if across else 1))
+
+
+def number_cell(x: float, dtype: str) -> float | int:
+    """A kernel's argument that `Rows.number` reads: a float is float32, the bits of a float64 are an int."""
+    return int(np.float64(x).view(np.int64)) if dtype == "float64" else x
 
 
 def _unit(strides: tuple[int, ...]) -> bool:
@@ -201,10 +212,10 @@ class RowPlace:
             if unit:
                 f.prefetch(self.bases[t], f.i64(self.index) + rows.strides[t][-1], cell_of(dtype))
 
-    def write(self, tensor: int, x: V, dtype: str = "float32") -> None:
-        """Store `x`, of type `dtype`, converted to the tensor's type."""
+    def write(self, tensor: int, x: V, dtype: str | None = None) -> None:
+        """Store `x`, of type `dtype` or as numbers are computed, converted to the tensor's type."""
         f = self.rows.f
-        x = convert(f, x, dtype, self.rows.tensors[tensor][0])
+        x = convert(f, x, dtype or self.rows.form.dtype, self.rows.tensors[tensor][0])
         if self.mask is None:
             f.store(x, self.bases[tensor], self._at(tensor))
         else:
@@ -215,7 +226,7 @@ class RowPlace:
         return x if self.mask is None or self.rows.form.across else self.rows.f.select(self.mask, x, other)
 
     def keep(self, x: V) -> None:
-        """Keep a float32 vector for a later pass."""
+        """Keep a vector for a later pass."""
         rows = self.rows
         if rows.form.held:
             assert isinstance(self.index, int)
@@ -231,7 +242,7 @@ class RowPlace:
         if rows.form.held:
             assert isinstance(self.index, int)
             return rows.kept[self.index]
-        ty = vec(F32, rows.lanes)
+        ty = rows.vector
         if self.mask is None or rows.form.across:
             return rows.f.load(ty, rows.f.scratch, self.slot, rows.align)
         return rows.f.load_masked(ty, rows.f.scratch, self.slot, self.mask, other)
@@ -242,9 +253,11 @@ class Rows:
     `RowWalk.cells`; `cell` reads what comes behind them."""
 
     def __init__(self, f: Body, form: RowForm, tensors: Sequence[Read]) -> None:
-        self.f, self.form, self.tensors, self.lanes = f, form, tensors, f.machine.lanes(4)
+        self.f, self.form, self.tensors = f, form, tensors
+        self.elem, self.lanes = LLVM[form.dtype], f.machine.lanes(BYTES[form.dtype])
+        self.vector = vec(self.elem, self.lanes)
         self.align = f.machine.vector if form.across else 0
-        self.none = f.const(vec(F32, self.lanes), 0)
+        self.none = f.const(self.vector, 0)
         self.mask: V | None = None
         self.kept: dict[int, V] = {}
         self.next = 0
@@ -264,7 +277,7 @@ class Rows:
             if form.across:
                 self.steps.append(self.cell(I64))
         total = self.length * self.segments
-        self.count = f.cast(total, F32)
+        self.count = f.cast(total, self.elem)
         self.tail: V | None = None
         if form.held and not form.across:
             self.tail = f.mask(self.lanes, self.length - (form.held - 1) * self.lanes)
@@ -272,6 +285,10 @@ class Rows:
     def cell(self, ty: str) -> V:
         self.next += 1
         return self.f.arg(self.next - 1, ty)
+
+    def number(self) -> V:
+        """The next argument, of the type in which numbers are computed; see `number_cell`."""
+        return self.cell(self.elem)
 
     def each(self, body: Callable[[V], None]) -> None:
         """Run `body(item)` for every row, or vector of rows."""
@@ -414,10 +431,11 @@ class Ends:
         self.again = not rows.form.held and plain(tree)
 
     def value(self, place: RowPlace) -> V:
-        """The element as the row sees it, float32."""
+        """The element as the row sees it."""
         read = {leaf.value: place.read(leaf.value) for leaf in self.tree.leaves()}
         inputs = [read.get(i, next(iter(read.values()))) for i in range(max(read) + 1)]
-        return convert(self.rows.f, emit(self.rows.f, self.tree, inputs), self.tree.dtype, "float32")
+        f = self.rows.f
+        return convert(f, emit(f, self.tree, inputs), self.tree.dtype, self.rows.form.dtype)
 
     def first(self, place: RowPlace) -> V:
         """The element in the first pass."""
@@ -436,8 +454,8 @@ class Ends:
         if self.after is None:
             place.write(out, x)
         else:
-            place.write(out, closed(f, self.after, x, "float32", lambda i: place.read(self.reads + i - 1)),
-                        self.after.dtype)
+            place.write(out, closed(f, self.after, x, self.rows.form.dtype,
+                                    lambda i: place.read(self.reads + i - 1)), self.after.dtype)
         return x
 
 

@@ -8,13 +8,14 @@ from ...codegen.kernels import norm
 from ...codegen.write.expr import Expr
 from ...ir import No, Node
 from ..lower import Lowering, Pending, lowers
-from ..rule_sets import BOTH
+from ..rule_sets import GPU_RULES
 from ..tensor import Tensor
 from .pool import framed, pixels
-from .rows import FLOATS, F, Norm, Reads, affine, finished, reading
+from .rows import FLOATS, REALS, Norm, Reads, affine, computed, finished, reading
 
 
-@lowers("InstanceNormalization", "GroupNormalization", types=FLOATS, sets=BOTH)
+@lowers("InstanceNormalization", "GroupNormalization", types=FLOATS, sets=(GPU_RULES,))
+@lowers("InstanceNormalization", "GroupNormalization", types=REALS)
 def group_norm(lo: Lowering, node: Node) -> Pending | No:
     """Per instance and group of channels; a group is one channel for InstanceNormalization."""
     x, scale, bias = node.inputs
@@ -26,7 +27,7 @@ def group_norm(lo: Lowering, node: Node) -> Pending | No:
     per_group = node.op_type == "GroupNormalization" and node.op.since < 21
     count = groups if per_group else shape[1]
     if groups < 1 or shape[1] % groups or any(
-            lo.shape(v) != (count,) or lo.dtype(v) not in FLOATS for v in (scale, bias)):
+            lo.shape(v) != (count,) or lo.dtype(v) not in REALS for v in (scale, bias)):
         return No("its scale and bias do not fit")
     each = shape[1] // groups
     walked = (shape[0], groups, each, *shape[2:])
@@ -44,9 +45,9 @@ def group_norm(lo: Lowering, node: Node) -> Pending | No:
     reads = reading(lo, x)
     first = reads.tensors[0]
     if each > 1 and first.strides[-1] != 1:
-        reads = Reads(Expr.leaf(0, dtype).cast(F), [lo.contiguous(lo.tensor(x))])
+        reads = Reads(Expr.leaf(0, dtype).cast(computed(dtype)), [lo.contiguous(lo.tensor(x))])
     return finished(lo, reads, range(2, len(walked)), dtype, Norm("layer", attrs["epsilon"]),
-                    affine(operands, dtype), operands, split)
+                    affine(operands, dtype, computed(dtype)), operands, split)
 
 
 @lowers("LRN", types=FLOATS)

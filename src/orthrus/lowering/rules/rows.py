@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ...codegen.kernels import rows
 from ...codegen.kernels.norm import norm_rows
-from ...codegen.kernels.softmax import softmax_rows
+from ...codegen.kernels.softmax import hardmax_rows, softmax_rows
 from ...codegen.write.expr import Expr
 from ...codegen.write.template import Spec
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
 from ..lower import Lowering, Out, Pending, lowers
-from ..rule_sets import BOTH, GPU_RULES, RULES
+from ..rule_sets import GPU_RULES, RULES
 from ..tensor import Tensor
 from ..walk import Walked, order_like
 
 FLOATS = ("float32", "float16", "bfloat16")
+REALS = (*FLOATS, "float64")
+"""What vector machines compute with: half precision in float32, float64 as it is."""
 F = "float32"
+_COUNTED = 1 << 24
 View = Callable[[Tensor], Tensor]
 Kernel = Callable[[rows.RowForm, tuple[rows.Read, ...], Expr, "Reads"], tuple[Spec, list[Any]]]
 """(form, tensors, closing tree, what is read) to the kernel and its arguments behind the tensors."""
@@ -27,11 +31,16 @@ Kernel = Callable[[rows.RowForm, tuple[rows.Read, ...], Expr, "Reads"], tuple[Sp
 
 @dataclass(eq=False)
 class Reads:
-    """What a row kernel reads: a float32 `tree` over views of one shape, the first of which is not
-    broadcast."""
+    """What a row kernel reads: a `tree`, float32 or float64, over views of one shape, the first of which is
+    not broadcast."""
 
     tree: Expr
     tensors: list[Tensor]
+
+
+def computed(dtype: str) -> str:
+    """The type in which numbers of `dtype` are computed."""
+    return dtype if dtype == "float64" else F
 
 
 def lying(t: Tensor) -> tuple[int, ...]:
@@ -46,10 +55,10 @@ def reading(lo: Lowering, value: Value) -> Reads:
     whole = next((i for i, t in enumerate(tensors) if _whole(t)), None)
     if lazy.source is not None or lo.left[value] > 1 or whole is None or not lazy.tree.size():
         t = lo.tensor(value)
-        return Reads(Expr.leaf(0, t.dtype).cast(F), [t])
+        return Reads(Expr.leaf(0, t.dtype).cast(computed(t.dtype)), [t])
     order = [whole, *(i for i in range(len(tensors)) if i != whole)]
     tree = lazy.tree.substitute(lambda leaf: Expr.leaf(order.index(leaf.value), leaf.dtype))
-    return Reads(tree.cast(F), [tensors[i] for i in order])
+    return Reads(tree.cast(computed(tree.dtype)), [tensors[i] for i in order])
 
 
 def _whole(t: Tensor) -> bool:
@@ -87,7 +96,7 @@ def finished(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, ker
     own, wanted = reads.tensors[0].shape, lying(reads.tensors[0])
     if 0 in own:
         return No("empty")
-    closing = after if after is not None else Expr.leaf(0, F).cast(dtype)
+    closing = after if after is not None else Expr.leaf(0, reads.tree.dtype).cast(dtype)
     work = RowWork(reads, reduced, kernel, closing, operands, view, kept, exponentials)
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, more: list[Tensor]) -> None:
@@ -115,7 +124,8 @@ def _walked(work: RowWork, out: Tensor, more: Sequence[Tensor]) -> list[Tensor]:
 def plan(lo: Lowering, work: RowWork, out: Tensor, more: Sequence[Tensor] = ()) -> rows.RowWalk | None:
     """How a vector machine walks the rows; None where it cannot."""
     tensors = _walked(work, out, more)
-    return rows.plan(lo.machine, tensors[0].shape, work.reduced, [_steps(t) for t in tensors])
+    return rows.plan(lo.machine, tensors[0].shape, work.reduced, [_steps(t) for t in tensors],
+                     work.reads.tree.dtype)
 
 
 def write(lo: Lowering, work: RowWork, out: Tensor, tree: Expr | None, more: Sequence[Tensor]) -> bool:
@@ -143,7 +153,7 @@ def _steps(t: Tensor) -> tuple[int, ...]:
 def spread(lo: Lowering, value: Value | None, shape: tuple[int, ...]) -> Tensor | None:
     """An operand broadcast to `shape`; None where it does not fit or is of a type kernels do not compute
     with."""
-    if value is None or lo.dtype(value) not in FLOATS:
+    if value is None or lo.dtype(value) not in REALS:
         return None
     own = lo.shape(value)
     if len(own) > len(shape) or any(d not in (1, e) for d, e in zip(own[::-1], shape[::-1], strict=False)):
@@ -151,10 +161,10 @@ def spread(lo: Lowering, value: Value | None, shape: tuple[int, ...]) -> Tensor 
     return lo.tensor(value).expand(shape)
 
 
-def affine(operands: Sequence[Tensor], dtype: str) -> Expr:
-    """The closing tree: times the first operand, plus the second if there is one."""
-    leaves = [Expr.leaf(0, F), *(Expr.leaf(i + 1, t.dtype).cast(F) for i, t in enumerate(operands))]
-    return Expr("fma" if len(operands) == 2 else "mul", tuple(leaves), F).cast(dtype)
+def affine(operands: Sequence[Tensor], dtype: str, total: str = F) -> Expr:
+    """The closing tree: a number of type `total` times the first operand, plus the second if there is one."""
+    leaves = [Expr.leaf(0, total), *(Expr.leaf(i + 1, t.dtype).cast(total) for i, t in enumerate(operands))]
+    return Expr("fma" if len(operands) == 2 else "mul", tuple(leaves), total).cast(dtype)
 
 
 def alive(lo: Lowering, node: Node, index: int) -> bool:
@@ -164,7 +174,7 @@ def alive(lo: Lowering, node: Node, index: int) -> bool:
 
 
 @lowers("Softmax", "LogSoftmax", types=FLOATS, sets=(GPU_RULES,))
-@lowers("Softmax", "LogSoftmax", types=(F,))
+@lowers("Softmax", "LogSoftmax", types=REALS)
 def softmax(lo: Lowering, node: Node) -> Pending | No:
     """Along one axis, or in the older form over all from an axis on."""
     (x,) = node.inputs
@@ -176,8 +186,7 @@ def softmax(lo: Lowering, node: Node) -> Pending | No:
     axis = normalized_axis(axis, len(shape))
     reduced = (axis,) if node.op.since >= 13 else tuple(range(axis, len(shape)))
     dtype, log = lo.dtype(x), node.op_type == "LogSoftmax"
-    rounds = lo.rules is GPU_RULES and not log and dtype != F and node.op.since >= 13
-    steps = dtype if rounds else ""
+    steps = dtype if not log and dtype in FLOATS[1:] and node.op.since >= 13 else ""
     return softmax_rows_of(lo, reading(lo, x), reduced, dtype, log, steps)
 
 
@@ -185,6 +194,31 @@ def softmax_rows_of(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: s
                     steps: str = "") -> Pending | No:
     """The softmax of what is read along `reduced`, or its logarithm; `steps`: see `Softmax`."""
     return finished(lo, reads, reduced, dtype, Softmax(log, steps), exponentials=True)
+
+
+@lowers("Hardmax", types=REALS)
+def hardmax(lo: Lowering, node: Node) -> Pending | No:
+    """1 at the first largest element along one axis, or in the older form over all from an axis on."""
+    (x,) = node.inputs
+    assert x is not None and node.op is not None
+    shape, axis = lo.shape(x), node.attributes["axis"]
+    if not -len(shape) <= axis < len(shape):
+        return No("its axis is out of range")
+    axis = normalized_axis(axis, len(shape))
+    reduced = range(axis, axis + 1 if node.op.since >= 13 else len(shape))
+    if math.prod(shape[a] for a in reduced) >= _COUNTED:
+        return No("its rows are longer than float32 can count")
+    reads = reading(lo, x)
+    if len(reduced) > 1:
+        t = lo.contiguous(lo.tensor(x))
+        reads = Reads(Expr.leaf(0, t.dtype).cast(computed(t.dtype)), [t])
+    return finished(lo, reads, reduced, lo.dtype(x), _first_largest, exponentials=True)
+
+
+def _first_largest(form: rows.RowForm, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
+                   ) -> tuple[Spec, list[Any]]:
+    return hardmax_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree,
+                        after=after), []
 
 
 @dataclass(frozen=True)
@@ -197,9 +231,8 @@ class Softmax:
 
     def __call__(self, form: rows.RowForm, tensors: tuple[rows.Read, ...], after: Expr, reads: Reads
                  ) -> tuple[Spec, list[Any]]:
-        assert not self.steps, "vector machines do not round in between"
         return softmax_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree,
-                            after=after, log=self.log), []
+                            after=after, log=self.log, steps=self.steps), []
 
 
 @dataclass(frozen=True)
@@ -217,11 +250,13 @@ class Norm:
         spec = norm_rows(form=form, tensors=tensors, reads=len(reads.tensors), tree=reads.tree, after=after,
                          kind=self.kind, keeps=self.keeps, mean=self.mean is not None,
                          inverse=self.inverse is not None)
-        return spec, [self.epsilon, *(Out(t) for t in (self.mean, self.inverse) if t is not None)]
+        return spec, [rows.number_cell(self.epsilon, form.dtype),
+                      *(Out(t) for t in (self.mean, self.inverse) if t is not None)]
 
 
 @lowers("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", types=FLOATS,
-        sets=BOTH)
+        sets=(GPU_RULES,))
+@lowers("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", types=REALS)
 def layer_norm(lo: Lowering, node: Node) -> Any:
     """Over the axes from one on, times a scale and plus a bias."""
     x, attrs = node.inputs[0], node.attributes
@@ -241,8 +276,8 @@ def layer_norm(lo: Lowering, node: Node) -> Any:
     kind, along = "layer" if centred else "rms", range(axis, len(shape))
     if not any(extra):
         return finished(lo, reading(lo, x), along, dtype, Norm(kind, attrs["epsilon"]),
-                        affine(tensors, dtype), tensors)
-    if attrs["stash_type"] != 1:
+                        affine(tensors, dtype, computed(lo.dtype(x))), tensors)
+    if attrs["stash_type"] != 1 or lo.dtype(x) not in FLOATS:
         return No("its statistics are not float32")
     per_row = (*shape[:axis], *(1,) * (len(shape) - axis))
     statistics = [lo.new(per_row, F) for _ in extra]
@@ -263,7 +298,9 @@ def now(lo: Lowering, made: Pending | No, *others: Tensor | None) -> Any:
 
 
 @lowers("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization",
-        types=FLOATS, sets=BOTH)
+        types=FLOATS, sets=(GPU_RULES,))
+@lowers("com.microsoft::SkipLayerNormalization", "com.microsoft::SkipSimplifiedLayerNormalization",
+        types=REALS)
 def skip_norm(lo: Lowering, node: Node) -> Any:
     """The normalization of x + skip + bias, and where it is read that sum."""
     x, attrs = node.inputs[0], node.attributes
@@ -280,17 +317,20 @@ def skip_norm(lo: Lowering, node: Node) -> Any:
         return No("its statistics are read")
     first = lo.tensor(x)
     tensors = [t for t in operands if t is not None]
-    reads = Reads(Expr.leaf(0, dtype).cast(F), [first, *(t for t in added if t is not None)])
+    total = computed(dtype)
+    reads = Reads(Expr.leaf(0, dtype).cast(total), [first, *(t for t in added if t is not None)])
     for i, t in enumerate(reads.tensors[1:], 1):
-        reads.tree = Expr("add", (reads.tree, Expr.leaf(i, t.dtype).cast(F)), F)
+        reads.tree = Expr("add", (reads.tree, Expr.leaf(i, t.dtype).cast(total)), total)
     keeps = alive(lo, node, 3)
-    total = lo.new(shape, dtype, lying(first)) if keeps else None
+    kept = lo.new(shape, dtype, lying(first)) if keeps else None
     kernel = Norm("layer" if centred else "rms", attrs["epsilon"], keeps)
-    made = finished(lo, reads, (len(shape) - 1,), dtype, kernel, affine(tensors, dtype), tensors, kept=total)
-    return now(lo, made, None, None, total) if keeps else made
+    made = finished(lo, reads, (len(shape) - 1,), dtype, kernel, affine(tensors, dtype, total), tensors,
+                    kept=kept)
+    return now(lo, made, None, None, kept) if keeps else made
 
 
-@lowers("LpNormalization", "MeanVarianceNormalization", types=FLOATS, sets=BOTH)
+@lowers("LpNormalization", "MeanVarianceNormalization", types=FLOATS, sets=(GPU_RULES,))
+@lowers("LpNormalization", "MeanVarianceNormalization", types=REALS)
 def plain_norm(lo: Lowering, node: Node) -> Pending | No:
     """Without scale and bias, over one axis or several."""
     (x,) = node.inputs
