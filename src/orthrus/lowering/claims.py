@@ -23,7 +23,8 @@ _NARROW = frozenset({"DequantizeLinear", "GatherBlockQuantized"})
 """Operators whose constants may be of few bits: these are packed, or computed, while lowering."""
 
 _VIEWS = VIEWS | {"Transpose", "Slice", "Shape", "Size"}
-"""Operators that cost numpy nothing: alone they are not worth a part."""
+"""Operators that cost numpy nothing: beside other parts they are not worth one, as whole models they are:
+what a caller is given is copied in any case."""
 
 _FREE = "views cost nothing where they are"
 _SIZES = "it follows from sizes and small numbers, which are the host's to compute with"
@@ -68,7 +69,8 @@ def groups(graph: Graph, nodes: Iterable[Node], registered: Callable[[Node], boo
             del taken[node]
     sizes = [group for group in found if deciding and _derived(group, known.hosted)]
     why.update((n, _SIZES) for group in sizes for n in group)
-    idle = [] if views else [group for group in found if all(n.op_type in _VIEWS for n in group)
+    idle = [] if views else [group for group in found if len(group) < len(graph.nodes)
+                             and all(n.op_type in _VIEWS for n in group)
                              and not any(_turns(n) for n in group)]
     why.update((n, _FREE) for group in idle for n in group)
     return [group for group in found if group not in idle and group not in sizes], why
