@@ -17,6 +17,7 @@ from ...codegen.triton.kernels.product_rows import Strip, product_rows
 from ...codegen.triton.kernels.products import EACH, MARGIN, ONE, Factors, Tile, product_parts, products
 from ...codegen.triton.targets import CUDA
 from ...codegen.write.expr import BYTES, Expr
+from ..rule_sets import GPU_RULES
 from ..tensor import Tensor, extent
 from .tuning import Task
 from .walks import LONG, closed, walk
@@ -80,6 +81,14 @@ def write(lo: GpuLowering, a: Tensor, b: Tensor, out: Tensor, tree: Expr | None,
         product.by_rows(out, tree, operands)
     else:
         product.by_tiles(out, tree, operands, tile)
+
+
+def plain(lo: GpuLowering, a: Tensor, b: Tensor, out: Tensor) -> None:
+    """out (..., m, n) = a (..., m, k)·b (..., k, n), all of one type."""
+    write(lo, a, b, out, None, [])
+
+
+GPU_RULES.steps["product"] = plain
 
 
 def _nothing(lo: GpuLowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:

@@ -18,6 +18,7 @@ from ...codegen.write.expr import BYTES, Expr
 from ...codegen.write.tile import Operand, total_of
 from ...ir import No, Node, Value
 from ..lower import Lazy, Lowering, Pending, Source, lowers
+from ..rule_sets import RULES
 from ..tensor import Tensor, joint_shape
 from ..walk import Walked, merged
 from . import few_bits, int8, matrix_unit
@@ -236,6 +237,17 @@ def write(lo: Lowering, a: Tensor, b: Tensor, weights: Weights | None, out: Tens
                  for j, t in enumerate((out, *operands), 2)]
         _step(lo, [*factors, *parts], rows, n, k, row, b_row, source, (outer, inner), outs, ins, tree,
               [n > 1 and t.strides[-1] == 1 for t in operands], b.strides[-2] == 1)
+
+
+def plain(lo: Lowering, a: Tensor, b: Tensor, out: Tensor) -> None:
+    """out (..., m, n) = a (..., m, k)·b (..., k, n), all of one type."""
+    a = a if a.strides[-1] == 1 or a.shape[-1] == 1 else lo.contiguous(a)
+    b = b if 1 in b.strides[-2:] or 1 in b.shape[-2:] else lo.contiguous(b)
+    total = total_of(a.dtype)
+    write(lo, a, b, None, out, None if total == out.dtype else Expr.leaf(0, total).cast(out.dtype), [])
+
+
+RULES.steps["product"] = plain
 
 
 def _step(lo: Lowering, views: Sequence[Tensor], rows: int, n: int, k: int, row: Sequence[int], b_row: int,

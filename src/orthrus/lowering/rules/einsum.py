@@ -11,14 +11,14 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from ....codegen.write.expr import Expr
-from ....ir import No, Node
-from ....ops.math.linalg import parsed_equation
-from ...rules.reduce import Folded
-from ...tensor import Tensor, c_strides
-from .. import products
-from ..lower import GpuLowering, lowers
-from ..rows import fold
+from ...codegen.write.expr import Expr
+from ...codegen.write.tile import total_of
+from ...ir import No, Node
+from ...ops.math.linalg import parsed_equation
+from ..lower import Lowering, lowers
+from ..rule_sets import BOTH
+from ..tensor import Tensor, c_strides
+from .reduce import Folded
 
 TYPES = ("float32", "float16", "bfloat16", "float64", "int32", "int64")
 
@@ -41,8 +41,8 @@ class Lettered:
                       [t.strides[p] if p >= 0 else 0 for p in places])
 
 
-@lowers("Einsum", types=TYPES)
-def einsum(lo: GpuLowering, node: Node) -> Tensor | No:
+@lowers("Einsum", types=TYPES, sets=BOTH)
+def einsum(lo: Lowering, node: Node) -> Tensor | No:
     """One operand after the other."""
     operands = [v for v in node.inputs if v is not None]
     if any(lo.dtype(v) != lo.dtype(operands[0]) or 0 in lo.shape(v) for v in operands):
@@ -90,25 +90,20 @@ def _diagonal(t: Tensor, letters: str) -> Lettered:
     return Lettered(t.view([size[c] for c in once], [steps[c] for c in once]), once)
 
 
-def _without(lo: GpuLowering, it: Lettered, kept: Collection[str]) -> Lettered:
+def _without(lo: Lowering, it: Lettered, kept: Collection[str]) -> Lettered:
     """Summed over the letters that are not `kept`."""
     gone = tuple(a for a, letter in enumerate(it.letters) if letter not in kept)
     if not gone:
         return it
     t = it.tensor
-    work = _exact(t.dtype)
+    work = total_of(t.dtype)
     what = Folded("sum", Expr.leaf(0, t.dtype).cast(work), [t], gone)
     out = lo.new(what.short, t.dtype)
-    fold(lo, what, out, Expr.leaf(0, work).cast(t.dtype), [])
+    lo.rules.steps["fold"](lo, what, out, Expr.leaf(0, work).cast(t.dtype), [])
     return Lettered(out, it.letters)
 
 
-def _exact(dtype: str) -> str:
-    """The type that elements are computed in."""
-    return "float32" if dtype in ("float16", "bfloat16") else dtype
-
-
-def _product(lo: GpuLowering, a: Lettered, b: Lettered, later: Collection[str]) -> Lettered:
+def _product(lo: Lowering, a: Lettered, b: Lettered, later: Collection[str]) -> Lettered:
     """a times b, summed over the letters that nobody needs `later`."""
     gone = [c for c in a.letters if c in b.letters and c not in later and a.size(c) == b.size(c) > 1]
     batch = [c for c in a.letters if c in b.letters and c in later]
@@ -119,7 +114,7 @@ def _product(lo: GpuLowering, a: Lettered, b: Lettered, later: Collection[str]) 
     sizes = [max(a.size(c), b.size(c)) for c in letters]
     out = lo.new(sizes, a.tensor.dtype)
     if not gone:
-        work = _exact(out.dtype)
+        work = total_of(out.dtype)
         both = [Expr.leaf(i, out.dtype).cast(work) for i in range(2)]
         lo.store(out, Expr("mul", (both[0], both[1]), work).cast(out.dtype),
                  [it.ordered(letters) for it in (a, b)])
@@ -130,11 +125,11 @@ def _product(lo: GpuLowering, a: Lettered, b: Lettered, later: Collection[str]) 
     second = _joined(lo, b, batch, [gone, columns])
     m, n = first.shape[-2], second.shape[-1]
     assert second.shape[-2] == deep
-    products.write(lo, first, second, out.view((*lead, m, n), c_strides((*lead, m, n))), None, [])
+    lo.rules.steps["product"](lo, first, second, out.view((*lead, m, n), c_strides((*lead, m, n))))
     return Lettered(out, letters)
 
 
-def _joined(lo: GpuLowering, it: Lettered, batch: list[str], groups: list[list[str]]) -> Tensor:
+def _joined(lo: Lowering, it: Lettered, batch: list[str], groups: list[list[str]]) -> Tensor:
     """With the letters of each group as one axis, behind those of `batch`."""
     t = it.ordered("".join([*batch, *(c for group in groups for c in group)]))
     shape = [*t.shape[:len(batch)], *(math.prod(it.size(c) for c in group) for group in groups)]
