@@ -63,7 +63,9 @@ class Native(ShapedPart[Plan]):
         of its own, or in that of the cache it is."""
         arrays = self.gate(arrays)
         plan = self.plan(arrays)
-        return self.interpret(arrays) if plan is None else self._entered(plan, arrays, self._run, targets)
+        if plan is None or plan.definitions:
+            return self.interpret(arrays)
+        return self._entered(plan, arrays, self._run, targets)
 
     @property
     def quick(self) -> Callable[[Sequence[np.ndarray]], FastRun | None] | None:

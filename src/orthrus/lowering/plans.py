@@ -63,6 +63,11 @@ class Plan:
         """Whether there are kernels and nothing else."""
         return len(self.work) > 0 and not self.hosts
 
+    @property
+    def definitions(self) -> bool:
+        """Whether numpy has every step: the nodes' definitions do the same without an arena."""
+        return not len(self.work) and bool(self.hosts)
+
     def take(self) -> Instance:
         """An instance nobody uses, in an arena that no run uses."""
         for instance in self.idle:

@@ -50,6 +50,11 @@ class Shaped(Protocol):
     seconds: float
     idle: list[Any]
 
+    @property
+    def definitions(self) -> bool:
+        """Whether those of the nodes do all of it."""
+        ...
+
 
 P = TypeVar("P", bound=Shaped)
 
@@ -62,7 +67,7 @@ class ShapedPart(ABC, Generic[P]):
     deciding: Sequence[int] = ()
 
     def __init__(self, part: Part, reference: Reference, threads: int, strict: bool) -> None:
-        self.part, self.reference, self.threads = part, reference, threads
+        self.part, self.reference, self.threads = part, functools.cache(reference), threads
         self.refused = Refused(part, strict)
         self.plans: Recent[Key, P | None] = Recent(PLANS, self.refused.forget)
         self.guessed: set[Key] = set()
@@ -89,7 +94,7 @@ class ShapedPart(ABC, Generic[P]):
     def __call__(self, *given: Any) -> Any:
         arrays = self.gate(given)
         plan = self.plan(arrays)
-        if plan is not None:
+        if plan is not None and not plan.definitions:
             try:
                 return self._entered(plan, arrays, self._run)
             except Unfit as why:

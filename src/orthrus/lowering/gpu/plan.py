@@ -88,6 +88,7 @@ class GpuPlan:
     gave up, -1 where none may; `size`: bytes of the arena; `bytes`: of all that a run takes, with its
     outputs; `graphs`: runs that are recorded."""
 
+    definitions = False
     scratch = 0
     seconds = 0.0
     folded: frozenset[Value] = frozenset()

@@ -45,6 +45,8 @@ def _dtype(name: str) -> np.dtype[Any]:
 class DnnlPlan:
     """A lowered part; `take()` gives the memory of one run."""
 
+    definitions = False
+
     def __init__(self, lowering: Lowering, outputs: Sequence[Value], threads: int) -> None:
         self.lib, self.steps = lowering.lib, lowering.steps
         self.runner = Runner(lowering.lib.openmp, threads)
