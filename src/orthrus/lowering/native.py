@@ -64,7 +64,7 @@ class Native(ShapedPart[Plan]):
         arrays = self.gate(arrays)
         plan = self.plan(arrays)
         if plan is None or plan.definitions:
-            return self.interpret(arrays)
+            return self(*arrays)
         return self._entered(plan, arrays, self._run, targets)
 
     @property

@@ -94,7 +94,9 @@ class ShapedPart(ABC, Generic[P]):
     def __call__(self, *given: Any) -> Any:
         arrays = self.gate(given)
         plan = self.plan(arrays)
-        if plan is not None and not plan.definitions:
+        if plan is not None and plan.definitions:
+            return interpret(self.part, self.reference, arrays)
+        if plan is not None:
             try:
                 return self._entered(plan, arrays, self._run)
             except Unfit as why:
