@@ -36,10 +36,11 @@ def _trees(
         made["truenodeids"] += np.where(leaf, 0, 2 * nodes + 1).tolist()
         made["falsenodeids"] += np.where(leaf, 0, 2 * nodes + 2).tolist()
         for each in nodes[leaf].tolist():
-            other["treeids"].append(tree)
-            other["nodeids"].append(each)
-            other["ids"].append(int(rng.integers(0, targets)))
-            other["weights"].append(float(rng.standard_normal()))
+            for target in range(targets):
+                other["treeids"].append(tree)
+                other["nodeids"].append(each)
+                other["ids"].append(target)
+                other["weights"].append(float(rng.standard_normal()))
     prefix = "class" if kind == "TreeEnsembleClassifier" else "target"
     attrs = {f"nodes_{name}": value for name, value in made.items()}
     attrs |= {f"{prefix}_{name}": value for name, value in other.items()}

@@ -27,6 +27,7 @@ from .rules import (
     activation,
     arithmetic,
     attention,
+    classical,
     convolution,
     diffusion,
     linear,
@@ -75,7 +76,7 @@ PASSES: tuple[Pass, ...] = (
     *at(2, *diffusion.EXTENDED),
     *at(2, *activation.EXTENDED, *normalization.EXTENDED, *normalization.GROUPS),
     *at(2, *rotary.EXTENDED, *attention.EXTENDED),
-    *at(2, *linear.EXTENDED, *normalization.LAST, *arithmetic.EXTENDED),
+    *at(2, *linear.EXTENDED, *normalization.LAST, *arithmetic.EXTENDED, *classical.EXTENDED),
     *at(3, *movement.LAYOUT),
 )
 
