@@ -71,7 +71,7 @@ def test_texts_are_looked_up(kind: str, classes: int, transform: str) -> None:
     attrs = KINDS[kind](np.random.default_rng(classes), classes)
     labels = [f"label {(5 * i) % classes}" for i in range(classes)]
     made, got, want = both(kind, {**attrs, "post_transform": transform}, labels)
-    assert "number_labels 1" in str(made.explain())
+    assert "pull_label_texts 1" in str(made.explain())
     np.testing.assert_array_equal(got[0], want[0])
     np.testing.assert_allclose(got[1], want[1], 1e-5, 1e-6)
     assert got[0].dtype == want[0].dtype and set(got[0]) <= set(labels)
@@ -79,7 +79,7 @@ def test_texts_are_looked_up(kind: str, classes: int, transform: str) -> None:
 
 def test_a_single_score_decides_between_texts() -> None:
     made, got, want = both("LinearClassifier", one_score(np.random.default_rng(0), 2), ["no", "yes"])
-    assert "number_labels 1" in str(made.explain())
+    assert "pull_label_texts 1" in str(made.explain())
     np.testing.assert_array_equal(got[0], want[0])
     np.testing.assert_allclose(got[1], want[1], 1e-5, 1e-6)
 
@@ -88,5 +88,5 @@ def test_a_single_score_decides_between_texts() -> None:
 def test_labels_of_no_score_stay(labels: list[str]) -> None:
     """With one score the labels are "0" and "1", whatever else is listed."""
     made, got, want = both("LinearClassifier", one_score(np.random.default_rng(0), 1), labels)
-    assert "number_labels 1" not in str(made.explain())
+    assert "pull_label_texts 1" not in str(made.explain())
     np.testing.assert_array_equal(got[0], want[0])

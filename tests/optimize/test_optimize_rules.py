@@ -869,3 +869,13 @@ def test_whole_attention_is_one_node():
     build, opset, tol = FIRES["fuse_attention_heads"][0]
     graph, _ = _agree(build, opset, tol)
     assert kinds(graph) == ["Attention"]
+
+
+def classified(n, x, **attrs):
+    """The scores of a linear classifier of three classes."""
+    return n.node("ai.onnx.ml", "LinearClassifier", x, outputs=2, coefficients=f(12).tolist(),
+                  intercepts=f(3).tolist(), **attrs)[1]
+
+
+unary("pull_label_texts", lambda n, x: classified(n, x, classlabels_strings=["a", "b", "c"]), "N", 4)
+unary("pull_label_texts", lambda n, x: classified(n, x, classlabels_ints=[1, 2, 3]), "N", 4, table=SPARES)

@@ -20,7 +20,7 @@ _NUMBERS = {
     lambda op, x: op("ai.onnx.ml::LinearClassifier")(x),
     lambda op, x: op("ai.onnx.ml::SVMClassifier")(x),
 )
-def number_labels(op, x, root):
+def pull_label_texts(op, x, root):
     """Labels that are texts are picked by their numbers, so that the classifier itself computes no texts."""
     texts, name = root.attrs.get("classlabels_strings"), _NUMBERS[root.op_type]
     if not texts or root.attrs.get(name):
@@ -35,4 +35,4 @@ def number_labels(op, x, root):
     return op.Gather(op.constant(np.array(texts, object), name="labels"), numbers), scores
 
 
-EXTENDED = [number_labels]
+EXTENDED = [pull_label_texts]
