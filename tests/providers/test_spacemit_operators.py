@@ -47,7 +47,8 @@ WITHOUT_SAMPLES = {"spacemit_functions::YoloDecode"}
 @pytest.mark.slow
 @pytest.mark.parametrize("bits", TARGETS)
 def test_operators(bits: str) -> None:
-    report = check_provider(SpaceMITExecutionProvider, options={**TARGETS[bits], **EXACT}, only=CHECKS)
+    checks = CHECKS if bits == "256" else CHECKS[:3]
+    report = check_provider(SpaceMITExecutionProvider, options={**TARGETS[bits], **EXACT}, only=checks)
     assert report.ok, "\n".join(map(str, report.failed))
     tried = {row.operator for row in report.coverage if row.ran}
     assert set(claims.CLAIMS) - tried <= WITHOUT_SAMPLES
