@@ -19,8 +19,8 @@ ORDER = (
     ("api", "capi"), ("native",), ("testing",), ("demo",), ("tools",),
 )
 """Stages in the order the data meets them; names in one tuple may import each other."""
-PACKAGES = frozenset({"quantization", "transformers", "generation", "torch", "backend", "datasets", "distributed",
-                      "serving"})
+PACKAGES = frozenset({"quantization", "transformers", "generation", "torch", "backend", "datasets",
+                      "distributed", "serving"})
 """Packages beside the stages: they stand on the public API, so nothing imports them."""
 COMMANDS = frozenset({"tools/cli/quantize.py", "tools/cli/serve.py", "tools/cli/plan_capacity.py"})
 """Verbs of the command line that are a tool package's."""
