@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -197,3 +199,110 @@ def test_what_a_write_function_raises() -> None:
     compiler = ort.ModelCompiler(ort.SessionOptions(), model.SerializeToString())
     with pytest.raises(ort.capi.onnxruntime_pybind11_state.Fail, match="ValueError: no room"):
         compiler.compile_to_stream(refuse)
+
+
+def saved(nodes: list[Any], inputs: list[Any], outputs: list[Any], **more: Any) -> bytes:
+    graph = helper.make_graph(nodes, "g", inputs, outputs, **more)
+    raw: bytes = helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17)]
+                                   ).SerializeToString()
+    return raw
+
+
+@pytest.mark.parametrize("shape", [(2,), (0,), (3, 4), (300, 300)])
+@pytest.mark.parametrize("op_type", ["Relu", "Identity", "Cast"])
+def test_results_are_views_of_their_memory(op_type: str, shape: tuple[int, ...]) -> None:
+    about = {"to": TensorProto.FLOAT} if op_type == "Cast" else {}
+    made = session([helper.make_node(op_type, ["x"], ["y"], **about)], [VALUE("x", TensorProto.FLOAT, None)])
+    x, seen = np.ones(shape, np.float32), []
+    for _ in range(4):
+        [y] = made.run(None, {"x": x})
+        assert y.base is not None and y.flags.writeable and not y.flags.owndata
+        assert not np.shares_memory(x, y)
+        seen.append(y)
+        y[...] = 7
+        [again] = made.run(None, {"x": y})
+        assert (again == 7).all() and not np.shares_memory(again, y)
+    assert all(not np.shares_memory(a, b) for i, a in enumerate(seen) for b in seen[:i])
+
+
+def test_each_node_of_the_cpu_is_assigned_by_itself() -> None:
+    x = VALUE("x", TensorProto.FLOAT, [2])
+    nodes = [helper.make_node(op, [a, "x"], [b], name=b) for op, a, b in
+             (("Add", "x", "s"), ("Mul", "s", "p"), ("Add", "p", "y"))]
+    options = ort.SessionOptions()
+    options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
+    model = saved(nodes, [x], [VALUE("y", TensorProto.FLOAT, [2])])
+    parts = ort.InferenceSession(model, options).get_provider_graph_assignment_info()
+    assert [[(n.op_type, n.name) for n in part.get_nodes()] for part in parts] == [
+        [("Add", "s")], [("Mul", "p")], [("Add", "y")]]
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_a_sparse_initializer_is_handed_out_as_it_is(flat: bool) -> None:
+    places = np.array([2, 3, 5]) if flat else np.array([[0, 2], [1, 0], [1, 2]])
+    sparse = helper.make_sparse_tensor(numpy_helper.from_array(np.array([1, 2, 3], np.float32), "s"),
+                                       numpy_helper.from_array(places), [3, 3])
+    declared = helper.make_sparse_tensor_value_info("s", TensorProto.FLOAT, [3, 3])
+    made = ort.InferenceSession(saved([], [], [declared], sparse_initializer=[sparse]))
+    [found] = made.run_with_ort_values(["s"], {})
+    tensor = found.as_sparse_tensor()
+    assert tensor.dense_shape() == [3, 3] and tensor.values().tolist() == [1, 2, 3]
+    assert (tensor.as_coo_view().indices() == places).all()
+    assert isinstance(made.run(None, {})[0], ort.SparseTensor)
+
+
+@pytest.mark.parametrize("arena", [True, False])
+def test_of_whom_host_memory_is(arena: bool) -> None:
+    options = ort.SessionOptions()
+    options.enable_cpu_mem_arena = arena
+    model = saved([helper.make_node("Relu", ["x"], ["y"])], [FLOAT], [VALUE("y", TensorProto.FLOAT, None)])
+    made = ort.InferenceSession(model, options)
+    wanted = (ort.OrtAllocatorType.ORT_DEVICE_ALLOCATOR, ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR)[arena]
+    assert [i.allocator_type for i in (*made.get_input_memory_infos(), *made.get_output_memory_infos())] == [
+        wanted, wanted]
+
+
+def test_objects_become_text() -> None:
+    made = session([helper.make_node("Identity", ["x"], ["y"])], [VALUE("x", TensorProto.STRING, [None, 2])])
+    x = np.array([["a", 1], [2.5, None], [True, np.float32(3)]], object)
+    [y] = made.run(None, {"x": x})
+    assert y.tolist() == [["a", "1"], ["2.5", "None"], ["True", "3.0"]] and x[0, 1] == 1
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 6])
+def test_four_bits_from_packed_bytes(count: int) -> None:
+    for kind, given, wanted in ((TensorProto.INT4, np.int8, [1, -1, 2, -8, 3, 0]),
+                                (TensorProto.UINT4, np.uint8, [1, 15, 2, 8, 3, 0])):
+        packed = np.array([0xF1, 0x82, 0x03, 9, 9, 9], np.uint8)[:count].view(given)
+        value = ort.OrtValue.ortvalue_from_numpy_with_onnx_type(packed, kind)
+        assert value.element_type() == kind and value.shape() == [count]
+        assert value.numpy().astype(int).tolist() == wanted[:count]
+
+
+def test_what_is_no_dlpack_capsule() -> None:
+    for take in (ort.OrtValue.from_dlpack, ort.capi.onnxruntime_pybind11_state.OrtValue.from_dlpack):
+        for given in (3, None, "x", [1.0]):
+            with pytest.raises(TypeError, match="expected a valid DLPack capsule named 'dltensor'"):
+                take(given)
+
+
+def test_where_initializers_lie_before_they_are_placed(tmp_path: Path) -> None:
+    weights = {"w": np.arange(60, dtype=np.float32), "b": np.ones(1, np.float32)}
+    nodes = [helper.make_node("Mul", ["x", "w"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"])]
+    x = VALUE("x", TensorProto.FLOAT, [60])
+    model = onnx.load_from_string(saved(nodes, [x], [VALUE("y", TensorProto.FLOAT, [60])], initializer=[
+        numpy_helper.from_array(array, name) for name, array in weights.items()]))
+    onnx.save(model, tmp_path / "m.onnx", save_as_external_data=True, location="m.bin", size_threshold=100)
+    told: dict[str, Any] = {}
+
+    def keep(name: str, value: ort.OrtValue, place: Any) -> Any:
+        assert (value.numpy() == weights[name]).all()
+        told[name] = place
+        return place
+
+    ort.ModelCompiler(ort.SessionOptions(), tmp_path / "m.onnx", get_initializer_location_func=keep
+                      ).compile_to_file(tmp_path / "c.onnx")
+    assert told["b"] is None
+    assert (told["w"].filepath, told["w"].byte_size) == ("m.bin", 240)
+    [y] = ort.InferenceSession(tmp_path / "c.onnx").run(None, {"x": np.ones(60, np.float32)})
+    assert (y == weights["w"] + 1).all()

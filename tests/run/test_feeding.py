@@ -76,7 +76,7 @@ def session(kind: Type) -> ort.InferenceSession:
 
 
 def meant(kind: Type, given: Any) -> Any:
-    """What the value is as one of `kind`, by numpy's own conversion."""
+    """What the value is as one of `kind`, by numpy's own conversion; objects become texts."""
     if isinstance(kind, OptionalType):
         return None if given is None else meant(kind.elem, given)
     if isinstance(kind, SequenceType):
@@ -92,6 +92,8 @@ def meant(kind: Type, given: Any) -> Any:
         given = given.numpy()
     if isinstance(given, np.ndarray) and given.dtype.kind == "S":
         given = np.char.decode(given)
+    if kind.elem is ElementType.STRING:
+        return np.vectorize(str, otypes=[object])(np.asarray(given, object))
     return np.asarray(given, kind.elem.numpy)
 
 

@@ -83,7 +83,7 @@ def test_a_small_view_does_not_keep_a_large_array() -> None:
                      [info("x", shape=["N", 4])], [info("y", shape=None)],
                      {"zero": np.array([0]), "one": np.array([1])}))
     y, = e.run(None, {"x": np.ones((1000, 4), np.float32)})
-    assert y.base is None and y.shape == (1, 4)
+    assert y.base.shape == y.shape == (1, 4)
 
 
 def growing() -> Engine:

@@ -166,14 +166,21 @@ class ModelCompiler:
     def _placed(self, graph: Any) -> bytes:
         """The model with each initializer where the function puts it."""
         from ..load import to_model_proto
+        from ..load.external import places
 
         assert self._locate is not None
         arrays = {name: value.initial for name, value in graph.initializers.items()}
+        before = places(self._source)
         model = to_model_proto(graph)
         for tensor in model.graph.initializer:
             if tensor.name not in arrays:
                 continue
-            place = self._locate(tensor.name, CoreValue._got(arrays[tensor.name]), None)
+            array, now = arrays[tensor.name], None
+            if tensor.name in before:
+                file, offset, size, same = before[tensor.name]
+                if same.dtype == array.dtype and same.shape == array.shape and same.tobytes() == array.tobytes():
+                    now = OrtExternalInitializerInfo(file, offset, size)
+            place = self._locate(tensor.name, CoreValue._got(array), now)
             if place is None:
                 continue
             for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):

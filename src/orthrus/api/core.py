@@ -185,12 +185,15 @@ class CoreSession:
             log.warning("%s", warning)
         if not log.isEnabledFor(logging.DEBUG):
             return
-        assigned = engine.assignments()
+        assigned: dict[str, list[tuple[str, str, str]]] = {}
+        for provider, nodes in engine.assignments():
+            assigned.setdefault(provider, []).extend(nodes)
         log.debug("Node placements")
         if len(assigned) == 1:
-            log.debug(" All nodes placed on [%s]. Number of nodes: %d", assigned[0][0], len(assigned[0][1]))
+            [(provider, nodes)] = assigned.items()
+            log.debug(" All nodes placed on [%s]. Number of nodes: %d", provider, len(nodes))
             return
-        for provider, nodes in assigned:
+        for provider, nodes in assigned.items():
             log.debug(" Node(s) placed on [%s]. Number of nodes: %d", provider, len(nodes))
             for _, op_type, name in nodes:
                 log.debug("  %s (%s)", op_type, name)
@@ -218,11 +221,13 @@ class CoreSession:
 
     @property
     def input_meminfos(self) -> list[OrtMemoryInfo]:
-        return [memory_info(device) for device in self._engine.devices()[0]]
+        arena = self._options.enable_cpu_mem_arena
+        return [memory_info(device, arena) for device in self._engine.devices()[0]]
 
     @property
     def output_meminfos(self) -> list[OrtMemoryInfo]:
-        return [memory_info(device) for device in self._engine.devices()[1]]
+        arena = self._options.enable_cpu_mem_arena
+        return [memory_info(device, arena) for device in self._engine.devices()[1]]
 
     @property
     def input_epdevices(self) -> list[OrtEpDevice]:

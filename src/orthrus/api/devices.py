@@ -250,14 +250,11 @@ class OrtMemoryInfo:
         return f"<OrtMemoryInfo {self.name}:{self.device_id}>"
 
 
-CPU_MEMORY = OrtMemoryInfo("Cpu", OrtAllocatorType.ORT_DEVICE_ALLOCATOR, 0, OrtMemType.DEFAULT)
-
-
-
-def memory_info(device: Device) -> OrtMemoryInfo:
-    """The memory of a device, by onnxruntime's name."""
+def memory_info(device: Device, arena: bool) -> OrtMemoryInfo:
+    """The memory of a device, by onnxruntime's name. `arena`: host memory is an arena's."""
     if not device.kind:
-        return CPU_MEMORY
+        kind = OrtAllocatorType.ORT_ARENA_ALLOCATOR if arena else OrtAllocatorType.ORT_DEVICE_ALLOCATOR
+        return OrtMemoryInfo("Cpu", kind, 0, OrtMemType.DEFAULT)
     name = {int(OrtDeviceVendorId.NVIDIA): "Cuda", int(OrtDeviceVendorId.AMD): "Hip"}.get(
         device.vendor, device.name)
     return OrtMemoryInfo.create_v2(

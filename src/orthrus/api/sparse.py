@@ -147,9 +147,9 @@ class CoreSparse:
     @classmethod
     def from_array(cls, array: Any) -> CoreSparse:
         """The API's form of an `ir.SparseArray`: pairs of indices for a matrix, flat ones for every other
-        rank."""
+        rank and where the model has those."""
         places = array.indices
-        if places.ndim == 2 and len(array.shape) != 2:
+        if places.ndim == 2 and (array.flat or len(array.shape) != 2):
             places = np.ravel_multi_index(tuple(places.T), array.shape).astype(np.int64) if len(places) else \
                 np.empty(0, np.int64)
         return cls._make(array.shape, array.values, OrtSparseFormat.ORT_SPARSE_COO, places)

@@ -181,9 +181,10 @@ class CoreValue:
 
     @staticmethod
     def ortvalue_from_numpy_with_onnx_type(data: np.ndarray, onnx_element_type: int) -> CoreValue:
-        """Take the bytes of `data` as elements of an ONNX type of the same size. Raises RuntimeError where
-        sizes differ."""
+        """Take the bytes of `data` as elements of an ONNX type of the same size; for a type of less than a
+        byte, packed as in a model, the first of them. Raises RuntimeError where sizes differ."""
         from ..ir import ElementType
+        from ..load.tensors import packed_bytes, unpack
 
         array = tensor(data)
         try:
@@ -196,8 +197,8 @@ class CoreValue:
             raise RuntimeError(f"Items size in the incoming array: {array.dtype.itemsize} specified by "
                                f"onnxtype: {kind.numpy.itemsize}")
         if kind.bits < 8:
-            raise RuntimeError(f"{kind.text} takes an array of ml_dtypes.{kind.numpy.name}, one element per "
-                               f"byte; found {array.dtype}")
+            packed = array.view(np.uint8).reshape(-1)[:packed_bytes(array.size, kind)]
+            return CoreValue._make(unpack(packed, kind, array.size).reshape(array.shape))
         return CoreValue._make(array.view(kind.numpy))
 
     @staticmethod
@@ -245,8 +246,8 @@ class CoreValue:
         """Share a DLPack tensor: a capsule, or an object with `__dlpack__` or `__cuda_array_interface__`.
         `is_bool_tensor`: its bytes are truth values.
 
-        Raises RuntimeError for memory that neither the host nor a provider's device has, or an element type
-        that ONNX has none for.
+        Raises TypeError for an object that is no tensor, RuntimeError for memory that neither the host nor a
+        provider's device has, or an element type that ONNX has none for.
         """
         from ..kernels import DeviceArray
 
@@ -489,11 +490,15 @@ def is_dlpack_uint8_tensor(capsule: Any) -> bool:
 
 
 def over_dlpack(data: Any) -> Any:
-    """An array, of the host or of a device, over another package's tensor. Raises RuntimeError."""
+    """An array, of the host or of a device, over another package's tensor. Raises TypeError for what is none,
+    RuntimeError for one that cannot be taken."""
     from ..errors import InvalidArgument
     from ..kernels.dlpack import taken
     from ..providers import device_of
 
+    if type(data).__name__ != "PyCapsule" and not hasattr(data, "__dlpack__") and not hasattr(
+            data, "__cuda_array_interface__"):
+        raise TypeError(f"from_dlpack expected a valid DLPack capsule named 'dltensor', not {type(data)}")
     try:
         return taken(data, lambda vendor, index: device_of(1, vendor, index))
     except (InvalidArgument, BufferError, TypeError, ValueError, AttributeError, RuntimeError) as error:

@@ -203,11 +203,13 @@ def type_of(value: Any) -> Type:
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseArray:
     """A sparse tensor in coordinate form: `values` [n], `indices` [n, rank]
-    int64, sorted, and the dense shape."""
+    int64, sorted, and the dense shape. `flat`: the model says its indices
+    as positions in the flat tensor."""
 
     values: np.ndarray
     indices: np.ndarray
     shape: tuple[int, ...]
+    flat: bool = False
 
     def dense(self) -> np.ndarray:
         out = np.zeros(self.shape, self.values.dtype)

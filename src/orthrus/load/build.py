@@ -136,8 +136,10 @@ class Builder:
             if info.name not in constants or overridable or not main:
                 graph.inputs.append(value)
         fed = set(graph.inputs)
+        handed_out = {info.name for info in proto.output}.difference(
+            *(node.input for node in proto.node)) if proto.sparse_initializer else ()
         for name, tensor in constants.items():
-            array = self._initializer(name, tensor)
+            array = self._initializer(name, tensor, dense=name not in handed_out)
             known = scope.values.get(name)
             if known is None:
                 scope.values[name] = known = Value(name)
@@ -157,7 +159,8 @@ class Builder:
                 if name not in scope.values:
                     scope.values[name] = graph.add_initializer(Value(name, type_of(array), None, array))
 
-    def _initializer(self, name: str, tensor: Any) -> np.ndarray:
+    def _initializer(self, name: str, tensor: Any, dense: bool = True) -> Any:
+        """`dense`: of a sparse tensor, its dense form."""
         if name in self.given:
             array = self.given[name]
             if hasattr(tensor, "data_type"):
@@ -166,9 +169,8 @@ class Builder:
             return array
         if hasattr(tensor, "indices"):
             what = f"sparse initializer '{name}'"
-            return tensors.densified(
-                tensors.to_sparse(tensor, self.source.payload, self.external.read, what), what
-            )
+            sparse = tensors.to_sparse(tensor, self.source.payload, self.external.read, what)
+            return tensors.densified(sparse, what) if dense else sparse
         return tensors.to_array(tensor, self.source.payload, self.external.read)
 
     def _type_of(self, info: Any, name: str) -> Type | None:

@@ -19,10 +19,12 @@ import numpy as np
 from .. import knobs
 from ..errors import Fail
 from ..ir import ElementType
+from ..limits import DEFAULT
 from ..memory import passing
 from ..modelfile import read_into
 from .folder import Folder
-from .tensors import packed_bytes
+from .source import open_source
+from .tensors import element_type, packed_bytes, to_array
 
 _KEYS = frozenset({"location", "offset", "length", "checksum", "basepath"})
 _MAP_ABOVE = 1 << 16
@@ -109,6 +111,20 @@ class ExternalData:
 
     def _refusal(self, name: str, text: str, **rows: Any) -> Fail:
         return Fail(f"External data path validation failed for initializer: {name}. Error: {text}", **rows)
+
+
+def places(source: Any) -> dict[str, tuple[str, int, int, np.ndarray]]:
+    """Where the initializers of a model lie that lie outside it: file, offset, bytes, and the array. Raises
+    what loading raises."""
+    opened = open_source(source, DEFAULT, None)
+    data, found = ExternalData(opened.root, opened.path), {}
+    for tensor in opened.model.graph.initializer:
+        if tensor.data_location == tensor.EXTERNAL:
+            array = to_array(tensor, opened.payload, data.read)
+            entries = {entry.key: entry.value for entry in tensor.external_data}
+            size = packed_bytes(array.size, element_type(tensor.data_type, f"initializer '{tensor.name}'"))
+            found[tensor.name] = entries["location"], int(entries.get("offset", 0)), size, array
+    return found
 
 
 class _Unmapped:

@@ -253,7 +253,7 @@ def to_sparse(sparse: Any, payload: Resolve, external: Callable[[Any, ElementTyp
                    expected=f"[{len(values)}] or [{len(values)}, {len(dims)}]")
     if linear.size > 1 and not (np.diff(linear) > 0).all():
         raise Fail(f"{what}: sparse indices are not in ascending order without repeats")
-    return SparseArray(values, np.ascontiguousarray(coordinates, np.int64), dims)
+    return SparseArray(values, np.ascontiguousarray(coordinates, np.int64), dims, indices.ndim == 1)
 
 
 def densified(sparse: SparseArray, what: str) -> np.ndarray:

@@ -506,11 +506,14 @@ class Engine:
                 lanes.allocator.trim()
 
     def assignments(self) -> list[tuple[str, list[tuple[str, str, str]]]]:
-        """(provider, [(domain, operator, node name), ...]) for each provider that took nodes."""
-        taken: dict[str, list[tuple[str, str, str]]] = {}
+        """(provider, [(domain, operator, node name), ...]) for each part, and for each node that its provider
+        took by itself."""
+        made: list[tuple[str, list[tuple[str, str, str]]]] = []
         for part in self.placement.parts:
-            taken.setdefault(part.provider, []).extend((n.domain, n.op_type, n.name) for n in part.nodes)
-        return list(taken.items())
+            nodes = [(n.domain, n.op_type, n.name) for n in part.nodes]
+            alone = part.provider == CPUExecutionProvider.name
+            made.extend((part.provider, each) for each in ([[n] for n in nodes] if alone else [nodes]))
+        return made
 
     def close(self) -> None:
         """Let go of threads and memory; a later run raises Fail, one on another thread ends as if nothing

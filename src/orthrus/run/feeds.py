@@ -283,12 +283,9 @@ def _strings(name: str, given: np.ndarray) -> np.ndarray:
                                   cure="feed an array of str") from error
     if given.dtype != object:
         return given.astype(object)
-    for item in given.ravel():
-        if not isinstance(item, str):
-            raise InvalidArgument(
-                f"Unexpected input data type. Actual: (an object array with {type(item).__name__}) , "
-                "expected: (tensor(string))", node=f"input {name}", cure="feed an array of str")
-    return given
+    if all(isinstance(item, str) for item in given.flat):
+        return given
+    return np.vectorize(lambda item: item if isinstance(item, str) else str(item), otypes=[object])(given)
 
 
 def _dims(shape: Sequence[Any]) -> str:

@@ -38,12 +38,18 @@ def results(values: Sequence[Any], fed: Collection[Any], constants: frozenset[in
         elif (type(value) is np.ndarray and value.base is None and value.flags.carray
                 and id(value) not in taken and id(value) not in constants):
             taken.add(id(value))
-            out.append(value)
+            out.append(_seen(value))
         else:
             if foreign is None:
                 foreign = constants.union((id(block),), (id(root(v)) for v in _arrays(fed)))
-            out.append(_owned(value, foreign, taken))
+            value = _owned(value, foreign, taken)
+            out.append(_seen(value) if type(value) is np.ndarray and value.base is None else value)
     return out
+
+
+def _seen(array: np.ndarray) -> np.ndarray:
+    """`array` as onnxruntime hands it out: numbers are a view, whose `base` has the memory."""
+    return array if array.dtype.hasobject else array.view()
 
 
 def constants_of(program: Program) -> frozenset[int]:
@@ -95,5 +101,5 @@ def _owned(value: Any, foreign: frozenset[int], taken: set[int]) -> Any:
         return dict(value)
     if isinstance(value, SparseArray):
         return SparseArray(_owned(value.values, foreign, taken), _owned(value.indices, foreign, taken),
-                           value.shape)
+                           value.shape, value.flat)
     return value

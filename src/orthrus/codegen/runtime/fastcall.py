@@ -32,8 +32,8 @@ from .scheduler import cell, put
 
 _HEADER = object.__basicsize__
 _FASTCALL = 0x80
-_EMPTY = 184
-"""The number of `PyArray_Empty` in numpy's C interface."""
+_EMPTY, _VIEW = 184, 137
+"""The numbers of `PyArray_Empty` and `PyArray_View` in numpy's C interface."""
 _FLAGS = 0x101
 """numpy's flags of an array that is C-contiguous and aligned."""
 
@@ -48,9 +48,9 @@ class _Process(IntEnum):
     """Cells of what generated code has to know of this process: functions, objects, and the dicts of the
     switches that have to be 0."""
 
-    INCREF, DECREF, LIST, SET, SIZE, GET, EQUAL, CLEAR, EMPTY, ENTER = range(10)
-    NONE, ARRAY, DICT, KINDS, ZERO, VALUE, DEBUG, CHECK = range(10, 18)
-    DEFINITION, NAME, END = 18, 22, 24
+    INCREF, DECREF, LIST, SET, SIZE, GET, EQUAL, CLEAR, EMPTY, VIEW, ENTER = range(11)
+    NONE, ARRAY, DICT, KINDS, ZERO, VALUE, DEBUG, CHECK = range(11, 19)
+    DEFINITION, NAME, END = 19, 23, 25
 
 
 class _Door(IntEnum):
@@ -184,11 +184,14 @@ def _collect(module: Module, header: int) -> Function:
         row = rows + (inputs + i) * (8 * _Row.END)
         dtype, rank, dims = (cell(f, row, c) for c in (_Row.DTYPE, _Row.RANK, _Row.DIMS))
         _call(f, process, _Process.INCREF, dtype)
-        array = _call(f, process, _Process.EMPTY, rank, dims, dtype, zero)
+        memory = _call(f, process, _Process.EMPTY, rank, dims, dtype, zero)
 
         def give_up() -> None:
             _drop(f, process, results)
             entry.leave(f, zero)
+        f.when(memory.eq(0), give_up)
+        array = _call(f, process, _Process.VIEW, memory, zero, zero)
+        _drop(f, process, memory)
         f.when(array.eq(0), give_up)
         put(f, array, arrays + (inputs + i) * 8, 0)
         _call(f, process, _Process.SET, results, cell(f, row, _Row.NAME), array)
@@ -285,19 +288,18 @@ def available() -> bool:
                 or fields[_Field.DATA] != array.ctypes.data or fields[_Field.DTYPE] != id(array.dtype)
                 or fields[_Field.FLAGS] & 0xFFFFFFFF != array.flags.num):
             return False
-    return _empty() != 0
+    return _numpy(_EMPTY) != 0
 
 
-@functools.cache
-def _empty() -> int:
-    """Address of numpy's `PyArray_Empty`, 0 where numpy does not show its C interface."""
+def _numpy(number: int) -> int:
+    """Address of a function of numpy's C interface, 0 where numpy does not show that."""
     capsule = getattr(getattr(getattr(np, "_core", None), "multiarray", None), "_ARRAY_API", None)
     if capsule is None:
         return 0
     pointer = ctypes.pythonapi.PyCapsule_GetPointer
     pointer.restype, pointer.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
     table = pointer(capsule, None)
-    return ctypes.c_void_p.from_address(table + 8 * _EMPTY).value or 0
+    return ctypes.c_void_p.from_address(table + 8 * number).value or 0
 
 
 @functools.cache
@@ -310,7 +312,8 @@ def _process() -> int:
         _Process.SET: "PyList_SetItem", _Process.SIZE: "PyDict_Size",
         _Process.GET: "PyDict_GetItemWithError", _Process.EQUAL: "PyObject_RichCompareBool",
         _Process.CLEAR: "PyErr_Clear"})
-    cells[_Process.EMPTY], cells[_Process.ENTER] = _empty(), entry.code()
+    cells[_Process.EMPTY], cells[_Process.VIEW] = _numpy(_EMPTY), _numpy(_VIEW)
+    cells[_Process.ENTER] = entry.code()
     things = {_Process.NONE: None, _Process.ARRAY: np.ndarray, _Process.DICT: dict, _Process.KINDS: list,
               _Process.ZERO: 0, _Process.VALUE: _VALUE, _Process.DEBUG: vars(knobs.DEBUG),
               _Process.CHECK: vars(knobs.CHECK)}
