@@ -22,7 +22,7 @@ EXPONENTIAL = Service({1: SECONDS}, "exponential")
 CONSTANT = Service({1: SECONDS})
 
 
-def queue(rate: float, service: Service, slots: int = 1, requests: int = 30_000) -> Simulated:
+def queue(rate: float, service: Service, slots: int = 1, requests: int = 20_000) -> Simulated:
     return simulate([Stream(poisson(rate), service, max_queue=100_000)], slots, requests=requests, seed=4)
 
 
