@@ -30,23 +30,27 @@ def test_the_fewest_machines_that_keep_the_latency() -> None:
     assert found.one_down is not None and found.admission.total.late <= 0.01 * found.admission.total.arrived
 
 
+@pytest.mark.slow
 def test_batches_save_machines() -> None:
     service = Service({1: 0.004, 8: 0.008})
     alone, batched = (plan(service, 3000, 0.05, max_batch=size).chosen for size in (1, 8))
     assert alone.machines >= 13 and batched.machines <= 5 and batched.max_batch > 1
 
 
+@pytest.mark.slow
 def test_bunches_need_more_machines() -> None:
     steady, together = (plan(CONSTANT, 500, 0.05, 1, **more).chosen.machines
                        for more in ({}, {"arrivals": bunched(10)}))
     assert together > steady >= 6
 
 
+@pytest.mark.slow
 def test_slots_beside_each_other_need_fewer_machines() -> None:
     one, four = (plan(CONSTANT, 1000, 0.05, 1, slots=slots).chosen.machines for slots in (1, 4))
     assert four <= one / 4
 
 
+@pytest.mark.slow
 def test_the_thread_that_reads_can_be_what_is_short() -> None:
     assert plan(Service({1: 1e-5}), 10_000, 0.02, 1, slots=8, overhead=1e-3).chosen.machines >= 11
 
