@@ -26,8 +26,8 @@ def model(nodes: list[Any], inputs: Mapping[str, tuple[str, Any]], outputs: Mapp
     def infos(values: Mapping[str, tuple[str, Any]]) -> list[Any]:
         return [helper.make_tensor_value_info(name, getattr(TensorProto, PROTO.get(kind, kind)), shape)
                 for name, (kind, shape) in values.items()]
-    graph = helper.make_graph(nodes, "served", infos(inputs), infos(outputs),
-                              [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()])
+    held = [onnx.numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "served", infos(inputs), infos(outputs), held)
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("served.test", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
 

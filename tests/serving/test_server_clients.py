@@ -6,7 +6,6 @@ import queue
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -177,8 +176,8 @@ def test_requests_side_by_side_are_joined(server: Any, client: Any, protocol: st
     def one(i: int) -> None:
         x = np.full((1, 4), i, np.float32)
         with client_of(server, protocol) as own:
-            np.testing.assert_array_equal(own.infer("joined", [given(protocol, "x", x, "FP32")]).as_numpy("y"),
-                                          x + 1)
+            answer = own.infer("joined", [given(protocol, "x", x, "FP32")])
+        np.testing.assert_array_equal(answer.as_numpy("y"), x + 1)
     client.infer("joined", [given(protocol, "x", X, "FP32")])
     before = rows()
     with ThreadPoolExecutor(8) as pool:
@@ -294,8 +293,9 @@ def test_cuda_memory_is_refused(client: Any, protocol: str) -> None:
     ("fixed", {"x": X}, 400, "INVALID_ARGUMENT", "x"),
     ("broken", {"x": X}, 404, "NOT_FOUND", "broken"),
 ])
-def test_mistakes_have_the_protocols_status(client: Any, protocol: str, name: str, feeds: dict[str, np.ndarray],
-                                            http: int, grpc: str, says: str) -> None:
+def test_mistakes_have_the_protocols_status(client: Any, protocol: str, name: str,
+                                            feeds: dict[str, np.ndarray], http: int, grpc: str,
+                                            says: str) -> None:
     kinds = {"float32": "FP32", "int32": "INT32"}
     made = [given(protocol, each, array, kinds[str(array.dtype)]) for each, array in feeds.items()]
     error = refused(lambda: client.infer(name, made))

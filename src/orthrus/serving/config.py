@@ -68,8 +68,8 @@ def read(path: Path | None) -> ModelConfig:
     if path.stat().st_size > LONGEST:
         raise InvalidArgument(f"{path.name}: more than {LONGEST} bytes of settings")
     try:
-        text = path.read_text(encoding="utf-8")
-        given = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
+        with path.open("rb") as file:
+            given = tomllib.load(file) if path.suffix == ".toml" else json.load(file)
     except (ValueError, RecursionError) as error:
         raise InvalidArgument(f"{path.name} can't be read: {error}",
                               cure=f"write it in {path.suffix[1:].upper()}, in UTF-8") from None

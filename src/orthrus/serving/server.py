@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -245,9 +246,6 @@ def _loop_of() -> Any:
 def _libraries(options: ServerOptions) -> None:
     wanted = [("uvicorn", options.port), ("prometheus_client", options.port), ("grpc", options.grpc_port)]
     for name, port in wanted:
-        try:
-            if port is not None:
-                __import__(name)
-        except ImportError as error:
-            raise Fail(f"the server needs {name}, which is not here: {error}",
-                       cure="pip install 'orthrus-runtime[serve]'") from None
+        if port is not None and find_spec(name) is None:
+            raise Fail(f"the server needs {name}, which is not here",
+                       cure="pip install 'orthrus-runtime[serve]'")

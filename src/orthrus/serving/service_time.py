@@ -53,5 +53,6 @@ class ServiceTime:
         return self.fixed * batches + self.each * rows
 
     def margin(self, batches: float = 1) -> float:
-        """Seconds by which so many batches may take longer: twice the deviation of their sum."""
-        return 2 * self.deviation * sqrt(batches)
+        """Seconds by which so many batches may take longer: four times the deviation of their
+        sum, which one in some hundreds passes."""
+        return 4 * self.deviation * sqrt(batches)

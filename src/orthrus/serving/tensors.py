@@ -129,8 +129,9 @@ def of_list(given: Any, kind: Datatype, shape: tuple[int, ...], what: str) -> np
         raise invalid(f"{what}: data is {_short(given)}; expected a list")
     try:
         found = np.array(given)
-        if found.dtype == object and kind.dtype.kind in "fV":
-            found = np.array(given, np.float64)
+        if found.dtype == object and kind.dtype.kind in "fV" and all(
+                each.__class__ in (int, float) for each in found.flat):
+            found = found.astype(np.float64)
         elif found.dtype.kind == "f" and kind.dtype == np.uint64:
             found = _whole(np.array(given, object), found)
     except (ValueError, OverflowError, TypeError) as error:
