@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from gpu_grid import FAMILIES, FLOATS, INTS, SIZES, WIDE, Case, Draw, family, numpy_type
 
@@ -383,6 +384,30 @@ def gather(d: Draw) -> Case:
         at = d.turn.integers(-n, n, own)
     return Case(op, [x, at.astype(whole), d.values(own, dtype)], {"axis": axis, "reduction": reduction},
                 own=True, slack=4)
+
+
+@family
+def rows_of_few_bits(d: Draw) -> Case:
+    kind, block = d.one_of("uint8", "uint8", "uint4", "int4"), d.one_of(16, 32, 128)
+    bits = d.one_of(2, 4, 8) if kind == "uint8" else 4
+    each = 8 // bits if kind == "uint8" else 1
+    width, kept = -(-d.one_of(1, 16, 31, 40, 130, 600) // each) * each, kind != "uint8" or d.chance(0.5)
+    rng = d.kind if kept else d.turn
+    size = int(rng.choice((1, 2, 3, 33)))
+    blocks = -(-width // block)
+
+    def codes(count: int) -> np.ndarray:
+        if kind == "uint8":
+            return rng.integers(0, 256, (size, -(-count // each))).astype(np.uint8)
+        low = -8 if kind == "int4" else 0
+        return rng.integers(low, low + 16, (size, count)).astype(getattr(ml_dtypes, kind))
+    at = d.turn.integers(-size, size, [d.size(0, 1, 2, 3, 17) for _ in range(d.one_of(0, 1, 2))])
+    given: list[Any] = [codes(width), np.asarray(at, d.one_of("int64", "int32")),
+                        d.values((size, blocks), d.one_of(*FLOATS), rng)]
+    given += [codes(blocks)] if d.chance(0.5) else []
+    return Case(MS + "GatherBlockQuantized", given,
+                {"bits": bits, "block_size": block, "gather_axis": 0, "quantize_axis": 1},
+                held={0, 2, 3} if kept else set(), own=True)
 
 
 @family
