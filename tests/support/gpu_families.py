@@ -465,6 +465,24 @@ def movement(d: Draw) -> Case:
 
 
 @family
+def chosen(d: Draw) -> Case:
+    op, rank = d.one_of("NonZero", "Compress"), d.one_of(1, 2, 3, 4)
+    dtype = d.one_of(*WIDE, *INTS, "bool") if op == "NonZero" else d.one_of(*F, "float64", *INTS, "bool")
+    shape = d.shape(rank)
+    if d.turn.random() < 0.2:
+        shape[0] = d.size(1023, 1024, 1025, 2100)
+        shape[1:] = [1] * (rank - 1)
+    x = d.values(shape, dtype)
+    share = d.turn.choice((0, 0.1, 0.5, 1))
+    if op == "NonZero":
+        return Case(op, [np.where(d.turn.random(shape) < share, x, np.zeros((), x.dtype))])
+    axis = d.one_of(None, *range(-rank, rank))
+    size = math.prod(shape) if axis is None else shape[axis]
+    return Case(op, [x, d.turn.random(max(0, size - d.size(0, 0, 1, 3))) < share],
+                {} if axis is None else {"axis": axis}, own=True)
+
+
+@family
 def scans(d: Draw) -> Case:
     op, rank, dtype = "CumSum", d.one_of(1, 2, 3), d.one_of(*WIDE, "int32", "int64")
     axis = np.array(d.one_of(*range(-rank, rank)), np.int64)
