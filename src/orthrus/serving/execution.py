@@ -149,10 +149,14 @@ class Executor:
         self._ran(version, [job], rows, job.started, job.ended)
         return job
 
-    def _ran(self, version: Version, jobs: Sequence[Job], rows: int, started: float, ended: float) -> None:
-        """Write down that a batch ran."""
+    def _ran(self, version: Version, jobs: Sequence[Job], rows: int, started: float, ended: float,
+             fresh: bool = False) -> None:
+        """Write down that a batch ran. `fresh`: the first of its shapes, which tells nothing of the others'
+        time."""
         seconds = ended - started
-        version.usual = seconds if version.usual > 1e9 else version.usual + (seconds - version.usual) / 8
+        if not fresh:
+            usual = version.usual
+            version.usual = usual + (seconds - usual) / 8 if usual < float("inf") else seconds
         version.statistics.batch(rows, seconds)
         if self.tracing.on:
             self.tracing.batch(version, [job.arrived for job in jobs], rows, started, ended,
@@ -245,15 +249,10 @@ class Executor:
         jobs: list[Job] = [ticket.payload for ticket in batch.tickets]
         version = jobs[0].version
         self.turns.finished(batch, ended, ok)
-        if ok and len(jobs) == 1 and len(version.ran) < MOST_SHAPES:
-            shapes = _shapes(jobs[0])
-            if shapes in version.ran:
-                self._ran(version, jobs, batch.rows, started, ended)
-            else:
-                version.ran.add(shapes)
-                version.statistics.batch(batch.rows, ended - started)
-        else:
-            self._ran(version, jobs, batch.rows, started, ended)
+        fresh = len(jobs) == 1 and _shapes(jobs[0]) not in version.ran
+        if fresh and ok and len(version.ran) < MOST_SHAPES:
+            version.ran.add(_shapes(jobs[0]))
+        self._ran(version, jobs, batch.rows, started, ended, fresh)
         for ticket, job, result in zip(batch.tickets, jobs, results, strict=True):
             job.started, job.ended = started, ended
             if isinstance(result, Exception):
