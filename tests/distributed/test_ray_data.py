@@ -3,7 +3,6 @@ as they are, one copy of the model, and a node that dies on the way."""
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,7 +16,7 @@ from skips import lacking, needs
 
 from orthrus.errors import InvalidArgument
 
-pytestmark = [needs("Ray"), pytest.mark.slow]
+pytestmark = [needs("Ray"), pytest.mark.thorough]
 if lacking("Ray") is None:
     import pandas as pd
     import pyarrow as pa
@@ -84,12 +83,7 @@ def test_a_misfit_ends_the_work_and_names_column_and_row(nodes: Any) -> None:
     bad = ray.data.from_items([{"x": [1.0, 2.0, 3.0, 4.0]}, {"x": [1.0, 2.0]}])
     with pytest.raises(Exception) as wrong:
         predict(bad, model(), concurrency=1).take_all()
-    causes, at = [], wrong.value
-    while at is not None:
-        causes.append(at)
-        at = getattr(at, "cause", None) or at.__cause__
-    text = "\n".join(map(str, causes))
-    assert any(isinstance(cause, InvalidArgument) for cause in causes) and "column 'x', row 1" in text
+    assert "InvalidArgument" in str(wrong.value) and "column 'x', row 1 of the batch" in str(wrong.value)
 
 
 def test_names_that_clash_and_columns_that_are_not_there() -> None:
@@ -126,7 +120,7 @@ def test_the_model_is_read_in_the_store_and_threads_are_the_actors(nodes: Any) -
 
 
 def test_a_node_dies_and_every_row_comes_once(nodes: Any) -> None:
-    """The node that holds an actor and finished blocks goes; both are made again on one that joins."""
+    """The node that holds an actor and finished blocks goes; both are made again on the other."""
     def slowly(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         time.sleep(0.02)
         return batch
@@ -134,21 +128,10 @@ def test_a_node_dies_and_every_row_comes_once(nodes: Any) -> None:
     work = predict(table(400, 40).map_batches(slowly, batch_size=10), model(), batch_size=10,
                    concurrency=(1, 2))
     got: list[Any] = []
-    lost = threading.Event()
-
-    def kill() -> None:
-        lost.wait(60)
-        nodes.remove_node(nodes.second, allow_graceful=False)
-        nodes.second = nodes.add_node(**NODE)
-
-    killer = threading.Thread(target=kill)
-    killer.start()
     for row in work.iter_rows():
         got.append((row["id"], row["y"]))
         if len(got) == 40:
-            lost.set()
-    lost.set()
-    killer.join()
+            nodes.remove_node(nodes.second, allow_graceful=False)
     got.sort(key=lambda row: row[0])
     assert [row for row, _ in got] == list(range(400))
     np.testing.assert_array_equal(np.stack([y for _, y in got]), expected(400))
