@@ -247,7 +247,8 @@ def running(f: Body, out: V, x: V, length: V, columns: V, step: V, apart: V, *, 
             column = place.pop() * (lanes * across)
         target, source = (f.gep(b, dot(f, place, s) + column, elem)
                           for b, s in zip((out, x), steps, strict=True))
-        masks = [f.mask(lanes, columns - column - j * lanes) for j in range(across)] or [None]
+        masks: list[V | None] = [f.mask(lanes, columns - column - j * lanes) for j in range(across)]
+        masks = masks or [None]
         ty = vec(elem, lanes)
 
         def one(i: V, *totals: V) -> list[V]:

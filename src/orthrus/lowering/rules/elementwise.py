@@ -96,8 +96,8 @@ def batch_normalization(lo: Lowering, node: Node) -> Lazy | No:
     key = tuple(id(v) for v in rest)
     lazy = lo.lazy(x)
     dtype = total_of(lo.dtype(x))
-    operands = [lo.constant((name, key), lambda each=each: each.astype(dtype).reshape(lying))
-                for name, each in (("factor", factor), ("term", term))]
+    operands = [lo.constant(("factor", key), lambda: factor.astype(dtype).reshape(lying)),
+                lo.constant(("term", key), lambda: term.astype(dtype).reshape(lying))]
     count = len(lazy.operands)
     tree = Expr("fma", (lazy.tree.cast(dtype), Expr.leaf(count, dtype), Expr.leaf(count + 1, dtype)), dtype)
     return Lazy(lazy.shape, tree.cast(lo.dtype(x)), [*lazy.operands, *operands])

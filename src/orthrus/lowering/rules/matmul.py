@@ -168,8 +168,9 @@ def product(lo: Lowering, a: Value, b: Value, flips_a: Flips = PLAIN, flips_b: F
     first, second, shape, lifted = made
     known = lo.known(b) if b.const is not None else None
     if second.shape[-1] == 1 and first.strides[-1] != 1 == first.strides[-2] and first.shape[-1] > 1:
-        plainly, known = lifted, None
-        first, second, lifted = _turned(second), _turned(first), lambda t: _turned(plainly(t))
+        def upright(t: Tensor, plainly: Callable[[Tensor], Tensor] = lifted) -> Tensor:
+            return _turned(plainly(t))
+        first, second, lifted, known = _turned(second), _turned(first), upright, None
     if first.strides[-1] != 1 and first.shape[-1] > 1:
         first = lo.contiguous(first)
     weights: Weights | None = None
