@@ -203,6 +203,7 @@ INFER = b"POST /v2/models/add/infer HTTP/1.1\r\nhost: x\r\n"
 @pytest.mark.parametrize("data, status", [
     (INFER + b"content-length: 9999999\r\n\r\n", 413),
     (INFER + b"content-length: 20\r\n\r\n{", 408),
+    (INFER + b"content-length: 20\r\n\r\n", 408),
     (INFER + b"transfer-encoding: chunked\r\n\r\n" + (b"10000\r\n" + b"a" * 65536 + b"\r\n") * 20, 413),
     (INFER + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n", 408),
     (INFER + b"content-length: 0\r\n\r\n", 400),
@@ -213,8 +214,8 @@ INFER = b"POST /v2/models/add/infer HTTP/1.1\r\nhost: x\r\n"
     (b"BREW / HTTP/1.1\r\nhost: x\r\n\r\n", 400),
     (b"GET /v2/../../etc/passwd HTTP/1.1\r\nhost: x\r\n\r\n", 404),
     (b"no request at all\r\n\r\n", 400)],
-    ids=["length", "late", "chunks", "late chunks", "empty", "deep", "digits", "json", "get", "method",
-         "path", "nonsense"])
+    ids=["length", "late", "nothing", "chunks", "late chunks", "empty", "deep", "digits", "json", "get",
+         "method", "path", "nonsense"])
 def test_what_is_no_request(server: Any, data: bytes, status: int) -> None:
     assert status_of(server, data)[0] == status
 

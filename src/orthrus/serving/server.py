@@ -23,9 +23,10 @@ from typing import Any
 
 from ..errors import Fail, InvalidArgument
 from ..processors import usable
+from .body import Bounds
 from .budget import Budget
 from .execution import Executor
-from .http import Bounds, Http
+from .http import Http
 from .memory import Regions
 from .metrics import Metrics
 from .operations import LOG, Operations
