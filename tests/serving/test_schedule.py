@@ -336,12 +336,14 @@ def test_a_slow_run_does_not_close_a_model() -> None:
     turns, now = Turns(1), 0.0
     turns.add("a", goal=0.1)
     turns.measured("a", 1, 30.0)
+    turns.overhead = 5.0
     for _ in range(200):
         turns.submit("a", 1, now)
         batch = turns.next(now)
         assert batch is not None
         now += 0.001
         turns.finished(batch, now)
+    turns.overhead = 0.0
     assert turns.estimate("a", 1, now) < 0.1
 
 

@@ -268,9 +268,11 @@ class Turns:
         return self.overhead + before / self.slots, service.mean(last), service.margin(1 + ahead / self.slots)
 
     def _admit(self, model: Model, rows: int, now: float, deadline: float, key: Hashable) -> None:
+        """Raises Refused. What a model's estimates say, and `overhead`, does not count where it has nothing to
+        do: a wrong one would never be corrected."""
         start, run, margin = self._estimate(model, rows, now, key)
         idle = not (model.waiting or model.running)
-        needed = start if idle else start + run + margin
+        needed = start - self.overhead if idle else start + run + margin
         if deadline > now and now + needed <= deadline:
             return
         model.counters.refused_late += 1
