@@ -101,7 +101,7 @@ class Executor:
         now = self.clock()
         lag = self._lag.seconds(now)
         arrived -= lag
-        self.turns.overhead = lag + self._answering.mean(1) + self._answering.margin()
+        self.turns.overhead = lag + self._answering.mean(1)
         job = Job(version, feeds, names, now)
         statistics = version.statistics
         end = min((arrived + limit for limit in (timeout, version.config.timeout) if limit is not None),

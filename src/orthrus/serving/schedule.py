@@ -268,8 +268,8 @@ class Turns:
         return self.overhead + before / self.slots, service.mean(last), service.margin(1 + ahead / self.slots)
 
     def _admit(self, model: Model, rows: int, now: float, deadline: float, key: Hashable) -> None:
-        """Raises Refused. What a model's estimates say, and `overhead`, does not count where it has nothing to
-        do: a wrong one would never be corrected."""
+        """Raises Refused. The model's estimate, and `overhead`, don't count where it has nothing to do: a
+        wrong one would never be corrected."""
         start, run, margin = self._estimate(model, rows, now, key)
         idle = not (model.waiting or model.running)
         needed = start - self.overhead if idle else start + run + margin
