@@ -37,6 +37,8 @@ SMALL = 1 << 16
 """Bytes up to which an answer is joined to one piece, and packed on the event loop."""
 WORTH = 1024
 """Bytes from which on an answer is packed, where the client takes that."""
+SAME, MOST_KNOWN = 2048, 256
+"""Bytes of a JSON that is kept, and how many are."""
 MOST_UNPACKED = 1032
 """Bytes that a byte of deflate becomes at most."""
 NOTHING: dict[str, Any] = {}
@@ -60,6 +62,7 @@ class Http:
         self.operations, self.metrics, self.bounds = operations, metrics, bounds
         self.budget, self.local = budget, local
         self.repository, self.executor = operations.repository, operations.executor
+        self._known = dict[bytes, dict[str, Any]]()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -97,7 +100,7 @@ class Http:
             inputs, request = _raw(version, body), NOTHING
         else:
             end = len(body) if split is None else given
-            request = _parsed(body[:end] if end != len(body) else body, self.bounds.json)
+            request = self._request(body, end)
             inputs = _inputs(Inputs(version, regions, local), request, memoryview(body)[end:])
         parameters = _parameters(request, "the request")
         outputs = wanted(version, [(_field(each, "name"), _parameters(each, "an output"))
@@ -120,6 +123,20 @@ class Http:
         version.statistics.answered(read - arrived, job.started - job.arrived, job.ended - job.started,
                                     self.executor.clock() - job.ended)
         return 200, made, pieces
+
+    def _request(self, body: bytes | bytearray, end: int) -> dict[str, Any]:
+        """The JSON of an inference. What comes before tensors' bytes is mostly the same from one request to
+        the next, and is parsed once; nobody changes it."""
+        if end == len(body) or end > SAME:
+            return _parsed(body[:end] if end != len(body) else body, self.bounds.json)
+        text = bytes(body[:end])
+        request = self._known.get(text)
+        if request is None:
+            request = _parsed(text, self.bounds.json)
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[text] = request
+        return request
 
     async def _body(self, headers: Mapping[bytes, bytes], receive: Receive, held: list[int]
                     ) -> bytes | bytearray:
@@ -379,8 +396,11 @@ def _outputs(version: Version, given: list[Given], identity: str, binary: bool) 
     return _text(answer), pieces
 
 
+_encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+
+
 def _text(data: Any) -> bytes:
-    return json.dumps(data, separators=(",", ":")).encode()
+    return _encoder.encode(data).encode()
 
 
 def _unpacked(body: bytes | bytearray, coding: bytes, most: int) -> bytes:
