@@ -14,7 +14,6 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from .refusals import Kind, Refusal
 from .repository import Version
 from .schedule import Batch, Refused, Turns
 from .service_time import ServiceTime
+from .threads import Threads
 from .tracing import Tracing
 
 HOP = 300e-6
@@ -64,7 +64,7 @@ class Executor:
     def __init__(self, slots: int, tracing: Tracing | None = None) -> None:
         self.turns, self.tracing = Turns(slots), tracing or Tracing()
         self.clock = time.perf_counter
-        self._pool = ThreadPoolExecutor(slots, "orthrus-serve")
+        self._pool = Threads(slots, "orthrus-serve")
         self._loop = asyncio.get_running_loop()
         self._lag, self._answering = Lag(self._loop, self.clock), ServiceTime()
         self._timer: asyncio.TimerHandle | None = None
@@ -295,7 +295,7 @@ class Executor:
         """Let go of the threads."""
         if self._timer is not None:
             self._timer.cancel()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
 
     def waiting(self, version: Version) -> tuple[int, int]:
         """Requests of a version that wait, and that run."""

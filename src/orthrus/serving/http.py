@@ -72,13 +72,16 @@ class Http:
                      ) -> tuple[int, Headers, list[Any]]:
         arrived = self.executor.clock()
         if len(parts) == 5 and parts[1] == "v2" and parts[2] == "models":
-            version = self.repository.get(parts[3])
+            named = parts[3], ""
         elif len(parts) == 7 and parts[1:3] == ["v2", "models"] and parts[4] == "versions":
-            version = self.repository.get(parts[3], parts[5])
+            named = parts[3], parts[5]
         else:
             raise refusals.unknown(f"nothing is at {scope['path']!r:.200}")
+        version = self.repository.get(*named)
         headers: dict[bytes, bytes] = dict(scope["headers"])
         body = await body_of(headers, receive, self.bounds, share)
+        if version.retired:
+            version = self.repository.get(*named)
         local = self.local or _local(scope)
         regions = self.operations.regions
         split = headers.get(LENGTH)

@@ -180,8 +180,9 @@ class Server:
             await asyncio.gather(*(front.stop() for front in fronts))
             executor.close()
             regions.unregister()
-            for version in self._repository.all():
-                version.session.close()
+            if not executor.inside:
+                for version in self._repository.all():
+                    version.session.close()
             tracing.write()
             self._running, self.url, self.grpc_address = None, "", ""
 
