@@ -52,6 +52,8 @@ class Job:
         self.rows = 1
 
     def settle(self, result: Sequence[np.ndarray] | None, error: Exception | None = None) -> None:
+        if self.done:
+            return
         self.result, self.error, self.done = result, error, True
         waiter, self.waiter = self.waiter, None
         if waiter is not None and not waiter.done():
@@ -71,7 +73,7 @@ class Executor:
         self._retired = dict[str, Version]()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._inside = 0
+        self._jobs = set[Job]()
         self._pumping = False
         self.closing = False
 
@@ -90,7 +92,7 @@ class Executor:
     @property
     def inside(self) -> int:
         """Requests that wait or run."""
-        return self._inside
+        return len(self._jobs)
 
     async def run(self, version: Version, feeds: dict[str, np.ndarray], names: list[str], arrived: float,
                   timeout: float | None = None) -> Job:
@@ -107,7 +109,7 @@ class Executor:
         end = min((arrived + limit for limit in (timeout, version.config.timeout) if limit is not None),
                   default=None)
         deadline = arrived + version.config.goal if end is None and version.config.goal is not None else end
-        if not self._inside and not self.turns.running and version.usual < HOP and (
+        if not self._jobs and not self.turns.running and version.usual < HOP and (
                 deadline is None or now + version.usual < deadline) and _shapes(job) in version.ran:
             return self._at_once(job, arrived)
         key = self._key(job)
@@ -119,7 +121,7 @@ class Executor:
             raise Refusal(Kind.LATE if error.kind == "late" and error.retry_after <= 0 else Kind.FULL,
                           error.reason.replace(repr(version.key), repr(version.name)),
                           error.retry_after) from None
-        self._inside += 1
+        self._jobs.add(job)
         self._idle.clear()
         try:
             self._pump()
@@ -131,8 +133,8 @@ class Executor:
             statistics.refused["cancelled"] += 1
             raise
         finally:
-            self._inside -= 1
-            if not self._inside:
+            self._jobs.discard(job)
+            if not self._jobs:
                 self._idle.set()
             if version.retired:
                 self._release(version)
@@ -282,12 +284,15 @@ class Executor:
         version.session.close()
 
     async def drain(self, seconds: float) -> bool:
-        """Let no more in, and wait so long for those inside; whether all were answered."""
+        """Let no more in, and wait so long for those inside; whether all were answered. Those that were not
+        are refused."""
         self.closing = True
         try:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
         except TimeoutError:
+            for job in list(self._jobs):
+                job.settle(None, Refusal(Kind.CLOSING, "the server ended before the request did", 1.0))
             return False
         return True
 
