@@ -11,6 +11,7 @@ import onnx
 import pytest
 from emulated_gpu import driver, fenced, nodes, on_gpu
 
+import orthrus as ort
 from orthrus.codegen.triton import compile as compiling
 from orthrus.errors import EPFail, Fail
 
@@ -107,3 +108,29 @@ def test_a_short_memory_is_an_error_and_the_session_goes_on() -> None:
         session.run(None, {"x": np.ones((900, 900), np.float32)})
     driver(session).most = held
     np.testing.assert_array_equal(session.run(None, {"x": x})[0], np.full(4096, 2, np.float32))
+
+
+DETECTED = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[b, n, 4] boxes, float[b, c, n] scores) => (float[k, 4] y)
+<int64 most = {20}, float limit = {0.5}, float least = {0.3}, int64[1] last = {2}, int64[1] first = {0}>
+{
+    kept = NonMaxSuppression <center_point_box = 1> (boxes, scores, most, limit, least)
+    image = Gather <axis = 1> (kept, first)
+    box = Gather <axis = 1> (kept, last)
+    tuples = Concat <axis = 1> (image, box)
+    y = GatherND(boxes, tuples)
+}"""
+
+
+def test_detections_stay_on_the_gpu() -> None:
+    """As detectors end: boxes of several images and classes, as many as there are."""
+    rng, data = np.random.default_rng(0), of_text(DETECTED)
+    with fenced():
+        session, other = on_gpu(data, alone=True), ort.InferenceSession(data)
+        for images, classes, count in ((1, 3, 150), (3, 2, 40), (2, 1, 1), (1, 1, 0)):
+            corners, sizes = rng.uniform(0, 9, (images, count, 2)), rng.uniform(0, 5, (images, count, 2))
+            feeds = {"boxes": np.concatenate([corners, sizes], 2).astype(np.float32),
+                     "scores": rng.random((images, classes, count)).astype(np.float32)}
+            found = session.run(None, feeds)[0]
+            np.testing.assert_array_equal(found, other.run(None, feeds)[0])
+    assert driver(session).launched["kept_rows"] == 3

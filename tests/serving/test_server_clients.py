@@ -365,8 +365,56 @@ def test_models_come_and_go(server: Any, client: Any, protocol: str) -> None:
     assert refused(lambda: client.load_model(name)).status() == status(400, "INVALID_ARGUMENT")[protocol]
     np.testing.assert_array_equal(client.infer(name, feeds).as_numpy("y"), X + 6)
     client.unload_model(name)
-    assert not client.is_model_ready(name) if protocol == "http" else True
+    assert not client.is_model_ready(name)
     assert refused(lambda: client.infer(name, feeds)).status() == status(404, "NOT_FOUND")[protocol]
+
+
+def test_a_model_that_goes_answers_what_it_has(server: Any, client: Any, protocol: str) -> None:
+    import shutil
+
+    from served import put
+
+    folder, name = server.options.models, f"leaving_{protocol}"
+    put(folder, name, (folder / "sleeps" / "1" / "model.onnx").read_bytes())
+    client.load_model(name)
+
+    def one(_: int) -> float:
+        with client_of(server, protocol) as own:
+            answer = own.infer(name, [given(protocol, "x", np.float32([0.2]), "FP32")])
+            return float(answer.as_numpy("y")[0])
+    with ThreadPoolExecutor(6) as pool:
+        asked = [pool.submit(one, i) for i in range(6)]
+        executor = server._running.operations.executor
+        while executor.inside < 6:
+            assert not all(each.done() for each in asked)
+        client.unload_model(name)
+        assert refused(lambda: one(0)).status() == status(404, "NOT_FOUND")[protocol]
+        assert [each.result() for each in asked] == [np.float32(0.2)] * 6
+    assert not executor._retired
+    shutil.rmtree(folder / name)
+
+
+def test_no_request_is_lost_while_a_model_is_loaded_anew(server: Any, client: Any, protocol: str) -> None:
+    stop, wrong = threading.Event(), list[Any]()
+
+    def ask() -> None:
+        with client_of(server, protocol) as own:
+            while not stop.is_set():
+                try:
+                    answer = own.infer("add", [given(protocol, "x", X, "FP32")])
+                    np.testing.assert_array_equal(answer.as_numpy("y"), X + 2)
+                except Exception as error:
+                    wrong.append(error)
+                    return
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for _ in range(5):
+        client.load_model("add")
+    stop.set()
+    for each in threads:
+        each.join()
+    assert not wrong
 
 
 def test_trace_and_log_settings(client: Any, protocol: str) -> None:

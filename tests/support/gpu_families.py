@@ -483,6 +483,24 @@ def chosen(d: Draw) -> Case:
 
 
 @family
+def suppression(d: Draw) -> Case:
+    """Boxes on a coarse grid, so that shares of unions and scores are often equal."""
+    images, classes, count = d.size(1, 1, 2, 3), d.size(1, 2, 5), d.size(0, 1, 2, 7, 40, 256, 300)
+    boxes = d.turn.integers(-3, 9, [images, count, 4]).astype(np.float32) / 2
+    scores = np.round(d.turn.normal(size=[images, classes, count]), 1).astype(np.float32)
+    if d.hostile:
+        odd = np.array([np.nan, np.inf, -np.inf, -0.0, 3e38], np.float32)
+        for x in (boxes, scores):
+            at = d.turn.random(x.shape) < 0.1
+            x[at] = d.turn.choice(odd, int(at.sum()))
+    most = np.array([d.turn.choice((0, 1, 3, 1000))], np.int64)
+    given: list[Any] = [boxes, scores, most]
+    given += [np.array(d.turn.choice((0, 0.25, 1 / 3, 0.5, 1)), np.float32)] if d.chance(0.8) else [None]
+    given += [np.array(d.turn.choice((-1, 0, 0.5)), np.float32)] if d.chance(0.6) else []
+    return Case("NonMaxSuppression", given, {"center_point_box": d.one_of(0, 1)}, fixed={2, 3, 4}, own=True)
+
+
+@family
 def scans(d: Draw) -> Case:
     op, rank, dtype = "CumSum", d.one_of(1, 2, 3), d.one_of(*WIDE, "int32", "int64")
     axis = np.array(d.one_of(*range(-rank, rank)), np.int64)

@@ -229,6 +229,7 @@ class GpuProvider(ExecutionProvider):
 
 @SIZED.kernel("NonZero", provider=GpuProvider.__name__)
 @SIZED.kernel("Compress", provider=GpuProvider.__name__)
+@SIZED.kernel("NonMaxSuppression", provider=GpuProvider.__name__, since=10)
 def sized(info: OpKernelInfo) -> Callable[..., Any] | No:
     """Two kernels, and between them the host, which waits for how many elements there are."""
     from ...lowering.gpu.sized import kernel
