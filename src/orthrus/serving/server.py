@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import signal
 import socket
 import threading
@@ -204,6 +205,7 @@ class _HttpFront:
             @contextlib.contextmanager
             def capture_signals(self) -> Iterator[None]:
                 yield
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._socket = _bound(options.host, options.port or 0)
         host, port = self._socket.getsockname()[:2]
         self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
