@@ -19,9 +19,11 @@ from typing import Any
 import numpy as np
 
 from . import refusals
+from .lag import Lag
 from .refusals import Kind, Refusal
 from .repository import Version
 from .schedule import Batch, Refused, Turns
+from .service_time import ServiceTime
 from .threads import Threads
 from .tracing import Tracing
 
@@ -50,6 +52,8 @@ class Job:
         self.rows = 1
 
     def settle(self, result: Sequence[np.ndarray] | None, error: Exception | None = None) -> None:
+        if self.done:
+            return
         self.result, self.error, self.done = result, error, True
         waiter, self.waiter = self.waiter, None
         if waiter is not None and not waiter.done():
@@ -64,11 +68,12 @@ class Executor:
         self.clock = time.perf_counter
         self._pool = Threads(slots, "orthrus-serve")
         self._loop = asyncio.get_running_loop()
+        self._lag, self._answering = Lag(self._loop, self.clock), ServiceTime()
         self._timer: asyncio.TimerHandle | None = None
         self._retired = dict[str, Version]()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._inside = 0
+        self._jobs = set[Job]()
         self._pumping = False
         self.closing = False
 
@@ -87,22 +92,24 @@ class Executor:
     @property
     def inside(self) -> int:
         """Requests that wait or run."""
-        return self._inside
+        return len(self._jobs)
 
     async def run(self, version: Version, feeds: dict[str, np.ndarray], names: list[str], arrived: float,
                   timeout: float | None = None) -> Job:
-        """Run a request that came in at `arrived`; answers it with its `result` and times. Raises Refusal.
-        `timeout`: seconds from `arrived`."""
+        """Run a request that came in at `arrived` or by the loop's lag earlier; answers it with its
+        `result` and times. Raises Refusal. `timeout`: seconds from then."""
         if self.closing:
             raise Refusal(Kind.CLOSING, "the server is shutting down", 1.0)
         now = self.clock()
+        lag = self._lag.seconds(now)
+        arrived -= lag
+        self.turns.overhead = lag + self._answering.mean(1)
         job = Job(version, feeds, names, now)
         statistics = version.statistics
-        deadlines = [limit for limit in (timeout, version.config.timeout) if limit is not None]
-        deadline = arrived + min(deadlines) if deadlines else None
-        if deadline is None and version.config.goal is not None:
-            deadline = arrived + version.config.goal
-        if not self._inside and not self.turns.running and version.usual < HOP and (
+        end = min((arrived + limit for limit in (timeout, version.config.timeout) if limit is not None),
+                  default=None)
+        deadline = arrived + version.config.goal if end is None and version.config.goal is not None else end
+        if not self._jobs and not self.turns.running and version.usual < HOP and (
                 deadline is None or now + version.usual < deadline) and _shapes(job) in version.ran:
             return self._at_once(job, arrived)
         key = self._key(job)
@@ -114,7 +121,7 @@ class Executor:
             raise Refusal(Kind.LATE if error.kind == "late" and error.retry_after <= 0 else Kind.FULL,
                           error.reason.replace(repr(version.key), repr(version.name)),
                           error.retry_after) from None
-        self._inside += 1
+        self._jobs.add(job)
         self._idle.clear()
         try:
             self._pump()
@@ -126,14 +133,20 @@ class Executor:
             statistics.refused["cancelled"] += 1
             raise
         finally:
-            self._inside -= 1
-            if not self._inside:
+            self._jobs.discard(job)
+            if not self._jobs:
                 self._idle.set()
             if version.retired:
                 self._release(version)
         if job.error is not None:
             statistics.fail.add(self.clock() - arrived)
             raise refusals.of(job.error)
+        now = self.clock()
+        self._answering.measured(1, now - job.ended)
+        if end is not None and now > end:
+            statistics.refused["expired"] += 1
+            statistics.fail.add(now - arrived)
+            raise Refusal(Kind.LATE, f"{version}: the request's time was over before its answer was there")
         return job
 
     def _at_once(self, job: Job, arrived: float) -> Job:
@@ -248,7 +261,7 @@ class Executor:
         ok = not isinstance(results[0], Exception)
         jobs: list[Job] = [ticket.payload for ticket in batch.tickets]
         version = jobs[0].version
-        self.turns.finished(batch, ended, ok)
+        self.turns.finished(batch, self.clock(), ok)
         fresh = len(jobs) == 1 and _shapes(jobs[0]) not in version.ran
         if fresh and ok and len(version.ran) < MOST_SHAPES:
             version.ran.add(_shapes(jobs[0]))
@@ -271,12 +284,15 @@ class Executor:
         version.session.close()
 
     async def drain(self, seconds: float) -> bool:
-        """Let no more in, and wait so long for those inside; whether all were answered."""
+        """Let no more in, and wait so long for those inside; whether all were answered. Those that were not
+        are refused."""
         self.closing = True
         try:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
         except TimeoutError:
+            for job in list(self._jobs):
+                job.settle(None, Refusal(Kind.CLOSING, "the server ended before the request did", 1.0))
             return False
         return True
 

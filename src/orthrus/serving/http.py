@@ -41,12 +41,13 @@ NOTHING: dict[str, Any] = {}
 
 
 class Http:
-    """`local`: whether the server's address is a loopback one, so that only this machine's clients come."""
+    """`local`: whether the server's address is a loopback one, so that only this machine's clients come.
+    `most`: requests at once."""
 
-    def __init__(self, operations: Operations, metrics: Metrics, bounds: Bounds, budget: Budget, local: bool
-                 ) -> None:
+    def __init__(self, operations: Operations, metrics: Metrics, bounds: Bounds, budget: Budget, local: bool,
+                 most: int) -> None:
         self.operations, self.metrics, self.bounds = operations, metrics, bounds
-        self.budget, self.local = budget, local
+        self.budget, self.local, self.most, self.active = budget, local, most, 0
         self.repository, self.executor = operations.repository, operations.executor
         self._known = dict[bytes, dict[str, Any]]()
 
@@ -54,7 +55,10 @@ class Http:
         if scope["type"] != "http":
             raise RuntimeError(f"only HTTP is served, not {scope['type']}")
         share = Share(self.budget)
+        self.active += 1
         try:
+            if self.active > self.most:
+                raise Refusal(Kind.FULL, f"{self.most} requests are in, which is as many as may be", 1.0)
             parts = scope["path"].split("/")
             if parts[-1] == "infer" and scope["method"] == "POST":
                 status, headers, pieces = await self._infer(scope, parts, receive, share)
@@ -66,6 +70,7 @@ class Http:
             status, headers, pieces = _refused(refusals.of(error))
         finally:
             share.give()
+            self.active -= 1
         await _answer(send, status, headers, pieces)
 
     async def _infer(self, scope: Mapping[str, Any], parts: list[str], receive: Receive, share: Share
