@@ -186,6 +186,28 @@ def test_requests_side_by_side_are_joined(server: Any, client: Any, protocol: st
     assert count == 32 and runs < 32
 
 
+def test_a_bad_request_of_a_batch_fails_alone(server: Any, protocol: str) -> None:
+    def one(i: int) -> Any:
+        with client_of(server, protocol) as own:
+            feeds = [given(protocol, "x", np.int64([i]), "INT64")]
+            if i == 99:
+                return refused(lambda: own.infer("picks", feeds)).status()
+            return own.infer("picks", feeds).as_numpy("y").tolist()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(one, [0, 1, 2, 99, 4, 5, 6, 7]))
+    assert found[:3] + found[4:] == [[float(i)] for i in (0, 1, 2, 4, 5, 6, 7)]
+    assert found[3] in (*status(400, "INVALID_ARGUMENT").values(), *status(500, "INTERNAL").values())
+
+
+def test_outputs_of_other_rows_are_not_mixed(server: Any, protocol: str) -> None:
+    def one(i: int) -> Any:
+        with client_of(server, protocol) as own:
+            x = np.array([i, 0], np.float32)
+            return own.infer("keeps", [given(protocol, "x", x, "FP32")]).as_numpy("y").tolist()
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(one, range(1, 9))) == [[float(i)] for i in range(1, 9)]
+
+
 def test_asynchronous_calls(client: Any, protocol: str) -> None:
     feeds = [given(protocol, "x", X, "FP32")]
     if protocol == "http":
