@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
@@ -28,15 +30,15 @@ from typing import Any
 import orthrus as ort
 from orthrus.processors import usable
 from orthrus.serving.measure import measure
-from orthrus.serving.simulate import Stream, poisson, simulate
+from orthrus.serving.simulate import Service, Stream, poisson, simulate
 
 from .load import Answers, drive, request_of
 from .networks import Case, cases
 
 GOAL = 0.1
 """Seconds that a request may take in the trial of overload."""
-SETTINGS = {"batches": "max_batch_size = 32\n", "heavy": "max_batch_size = 8\n",
-            "bounded": f"max_batch_size = 8\ngoal = {GOAL}\n"}
+SETTINGS = {"batches": "max_batch_size = 32\n", "heavy": "max_batch_size = 4\n",
+            "bounded": f"max_batch_size = 4\ngoal = {GOAL}\n"}
 PARTS = (0.25, 0.5, 0.75, 0.9)
 """Of the capacity, at which the server is held beside the simulator."""
 CONNECTIONS = 512
@@ -133,6 +135,14 @@ def schedule(rate: float, seconds: float) -> list[float]:
     return list(takewhile(lambda time: time < seconds, poisson(rate)(random.Random(7))))
 
 
+def batches(server: Server, model: str) -> Counter[tuple[int, str]]:
+    """How many batches of each size have run, and their nanoseconds: by size and "count" or "ns"."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/v2/models/{model}/stats") as answer:
+        [found] = json.load(answer)["model_stats"]
+    return Counter({(row["batch_size"], what): row["compute_infer"][what] for row in found["batch_stats"]
+                    for what in ("count", "ns")})
+
+
 def planned(server: Server, known: dict[str, Case], folder: Path, seconds: float, slots: int
             ) -> list[dict[str, Any]]:
     """The server beside the simulator. What the simulator is told: the seconds of batches in a session of
@@ -143,7 +153,7 @@ def planned(server: Server, known: dict[str, Case], folder: Path, seconds: float
     options.intra_op_num_threads = max(len(usable()) // slots, 1)
     session = ort.InferenceSession(str(folder / case.name / "1" / "model.onnx"), options)
     [(name, row)] = case.feeds.items()
-    feeds = {size: {name: row.repeat(size, 0)} for size in (1, 2, 4, 8)}
+    feeds = {size: {name: row.repeat(size, 0)} for size in (1, 2, 4)}
     service = measure(lambda size: session.run(None, feeds[size]), list(feeds), slots, 0.5)
     request = request_of(case.name, case.feeds)
     alone = checked(drive(server.port, request, 1, 2.0), "alone")
@@ -155,21 +165,28 @@ def planned(server: Server, known: dict[str, Case], folder: Path, seconds: float
     rows = list[dict[str, Any]]()
     for part in PARTS:
         rate = part * most
+        before = batches(server, case.name)
         ran = drive(server.port, request, CONNECTIONS, times=schedule(rate, seconds))
-        said = simulate([Stream(poisson(rate), service, case.name, max_batch=case.max_batch)], slots,
-                        requests=20_000, overhead=overhead).total
-        pairs = {name: (1e3 * ran.latency(share), 1e3 * (said.quantile(share) + beyond))
+        spent = batches(server, case.name)
+        spent.subtract(before)
+        sizes = {size for size, what in spent if what == "count" and spent[size, what]}
+        its_own = Service({size: spent[size, "ns"] / 1e9 / spent[size, "count"] for size in sizes},
+                          service.spread)
+        said = [simulate([Stream(poisson(rate), each, case.name, max_batch=case.max_batch)], slots,
+                         requests=20_000, overhead=overhead).total for each in (service, its_own)]
+        found = {name: (1e3 * ran.latency(share), *(1e3 * (each.quantile(share) + beyond) for each in said))
                  for name, share in SHARES}
-        rows.append({"part": part, "rate": rate, "statuses": ran.statuses(), "ms, simulated ms": pairs})
-        told = "  ".join(f"{name} {here:6.2f} ({there:6.2f})" for name, (here, there) in pairs.items())
-        print(f"{part:4.2f} of capacity, {rate:6.0f} /s, ms at the server (simulated): {told}", flush=True)
+        rows.append({"part": part, "rate": rate, "statuses": ran.statuses(), "ms": found})
+        told = "  ".join(f"{name} {' / '.join(f'{each:.2f}' for each in row)}" for name, row in found.items())
+        print(f"{part:4.2f} of capacity, {rate:6.0f} /s, ms at the client / planned / planned with the times "
+              f"that batches took meanwhile: {told}", flush=True)
     return rows
 
 
 def overload(server: Server, case: Case, seconds: float, times: float) -> dict[str, Any]:
     """Statuses, latencies at the client, and memory, at `times` the capacity."""
-    request = request_of("bounded", case.feeds)
-    most = capacity(server, request, 3.0)
+    request = request_of("bounded", case.feeds, GOAL)
+    most = capacity(server, request_of("heavy", case.feeds), 3.0)
     drive(server.port, request, CONNECTIONS, times=schedule(times * most, 2.0))
     before = server.memory()
     ran = drive(server.port, request, CONNECTIONS, times=schedule(times * most, seconds))

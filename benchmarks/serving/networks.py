@@ -67,4 +67,4 @@ def cases(folder: Path) -> dict[str, Case]:
         "digits": Case("digits", {image.name: samples()[0][:1]}),
         "large": Case("large", {"x": rng.standard_normal((1, 3, 256, 256)).astype(np.float32)}),
         "batches": Case("batches", {"x": rng.standard_normal((1, 1024)).astype(np.float32)}, 32),
-        "heavy": Case("heavy", {"x": rng.standard_normal((1, 2048)).astype(np.float32)}, 8)}
+        "heavy": Case("heavy", {"x": rng.standard_normal((1, 2048)).astype(np.float32)}, 4)}

@@ -67,6 +67,13 @@ def repository(folder: Path) -> Path:
     put(folder, "add", adds(1))
     put(folder, "add", adds(2), 2, {"versions": "all"})
     put(folder, "joined", adds(1), 1, {"max_batch_size": 8, "max_delay": 0.05})
+    put(folder, "picks", model(
+        [helper.make_node("Gather", ["c", "x"], ["y"])], {"x": ("INT64", ["N"])}, {"y": ("FP32", ["N"])},
+        c=np.arange(10, dtype=np.float32)), 1, {"max_batch_size": 8, "max_delay": 0.1})
+    put(folder, "keeps", model(
+        [helper.make_node("Cast", ["x"], ["b"], to=TensorProto.BOOL),
+         helper.make_node("Compress", ["x", "b"], ["y"], axis=0)],
+        {"x": ("FP32", ["N"])}, {"y": ("FP32", ["M"])}), 1, {"max_batch_size": 8, "max_delay": 0.1})
     put(folder, "two", model(
         [helper.make_node("Add", ["a", "b"], ["s"]), helper.make_node("Sub", ["a", "b"], ["d"])],
         {"a": ("FP32", ["N"]), "b": ("FP32", ["N"])}, {"s": ("FP32", ["N"]), "d": ("FP32", ["N"])}))

@@ -186,6 +186,28 @@ def test_requests_side_by_side_are_joined(server: Any, client: Any, protocol: st
     assert count == 32 and runs < 32
 
 
+def test_a_bad_request_of_a_batch_fails_alone(server: Any, protocol: str) -> None:
+    def one(i: int) -> Any:
+        with client_of(server, protocol) as own:
+            feeds = [given(protocol, "x", np.int64([i]), "INT64")]
+            if i == 99:
+                return refused(lambda: own.infer("picks", feeds)).status()
+            return own.infer("picks", feeds).as_numpy("y").tolist()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(one, [0, 1, 2, 99, 4, 5, 6, 7]))
+    assert found[:3] + found[4:] == [[float(i)] for i in (0, 1, 2, 4, 5, 6, 7)]
+    assert found[3] in (*status(400, "INVALID_ARGUMENT").values(), *status(500, "INTERNAL").values())
+
+
+def test_outputs_of_other_rows_are_not_mixed(server: Any, protocol: str) -> None:
+    def one(i: int) -> Any:
+        with client_of(server, protocol) as own:
+            x = np.array([i, 0], np.float32)
+            return own.infer("keeps", [given(protocol, "x", x, "FP32")]).as_numpy("y").tolist()
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(one, range(1, 9))) == [[float(i)] for i in range(1, 9)]
+
+
 def test_asynchronous_calls(client: Any, protocol: str) -> None:
     feeds = [given(protocol, "x", X, "FP32")]
     if protocol == "http":
@@ -365,8 +387,56 @@ def test_models_come_and_go(server: Any, client: Any, protocol: str) -> None:
     assert refused(lambda: client.load_model(name)).status() == status(400, "INVALID_ARGUMENT")[protocol]
     np.testing.assert_array_equal(client.infer(name, feeds).as_numpy("y"), X + 6)
     client.unload_model(name)
-    assert not client.is_model_ready(name) if protocol == "http" else True
+    assert not client.is_model_ready(name)
     assert refused(lambda: client.infer(name, feeds)).status() == status(404, "NOT_FOUND")[protocol]
+
+
+def test_a_model_that_goes_answers_what_it_has(server: Any, client: Any, protocol: str) -> None:
+    import shutil
+
+    from served import put
+
+    folder, name = server.options.models, f"leaving_{protocol}"
+    put(folder, name, (folder / "sleeps" / "1" / "model.onnx").read_bytes())
+    client.load_model(name)
+
+    def one(_: int) -> float:
+        with client_of(server, protocol) as own:
+            answer = own.infer(name, [given(protocol, "x", np.float32([0.2]), "FP32")])
+            return float(answer.as_numpy("y")[0])
+    with ThreadPoolExecutor(6) as pool:
+        asked = [pool.submit(one, i) for i in range(6)]
+        executor = server._running.operations.executor
+        while executor.inside < 6:
+            assert not all(each.done() for each in asked)
+        client.unload_model(name)
+        assert refused(lambda: one(0)).status() == status(404, "NOT_FOUND")[protocol]
+        assert [each.result() for each in asked] == [np.float32(0.2)] * 6
+    assert not executor._retired
+    shutil.rmtree(folder / name)
+
+
+def test_no_request_is_lost_while_a_model_is_loaded_anew(server: Any, client: Any, protocol: str) -> None:
+    stop, wrong = threading.Event(), list[Any]()
+
+    def ask() -> None:
+        with client_of(server, protocol) as own:
+            while not stop.is_set():
+                try:
+                    answer = own.infer("add", [given(protocol, "x", X, "FP32")])
+                    np.testing.assert_array_equal(answer.as_numpy("y"), X + 2)
+                except Exception as error:
+                    wrong.append(error)
+                    return
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for each in threads:
+        each.start()
+    for _ in range(5):
+        client.load_model("add")
+    stop.set()
+    for each in threads:
+        each.join()
+    assert not wrong
 
 
 def test_trace_and_log_settings(client: Any, protocol: str) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.request
 from pathlib import Path
 
@@ -60,6 +61,33 @@ def test_a_signal_ends_it_gracefully(tmp_path: Path) -> None:
     thread.join()
     assert answers == [[1.0]]
     assert "batch_run" in (tmp_path / "trace.json").read_text()
+
+
+def test_requests_that_never_end_are_told_so(tmp_path: Path) -> None:
+    from onnx import helper
+
+    (tmp_path / "sleeping.py").write_text(OPERATOR)
+    put(tmp_path / "models", "sleeps", model([helper.make_node("Sleep", ["x"], ["y"], domain="served.test")],
+                                             {"x": ("FP32", ["N"])}, {"y": ("FP32", ["N"])}))
+    process, url = started(tmp_path, "--import", "sleeping", "--drain", "0.3", "--max-connections", "2")
+    outcomes = list[tuple[int, str]]()
+
+    def ask() -> None:
+        try:
+            asked(url, "sleeps", [1000.0], [1])
+        except urllib.error.HTTPError as error:
+            outcomes.append((error.code, json.load(error)["error"]))
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for each in threads:
+        each.start()
+    while not outcomes:
+        assert all(each.is_alive() for each in threads) or outcomes
+    assert outcomes[0][0] == 503 and "2 requests are in" in outcomes[0][1]
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    for each in threads:
+        each.join()
+    assert outcomes[1:] == [(503, "the server ended before the request did")] * 2
 
 
 def test_models_of_links_and_odd_names_are_not_served(tmp_path: Path) -> None:

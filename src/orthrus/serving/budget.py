@@ -26,3 +26,23 @@ class Budget:
 
     def give(self, size: int) -> None:
         self.held -= size
+
+
+class Share:
+    """What one request holds of a budget."""
+
+    __slots__ = ("budget", "held")
+
+    def __init__(self, budget: Budget) -> None:
+        self.budget, self.held = budget, 0
+
+    def take(self, size: int) -> None:
+        """Hold so many bytes in all, or what is held already. Raises Refusal."""
+        if size > self.held:
+            self.budget.take(size - self.held)
+            self.held = size
+
+    def give(self) -> None:
+        """Let go of all."""
+        self.budget.give(self.held)
+        self.held = 0

@@ -14,15 +14,17 @@ import asyncio
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from . import refusals
+from .lag import Lag
 from .refusals import Kind, Refusal
 from .repository import Version
-from .schedule import Batch, Refused, Ticket, Turns
+from .schedule import Batch, Refused, Turns
+from .service_time import ServiceTime
+from .threads import Threads
 from .tracing import Tracing
 
 HOP = 300e-6
@@ -50,6 +52,8 @@ class Job:
         self.rows = 1
 
     def settle(self, result: Sequence[np.ndarray] | None, error: Exception | None = None) -> None:
+        if self.done:
+            return
         self.result, self.error, self.done = result, error, True
         waiter, self.waiter = self.waiter, None
         if waiter is not None and not waiter.done():
@@ -62,13 +66,14 @@ class Executor:
     def __init__(self, slots: int, tracing: Tracing | None = None) -> None:
         self.turns, self.tracing = Turns(slots), tracing or Tracing()
         self.clock = time.perf_counter
-        self._pool = ThreadPoolExecutor(slots, "orthrus-serve")
+        self._pool = Threads(slots, "orthrus-serve")
         self._loop = asyncio.get_running_loop()
+        self._lag, self._answering = Lag(self._loop, self.clock), ServiceTime()
         self._timer: asyncio.TimerHandle | None = None
         self._retired = dict[str, Version]()
         self._idle = asyncio.Event()
         self._idle.set()
-        self._inside = 0
+        self._jobs = set[Job]()
         self._pumping = False
         self.closing = False
 
@@ -87,21 +92,26 @@ class Executor:
     @property
     def inside(self) -> int:
         """Requests that wait or run."""
-        return self._inside
+        return len(self._jobs)
 
     async def run(self, version: Version, feeds: dict[str, np.ndarray], names: list[str], arrived: float,
                   timeout: float | None = None) -> Job:
-        """Run a request that came in at `arrived`; answers it with its `result` and times. Raises Refusal.
-        `timeout`: seconds from `arrived`."""
+        """Run a request that came in at `arrived` or by the loop's lag earlier; answers it with its
+        `result` and times. Raises Refusal. `timeout`: seconds from then."""
         if self.closing:
             raise Refusal(Kind.CLOSING, "the server is shutting down", 1.0)
         now = self.clock()
+        lag = self._lag.seconds(now)
+        arrived -= lag
+        self.turns.overhead = lag + self._answering.mean(1)
         job = Job(version, feeds, names, now)
         statistics = version.statistics
-        deadlines = [limit for limit in (timeout, version.config.timeout) if limit is not None]
-        deadline = arrived + min(deadlines) if deadlines else None
-        if deadline is None and version.config.goal is not None:
-            deadline = arrived + version.config.goal
+        end = min((arrived + limit for limit in (timeout, version.config.timeout) if limit is not None),
+                  default=None)
+        deadline = arrived + version.config.goal if end is None and version.config.goal is not None else end
+        if not self._jobs and not self.turns.running and version.usual < HOP and (
+                deadline is None or now + version.usual < deadline) and _shapes(job) in version.ran:
+            return self._at_once(job, arrived)
         key = self._key(job)
         try:
             ticket = self.turns.submit(version.key, job.rows, now, deadline, key, job)
@@ -111,7 +121,7 @@ class Executor:
             raise Refusal(Kind.LATE if error.kind == "late" and error.retry_after <= 0 else Kind.FULL,
                           error.reason.replace(repr(version.key), repr(version.name)),
                           error.retry_after) from None
-        self._inside += 1
+        self._jobs.add(job)
         self._idle.clear()
         try:
             self._pump()
@@ -123,15 +133,47 @@ class Executor:
             statistics.refused["cancelled"] += 1
             raise
         finally:
-            self._inside -= 1
-            if not self._inside:
+            self._jobs.discard(job)
+            if not self._jobs:
                 self._idle.set()
             if version.retired:
                 self._release(version)
         if job.error is not None:
             statistics.fail.add(self.clock() - arrived)
             raise refusals.of(job.error)
+        now = self.clock()
+        self._answering.measured(1, now - job.ended)
+        if end is not None and now > end:
+            statistics.refused["expired"] += 1
+            statistics.fail.add(now - arrived)
+            raise Refusal(Kind.LATE, f"{version}: the request's time was over before its answer was there")
         return job
+
+    def _at_once(self, job: Job, arrived: float) -> Job:
+        """Run a short request here and now: nobody else is there whose turn it could be."""
+        version = job.version
+        try:
+            job.result = version.session.run(job.names, job.feeds)
+        except Exception as error:
+            version.statistics.fail.add(self.clock() - arrived)
+            raise refusals.of(error) from None
+        job.ended = self.clock()
+        rows = next((array.shape[0] for array in job.feeds.values() if array.ndim), 1)
+        self._ran(version, [job], rows, job.started, job.ended)
+        return job
+
+    def _ran(self, version: Version, jobs: Sequence[Job], rows: int, started: float, ended: float,
+             fresh: bool = False) -> None:
+        """Write down that a batch ran. `fresh`: the first of its shapes, which tells nothing of the others'
+        time."""
+        seconds = ended - started
+        if not fresh:
+            usual = version.usual
+            version.usual = usual + (seconds - usual) / 8 if usual < float("inf") else seconds
+        version.statistics.batch(rows, seconds)
+        if self.tracing.on:
+            self.tracing.batch(version, [job.arrived for job in jobs], rows, started, ended,
+                               threading.get_native_id())
 
     def _key(self, job: Job) -> Any:
         """What requests that run together have in common, and how many rows this one has."""
@@ -182,7 +224,8 @@ class Executor:
 
     def _start(self, batch: Batch) -> None:
         version: Version = batch.tickets[0].payload.version
-        if len(batch.tickets) == 1 and batch.expected < HOP and _shapes(batch.tickets[0]) in version.ran:
+        if len(batch.tickets) == 1 and batch.expected < HOP and _shapes(
+                batch.tickets[0].payload) in version.ran:
             self._finish(batch, *self._computed(batch))
         else:
             self._pool.submit(self._work, batch)
@@ -216,16 +259,14 @@ class Executor:
 
     def _finish(self, batch: Batch, results: list[Any], started: float, ended: float) -> None:
         ok = not isinstance(results[0], Exception)
-        version: Version = batch.tickets[0].payload.version
-        self.turns.finished(batch, ended, ok)
-        version.statistics.batch(batch.rows, ended - started)
-        if ok and len(batch.tickets) == 1 and len(version.ran) < MOST_SHAPES:
-            version.ran.add(_shapes(batch.tickets[0]))
-        if self.tracing.on:
-            arrivals = [ticket.payload.arrived for ticket in batch.tickets]
-            self.tracing.batch(version, arrivals, batch.rows, started, ended, threading.get_native_id())
-        for ticket, result in zip(batch.tickets, results, strict=True):
-            job: Job = ticket.payload
+        jobs: list[Job] = [ticket.payload for ticket in batch.tickets]
+        version = jobs[0].version
+        self.turns.finished(batch, self.clock(), ok)
+        fresh = len(jobs) == 1 and _shapes(jobs[0]) not in version.ran
+        if fresh and ok and len(version.ran) < MOST_SHAPES:
+            version.ran.add(_shapes(jobs[0]))
+        self._ran(version, jobs, batch.rows, started, ended, fresh)
+        for ticket, job, result in zip(batch.tickets, jobs, results, strict=True):
             job.started, job.ended = started, ended
             if isinstance(result, Exception):
                 job.settle(None, result)
@@ -243,12 +284,15 @@ class Executor:
         version.session.close()
 
     async def drain(self, seconds: float) -> bool:
-        """Let no more in, and wait so long for those inside; whether all were answered."""
+        """Let no more in, and wait so long for those inside; whether all were answered. Those that were not
+        are refused."""
         self.closing = True
         try:
             async with asyncio.timeout(seconds):
                 await self._idle.wait()
         except TimeoutError:
+            for job in list(self._jobs):
+                job.settle(None, Refusal(Kind.CLOSING, "the server ended before the request did", 1.0))
             return False
         return True
 
@@ -256,7 +300,7 @@ class Executor:
         """Let go of the threads."""
         if self._timer is not None:
             self._timer.cancel()
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
 
     def waiting(self, version: Version) -> tuple[int, int]:
         """Requests of a version that wait, and that run."""
@@ -264,8 +308,8 @@ class Executor:
         return (counters.waiting, counters.running) if counters is not None else (0, 0)
 
 
-def _shapes(ticket: Ticket) -> Any:
-    return tuple(array.shape for array in ticket.payload.feeds.values())
+def _shapes(job: Job) -> Any:
+    return tuple([array.shape for array in job.feeds.values()])
 
 
 def _together(session: Any, jobs: Sequence[Job]) -> list[Any]:

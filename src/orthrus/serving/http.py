@@ -13,7 +13,6 @@ import asyncio
 import json
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
@@ -21,75 +20,73 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from . import refusals, tensors
-from .budget import Budget
+from .body import LENGTH, Bounds, Receive, body_of
+from .budget import Budget, Share
 from .inference import Given, Inputs, Reader, delivered, timeout_of, wanted
 from .metrics import Metrics
 from .operations import LOG, Operations, Plain
-from .refusals import Kind, Refusal, invalid, large
+from .refusals import Kind, Refusal, invalid
 from .repository import Version
 
-Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Headers = list[tuple[bytes, bytes]]
 JSON: Headers = [(b"content-type", b"application/json")]
-LENGTH = b"inference-header-content-length"
 SMALL = 1 << 16
 """Bytes up to which an answer is joined to one piece, and packed on the event loop."""
 WORTH = 1024
 """Bytes from which on an answer is packed, where the client takes that."""
-MOST_UNPACKED = 1032
-"""Bytes that a byte of deflate becomes at most."""
+SAME, MOST_KNOWN = 2048, 256
+"""Bytes of a JSON that is kept, and how many are."""
 NOTHING: dict[str, Any] = {}
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """`body`: bytes of a request, unpacked. `json`: bytes of its JSON. `seconds`: a request has to have
-    arrived after so many."""
-
-    body: int = 256 << 20
-    json: int = 32 << 20
-    seconds: float = 30.0
-
-
 class Http:
-    """`local`: whether the server's address is a loopback one, so that only this machine's clients come."""
+    """`local`: whether the server's address is a loopback one, so that only this machine's clients come.
+    `most`: requests at once."""
 
-    def __init__(self, operations: Operations, metrics: Metrics, bounds: Bounds, budget: Budget, local: bool
-                 ) -> None:
+    def __init__(self, operations: Operations, metrics: Metrics, bounds: Bounds, budget: Budget, local: bool,
+                 most: int) -> None:
         self.operations, self.metrics, self.bounds = operations, metrics, bounds
-        self.budget, self.local = budget, local
+        self.budget, self.local, self.most, self.active = budget, local, most, 0
         self.repository, self.executor = operations.repository, operations.executor
+        self._known = dict[bytes, dict[str, Any]]()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"only HTTP is served, not {scope['type']}")
-        held = [0]
+        share = Share(self.budget)
+        self.active += 1
         try:
+            if self.active > self.most:
+                raise Refusal(Kind.FULL, f"{self.most} requests are in, which is as many as may be", 1.0)
             parts = scope["path"].split("/")
             if parts[-1] == "infer" and scope["method"] == "POST":
-                status, headers, pieces = await self._infer(scope, parts, receive, held)
+                status, headers, pieces = await self._infer(scope, parts, receive, share)
             else:
-                status, headers, pieces = await self._other(scope, parts, receive, held)
+                status, headers, pieces = await self._other(scope, parts, receive, share)
         except Exception as error:
             if not isinstance(error, Refusal):
                 LOG.debug("%s %s", scope["method"], scope["path"], exc_info=error)
             status, headers, pieces = _refused(refusals.of(error))
         finally:
-            self.budget.give(held[0])
+            share.give()
+            self.active -= 1
         await _answer(send, status, headers, pieces)
 
-    async def _infer(self, scope: Mapping[str, Any], parts: list[str], receive: Receive, held: list[int]
+    async def _infer(self, scope: Mapping[str, Any], parts: list[str], receive: Receive, share: Share
                      ) -> tuple[int, Headers, list[Any]]:
         arrived = self.executor.clock()
         if len(parts) == 5 and parts[1] == "v2" and parts[2] == "models":
-            version = self.repository.get(parts[3])
+            named = parts[3], ""
         elif len(parts) == 7 and parts[1:3] == ["v2", "models"] and parts[4] == "versions":
-            version = self.repository.get(parts[3], parts[5])
+            named = parts[3], parts[5]
         else:
             raise refusals.unknown(f"nothing is at {scope['path']!r:.200}")
+        version = self.repository.get(*named)
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        body = await self._body(headers, receive, held)
+        body = await body_of(headers, receive, self.bounds, share)
+        if version.retired:
+            version = self.repository.get(*named)
         local = self.local or _local(scope)
         regions = self.operations.regions
         split = headers.get(LENGTH)
@@ -97,7 +94,7 @@ class Http:
             inputs, request = _raw(version, body), NOTHING
         else:
             end = len(body) if split is None else given
-            request = _parsed(body[:end] if end != len(body) else body, self.bounds.json)
+            request = self._request(body, end)
             inputs = _inputs(Inputs(version, regions, local), request, memoryview(body)[end:])
         parameters = _parameters(request, "the request")
         outputs = wanted(version, [(_field(each, "name"), _parameters(each, "an output"))
@@ -121,56 +118,21 @@ class Http:
                                     self.executor.clock() - job.ended)
         return 200, made, pieces
 
-    async def _body(self, headers: Mapping[bytes, bytes], receive: Receive, held: list[int]
-                    ) -> bytes | bytearray:
-        """A request's body, unpacked. `held`: what the budget has given for it."""
-        most, first = self.bounds.body, headers.get(b"content-length")
-        if first is not None:
-            size = int(first) if first.isdigit() and len(first) < 20 else 0
-            if size > most:
-                raise large("a body", size, most)
-            self._hold(held, size)
-        message = await receive() if first is not None and size < SMALL else await self._next(receive, None)
-        body: bytes | bytearray = message.get("body", b"")
-        if message.get("more_body"):
-            body = await self._rest(body, receive, held)
-        elif message["type"] != "http.request":
-            raise invalid("the client left before its request was whole")
-        elif len(body) > held[0]:
-            self._hold(held, len(body))
-        coding = headers.get(b"content-encoding")
-        if coding is not None and coding != b"identity":
-            self._hold(held, min(most, MOST_UNPACKED * len(body)))
-            body = await asyncio.to_thread(_unpacked, body, coding, most)
-        return body
+    def _request(self, body: bytes | memoryview, end: int) -> dict[str, Any]:
+        """The JSON of an inference. What comes before tensors' bytes is mostly the same from one request to
+        the next, and is parsed once; nobody changes it."""
+        if end == len(body) or end > SAME:
+            return _parsed(body[:end] if end != len(body) else body, self.bounds.json)
+        text = bytes(body[:end])
+        request = self._known.get(text)
+        if request is None:
+            request = _parsed(text, self.bounds.json)
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[text] = request
+        return request
 
-    def _hold(self, held: list[int], size: int) -> None:
-        """Take so many bytes in all from the budget."""
-        if size > held[0]:
-            self.budget.take(size - held[0])
-            held[0] = size
-
-    async def _rest(self, first: bytes | bytearray, receive: Receive, held: list[int]) -> bytes | bytearray:
-        body, end = bytearray(first), asyncio.get_running_loop().time() + self.bounds.seconds
-        while True:
-            message = await self._next(receive, end)
-            if message["type"] != "http.request":
-                raise invalid("the client left before its request was whole")
-            body += message.get("body", b"")
-            if len(body) > self.bounds.body:
-                raise large("a body", len(body), self.bounds.body)
-            self._hold(held, len(body))
-            if not message.get("more_body"):
-                return body
-
-    async def _next(self, receive: Receive, end: float | None) -> Mapping[str, Any]:
-        try:
-            async with asyncio.timeout_at(end or asyncio.get_running_loop().time() + self.bounds.seconds):
-                return await receive()
-        except TimeoutError:
-            raise Refusal(Kind.SLOW, f"the request had not arrived after {self.bounds.seconds:g} s") from None
-
-    async def _other(self, scope: Mapping[str, Any], parts: list[str], receive: Receive, held: list[int]
+    async def _other(self, scope: Mapping[str, Any], parts: list[str], receive: Receive, share: Share
                      ) -> tuple[int, Headers, list[Any]]:
         """Every request but an inference."""
         method = scope["method"]
@@ -183,7 +145,7 @@ class Http:
         if method not in reads:
             raise Refusal(Kind.METHOD, f"{method} is not for {scope['path']!r:.200}; use {sorted(reads)[0]}")
         if method == "POST":
-            body = await self._body(dict(scope["headers"]), receive, held)
+            body = await body_of(dict(scope["headers"]), receive, self.bounds, share)
             given = {**_fields(name, _parsed(body, self.bounds.json) if body else {}), **given}
         if name == "repository_index" and b"ready" in scope["query_string"]:
             query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
@@ -286,13 +248,13 @@ def _length(given: bytes, size: int) -> int:
     return int(given)
 
 
-def _parsed(data: bytes | bytearray, most: int) -> dict[str, Any]:
+def _parsed(data: bytes | memoryview, most: int) -> dict[str, Any]:
     """A JSON object."""
     if len(data) > most:
         raise Refusal(Kind.LARGE, f"{len(data)} bytes of JSON; at most {most} are taken: send large "
                                   f"tensors in binary")
     try:
-        found = json.loads(data)
+        found = json.loads(data if isinstance(data, bytes) else bytes(data))
     except RecursionError:
         raise invalid("the JSON is nested too deep") from None
     except ValueError as error:
@@ -341,7 +303,7 @@ def _inputs(inputs: Inputs, request: Mapping[str, Any], rest: memoryview) -> dic
     return inputs.done()
 
 
-def _raw(version: Version, body: bytes | bytearray) -> dict[str, np.ndarray]:
+def _raw(version: Version, body: bytes | memoryview) -> dict[str, np.ndarray]:
     """A body that is nothing but the bytes of the model's one input."""
     if len(version.inputs) != 1 or [*version.inputs.values()][0].shape.count(-1) > 1:
         raise invalid(f"{version} can't be asked by a body without JSON: that takes a model of one input "
@@ -379,24 +341,11 @@ def _outputs(version: Version, given: list[Given], identity: str, binary: bool) 
     return _text(answer), pieces
 
 
+_encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+
+
 def _text(data: Any) -> bytes:
-    return json.dumps(data, separators=(",", ":")).encode()
-
-
-def _unpacked(body: bytes | bytearray, coding: bytes, most: int) -> bytes:
-    """A packed body; it is not unpacked further than `most` bytes."""
-    if coding not in (b"gzip", b"deflate"):
-        raise Refusal(Kind.MEDIA, f"Content-Encoding {coding!r:.60} is not taken; gzip and deflate are")
-    unpacker = zlib.decompressobj(wbits=31 if coding == b"gzip" else 15)
-    try:
-        found = unpacker.decompress(body, most + 1)
-    except zlib.error as error:
-        raise invalid(f"the body is not {coding.decode()}: {error}") from None
-    if len(found) > most:
-        raise Refusal(Kind.LARGE, f"the body unpacks to more than {most} bytes")
-    if not unpacker.eof or unpacker.unused_data:
-        raise invalid(f"the body is not one whole {coding.decode()} stream")
-    return found
+    return _encoder.encode(data).encode()
 
 
 async def _packed(takes: bytes, headers: Headers, pieces: list[Any]) -> list[Any]:

@@ -45,7 +45,10 @@ class Operations:
         return {"ready": self.ready and not self.executor.closing}
 
     def model_ready(self, name: str, version: str = "") -> Plain:
-        self.repository.get(name, version)
+        try:
+            self.repository.get(name, version)
+        except Refusal:
+            return {"ready": False}
         return {"ready": not self.executor.closing}
 
     def server_metadata(self) -> Plain:

@@ -36,6 +36,7 @@ class Ticket:
     deadline: float | None
     state: State
     group: Group = field(repr=False)
+    serial: int = field(repr=False)
     hurried: bool = field(default=False, repr=False)
 
 

@@ -65,6 +65,8 @@ class Version:
     needed: frozenset[str] = frozenset()
     retired: bool = False
     key: str = field(default_factory=lambda: f"#{next(_serial)}")
+    usual: float = float("inf")
+    """Seconds of a run, of late."""
     ran: set[Any] = field(default_factory=set)
     """Shapes that have run before, for which nothing has to be made ready any more."""
 

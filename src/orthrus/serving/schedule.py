@@ -12,6 +12,7 @@ saved nothing up. No slot stays free while a batch is full or has waited as long
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import count
 from typing import Any, Literal
 
 from ..errors import NotFound
@@ -57,7 +58,7 @@ class Turns:
         self._expired = list[Ticket]()
         self._now = self._virtual = self._work = self._weight = 0.0
         self._actives = self._served = 0
-        self._started = False
+        self._started, self._serial = False, count()
 
     def add(self, name: str, weight: float = 1.0, max_batch: int = 1, max_delay: float = 0.0,
             goal: float | None = None, max_queue: int = 1000) -> None:
@@ -83,7 +84,7 @@ class Turns:
         ever. Raises NotFound."""
         model = self._model(name)
         left = sorted((ticket for group in model.groups.values() for ticket in group.tickets),
-                      key=lambda ticket: ticket.arrived)
+                      key=lambda ticket: ticket.serial)
         for ticket in left:
             self._leave(ticket, State.REMOVED)
         model.removed, model.place = True, None
@@ -111,7 +112,7 @@ class Turns:
         group = model.groups.get(key)
         if group is None:
             group = model.groups[key] = Group(model, key)
-        ticket = Ticket(name, rows, key, payload, now, deadline, State.WAITING, group)
+        ticket = Ticket(name, rows, key, payload, now, deadline, State.WAITING, group, next(self._serial))
         model.waiting, model.rows, model.batches = (
             model.waiting + 1, model.rows + rows, model.batches - group.batches)
         group.append(ticket)
@@ -267,9 +268,11 @@ class Turns:
         return self.overhead + before / self.slots, service.mean(last), service.margin(1 + ahead / self.slots)
 
     def _admit(self, model: Model, rows: int, now: float, deadline: float, key: Hashable) -> None:
+        """Raises Refused. The model's estimate, and `overhead`, don't count where it has nothing to do: a
+        wrong one would never be corrected."""
         start, run, margin = self._estimate(model, rows, now, key)
         idle = not (model.waiting or model.running)
-        needed = start if idle else start + run + margin
+        needed = start - self.overhead if idle else start + run + margin
         if deadline > now and now + needed <= deadline:
             return
         model.counters.refused_late += 1

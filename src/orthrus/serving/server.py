@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import signal
 import socket
 import threading
@@ -22,15 +23,19 @@ from typing import Any
 
 from ..errors import Fail, InvalidArgument
 from ..processors import usable
+from .body import Bounds
 from .budget import Budget
 from .execution import Executor
-from .http import Bounds, Http
+from .http import Http
 from .memory import Regions
 from .metrics import Metrics
 from .operations import LOG, Operations
 from .repository import Repository
 from .rpc import Rpc, RpcFront
 from .tracing import Tracing
+
+CONNECTIONS = 4
+"""HTTP's connections by its requests at once: one over that is closed without the protocol's words."""
 
 
 @dataclass(frozen=True)
@@ -153,12 +158,13 @@ class Server:
         if signals:
             for each in (signal.SIGINT, signal.SIGTERM):
                 loop.add_signal_handler(each, end.set)
-        fronts = list[Any]()
+        fronts, stuck = list[Any](), False
         try:
             if options.port is not None:
                 metrics = Metrics(self._repository, executor, budget)
                 bounds = Bounds(options.body, options.json, options.arrive)
-                fronts.append(_HttpFront(options, Http(operations, metrics, bounds, budget, options.local)))
+                application = Http(operations, metrics, bounds, budget, options.local, options.connections)
+                fronts.append(_HttpFront(options, application))
                 self.url = fronts[-1].address
             if options.grpc_port is not None:
                 rpc = Rpc(operations, budget, options.body)
@@ -172,14 +178,17 @@ class Server:
                 started(self)
             await end.wait()
             LOG.info("shutting down: %d requests are inside", executor.inside)
+            inside = executor.inside
             if not await executor.drain(options.drain):
-                LOG.warning("%d requests were not answered in %g s", executor.inside, options.drain)
+                stuck = True
+                LOG.warning("of %d requests not all were answered in %g s", inside, options.drain)
         finally:
             await asyncio.gather(*(front.stop() for front in fronts))
             executor.close()
             regions.unregister()
-            for version in self._repository.all():
-                version.session.close()
+            if not stuck:
+                for version in self._repository.all():
+                    version.session.close()
             tracing.write()
             self._running, self.url, self.grpc_address = None, "", ""
 
@@ -196,13 +205,14 @@ class _HttpFront:
             @contextlib.contextmanager
             def capture_signals(self) -> Iterator[None]:
                 yield
+        logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
         self._socket = _bound(options.host, options.port or 0)
         host, port = self._socket.getsockname()[:2]
         self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self._server = Quiet(uvicorn.Config(
             application, interface="asgi3", ws="none", lifespan="off", log_config=None, access_log=False,
             server_header=False, date_header=False, proxy_headers=False, backlog=options.connections,
-            limit_concurrency=options.connections, timeout_keep_alive=max(1, int(options.idle)),
+            limit_concurrency=CONNECTIONS * options.connections, timeout_keep_alive=max(1, int(options.idle)),
             timeout_graceful_shutdown=max(1, int(options.drain))))
         self._task: asyncio.Task[None] | None = None
 

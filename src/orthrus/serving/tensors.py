@@ -72,7 +72,8 @@ def shape_of(given: Any, what: str) -> tuple[int, ...]:
 
 
 def of_bytes(data: memoryview | bytes, kind: Datatype, shape: tuple[int, ...], what: str) -> np.ndarray:
-    """An array over `data`, not to be written to; BYTES are copied into texts."""
+    """An array over `data`, not to be written to. BYTES are copied into texts, and what lies at odd places in
+    memory to where a session takes it as it is."""
     count = math.prod(shape)
     if kind is BYTES:
         return of_texts(_pieces(data, count, what), shape, what)
@@ -80,6 +81,8 @@ def of_bytes(data: memoryview | bytes, kind: Datatype, shape: tuple[int, ...], w
     if len(data) != size:
         raise invalid(f"{what}: {len(data)} bytes; {kind.name} of shape {list(shape)} takes {size}")
     array = np.frombuffer(data, kind.dtype)
+    if not array.flags.aligned:
+        array = array.copy()
     if kind.name == "BOOL" and count and array.view(np.uint8).max() > 1:
         raise invalid(f"{what}: a BOOL is a byte 0 or 1, found {array.view(np.uint8).max()}")
     return array.reshape(shape)
