@@ -2,8 +2,8 @@
 
     python -m benchmarks.replicas [--model resnet50] [--batch 64] [--processes 2] [--rounds 8]
 
-Both take turns; given are the fastest and the middle run of each in milliseconds, their ratio, and what memory
-the processes share (Pss: pages shared by n processes count as a part in n).
+Both take turns; given are the fastest and the middle run of each in milliseconds, their ratio, and the
+processes' memory (Pss: pages that n processes share count as a part in n).
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ def pss(pid: int | None) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="resnet50")
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--processes", type=int, default=2)
