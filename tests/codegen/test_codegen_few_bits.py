@@ -199,7 +199,7 @@ def test_gathered_rows(bits: int, dtype: Any, middle: int, zeros: bool) -> None:
                             block_size=block, gather_axis=0, quantize_axis=1)
     zero = zero if zeros else np.full(zero.shape, default)
     low, by = (np.repeat(t, block, 1)[:, :k] for t in (zero, scales))
-    for count in (5, 1):
+    for count in (0, 5, 1):
         s = session(model([node], fixed, {"i": ("int64", (2, count))}, "float32"))
         i = rng.integers(-size, size, (2, count))
         np.testing.assert_array_equal(s.run(None, {"i": i})[0], ((codes - low).astype(np.float32) * by)[i])

@@ -214,9 +214,10 @@ def test_plans_cover_the_matrix(m: int, n: int, k: int, batch: int, source: str)
         low = made.heights[0] - 1
         assert made.tiles * low + made.tall == m and 0 < made.tall <= made.tiles
         assert (len(made.heights) == 1) == (made.tall == made.tiles)
-        assert made.heights[0] <= tile.shapes(machine)[made.cols]
+        assert (made.heights[0] + 1) * made.cols < machine.registers
         assert (made.row_blocks - 1) * made.per_rows < made.tiles <= made.row_blocks * made.per_rows
-        panels = -(-n // gemm.width(machine, n))
+        assert source == "rows" or made.cols == gemm.columns(machine, n)
+        panels = -(-n // (made.cols * machine.lanes(4)))
         assert (made.col_blocks - 1) * made.per_cols < panels <= made.col_blocks * made.per_cols
         assert made.items == batch * made.row_blocks * made.col_blocks
         assert made.split == (made.deep < k)

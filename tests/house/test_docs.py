@@ -27,7 +27,7 @@ SWITCH = re.compile(r"ORTHRUS_\w+=")
 PROVIDER_LINES = 50
 HEADERS = sorted((ROOT / "src").rglob("*.h"))
 """Whose constants look like switches."""
-ABOUT = {"c.md": needs("C compiler"),
+ABOUT = {"c.md": needs("C compiler"), "serving.md": needs("server libraries"), "ray.md": needs("Ray"),
          "dnnl.md": needs("oneDNN"), "iree.md": needs("IREE"), "spacemit.md": needs("SpaceMIT"),
          "spacemit_estimate.md": needs("SpaceMIT"), "torch.md": needs("torch")}
 """Pages about what may be missing."""

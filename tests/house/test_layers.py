@@ -30,7 +30,8 @@ RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 BASES = frozenset({"foreign", "gpu"})
 """Folders of providers/ that hold what several providers share."""
 NETWORK = frozenset({"socket", "urllib", "http", "requests", "ftplib", "smtplib", "ssl", "aiohttp", "httpx"})
-CONVERSES = frozenset({"native/dropin/service.py"})
+CONVERSES = frozenset({"native/dropin/service.py", "distributed/messages.py", "distributed/process.py",
+                       "distributed/worker.py"})
 """Files that speak over a pair of sockets with the process that started them."""
 LISTENS = "serving"
 """The package of the server, the one that speaks with others: on loopback unless it is told."""
@@ -48,6 +49,7 @@ MAKES_CODE = frozenset({"import_module", "run_path", "run_module", "load_module"
 CODE = {
     "__init__.py": "import_module: this package's modules, when a name of theirs is first used",
     "api/alias.py": "import_module: this package's modules, under another name",
+    "distributed/worker.py": "import_module: the modules that the program names",
     "ops/define.py": "import_module: the modules with definitions",
     "providers/__init__.py": "import_module: this package's providers",
     "lowering/gpu/rules/__init__.py": "import_module: the modules with rules",

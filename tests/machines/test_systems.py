@@ -108,6 +108,8 @@ import asyncio, multiprocessing.connection, socket, shutil, sysconfig, uuid, get
 import urllib.request
 import numpy as np, onnx, llvmlite.binding, ml_dtypes, typer, typer.testing, rich.console, rich.table
 import rich.progress, rich.traceback, rich.syntax, rich.markdown, onnx.helper, onnx.reference
+EXTRAS = ("torch", "transformers", "ray", "pyarrow", "starlette", "uvicorn", "grpc", "prometheus_client")
+sys.modules.update(dict.fromkeys(EXTRAS))
 sysconfig.get_config_vars()
 for where, names in json.loads(os.environ["LACKING"]).items():
     for name in names:
@@ -133,7 +135,7 @@ for each in pkgutil.walk_packages(ort.__path__, "orthrus.", lambda name: None):
         try:
             importlib.import_module(each.name)
         except (ModuleNotFoundError, NotFound) as error:
-            assert getattr(error, "name", "torch") in ("torch", "transformers"), error
+            assert (getattr(error, "name", "") or "torch").split(".")[0] in EXTRAS, error
 from orthrus.codegen.machines import detect
 from orthrus.tools.cli import checkup
 found = detect.host()

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator
 
+import onnx
 import pytest
 
 from orthrus.ir import TensorType, element_of
@@ -55,16 +56,35 @@ def faults(sample: Sample) -> Iterator[str]:
                 yield f"{sample}: inferred {shape}, computed {made.shape}"
 
 
-def check(chosen: list[Sample]) -> None:
-    found = [line for sample in chosen for line in faults(sample)]
+def check(found: list[str]) -> None:
     assert not found, f"{len(found)}:\n" + "\n".join(found[:60])
 
 
-def test_types_of_samples() -> None:
+def of_one_type() -> list[Sample]:
     first = {s.kind: s.type for s in reversed(everything())}
-    check([s for s in everything() if s.type in ("float", first[s.kind])])
+    return [s for s in everything() if s.type in ("float", first[s.kind])]
+
+
+def test_types_of_samples() -> None:
+    check([line for sample in of_one_type() for line in faults(sample)])
+
+
+UNTOLD = {"Binarizer", "BitCast", "Det", "Dropout", "EyeLike", "GridSample", "MaxRoiPool",
+          "NegativeLogLikelihoodLoss", "RoiAlign", "Size", "SoftmaxCrossEntropyLoss"}
+"""Operators whose shapes only the newest onnx infers."""
+
+
+def test_an_older_onnx_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(*_: object, **__: object) -> None:
+        raise AssertionError("the rules of an older release were asked")
+
+    chosen = of_one_type()
+    monkeypatch.setattr(onnx.defs, "onnx_opset_version", lambda: 21)
+    monkeypatch.setattr(onnx.shape_inference, "infer_node_outputs", asked)
+    check([line for sample in chosen for line in faults(sample)
+           if "inferred None" not in line or sample.op not in UNTOLD])
 
 
 @pytest.mark.slow
 def test_types_of_samples_of_every_type() -> None:
-    check(everything())
+    check([line for sample in everything() for line in faults(sample)])

@@ -569,6 +569,27 @@ def test_eight_bit_floats_are_calibrated(tmp_path: Path) -> None:
                          int8_calibration_table_name=ranged(tmp_path)))
 
 
+SCALED = """<ir_version: 10, opset_import: ["" : 21]>
+g (float[2, 6] x, float s, int64[1] k, bool b) => (float[2, 3] y, int64[1] n, bool c)
+<float[6, 3] w = {1, -2, 3, 4, -5, 6, 7, 8, -9, 1, 1, 2, -3, 4, 5, 6, 7, 8}>
+{
+    m = MatMul(x, w)
+    y = Mul(m, s)
+    n = Neg(k)
+    c = Not(b)
+}"""
+
+
+def test_every_parameter_is_calibrated_in_its_own_shape(tmp_path: Path) -> None:
+    """The library takes an argument of one element for none of rank 0; what is no float gets zeros."""
+    model = onnx.parser.parse_model(SCALED)
+    made = session(model, fp8_enable="1", cache_dir=str(tmp_path / "c"),
+                   int8_calibration_table_name=ranged(tmp_path))
+    assert whole(made), made.explain()
+    made.run(None, {"x": np.ones((2, 6), np.float32), "s": np.float32(2), "k": np.ones(1, np.int64),
+                    "b": np.array(True)})
+
+
 # as users write it
 
 GUIDE = """

@@ -17,8 +17,10 @@ from interpreted_gpu import InterpretedProvider
 
 import orthrus as ort
 from gfx.driver import EmulatedDriver
+from orthrus.kernels import DeviceArray
 from orthrus.lowering.gpu.part import GpuPart
 from orthrus.lowering.gpu.plan import GpuPlan, Launch
+from orthrus.lowering.gpu.sized import Sized
 from orthrus.lowering.step import KernelStep
 from orthrus.lowering.tensor import Tensor
 from orthrus.providers.gpu.device import GpuDevice
@@ -121,8 +123,14 @@ def fenced() -> Iterator[None]:
             found[pointer] = pointer - offset, size
         part.device.driver.spans = found  # type: ignore[attr-defined]
         _launch(part, it, packed)
-    with mock.patch.object(GpuPlan, "_arguments", arguments), mock.patch.object(GpuPart, "_launch", launch):
+
+    def ask(node: Sized, spec: Any, given: Sequence[Any], blocks: int) -> None:
+        node.device.driver.spans = {  # type: ignore[attr-defined]
+            a.handle: (a.handle, a.nbytes) for a in given if isinstance(a, DeviceArray)}
+        _ask(node, spec, given, blocks)
+    with (mock.patch.object(GpuPlan, "_arguments", arguments), mock.patch.object(GpuPart, "_launch", launch),
+          mock.patch.object(Sized, "ask", ask)):
         yield
 
 
-_arguments, _launch = GpuPlan._arguments, GpuPart._launch
+_arguments, _launch, _ask = GpuPlan._arguments, GpuPart._launch, Sized.ask

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from gpu_grid import FAMILIES, FLOATS, INTS, SIZES, WIDE, Case, Draw, family, numpy_type
 
@@ -386,6 +387,30 @@ def gather(d: Draw) -> Case:
 
 
 @family
+def rows_of_few_bits(d: Draw) -> Case:
+    kind, block = d.one_of("uint8", "uint8", "uint4", "int4"), d.one_of(16, 32, 128)
+    bits = d.one_of(2, 4, 8) if kind == "uint8" else 4
+    each = 8 // bits if kind == "uint8" else 1
+    width, kept = -(-d.one_of(1, 16, 31, 40, 130, 600) // each) * each, kind != "uint8" or d.chance(0.5)
+    rng = d.kind if kept else d.turn
+    size = int(rng.choice((1, 2, 3, 33)))
+    blocks = -(-width // block)
+
+    def codes(count: int) -> np.ndarray:
+        if kind == "uint8":
+            return rng.integers(0, 256, (size, -(-count // each))).astype(np.uint8)
+        low = -8 if kind == "int4" else 0
+        return rng.integers(low, low + 16, (size, count)).astype(getattr(ml_dtypes, kind))
+    at = d.turn.integers(-size, size, [d.size(0, 1, 2, 3, 17) for _ in range(d.one_of(0, 1, 2))])
+    given: list[Any] = [codes(width), np.asarray(at, d.one_of("int64", "int32")),
+                        d.values((size, blocks), d.one_of(*FLOATS), rng)]
+    given += [codes(blocks)] if d.chance(0.5) else []
+    return Case(MS + "GatherBlockQuantized", given,
+                {"bits": bits, "block_size": block, "gather_axis": 0, "quantize_axis": 1},
+                held={0, 2, 3} if kept else set(), own=True)
+
+
+@family
 def movement(d: Draw) -> Case:
     op = d.one_of("Transpose", "Slice", "Concat", "Pad", "Tile", "Expand", "DepthToSpace", "SpaceToDepth",
                   "Split", "Flatten", "Reshape")
@@ -437,6 +462,42 @@ def movement(d: Draw) -> Case:
         return Case(op, [x], {"axis": axis})
     x = d.values([max(1, s) for s in x.shape], dtype)
     return Case(op, [x, held(-1)], held={1})
+
+
+@family
+def chosen(d: Draw) -> Case:
+    op, rank = d.one_of("NonZero", "Compress"), d.one_of(1, 2, 3, 4)
+    dtype = d.one_of(*WIDE, *INTS, "bool") if op == "NonZero" else d.one_of(*F, "float64", *INTS, "bool")
+    shape = d.shape(rank)
+    if d.turn.random() < 0.2:
+        shape[0] = d.size(1023, 1024, 1025, 2100)
+        shape[1:] = [1] * (rank - 1)
+    x = d.values(shape, dtype)
+    share = d.turn.choice((0, 0.1, 0.5, 1))
+    if op == "NonZero":
+        return Case(op, [np.where(d.turn.random(shape) < share, x, np.zeros((), x.dtype))])
+    axis = d.one_of(None, *range(-rank, rank))
+    size = math.prod(shape) if axis is None else shape[axis]
+    return Case(op, [x, d.turn.random(max(0, size - d.size(0, 0, 1, 3))) < share],
+                {} if axis is None else {"axis": axis}, own=True)
+
+
+@family
+def suppression(d: Draw) -> Case:
+    """Boxes on a coarse grid, so that shares of unions and scores are often equal."""
+    images, classes, count = d.size(1, 1, 2, 3), d.size(1, 2, 5), d.size(0, 1, 2, 7, 40, 256, 300)
+    boxes = d.turn.integers(-3, 9, [images, count, 4]).astype(np.float32) / 2
+    scores = np.round(d.turn.normal(size=[images, classes, count]), 1).astype(np.float32)
+    if d.hostile:
+        odd = np.array([np.nan, np.inf, -np.inf, -0.0, 3e38], np.float32)
+        for x in (boxes, scores):
+            at = d.turn.random(x.shape) < 0.1
+            x[at] = d.turn.choice(odd, int(at.sum()))
+    most = np.array([d.turn.choice((0, 1, 3, 1000))], np.int64)
+    given: list[Any] = [boxes, scores, most]
+    given += [np.array(d.turn.choice((0, 0.25, 1 / 3, 0.5, 1)), np.float32)] if d.chance(0.8) else [None]
+    given += [np.array(d.turn.choice((-1, 0, 0.5)), np.float32)] if d.chance(0.6) else []
+    return Case("NonMaxSuppression", given, {"center_point_box": d.one_of(0, 1)}, fixed={2, 3, 4}, own=True)
 
 
 @family

@@ -108,6 +108,12 @@ NEEDS = {
                        extra=True),
     "browser": Need(lambda: any(map(shutil.which, BROWSERS)) and shutil.which("chromedriver") is not None,
                     "no browser with its driver: apt-get install chromium chromium-driver", extra=True),
+    "server libraries": Need(lambda: all(map(importlib.util.find_spec, (
+        "uvicorn", "grpc", "prometheus_client", "tritonclient"))),
+                             "the server's libraries or a client are not here: pip install"
+                             " orthrus-runtime[serve] tritonclient[http,grpc]", extra=True),
+    "Ray": Need(lambda: all(map(importlib.util.find_spec, ("ray", "pyarrow", "pandas"))),
+                "Ray is not here: pip install orthrus-runtime[ray]", extra=True),
     "VIEW_SHOTS": Need(lambda: "VIEW_SHOTS" in os.environ,
                        "draws the pictures of docs/, by hand: VIEW_SHOTS names a page of `orthrus view`"),
 }

@@ -417,6 +417,15 @@ class Session:
         self.close()
 
 
+def _stays(model: bytearray | memoryview) -> bool:
+    """Whether nobody writes to these bytes, so that they need no copy."""
+    if not isinstance(model, memoryview) or not (
+            model.readonly and model.format == "B" and model.ndim == 1 and model.contiguous):
+        return False
+    owner = model.obj
+    return isinstance(owner, bytes) or (isinstance(owner, np.ndarray) and not owner.flags.writeable)
+
+
 def _trusting(options: SessionOptions, trust: bool | str | None) -> SessionOptions:
     """`options` with what the keyword `trust` says. Raises TypeError for what it cannot be."""
     if trust is None or not isinstance(options, SessionOptions):
@@ -448,14 +457,15 @@ class InferenceSession(Session):
         """Load a model and make it ready.
 
         `path_or_bytes`: a file's path, or the model itself as bytes, a bytearray, a memoryview or an onnx
-        ModelProto. `providers`: names, or (name, options), by priority; the CPU provider comes last by
-        itself. `provider_options`: a dict per name, instead of the tuples. Keywords: `disabled_optimizers`,
-        names of passes to leave out; `enable_fallback`, whether to change to the CPU provider where others
-        fail; `read_config_from_model`, whether the model's `ort_config` entry acts; `limits`, the
-        `orthrus.Limits` of this session; `fallback`, what it is when nodes another provider was asked for
-        fall to the CPU provider: "allow", "warn" or "error"; `kernels`, KernelRegistry objects whose kernels
-        come before the providers' own; `trust`, whether compiled parts of the model may run, which are
-        machine code: True, or the public key of who has to have signed them.
+        ModelProto. A memoryview of bytes or of a numpy array that cannot be written to is read where it lies,
+        any other is copied. `providers`: names, or (name, options), by priority; the CPU provider comes last
+        by itself. `provider_options`: a dict per name, instead of the tuples. Keywords:
+        `disabled_optimizers`, names of passes to leave out; `enable_fallback`, whether to change to the CPU
+        provider where others fail; `read_config_from_model`, whether the model's `ort_config` entry acts;
+        `limits`, the `orthrus.Limits` of this session; `fallback`, what it is when nodes another provider was
+        asked for fall to the CPU provider: "allow", "warn" or "error"; `kernels`, KernelRegistry objects
+        whose kernels come before the providers' own; `trust`, whether compiled parts of the model may run,
+        which are machine code: True, or the public key of who has to have signed them.
 
         Raises TypeError for anything that is no model, NoSuchFile, InvalidProtobuf, InvalidGraph,
         NotImplemented and the other errors of `orthrus.errors` for one that cannot be used.
@@ -469,7 +479,7 @@ class InferenceSession(Session):
         self._model_bytes: Any = None
         if self._model_path is None:
             self._model_bytes = (bytes(path_or_bytes) if isinstance(path_or_bytes, bytearray | memoryview)
-                                 else path_or_bytes)
+                                 and not _stays(path_or_bytes) else path_or_bytes)
         self._read_config_from_model = int(
             kwargs.get("read_config_from_model", os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL") or 0)) == 1
         self._sess_options_initial = sess_options
@@ -544,8 +554,8 @@ class InferenceSession(Session):
     def __getstate__(self) -> dict[str, Any]:
         """What makes this session anew: its arguments, and the attributes a subclass added."""
         model = self._model_bytes
-        return {"model": self._model_path if model is None else model if isinstance(model, bytes)
-                else model.SerializeToString(),
+        return {"model": self._model_path if model is None
+                else bytes(model) if isinstance(model, bytes | memoryview) else model.SerializeToString(),
                 "options": self._sess_options_initial,
                 "providers": [(name, self._provider_options[name]) for name in self._providers],
                 "keywords": {"disabled_optimizers": self._disabled,

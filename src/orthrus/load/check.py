@@ -69,7 +69,7 @@ def fits(proto: Any, schema: Schema, label: str, inputs: list[Value | None], out
     def bad(error: str, **rows: Any) -> InvalidGraph:
         return invalid(proto, inputs, outputs, error, node=label, **rows)
 
-    own = schema.native is None
+    own = not schema.standard
     spelled = f"Node({proto.name})" if proto.name else "Node"
     spelled += f" with schema({schema.domain}::{schema.name}:{schema.version})"
     if not schema.min_input <= len(inputs) <= schema.max_input:

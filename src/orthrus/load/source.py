@@ -44,7 +44,7 @@ def open_source(source: Any, limits: Limits, external_root: str | None) -> Sourc
     """Read and parse. Raises NoSuchFile, InvalidProtobuf, InvalidArgument or Fail as onnxruntime does, and
     TypeError for anything that is no model."""
     root = os.path.abspath(external_root) if external_root is not None else None
-    if isinstance(source, bytes):
+    if isinstance(source, bytes | memoryview):
         return _parse(_Bytes(source), Source(None, None, root), limits)
     if isinstance(source, str | os.PathLike):
         source = ModelFile(os.fsdecode(source))
@@ -120,7 +120,7 @@ class _Malformed(Exception):
 class _Bytes:
     """A model that is in memory already."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | memoryview) -> None:
         self.data, self.size = data, len(data)
         self.view = memoryview(data)
 

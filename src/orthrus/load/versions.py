@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from ..errors import Fail
@@ -58,7 +57,7 @@ def check_opsets(opsets: dict[str, int], released_only: bool) -> None:
     """Raise Fail for an opset of ONNX's domains that is newer than what is known, or than released if only
     that counts."""
     for domain, version in opsets.items():
-        newest = _released(domain) if released_only else schemas.newest_opset(domain)
+        newest = schemas.newest_opset(domain, released_only)
         if newest is not None and version > newest and domain in schemas.ONNX_DOMAINS:
             raise Fail(
                 "ONNX Runtime only *guarantees* support for models stamped with official released onnx "
@@ -115,7 +114,7 @@ class Resolver:
                 proto, inputs, outputs, "Field 'op_type' of 'node' is required to be non-empty."
             )
         found = schemas.lookup(domain, proto.op_type, opset)
-        if isinstance(found, schemas.Schema) and found.native is None and domain in schemas.ONNX_DOMAINS:
+        if isinstance(found, schemas.Schema) and not found.standard and domain in schemas.ONNX_DOMAINS:
             found = _standard(domain, proto.op_type, opset, found)
         if not isinstance(found, schemas.Schema):
             if domain not in schemas.ONNX_DOMAINS:
@@ -131,7 +130,7 @@ class Resolver:
                                 **({"cure": question} if question else {}))
         op = find(domain, proto.op_type, found.version)
         own = op is not None and op.since == found.version
-        if found.native is not None and found.native.deprecated and not own:
+        if found.deprecated and not own:
             raise check.invalid(
                 proto,
                 inputs,
@@ -148,21 +147,10 @@ def _standard(domain: str, op_type: str, opset: int, own: schemas.Schema) -> sch
     at all and the definition here is the only one, or the definition is of the first versions alone.
     onnxruntime writes LayerNormalization into models of any opset."""
     newest = schemas.lookup(domain, op_type, schemas.newest_opset(domain) or 1)
-    if not isinstance(newest, schemas.Schema) or newest.native is None:
+    if not isinstance(newest, schemas.Schema) or not newest.standard:
         return own
     if find(domain, op_type, opset) is not find(domain, op_type, newest.version):
         return own
     if op_type == "LayerNormalization" and opset > 0:
         return newest
     return No(f"No Op registered for {op_type} with domain_version of {opset}")
-
-
-@functools.cache
-def _released(domain: str) -> int | None:
-    """The newest opset of `domain` in onnx's newest release that is no development stamp."""
-    from onnx import helper
-
-    column = {"": 2, "ai.onnx.ml": 3, "ai.onnx.preview.training": 4}.get(domain)
-    if column is None:
-        return schemas.newest_opset(domain)
-    return max(int(row[column]) for row in helper.VERSION_TABLE if len(row) > column)

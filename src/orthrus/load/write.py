@@ -162,7 +162,7 @@ def same_meaning(node: Node, opset: int, released: bool = True) -> bool:
     schema = lookup(node.domain, node.op_type, opset)
     if not isinstance(schema, Schema):
         return node.op is None
-    if released and schema.native is None and _is_later(node, opset):
+    if released and not schema.standard and _is_later(node, opset):
         return False
     if schema.version == node.version:
         return True
@@ -178,7 +178,7 @@ def same_meaning(node: Node, opset: int, released: bool = True) -> bool:
 def _is_later(node: Node, opset: int) -> bool:
     """Whether an opset after `opset` brings the operator into the standard."""
     later = lookup(node.domain, node.op_type, newest_opset(node.domain) or opset)
-    return isinstance(later, Schema) and later.native is not None
+    return isinstance(later, Schema) and later.standard
 
 
 class _Writer:

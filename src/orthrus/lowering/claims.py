@@ -114,6 +114,17 @@ def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[N
     return No(f"no generated kernel of {node.kind}")
 
 
+def from_sizes(nodes: Iterable[Node]) -> set[Node]:
+    """Those of `nodes`, in their order, whose results follow from shapes and constants: the host's to
+    compute."""
+    derived, found = set[Value](), set[Node]()
+    for node in nodes:
+        if derives(node, derived):
+            found.add(node)
+            derived.update(v for v in node.outputs if v is not None)
+    return found
+
+
 def alone(node: Node, rules: RuleSet) -> No | None:
     """Why `node` by itself is not taken by `rules`, where what comes from outside may decide shapes."""
     given = contents(node)

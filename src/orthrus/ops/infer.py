@@ -17,6 +17,7 @@ from ..ir import (
     ElementType,
     Graph,
     MapType,
+    No,
     Node,
     OptionalType,
     SequenceType,
@@ -27,7 +28,7 @@ from ..ir import (
 )
 from . import schema as schemas
 from .contents import content, shape_of
-from .shape_types import by_shape
+from .shape_types import by_shape, by_variable
 
 _DATA_LIMIT = 1024
 
@@ -104,11 +105,13 @@ def _by_schema(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int
     import onnx
     from onnx import shape_inference
 
-    try:
-        found = schemas._standard_version(node.domain, node.op_type, node.version)
-    except onnx.defs.SchemaError as error:
-        raise InferenceError(f"ONNX has no {node.kind} of version {node.version}") from error
-    if not found.native.has_type_and_shape_inference_function:
+    found = schemas.lookup(node.domain, node.op_type, node.version)
+    if isinstance(found, No) or not found.standard or found.version != node.version:
+        raise InferenceError(f"ONNX has no {node.kind} of version {node.version}")
+    if onnx.defs.onnx_opset_version() < (schemas.newest_opset("") or 0):
+        return by_variable(node, inputs, found)
+    native = found.native
+    if native is None or not native.has_type_and_shape_inference_function:
         return [None] * len(node.outputs)
     proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
     types: dict[str, Any] = {}
@@ -131,7 +134,7 @@ def _by_schema(node: Node, inputs: Sequence[Value | None], opsets: dict[str, int
         proto.attribute.append(attribute_proto(key, attr))
     imports = [onnx.OperatorSetIdProto(domain=d, version=v) for d, v in opsets.items()]
     try:
-        out = shape_inference.infer_node_outputs(found.native, proto, types, data, opset_imports=imports)
+        out = shape_inference.infer_node_outputs(native, proto, types, data, opset_imports=imports)
     except (shape_inference.InferenceError, RuntimeError, ValueError, onnx.checker.ValidationError) as error:
         raise InferenceError(str(error)) from error
     return [from_type_proto(out[n]) if (n := f"o{i}") in out else None for i in range(len(node.outputs))]

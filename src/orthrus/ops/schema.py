@@ -1,7 +1,7 @@
 """What the standard says of an operator: its versions, formal inputs and
 outputs, element types, function body.
 
-The facts come from the `onnx` package for ONNX's domains, and from our definitions for every other; nothing
+The facts come from the standard's list for ONNX's domains, and from our definitions for every other; nothing
 is repeated here. A schema is looked up by domain, name and the opset version a model imports.
 """
 
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..ir import No
+from . import standard
 from .define import REQUIRED, Op, defined, find
 
 ONNX_DOMAINS = ("", "ai.onnx.ml", "ai.onnx.preview", "ai.onnx.preview.training")
@@ -32,7 +33,8 @@ class Formal:
 
 @dataclass(frozen=True, eq=False)
 class Schema:
-    """An operator at one version. `attributes`: name -> (kind as in AttributeProto, required)."""
+    """An operator at one version. `attributes`: name -> (kind as in AttributeProto, required); `standard`:
+    whether it is ONNX's."""
 
     name: str
     domain: str
@@ -45,7 +47,13 @@ class Schema:
     min_output: int
     max_output: int
     deterministic: bool = True
-    native: Any = None
+    standard: bool = False
+    deprecated: bool = False
+
+    @property
+    def native(self) -> Any:
+        """The installed onnx's own OpSchema; None where that onnx has no such version."""
+        return _native(self.domain, self.name, self.version) if self.standard else None
 
     def input_at(self, index: int) -> Formal | None:
         """The formal input for position `index`; the last one repeats where it is variadic."""
@@ -61,27 +69,16 @@ def _at(formals: tuple[Formal, ...], index: int) -> Formal | None:
     return formals[-1] if formals and formals[-1].variadic else None
 
 
-def newest_opset(domain: str) -> int | None:
-    """The newest opset version known for `domain`, None for a domain nobody defines."""
-    return _newest().get(domain)
-
-
-@functools.cache
-def _newest() -> dict[str, int]:
-    from onnx import defs
-
-    known = {"": defs.onnx_opset_version()}
-    for schema in defs.get_all_schemas():
-        if schema.domain:
-            known[schema.domain] = max(known.get(schema.domain, 1), schema.since_version)
-    return known
+def newest_opset(domain: str, released: bool = False) -> int | None:
+    """The newest opset version known for `domain`, None for a domain nobody defines. `released`: the newest
+    that is no development stamp."""
+    known = standard.release()
+    return known.released.get(domain, known.opsets.get(domain)) if released else known.opsets.get(domain)
 
 
 def names(domain: str) -> set[str]:
     """The operators known in a domain, of whatever version."""
-    from onnx import defs
-
-    return {schema.name for schema in defs.get_all_schemas() if schema.domain == domain} | {
+    return {name for known, name in standard.operators() if known == domain} | {
         op.name for op in defined() if op.domain == domain}
 
 
@@ -104,32 +101,33 @@ def lookup(domain: str, name: str, opset: int) -> Schema | No:
 
 @functools.lru_cache(maxsize=4096)
 def _standard(domain: str, name: str, opset: int) -> Schema | None:
-    from onnx import defs
-
-    try:
-        native = defs.get_schema(name, opset, domain)
-    except defs.SchemaError:
-        return None
-    return _standard_version(domain, name, native.since_version)
+    found = standard.listed(domain, name, opset)
+    return None if found is None else _standard_version(domain, name, found.version)
 
 
 @functools.lru_cache(maxsize=4096)
 def _standard_version(domain: str, name: str, version: int) -> Schema:
+    found = standard.listed(domain, name, version)
+    assert found is not None and found.version == version
+
+    def formal(p: standard.Parameter) -> Formal:
+        return Formal(p.name, p.types, p.variable, p.option == "Optional", p.option == "Variadic",
+                      p.homogeneous)
+
+    return Schema(name, domain, version, tuple(map(formal, found.inputs)), tuple(map(formal, found.outputs)),
+                  found.attributes, found.least[0], found.most[0], found.least[1], found.most[1],
+                  found.deterministic, True, found.deprecated)
+
+
+@functools.lru_cache(maxsize=4096)
+def _native(domain: str, name: str, version: int) -> Any:
     from onnx import defs
 
-    native = defs.get_schema(name, version, domain)
-    option = defs.OpSchema.FormalParameterOption
-
-    def formal(p: Any) -> Formal:
-        return Formal(p.name, frozenset(p.types), p.type_str, p.option == option.Optional,
-                      p.option == option.Variadic, p.is_homogeneous)
-
-    return Schema(
-        name, domain, native.since_version,
-        tuple(map(formal, native.inputs)), tuple(map(formal, native.outputs)),
-        {k: (a.type.name, a.required) for k, a in native.attributes.items()},
-        native.min_input, native.max_input, native.min_output, native.max_output,
-        native.node_determinism != defs.OpSchema.NodeDeterminism.NonDeterministic, native)
+    try:
+        found = defs.get_schema(name, version, domain)
+    except defs.SchemaError:
+        return None
+    return found if found.since_version == version else None
 
 
 EP_CONTEXT = Schema(

@@ -8,6 +8,7 @@ left to it: it answers then, or says what is wrong.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 from ..ir import ElementType, Node, TensorType, Type, Value, element_of
@@ -17,6 +18,7 @@ from ..shapes.elements import Elements
 from ..shapes.expression import Dim, Expr, named
 from ..shapes.facts import Facts, Shapes, is_one
 from .contents import known, small
+from .schema import Schema
 
 Values = Sequence[Value | None]
 _INDEX = (ElementType.INT64, ElementType.INT32)
@@ -72,6 +74,35 @@ def by_shape(node: Node, inputs: Values) -> list[Type | None] | None:
         if alone:
             raise
     return None
+
+
+def by_variable(node: Node, inputs: Values, schema: Schema) -> list[Type | None]:
+    """What holds where ONNX cannot be asked, since the one installed is an older release, whose inference
+    refuses what is right and ends processes by a signal: element types by the schema's type variables, shapes
+    by the rules as far as they go."""
+    bound: dict[str, ElementType | None] = {}
+    for i, value in enumerate(inputs):
+        formal = schema.input_at(i)
+        if formal is not None and formal.homogeneous and value is not None:
+            bound.setdefault(formal.variable, value.elem)
+    shapes: Shapes = []
+    if node.op is not None and rule_of(node) is not None and not (node.version < 11 and _from_the_back(node)):
+        with suppress(LookupError, ValueError, TypeError, ArithmeticError):
+            shapes = _ruled(node, inputs)
+    found: list[Type | None] = []
+    for i in range(len(node.outputs)):
+        output = schema.output_at(i)
+        elem = None
+        if output is not None and output.homogeneous:
+            [only] = output.types if len(output.types) == 1 else [""]
+            elem = bound.get(output.variable) or _ALONE.get(only)
+        shape = shapes[i] if i < len(shapes) else None
+        found.append(None if elem is None else
+                     TensorType(elem, None if shape is None else tuple(map(_told, shape))))
+    return found
+
+
+_ALONE = {f"tensor({elem.text})": elem for elem in ElementType}
 
 
 def _from_the_back(node: Node) -> bool:

@@ -41,7 +41,8 @@ _AT_ONCE = 1 << 20
 def name_of(source: Any, config: Config) -> tuple[Any, str | None]:
     """What to make the engine of, a file as it is open from now on; and what the session goes by: all that
     decides about what is made, None where it is not kept. Raises what opening a model's file raises."""
-    if not (isinstance(source, str) or (isinstance(source, bytes) and len(source) <= _LARGEST)):
+    if not (isinstance(source, str) or (
+            isinstance(source, bytes | memoryview) and len(source) <= _LARGEST)):
         return source, None
     machine_and_code = _made_for(config)
     if machine_and_code is None:
@@ -83,9 +84,9 @@ def foreign() -> set[tuple[str, str]]:
         if not entry.create.__module__.startswith("orthrus.")}
 
 
-def _content(source: ModelFile | bytes) -> str:
+def _content(source: ModelFile | bytes | memoryview) -> str:
     """Which model it is, as far as a look tells."""
-    if isinstance(source, bytes):
+    if isinstance(source, bytes | memoryview):
         return hashlib.sha256(source).hexdigest()
     digest = hashlib.sha256(os.fsencode(os.path.abspath(source.path)) + source.size.to_bytes(8, "little"))
     for i in range(_SAMPLES):

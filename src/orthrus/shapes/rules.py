@@ -280,6 +280,32 @@ def _reduced(f: Facts) -> Shapes:
     return [[1 if i in gone else d for i, d in enumerate(x) if keep or i not in gone]]
 
 
+def _best(f: Facts) -> Shapes:
+    x, keep = f.shape(0), f.attribute("keepdims")
+    [at] = places([f.attribute("axis")], len(x))
+    return [[1 if i == at else d for i, d in enumerate(x) if keep or i != at]]
+
+
+def _whole(f: Facts) -> Shapes:
+    """Windows as large as the image."""
+    x = f.shape(0)
+    return [[*x[:2], *[1] * (len(x) - 2)]]
+
+
+def _recurrent(f: Facts) -> Shapes:
+    """All steps' states, the last one's, and cells of the size of these."""
+    x, w, r = f.shape(0), f.shape(1), f.shape(2)
+    if not len(x) == len(w) == len(r) == 3:
+        raise ValueError("X, W and R have three dimensions")
+    last = bool(f.attribute("layout")) if "layout" in f.node.attrs else False
+    steps, batch = (x[1], x[0]) if last else (x[0], x[1])
+    directions: Dim = 2 if f.attribute("direction") == "bidirectional" else 1
+    hidden: Dim = f.attribute("hidden_size") or r[2]
+    state: list[Dim | None] = [batch, directions, hidden] if last else [directions, batch, hidden]
+    every = [batch, steps, *state[1:]] if last else [steps, *state]
+    return [every, state, state]
+
+
 def _of_length(f: Facts) -> Shapes:
     return [[f.vector(0)[0]]]
 
@@ -305,8 +331,13 @@ RULES: dict[str, Callable[[Facts], Shapes]] = {
     "Attention": attention, "LinearAttention": linear_attention,
     "LayerNormalization": _layer_norm, "SimplifiedLayerNormalization": _layer_norm,
     "CausalConvWithState": causal_conv,
+    "ArgMax": _best, "ArgMin": _best, "DynamicQuantizeLinear": lambda f: [[*f.shape(0)], [], []],
+    **dict.fromkeys(("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool"), _whole),
+    **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
+    **dict.fromkeys(("Bernoulli", "CumProd", "RandomNormalLike", "RandomUniformLike", "ReverseSequence",
+                     "Scatter", "ScatterElements", "ScatterND", "TensorScatter"), same),
     **dict.fromkeys(("BatchNormalization", "Cast", "CastLike", "CumSum", "DequantizeLinear", "Dropout",
-                     "DynamicQuantizeLinear", "GroupNormalization", "Identity", "InstanceNormalization",
+                     "GroupNormalization", "Identity", "InstanceNormalization",
                      "LRN", "LpNormalization", "MeanVarianceNormalization",
                      "QuantizeLinear", "RMSNormalization",
                      "RotaryEmbedding", "Trilu"), same),

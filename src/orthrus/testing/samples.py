@@ -9,7 +9,6 @@ the same arrays.
 from __future__ import annotations
 
 import fnmatch
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +17,7 @@ import numpy as np
 
 from ..ir import ElementType, TensorType, element_of, parse_type
 from ..load import load
-from ..ops import defined, find
+from ..ops import defined, find, standard
 from ..ops.define import Op
 from ..ops.schema import Schema, lookup, newest_opset
 from . import contrib, decoders, images, layers, movement
@@ -163,24 +162,13 @@ def earlier(sample: Sample) -> Iterator[Sample]:
         return
     op = find(sample.domain, sample.op, sample.version)
     newest = sample.schema.version
-    for version in _versions().get((sample.domain, sample.op), ()):
+    for version in standard.operators().get((sample.domain, sample.op), ()):
         if version >= newest or find(sample.domain, sample.op, version) is not op:
             continue
         older = replace(sample, version=version, _known=list(sample.reference()))
         schema = older.schema
         if _allowed(schema, older) and set(sample.attrs) <= set(schema.attributes) and older.loads:
             yield older
-
-
-@functools.cache
-def _versions() -> dict[tuple[str, str], list[int]]:
-    """Every version of every operator's schema, the newest first."""
-    from onnx import defs
-
-    found: dict[tuple[str, str], list[int]] = {}
-    for schema in defs.get_all_schemas_with_history():
-        found.setdefault((schema.domain, schema.name), []).append(schema.since_version)
-    return {key: sorted(versions, reverse=True) for key, versions in found.items()}
 
 
 def _allowed(schema: Schema, sample: Sample) -> bool:

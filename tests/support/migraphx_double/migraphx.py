@@ -150,6 +150,11 @@ def argument_from_pointer(shape, address):
     return argument(None, held.reshape(shape.lens() if shape.strides() != [0] else ()))
 
 
+def fill_argument(s, value):
+    """An argument with memory of its own, all of one number."""
+    return argument(None, np.full(s.lens() if s.strides() != [0] else (), value, _dtype(s.type_string())))
+
+
 def get_onnx_operators():
     return sorted(known_operators())
 

@@ -230,10 +230,10 @@ def scatter_rows(f: Body, out: V, updates: V, indices: V, status: V, count: V, w
 
 @template("out:ptr x:ptr length:i64 columns:i64 step:i64 apart:i64")
 def running(f: Body, out: V, x: V, length: V, columns: V, step: V, apart: V, *, dtype: str, how: str,
-            outer: int, exclusive: bool, across: bool) -> None:
+            outer: int, exclusive: bool, across: int) -> None:
     """Totals (`add`) or products (`mul`) so far along an axis, in order: `step` and `apart` are its strides
-    in the result and in x. `across`: lanes are `columns` next to each other. Cells behind: outer sizes but
-    for the first, strides over them of the result and of x."""
+    in the result and in x. `across`: an item is as many vectors of the `columns` next to each other; 0: one
+    element. Cells behind: outer sizes but for the first, strides over them of the result and of x."""
     cells, elem = Cells(f, 6), LLVM[dtype]
     sizes = cells.several(outer - 1)
     steps = [cells.several(outer) for _ in range(2)]
@@ -244,23 +244,27 @@ def running(f: Body, out: V, x: V, length: V, columns: V, step: V, apart: V, *, 
     def item(_: V, at: Sequence[V]) -> None:
         place, column = list(at), f.i64(0)
         if across:
-            column = place.pop() * lanes
+            column = place.pop() * (lanes * across)
         target, source = (f.gep(b, dot(f, place, s) + column, elem)
                           for b, s in zip((out, x), steps, strict=True))
-        mask = f.mask(lanes, f.minimum(columns - column, lanes)) if across else None
+        masks: list[V | None] = [f.mask(lanes, columns - column - j * lanes) for j in range(across)]
+        masks = masks or [None]
         ty = vec(elem, lanes)
 
-        def one(i: V, now: V) -> V:
-            from_ = i * apart
-            given = f.load(ty, source, from_) if mask is None else f.load_masked(ty, source, from_, mask)
-            value = convert(f, given, dtype, work)
-            total = now + value if how == "add" else now * value
-            made = convert(f, now if exclusive else total, work, dtype)
-            if mask is None:
-                f.store(made, target, i * step)
-            else:
-                f.store_masked(made, target, i * step, mask)
-            return total
-        f.loop(0, length, 1, [start], one)
-    blocks = [(columns + (lanes - 1)) // lanes] if across else []
+        def one(i: V, *totals: V) -> list[V]:
+            made = []
+            for j, (now, mask) in enumerate(zip(totals, masks, strict=True)):
+                from_, to = i * apart + j * lanes, i * step + j * lanes
+                given = f.load(ty, source, from_) if mask is None else f.load_masked(ty, source, from_, mask)
+                value = convert(f, given, dtype, work)
+                total = now + value if how == "add" else now * value
+                stored = convert(f, now if exclusive else total, work, dtype)
+                if mask is None:
+                    f.store(stored, target, to)
+                else:
+                    f.store_masked(stored, target, to, mask)
+                made.append(total)
+            return made
+        f.loop(0, length, 1, [start] * len(masks), one)
+    blocks = [(columns + (lanes * across - 1)) // (lanes * across)] if across else []
     positions(f, [*sizes, *blocks], item)

@@ -47,6 +47,9 @@ _COPIES = (*SOURCES[2:], BLOCKS)
 FEW_ROWS = 4
 """Rows of A up to which `dots` reads B as it lies along K."""
 
+MOST_COLUMNS = 16
+"""Registers across a tile at most."""
+
 SPLIT = 50_000
 """Multiply-adds below which work is not divided among threads."""
 
@@ -131,6 +134,12 @@ class GemmPlan:
                 self.deep, self.pitch)
 
 
+def _across(machine: Machine, rows: int, vectors: int) -> int:
+    """Registers across a tile of so few rows that it takes them all, `vectors` at most: B, read where it
+    lies, is read in long runs."""
+    return 0 if machine.group > 1 else min(MOST_COLUMNS, (machine.registers - 1) // (rows + 1), vectors)
+
+
 @choice()
 def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_row: int, b_row: int = 0,
          a_type: str = F, b_type: str = F) -> GemmPlan:
@@ -139,7 +148,10 @@ def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_ro
     size = _size(a_type)
     lanes, plain = machine.lanes(size), a_type == total_of(a_type)
     cols = columns(machine, n, size)
-    tallest, wide = shapes(machine)[cols], cols * lanes
+    tallest, across = shapes(machine)[cols], _across(machine, m, -(-n // lanes)) if source == "rows" else 0
+    if across > cols:
+        cols, tallest = across, m
+    wide = cols * lanes
     tiles = max(1, -(-m // tallest))
     height = -(-m // tiles)
     tall = m - tiles * (height - 1)
@@ -170,7 +182,7 @@ def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_ro
     per_rows = -(-tiles // row_blocks)
     row_blocks = -(-tiles // per_rows)
     items = batch * row_blocks * col_blocks
-    ahead = 0 if source != "panels" else 64 if tiles == 1 else 0 if near else 16
+    ahead = 8 if across == cols else 0 if source != "panels" else 64 if tiles == 1 else 0 if near else 16
     fetch = min(4, -(-8 // per_rows)) if ahead and per_rows > 1 else 0
     touch = deep >= 384
     room = size * height * wide * (per_rows * per_cols if split else 1)

@@ -22,7 +22,7 @@ from ..elements import store
 from ..lower import Emit, Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor, last_strides
 from ..walk import Walked
-from . import int8, matrix_unit
+from . import conv_columns, int8, matrix_unit
 from .elementwise import activation
 
 FEW_CHANNELS = 4
@@ -341,6 +341,14 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     made = (shape[0], cout * group, *size)
     if 0 in made:
         return No("its output is empty")
+    what = conv_columns.Columns(tuple(shape[2:]), w.shape[2:], strides, tuple(begin), tuple(size))
+    if cout < conv_columns.FEW and cin >= conv_columns.MANY and set(dilations) == {1} and what.fits():
+        source = lo.tensor(x)
+
+        def added(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
+            tree, operands = _with_bias(tree, operands, bias, made)
+            conv_columns.write(lo, source, w, (id(node), *what.image), group, what, out, tree, operands)
+        return Pending(made, _F32, added, None, lambda t: True)
     t = lo.channels_last(lo.tensor(x), preferred_pitch(shape[1]))
 
     def weights(picks: tuple[slice, ...]) -> np.ndarray:

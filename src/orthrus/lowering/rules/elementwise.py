@@ -9,6 +9,7 @@ import numpy as np
 
 from ...codegen.kernels import loops
 from ...codegen.write.expr import Expr
+from ...codegen.write.tile import total_of
 from ...codegen.write.trace import cast, trace, traced
 from ...ir import ElementType, No, Node
 from ...ops.contrib.fused import fused_activation
@@ -79,7 +80,7 @@ def divided(lo: Lowering, node: Node, check: Callable[[Any, Tensor], None]) -> L
     return lo.elementwise([a, b], lambda _: Expr(how, (Expr.leaf(0, dtype), Expr.leaf(1, dtype)), dtype))
 
 
-@lowers("BatchNormalization", types=("float32",), sets=BOTH)
+@lowers("BatchNormalization", types=("float32", "float64", "float16", "bfloat16"), sets=BOTH)
 def batch_normalization(lo: Lowering, node: Node) -> Lazy | No:
     """x times a factor plus a term per channel, both computed once from the constants."""
     if node.attrs.get("training_mode") or any(v is not None and not v.dead for v in node.outputs[1:]):
@@ -94,11 +95,12 @@ def batch_normalization(lo: Lowering, node: Node) -> Lazy | No:
     lying = (-1, *(1,) * (len(lo.shape(x)) - 2))
     key = tuple(id(v) for v in rest)
     lazy = lo.lazy(x)
-    operands = [lo.constant(("factor", key), lambda: factor.astype(np.float32).reshape(lying)),
-                lo.constant(("term", key), lambda: term.astype(np.float32).reshape(lying))]
+    dtype = total_of(lo.dtype(x))
+    operands = [lo.constant(("factor", key), lambda: factor.astype(dtype).reshape(lying)),
+                lo.constant(("term", key), lambda: term.astype(dtype).reshape(lying))]
     count = len(lazy.operands)
-    tree = Expr("fma", (lazy.tree, Expr.leaf(count, "float32"), Expr.leaf(count + 1, "float32")), "float32")
-    return Lazy(lazy.shape, tree, [*lazy.operands, *operands])
+    tree = Expr("fma", (lazy.tree.cast(dtype), Expr.leaf(count, dtype), Expr.leaf(count + 1, dtype)), dtype)
+    return Lazy(lazy.shape, tree.cast(lo.dtype(x)), [*lazy.operands, *operands])
 
 
 @lowers("Dropout", "Identity", "MemcpyFromHost", "MemcpyToHost", sets=BOTH)

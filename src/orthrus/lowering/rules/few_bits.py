@@ -24,7 +24,7 @@ from ...ir import No, Node, Value, in_memory
 from ...ops.contrib.quant import FP4, NF4, q4_blocks, unpacked
 from ...ops.define import normalized_axis
 from ..elements import store
-from ..lower import Lazy, Lowering, Out, Pending, Source, lowers
+from ..lower import BOTH, Lazy, Lowering, Out, Pending, Source, lowers, varied
 from ..tensor import Tensor
 from ..walk import Walked, merged
 from .gather import EACH, INDICES, gathered, placed
@@ -284,7 +284,7 @@ def dequantized(lo: Lowering, a: Value, b: Value, flip: bool, multiply: Multiply
     return multiply(lo, lo.tensor(a), weights, lo.accuracy_level, None, None)
 
 
-@lowers(MS + "GatherBlockQuantized")
+@lowers(MS + "GatherBlockQuantized", sets=BOTH)
 def gather_block_quantized(lo: Lowering, node: Node) -> Pending | No:
     """Rows by index, dequantized."""
     data, indices, scales, zeros = (*node.inputs, None)[:4]
@@ -306,22 +306,35 @@ def gather_block_quantized(lo: Lowering, node: Node) -> Pending | No:
     how = Blocks(bits, block, lo.dtype(scales), middle if zeros is None else "codes")
     codes, low = (_bytes(lo, v, how, middle) for v in (data, zeros))
     if by != (shape[0], count) or isinstance(codes, No) or isinstance(low, No) or (
-            low is not None and low.shape != (shape[0], wide)) or codes is None or 0 in (*index, *shape):
+            low is not None and low.shape != (shape[0], wide)) or codes is None or (
+            0 in shape and 0 not in index):
         return No("its scales or zero points do not fit, or it is empty")
     where, factors = lo.contiguous(lo.tensor(indices)), lo.contiguous(lo.tensor(scales))
 
     def write(lo: Lowering, out: Tensor) -> None:
+        if not out.size:
+            return
         if not out.contiguous:
             whole = lo.new(out.shape, out.dtype)
             write(lo, whole)
             lo.copy(whole, out)
             return
-        pieces = -(-k // gather_rows.PIECE)
-        spec = gather_rows.few_bits_gather(how=how, dtype=where.dtype)
-        lo.step(spec, [Out(out), codes, factors, factors if low is None else low, where, Out(lo.status),
-                       shape[0], k, pieces, codes.shape[1], count, wide],
-                where.size * pieces, max(1, EACH // min(k, gather_rows.PIECE)))
+        rows_of_codes(lo, out, codes, factors, low, where, how)
     return placed((*index, k), how.scale, write)
+
+
+@varied
+def rows_of_codes(lo: Lowering, out: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor | None,
+                  where: Tensor, how: Blocks) -> None:
+    """The rows of a matrix of codes that `where` names, as floats; all in C order, `codes` and `zeros` as
+    bytes that hold several."""
+    k = out.shape[-1]
+    pieces = -(-k // gather_rows.PIECE)
+    spec = gather_rows.few_bits_gather(how=how, dtype=where.dtype)
+    lo.step(spec, [Out(out), codes, scales, scales if zeros is None else zeros, where, Out(lo.status),
+                   codes.shape[0], k, pieces, codes.shape[1], scales.shape[1],
+                   0 if zeros is None else zeros.shape[1]],
+            where.size * pieces, max(1, EACH // min(k, gather_rows.PIECE)))
 
 
 def _bytes(lo: Lowering, value: Value | None, how: Blocks, middle: int) -> Tensor | No | None:

@@ -22,6 +22,8 @@ TYPES = tuple(LLVM)
 INDICES = ("int32", "int64")
 EACH = 4096
 """Elements an item gathers at least."""
+ABREAST = 8
+"""Vectors that run along an axis side by side, so that memory is read in long runs."""
 
 Write = Callable[[Lowering, Tensor], None]
 
@@ -401,9 +403,11 @@ def running(lo: Lowering, node: Node) -> Pending | No:
         columns = sizes.pop() if across else 1
         lines = [(s[:-1] if across else s) or [0] for s in lines]
         sizes = sizes or [1]
-        spec = gather.running(dtype=x.dtype, how=how, outer=len(sizes), exclusive=exclusive, across=across)
         lanes = lo.machine.lanes(max(BYTES[x.dtype], 4 if x.dtype in ("float16", "bfloat16") else 1))
+        vectors = min(ABREAST, -(-columns // lanes)) if across else 0
+        spec = gather.running(dtype=x.dtype, how=how, outer=len(sizes), exclusive=exclusive, across=vectors)
         lo.step(spec, [Out(y), x, length, columns, y.strides[axis], x.strides[axis], *sizes[1:], *lines[0],
                        *lines[1]],
-                math.prod(sizes) * (-(-columns // lanes) if across else 1), max(1, EACH // length))
+                math.prod(sizes) * (-(-columns // (lanes * vectors)) if across else 1),
+                max(1, EACH // length))
     return placed(t.shape, t.dtype, write, lying(t))

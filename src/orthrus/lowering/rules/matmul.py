@@ -166,10 +166,14 @@ def product(lo: Lowering, a: Value, b: Value, flips_a: Flips = PLAIN, flips_b: F
     if isinstance(made, No):
         return made
     first, second, shape, lifted = made
+    known = lo.known(b) if b.const is not None else None
+    if second.shape[-1] == 1 and first.strides[-1] != 1 == first.strides[-2] and first.shape[-1] > 1:
+        def upright(t: Tensor, plainly: Callable[[Tensor], Tensor] = lifted) -> Tensor:
+            return _turned(plainly(t))
+        first, second, lifted, known = _turned(second), _turned(first), upright, None
     if first.strides[-1] != 1 and first.shape[-1] > 1:
         first = lo.contiguous(first)
     weights: Weights | None = None
-    known = lo.known(b) if b.const is not None else None
     if known is not None and known.ndim > 1 and known.size:
         weights = ("product", id(b), flips_b), lambda: known.transpose(_order(known.ndim, flips_b))
     if weights is None and 1 not in second.strides[-2:] and 1 not in second.shape[-2:]:
@@ -195,6 +199,10 @@ def _flipped_shape(shape: tuple[int, ...], flips: Flips) -> tuple[int, ...]:
 
 def _flipped(t: Tensor, flips: Flips) -> Tensor:
     return t if flips == PLAIN else t.permute(_order(t.rank, flips))
+
+
+def _turned(t: Tensor) -> Tensor:
+    return t.permute([*range(t.rank - 2), t.rank - 1, t.rank - 2])
 
 
 def _matrix(t: Tensor, axis: int) -> Tensor:

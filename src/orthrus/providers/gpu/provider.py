@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...codegen.triton import compile as compiling
@@ -17,8 +17,17 @@ from ...codegen.triton import targets
 from ...codegen.triton.targets import Target
 from ...errors import EPFail
 from ...ir import No, Node
-from ...kernels import Kernel, Lanes, Part, Stored, reference
-from ..base import INTERPRETED, Capability, ExecutionProvider, GraphView, interpreted
+from ...kernels import (
+    Kernel,
+    KernelEntry,
+    KernelRegistry,
+    Lanes,
+    OpKernelInfo,
+    Part,
+    Stored,
+    reference,
+)
+from ..base import INTERPRETED, Capability, ExecutionProvider, GraphView, interpreted, schema_of
 from . import memory, tuned
 from .device import GpuDevice, shared
 from .driver import DriverError
@@ -27,6 +36,10 @@ from .options import remark, text_of
 
 if TYPE_CHECKING:
     from ...lowering.gpu.tuning import Tuner
+
+
+SIZED = KernelRegistry()
+"""Kernels of single nodes, whose results' sizes are only known when they run, of every provider for GPUs."""
 
 
 class GpuProvider(ExecutionProvider):
@@ -109,6 +122,14 @@ class GpuProvider(ExecutionProvider):
     def on_run_end(self) -> None:
         memory.run_over(self.settings)
 
+    def lookup(self, node: Node) -> KernelEntry | No:
+        """What was registered for this provider goes before what all for GPUs have."""
+        found = super().lookup(node)
+        if isinstance(found, No) and not interpreted()(node):
+            made = SIZED.lookup(GpuProvider.__name__, node, schema_of(node))
+            return found if isinstance(made, No) else made
+        return found
+
     def claim(self, node: Node) -> No | None:
         """What there is a kernel for, as far as a node by itself says."""
         from ...lowering import claims
@@ -117,6 +138,8 @@ class GpuProvider(ExecutionProvider):
 
         if interpreted()(node):
             return No(INTERPRETED)
+        if not isinstance(self.lookup(node), No):
+            return None
         return claims.alone(node, GPU_RULES)
 
     def get_capability(self, view: GraphView) -> list[Capability]:
@@ -127,7 +150,9 @@ class GpuProvider(ExecutionProvider):
         from ...lowering.rule_sets import GPU_RULES
 
         by_name = interpreted()
-        registered = [n for n in view.nodes if not isinstance(self.lookup(n), No)]
+        derived = claims.from_sizes(view.nodes)
+        registered = [n for n in view.nodes if not isinstance(
+            super(GpuProvider, self).lookup(n) if n in derived else self.lookup(n), No)]
         own = set(registered)
         joined, left_out = claims.groups(view.graph, [n for n in view.nodes if not by_name(n)],
                                          lambda n: n in own, views=True, rules=GPU_RULES, deciding=True)
@@ -200,6 +225,18 @@ class GpuProvider(ExecutionProvider):
         except ValueError as error:
             return No(str(error))
         return Kernel(made, f"compiled ahead for {package.target}, {stored.notes}")
+
+
+@SIZED.kernel("NonZero", provider=GpuProvider.__name__)
+@SIZED.kernel("Compress", provider=GpuProvider.__name__)
+@SIZED.kernel("NonMaxSuppression", provider=GpuProvider.__name__, since=10)
+def sized(info: OpKernelInfo) -> Callable[..., Any] | No:
+    """Two kernels, and between them the host, which waits for how many elements there are."""
+    from ...lowering.gpu.sized import kernel
+
+    provider = info.provider
+    assert isinstance(provider, GpuProvider)
+    return kernel(info, provider.device, provider.target)
 
 
 def _known(api: str) -> str:

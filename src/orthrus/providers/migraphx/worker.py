@@ -70,17 +70,18 @@ def _quantized(program: Any, target: Any, job: dict[str, Any], mx: Any) -> None:
     if job["bf16"]:
         mx.quantize_bf16(program)
     if job["fp8"]:
-        held = {name: np.linspace(-job["fp8"].get(name, 1), job["fp8"].get(name, 1), shape.elements(),
-                                  dtype=np.float32).reshape(shape.lens())
+        held = {name: _spread(shape, job["fp8"].get(name, 1))
                 for name, shape in program.get_parameter_shapes().items()
                 if shape.type_string() == "float_type"}
-        held.update((name, np.zeros(shape.lens(), _DTYPES[shape.type_string()]))
-                    for name, shape in program.get_parameter_shapes().items() if name not in held)
-        mx.quantize_fp8(program, target, calibration=[{n: mx.argument(a) for n, a in held.items()}])
+        entry = {name: mx.argument(held[name]) if name in held else mx.fill_argument(shape, 0)
+                 for name, shape in program.get_parameter_shapes().items()}
+        mx.quantize_fp8(program, target, calibration=[entry])
 
 
-_DTYPES = {"bool_type": "bool", "half_type": "float16", "double_type": "float64",
-           **{f"{sign}int{bits}_type": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}}
+def _spread(shape: Any, largest: float) -> np.ndarray:
+    """Numbers up to `largest` either way, of a parameter's very shape: a rank of 0 has strides of 0."""
+    sizes = shape.lens() if shape.strides() != [0] else []
+    return np.linspace(-largest, largest, shape.elements(), dtype=np.float32).reshape(sizes)
 
 
 def _described(shape: Any) -> list[Any]:

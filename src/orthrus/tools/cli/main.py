@@ -27,10 +27,12 @@ from . import (
     explain,
     info,
     key,
+    plan_capacity,
     profile,
     providers,
     quantize,
     run,
+    serve,
 )
 from .arguments import Told, option_of
 
@@ -62,7 +64,7 @@ def _flowing(text: str) -> str:
 
 
 for _module in (run, info, explain, providers, profile, estimate, compare, compile, quantize, key, bisect,
-                perf_test, test_runner, execute, doctor, cache, check_provider, capi,
+                serve, plan_capacity, perf_test, test_runner, execute, doctor, cache, check_provider, capi,
                 demo, view):
     _name = getattr(_module, "NAME", _module.__name__.rpartition(".")[2].replace("_", "-"))
     _help = _flowing(_module.command.__doc__ or "")

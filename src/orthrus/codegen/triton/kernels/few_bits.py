@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from ...write.expr import Expr
 from ..epilogue import Closing, Walk
 from ..write import Writer, kernel
+from .gather import checked, reported
 from .products import Tile, place
 
 _UNROLLED = 128
@@ -236,6 +238,51 @@ def few_bits_tiles(k: Writer, *, left: Left, codes: Codes, closing: Closing, til
             k.text(f"acc = tl.fma(sums, tl.broadcast_to({scale}[None, :], ({tile.m}, {tile.n})), acc)")
     rows, columns = ("rm[:, None]", f"rm[:, None] < {m}"), ("rn[None, :]", f"rn[None, :] < {it.n}")
     it.close.store("acc", [("piece", None), rows, columns])
+
+
+@kernel
+def few_bits_gather(k: Writer, *, codes: Codes, index: str, rows: int, columns: int) -> None:
+    """Rows of a table (size, width) of codes that `count` indices name, as (code - zero) * scale in float32,
+    rounded once to the scales' type. All in C order; bytes hold codes along a row, the first in the lowest
+    bits. An index out of range sets `status`, and nothing is written for it."""
+    k.pointer("out", codes.scale)
+    k.pointer("codes", "uint8")
+    k.pointer("scales", codes.scale)
+    if codes.zeros == "codes":
+        k.pointer("zeros", "uint8")
+    k.pointer("indices", index)
+    k.pointer("status", "int64")
+    for name in ("count", "size", "pieces"):
+        k.count(name)
+    for name in ("width", "code_row", "scale_row", "zero_row"):
+        k.size(name)
+    each, mask = codes.blocks, (1 << codes.bits) - 1
+
+    def one(pointer: str, row: str, at: str, inside: str) -> str:
+        """Code `at` of a row of bytes, as a float."""
+        byte = k.load(pointer, f"{row} + {at} // {each}", inside)
+        return k.let(f"(({byte} >> ({at} % {each} * {codes.bits}).to(tl.uint8)) & {mask}).to(tl.float32)")
+    k.text(f"""
+        r = (tl.program_id(0) // pieces * {rows} + tl.arange(0, {rows}))[:, None]
+        c = (tl.program_id(0) % pieces * {columns} + tl.arange(0, {columns}))[None, :]
+        there = r < count
+    """)
+    given = k.load("indices", "r", "there")
+    at, good = checked(k, given, "size")
+    reported(k, f"there & ({good} == 0)")
+    k.text(f"""
+        inside = there & {good} & (c < width)
+        row = tl.where({good}, {at}, 0).to(tl.int64)
+        block = c // {codes.block}
+    """)
+    value = one("codes", "row * code_row", "c", "inside")
+    zero = one("zeros", "row * zero_row", "block",
+               "inside") if codes.zeros == "codes" else f"{float(codes.zeros)}"
+    scale = k.load("scales", "row * scale_row + block", "inside")
+    made = k.let(f"({value} - {zero}) * {scale}.to(tl.float32)")
+    value = k.tree(Expr.leaf(0, "float32").cast(codes.scale), [made])
+    k.store("out", "r.to(tl.int64) * width + c", value, "inside")
+    k.warps, k.stages = max(1, min(4, rows * columns // 256)), 1
 
 
 def table(values: Any) -> np.ndarray:

@@ -22,14 +22,14 @@ def _folded(how: str, dtype: str) -> Expr:
     return Expr(_FOLD[how], (old.cast(real), new.cast(real)), real).cast(dtype)
 
 
-def _checked(k: Writer, index: str, limit: str) -> tuple[str, str]:
+def checked(k: Writer, index: str, limit: str) -> tuple[str, str]:
     """An index counted from the front, and whether there is such a one."""
     at = k.let(f"tl.where({index} < 0, {index} + {limit}, {index})", "index")
     good = k.let(f"({at} >= 0) & ({at} < {limit})", "good")
     return at, good
 
 
-def _reported(k: Writer, bad: str) -> None:
+def reported(k: Writer, bad: str) -> None:
     """Set `status` where any index is bad."""
     k.text(f"""
         some = tl.sum(({bad}).to(tl.int32)) > 0
@@ -64,10 +64,10 @@ def gather_rows(k: Writer, *, closing: Closing, source: Walk, dtype: str, index:
     k.text("fine = inside")
     for p, (limit, stride) in enumerate(moves):
         given = k.load("indices", f"({first} + {p} * apart + r[:, None] * 0)", "inside")
-        at, good = _checked(k, given, limit)
+        at, good = checked(k, given, limit)
         k.text(f"fine = fine & {good}")
         k.text(f"place += tl.where({good}, {at}, 0).to(tl.int64) * {stride}")
-    _reported(k, "inside & (fine == 0)")
+    reported(k, "inside & (fine == 0)")
     value = k.load("x", "place", "fine & (c < width)[None, :]")
     close.store(value, groups)
     k.warps, k.stages = max(1, min(4, rows * columns // 256)), 1
@@ -96,13 +96,13 @@ def fold_lines(k: Writer, *, walk: Walk, dtype: str, index: str, how: str, block
     k.text("wrong = line < 0")
     with k.block("for j in range(0, count):"):
         given = k.load("indices", f"{indices} + j.to(tl.int64) * index_step", "inside")
-        at, good = _checked(k, given, "limit")
+        at, good = checked(k, given, "limit")
         k.text(f"wrong = wrong | (inside & ({good} == 0))")
         target = k.let(f"{out} + tl.where({good}, {at}, 0).to(tl.int64) * out_step")
         new = k.load("updates", f"{updates} + j.to(tl.int64) * update_step", "inside")
         old = k.load("out", target, f"inside & {good}") if how != "none" else new
         k.store("out", target, k.tree(_folded(how, dtype), [old, new]), f"inside & {good}")
-    _reported(k, "wrong")
+    reported(k, "wrong")
     k.warps, k.stages = block // k.target.warp, 1
 
 
@@ -140,7 +140,7 @@ def fold_rows(k: Writer, *, dtype: str, index: str, how: str, parts: int, block:
         for p, limit in enumerate(limits):
             given = k.load("indices", f"far * index_far + j.to(tl.int64) * tuple_step + {p} * index_step",
                            "inside")
-            at, good = _checked(k, given, limit)
+            at, good = checked(k, given, limit)
             k.text(f"row = row * {limit} + {at}")
             k.text(f"fine = fine & {good}")
         k.text(f"""
@@ -163,5 +163,5 @@ def fold_rows(k: Writer, *, dtype: str, index: str, how: str, parts: int, block:
                 key = tl.where(key == found, {block}, key)
                 found = tl.min(key, 0)
             """)
-    _reported(k, "wrong > 0")
+    reported(k, "wrong > 0")
     k.warps, k.stages = 4, 1

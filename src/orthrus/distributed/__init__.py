@@ -1,0 +1,24 @@
+"""Models on several devices and machines: `Replicas` on those of one machine, `orthrus.distributed.ray` on a
+cluster of Ray's.
+
+In: models and rows. Out: rows, every one once. Everything here stands on the public API; nothing below knows
+of it, and no engine is imported before it is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .crew import Replica
+    from .replicas import Replicas
+
+__all__ = ["Replica", "Replicas"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from . import crew, replicas
+
+        return replicas.Replicas if name == "Replicas" else crew.Replica
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,339 @@
+"""Requests are run: they take their turns, small ones at once, others on threads, some joined into batches.
+
+In: a version, feeds and a deadline, on the event loop's thread. Out: arrays, or a Refusal. Everything here
+belongs to that one thread but `_work`, which runs a batch on another. A request's future is settled once.
+
+As many batches run at once as there are slots; a session has the processors by the slots, so that no more
+threads compute than there are processors. A run that is known to take less than a hop between threads costs
+goes on the event loop itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import refusals
+from .lag import Lag
+from .refusals import Kind, Refusal
+from .repository import Version
+from .schedule import Batch, Refused, Turns
+from .service_time import ServiceTime
+from .threads import Threads
+from .tracing import Tracing
+
+HOP = 300e-6
+"""Seconds that a run on the event loop may take."""
+AT_ONCE = 16
+"""Runs on the event loop before it looks at its sockets again."""
+MOST_SHAPES = 4096
+
+
+class Job:
+    """One request on its way. Times are of the executor's clock; `done` once there is a result or an
+    error."""
+
+    __slots__ = ("arrived", "done", "ended", "error", "feeds", "names", "result", "rows", "started",
+                 "version", "waiter")
+
+    def __init__(self, version: Version, feeds: dict[str, np.ndarray], names: list[str], arrived: float
+                 ) -> None:
+        self.version, self.feeds, self.names, self.arrived = version, feeds, names, arrived
+        self.result: Sequence[np.ndarray] | None = None
+        self.error: Exception | None = None
+        self.waiter: asyncio.Future[None] | None = None
+        self.started = self.ended = arrived
+        self.done = False
+        self.rows = 1
+
+    def settle(self, result: Sequence[np.ndarray] | None, error: Exception | None = None) -> None:
+        if self.done:
+            return
+        self.result, self.error, self.done = result, error, True
+        waiter, self.waiter = self.waiter, None
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+
+
+class Executor:
+    """`slots`: batches that run at once."""
+
+    def __init__(self, slots: int, tracing: Tracing | None = None) -> None:
+        self.turns, self.tracing = Turns(slots), tracing or Tracing()
+        self.clock = time.perf_counter
+        self._pool = Threads(slots, "orthrus-serve")
+        self._loop = asyncio.get_running_loop()
+        self._lag, self._answering = Lag(self._loop, self.clock), ServiceTime()
+        self._timer: asyncio.TimerHandle | None = None
+        self._retired = dict[str, Version]()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._jobs = set[Job]()
+        self._pumping = False
+        self.closing = False
+
+    def serve(self, version: Version) -> None:
+        """Let requests of a version in."""
+        settings = version.config
+        self.turns.add(version.key, settings.weight, settings.max_batch_size, settings.max_delay,
+                       settings.goal, settings.max_queue)
+
+    def retire(self, version: Version) -> None:
+        """Let a version go, once those of its requests that are in have been answered."""
+        version.retired = True
+        self._retired[version.key] = version
+        self._release(version)
+
+    @property
+    def inside(self) -> int:
+        """Requests that wait or run."""
+        return len(self._jobs)
+
+    async def run(self, version: Version, feeds: dict[str, np.ndarray], names: list[str], arrived: float,
+                  timeout: float | None = None) -> Job:
+        """Run a request that came in at `arrived` or by the loop's lag earlier; answers it with its
+        `result` and times. Raises Refusal. `timeout`: seconds from then."""
+        if self.closing:
+            raise Refusal(Kind.CLOSING, "the server is shutting down", 1.0)
+        now = self.clock()
+        lag = self._lag.seconds(now)
+        arrived -= lag
+        self.turns.overhead = lag + self._answering.mean(1)
+        job = Job(version, feeds, names, now)
+        statistics = version.statistics
+        end = min((arrived + limit for limit in (timeout, version.config.timeout) if limit is not None),
+                  default=None)
+        deadline = arrived + version.config.goal if end is None and version.config.goal is not None else end
+        if not self._jobs and not self.turns.running and version.usual < HOP and (
+                deadline is None or now + version.usual < deadline) and _shapes(job) in version.ran:
+            return self._at_once(job, arrived)
+        key = self._key(job)
+        try:
+            ticket = self.turns.submit(version.key, job.rows, now, deadline, key, job)
+        except Refused as error:
+            statistics.refused[error.kind] += 1
+            statistics.fail.add(now - arrived)
+            raise Refusal(Kind.LATE if error.kind == "late" and error.retry_after <= 0 else Kind.FULL,
+                          error.reason.replace(repr(version.key), repr(version.name)),
+                          error.retry_after) from None
+        self._jobs.add(job)
+        self._idle.clear()
+        try:
+            self._pump()
+            if not job.done:
+                job.waiter = self._loop.create_future()
+                await job.waiter
+        except asyncio.CancelledError:
+            self.turns.cancel(ticket)
+            statistics.refused["cancelled"] += 1
+            raise
+        finally:
+            self._jobs.discard(job)
+            if not self._jobs:
+                self._idle.set()
+            if version.retired:
+                self._release(version)
+        if job.error is not None:
+            statistics.fail.add(self.clock() - arrived)
+            raise refusals.of(job.error)
+        now = self.clock()
+        self._answering.measured(1, now - job.ended)
+        if end is not None and now > end:
+            statistics.refused["expired"] += 1
+            statistics.fail.add(now - arrived)
+            raise Refusal(Kind.LATE, f"{version}: the request's time was over before its answer was there")
+        return job
+
+    def _at_once(self, job: Job, arrived: float) -> Job:
+        """Run a short request here and now: nobody else is there whose turn it could be."""
+        version = job.version
+        try:
+            job.result = version.session.run(job.names, job.feeds)
+        except Exception as error:
+            version.statistics.fail.add(self.clock() - arrived)
+            raise refusals.of(error) from None
+        job.ended = self.clock()
+        rows = next((array.shape[0] for array in job.feeds.values() if array.ndim), 1)
+        self._ran(version, [job], rows, job.started, job.ended)
+        return job
+
+    def _ran(self, version: Version, jobs: Sequence[Job], rows: int, started: float, ended: float,
+             fresh: bool = False) -> None:
+        """Write down that a batch ran. `fresh`: the first of its shapes, which tells nothing of the others'
+        time."""
+        seconds = ended - started
+        if not fresh:
+            usual = version.usual
+            version.usual = usual + (seconds - usual) / 8 if usual < float("inf") else seconds
+        version.statistics.batch(rows, seconds)
+        if self.tracing.on:
+            self.tracing.batch(version, [job.arrived for job in jobs], rows, started, ended,
+                               threading.get_native_id())
+
+    def _key(self, job: Job) -> Any:
+        """What requests that run together have in common, and how many rows this one has."""
+        feeds = job.feeds
+        if job.version.config.max_batch_size == 1:
+            return None
+        rows = {array.shape[0] if array.ndim else 0 for array in feeds.values()}
+        job.rows = max(rows, default=0)
+        if len(rows) != 1 or not job.rows:
+            job.rows = max(job.rows, 1)
+            return job
+        return (tuple(job.names), *((name, feeds[name].shape[1:]) for name in sorted(feeds)))
+
+    def _pump(self) -> None:
+        """Start what is due."""
+        if self._pumping:
+            return
+        self._pumping = True
+        try:
+            for _ in range(AT_ONCE):
+                now = self.clock()
+                batch = self.turns.next(now)
+                if batch is None:
+                    break
+                self._start(batch)
+            else:
+                self._loop.call_soon(self._pump)
+            self._expire(now)
+            self._sleep()
+        finally:
+            self._pumping = False
+
+    def _expire(self, now: float) -> None:
+        for ticket in self.turns.expired(now):
+            ticket.payload.version.statistics.refused["expired"] += 1
+            ticket.payload.settle(None, Refusal(
+                Kind.LATE, f"{ticket.payload.version}: the request's time was over before its turn came"))
+
+    def _sleep(self) -> None:
+        """Wake when time alone will make something due."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        now = self.clock()
+        at = self.turns.wake_at(now)
+        if at is not None:
+            self._timer = self._loop.call_later(max(at - now, 0.0), self._pump)
+
+    def _start(self, batch: Batch) -> None:
+        version: Version = batch.tickets[0].payload.version
+        if len(batch.tickets) == 1 and batch.expected < HOP and _shapes(
+                batch.tickets[0].payload) in version.ran:
+            self._finish(batch, *self._computed(batch))
+        else:
+            self._pool.submit(self._work, batch)
+
+    def _work(self, batch: Batch) -> None:
+        made = self._computed(batch)
+        try:
+            self._loop.call_soon_threadsafe(self._end, batch, *made)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+
+    def _end(self, batch: Batch, results: Any, started: float, ended: float) -> None:
+        self._finish(batch, results, started, ended)
+        self._pump()
+
+    def _computed(self, batch: Batch) -> tuple[list[Any], float, float]:
+        """A result, or the exception in its place, for each ticket of a batch; when it began and ended."""
+        jobs = [ticket.payload for ticket in batch.tickets]
+        session = jobs[0].version.session
+        started = self.clock()
+        results = list[Any]()
+        try:
+            if len(jobs) > 1:
+                results = _together(session, jobs)
+            else:
+                results = [session.run(jobs[0].names, jobs[0].feeds)]
+        except Exception as error:
+            results = [error] if len(jobs) == 1 else [_alone(session, job) for job in jobs]
+        return results, started, self.clock()
+
+    def _finish(self, batch: Batch, results: list[Any], started: float, ended: float) -> None:
+        ok = not isinstance(results[0], Exception)
+        jobs: list[Job] = [ticket.payload for ticket in batch.tickets]
+        version = jobs[0].version
+        self.turns.finished(batch, self.clock(), ok)
+        fresh = len(jobs) == 1 and _shapes(jobs[0]) not in version.ran
+        if fresh and ok and len(version.ran) < MOST_SHAPES:
+            version.ran.add(_shapes(jobs[0]))
+        self._ran(version, jobs, batch.rows, started, ended, fresh)
+        for ticket, job, result in zip(batch.tickets, jobs, results, strict=True):
+            job.started, job.ended = started, ended
+            if isinstance(result, Exception):
+                job.settle(None, result)
+            else:
+                job.settle(result)
+            ticket.payload = None
+
+    def _release(self, version: Version) -> None:
+        """Close a retired version that nothing uses any more."""
+        counters = self.turns.counters().get(version.key)
+        if counters is None or counters.waiting or counters.running or version.key not in self._retired:
+            return
+        del self._retired[version.key]
+        self.turns.remove(version.key)
+        version.session.close()
+
+    async def drain(self, seconds: float) -> bool:
+        """Let no more in, and wait so long for those inside; whether all were answered. Those that were not
+        are refused."""
+        self.closing = True
+        try:
+            async with asyncio.timeout(seconds):
+                await self._idle.wait()
+        except TimeoutError:
+            for job in list(self._jobs):
+                job.settle(None, Refusal(Kind.CLOSING, "the server ended before the request did", 1.0))
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go of the threads."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._pool.close()
+
+    def waiting(self, version: Version) -> tuple[int, int]:
+        """Requests of a version that wait, and that run."""
+        counters = self.turns.counters().get(version.key)
+        return (counters.waiting, counters.running) if counters is not None else (0, 0)
+
+
+def _shapes(job: Job) -> Any:
+    return tuple([array.shape for array in job.feeds.values()])
+
+
+def _together(session: Any, jobs: Sequence[Job]) -> list[Any]:
+    """Several requests in one run: rows one after the other, and taken apart again."""
+    feeds = {name: np.concatenate([job.feeds[name] for job in jobs]) for name in jobs[0].feeds}
+    total = sum(job.rows for job in jobs)
+    outputs = session.run(jobs[0].names, feeds)
+    wrong = next((name for name, each in zip(jobs[0].names, outputs, strict=True)
+                  if each.ndim == 0 or each.shape[0] != total), None)
+    if wrong is not None:
+        raise Refusal(Kind.FAILED, f"{jobs[0].version}: output {wrong!r} of {total} joined rows has other "
+                                   f"rows; set max_batch_size to 1")
+    results, first = list[Any](), 0
+    for job in jobs:
+        results.append([each[first:first + job.rows] for each in outputs])
+        first += job.rows
+    return results
+
+
+def _alone(session: Any, job: Job) -> Any:
+    """One request of a batch that failed, by itself: another's feed may be at fault."""
+    try:
+        return session.run(job.names, job.feeds)
+    except Exception as error:
+        return error
+
+
