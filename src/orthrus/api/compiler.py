@@ -178,7 +178,7 @@ class ModelCompiler:
             array, now = arrays[tensor.name], None
             if tensor.name in before:
                 file, offset, size, same = before[tensor.name]
-                if same.dtype == array.dtype and same.shape == array.shape and same.tobytes() == array.tobytes():
+                if (same.dtype, same.shape, same.tobytes()) == (array.dtype, array.shape, array.tobytes()):
                     now = OrtExternalInitializerInfo(file, offset, size)
             place = self._locate(tensor.name, CoreValue._got(array), now)
             if place is None:
