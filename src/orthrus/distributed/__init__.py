@@ -1,5 +1,5 @@
-"""Models on several devices and machines: `Replicas` on those of one machine, `orthrus.distributed.ray` on a
-cluster of Ray's.
+"""Models on several devices and machines: `Replicas` and `Pipeline` on those of one machine,
+`orthrus.distributed.ray` on a cluster of Ray's.
 
 In: models and rows. Out: rows, every one once. Everything here stands on the public API; nothing below knows
 of it, and no engine is imported before it is used.
@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .crew import Replica
+    from .pipeline import Pipeline
     from .replicas import Replicas
 
-__all__ = ["Replica", "Replicas"]
+__all__ = ["Pipeline", "Replica", "Replicas"]
 
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        from . import crew, replicas
+        from . import crew, pipeline, replicas
 
-        return replicas.Replicas if name == "Replicas" else crew.Replica
+        return {"Pipeline": pipeline.Pipeline, "Replica": crew.Replica, "Replicas": replicas.Replicas}[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

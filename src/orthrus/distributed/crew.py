@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -286,6 +286,19 @@ class Crew:
         if self.why:
             return Fail("no replica is left, and none can be started", found=self.why)
         return Fail(_CLOSED, cure="make new ones")
+
+
+def in_order(
+    submit: Callable[[Mapping[str, Any]], Future[list[Any]]], feeds: Iterable[Mapping[str, Any]], most: int
+) -> Iterator[list[Any]]:
+    """The results for each of `feeds`, in order; at most `most` are taken ahead."""
+    ahead: deque[Future[list[Any]]] = deque()
+    for each in feeds:
+        ahead.append(submit(each))
+        if len(ahead) > most:
+            yield ahead.popleft().result()
+    while ahead:
+        yield ahead.popleft().result()
 
 
 def _fail(piece: Piece, error: Exception) -> None:

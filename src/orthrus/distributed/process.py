@@ -41,12 +41,14 @@ class Lost(Exception):
 
 @dataclass(frozen=True)
 class Spec:
-    """How every replica makes its session. `model`: a path, or a block with so many bytes of it."""
+    """How a replica makes its session. `model`: a path, or a block with so many bytes of it, which `held`
+    keeps taken."""
 
     model: str | tuple[Block, int]
     options: dict[str, Any] = field(default_factory=dict)
     entries: dict[str, str] = field(default_factory=dict)
     imports: tuple[str, ...] = ()
+    held: Any = None
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ doing when it failed is done again.
 from __future__ import annotations
 
 import os
+import threading
 import weakref
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from typing import Any
@@ -21,17 +21,12 @@ from ..errors import Fail, InvalidArgument
 from ..ir import No
 from ..processors import usable
 from .blocks import Pool
-from .crew import Crew, DeviceSession, Piece, Providers, Replica
+from .crew import Crew, DeviceSession, Piece, Providers, Replica, in_order
 from .messages import room
-from .process import Into, Process, Spec
+from .places import placed
+from .process import Into
 from .rows import Rows, batch_of, cut, rows_of
 
-_GPUS = {
-    "cuda": "CUDAExecutionProvider",
-    "rocm": "ROCMExecutionProvider",
-    "hip": "ROCMExecutionProvider",
-    "migraphx": "MIGraphXExecutionProvider",
-}
 _AHEAD = 2
 """Requests in flight per replica."""
 
@@ -60,37 +55,20 @@ class Replicas:
         time_limit: float | None = None,
         imports: Sequence[str] = (),
     ) -> None:
-        cores = sorted(usable())
-        places: list[Any] = (
-            ["cpu"] * devices
-            if isinstance(devices, int)
-            else list(devices if devices is not None else ["cpu"] * len(cores))
-        )
-        if not places:
-            raise InvalidArgument("no device is named", cure="Replicas(model, devices=2)")
+        count = len(usable()) if devices is None else devices if isinstance(devices, int) else len(devices)
         options = sess_options if sess_options is not None else SessionOptions()
         self._pool = Pool()
-        self._model = os.fspath(model) if not isinstance(model, bytes) else model
-        spec, self._held = self._spec(options, tuple(imports))
-        mine = [i for i, place in enumerate(places) if place == "cpu"]
-        made: list[Replica] = []
-        for i, place in enumerate(places):
-            if place == "cpu":
-                share = _share(cores, mine.index(i), len(mine))
-                named = [(p, {}) if isinstance(p, str) else p for p in providers or ["CPUExecutionProvider"]]
-                engine: Process | DeviceSession = Process(
-                    spec,
-                    self._pool,
-                    share,
-                    [n for n, _ in named],
-                    [{k: str(v) for k, v in o.items()} for _, o in named],
-                )
-                made.append(Replica(i, engine, share, f"cpu {','.join(map(str, share))}"))
-            else:
-                made.append(
-                    Replica(i, DeviceSession(self._model, options, _providers(place)), (), str(place))
-                )
+        source = os.fspath(model) if not isinstance(model, bytes) else model
+        made = placed(
+            devices if devices is not None else count,
+            [source] * count,
+            options,
+            self._pool,
+            providers,
+            imports,
+        )
         self._crew = Crew(made, self._pool, time_limit)
+        self._room = threading.Semaphore(_AHEAD * count)
         self._closing = weakref.finalize(self, self._crew.close)
         try:
             self._crew.start()
@@ -112,26 +90,6 @@ class Replicas:
     @time_limit.setter
     def time_limit(self, seconds: float | None) -> None:
         self._crew.time_limit = seconds
-
-    def _spec(self, options: SessionOptions, imports: tuple[str, ...]) -> tuple[Spec, Any]:
-        """How processes make their sessions, and what has to be held for that."""
-        if options._initializers or options._external or options._files or options._dims_by_denotation:
-            raise InvalidArgument(
-                "initializers and files in session options stay in this process",
-                cure="give replicas a model that holds them",
-            )
-        scalars = {
-            name: int(value) if not isinstance(value, bool | str) else value
-            for name, value in options._values.items()
-        }
-        entries = dict(options._entries)
-        held: Any = None
-        model: Any = self._model
-        if isinstance(model, bytes):
-            block, held = self._pool.take(len(model))
-            block.memory[: len(model)] = model
-            model = block, len(model)
-        return Spec(model, scalars, entries, imports), held
 
     def _describe(self, batch_inputs: Sequence[str] | None) -> None:
         """Take note of the model's inputs and outputs."""
@@ -239,9 +197,9 @@ class Replicas:
             self._count(feeds),
             dict(run_entries or {}),
         )
-        crew = self._crew
-        with crew.changed:
-            crew.changed.wait_for(lambda: len(crew.waiting) < _AHEAD * len(crew.replicas) or not crew.open)
+        room = self._room
+        room.acquire()
+        piece.future.add_done_callback(lambda _: room.release())
         self._crew.put(piece)
         return piece.future  # type: ignore[return-value]
 
@@ -249,13 +207,7 @@ class Replicas:
         self, output_names: Sequence[str] | None, feeds: Iterable[Mapping[str, Any]]
     ) -> Iterator[list[Any]]:
         """The results for each of `feeds`, in order; no more than a few are taken ahead."""
-        ahead: deque[Future[list[Any]]] = deque()
-        for each in feeds:
-            ahead.append(self.submit(output_names, each))
-            if len(ahead) > _AHEAD * len(self.replicas):
-                yield ahead.popleft().result()
-        while ahead:
-            yield ahead.popleft().result()
+        return in_order(lambda each: self.submit(output_names, each), feeds, _AHEAD * len(self.replicas))
 
     def _count(self, feeds: Mapping[str, Any]) -> int:
         return 1 if isinstance(self.rows, No) else max(batch_of(self.rows, feeds), 1)
@@ -313,22 +265,3 @@ class _Joined:
     def missed(made: Any) -> bool:
         """Whether a part's results are elsewhere."""
         return made is not None
-
-
-def _share(cores: Sequence[int], i: int, count: int) -> list[int]:
-    """The cores of replica `i` of `count`: disjoint while there are enough."""
-    if count > len(cores):
-        return [cores[i % len(cores)]]
-    return list(cores[i * len(cores) // count : (i + 1) * len(cores) // count])
-
-
-def _providers(place: str | Providers) -> Providers:
-    """The providers that a device's name stands for."""
-    if not isinstance(place, str):
-        return place
-    kind, _, number = place.partition(":")
-    if kind not in _GPUS or not (number or "0").isdigit():
-        raise InvalidArgument(
-            f"no device is called {place!r}", expected="cpu, cuda:0, rocm:0, migraphx:0, or providers"
-        )
-    return [(_GPUS[kind], {"device_id": number or "0"}), "CPUExecutionProvider"]

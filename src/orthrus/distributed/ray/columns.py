@@ -24,15 +24,20 @@ def columns_of(batch: Any) -> Columns:
     """The columns of a batch by name, as numpy arrays; a cell without a value is None in an array of
     objects. Raises InvalidArgument for what has no columns."""
     if isinstance(batch, Mapping):
-        return {name: column if isinstance(column, np.ndarray) else objects(column)
-                for name, column in batch.items()}
+        return {
+            name: column if isinstance(column, np.ndarray) else objects(column)
+            for name, column in batch.items()
+        }
     if hasattr(batch, "column_names"):
         return {name: _from_arrow(batch.column(name)) for name in batch.column_names}
     if hasattr(batch, "columns"):
         return {str(name): batch[name].to_numpy() for name in batch.columns}
-    raise InvalidArgument("a batch has no columns", found=type(batch).__name__,
-                          expected="a dict of numpy arrays, a pyarrow.Table or a pandas.DataFrame",
-                          cure='map_batches(..., batch_format="numpy")')
+    raise InvalidArgument(
+        "a batch has no columns",
+        found=type(batch).__name__,
+        expected="a dict of numpy arrays, a pyarrow.Table or a pandas.DataFrame",
+        cure='map_batches(..., batch_format="numpy")',
+    )
 
 
 def objects(rows: Sequence[Any]) -> np.ndarray:
@@ -68,9 +73,13 @@ class Rows:
     names where None; `constants`: inputs that are the same for every row. Raises InvalidArgument for names
     that the model does not have."""
 
-    def __init__(self, session: Any, inputs: Mapping[str, str] | None = None,
-                 outputs: Mapping[str, str] | Sequence[str] | None = None,
-                 constants: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        session: Any,
+        inputs: Mapping[str, str] | None = None,
+        outputs: Mapping[str, str] | Sequence[str] | None = None,
+        constants: Mapping[str, Any] | None = None,
+    ) -> None:
         declared = {value.name: value for value in session.get_inputs()}
         given = {value.name for value in session.get_overridable_initializers()}
         results = {value.name: value for value in session.get_outputs()}
@@ -83,39 +92,53 @@ class Rows:
             outputs = tuple(results)
         self.outputs = dict(outputs) if isinstance(outputs, Mapping) else {name: name for name in outputs}
         self.constants = {name: np.asarray(value) for name, value in (constants or {}).items()}
-        self.inputs = {name: (inputs or {}).get(name, name)
-                       for name in declared if name not in self.constants}
+        self.inputs = {
+            name: (inputs or {}).get(name, name) for name in declared if name not in self.constants
+        }
         self._session, self._declared, self._results = session, declared, results
         if not self.inputs:
-            raise InvalidArgument("no input of the model is a column", found="constants for all of them",
-                                  cure="leave one out of constants")
-        firsts = {shape[0] for name in self.inputs
-                  if (shape := declared[name].shape) and isinstance(shape[0], int)}
+            raise InvalidArgument(
+                "no input of the model is a column",
+                found="constants for all of them",
+                cure="leave one out of constants",
+            )
+        firsts = {
+            shape[0] for name in self.inputs if (shape := declared[name].shape) and isinstance(shape[0], int)
+        }
         if len(firsts) > 1:
-            raise InvalidArgument("the inputs have first dimensions of different sizes, so none is the rows",
-                                  found=sorted(firsts), cure="give all but one of them as constants")
+            raise InvalidArgument(
+                "the inputs have first dimensions of different sizes, so none is the rows",
+                found=sorted(firsts),
+                cure="give all but one of them as constants",
+            )
         self._rows = firsts.pop() if firsts else None
         for name in self.inputs:
             if not declared[name].shape:
-                raise InvalidArgument(f"input {name!r} has no first dimension for the rows", found="a scalar",
-                                      cure=f"give it as constants={{{name!r}: value}}")
+                raise InvalidArgument(
+                    f"input {name!r} has no first dimension for the rows",
+                    found="a scalar",
+                    cure=f"give it as constants={{{name!r}: value}}",
+                )
 
     def run(self, columns: Columns) -> dict[str, np.ndarray]:
         """The outputs' columns for these. Raises InvalidArgument for a column that is not there and a value
         that does not fit."""
         for name, column in self.inputs.items():
             if column not in columns:
-                raise InvalidArgument(f"there is no column {column!r} for the input {name!r}",
-                                      found=f"columns {', '.join(map(repr, columns)) or 'none'}",
-                                      cure=f"name it by inputs={{{name!r}: 'its column'}}")
+                raise InvalidArgument(
+                    f"there is no column {column!r} for the input {name!r}",
+                    found=f"columns {', '.join(map(repr, columns)) or 'none'}",
+                    cure=f"name it by inputs={{{name!r}: 'its column'}}",
+                )
         lengths = {column: len(columns[column]) for column in self.inputs.values()}
         if len(set(lengths.values())) > 1:
             raise InvalidArgument("the columns of a batch have different lengths", found=lengths)
         rows = next(iter(lengths.values()))
         if not rows:
             return {column: self._nothing(name) for name, column in self.outputs.items()}
-        fed = {name: cells(columns[column], self._declared[name], column)
-               for name, column in self.inputs.items()}
+        fed = {
+            name: cells(columns[column], self._declared[name], column) for name, column in self.inputs.items()
+        }
         if all(isinstance(value, np.ndarray) for value in fed.values()):
             return dict(zip(self.outputs.values(), self._run(fed, rows), strict=True))
         return self._apart(fed, rows)
@@ -127,13 +150,16 @@ class Rows:
             groups.setdefault(tuple(value[row].shape for value in fed.values()), []).append(row)
         parts: list[list[Any]] = [[None] * rows for _ in self.outputs]
         for members in groups.values():
-            taken = {name: value[members] if isinstance(value, np.ndarray)
-                     else np.stack([value[row] for row in members]) for name, value in fed.items()}
+            taken = {
+                name: value[members]
+                if isinstance(value, np.ndarray)
+                else np.stack([value[row] for row in members])
+                for name, value in fed.items()
+            }
             for part, result in zip(parts, self._run(taken, len(members)), strict=True):
                 for row, cell in zip(members, result, strict=True):
                     part[row] = cell
-        return {column: _together(part)
-                for column, part in zip(self.outputs.values(), parts, strict=True)}
+        return {column: _together(part) for column, part in zip(self.outputs.values(), parts, strict=True)}
 
     def _run(self, fed: dict[str, np.ndarray], rows: int) -> list[np.ndarray]:
         step = self._rows
@@ -141,11 +167,13 @@ class Rows:
             return self._run_once(fed, rows)
         pieces = []
         for start in range(0, rows, step):
-            piece = {name: value[start:start + step] for name, value in fed.items()}
+            piece = {name: value[start : start + step] for name, value in fed.items()}
             have = min(step, rows - start)
             if have < step:
-                piece = {name: np.concatenate([value, np.repeat(value[-1:], step - have, 0)])
-                         for name, value in piece.items()}
+                piece = {
+                    name: np.concatenate([value, np.repeat(value[-1:], step - have, 0)])
+                    for name, value in piece.items()
+                }
             pieces.append([result[:have] for result in self._run_once(piece, step)])
         return [np.concatenate(results) for results in zip(*pieces, strict=True)]
 
@@ -155,9 +183,11 @@ class Rows:
             if not isinstance(result, np.ndarray) or not result.ndim or len(result) != rows:
                 found = f"shape {result.shape}" if isinstance(result, np.ndarray) else type(result).__name__
                 raise InvalidArgument(
-                    f"output {name!r} does not have a row for each row of the batch", found=found,
+                    f"output {name!r} does not have a row for each row of the batch",
+                    found=found,
                     expected=f"{rows} rows",
-                    cure="leave it out of outputs, or batch_size=1 where the model takes a batch for a whole")
+                    cure="leave it out of outputs, or batch_size=1 where the model takes a batch for a whole",
+                )
         return [_storable(result) for result in results]
 
     def _nothing(self, name: str) -> np.ndarray:
@@ -169,8 +199,9 @@ class Rows:
 def _known(names: Any, known: Any, what: str) -> None:
     for name in names:
         if name not in known:
-            raise InvalidArgument(f"the model has no {what} {name!r}",
-                                  expected=f"{what}s {', '.join(map(repr, known))}")
+            raise InvalidArgument(
+                f"the model has no {what} {name!r}", expected=f"{what}s {', '.join(map(repr, known))}"
+            )
 
 
 def _element(kind: str) -> ElementType:
@@ -194,8 +225,9 @@ def cells(column: Any, declared: Any, name: str) -> Any:
     """A column as an input takes it: an array where all rows have one shape, otherwise a list of arrays.
     `declared`: the input, a NodeArg. Raises InvalidArgument, which names the column and the row."""
     if not declared.type.startswith("tensor("):
-        raise InvalidArgument(f"column {name!r}: the input is no tensor", found=declared.type,
-                              cure="columns hold tensors only")
+        raise InvalidArgument(
+            f"column {name!r}: the input is no tensor", found=declared.type, cure="columns hold tensors only"
+        )
     column = np.asarray(column)
     element = _element(declared.type)
     if element is ElementType.STRING:
@@ -244,15 +276,25 @@ def _cast(values: np.ndarray, element: ElementType, name: str, row: int | None) 
         return values
     number, whole = values.dtype.kind in "biuf", values.dtype.kind in "biu"
     if not (number if element.floating else whole and element is not ElementType.BOOL):
-        raise _misfit(name, row, f"values of {values.dtype}", f"{dtype}",
-                      "cast the column before, where a loss is meant")
+        raise _misfit(
+            name,
+            row,
+            f"values of {values.dtype}",
+            f"{dtype}",
+            "cast the column before, where a loss is meant",
+        )
     if not element.floating and values.size and values.dtype.kind != "b":
         span = ml_dtypes.iinfo(dtype)
         outside = (values < int(span.min)) | (values > int(span.max))
         if outside.any():
             at = tuple(int(i) for i in np.argwhere(outside)[0])
-            raise _misfit(name, at[0] if row is None else row, f"{values[at]}",
-                          f"{dtype}, {span.min} to {span.max}", None)
+            raise _misfit(
+                name,
+                at[0] if row is None else row,
+                f"{values[at]}",
+                f"{dtype}, {span.min} to {span.max}",
+                None,
+            )
     return values.astype(dtype)
 
 
@@ -262,7 +304,8 @@ def _shaped(values: np.ndarray, declared: Any, name: str, row: int | None) -> np
     sizes = declared.shape[1:]
     found = values.shape[1:]
     if len(found) == len(sizes) and all(
-            not isinstance(size, int) or size == have for size, have in zip(sizes, found, strict=True)):
+        not isinstance(size, int) or size == have for size, have in zip(sizes, found, strict=True)
+    ):
         return values
     if all(isinstance(size, int) for size in sizes) and math.prod(sizes) == math.prod(found):
         return values.reshape(len(values), *sizes)
@@ -271,5 +314,9 @@ def _shaped(values: np.ndarray, declared: Any, name: str, row: int | None) -> np
 
 def _misfit(name: str, row: int | None, found: str, expected: str, cure: str | None) -> InvalidArgument:
     where = "" if row is None else f", row {row} of the batch"
-    return InvalidArgument(f"column {name!r}{where}: the value does not fit the model's input",
-                           found=found, expected=expected, cure=cure)
+    return InvalidArgument(
+        f"column {name!r}{where}: the value does not fit the model's input",
+        found=found,
+        expected=expected,
+        cure=cure,
+    )

@@ -50,9 +50,12 @@ def _content(model: str | os.PathLike[str] | bytes | bytearray | memoryview) -> 
         load_external_data_for_model(proto, str(path.parent))
         return proto.SerializeToString()
     except ValueError as error:
-        raise InvalidArgument(f"{path} with its external data is too large for one message",
-                              found=str(error), expected="2 GiB at most",
-                              cure="give the path itself, and have the files on every node") from None
+        raise InvalidArgument(
+            f"{path} with its external data is too large for one message",
+            found=str(error),
+            expected="2 GiB at most",
+            cure="give the path itself, and have the files on every node",
+        ) from None
 
 
 class OrthrusPredictor:
@@ -65,10 +68,17 @@ class OrthrusPredictor:
     one for a part of one) and, where it has a GPU (`num_gpus`), the provider of that.
     """
 
-    def __init__(self, model: Any, *, inputs: Mapping[str, str] | None = None,
-                 outputs: Mapping[str, str] | Sequence[str] | None = None, keep: Sequence[str] | None = None,
-                 constants: Mapping[str, Any] | None = None, providers: Sequence[Any] | None = None,
-                 options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        model: Any,
+        *,
+        inputs: Mapping[str, str] | None = None,
+        outputs: Mapping[str, str] | Sequence[str] | None = None,
+        keep: Sequence[str] | None = None,
+        constants: Mapping[str, Any] | None = None,
+        providers: Sequence[Any] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
         """`model`: what `put` gave, a path on every node, or bytes. `inputs`: the column of each input, where
         it is not called as the input is. `outputs`: those that are wanted, a list, or a mapping to the
         columns they become. `keep`: the columns that stay beside the outputs; by default all that the model
@@ -87,21 +97,35 @@ class OrthrusPredictor:
         kept = [name for name in columns if name not in read] if self.keep is None else self.keep
         for name in kept:
             if name not in columns:
-                raise InvalidArgument(f"there is no column {name!r} to keep",
-                                      found=f"columns {', '.join(map(repr, columns))}")
+                raise InvalidArgument(
+                    f"there is no column {name!r} to keep", found=f"columns {', '.join(map(repr, columns))}"
+                )
         twice = sorted({*kept} & {*self.rows.outputs.values()})
         if twice:
-            raise InvalidArgument(f"the column {twice[0]!r} is there already and would be an output too",
-                                  cure="name the output's column by outputs=, or what stays by keep=")
+            raise InvalidArgument(
+                f"the column {twice[0]!r} is there already and would be an output too",
+                cure="name the output's column by outputs=, or what stays by keep=",
+            )
         return {**{name: columns[name] for name in kept}, **self.rows.run(columns)}
 
 
-def predict(dataset: Any, model: Any, *, batch_size: int | None = 64, concurrency: Any = 1,
-            num_cpus: float | None = None, num_gpus: float | None = None, batch_format: str = "numpy",
-            inputs: Mapping[str, str] | None = None, outputs: Mapping[str, str] | Sequence[str] | None = None,
-            keep: Sequence[str] | None = None, constants: Mapping[str, Any] | None = None,
-            providers: Sequence[Any] | None = None, options: Mapping[str, Any] | None = None, **ray: Any
-            ) -> Any:
+def predict(
+    dataset: Any,
+    model: Any,
+    *,
+    batch_size: int | None = 64,
+    concurrency: Any = 1,
+    num_cpus: float | None = None,
+    num_gpus: float | None = None,
+    batch_format: str = "numpy",
+    inputs: Mapping[str, str] | None = None,
+    outputs: Mapping[str, str] | Sequence[str] | None = None,
+    keep: Sequence[str] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    providers: Sequence[Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+    **ray: Any,
+) -> Any:
     """A dataset with a model's outputs as columns, computed when it is read.
 
     `dataset`: a `ray.data.Dataset`. `model`: a path or bytes, which go to the object store, or what `put`
@@ -110,16 +134,31 @@ def predict(dataset: Any, model: Any, *, batch_size: int | None = 64, concurrenc
     """
     if isinstance(model, str | os.PathLike | bytes | bytearray | memoryview):
         model = put(model)
-    arguments = {"model": model, "inputs": inputs, "outputs": outputs, "keep": keep, "constants": constants,
-                 "providers": providers, "options": options}
+    arguments = {
+        "model": model,
+        "inputs": inputs,
+        "outputs": outputs,
+        "keep": keep,
+        "constants": constants,
+        "providers": providers,
+        "options": options,
+    }
     return dataset.map_batches(
-        OrthrusPredictor, fn_constructor_kwargs=arguments, batch_size=batch_size, concurrency=concurrency,
-        batch_format=batch_format, zero_copy_batch=True, num_gpus=num_gpus,
-        num_cpus=1 if num_cpus is None and not num_gpus else num_cpus, **ray)
+        OrthrusPredictor,
+        fn_constructor_kwargs=arguments,
+        batch_size=batch_size,
+        concurrency=concurrency,
+        batch_format=batch_format,
+        zero_copy_batch=True,
+        num_gpus=num_gpus,
+        num_cpus=1 if num_cpus is None and not num_gpus else num_cpus,
+        **ray,
+    )
 
 
-def session_of(model: Any, providers: Sequence[Any] | None = None, options: Mapping[str, Any] | None = None
-               ) -> Any:
+def session_of(
+    model: Any, providers: Sequence[Any] | None = None, options: Mapping[str, Any] | None = None
+) -> Any:
     """A session on what the actor was given. Raises InvalidArgument where that is a GPU and no provider for
     it is here."""
     from ... import InferenceSession, SessionOptions, get_available_providers
@@ -134,9 +173,11 @@ def session_of(model: Any, providers: Sequence[Any] | None = None, options: Mapp
     if providers is None:
         there = [name for name in _GPUS if name in get_available_providers()]
         if gpus and not there:
-            raise InvalidArgument("the actor has a GPU and there is no provider for one",
-                                  found=", ".join(get_available_providers()),
-                                  cure="install one, or providers=['CPUExecutionProvider'] without num_gpus")
+            raise InvalidArgument(
+                "the actor has a GPU and there is no provider for one",
+                found=", ".join(get_available_providers()),
+                cure="install one, or providers=['CPUExecutionProvider'] without num_gpus",
+            )
         providers = [*(there[:1] if gpus else ()), "CPUExecutionProvider"]
     return InferenceSession(_model_of(model), settings, providers=list(providers))
 
