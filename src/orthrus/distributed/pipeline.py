@@ -118,9 +118,7 @@ class Pipeline:
         cutting = (
             f"batches are not cut: {self.rows.reason}"
             if isinstance(self.rows, No)
-            else (
-                f"{self.micro_batches} parts of a batch, along the first axis of {', '.join(self.rows.inputs)}"
-            )
+            else (f"{self.micro_batches} parts of a batch, cut along {', '.join(self.rows.inputs)}")
         )
         return "\n".join(
             [
