@@ -35,6 +35,9 @@ Key = frozenset[tuple[Monomial, int]]
 _LARGEST = 1 << 40
 """Of an atom or a product of some: what polynomials make of it has to fit into 64 bits."""
 
+_WIDEST = 1 << 62
+"""What a polynomial's value, its terms taken without signs, has to stay below."""
+
 _ZERO, _OTHER, _POSITIVE = 0, 1, 2
 
 
@@ -352,17 +355,21 @@ class Polynomials:
         for m, _ in itertools.chain(*forms):
             columns.setdefault(m, len(columns))
         self.matrix = np.zeros((len(forms), len(columns)), np.int64)
+        self.weight = max((sum(abs(factor) for _, factor in form) for form in forms), default=0)
         for i, form in enumerate(forms):
             for m, factor in form:
-                self.matrix[i, columns[m]] = factor
+                self.matrix[i, columns[m]] = factor if self.weight < _WIDEST else 0
         width = max(map(len, columns), default=0) or 1
         self.factors = [np.array([m[i] if i < len(m) else 0 for m in columns], np.intp) for i in range(width)]
 
     def at(self, atoms: np.ndarray) -> np.ndarray | None:
-        """Their values, int64, for the values of the atoms; None where a product is too large."""
+        """Their values, int64, for the values of the atoms; None where a product or a sum is too large."""
         given = atoms.astype(np.float64)
         found = functools.reduce(operator.mul, map(given.take, self.factors))
-        return self.matrix @ found.astype(np.int64) if found @ found <= _LARGEST ** 2 else None
+        most = found @ found
+        if most > _LARGEST ** 2 or self.weight >= _WIDEST or self.weight ** 2 * most >= _WIDEST ** 2:
+            return None
+        return self.matrix @ found.astype(np.int64)
 
 
 def tracing() -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 from ...codegen.kernels import loops
 from ...codegen.kernels.top_k import best_of_rows, scratch
 from ...codegen.write.expr import LLVM, Expr
-from ...ir import No, Node
+from ...ir import ElementType, No, Node
 from ...ops.define import normalized_axis
 from ..lower import BOTH, Lazy, Lowering, Out, lowers
 from ..tensor import Tensor
@@ -87,7 +87,23 @@ def _numbers(lo: Lowering, count: int, shape: tuple[int, ...]) -> Tensor:
     return lo.constant(("numbers", count, shape), lambda: np.arange(count).reshape(shape))
 
 
-@lowers("Trilu", types=tuple(LLVM), sets=BOTH)
+@lowers("EyeLike", sets=BOTH)
+def eye_like(lo: Lowering, node: Node) -> Lazy | No:
+    """1 where the column is the row's, moved by `k`."""
+    x, k = node.inputs[0], node.attribute("k")
+    assert x is not None
+    shape, asked = lo.shape(x), node.attribute("dtype")
+    dtype = lo.dtype(x) if asked is None else ElementType(asked).numpy.name
+    if len(shape) != 2 or 0 in shape or dtype not in LLVM:
+        return No("no matrix, empty, or of a type that kernels do not compute with")
+    rows, columns = shape
+    k = max(-rows, min(columns, k))
+    tree = Expr("eq", (Expr.leaf(0, "int64"), Expr.leaf(1, "int64")), "bool")
+    return Lazy(shape, tree.cast(dtype),
+                [_numbers(lo, rows, (rows, 1)), lo.table(np.arange, -k, columns - k)])
+
+
+@lowers("Trilu", "com.microsoft::Trilu", types=tuple(LLVM), sets=BOTH)
 def trilu(lo: Lowering, node: Node) -> Lazy | No:
     """The element where its column is on the right side of its row, else zero."""
     x = node.inputs[0]

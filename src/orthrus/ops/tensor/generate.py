@@ -142,6 +142,7 @@ def EyeLike(x, *, dtype: int | None = None, k: int = 0):
     rows, columns = x.shape
     element = _type_like(x, dtype)
     y = np.zeros(bounded(x.shape, element), element)
+    k = max(-rows, min(columns, k))
     i = np.arange(max(-k, 0), min(rows, columns - k))
     y[i, i + k] = 1
     return y
