@@ -30,8 +30,8 @@ RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
 BASES = frozenset({"foreign", "gpu"})
 """Folders of providers/ that hold what several providers share."""
 NETWORK = frozenset({"socket", "urllib", "http", "requests", "ftplib", "smtplib", "ssl", "aiohttp", "httpx"})
-CONVERSES = frozenset({"native/dropin/service.py", "distributed/messages.py", "distributed/process.py",
-                       "distributed/worker.py"})
+CONVERSES = frozenset({"native/dropin/service.py", "distributed/messages.py", "distributed/places.py",
+                       "distributed/process.py", "distributed/worker.py"})
 """Files that speak over a pair of sockets with the process that started them."""
 LISTENS = "serving"
 """The package of the server, the one that speaks with others: on loopback unless it is told."""

@@ -46,6 +46,7 @@ GUARDED = {
     "load/external.py": "PROT_READ is where MAP_PRIVATE is, which is asked for",
     "load/folder.py": "O_DIRECTORY is where O_NOFOLLOW is, which is asked for",
     "memory.py": "`_mapped` asks for two of the names, and gives nothing to discard without",
+    "serving/memory.py": "`register` refuses where the system is not Linux, and there is no region without",
     "testing/concurrency.py": "`after_fork` asks for fork; the rest stands behind a file of /proc",
     "tools/cli/checkup.py": "`place` says there is no folder, see codegen/object/cache.py",
     "transformers/measure/affinity_helper.py": "`is_os_supported` asks for one of the names",

@@ -45,7 +45,7 @@ class Block:
 
 def _made(size: int) -> int:
     if hasattr(os, "memfd_create"):
-        file = os.memfd_create("orthrus", os.MFD_CLOEXEC)
+        file = os.memfd_create("orthrus")
     else:
         with tempfile.TemporaryFile() as made:
             file = os.dup(made.fileno())

@@ -5,11 +5,12 @@ In: devices by name, a model for each. Out: replicas that are not started yet.
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Sequence
 from typing import Any
 
 from ..api.options import SessionOptions
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, NotImplemented
 from ..processors import usable
 from .blocks import Pool
 from .crew import DeviceSession, Providers, Replica
@@ -37,6 +38,11 @@ def placed(
     places: list[Any] = ["cpu"] * devices if isinstance(devices, int) else list(devices)
     if not places:
         raise InvalidArgument("no device is named", cure="Replicas(model, devices=2)")
+    if "cpu" in places and not hasattr(socket, "send_fds"):
+        raise NotImplemented(
+            "processes hand each other files, which this system does not know",
+            cure="a session of this process, or devices by providers",
+        )
     mine = [i for i, place in enumerate(places) if place == "cpu"]
     named = [(p, {}) if isinstance(p, str) else p for p in providers or ["CPUExecutionProvider"]]
     specs: dict[int, Spec] = {}
