@@ -205,6 +205,12 @@ def test_what_is_not_cut_is_run_whole() -> None:
             replicas.run(None, {"x": fed})
 
 
+def test_a_system_that_hands_no_files_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr("socket.send_fds")
+    with pytest.raises(errors.Fail, match="which this system does not know"):
+        Replicas(MODEL, devices=1)
+
+
 @pytest.mark.parametrize("closed", [True, False])
 def test_nothing_is_left_behind(closed: bool) -> None:
     replicas = Replicas(MODEL, devices=1)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..api.options import SessionOptions
-from ..errors import InvalidArgument
+from ..errors import Fail, InvalidArgument
 from ..processors import usable
 from .blocks import Pool
 from .crew import DeviceSession, Providers, Replica
@@ -39,7 +39,7 @@ def placed(
     if not places:
         raise InvalidArgument("no device is named", cure="Replicas(model, devices=2)")
     if "cpu" in places and not hasattr(socket, "send_fds"):
-        raise NotImplementedError(
+        raise Fail(
             "processes hand each other files, which this system does not know",
             cure="a session of this process, or devices by providers",
         )
