@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import onnx
 import pytest
 from support_graphs import Net, evaluate, feeds, kinds
 
+import orthrus as ort
 from orthrus import knobs
 from orthrus.ir import Graph, Node, TensorType, Value, verify
 from orthrus.limits import DEFAULT
@@ -318,6 +320,43 @@ def test_loop_bodies():
         return [n.Loop(np.array(4), np.array(True), n.Neg(x), body=graph)]
     graph, _ = run(build)
     assert kinds(next(graph.nodes[1].bodies())) == ["Identity", "Add"]
+
+
+def _no_turns(made, dropped):
+    """A Loop that gathers, of no turns: only what its body declares says the rank of what it gathers."""
+    def tensor(name, elem, shape):
+        return onnx.helper.make_tensor_value_info(name, elem, shape)
+    number, truth, real = onnx.TensorProto.INT64, onnx.TensorProto.BOOL, onnx.TensorProto.FLOAT
+    node, branch = onnx.helper.make_node, onnx.helper.make_graph
+    makers = {
+        "Reshape": node("Reshape", ["state", "sizes"], ["made"]),
+        "If": node("If", ["go"], ["made"],
+                   then_branch=branch([node("Neg", ["state"], ["a"])], "a", [], [tensor("a", real, None)]),
+                   else_branch=branch([node("Abs", ["state"], ["b"])], "b", [], [tensor("b", real, None)])),
+    }
+    body = branch(
+        [node("Identity", ["go"], ["on"]), node("Abs", ["state"], ["next"]), makers[made],
+         node(dropped, ["made"], ["kept"])],
+        "body", [tensor("turn", number, []), tensor("go", truth, []), tensor("state", real, None)],
+        [tensor("on", truth, []), tensor("next", real, None), tensor("kept", real, [2, 3])])
+    graph = branch([node("Loop", ["turns", "", "x"], ["last", "all"], body=body),
+                    node("Transpose", ["all"], ["y"], perm=[2, 0, 1])], "g",
+                   [tensor("turns", number, []), tensor("x", real, None), tensor("sizes", number, [None])],
+                   [tensor("y", real, None)])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+
+
+@pytest.mark.parametrize("dropped", ["Identity", "Dropout", "Sum"])
+@pytest.mark.parametrize("made", ["Reshape", "If"])
+def test_what_a_body_declares_outlives_the_operator_that_made_it(made, dropped):
+    model = _no_turns(made, dropped).SerializeToString()
+    feeds = {"x": np.ones((2, 3), F), "sizes": np.array([2, 3])}
+    for level in ort.GraphOptimizationLevel.__members__.values():
+        options = ort.SessionOptions()
+        options.graph_optimization_level = level
+        session = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        for turns in (0, 2):
+            assert session.run(None, feeds | {"turns": np.array(turns)})[0].shape == (3, turns, 2), level
 
 
 # older forms

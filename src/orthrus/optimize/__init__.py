@@ -111,15 +111,16 @@ def run_passes(graph: Graph, passes: Iterable[Pass], settings: Settings | None =
     for it in chosen:
         entries.setdefault(it.name, Entry(it.name, it.level))
     run = _Run(graph, limits or current(), entries, record, settings)
-    declared = [v.type for v in graph.outputs]
+    declared = {(body, v.name): v.type for body in run.graphs for v in body.outputs}
     try:
         with using(run.limits):
             for stage in sorted({p.level for p in chosen}):
                 run.settle([p for p in chosen if p.level <= stage])
     finally:
         run.dimensions.forget(run.graphs)
-        for value, kind in zip(graph.outputs, declared, strict=True):
-            value.type = merged(kind, value.type)
+        for body in run.graphs:
+            for value in body.outputs:
+                value.type = merged(declared.get((body, value.name)), value.type)
     if knobs.DEBUG >= 3:
         for entry in entries.values():
             if entry.count or entry.declined:
