@@ -7,6 +7,7 @@ cache of generated code. `test_iree_models.py` has the longer runs.
 from __future__ import annotations
 
 import resource
+import signal
 import subprocess
 import sys
 import threading
@@ -405,10 +406,24 @@ def test_a_failure_is_an_error_where_fallback_is_one(fresh: str) -> None:
         session(failing(), fallback="error", cache_folder=fresh)
 
 
+@pytest.fixture
+def stopped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compiler's process takes its job and does not begin it, however slow or quick the machine is."""
+    real = process.Process._running
+
+    def stopping(self: Any, flags: list[str], environment: dict[str, str]) -> Any:
+        process = real(self, flags, environment)
+        process.send_signal(signal.SIGSTOP)
+        return process
+
+    monkeypatch.setattr(process.Process, "_running", stopping)
+
+
+@pytest.mark.usefixtures("stopped")
 def test_a_killed_compiler(fresh: str, monkeypatch: pytest.MonkeyPatch) -> None:
     real = process.Process._line
 
-    def killed(process: subprocess.Popen[bytes], timeout: float) -> bytes:
+    def killed(process: subprocess.Popen[bytes], timeout: float) -> bytes | None:
         process.kill()
         return real(process, timeout)
 
@@ -419,9 +434,37 @@ def test_a_killed_compiler(fresh: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert whole(session(perceptron(), cache_folder=fresh))
 
 
-def test_a_compiler_that_takes_too_long(fresh: str) -> None:
+@pytest.mark.usefixtures("stopped")
+def test_a_compiler_that_takes_too_long(fresh: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = session(perceptron(), cache_folder=fresh, compile_timeout="0.001")
     assert not on_iree(made) and "did not end within" in reasons(made)
+    monkeypatch.undo()
+    assert whole(session(perceptron(), cache_folder=fresh))
+
+
+def test_a_compiler_that_ends_just_behind_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is late, though by the time its end is looked at it has ended with status 0."""
+    (tmp_path / "late.py").write_text("import sys; sys.stdin.readline(); sys.stdin.readline()\n")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    serving = process.Process("late")
+    real = serving._line
+
+    def late(process: subprocess.Popen[bytes], timeout: float) -> bytes | None:
+        assert process.stdin is not None
+        assert (line := real(process, timeout)) is None
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.wait()
+        return line
+
+    monkeypatch.setattr(serving, "_line", late)
+    reply, _ = serving.compile({}, [], 0.01)
+    assert "did not end within 0.01 s" in reply["message"]
+    monkeypatch.setattr(serving, "_line", lambda process, timeout: (process.stdin.write(b"\n"),
+                                                                    process.stdin.flush(),
+                                                                    real(process, 60.0))[-1])
+    reply, _ = serving.compile({}, [], 0.01)
+    assert "ended with status 0" in reply["message"]
 
 
 def test_a_full_disk(fresh: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,7 +55,10 @@ class Process:
                 if reply.get("last"):
                     self._end()
                 return reply, self._said()
-            return {"stage": "compile", "message": self._ended(process, timeout)}, self._said()
+            late = f"the compiler did not end within {timeout:g} s; the option compile_timeout allows more"
+            message = late if line is None else self._ended(process)
+            self._end()
+            return {"stage": "compile", "message": message}, self._said()
 
     def _running(self, flags: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
         if self.process is None or self.process.poll() is not None or self.started != (flags, environment):
@@ -68,25 +71,26 @@ class Process:
         return self.process
 
     @staticmethod
-    def _line(process: subprocess.Popen[bytes], timeout: float) -> bytes:
+    def _line(process: subprocess.Popen[bytes], timeout: float) -> bytes | None:
+        """What the process writes to the end of the line: empty where it ends before, None where it is late."""
         assert process.stdout is not None
         end, found = time.monotonic() + timeout, b""
         while not found.endswith(b"\n"):
             ready, _, _ = select.select([process.stdout], [], [], max(end - time.monotonic(), 0))
-            piece = os.read(process.stdout.fileno(), 1 << 16) if ready else b""
-            if not piece:
+            if not ready:
+                return None
+            if not (piece := os.read(process.stdout.fileno(), 1 << 16)):
                 return b""
             found += piece
         return found
 
-    def _ended(self, process: subprocess.Popen[bytes], timeout: float) -> str:
-        """Why no reply came; the process is gone afterwards."""
+    @staticmethod
+    def _ended(process: subprocess.Popen[bytes]) -> str:
+        """How a process ended that has closed its output."""
         try:
             code = process.wait(1.0)
         except subprocess.TimeoutExpired:
-            self._end()
-            return f"the compiler did not end within {timeout:g} s; the option compile_timeout allows more"
-        self._end()
+            return "the compiler's process closed its output and went on"
         return (f"the compiler's process was ended by signal {-code}" if code < 0 else
                 f"the compiler's process ended with status {code}")
 
