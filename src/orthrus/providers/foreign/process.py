@@ -72,7 +72,7 @@ class Process:
 
     @staticmethod
     def _line(process: subprocess.Popen[bytes], timeout: float) -> bytes | None:
-        """What the process writes, to a line's end: empty where it ends before that, None where it late."""
+        """What the process writes, to a line's end: empty where it ends before that, None where late."""
         assert process.stdout is not None
         end, found = time.monotonic() + timeout, b""
         while not found.endswith(b"\n"):
