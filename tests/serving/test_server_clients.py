@@ -11,6 +11,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from served import awake
 from skips import needs
 
 pytestmark = needs("server libraries")
@@ -330,6 +331,15 @@ def test_a_version_that_is_not_there(client: Any, protocol: str) -> None:
         assert error.status() == status(404, "NOT_FOUND")[protocol]
 
 
+@pytest.fixture
+def asleep() -> Iterator[None]:
+    """What asks the model that sleeps waits until the test lets it."""
+    awake.clear()
+    yield
+    awake.set()
+
+
+@pytest.mark.usefixtures("asleep")
 def test_more_than_may_wait_is_refused(server: Any, protocol: str) -> None:
     outcomes, found = list[str](), threading.Lock()
 
@@ -338,30 +348,33 @@ def test_more_than_may_wait_is_refused(server: Any, protocol: str) -> None:
 
         with client_of(server, protocol) as own:
             try:
-                own.infer("sleeps", [given(protocol, "x", np.float32([0.3]), "FP32")])
+                own.infer("sleeps", [given(protocol, "x", np.float32([1]), "FP32")])
                 outcome = "answered"
             except InferenceServerException as error:
                 outcome = error.status()
             with found:
                 outcomes.append(outcome)
+                if len(outcomes) == 1:
+                    awake.set()
     with ThreadPoolExecutor(16) as pool:
         list(pool.map(one, range(16)))
     assert set(outcomes) == {"answered", status(503, "RESOURCE_EXHAUSTED")[protocol]}
 
 
+@pytest.mark.usefixtures("asleep")
 def test_a_request_whose_time_is_over(server: Any, client: Any, protocol: str) -> None:
-    feeds = [given(protocol, "x", np.float32([0.4]), "FP32")]
+    feeds = [given(protocol, "x", np.float32([1]), "FP32")]
 
     def occupy(_: int) -> None:
         with client_of(server, protocol) as own:
             own.infer("sleeps", feeds)
+    executor = server._running.operations.executor
     with ThreadPoolExecutor(2) as pool:
         busy = [pool.submit(occupy, i) for i in range(2)]
-        while plain(client.get_inference_statistics("sleeps")) is None:
-            pass
-        import time
-        time.sleep(0.1)
+        while executor.inside < 2:
+            assert not any(each.done() for each in busy)
         error = refused(lambda: client.infer("sleeps", feeds, timeout=50_000))
+        awake.set()
         assert error.status() in (status(504, "DEADLINE_EXCEEDED")[protocol],
                                   status(503, "RESOURCE_EXHAUSTED")[protocol])
         assert all(each.result() is None for each in busy)
@@ -391,6 +404,7 @@ def test_models_come_and_go(server: Any, client: Any, protocol: str) -> None:
     assert refused(lambda: client.infer(name, feeds)).status() == status(404, "NOT_FOUND")[protocol]
 
 
+@pytest.mark.usefixtures("asleep")
 def test_a_model_that_goes_answers_what_it_has(server: Any, client: Any, protocol: str) -> None:
     import shutil
 
@@ -408,9 +422,10 @@ def test_a_model_that_goes_answers_what_it_has(server: Any, client: Any, protoco
         asked = [pool.submit(one, i) for i in range(6)]
         executor = server._running.operations.executor
         while executor.inside < 6:
-            assert not all(each.done() for each in asked)
+            assert not any(each.done() for each in asked)
         client.unload_model(name)
         assert refused(lambda: one(0)).status() == status(404, "NOT_FOUND")[protocol]
+        awake.set()
         assert [each.result() for each in asked] == [np.float32(0.2)] * 6
     assert not executor._retired
     shutil.rmtree(folder / name)

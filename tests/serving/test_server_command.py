@@ -18,10 +18,11 @@ from skips import needs
 
 pytestmark = needs("server libraries", "POSIX")
 OPERATOR = """
-import time, orthrus
+import os, time, orthrus
 @orthrus.op("served.test::Sleep")
 def sleep(x):
-    time.sleep(float(x.max()))
+    while not os.path.exists("awake"):
+        time.sleep(0.01)
     return x.copy()
 """
 
@@ -57,6 +58,10 @@ def test_a_signal_ends_it_gracefully(tmp_path: Path) -> None:
             f"{url}/metrics").read().decode():
         assert thread.is_alive()
     process.send_signal(signal.SIGTERM)
+    with pytest.raises(urllib.error.HTTPError, match="400"):
+        while True:
+            urllib.request.urlopen(f"{url}/v2/health/ready").close()
+    (tmp_path / "awake").touch()
     assert process.wait(60) == 0
     thread.join()
     assert answers == [[1.0]]
@@ -74,7 +79,7 @@ def test_requests_that_never_end_are_told_so(tmp_path: Path) -> None:
 
     def ask() -> None:
         try:
-            asked(url, "sleeps", [1000.0], [1])
+            asked(url, "sleeps", [1.0], [1])
         except urllib.error.HTTPError as error:
             outcomes.append((error.code, json.load(error)["error"]))
     threads = [threading.Thread(target=ask) for _ in range(3)]
