@@ -1,4 +1,5 @@
-"""Sessions that are kept: the third is made of what the first two left, and answers as they did."""
+"""Sessions that are kept: the third is made of what the first two left, or the second of what the first did,
+and answers as they did."""
 
 import os
 import shutil
@@ -20,6 +21,7 @@ import orthrus as ort
 from orthrus import knobs
 from orthrus.codegen.object import cache
 from orthrus.errors import Fail, InvalidArgument
+from orthrus.run import session_cache
 from orthrus.run.engine import Engine
 from orthrus.run.session_cache import Kept
 
@@ -95,6 +97,32 @@ def test_the_third_session_is_made_of_what_was_kept() -> None:
     (alone,) = third.run(["out"], FEEDS)
     np.testing.assert_allclose(alone, expected()[1], rtol=1e-5)
     assert not whole(third)
+
+
+def test_a_model_of_many_nodes_is_kept_at_its_first_run(folder: Path) -> None:
+    """But not once it comes with other shapes."""
+    names = ["x", *(f"v{i}" for i in range(16))]
+    nodes = [helper.make_node("Softmax" if i % 2 else "Neg", [a], [b])
+             for i, (a, b) in enumerate(zip(names, names[1:], strict=False))]
+    source = model(nodes, [info("x", shape=["n", 4])], [info(names[-1], shape=["n", 4])]).SerializeToString()
+    (want,) = session(source, {"x": X}).run(None, {"x": X})
+    second = ort.InferenceSession(source)
+    assert type(second._sess._engine) is Kept
+    np.testing.assert_array_equal(second.run(None, {"x": X})[0], want)
+    assert not whole(second)
+    np.testing.assert_array_equal(second.run(None, {"x": X[:1]})[0], want[:1])
+    assert whole(second) and type(ort.InferenceSession(source)._sess._engine) is Engine
+
+
+def test_a_large_file_is_kept_at_its_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many its nodes are: writing it takes as long as reading it."""
+    monkeypatch.setattr(session_cache, "_FEW", 100)
+    monkeypatch.setattr(session_cache, "_MANY", 1)
+    path = tmp_path / "m.onnx"
+    path.write_bytes(network())
+    for _ in range(2):
+        assert type(session(str(path))._sess._engine) is Engine
+    assert type(session(str(path))._sess._engine) is Kept
 
 
 def test_numbers_that_transforms_are_not_for_go_to_the_whole_engine() -> None:

@@ -171,7 +171,7 @@ def _same(fast: np.ndarray, exact: np.ndarray, decided: bool) -> bool:
 _NEARLY = 1 + 2.0 ** -12
 """How far numbers that cancel are apart: float32 keeps half of their digits, halves lose nearly all."""
 
-Draw = Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
+Draw = Callable[["np.random.Generator", tuple[int, ...]], np.ndarray]
 
 
 def _drawn(draw: Draw, seed: int, shape: tuple[int, ...], dtype: str) -> np.ndarray:

@@ -7,8 +7,9 @@ engine is made of it alone: nothing is loaded, optimized, placed, or packed. Wha
 Nothing is answered before all of the model has been found to be what the package was made of; where it is
 not, the whole engine answers.
 
-A session is kept when its model has come a second time and was run with the shapes of the first. One that
-came with other shapes is not kept again.
+A session is kept at its first run where making it takes long and writing it does not: a model of many nodes
+and few bytes. Any other is kept when its model has come a second time and was run with the shapes of the
+first. One that came with other shapes is not kept again.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ log = logging.getLogger("orthrus")
 
 FOLDER = "sessions"
 _VARIED = b"varied"
+_MANY, _FEW = 16, 1 << 26
+"""Nodes from which on, and bytes up to which, a model's session is kept at its first run."""
 
 
 def engine_for(source: Any, config: Config) -> Any:
@@ -86,6 +89,8 @@ class _Watch:
 
     def __init__(self, name: str, seen: bytes | None, engine: Engine, source: Any) -> None:
         self.name, self.seen, self.source = name, seen, source
+        size = source.size if isinstance(source, ModelFile) else len(source)
+        self.early = len(engine.graph.nodes) >= _MANY and size <= _FEW
         program, (step,) = engine.program, engine.program.calls
         self.about = {"reads": [program.inputs.index(slot) for slot in step.reads],
                       "writes": [program.outputs.index(slot) for slot in step.writes],
@@ -100,7 +105,8 @@ class _Watch:
         if self.seen is None:
             self.seen = now
             cache.store({_marker(self.name): now})
-            return True
+            if not self.early:
+                return True
         if self.seen != now:
             _give_up(self.name)
             return False

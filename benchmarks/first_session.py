@@ -1,0 +1,122 @@
+"""How long the first session ever takes, and the later ones, engine against engine in fresh processes.
+
+    python -m benchmarks.first_session [--folder MODELS] [--models NAME,...] [--threads 1] [--rounds 2]
+
+The models are the zoo's, and those under `--folder`: each `NAME/model.onnx` with its inputs in `NAME/io.npz`,
+arrays called `in:INPUT`. Measured are a session and its first run, without the imports: with an empty cache
+(`first`), then in another process with what that one left behind (`second`), and once more (`third`). The
+engines take turns; the least of all rounds counts. Given are milliseconds, the ratios to the other engine's
+time, their geometric mean and the worst.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from . import zoo
+
+KINDS = ("first", "second", "third")
+PROGRAM = """
+import importlib, json, sys, time
+import numpy as np
+ort = importlib.import_module(sys.argv[1])
+ort.set_default_logger_severity(4)
+feeds = dict(np.load(sys.argv[3], allow_pickle=True))
+options = ort.SessionOptions()
+options.intra_op_num_threads = int(sys.argv[4])
+start = time.perf_counter()
+session = ort.InferenceSession(sys.argv[2], options, providers=["CPUExecutionProvider"])
+made = time.perf_counter()
+session.run(None, feeds)
+print(json.dumps([made - start, time.perf_counter() - made]))
+"""
+
+
+def once(engine: str, model: Path, feeds: Path, threads: int, cache: str) -> tuple[float, float]:
+    """Milliseconds of making the session and of its first run, in a fresh process. Raises CalledProcessError
+    where the engine does not run the model."""
+    surroundings = {**os.environ, "ORTHRUS_CACHE_DIR": cache}
+    surroundings.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package has its byte code
+    done = subprocess.run([sys.executable, "-c", PROGRAM, engine, str(model), str(feeds), str(threads)],
+                          check=True, capture_output=True, text=True, env=surroundings)
+    made, ran = json.loads(done.stdout.splitlines()[-1])
+    return 1e3 * made, 1e3 * ran
+
+
+def measure(model: Path, feeds: Path, threads: int, rounds: int) -> dict[str, tuple[float, float]]:
+    """The least times of onnxruntime's first session, called "peer", and of this package's by `KINDS`."""
+    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in ("peer", *KINDS)}
+    for _ in range(rounds):
+        with tempfile.TemporaryDirectory() as cache:
+            for kind in KINDS:
+                found["peer"].append(once("onnxruntime", model, feeds, threads, cache))
+                found[kind].append(once("orthrus", model, feeds, threads, cache))
+    return {kind: min(times, key=sum) for kind, times in found.items()}
+
+
+def models(folder: str, work: Path) -> dict[str, tuple[Path, Path]]:
+    """Name -> the model's file and that of its inputs."""
+    found = {}
+    for name in zoo.cases():
+        found[name] = work / f"{name}.onnx", work / f"{name}.npz"
+    for path in sorted(Path(folder).glob("*/model.onnx")) if folder else ():
+        found[path.parent.name] = path, path.parent / "io.npz"
+    return found
+
+
+def put(name: str, model: Path, feeds: Path, work: Path) -> tuple[Path, Path]:
+    """Make a model of the zoo, and inputs as a session is fed with them."""
+    if model.parent == work:
+        model.write_bytes(zoo.build(name).SerializeToString())
+        given = zoo.feeds(name)
+    else:
+        arrays = dict(np.load(feeds, allow_pickle=True))
+        given = {key[3:]: value for key, value in arrays.items() if key.startswith("in:")}
+    feeds = work / f"{name}.npz"
+    np.savez(feeds, **given)
+    return model, feeds
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", default=os.environ.get("TEST_MODELS", ""))
+    parser.add_argument("--models", default="")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=2)
+    args = parser.parse_args()
+    ratios: dict[str, list[float]] = {kind: [] for kind in KINDS}
+    with tempfile.TemporaryDirectory() as folder:
+        work = Path(folder)
+        warmed = False
+        for name, (model, feeds) in models(args.folder, work).items():
+            if args.models and name not in args.models.split(","):
+                continue
+            model, feeds = put(name, model, feeds, work)
+            if not warmed:
+                warmed = bool(measure(model, feeds, args.threads, 1))
+            times = measure(model, feeds, args.threads, args.rounds)
+            if model.parent == work:
+                model.unlink()
+            row = []
+            for kind, (made, ran) in times.items():
+                row.append(f"{made:7.0f} +{ran:6.0f} ms")
+                if kind != "peer":
+                    ratios[kind].append((made + ran) / sum(times["peer"]))
+                    row[-1] += f" {ratios[kind][-1]:5.2f}"
+            print(f"{name:24}", "  ".join(row), flush=True)
+    for kind, each in ratios.items():
+        print(f"{kind}: geometric mean {math.exp(np.mean(np.log(each))):.2f}, worst {max(each):.2f}")
+
+
+if __name__ == "__main__":
+    main()
