@@ -190,14 +190,12 @@ class TestServed:
         """Serve's health is what is waited for; whoever was refused meanwhile asks again."""
         dead = handle("m0").statistics.remote().result(timeout_s=60)["pid"]
         os.kill(dead, signal.SIGKILL)
-        deadline = time.monotonic() + 120
-        while True:
+        for _ in range(1200):
             try:
                 found = handle("m0").predict.remote({"x": [[2]]}).result(timeout_s=60)
                 again = handle("m0").statistics.remote().result(timeout_s=60)["pid"]
                 break
             except ray.exceptions.RayError:
-                assert time.monotonic() < deadline
                 time.sleep(0.1)
         assert found["y"].tolist() == [[30]] and again != dead
 
