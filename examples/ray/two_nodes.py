@@ -12,8 +12,9 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-import ray
 from ray.cluster_utils import Cluster
+
+import ray
 
 NODE = {"num_cpus": 2, "object_store_memory": 200_000_000}
 
@@ -37,9 +38,9 @@ def two_nodes() -> Iterator[tuple[Cluster, object]]:
 
 def write(dataset: ray.data.Dataset, out: str, cluster: Cluster, second: object, kill: bool,
           batch: int = 16) -> int:
-    """Write a dataset's rows as they come to the parquet file `out`; how many there are. With `kill` the second
-    node goes behind the first batch, without a word to anybody: actors, blocks and finished rows that lay there
-    are lost, and Ray makes them again."""
+    """Write a dataset's rows as they come to the parquet file `out`; how many there are. With `kill` the
+    second node goes behind the first batch, without a word to anybody: actors, blocks and finished rows that
+    lay there are lost, and Ray makes them again."""
     rows, writer = 0, None
     for table in dataset.iter_batches(batch_size=batch, batch_format="pyarrow", prefetch_batches=0):
         if writer is None:
