@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
 import struct
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,16 @@ from orthrus.errors import Fail, InvalidArgument
 from orthrus.ir import ElementType
 from orthrus.native.ahead import emit, toolchain
 from orthrus.native.ahead.elf import LARGEST, MACHINES, Blob, relocatable
-from orthrus.native.ahead.interface import Interface, Value, header, name_for, named
+from orthrus.native.ahead.interface import (
+    RUNTIME,
+    SHIPPED,
+    SOURCES,
+    Interface,
+    Value,
+    header,
+    name_for,
+    named,
+)
 
 FLOAT, INT64 = ElementType.FLOAT, ElementType.INT64
 
@@ -61,7 +72,8 @@ def test_objects_that_no_linker_could_use_are_refused() -> None:
 
 @pytest.mark.parametrize("text,expected", [
     ("digits", "digits"), ("Mobile-Net v2.1", "mobile_net_v2_1"), ("1st", "model_1st"), ("int", "model_int"),
-    ("Größe", "gr_e"), ("__", "model"), ("orthrus", "model_orthrus"), ("a" * 90, "a" * 60)])
+    ("Größe", "gr_e"), ("__", "model"), ("orthrus", "model_orthrus"), ("a" * 90, "a" * 60),
+    ("string", "model_string"), ("m", "model_m"), ("Search", "model_search")])
 def test_a_file_gives_its_model_a_name(text: str, expected: str) -> None:
     assert re.fullmatch("[a-z][a-z0-9_]*", name_for(text))
     assert re.sub("_+", "_", name_for(text)) == expected
@@ -69,16 +81,56 @@ def test_a_file_gives_its_model_a_name(text: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["", "1st", "int", "main", "a-b", "a b", "é", "_x", "orthrus_x", "a" * 61,
-                                  "x;"])
+                                  "x;", "co_await", "string", "Time", "pthread", "c"])
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(InvalidArgument, match="--name"):
         named(name)
 
 
+@pytest.mark.parametrize("name", ["lambda", "json", "numpy"])
+def test_names_that_no_python_package_can_have_are_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgument, match="--name"):
+        emit(MODEL, "python-free-wheel", name, tmp_path)
+
+
+@needs("C compiler")
+def test_no_header_of_the_system_is_hidden_by_a_models_own() -> None:
+    """None of those that the runtime includes, or includes in turn."""
+    included = set(re.findall(r"#include <(\w+)\.h>", "".join(
+        file.read_text() for folder in (RUNTIME, SOURCES) for file in folder.iterdir())))
+    program = "".join(f"#include <{name}.h>\n" for name in included)
+    listed = subprocess.run(["cc", "-M", "-x", "c", "-"], input=program, capture_output=True, text=True,
+                            check=True).stdout
+    top = {Path(file).stem for file in re.findall(r"\S+\.h", listed)
+           if Path(file).parent.name == "include" and re.fullmatch("[a-z][a-z0-9_]*", Path(file).stem)}
+    assert included and top >= included
+    for name in included | top:
+        with pytest.raises(InvalidArgument, match="--name"):
+            named(name)
+
+
+@needs("C compiler")
+@pytest.mark.parametrize("language", ["c", "c++"])
+def test_names_that_mean_something_to_compilers_are_no_parameters(language: str, tmp_path: Path) -> None:
+    words = ["thread_local", "decltype", "co_await", "requires", "typeof", "errno", "NULL", "EOF", "stdin",
+             "linux", "unix", "int64_t", "uint8_t", "inferred", "INT64_MAX", "ORTHRUS_OK", "shape_0_",
+             "inputs_", "double", "N", "X"]
+    value = [Value(word, FLOAT, (word, 2)) for word in words]
+    text = header(Interface("net", value, [Value(word, FLOAT, (3,)) for word in words], {}, ["any"]))
+    (tmp_path / "net.h").write_text("#include <errno.h>\n#include <limits.h>\n#include <stdio.h>\n" + text)
+    for file in SHIPPED:
+        shutil.copy(file, tmp_path)
+    for flag in {"c": ("c11", "gnu17", "gnu2x"), "c++": ("c++17", "gnu++20")}[language]:
+        made = subprocess.run(["cc", f"-std={flag}", "-Wall", "-Wextra", "-Werror", "-pedantic",
+                               "-fsyntax-only", "-x", language, tmp_path / "net.h"], capture_output=True,
+                              text=True, check=False)
+        assert made.returncode == 0, made.stderr
+
+
 def interface(inputs: list[Value], outputs: list[Value]) -> str:
     """The parameters of the typed call."""
-    text = header(Interface("m", inputs, outputs, {}, ["some machine"]))
-    found = re.search(r"^int m_infer\(([^;]*)\);$", text, re.M)
+    text = header(Interface("net", inputs, outputs, {}, ["some machine"]))
+    found = re.search(r"^int net_infer\(([^;]*)\);$", text, re.M)
     assert found
     return " ".join(found[1].split())
 
@@ -103,7 +155,7 @@ def test_names_that_are_none_in_c_or_the_same_become_distinct() -> None:
 
 
 def test_a_text_from_the_model_does_not_end_a_comment() -> None:
-    text = header(Interface("m", [Value("*/ int x; /*\n#error", FLOAT, ("*/",))], [], {"*/": "1"}, ["a"]))
+    text = header(Interface("net", [Value("*/ int x; /*\n#error", FLOAT, ("*/",))], [], {"*/": "1"}, ["a"]))
     comment = text[:text.index("#ifndef")]
     assert comment.count("*/") == 1 and comment.rstrip().endswith("*/") and "\n#error" not in comment
 

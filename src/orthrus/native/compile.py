@@ -16,19 +16,25 @@ from ..codegen.machines import detect
 from ..codegen.machines.machine import BEYOND, FORCED, Machine
 from ..errors import InvalidArgument
 from ..errors import NotImplemented as NotImplementedFail
-from ..ir import Graph, No, TensorType, Value
+from ..ir import Graph, No, Node, TensorType, Value
 from ..kernels import KernelRegistryManager, Part
 from ..load import load
+from ..lowering import claims
 from ..lowering.device import Compiling
 from ..lowering.native import Native
 from ..lowering.package.writer import Compiled, Described, Pieces, Shapes, write
 from ..lowering.plans import Plan
+from ..ops import find
 from ..optimize import optimize
 from ..partition import Placement, partition
 from ..providers import CPUExecutionProvider
+from ..providers.base import Capability, GraphView, interpreted
 from ..run.dimensions import fix_dimensions
 
 Sizes = Mapping[str, Iterable[int]]
+
+_IDENTITY = 21
+"""The version of Identity that copies tensors of any type."""
 
 
 class _Target(CPUExecutionProvider):
@@ -42,6 +48,19 @@ class _Target(CPUExecutionProvider):
 
     def _machine(self) -> Machine | No:
         return self.target
+
+    def get_capability(self, view: GraphView) -> list[Capability]:
+        """One part of all nodes, joined or not, where code can be generated for each."""
+        by_name = interpreted()
+        groups, left_out = claims.groups(view.graph, [node for node in view.graph.nodes if not by_name(node)],
+                                         lambda node: not isinstance(self.lookup(node), No), views=True)
+        if sum(map(len, groups)) == len(view.graph.nodes) > 0:
+            return [Capability(list(view.graph.nodes), "CPU")]
+        for node, reason in left_out.items():
+            view.remark(node, reason)
+        inside = {node for group in groups for node in group}
+        return [*(Capability(group, "CPU") for group in groups),
+                *(Capability([node]) for node in view.graph.nodes if node not in inside)]
 
 
 def machine_named(name: str) -> Machine:
@@ -82,11 +101,13 @@ def _compiled(source: Any, machine: Machine, sizes: Sizes, level: int, options: 
               ) -> tuple[Compiled, Graph, Part]:
     """The plans of a model for one machine, its graph as optimized, and the part that it is."""
     graph = load(source)
+    _take_defaults(graph)
     several = {name: list(dict.fromkeys(given)) for name, given in sizes.items()}
     _name_places(graph, several)
     fix_dimensions(graph, {name: given[0] for name, given in several.items() if len(given) == 1}, {})
     provider = _Target(machine, options)
     optimize(graph, min(level, provider.level))
+    _compute_outputs(graph)
     registries = KernelRegistryManager(())
     registries.register(provider.name, provider.kernels)
     provider.registries = registries
@@ -94,6 +115,29 @@ def _compiled(source: Any, machine: Machine, sizes: Sizes, level: int, options: 
     native = provider._native(part, Compiling(machine))
     native.learner.background = False
     return Compiled(machine, dict(_plans(native, graph, several))), graph, part
+
+
+def _take_defaults(graph: Graph) -> None:
+    """An input that the model has an array for is that array."""
+    for value in [v for v in graph.inputs if v.default is not None]:
+        graph.inputs.remove(value)
+        value.const, value.default = value.default, None
+        graph.add_initializer(value)
+
+
+def _compute_outputs(graph: Graph) -> None:
+    """An output that is a constant, an input, or another output besides, is copied by a node of its own."""
+    outputs: list[Value] = []
+    for value in graph.outputs:
+        if value.node is None or value in outputs:
+            node = Node("Identity", "", _IDENTITY, find("", "Identity", _IDENTITY), [value], {},
+                        graph.fresh(f"Identity_{value.name}"))
+            copy = Value(value.name, value.type, node)
+            node.outputs = [copy]
+            graph.nodes.append(node)
+            value = copy
+        outputs.append(value)
+    graph.set_outputs(outputs)
 
 
 def _name_places(graph: Graph, sizes: Mapping[str, Any]) -> None:
@@ -110,6 +154,9 @@ def _only(placement: Placement) -> Part:
     """The one part that a model is. Raises NotImplementedFail that names what else there is."""
     graph, fused = placement.graph, [part for part in placement.parts if part.fused]
     others = [node for part in placement.parts if not part.fused for node in part.nodes]
+    if not graph.outputs:
+        raise NotImplementedFail("the model has no outputs",
+                                 cure="name what is to be computed as its outputs")
     if len(fused) == 1 and not others and len(fused[0].outputs) == len(graph.outputs):
         return fused[0]
     found = [f"{node.label}: {remark.reason}" if (remark := placement.remarks.get(node)) else node.label

@@ -100,6 +100,8 @@ def emit(model: Any, form: str = "library", name: str = "", folder: str | os.Pat
     if not name:
         name = name_for(Path(model).stem) if isinstance(model, (str, os.PathLike)) else "model"
     named(name)
+    if form == "python-free-wheel":
+        wheel.named(name)
     target = Path(folder or name).absolute()
     machines = _machines(targets)
     tools = _tools(form, machines[0].arch)

@@ -31,12 +31,28 @@ C_TYPES = {"FLOAT": "float", "UINT8": "uint8_t", "INT8": "int8_t", "UINT16": "ui
 are not here are only memory."""
 
 _KEYWORDS = frozenset(re.findall(r"\w+", """
-alignas alignof and and_eq asm auto bitand bitor bool break case catch char class compl const constexpr
-continue default delete do double dynamic_cast else enum explicit export extern false float for friend goto
-if inline int long main mutable namespace new not not_eq nullptr operator or or_eq private protected public
-register restrict return short signed sizeof static static_assert struct switch template this throw true try
-typedef typeid typename union unsigned using virtual void volatile wchar_t while xor xor_eq"""))
+alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t char8_t class
+co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype
+default delete do double dynamic_cast else enum explicit export extern false float for friend goto
+if inline int long main mutable namespace new noexcept not not_eq nullptr operator or or_eq private protected
+public register reinterpret_cast requires restrict return short signed sizeof static static_assert static_cast
+struct switch template this thread_local throw true try typedef typeid typename typeof typeof_unqual union
+unsigned using virtual void volatile wchar_t while xor xor_eq"""))
 """Words of C and C++."""
+_TAKEN = re.compile("errno|inferred|linux|std(in|out|err)|unix|u?int(8|16|32|64)_t|[A-Z][A-Z0-9_]+")
+"""What a parameter may not be called besides: macros are most often written in capitals."""
+_HEADERS = frozenset(re.findall(r"\w+", """
+aio alloca assert byteswap complex cpio cpuid ctype dirent dlfcn elf endian err errno error fcntl features
+fenv fmtmsg fnmatch ftw glob grp iconv inttypes iso646 langinfo libgen limits link locale malloc math
+memory monetary mqueue netdb nl_types paths poll pthread pwd regex regexp sched search semaphore setjmp
+signal spawn stdalign stdarg stdatomic stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn
+string strings syscall syslimits syslog tar termios tgmath threads time trace uchar ucontext ulimit unistd
+utime utmpx values wait wchar wctype wordexp"""))
+"""Headers of the system: a model's own of that name would be taken for it."""
+_LIBRARIES = frozenset(re.findall(r"\w+", """
+anl asan atomic bsd c crypt dl gcc gcc_s m pthread resolv rt tsan ubsan util z"""))
+"""The system's libraries, which are looked for as `lib` and the name."""
+_NO_MODELS = _KEYWORDS | _HEADERS | _LIBRARIES
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 _LONGEST_NAME = 60
 _INCLUDE = re.compile(r'^#include "(\w+\.[ch])"\n', re.M)
@@ -88,13 +104,16 @@ def named(name: str) -> str:
     if name.startswith("orthrus"):
         raise InvalidArgument("names that begin so are the runtime's own", found=name,
                               cure="choose another with --name")
+    if name.lower() in _NO_MODELS:
+        raise InvalidArgument("the system has a header or a library of that name", found=name,
+                              cure="choose another with --name")
     return name
 
 
 def name_for(text: str) -> str:
     """A name for a model whose file is called `text`."""
     plain = re.sub(r"\W|(?<![A-Za-z0-9])_", "_", text, flags=re.A).strip("_")[:_LONGEST_NAME].lower()
-    if not plain[:1].isalpha() or plain in _KEYWORDS or plain.startswith("orthrus"):
+    if not plain[:1].isalpha() or plain in _NO_MODELS or plain.startswith("orthrus"):
         plain = f"model_{plain}"[:_LONGEST_NAME]
     return plain.rstrip("_")
 
@@ -105,7 +124,7 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     made: list[str] = []
     for name in names:
         plain = re.sub(r"\W", "_", name, flags=re.A).strip("_") or "value"
-        if not plain[0].isalpha() or plain in _KEYWORDS:
+        if not plain[0].isalpha() or plain in _KEYWORDS or _TAKEN.fullmatch(plain):
             plain = f"v_{plain}"
         again = 2
         found = plain

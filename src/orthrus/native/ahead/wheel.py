@@ -8,15 +8,26 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import keyword
 import re
+import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from ...errors import InvalidArgument
 
 VERSION = "1.0"
 _GLIBC = re.compile(rb"\0GLIBC_2\.(\d+)")
 _OLDEST = 17
 _TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def named(name: str) -> None:
+    """Raises InvalidArgument for a name that a package cannot have beside Python's own and numpy."""
+    if keyword.iskeyword(name) or name.lower() in {*sys.stdlib_module_names, "numpy", "orthrus"}:
+        raise InvalidArgument("a Python package cannot be called so", found=name,
+                              cure="choose another name with --name")
 
 
 def _tag(files: Sequence[Path], arch: str) -> str:

@@ -164,7 +164,8 @@ static int threads_of(const OrtSession *session) {
 
 static orthrus_options options_of_session(const OrtSession *session) {
     orthrus_options options = ORTHRUS_OPTIONS;
-    options.threads = threads_of(session);
+    int threads = threads_of(session);
+    options.threads = threads > 0 ? threads : 0;
     return options;
 }
 

@@ -163,6 +163,9 @@ ORTHRUS_API int orthrus_create(orthrus_model *model, const orthrus_options *opti
                                orthrus_context **context) {
     if (!model || !context) return refuse(ORTHRUS_INVALID_ARGUMENT, "no model, or no place for the context");
     orthrus_options chosen = options_of(options);
+    if (chosen.threads < 0)
+        return refuse(ORTHRUS_INVALID_ARGUMENT, "%d threads: 0 is for as many as there are cores",
+                      chosen.threads);
     orthrus_context *c = taken(&chosen, rounded(sizeof *c, LINE), LINE);
     if (!c) return refuse(ORTHRUS_NO_MEMORY, "no memory for a context");
     memset(c, 0, sizeof *c);
@@ -197,20 +200,26 @@ ORTHRUS_API void orthrus_destroy(orthrus_context *c) {
 ORTHRUS_API int orthrus_reshape(orthrus_context *c, const int64_t *const *shapes) {
     if (!c || (!shapes && c->model->inputs))
         return refuse(ORTHRUS_INVALID_ARGUMENT, "no context, or no shapes");
-    if (!compared(c->model, shapes, c->key)) return ORTHRUS_OK;
-    if (atomic_exchange(&c->busy, 1)) return refuse(ORTHRUS_BUSY, "the context is running");
-    int64_t index = find(c->model, shapes);
-    int status = index < 0 ? other_shapes(c->model, shapes) : bind(c, index);
-    atomic_store(&c->busy, 0);
+    for (size_t i = 0; i < c->model->inputs; i++)
+        if (!shapes[i] && c->model->values[i].rank)
+            return refuse(ORTHRUS_INVALID_ARGUMENT, "no shape for the input %s", c->model->values[i].name);
+    if (atomic_exchange_explicit(&c->busy, 1, memory_order_acquire))
+        return refuse(ORTHRUS_BUSY, "the context is running");
+    int status = ORTHRUS_OK;
+    if (compared(c->model, shapes, c->key)) {
+        int64_t index = find(c->model, shapes);
+        status = index < 0 ? other_shapes(c->model, shapes) : bind(c, index);
+    }
+    atomic_store_explicit(&c->busy, 0, memory_order_release);
     return status;
 }
 
 ORTHRUS_API const int64_t *orthrus_input_shape(const orthrus_context *c, size_t index) {
-    return index < c->model->inputs ? c->shapes[index] : NULL;
+    return c && index < c->model->inputs ? c->shapes[index] : NULL;
 }
 
 ORTHRUS_API const int64_t *orthrus_output_shape(const orthrus_context *c, size_t index) {
-    return index < c->model->outputs ? c->shapes[c->model->inputs + index] : NULL;
+    return c && index < c->model->outputs ? c->shapes[c->model->inputs + index] : NULL;
 }
 
 static int finished(const orthrus_context *c) {
@@ -223,8 +232,22 @@ static int finished(const orthrus_context *c) {
     return refuse(ORTHRUS_BAD_INDEX, "an index in the data lies outside of what it is for");
 }
 
+/* Whether the array that stands at `index` among inputs and outputs may be null: it has no elements. */
+static int has_no_elements(const orthrus_context *c, int64_t index) {
+    for (size_t d = 0; d < c->model->values[index].rank; d++)
+        if (!c->shapes[index][d]) return 1;
+    return 0;
+}
+
+/* Say that there is nothing to read or to write at `index`, and let go of the context. */
+static int no_array(orthrus_context *c, int64_t index) {
+    atomic_store_explicit(&c->busy, 0, memory_order_release);
+    return refuse(ORTHRUS_INVALID_ARGUMENT, "the %s %s is null",
+                  index < (int64_t)c->model->inputs ? "input" : "output", c->model->values[index].name);
+}
+
 ORTHRUS_API int orthrus_run(orthrus_context *c, const void *const *inputs, void *const *outputs) {
-    if (!c || (!inputs && c->model->inputs) || !outputs)
+    if (!c || (!inputs && c->model->inputs) || (!outputs && c->model->outputs))
         return refuse(ORTHRUS_INVALID_ARGUMENT, "no context, no inputs, or no outputs");
     if (atomic_exchange_explicit(&c->busy, 1, memory_order_acquire))
         return refuse(ORTHRUS_BUSY, "the context is running: make one for each thread");
@@ -232,6 +255,7 @@ ORTHRUS_API int orthrus_run(orthrus_context *c, const void *const *inputs, void 
     const int64_t *row = c->arrays;
     for (int64_t i = 0; i < c->arrays_count; i++, row += 3) {
         const void *array = row[0] < first_output ? inputs[row[0]] : outputs[row[0] - first_output];
+        if (!array && !has_no_elements(c, row[0])) return no_array(c, row[0]);
         c->cells[row[1]] = (int64_t)(intptr_t)array + row[2];
     }
     if (c->block[BLOCK_POOL]) {
@@ -246,5 +270,6 @@ ORTHRUS_API int orthrus_run(orthrus_context *c, const void *const *inputs, void 
 }
 
 ORTHRUS_API void orthrus_stop_at(orthrus_context *c, const int64_t *stop) {
+    if (!c) return;
     c->block[BLOCK_STOP] = (int64_t)(intptr_t)(stop ? stop : &c->block[BLOCK_STOPPED]);
 }

@@ -14,12 +14,6 @@ static orthrus_options options_of(const orthrus_options *given) {
     return made;
 }
 
-static void *taken(const orthrus_options *options, size_t size, size_t alignment) {
-    if (options->allocate) return options->allocate(options->user, size, alignment);
-    void *made = NULL;
-    return posix_memalign(&made, alignment, size) ? NULL : made;
-}
-
 static void given_back(const orthrus_options *options, void *memory, size_t size) {
     if (!memory) return;
     if (options->allocate) {
@@ -27,6 +21,16 @@ static void given_back(const orthrus_options *options, void *memory, size_t size
     } else {
         free(memory);
     }
+}
+
+/* Memory on that boundary, null where there is none. */
+static void *taken(const orthrus_options *options, size_t size, size_t alignment) {
+    void *made = NULL;
+    if (!options->allocate) return posix_memalign(&made, alignment, size) ? NULL : made;
+    made = options->allocate(options->user, size, alignment);
+    if (!((uintptr_t)made % alignment)) return made;
+    given_back(options, made, size);
+    return NULL;
 }
 
 /* How many bytes to take for `size`, and on what boundary, where they are many and pages are to be huge. */

@@ -98,7 +98,8 @@ enum {
 /* size: sizeof(orthrus_options), told by ORTHRUS_OPTIONS. threads: those of a run at most, its own included,
    0 for as many as the process has cores. huge_pages: whether constants and memory of runs are put into pages
    of 2 MB, where the system has such. allocate, release: who gives memory, the C library where null;
-   alignment is a power of two; allocate answers null where there is none. user: what they are given. */
+   alignment is a power of two; allocate answers null where there is none, and what it gives on another
+   boundary is given back and counts as none. user: what they are given. */
 typedef struct orthrus_options {
     size_t size;
     int threads;
@@ -149,7 +150,7 @@ ORTHRUS_API int orthrus_reshape(orthrus_context *context, const int64_t *const *
 ORTHRUS_API const int64_t *orthrus_input_shape(const orthrus_context *context, size_t index);
 ORTHRUS_API const int64_t *orthrus_output_shape(const orthrus_context *context, size_t index);
 /* Compute outputs, each `outputs[i]` memory of its own with room for its shape, in C order, aligned as
-   elements are. */
+   elements are. Null is for what has no elements, or is not read. */
 ORTHRUS_API int orthrus_run(orthrus_context *context, const void *const *inputs, void *const *outputs);
 /* From now on runs end before their next step once `*stop` is not 0; null for never. */
 ORTHRUS_API void orthrus_stop_at(orthrus_context *context, const int64_t *stop);

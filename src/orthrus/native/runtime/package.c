@@ -275,28 +275,31 @@ ORTHRUS_API const char *orthrus_version(void) {
 #endif
 }
 
-ORTHRUS_API size_t orthrus_inputs(const orthrus_model *m) { return m->inputs; }
-ORTHRUS_API size_t orthrus_outputs(const orthrus_model *m) { return m->outputs; }
+ORTHRUS_API size_t orthrus_inputs(const orthrus_model *m) { return m ? m->inputs : 0; }
+ORTHRUS_API size_t orthrus_outputs(const orthrus_model *m) { return m ? m->outputs : 0; }
 
 ORTHRUS_API const orthrus_value *orthrus_input(const orthrus_model *m, size_t index) {
-    return index < m->inputs ? &m->values[index] : NULL;
+    return index < orthrus_inputs(m) ? &m->values[index] : NULL;
 }
 
 ORTHRUS_API const orthrus_value *orthrus_output(const orthrus_model *m, size_t index) {
-    return index < m->outputs ? &m->values[m->inputs + index] : NULL;
+    return index < orthrus_outputs(m) ? &m->values[m->inputs + index] : NULL;
 }
 
-ORTHRUS_API size_t orthrus_targets(const orthrus_model *m) { return (size_t)m->words[HEAD_TARGETS_COUNT]; }
+ORTHRUS_API size_t orthrus_targets(const orthrus_model *m) {
+    return m ? (size_t)m->words[HEAD_TARGETS_COUNT] : 0;
+}
 
 ORTHRUS_API const char *orthrus_target(const orthrus_model *m, size_t index) {
-    const int64_t *w = m->words;
     if (index >= orthrus_targets(m)) return NULL;
+    const int64_t *w = m->words;
     return text_at(w, w[w[HEAD_TARGETS] + TARGET_WORDS * (int64_t)index + TARGET_NAME]);
 }
 
-ORTHRUS_API size_t orthrus_chosen_target(const orthrus_model *m) { return m->chosen; }
+ORTHRUS_API size_t orthrus_chosen_target(const orthrus_model *m) { return m ? m->chosen : 0; }
 
 ORTHRUS_API const char *orthrus_metadata(const orthrus_model *m, const char *key) {
+    if (!m || !key) return NULL;
     const int64_t *row = m->words + m->words[HEAD_METADATA];
     for (int64_t i = 0; i < m->words[HEAD_METADATA_COUNT]; i++, row += 2)
         if (!strcmp(text_at(m->words, row[0]), key)) return text_at(m->words, row[1]);

@@ -63,6 +63,7 @@ static void weights_released(const void *mapped) {
 int MODEL(open)(const char *weights, const orthrus_options *options, orthrus_model **model) {
     const void *mapped = NULL;
     int status = ORTHRUS_OK;
+    if (!model) return refuse(ORTHRUS_INVALID_ARGUMENT, "no place for the model");
     if (model_constants && weights)
         status = refuse(ORTHRUS_INVALID_ARGUMENT, "the weights of %s are inside the library: name no file", MODEL_NAME);
     if (!model_constants) status = weights_mapped(weights, &mapped);
