@@ -302,6 +302,27 @@ int main(void) {
         assert told == "0 1 256 digits squares\n"
 
 
+SANITIZERS = {"address": ["-fsanitize=address,undefined"], "thread": ["-fsanitize=thread"], "valgrind": [],
+              "none": []}
+
+
+@pytest.mark.parametrize("kind,weights", [("none", "inside"), ("address", "beside"), ("thread", "inside"),
+                                          pytest.param("valgrind", "beside", marks=needs("valgrind"))])
+def test_misuse_is_a_status(kind: str, weights: str, here: str, pixels: Path, tmp_path: Path) -> None:
+    """Watched; for valgrind without AVX-512, which it does not know."""
+    target = "avx2" if "avx2" in here else "host"
+    emit(MODEL, "object", "digits", tmp_path, SIZES, [target], weights)
+    sh("cc", *STRICT, "-g", *SANITIZERS[kind], Path(__file__).parent / "misuse.c", "digits.c", "digits.o",
+       "-pthread", f"-I{tmp_path}", "-o", "misuse", cwd=tmp_path)
+    watch = ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=definite",
+             "--errors-for-leak-kinds=definite"] if kind == "valgrind" else []
+    labels = ort.InferenceSession(str(MODEL)).run(["label"], {"image": images()})[0]
+    made = subprocess.run([*watch, tmp_path / "misuse", pixels, *map(str, labels)], capture_output=True,
+                          text=True, timeout=400, check=False,
+                          env={**os.environ, "TSAN_OPTIONS": "die_after_fork=0"})
+    assert made.returncode == 0 and not made.stderr, made.stderr[-4000:]
+
+
 @pytest.mark.thorough
 @needs("zig")
 @pytest.mark.parametrize("target,runner", [
