@@ -21,6 +21,8 @@ from .tensor.movement import axis_of, scalar, zero_of
 Body: TypeAlias = Callable[..., list[Any]]
 
 _RUN = 1024
+_PATIENCE = 4
+"""Turns that are made one by one before a body is no longer asked for several."""
 
 
 class _Scanned:
@@ -38,18 +40,28 @@ class _Scanned:
             value = np.asarray(value)
         if not isinstance(value, np.ndarray):
             raise TypeError(f"a scan output must be a tensor, found {type(value).__name__}")
+        self.count += self._fitting(value, 1)
+        self.items.append(value)
+        if len(self.items) == _RUN:
+            self.pack()
+
+    def _fitting(self, value: np.ndarray, count: int) -> int:
+        """`count`, where so many more like `value` fit. Raises what they would raise."""
         if self.count == 0:
             self.shape, self.dtype, self.size = value.shape, value.dtype, value.nbytes
             self.room = current().max_tensor_bytes // max(value.nbytes, 1)
         elif value.shape != self.shape or value.dtype != self.dtype:
             raise ValueError("Mismatch in shapes or types of a scan output: "
                              f"{self.dtype}{list(self.shape)}, then {value.dtype}{list(value.shape)}")
-        self.count += 1
-        if self.count > self.room:
-            bounded((self.count, *self.shape), self.dtype, "scan output")
-        self.items.append(value)
-        if len(self.items) == _RUN:
-            self.pack()
+        if self.count + count > self.room:
+            bounded((self.count + count, *self.shape), self.dtype, "scan output")
+        return count
+
+    def extend(self, values: np.ndarray) -> None:
+        """Add each of `values`, one or more."""
+        self.count += self._fitting(values[:1].reshape(values.shape[1:]), len(values))
+        self.pack()
+        self.runs.append(values)
 
     def pack(self) -> None:
         if self.items:
@@ -97,6 +109,23 @@ class _Account:
         self.bytes = size
 
 
+class _Several:
+    """`body.turns` of a body with `count` outputs, as long as it makes any."""
+
+    def __init__(self, body: Body, count: int) -> None:
+        self.turns = getattr(body, "turns", None) if getattr(body, "n_outputs", None) == count else None
+        self.patience = _PATIENCE
+
+    def __call__(self, *given: Any) -> Any:
+        if self.turns is None:
+            return None
+        made = self.turns(*given)
+        self.patience = self.patience - 1 if made is None else _PATIENCE
+        if not self.patience:
+            self.turns = None
+        return made
+
+
 def _results(values: Sequence[Any], count: int) -> Sequence[Any]:
     if len(values) != count:
         raise ValueError(f"the body returned {len(values)} outputs, expected {count}")
@@ -141,12 +170,20 @@ def Loop(M=None, cond=None, *v_initial, body: Body, n_outputs: int):
     kinds = list(getattr(body, "input_types", None) or ())
     number_shape, cond_shape = ((1,) if len(getattr(k, "shape", None) or ()) == 1 else () for k in
                                 (*kinds[:2], None, None)[:2])
-    trip, most, account = 0, current().max_loop_trips, _Account()
+    trip, most, account, several = 0, current().max_loop_trips, _Account(), _Several(body, 1 + n_outputs)
     while going and (end is None or trip < end):
         if trip >= most:
             raise _too_many(trip)
-        results = _results(body(np.full(number_shape, trip, np.int64), np.full(cond_shape, True), *carried),
-                           1 + n_outputs)
+        number, true = np.full(number_shape, trip, np.int64), np.full(cond_shape, True)
+        left = most - trip if end is None else min(end, most) - trip
+        if (made := several((number, true), carried, (), trip, left, heeded)) is not None:
+            carried, going = made.states, made.going
+            trip += made.done
+            for out, rows in zip(scanned, made.rows, strict=True):
+                out.extend(rows)
+            account.holds(carried, scanned)
+            continue
+        results = _results(body(number, true, *carried), 1 + n_outputs)
         carried = list(results[1:1 + n])
         for out, value in zip(scanned, results[1 + n:], strict=True):
             out.add(value)
@@ -173,6 +210,12 @@ def _axes(values: Sequence[int] | None, count: int, what: str) -> list[int]:
     return axes
 
 
+def _first(x: np.ndarray, axis: int) -> np.ndarray:
+    """`x` with `axis` in front."""
+    axis = axis_of(axis, x.ndim)
+    return np.moveaxis(x, axis, 0) if axis else x
+
+
 def _element(x: np.ndarray, i: int) -> np.ndarray:
     """The i-th slice, an array even where it is a scalar."""
     return x[i] if x.ndim > 1 else x[i:i + 1].reshape(())
@@ -181,15 +224,24 @@ def _element(x: np.ndarray, i: int) -> np.ndarray:
 def _scan(states: list[Any], inputs: list[np.ndarray], body: Body, outputs: list[_Scanned], trips: int
           ) -> list[Any]:
     """Call `body` with the states and the t-th slice of each input, for each t; returns the last states."""
-    n, account = len(states), _Account()
-    for t in range(trips):
-        if t >= current().max_loop_trips:
+    n, account, most, t = len(states), _Account(), current().max_loop_trips, 0
+    several = _Several(body, n + len(outputs))
+    while t < trips:
+        if t >= most:
             raise _too_many(t)
+        made = several((), states, [x[t:] for x in inputs], t, min(trips, most) - t, False)
+        if made is not None:
+            states, t = made.states, t + made.done
+            for out, rows in zip(outputs, made.rows, strict=True):
+                out.extend(rows)
+            account.holds(states, outputs)
+            continue
         results = _results(body(*states, *(_element(x, t) for x in inputs)), n + len(outputs))
         states = list(results[:n])
         for out, value in zip(outputs, results[n:], strict=True):
             out.add(value)
         account.holds(states, outputs)
+        t += 1
     account.holds((), ())
     return states
 
@@ -222,7 +274,7 @@ def Scan(*initial_state_and_scan_inputs, body: Body, num_scan_inputs: int,
     inputs = []
     for x, axis, back in zip(given[n:], _axes(scan_input_axes, m, "scan_input_axes"),
                              _flags(scan_input_directions, m, "scan_input_directions"), strict=True):
-        x = np.moveaxis(x, axis_of(axis, x.ndim), 0)
+        x = _first(x, axis)
         inputs.append(x[::-1] if back else x)
     trips = _one_length([len(x) for x in inputs])
     axes = _axes(scan_output_axes, k, "scan_output_axes")
@@ -232,7 +284,7 @@ def Scan(*initial_state_and_scan_inputs, body: Body, num_scan_inputs: int,
     stacked = []
     for out, axis, back in zip(outputs, axes, backs, strict=True):
         y = out.done()
-        stacked.append(np.moveaxis(y[::-1] if back else y, 0, axis_of(axis, y.ndim)))
+        stacked.append(np.moveaxis(y[::-1] if back else y, 0, axis_of(axis, y.ndim)) if axis or back else y)
     return (*states, *stacked)
 
 

@@ -20,6 +20,7 @@ from ..providers.base import ExecutionProvider
 from ..providers.ep_node import is_context, stored_of
 from ..providers.trust import Trust
 from .program import ABSENT, TRASH, Body, Bound, Program, Step, movable
+from .turns import Turning
 
 log = logging.getLogger("orthrus")
 
@@ -172,12 +173,14 @@ def _control_step(part: Part, node: Node, placement: Placement, providers: Seque
             reads += inner.captured
             made = _build(inner, placement.bodies[body], providers, trust)
             bodies.append((key, i if graphs is attr else None, made, len(inner.captured)))
-    kernel = Kernel(_control_run(node, plain, bodies), f"control {node.op_type}")
+    turnings = [None if node.op_type == "If" else Turning.of(program) for _, _, program, _ in bodies]
+    how = ", turns in generated code" if any(turnings) else ""
+    kernel = Kernel(_control_run(node, plain, bodies, turnings), f"control {node.op_type}{how}")
     plan.step(Bound(kernel, part, tuple(program for _, _, program, _ in bodies)), reads, node.outputs)
 
 
-def _control_run(node: Node, plain: dict[str, Any], plans: Sequence[tuple[str, int | None, Program, int]]
-                 ) -> Callable[..., Any]:
+def _control_run(node: Node, plain: dict[str, Any], plans: Sequence[tuple[str, int | None, Program, int]],
+                 turnings: Sequence[Turning | None]) -> Callable[..., Any]:
     op, count = node.op, len(node.inputs)
     names = {key for key, *_ in plans}
     fixed = {k: v for k, v in op.with_defaults({**plain, **dict.fromkeys(names)}).items()
@@ -188,8 +191,8 @@ def _control_run(node: Node, plain: dict[str, Any], plans: Sequence[tuple[str, i
     def run(context: Any, *values: Any) -> Any:
         bodies: dict[str, Any] = {}
         at = count
-        for key, index, program, size in plans:
-            body = Body(program, values[at:at + size], context)
+        for (key, index, program, size), turning in zip(plans, turnings, strict=True):
+            body = Body(program, values[at:at + size], context, turning)
             at += size
             if index is None:
                 bodies[key] = body

@@ -12,6 +12,8 @@ from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..errors import EPFail
 from ..ir import ElementType, Graph, Node, TensorType, Type, Value
 from ..kernels import (
@@ -339,10 +341,10 @@ class Body:
     `body(*inputs)` gives its outputs. Raises InvalidArgument for an input of another type than the body
     declares."""
 
-    __slots__ = ("program", "captured", "context")
+    __slots__ = ("program", "captured", "context", "turning")
 
-    def __init__(self, program: Program, captured: Sequence[Any], context: Any) -> None:
-        self.program, self.captured, self.context = program, captured, context
+    def __init__(self, program: Program, captured: Sequence[Any], context: Any, turning: Any = None) -> None:
+        self.program, self.captured, self.context, self.turning = program, captured, context, turning
 
     @property
     def inputs(self) -> list[Value]:
@@ -363,6 +365,13 @@ class Body:
     @property
     def output_types(self) -> list[Type | None]:
         return [v.type for v in self.program.graph.outputs]
+
+    def turns(self, leading: Sequence[np.ndarray], states: Sequence[Any], slices: Sequence[np.ndarray],
+              first: int, most: int, heeded: bool) -> Any:
+        """See `Turning`; None where it has to be called turn by turn."""
+        if self.turning is None:
+            return None
+        return self.turning(leading, states, slices, self.captured, first, most, heeded, self.context)
 
     def __call__(self, *inputs: Any) -> list[Any]:
         program = self.program

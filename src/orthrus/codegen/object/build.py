@@ -6,7 +6,14 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+from ...locks import lock
 from ..machines.machine import Machine
+
+_lock = lock()
+"""Held while one module is compiled, as LLVM has its options for the whole process."""
+_UNROLLED = 3.5
+"""Addresses for each value that a loop carries, from which on a module is unrolled code such as Winograd's
+transforms."""
 
 
 @functools.cache
@@ -39,5 +46,9 @@ def assemble(text: str, machine: Machine, listing: bool = False) -> bytes | str:
     module = _llvm().parse_assembly(text)
     module.verify()
     made = _target_machine(machine)
-    result: bytes | str = made.emit_assembly(module) if listing else made.emit_object(module)
+    with _lock:
+        # loop strength reduction takes four fifths of the time for unrolled code, and x86 needs it for none
+        plain = machine.arch == "x86_64" and text.count("getelementptr") > _UNROLLED * text.count(" phi ")
+        _llvm().set_option("orthrus", f"-disable-lsr={str(plain).lower()}")
+        result: bytes | str = made.emit_assembly(module) if listing else made.emit_object(module)
     return result

@@ -41,7 +41,7 @@ _lent: dict[Machine, list[Prelinked]] = {}
 """Code for where none can be made."""
 _lock = rlock()
 
-_PACE = 3.3e-7
+_PACE = 1.8e-7
 """Seconds to compile one character of assembly: what deciding about further processes goes by."""
 _WORTH = 0.15
 """Seconds of work that pay for one more process, which needs about 0.07 to start."""
@@ -268,11 +268,11 @@ def _compile(text: str, machine: Machine) -> bytes:
 
 
 _HELPER = """
-import pickle, sys, types
+import os, pickle, sys, types
 package, sys.path[:0] = sys.argv[1], sys.argv[2:]
-for name in ("orthrus", "orthrus.codegen"):
+for name, path in {"orthrus": os.path.dirname(package), "orthrus.codegen": package}.items():
     sys.modules[name] = types.ModuleType(name)
-    sys.modules[name].__path__ = [package] if "." in name else []
+    sys.modules[name].__path__ = [path]
 from orthrus.codegen.object.build import assemble
 texts, machine = pickle.load(sys.stdin.buffer)
 made = []
@@ -282,8 +282,8 @@ try:
 finally:
     pickle.dump(made, sys.stdout.buffer)
 """
-"""A process that knows nothing but the folders of `codegen` and llvmlite: importing all of Orthrus would take
-longer than most of the work it is given."""
+"""A process that runs no package's `__init__`: to import all of Orthrus would take longer than most of the
+work it is given."""
 _FOLDER = os.path.dirname(os.path.dirname(__file__))
 
 
