@@ -270,8 +270,8 @@ def test_files_and_options_that_no_program_could_use(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "a_b.npy"), -x)
     np.testing.assert_array_equal(np.load(tmp_path / "a_b_1.npy"), abs(x))
     for words in ((), ("x.npy", "x.npy"), ("--threads",), ("--threads", "two", "x.npy"), ("/",),
-                  ("/dev/null",), ("--repeat", "-1", "x.npy"), ("--out", "/nowhere", "x.npy"), ("--nope", "x"),
-                  ("x=",)):
+                  ("/dev/null",), ("--repeat", "-1", "x.npy"), ("--out", "/nowhere", "x.npy"),
+                  ("--nope", "x"), ("x=",)):
         made = run(*words)
         assert made.returncode == 1 and made.stderr.startswith("twice: "), (words, made)
     whole, rng = (tmp_path / "x.npy").read_bytes(), np.random.default_rng(0)
