@@ -77,9 +77,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1)
     asked = parser.parse_args()
 
-    from ray.cluster_utils import Cluster
-
     import ray
+    from ray.cluster_utils import Cluster
 
     folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
     own = sorted(os.sched_getaffinity(0))[:2]

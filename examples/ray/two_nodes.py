@@ -12,9 +12,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from ray.cluster_utils import Cluster
-
 import ray
+from ray.cluster_utils import Cluster
 
 NODE = {"num_cpus": 2, "object_store_memory": 200_000_000}
 
