@@ -178,7 +178,9 @@ class TestServed:
         (400, {"inputs": {"x": [[1.5]]}}, "m0"), (400, {"inputs": {}, "prompt": []}, "m0"),
         (400, {"prompt": []}, "next"), (400, {"prompt": {}}, "next"), (404, {"inputs": {"x": [[1]]}}, ""),
         (400, {"prompt": [1], "top_k": "x"}, "next"), (400, {"prompt": [1], "model": "x"}, "next"),
-        (400, {"prompt": [1]}, "m0"), (404, {"inputs": {"x": [[1]]}}, "m9"), (413, b" " * 10_001, "m0")])
+        (400, {"prompt": [1], "max_new_tokens": 5000}, "next"),
+        (400, {"prompt": [1], "temperature": 1, "seed": -1}, "next"), (400, {"prompt": [1]}, "m0"),
+        (404, {"inputs": {"x": [[1]]}}, "m9"), (413, b" " * 10_001, "m0")])
     def test_http_refuses(self, address: str, status: int, body: Any, name: str) -> None:
         found, text = post(address, body, name)
         assert found == status and json.loads(text)["error"]
