@@ -13,6 +13,7 @@ from graphs import info, model
 from onnx import TensorProto, helper, numpy_helper
 
 import orthrus as ort
+import orthrus.plan.turns
 from orthrus.errors import Fail, InvalidArgument
 from orthrus.plan.turns import Turning, _Frame
 
@@ -274,3 +275,13 @@ def test_initializers_and_captures_are_only_read(turns: list[int]) -> None:
     for seed in range(3):
         compare(given, [fed(n, x=[n, 2]) for n in (0, 1, 2, 9, 9)], seed)
     assert turns
+
+
+def test_scanned_inputs_are_copied_by_chunks(turns: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An axis that is not the first: so many slices at a time as a chunk holds."""
+    monkeypatch.setattr(orthrus.plan.turns, "_CHUNK", 100)
+    drawn = np.random.default_rng(5)
+    for trips in (1, 4, 5, 23, 23):
+        compare(scan(1, 0, 0, 0), [{"h_0": drawn.random((2, 3), np.float32),
+                                    "x": drawn.random((2, trips, 3), np.float32)}])
+    assert max(turns) == 4

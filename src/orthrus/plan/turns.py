@@ -10,6 +10,7 @@ Nothing that is given is written to, and nothing of what is given back is memory
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,7 @@ from ..codegen.runtime.turns import Turn
 from ..errors import Fail
 from ..ir import TensorType, Value
 from ..kernels import HOST, readable
-from ..limits import bounded
+from ..limits import HARMLESS, bounded, reserve
 from ..recent import Recent
 from .program import TRASH, Call, Program
 
@@ -101,10 +102,11 @@ def _passes(call: Call) -> bool:
 @dataclass(eq=False)
 class _Values:
     """What is given for turns: arrays by slot of the body's program, in C order, a row of a scan input for
-    its slice; the slices' bytes from turn to turn, by slot."""
+    its slice; the slices' bytes from turn to turn, by slot; the turns for which there are slices."""
 
     arrays: dict[int, np.ndarray]
     strides: dict[int, int]
+    most: int
 
     @property
     def kinds(self) -> tuple[_Kind, ...]:
@@ -329,13 +331,14 @@ class Turning:
     def _values(self, given: list[Any], slices: Sequence[np.ndarray], captured: Sequence[Any]
                 ) -> _Values | None:
         """All that turns read, None where something is not for generated code."""
-        program, strides = self.steps.program, {}
+        program, strides, most = self.steps.program, dict[int, int](), sys.maxsize
         if slices:
             for slot, x in zip(program.inputs[len(given):], slices, strict=False):
                 if type(x) is not np.ndarray:
                     return None
                 if not (x[:1].flags.c_contiguous and x.flags.aligned):
-                    (x,) = readable([x])
+                    (x,) = readable([x[:max(1, _CHUNK // max(x[:1].nbytes, 1))]])
+                    most = min(most, len(x))
                 strides[slot] = x.strides[0]
                 given.append(x[:1].reshape(x.shape[1:]))
         for x in (*given, *captured):
@@ -350,14 +353,16 @@ class Turning:
             if not all(map(_plain, others)):
                 return None
             arrays.update(zip(self.others, readable(others), strict=True))
-        return _Values(arrays, strides)
+        return _Values(arrays, strides, most)
 
 
 def _made(frame: _Frame, values: _Values, states: Sequence[Any], first: int, most: int, heeded: bool,
           context: Any) -> Made | None:
     chunk = _GROWING if heeded else _CHUNK
-    most = min([most, *(max(1, chunk // max(_bytes(kind), 1)) for _, kind in frame.scans)])
+    most = min([most, values.most, *(max(1, chunk // max(_bytes(kind), 1)) for _, kind in frame.scans)])
     try:
+        if frame.size > HARMLESS:
+            reserve(frame.size)
         rows = [np.empty(bounded((most, *shape), dtype), dtype) for _, (shape, dtype) in frame.scans]
     except Fail:
         return None
