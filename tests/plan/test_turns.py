@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 import orthrus as ort
 import orthrus.plan.turns
 from orthrus.errors import Fail, InvalidArgument
+from orthrus.ir import No
 from orthrus.plan.turns import Turning, _Frame
 
 F, INT, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -46,7 +47,7 @@ def session(given: bytes, seed: int = 0) -> ort.InferenceSession:
 def plain(given: bytes, seed: int = 0) -> ort.InferenceSession:
     """A session that calls each body turn by turn."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Turning, "of", classmethod(lambda cls, program: None))
+        patched.setattr(Turning, "of", classmethod(lambda cls, program: No("the reference")))
         return session(given, seed)
 
 
@@ -256,7 +257,10 @@ def test_many_threads_have_frames_of_their_own(turns: list[int]) -> None:
 
 def test_explanation_tells() -> None:
     given = loop([node("Identity", "true", "go"), node("Tanh", "a", "t")], {"a": [8]}, ["go", "t"])
-    assert "turns in generated code" in str(session(given).explain())
+    assert "control Loop, turns in generated code" in str(session(given).explain())
+    nonzero = loop([node("Identity", "true", "go"), node("NonZero", "a", "i"), node("Cast", "i", "f", to=F),
+                    node("ReduceSum", "f", "t", keepdims=0)], {"a": []}, ["go", "t"])
+    assert "control Loop, turn by turn: " in str(session(nonzero).explain())
 
 
 def test_initializers_and_captures_are_only_read(turns: list[int]) -> None:

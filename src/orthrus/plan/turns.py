@@ -25,7 +25,7 @@ from ..codegen.runtime.fastcall import FastRun, available
 from ..codegen.runtime.scheduler import Cell
 from ..codegen.runtime.turns import Turn
 from ..errors import Fail
-from ..ir import TensorType, Value
+from ..ir import No, TensorType, Value
 from ..kernels import HOST, readable
 from ..limits import HARMLESS, bounded, reserve
 from ..recent import Recent
@@ -66,22 +66,24 @@ class _Steps:
     results: list[int]
 
     @classmethod
-    def of(cls, program: Program) -> _Steps | None:
-        """Those of a body; None where one is not in generated code, or an input is of no known type."""
+    def of(cls, program: Program) -> _Steps | No:
+        """Those of a body. No where one is not in generated code, or an input is of no known type."""
         calls, reads, same = list[Call](), list[tuple[int, ...]](), dict[int, int]()
         for call in program.calls:
             there = tuple([same.get(slot, slot) for slot in call.reads])
             if _passes(call):
                 same[call.writes[0]] = there[0]
-            elif call.kernel.quick is None or call.device is not HOST or call.bodies:
-                return None
+            elif call.bodies:
+                return No(f"{call.node.label} in it is control flow")
+            elif call.kernel.quick is None or call.device is not HOST:
+                return No(f"{call.part if call.part.fused else call.node.label} in it is not generated code")
             else:
                 calls.append(call)
                 reads.append(there)
         dtypes = [[_dtype(v) for v in call.part.inputs] for call in calls]
         entered = [_dtype(v) for v in program.graph.inputs]
         if None in entered:
-            return None
+            return No("it takes what is no tensor of numbers")
         return cls(program, calls, reads, dtypes, entered, [same.get(slot, slot) for slot in program.results])
 
     @property
@@ -280,10 +282,12 @@ class Turning:
         self._idle: Recent[Any, list[_Frame]] = Recent(_KINDS)
 
     @classmethod
-    def of(cls, program: Program) -> Turning | None:
-        """That of a body; None where a step of it has no such code."""
-        steps = _Steps.of(program) if not program.places and available() else None
-        return None if steps is None else cls(steps)
+    def of(cls, program: Program) -> Turning | No:
+        """That of a body. No where a step of it has no such code."""
+        if program.places or not available():
+            return No("its values lie on a device" if program.places else "this Python's arrays are others")
+        steps = _Steps.of(program)
+        return steps if isinstance(steps, No) else cls(steps)
 
     def __call__(self, leading: Sequence[np.ndarray], states: Sequence[Any], slices: Sequence[np.ndarray],
                  captured: Sequence[Any], first: int, most: int, heeded: bool, context: Any) -> Made | None:
