@@ -10,6 +10,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import numpy as np
 import pytest
 
@@ -19,6 +20,10 @@ os.environ.setdefault("ORTHRUS_CACHE_SESSIONS", "0")
 os.environ["ORTHRUS_CACHE_DIR"] = str(Path(__file__).parents[1] / ".pytest_cache" / "d" / "kernels")
 
 from skips import NEEDS, known_reason, lacking
+
+# The same examples in every run; `tests/fuzz` is for others.
+hypothesis.settings.register_profile("same", derandomize=True, database=None, deadline=None)
+hypothesis.settings.load_profile("same")
 
 Reports = Generator[None, Any, Any]
 

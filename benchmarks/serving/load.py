@@ -19,6 +19,8 @@ import numpy as np
 NAMES = {"float32": "FP32", "float64": "FP64", "int64": "INT64", "uint8": "UINT8"}
 HEAD = b"\r\n\r\n"
 LENGTH = b"\r\ncontent-length:"
+SCRATCH = memoryview(bytearray(1 << 20))
+"""What of an answer is only counted."""
 
 
 def request_of(model: str, feeds: Mapping[str, np.ndarray], timeout: float | None = None) -> bytes:
@@ -64,6 +66,7 @@ class _Client:
 
     def __init__(self, port: int) -> None:
         self.port, self.start, self.left, self.got = port, 0.0, memoryview(b""), bytearray()
+        self.status = self.missing = 0
         self.socket = self._open()
 
     def _open(self) -> socket.socket:
@@ -89,21 +92,25 @@ class _Client:
     def pull(self) -> int | None:
         """The status once the answer is whole; 0 where the connection is at its end."""
         try:
-            got = self.socket.recv(1 << 20)
+            count = self.socket.recv_into(SCRATCH)
         except BlockingIOError:
             return None
         except OSError:
-            got = b""
-        if not got:
+            count = 0
+        if not count:
             return 0
-        self.got += got
+        if self.missing:
+            self.missing -= count
+            return None if self.missing else self.status
+        self.got += SCRATCH[:count]
         end = self.got.find(HEAD)
         if end < 0:
             return None
         head = bytes(self.got[:end]).lower()
         at = head.find(LENGTH)
         size = int(head[at + len(LENGTH):].split(b"\r\n", 1)[0]) if at >= 0 else 0
-        return int(head[9:12]) if len(self.got) >= end + len(HEAD) + size else None
+        self.status, self.missing = int(head[9:12]), end + len(HEAD) + size - len(self.got)
+        return None if self.missing else self.status
 
 
 def drive(port: int, request: bytes, clients: int, seconds: float = 0.0, times: Iterable[float] | None = None
@@ -163,7 +170,7 @@ def drive(port: int, request: bytes, clients: int, seconds: float = 0.0, times: 
                 found.rows.append((client.start, now, status))
                 inside -= 1
                 client.start = 0.0
-            if status == 200:
+            if status != 200:
                 found.last = bytes(client.got)
             if status == 0 or b"connection: close" in bytes(client.got[:1000]).lower():
                 chosen.unregister(client.socket)

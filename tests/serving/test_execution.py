@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from orthrus.serving.config import ModelConfig
-from orthrus.serving.execution import Executor
+from orthrus.serving.execution import UNTIMED, Executor, Job, _timed
 from orthrus.serving.lag import Lag
 from orthrus.serving.refusals import Kind, Refusal
 from orthrus.serving.statistics import Statistics
@@ -31,7 +31,7 @@ def served(seconds: float, within: float | None = None, read_late: float = 0.0, 
         executor.clock = lambda: now
         version: Any = SimpleNamespace(
             key="#1", name="m", config=ModelConfig(**settings), session=SimpleNamespace(run=run),
-            retired=False, statistics=Statistics(), ran=set(), usual=1.0)
+            retired=False, statistics=Statistics(), ran={}, foreign=False)
         executor.serve(version)
         executor._lag = Lag(asyncio.get_running_loop(), executor.clock)
         executor._lag._last, executor._lag._ended = read_late, now
@@ -55,6 +55,42 @@ def test_an_answer_behind_the_requests_own_time_is_none() -> None:
 def test_an_answer_behind_a_goal_is_given(how: dict[str, Any]) -> None:
     job, statistics = served(0.5, **how)
     assert job.result[0].shape == (3,) and not statistics.refused
+
+
+def run_often(seconds: list[float], here: bool, known: float | None = None, **settings: Any) -> float:
+    """What is thought of a shape's time after runs of these seconds."""
+    version: Any = SimpleNamespace(config=ModelConfig(**settings), ran={}, foreign=False)
+    job = Job(version, {"x": np.zeros(3)}, ["y"], 0.0)
+    if known is not None:
+        version.ran[((3,),)] = known
+    for each in seconds:
+        _timed(version, job, each, here)
+    [found] = version.ran.values()
+    return found
+
+
+def test_the_time_of_a_run() -> None:
+    assert run_often([9.0], True) == UNTIMED
+    assert run_often([9.0, 1e-4], False) == 1e-4
+    assert run_often([9.0, *[1e-4, 1e-4, 1e-4, 9.0] * 50], True) < 2e-4
+    assert run_often([9.0, *[1e-3] * 50], False) == pytest.approx(1e-3)
+    assert run_often([1e-4], True, known=9.0) == 1e-4
+    assert run_often([1e-4], False, known=9.0) > 7.0
+
+
+@pytest.mark.parametrize("settings, usual, here", [
+    ({}, 1e-4, 100), ({}, 1e-3, 1), ({}, 1.0, 0), ({"max_batch_size": 8}, 1e-4, 1),
+    ({"max_batch_size": 8}, 1e-5, 100), ({}, UNTIMED, 0)])
+def test_where_a_run_goes(settings: dict[str, Any], usual: float, here: int) -> None:
+    async def count(foreign: bool) -> int:
+        executor = Executor(1)
+        version: Any = SimpleNamespace(config=ModelConfig(**settings), ran={((3,),): usual}, foreign=foreign)
+        job = Job(version, {"x": np.zeros(3)}, ["y"], 0.0)
+        found = sum(executor._at_hand(job) for _ in range(100))
+        executor.close()
+        return found
+    assert asyncio.run(count(False)) == here
+    assert asyncio.run(count(True)) == 0
 
 
 def test_what_lay_in_its_socket_too_long_is_not_run() -> None:

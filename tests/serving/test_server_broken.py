@@ -255,3 +255,16 @@ def test_an_error_names_no_path(server: Any, tmp_path: Path) -> None:
     body = json.dumps({"inputs": []}).encode()
     status, text = status_of(server, INFER + b"content-length: %d\r\n\r\n" % len(body) + body)
     assert status == 400 and b"needs the input 'x'" in text and b"/" not in text
+
+
+def test_a_model_that_cannot_be_loaded_names_no_path(server: Any) -> None:
+    folder = server.options.models
+    put(folder, "no_model", b"no model")
+    put(folder, "no_settings", adds(1), 1, {"max_batch_size": -1})
+    for name in ("no_model", "no_settings"):
+        status, text = status_of(server, f"POST /v2/repository/models/{name}/load HTTP/1.1\r\nhost: x\r\n"
+                                         "content-length: 0\r\n\r\n".encode())
+        assert status == 400 and str(folder.parent).encode() not in text, text
+    status, text = status_of(server, b"POST /v2/repository/index HTTP/1.1\r\nhost: x\r\n"
+                                     b"content-length: 0\r\n\r\n")
+    assert status == 200 and b"no_model" in text and str(folder.parent).encode() not in text

@@ -23,6 +23,11 @@ LENGTH = b"inference-header-content-length"
 MOST_UNPACKED = 1032
 """Bytes that a byte of deflate becomes at most."""
 LINE = 64
+OTHERS, PLACED = "orthrus.others", "orthrus.placed"
+"""In the extensions of a scope whose body has a known length and is not read yet: `await placed(view)` reads
+it into `view`, and says whether all of it came before the client left. Beside it, all requests over HTTP that
+are not answered yet."""
+LEFT = "the client left before its request was whole"
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,8 @@ class Bounds:
     seconds: float = 30.0
 
 
-async def body_of(headers: Mapping[bytes, bytes], receive: Receive, bounds: Bounds, share: Share
-                  ) -> bytes | memoryview:
+async def body_of(scope: Mapping[str, Any], headers: Mapping[bytes, bytes], receive: Receive, bounds: Bounds,
+                  share: Share) -> bytes | memoryview:
     """A request's body. Raises Refusal."""
     declared = headers.get(b"content-length", b"")
     size = int(declared) if declared.isdigit() and len(declared) < 20 else 0
@@ -45,11 +50,17 @@ async def body_of(headers: Mapping[bytes, bytes], receive: Receive, bounds: Boun
     share.take(size)
     try:
         async with asyncio.timeout(bounds.seconds):
-            message = await receive()
-            body: bytes | memoryview = _piece(message)
-            if message.get("more_body"):
-                body = await (_placed(body, size, _split(headers), receive) if size
-                              else _joined(body, receive, bounds, share))
+            body: bytes | memoryview
+            if (extensions := scope.get("extensions")) and (place := extensions.get(PLACED)):
+                body = _aligned(size, _split(headers))
+                if not await place(body):
+                    raise invalid(LEFT)
+            else:
+                message = await receive()
+                body = _piece(message)
+                if message.get("more_body"):
+                    body = await (_placed(body, size, _split(headers), receive) if size
+                                  else _joined(body, receive, bounds, share))
     except TimeoutError:
         raise Refusal(Kind.SLOW, f"the request had not arrived after {bounds.seconds:g} s") from None
     share.take(len(body))
@@ -62,7 +73,7 @@ async def body_of(headers: Mapping[bytes, bytes], receive: Receive, bounds: Boun
 
 def _piece(message: Mapping[str, Any]) -> bytes:
     if message["type"] != "http.request":
-        raise invalid("the client left before its request was whole")
+        raise invalid(LEFT)
     return message.get("body", b"")
 
 
@@ -72,11 +83,16 @@ def _split(headers: Mapping[bytes, bytes]) -> int:
     return int(given) if given.isdigit() and len(given) < 19 else 0
 
 
-async def _placed(first: bytes | memoryview, size: int, split: int, receive: Receive) -> memoryview:
-    """A body of a size that is known, in memory that has `split` at the start of a line of the cache."""
+def _aligned(size: int, split: int) -> memoryview:
+    """Memory that has `split` at the start of a line of the cache."""
     buffer = np.empty(size + LINE, np.uint8)
-    start = -(buffer.ctypes.data + split) % LINE
-    view = buffer.data[start:start + size]
+    start = -(buffer.__array_interface__["data"][0] + split) % LINE
+    return buffer.data[start:start + size]
+
+
+async def _placed(first: bytes | memoryview, size: int, split: int, receive: Receive) -> memoryview:
+    """A body of a size that is known."""
+    view = _aligned(size, split)
     piece, place, more = first, 0, True
     while True:
         if place + len(piece) > size:

@@ -27,8 +27,13 @@ from .service_time import ServiceTime
 from .threads import Threads
 from .tracing import Tracing
 
-HOP = 300e-6
-"""Seconds that a run on the event loop may take."""
+HOP, JOINED, ALONE = 300e-6, 50e-6, 2e-3
+"""Seconds that a run on the event loop may take: beside other requests, beside those that it could be joined
+to, and where there is no other."""
+TRIED, BEYOND = 64, 8
+"""One in so many runs is timed on the event loop though on another thread, where it waits for the interpreter
+as well, it took longer than it may, by so many times at most."""
+UNTIMED = float("inf")
 AT_ONCE = 16
 """Runs on the event loop before it looks at its sockets again."""
 MOST_SHAPES = 4096
@@ -75,6 +80,7 @@ class Executor:
         self._idle.set()
         self._jobs = set[Job]()
         self._pumping = False
+        self._threaded = 0
         self.closing = False
 
     def serve(self, version: Version) -> None:
@@ -95,9 +101,10 @@ class Executor:
         return len(self._jobs)
 
     async def run(self, version: Version, feeds: dict[str, np.ndarray], names: list[str], arrived: float,
-                  timeout: float | None = None) -> Job:
+                  timeout: float | None = None, alone: bool = False) -> Job:
         """Run a request that came in at `arrived` or by the loop's lag earlier; answers it with its
-        `result` and times. Raises Refusal. `timeout`: seconds from then."""
+        `result` and times. Raises Refusal. `timeout`: seconds from then. `alone`: whether no other request is
+        known of."""
         if self.closing:
             raise Refusal(Kind.CLOSING, "the server is shutting down", 1.0)
         now = self.clock()
@@ -109,9 +116,11 @@ class Executor:
         end = min((arrived + limit for limit in (timeout, version.config.timeout) if limit is not None),
                   default=None)
         deadline = arrived + version.config.goal if end is None and version.config.goal is not None else end
-        if not self._jobs and not self.turns.running and version.usual < HOP and (
-                deadline is None or now + version.usual < deadline) and _shapes(job) in version.ran:
-            return self._at_once(job, arrived)
+        if not self._jobs and not self.turns.running:
+            usual = version.ran.get(_shapes(job), UNTIMED)
+            if usual < (ALONE if alone and not version.config.max_delay and not version.foreign
+                        else _short(version)) and (deadline is None or now + usual < deadline):
+                return self._at_once(job, arrived)
         key = self._key(job)
         try:
             ticket = self.turns.submit(version.key, job.rows, now, deadline, key, job)
@@ -159,18 +168,13 @@ class Executor:
             raise refusals.of(error) from None
         job.ended = self.clock()
         rows = next((array.shape[0] for array in job.feeds.values() if array.ndim), 1)
+        _timed(version, job, job.ended - job.started, True)
         self._ran(version, [job], rows, job.started, job.ended)
         return job
 
-    def _ran(self, version: Version, jobs: Sequence[Job], rows: int, started: float, ended: float,
-             fresh: bool = False) -> None:
-        """Write down that a batch ran. `fresh`: the first of its shapes, which tells nothing of the others'
-        time."""
-        seconds = ended - started
-        if not fresh:
-            usual = version.usual
-            version.usual = usual + (seconds - usual) / 8 if usual < float("inf") else seconds
-        version.statistics.batch(rows, seconds)
+    def _ran(self, version: Version, jobs: Sequence[Job], rows: int, started: float, ended: float) -> None:
+        """Write down that a batch ran."""
+        version.statistics.batch(rows, ended - started)
         if self.tracing.on:
             self.tracing.batch(version, [job.arrived for job in jobs], rows, started, ended,
                                threading.get_native_id())
@@ -223,12 +227,19 @@ class Executor:
             self._timer = self._loop.call_later(max(at - now, 0.0), self._pump)
 
     def _start(self, batch: Batch) -> None:
-        version: Version = batch.tickets[0].payload.version
-        if len(batch.tickets) == 1 and batch.expected < HOP and _shapes(
-                batch.tickets[0].payload) in version.ran:
-            self._finish(batch, *self._computed(batch))
+        job: Job = batch.tickets[0].payload
+        if len(batch.tickets) == 1 and self._at_hand(job):
+            self._finish(batch, *self._computed(batch), True)
         else:
             self._pool.submit(self._work, batch)
+
+    def _at_hand(self, job: Job) -> bool:
+        """Whether a request that runs alone does so on the event loop."""
+        usual, most = job.version.ran.get(_shapes(job), UNTIMED), _short(job.version)
+        if most <= usual < BEYOND * most:
+            self._threaded += 1
+            return self._threaded % TRIED == 0
+        return usual < most
 
     def _work(self, batch: Batch) -> None:
         made = self._computed(batch)
@@ -239,7 +250,7 @@ class Executor:
                 raise
 
     def _end(self, batch: Batch, results: Any, started: float, ended: float) -> None:
-        self._finish(batch, results, started, ended)
+        self._finish(batch, results, started, ended, False)
         self._pump()
 
     def _computed(self, batch: Batch) -> tuple[list[Any], float, float]:
@@ -257,15 +268,14 @@ class Executor:
             results = [error] if len(jobs) == 1 else [_alone(session, job) for job in jobs]
         return results, started, self.clock()
 
-    def _finish(self, batch: Batch, results: list[Any], started: float, ended: float) -> None:
+    def _finish(self, batch: Batch, results: list[Any], started: float, ended: float, here: bool) -> None:
         ok = not isinstance(results[0], Exception)
         jobs: list[Job] = [ticket.payload for ticket in batch.tickets]
         version = jobs[0].version
         self.turns.finished(batch, self.clock(), ok)
-        fresh = len(jobs) == 1 and _shapes(jobs[0]) not in version.ran
-        if fresh and ok and len(version.ran) < MOST_SHAPES:
-            version.ran.add(_shapes(jobs[0]))
-        self._ran(version, jobs, batch.rows, started, ended, fresh)
+        if len(jobs) == 1 and ok:
+            _timed(version, jobs[0], ended - started, here)
+        self._ran(version, jobs, batch.rows, started, ended)
         for ticket, job, result in zip(batch.tickets, jobs, results, strict=True):
             job.started, job.ended = started, ended
             if isinstance(result, Exception):
@@ -310,6 +320,29 @@ class Executor:
 
 def _shapes(job: Job) -> Any:
     return tuple([array.shape for array in job.feeds.values()])
+
+
+def _short(version: Version) -> float:
+    """Seconds of a run that goes on the event loop beside others; none of an operator that is not this
+    package's, which may wait."""
+    if version.foreign:
+        return 0.0
+    return HOP if version.config.max_batch_size == 1 else JOINED
+
+
+def _timed(version: Version, job: Job, seconds: float, here: bool) -> None:
+    """A request ran by itself; `here`: on the event loop. The first run of a shape, which makes things ready,
+    tells nothing of the others; one that takes longer for once counts twice the usual at most, as the machine
+    did something else; and what was short here is short."""
+    shapes, ran = _shapes(job), version.ran
+    usual = ran.get(shapes)
+    if usual is None:
+        if len(ran) < MOST_SHAPES:
+            ran[shapes] = UNTIMED
+    elif usual == UNTIMED or here and seconds < _short(version) <= usual:
+        ran[shapes] = seconds
+    else:
+        ran[shapes] = usual + (min(seconds, 2 * usual) - usual) / 8
 
 
 def _together(session: Any, jobs: Sequence[Job]) -> list[Any]:

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl
 import numpy as np
 
 from . import refusals, tensors
-from .body import LENGTH, Bounds, Receive, body_of
+from .body import LENGTH, OTHERS, Bounds, Receive, body_of
 from .budget import Budget, Share
 from .inference import Given, Inputs, Reader, delivered, timeout_of, wanted
 from .metrics import Metrics
@@ -84,7 +84,7 @@ class Http:
             raise refusals.unknown(f"nothing is at {scope['path']!r:.200}")
         version = self.repository.get(*named)
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        body = await body_of(headers, receive, self.bounds, share)
+        body = await body_of(scope, headers, receive, self.bounds, share)
         if version.retired:
             version = self.repository.get(*named)
         local = self.local or _local(scope)
@@ -105,7 +105,8 @@ class Http:
         binary = parameters.get("binary_data_output", request is NOTHING)
         read = self.executor.clock()
         job = await self.executor.run(version, inputs, [each.name for each in outputs], arrived,
-                                      timeout_of(parameters) if parameters else None)
+                                      timeout_of(parameters) if parameters else None,
+                                      len(scope.get("extensions", NOTHING).get(OTHERS, "  ")) == 1)
         assert job.result is not None
         answer, pieces = _outputs(version, delivered(version, job.result, outputs, regions), identity,
                                   bool(binary))
@@ -145,7 +146,7 @@ class Http:
         if method not in reads:
             raise Refusal(Kind.METHOD, f"{method} is not for {scope['path']!r:.200}; use {sorted(reads)[0]}")
         if method == "POST":
-            body = await body_of(dict(scope["headers"]), receive, self.bounds, share)
+            body = await body_of(scope, dict(scope["headers"]), receive, self.bounds, share)
             given = {**_fields(name, _parsed(body, self.bounds.json) if body else {}), **given}
         if name == "repository_index" and b"ready" in scope["query_string"]:
             query = dict(parse_qsl(scope["query_string"].decode("latin-1")))

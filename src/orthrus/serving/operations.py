@@ -18,7 +18,7 @@ from .execution import Executor
 from .inference import require_local
 from .memory import Regions
 from .refusals import Kind, Refusal, invalid, unknown, unsupported
-from .repository import Found, Repository, reason_of
+from .repository import Found, Repository
 from .tracing import Tracing
 
 LOG = logging.getLogger("orthrus.serving")
@@ -126,7 +126,7 @@ class Operations:
         try:
             versions = await asyncio.to_thread(self.repository.make, found)
         except Exception as error:
-            reason = reason_of(error)
+            reason = self.repository.reason(error)
             self.repository.failed(found, reason)
             LOG.error("model %s can't be served: %s", found.name, reason)
             raise Refusal(Kind.INVALID, f"model {found.name!r} can't be loaded: {reason}") from error

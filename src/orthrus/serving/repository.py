@@ -7,6 +7,7 @@ is ever made of a text that came with a request, and nothing outside the folder 
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from itertools import count
@@ -16,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import ALL, InvalidArgument
+from ..ops.schema import ONNX_DOMAINS
 from . import config
 from .config import ModelConfig
 from .refusals import Refusal, invalid, unknown
@@ -25,6 +27,7 @@ from .tensors import OF_ONNX, Datatype
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}")
 NUMBER = re.compile(r"[1-9][0-9]{0,17}")
 SETTINGS = (".toml", ".json")
+DOMAINS = frozenset({*ONNX_DOMAINS, "com.microsoft"})
 MOST_MODELS = 10_000
 _serial = count(1)
 
@@ -65,10 +68,11 @@ class Version:
     needed: frozenset[str] = frozenset()
     retired: bool = False
     key: str = field(default_factory=lambda: f"#{next(_serial)}")
-    usual: float = float("inf")
-    """Seconds of a run, of late."""
-    ran: set[Any] = field(default_factory=set)
-    """Shapes that have run before, for which nothing has to be made ready any more."""
+    foreign: bool = False
+    """Whether it has operators that are none of this package's."""
+    ran: dict[Any, float] = field(default_factory=dict)
+    """Shapes that have run before, for which nothing has to be made ready any more, and the seconds that a
+    request of them takes by itself."""
 
     def tensor(self, name: Any) -> Tensor:
         """An input by its name."""
@@ -197,7 +201,7 @@ class Repository:
             statistics = self._statistics.setdefault((name, number), Statistics())
             version = Version(name, number, settings, session, {t.name: t for t in [*inputs, *extra]},
                               {t.name: t for t in outputs}, statistics,
-                              frozenset(t.name for t in inputs))
+                              frozenset(t.name for t in inputs), foreign=_foreign(session))
             for shapes in settings.warm_up:
                 session.run(list(version.outputs), _zeros(version, shapes))
         except BaseException:
@@ -215,6 +219,7 @@ class Repository:
         options = ort.SessionOptions()
         options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[settings.level])
         options.intra_op_num_threads = settings.threads or self.threads
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         known = ort.get_all_providers()
         providers = [full_name(each, known) for each in settings.providers]
         given = {full_name(each, known): dict(values) for each, values in settings.provider_options.items()}
@@ -247,6 +252,13 @@ class Repository:
         self.entries[found.name] = Entry(found, {v.version: v for v in versions}, "READY")
         return list(before.versions.values()) if before else []
 
+    def reason(self, error: BaseException) -> str:
+        """Why a model could not be loaded, in a client's words: with no paths but those within the folder."""
+        if isinstance(error, Refusal):
+            return error.text
+        text = str(error) if isinstance(error, (*ALL, ValueError)) else f"{type(error).__name__}: {error}"
+        return text.replace(f"{self.root}{os.sep}", "")
+
     def failed(self, found: Found, reason: str) -> None:
         """A model could not be loaded; what is served of it stays."""
         entry = self.entries.setdefault(found.name, Entry(found))
@@ -275,11 +287,9 @@ class Repository:
         return rows
 
 
-def reason_of(error: BaseException) -> str:
-    """Why a model could not be loaded, in a client's words: no paths of this machine but the file's name."""
-    if isinstance(error, Refusal):
-        return error.text
-    return str(error) if isinstance(error, (*ALL, ValueError)) else f"{type(error).__name__}: {error}"
+def _foreign(session: Any) -> bool:
+    return any(node.domain not in DOMAINS for part in session.get_provider_graph_assignment_info()
+               for node in part.get_nodes())
 
 
 def _sizes(shape: list[int | str | None]) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import ipaddress
 import logging
 import signal
@@ -112,8 +113,14 @@ class Server:
         self._thread: threading.Thread | None = None
 
     def run(self, started: Any = None) -> None:
-        """Serve until SIGINT or SIGTERM. `started` is called once every model has been loaded."""
-        _loop_of()(self._main(started, signals=True))
+        """Serve until SIGINT or SIGTERM. `started` is called once every model has been loaded; what is there
+        by then is no longer looked through for garbage, which would stop all requests for milliseconds."""
+        def ready(server: Server) -> None:
+            gc.collect()
+            gc.freeze()
+            if started is not None:
+                started(server)
+        _loop_of()(self._main(ready, signals=True))
 
     def start(self) -> Server:
         """Serve on a thread; back once every model has been loaded. Raises what kept it from starting."""
@@ -199,6 +206,8 @@ class _HttpFront:
     def __init__(self, options: ServerOptions, application: Http) -> None:
         import uvicorn
 
+        from .wire import Connection
+
         class Quiet(uvicorn.Server):  # type: ignore[misc]
             """Leaves the process' signals to this module."""
 
@@ -210,9 +219,10 @@ class _HttpFront:
         host, port = self._socket.getsockname()[:2]
         self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self._server = Quiet(uvicorn.Config(
-            application, interface="asgi3", ws="none", lifespan="off", log_config=None, access_log=False,
-            server_header=False, date_header=False, proxy_headers=False, backlog=options.connections,
-            limit_concurrency=CONNECTIONS * options.connections, timeout_keep_alive=max(1, int(options.idle)),
+            application, http=Connection, interface="asgi3", ws="none", lifespan="off", log_config=None,
+            access_log=False, server_header=False, date_header=False, proxy_headers=False,
+            backlog=options.connections, limit_concurrency=CONNECTIONS * options.connections,
+            timeout_keep_alive=max(1, int(options.idle)),
             timeout_graceful_shutdown=max(1, int(options.drain))))
         self._task: asyncio.Task[None] | None = None
 
@@ -254,7 +264,8 @@ def _loop_of() -> Any:
 
 
 def _libraries(options: ServerOptions) -> None:
-    wanted = [("uvicorn", options.port), ("prometheus_client", options.port), ("grpc", options.grpc_port)]
+    wanted = [("uvicorn", options.port), ("httptools", options.port), ("prometheus_client", options.port),
+              ("grpc", options.grpc_port)]
     for name, port in wanted:
         if port is not None and find_spec(name) is None:
             raise Fail(f"the server needs {name}, which is not here",

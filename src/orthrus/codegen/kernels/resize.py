@@ -31,7 +31,7 @@ _BLOCK = 1 << 14
 """Elements of an item where rows are copied as they are."""
 _COPIES = 8
 """Of a row, written at once, at most."""
-_GRAIN = 1 << 14
+GRAIN = 1 << 14
 _UNROLL = 8
 _RAW = {1: I8, 2: I16, 4: I32, 8: I64}
 
@@ -110,6 +110,70 @@ def _times(a: V | None, b: V | None) -> V | None:
     return a * b
 
 
+@template("out:ptr x:ptr places:ptr weights:ptr length:i64 wide:i64")
+def resize_axis(f: Body, out: V, x: V, places: V, weights: V, length: V, wide: V, *, dtype: str, taps: int,
+                along: bool) -> None:
+    """One axis of an array in C order, as float32: sums over `taps` places, each rounded before the next is
+    added.
+
+    With `along`, items are rows: `length` elements from `wide`, both tables tap by tap. Else items are
+    (outer, element), the tables element by element, and there is one more argument: the elements that lie
+    together, which all go by the same places and weights.
+    """
+    elem, lanes = LLVM[dtype], f.machine.lanes(4)
+
+    def total(load: Callable[[int], V], weight: Callable[[int], V]) -> V:
+        found: V | None = None
+        for j in range(taps):
+            part = convert(f, load(j), dtype, "float32") * weight(j)
+            found = part if found is None else found + part
+        assert found is not None
+        return found
+
+    def row(_: V, at: Sequence[V]) -> None:
+        to, source = f.gep(out, at[0] * length, F32), f.gep(x, at[0] * wide, elem)
+
+        def some(i: V, mask: V | None) -> None:
+            def read(ty: str, table: V, j: int) -> V:
+                begin = i + length * j if j else i
+                return (f.load(vec(ty, lanes), table, begin) if mask is None else
+                        f.load_masked(vec(ty, lanes), table, begin, mask))
+            made = total(lambda j: f.gather(elem, source, f.cast(read(I32, places, j), I64), mask=mask),
+                         lambda j: read(F32, weights, j))
+            if mask is None:
+                f.store(made, to, i)
+            else:
+                f.store_masked(made, to, i, mask)
+        whole = length & -lanes
+        f.loop(0, whole, lanes, [], lambda i: some(i, None))
+        f.when(whole < length, lambda: some(whole, f.mask(lanes, length - whole)))
+
+    def element(_: V, at: Sequence[V]) -> None:
+        together = f.arg(6, I64)
+        to = f.gep(out, (at[0] * length + at[1]) * together, F32)
+        lines, sizes = list[V](), list[V]()
+        for j in range(taps):
+            place = f.cast(f.load(I32, places, at[1] * taps + j), I64)
+            lines.append(f.gep(x, (at[0] * wide + place) * together, elem))
+            sizes.append(f.splat(f.load(F32, weights, at[1] * taps + j), lanes))
+
+        def some(c: V, mask: V | None) -> None:
+            ty = vec(elem, lanes)
+            made = total(lambda j: f.load(ty, lines[j], c) if mask is None else
+                         f.load_masked(ty, lines[j], c, mask), lambda j: sizes[j])
+            if mask is None:
+                f.store(made, to, c)
+            else:
+                f.store_masked(made, to, c, mask)
+        whole = together & -lanes
+        f.loop(0, whole, lanes, [], lambda c: some(c, None))
+        f.when(whole < together, lambda: some(whole, f.mask(lanes, together - whole)))
+    if along:
+        positions(f, [], row)
+    else:
+        positions(f, [length], element)
+
+
 @dataclass(frozen=True)
 class Picks:
     """Places in a row that repeat: of `offsets` elements the next reads `step` further on."""
@@ -162,7 +226,7 @@ def nearest(machine: Machine, size: int, length: int, wide: int, places: np.ndar
     items = prod(axis.size for axis in outer) * (-(-length // _BLOCK) if way == "copy" else 1)
     spec = resize_nearest(size=size, way=way, picks=None if picks is None else picks.spread(lanes),
                           copies=copies, tables=tuple(axis.places is not None for axis in outer))
-    return spec, cells, tables, items, max(1, _GRAIN // (each * copies))
+    return spec, cells, tables, items, max(1, GRAIN // (each * copies))
 
 
 def _rows(axes: Sequence[Outside]) -> tuple[list[Outside], int, int]:

@@ -24,6 +24,13 @@ def columns_of(batch: Any) -> Columns:
     """The columns of a batch by name, as numpy arrays; a cell without a value is None in an array of
     objects. Raises InvalidArgument for what has no columns."""
     if isinstance(batch, Mapping):
+        for name, column in batch.items():
+            if not hasattr(column, "__len__") or isinstance(column, str | bytes | Mapping):
+                raise InvalidArgument(
+                    f"column {name!r} is no list of rows",
+                    found=type(column).__name__,
+                    expected="an array or a list with a value for each row",
+                )
         return {
             name: column if isinstance(column, np.ndarray) else objects(column)
             for name, column in batch.items()
@@ -123,6 +130,11 @@ class Rows:
     def run(self, columns: Columns) -> dict[str, np.ndarray]:
         """The outputs' columns for these. Raises InvalidArgument for a column that is not there and a value
         that does not fit."""
+        return self.results(*self.fit(columns))
+
+    def fit(self, columns: Columns) -> tuple[dict[str, Any], int]:
+        """What the inputs are fed with, and how many rows that is: for each input an array or, where its rows
+        have different shapes, a list of arrays. Raises what `run` raises."""
         for name, column in self.inputs.items():
             if column not in columns:
                 raise InvalidArgument(
@@ -135,10 +147,15 @@ class Rows:
             raise InvalidArgument("the columns of a batch have different lengths", found=lengths)
         rows = next(iter(lengths.values()))
         if not rows:
-            return {column: self._nothing(name) for name, column in self.outputs.items()}
-        fed = {
+            return {}, 0
+        return {
             name: cells(columns[column], self._declared[name], column) for name, column in self.inputs.items()
-        }
+        }, rows
+
+    def results(self, fed: dict[str, Any], rows: int) -> dict[str, np.ndarray]:
+        """The outputs' columns for what `fit` gave, or for several of these in a row (`joined`)."""
+        if not rows:
+            return {column: self._nothing(name) for name, column in self.outputs.items()}
         if all(isinstance(value, np.ndarray) for value in fed.values()):
             return dict(zip(self.outputs.values(), self._run(fed, rows), strict=True))
         return self._apart(fed, rows)
@@ -196,6 +213,16 @@ class Rows:
         return _storable(np.empty((0, *shape), _element(declared.type).numpy))
 
 
+def joined(several: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What `Rows.fit` gave for several batches, none of them empty, as if for one after the other."""
+    whole: dict[str, Any] = {}
+    for name in several[0]:
+        parts = [fed[name] for fed in several]
+        alike = all(isinstance(part, np.ndarray) and part.shape[1:] == parts[0].shape[1:] for part in parts)
+        whole[name] = np.concatenate(parts) if alike else [row for part in parts for row in part]
+    return whole
+
+
 def _known(names: Any, known: Any, what: str) -> None:
     for name in names:
         if name not in known:
@@ -241,8 +268,9 @@ def cells(column: Any, declared: Any, name: str) -> Any:
         try:
             array = np.asarray(value)
             array = np.stack(list(array)) if array.dtype == object else array
-        except ValueError:
-            raise _misfit(name, row, "rows of its own of different lengths", declared.type, None) from None
+        except (ValueError, TypeError):
+            found = "rows of its own of different lengths" if np.iterable(value) else type(value).__name__
+            raise _misfit(name, row, found, declared.type, None) from None
         rows.append(_shaped(_cast(array, element, name, row)[None], declared, name, row)[0])
     return np.stack(rows) if len({row.shape for row in rows}) == 1 else rows
 

@@ -17,10 +17,12 @@ from ..elements import store
 from ..lower import Lowering, Out, Pending, lowers
 from ..tensor import Tensor
 from .pool import framed, image, pixels
-from .rows import FLOATS
+from .rows import FLOATS, F
 
 LONGEST = 1 << 12
 """Length of an axis up to which its table is made."""
+_SMALL = ("uint8", "int8", "uint16", "int16")
+"""Integers that are interpolated as float32."""
 _FEW = 64
 """Bytes that lie together below which they are gathered one by one."""
 
@@ -32,7 +34,7 @@ def resized(lo: Lowering, node: Node) -> Pending | No:
     assert x is not None and node.op is not None
     shape, dtype, attrs = lo.shape(x), lo.dtype(x), node.attributes
     nearest = attrs["mode"] == "nearest"
-    if 0 in shape or dtype == "bool" or (dtype not in FLOATS and not nearest):
+    if 0 in shape or dtype == "bool" or (dtype not in (*FLOATS, *_SMALL) and not nearest):
         return No(f"no generated kernel interpolates {dtype} or what is empty")
     wanted = resizing(lo, node, attrs, shape)
     if isinstance(wanted, No):
@@ -43,6 +45,8 @@ def resized(lo: Lowering, node: Node) -> Pending | No:
     if nearest and shape and (t.contiguous or (t.strides[-1] == 1 and t.strides[1] != 1)):
         return _in_rows(t, [along and resize.table(along, d, nearest)[0].reshape(-1)
                             for along, d in zip(wanted, shape, strict=True)])
+    if not nearest and (dtype in _SMALL or not 3 <= len(shape) <= 5 or any(wanted[:2])):
+        return _by_axes(t, wanted)
     if not 3 <= len(shape) <= 5 or max(shape[2:]) > LONGEST or any(wanted[:2]):
         return No("kernels resize one to three spatial axes of moderate length")
     axes = [resize.table(along or _kept, d, nearest) for along, d in zip(wanted[2:], shape[2:], strict=True)]
@@ -58,6 +62,58 @@ def resized(lo: Lowering, node: Node) -> Pending | No:
         spec = resize.resize_taps(taps=taps, **frame.params)
         lo.step(spec, [*frame.cells, t, *frame.walked(t), *places, *weights], frame.items, frame.grain)
     return pixels((*shape[:2], *(len(p) for p, _ in axes)), dtype, t, emit)
+
+
+def _by_axes(t: Tensor, wanted: Sequence[Along | None]) -> Pending | No:
+    """Any axes of any array, one after the other, in the order of the operator's definition."""
+    tables = {a: resize.table(along, t.shape[a], False) for a, along in enumerate(wanted) if along}
+    shape = tuple([len(tables[a][0]) if a in tables else d for a, d in enumerate(t.shape)])
+    if not tables or max(places.shape[1] for places, _ in tables.values()) > resize.MOST:
+        return No("an element reads too many others")
+    back = _whole(t.dtype) if t.dtype in _SMALL else Expr.leaf(0, "float32").cast(t.dtype)
+
+    def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+        x = lo.contiguous(t)
+        for axis in sorted(tables, key=lambda a: shape[a] / t.shape[a]):
+            x = _one_axis(lo, x, axis, *tables[axis])
+        after = back if tree is None else tree.substitute(lambda leaf: back if leaf.value == 0 else leaf)
+        store(lo, out, after, [x, *operands])
+    return Pending(shape, t.dtype, emit)
+
+
+def _one_axis(lo: Lowering, x: Tensor, axis: int, places: np.ndarray, weights: np.ndarray) -> Tensor:
+    """`x`, in C order, as float32 with another length of one axis."""
+    shape = (*x.shape[:axis], len(places), *x.shape[axis + 1:])
+    outer, wide, together = prod(x.shape[:axis]), x.shape[axis], prod(x.shape[axis + 1:])
+    made, taps = lo.new(shape, "float32"), places.shape[1]
+    along = together < lo.machine.lanes(4)
+    if along:  # a row of all that lies together
+        beside = np.arange(together, dtype=np.int32)
+        places = (places.T[:, :, None] * np.int32(together) + beside).reshape(taps, -1)
+        weights = weights.T.repeat(together, 1)
+    length = places.shape[1] if along else places.shape[0]
+    cells = [length, wide * together] if along else [length, wide, together]
+    spec = resize.resize_axis(dtype=x.dtype, taps=taps, along=along)
+    items = outer if along else outer * length
+    lo.step(spec, [Out(made), x, _constant(lo, np.ascontiguousarray(places)),
+                   _constant(lo, np.ascontiguousarray(weights)), *cells], items,
+            max(1, resize.GRAIN * items // (made.size * taps)))
+    return made
+
+
+def _whole(dtype: str) -> Expr:
+    """Leaf 0, a float32, as the operator's definition makes an integer of it: cut toward zero, but what is
+    within rounding error of an integer is that one."""
+    def const(value: float) -> Expr:
+        return Expr.const(value, F)
+    x = Expr.leaf(0, F)
+    near = Expr("rint", (x,), F)
+    off = Expr("abs", (Expr("sub", (x, near), F),), F)
+    least = Expr("mul", (Expr("maximum", (Expr("abs", (x,), F), const(32.0)), F), const(1e-6)), F)
+    x = Expr("where", (Expr("le", (off, least), "bool"), near, x), F)
+    range_ = np.iinfo(dtype)
+    x = Expr("minimum", (Expr("maximum", (x, const(float(range_.min))), F), const(float(range_.max))), F)
+    return x.cast(dtype)
 
 
 def _in_rows(t: Tensor, places: Sequence[np.ndarray | None]) -> Pending:
