@@ -328,6 +328,7 @@ def test_what_is_no_decoder_says_what_was_looked_for() -> None:
 @pytest.mark.parametrize(("prompts", "options", "message"), [
     ("text", {}, "there is no tokenizer"), ([[]], {}, "no tokens"), ([1], {"temperature": -1}, "temperature"),
     ([1], {"top_p": 0}, "top_p"), ([1], {"beams": 0}, "beams"),
+    ([1], {"seed": -1}, "seed is out of range"),
     ([1], {"beams": 2, "temperature": 1}, "beams"),
 ])
 def test_arguments_that_do_not_fit(prompts: Any, options: dict[str, Any], message: str) -> None:

@@ -249,6 +249,44 @@ def test_a_processor_that_no_target_is_for_is_refused(tmp_path: Path) -> None:
     assert "not compiled for this processor" in made.stderr and "lacks avx512f" in made.stderr
 
 
+def test_files_and_options_that_no_program_could_use(tmp_path: Path) -> None:
+    """A message and nothing else, for whatever a file says; outputs whose files would be one get two."""
+    info, make = helper.make_tensor_value_info, helper.make_node
+    graph = helper.make_graph([make("Neg", ["x"], ["a/b"]), make("Abs", ["x"], ["a_b"])], "twice",
+                              [info("x", TensorProto.FLOAT, [3, 2])],
+                              [info(name, TensorProto.FLOAT, [3, 2]) for name in ("a/b", "a_b")])
+    source = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    emit(source.SerializeToString(), "object", "twice", tmp_path)
+    sh("cc", *STRICT, "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-I.",
+       '-DMODEL_HEADER="twice.h"', "-DMODEL_LIBRARY=twice_library", SOURCES / "main.c", "twice.c", "twice.o",
+       "-pthread", "-o", "twice", cwd=tmp_path)
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([tmp_path / "twice", *words], cwd=tmp_path, capture_output=True, text=True,
+                              stdin=subprocess.DEVNULL, check=False)
+    x = np.array([[1, -2], [3, -4], [5, 6]], np.float32)
+    np.save(tmp_path / "x.npy", x)
+    assert run("x.npy").stdout.split() == ["./a_b.npy", "./a_b_1.npy"]
+    np.testing.assert_array_equal(np.load(tmp_path / "a_b.npy"), -x)
+    np.testing.assert_array_equal(np.load(tmp_path / "a_b_1.npy"), abs(x))
+    for words in ((), ("x.npy", "x.npy"), ("--threads",), ("--threads", "two", "x.npy"), ("/",),
+                  ("/dev/null",), ("--repeat", "-1", "x.npy"), ("--out", "/nowhere", "x.npy"),
+                  ("--nope", "x"), ("x=",)):
+        made = run(*words)
+        assert made.returncode == 1 and made.stderr.startswith("twice: "), (words, made)
+    whole, rng = (tmp_path / "x.npy").read_bytes(), np.random.default_rng(0)
+    wrong = [b"()", b"(-3, 2)", b"(99999999999999999999, 1)", b"(3, 2", b"(" + b"1," * 90 + b")", b"",
+             b"\0", b"(9223372036854775807, 2)", b"(0, 2)", b"(3, 2, )"]
+    for seed in range(30):
+        data = whole.replace(b"(3, 2)", wrong[seed % len(wrong)])
+        if seed >= len(wrong):
+            at = int(rng.integers(0, 128))
+            data = whole[:at] + (b"" if seed % 3 else bytes([rng.integers(256)]) + whole[at + 1:])
+        (tmp_path / "bad").write_bytes(data)
+        made = run("bad")
+        assert (made.returncode, made.stderr[:7]) in ((0, ""), (1, "twice: ")), (seed, made)
+
+
 def test_weights_in_a_file_beside(library: Path, tmp_path: Path) -> None:
     emit(MODEL, "executable", "digits", tmp_path, SIZES, weights="beside")
     np.save(tmp_path / "image.npy", images())
@@ -300,6 +338,27 @@ int main(void) {
            "both", cwd=tmp_path)
         told = sh("./both", cwd=tmp_path, LD_LIBRARY_PATH=":".join(f"{folder}/lib" for folder in folders))
         assert told == "0 1 256 digits squares\n"
+
+
+SANITIZERS = {"address": ["-fsanitize=address,undefined"], "thread": ["-fsanitize=thread"], "valgrind": [],
+              "none": []}
+
+
+@pytest.mark.parametrize("kind,weights", [("none", "inside"), ("address", "beside"), ("thread", "inside"),
+                                          pytest.param("valgrind", "beside", marks=needs("valgrind"))])
+def test_misuse_is_a_status(kind: str, weights: str, here: str, pixels: Path, tmp_path: Path) -> None:
+    """Watched; for valgrind without AVX-512, which it does not know."""
+    target = "avx2" if "avx2" in here else "host"
+    emit(MODEL, "object", "digits", tmp_path, SIZES, [target], weights)
+    sh("cc", *STRICT, "-g", *SANITIZERS[kind], Path(__file__).parent / "misuse.c", "digits.c", "digits.o",
+       "-pthread", f"-I{tmp_path}", "-o", "misuse", cwd=tmp_path)
+    watch = ["valgrind", "-q", "--error-exitcode=9", "--leak-check=full", "--show-leak-kinds=definite",
+             "--errors-for-leak-kinds=definite"] if kind == "valgrind" else []
+    labels = ort.InferenceSession(str(MODEL)).run(["label"], {"image": images()})[0]
+    made = subprocess.run([*watch, tmp_path / "misuse", pixels, *map(str, labels)], capture_output=True,
+                          text=True, timeout=400, check=False,
+                          env={**os.environ, "TSAN_OPTIONS": "die_after_fork=0"})
+    assert made.returncode == 0 and not made.stderr, made.stderr[-4000:]
 
 
 @pytest.mark.thorough

@@ -167,6 +167,66 @@ def test_plans_share_what_is_equal(small: bytes) -> None:
         one, np.int64, 32)[layout.Head.CONSTANTS_SIZE]
 
 
+def test_dimensions_that_are_always_the_same() -> None:
+    """By their names, or their places; without that, no plan has both sizes."""
+    nodes = [helper.make_node("Concat", ["a", "b"], ["c"], axis=1), helper.make_node("Relu", ["c"], ["y"])]
+    source = model(nodes, [info("a", shape=["m", 2]), info("b", shape=[None, 3])],
+                   [info("y", shape=[None, 5])]).SerializeToString()
+    session = ort.InferenceSession(source)
+    for sizes in ({"m": "N", "b:0": "N", "N": [1, 3]}, {"b:0": "m", "m": [3, 1]}):
+        opened = CModel(data_of(source, sizes))
+        context = CContext(opened)
+        for rows in (1, 3):
+            given = {"a": np.full((rows, 2), -1, np.float32), "b": np.ones((rows, 3), np.float32)}
+            assert same(context(*given.values()), session.run(None, given))
+        with pytest.raises(Refused, match="not compiled for inputs of these shapes"):
+            context.reshape([(1, 2), (3, 3)])
+        context.destroy()
+        opened.close()
+    with pytest.raises(NotImplementedFail, match="no plan can be made"):
+        data_of(source, {"m": [1, 3], "b:0": [1, 3]})
+
+
+@pytest.mark.parametrize("sizes,said", [
+    ({"N": []}, "no sizes"), ({"N": [-1]}, "no sizes"), ({"N": [1.5]}, "no sizes"),
+    ({"N": [2], "M": [1]}, "M"), ({"N": "M"}, "N=M"), ({"N": "N"}, "N=N"), ({"N": "M", "M": "N"}, "M=N"),
+    ({"x:5": [1], "N": [1]}, "x:5"), ({"N": range(1 << 17)}, "too many")])
+def test_sizes_that_cannot_be(sizes: Any, said: str) -> None:
+    with pytest.raises(InvalidArgument, match=said):
+        data_of(network(), sizes)
+
+
+def test_no_rows_are_a_size() -> None:
+    session, opened = ort.InferenceSession(network()), CModel(data_of(network(), {"N": [0, 2]}))
+    context = CContext(opened)
+    for rows in (0, 2, 0):
+        assert same(context(*feeds(rows).values()), session.run(None, feeds(rows)))
+    nothing = (ctypes.c_void_p * 2)(BY.ctypes.data, None)
+    assert runtime().orthrus_run(context.address, nothing, (ctypes.c_void_p * 2)()) == OK
+    context.destroy()
+    opened.close()
+
+
+def test_parts_outputs_that_nothing_computes_and_inputs_with_a_default() -> None:
+    """Two graphs beside each other, a view, an input, a constant, and one value twice."""
+    nodes = [helper.make_node("Relu", ["x"], ["r"]), helper.make_node("Neg", ["z"], ["n"]),
+             helper.make_node("Transpose", ["z"], ["t"]), helper.make_node("Mul", ["r", "by"], ["m"])]
+    some = np.arange(6, dtype=np.int64).reshape(2, 3)
+    shapes = {"m": [4], "n": [2, 3], "t": [3, 2], "x": [4], "some": [2, 3], "r": [4]}
+    kinds = {"some": TensorProto.INT64}
+    source = model(nodes, [info("x", shape=[4]), info("z", shape=[2, 3]), info("by", shape=[4])],
+                   [info(name, kinds.get(name, TensorProto.FLOAT), shape) for name, shape in shapes.items()],
+                   {"some": some, "by": np.full(4, 3, np.float32)}).SerializeToString()
+    x, z = np.array([-1, 2, -3, 4], np.float32), np.arange(6, dtype=np.float32).reshape(2, 3)
+    opened = CModel(data_of(source))
+    context = CContext(opened, 2)
+    assert [v.name for v in opened.values()[0]] == [b"x", b"z"]
+    made = context(x, z)
+    assert same(made, ort.InferenceSession(source).run(None, {"x": x, "z": z}))
+    context.destroy()
+    opened.close()
+
+
 def test_open_sizes_that_nothing_is_said_of() -> None:
     with pytest.raises(InvalidArgument, match="leaves sizes open"):
         data_of(network())
@@ -252,8 +312,9 @@ def test_a_context_that_runs_is_busy() -> None:
     found: set[int] = set()
 
     def work() -> None:
+        """Until the two have met."""
         made = [np.empty_like(x)]
-        for _ in range(50):
+        for _ in range(20_000):
             status = context.run([x], made)
             assert status == BUSY or (made[0] == size * size).all()
             found.add(status)

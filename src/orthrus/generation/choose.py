@@ -19,7 +19,7 @@ def chooser(temperature: float, top_k: int, top_p: float, seed: int | None) -> C
     `temperature`, among the `top_k` likeliest (0: all) and of those the likeliest that sum to `top_p`. Raises
     InvalidArgument for a value out of range."""
     for name, value, good in (("temperature", temperature, temperature >= 0), ("top_k", top_k, top_k >= 0),
-                              ("top_p", top_p, 0 < top_p <= 1)):
+                              ("top_p", top_p, 0 < top_p <= 1), ("seed", seed, seed is None or seed >= 0)):
         if not good:
             raise InvalidArgument(f"{name} is out of range", found=value,
                                   expected="above 0, at most 1" if name == "top_p" else "0 or more")

@@ -8,9 +8,12 @@ is refused, by the name of its node.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from ..codegen.machines import detect
 from ..codegen.machines.machine import BEYOND, FORCED, Machine
@@ -31,8 +34,9 @@ from ..providers import CPUExecutionProvider
 from ..providers.base import Capability, GraphView, interpreted
 from ..run.dimensions import fix_dimensions
 
-Sizes = Mapping[str, Iterable[int]]
+Sizes = Mapping[str, Iterable[int] | str]
 
+_MOST_PLANS = 1 << 16
 _IDENTITY = 21
 """The version of Identity that copies tensors of any type."""
 
@@ -83,9 +87,10 @@ def machine_named(name: str) -> Machine:
 def package(source: Any, machines: Sequence[Machine], sizes: Sizes | None = None, level: int = 99,
             options: Mapping[str, str] | None = None, metadata: Mapping[str, str] | None = None) -> Pieces:
     """The package of a model: a path, bytes, or what else `load` takes. `machines`: the best first; `sizes`:
-    by name of a dimension, or `input:axis` of a single one, the sizes it may have; `options`: the CPU
-    provider's. Raises InvalidArgument for a dimension that nothing is said of, NotImplementedFail for a model
-    that is not generated code from begin to end, and what loading raises."""
+    by name of a dimension, or `input:axis` of a single one, the sizes it may have, or the name of another
+    that it always equals; `options`: the CPU provider's. Raises InvalidArgument for a dimension that nothing
+    is said of, NotImplementedFail for a model that is not generated code from begin to end, and what loading
+    raises."""
     made = [_compiled(source, machine, sizes or {}, level, dict(options or {})) for machine in machines]
     first, graph, part = made[0]
     writes = [graph.outputs.index(v) for v in part.outputs]
@@ -102,8 +107,7 @@ def _compiled(source: Any, machine: Machine, sizes: Sizes, level: int, options: 
     """The plans of a model for one machine, its graph as optimized, and the part that it is."""
     graph = load(source)
     _take_defaults(graph)
-    several = {name: list(dict.fromkeys(given)) for name, given in sizes.items()}
-    _name_places(graph, several)
+    several = _named_sizes(graph, sizes)
     fix_dimensions(graph, {name: given[0] for name, given in several.items() if len(given) == 1}, {})
     provider = _Target(machine, options)
     optimize(graph, min(level, provider.level))
@@ -138,6 +142,37 @@ def _compute_outputs(graph: Graph) -> None:
             value = copy
         outputs.append(value)
     graph.set_outputs(outputs)
+
+
+def _named_sizes(graph: Graph, sizes: Sizes) -> dict[str, list[int]]:
+    """The sizes of each dimension, by the name that it has from now on. Raises InvalidArgument for names that
+    no input has, and for what is no size."""
+    _name_places(graph, sizes)
+    same = {name: other for name, other in sizes.items() if isinstance(other, str)}
+    several = {name: list(dict.fromkeys(given)) for name, given in sizes.items()
+               if not isinstance(given, str)}
+    known = {d for value in graph.inputs for d in value.shape or () if isinstance(d, str)} | {*same.values()}
+    places = {f"{v.name}:{axis}" for v in graph.inputs for axis in range(len(v.shape or ()))}
+    for name, given in several.items():
+        if not given or not all(isinstance(n, int | np.integer) and n >= 0 for n in given):
+            raise InvalidArgument(f"these are no sizes of the dimension {name}", found=str(given),
+                                  expected="whole numbers from 0 on")
+    for name in {*sizes} - known - places:
+        raise InvalidArgument("no input has a dimension of that name", found=name,
+                              expected=f"one of {', '.join(sorted(known)) or 'none: all sizes are known'}")
+    if looped := [f"{name}={other}" for name, other in same.items() if other in same or other not in several]:
+        raise InvalidArgument("a dimension is to equal one that has no sizes", found=", ".join(looped),
+                              expected="the name of a dimension that sizes are given for")
+    if (count := math.prod(map(len, several.values()))) > _MOST_PLANS:
+        raise InvalidArgument("too many combinations of sizes", found=str(count),
+                              expected=f"at most {_MOST_PLANS}", cure="name fewer sizes")
+    if same:
+        for value in graph.inputs:
+            if isinstance(value.type, TensorType) and value.shape is not None:
+                value.type = TensorType(value.type.elem, tuple(
+                    same.get(d, d) if isinstance(d, str) else d for d in value.shape))
+        fix_dimensions(graph, same, {})
+    return several
 
 
 def _name_places(graph: Graph, sizes: Mapping[str, Any]) -> None:
@@ -176,7 +211,7 @@ def _plans(native: Native, graph: Graph, sizes: Mapping[str, Sequence[int]]) -> 
     if unknown := [name for name in names if name not in sizes]:
         raise InvalidArgument("the model leaves sizes open", found=", ".join(unknown),
                               expected="every size that each may have",
-                              cure="--dim NAME=SIZE, or NAME=FIRST..LAST")
+                              cure="--dim NAME=SIZE, or NAME=FIRST..LAST, or NAME=OTHER")
     for chosen in itertools.product(*(sizes[name] for name in names)):
         by_name = dict(zip(names, chosen, strict=True))
         given = {v: tuple(d if isinstance(d, int) else by_name[_dimension(v, axis, d)]

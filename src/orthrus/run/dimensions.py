@@ -8,7 +8,7 @@ of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -48,8 +48,8 @@ def name_apart(graph: Graph) -> None:
     _infer_anew(graph, dict.fromkeys({d for _, _, d in shared}))
 
 
-def fix_dimensions(graph: Graph, names: dict[str, int], denotations: dict[str, int]) -> None:
-    """Give dimensions their sizes: by name, and on inputs by what they stand for."""
+def fix_dimensions(graph: Graph, names: Mapping[str, int | str], denotations: dict[str, int]) -> None:
+    """Give dimensions their sizes, or other names: by name, and on inputs by what they stand for."""
     sizes: dict[str, Dim] = dict(names)
     for value in graph.inputs:
         if not isinstance(value.type, TensorType) or value.type.shape is None:

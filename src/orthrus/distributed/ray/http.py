@@ -32,6 +32,11 @@ async def answered(replica: Any, request: Any) -> Any:
         if "inputs" in asked:
             found = await replica.predict(asked["inputs"])
             return JSONResponse({"outputs": {name: _plain(column) for name, column in found.items()}})
+        count = asked.get("max_new_tokens", 0)
+        if count > replica.max_tokens:
+            raise InvalidArgument(
+                "max_new_tokens is too large", found=count, expected=f"max_tokens, {replica.max_tokens}"
+            )
         tokens = replica.stream(asked.pop("prompt"), **asked)
         first = await anext(tokens, None)  # what is wrong shows before the response begins
     except _TooLarge as error:

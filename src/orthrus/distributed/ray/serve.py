@@ -22,7 +22,8 @@ from .columns import Rows, columns_of, joined
 from .predictor import session_of
 
 _SETTINGS = frozenset(
-    {"inputs", "outputs", "constants", "providers", "options", "tokenizer", "max_request_bytes"}
+    {"inputs", "outputs", "constants", "providers", "options", "tokenizer"}
+    | {"max_request_bytes", "max_tokens"}
 )
 
 
@@ -77,8 +78,10 @@ class Replica:
         options: Mapping[str, Any] | None = None,
         tokenizer: Any = None,
         max_request_bytes: int = 64 << 20,
+        max_tokens: int = 4096,
     ) -> None:
-        self._models, self._tokenizer, self.max_request_bytes = models, tokenizer, max_request_bytes
+        self._models, self._tokenizer = models, tokenizer
+        self.max_request_bytes, self.max_tokens = max_request_bytes, max_tokens
         self._columns = (inputs, outputs, constants)
         self._session = (providers, options)
         self.runs = 0
@@ -170,8 +173,9 @@ def application(
     others. `models_per_replica`: how many a replica holds, the least recently asked for going first.
     `num_cpus`, `num_gpus`: of each replica; its sessions have as many threads. `inputs`, `outputs`,
     `constants`, `providers`, `options`: as `OrthrusPredictor`'s, for every model; `tokenizer`: for text in
-    `stream`; `max_request_bytes`: of a request over HTTP. All others (`num_replicas`, `autoscaling_config`,
-    `max_queued_requests`, ...) are Ray Serve's. Raises InvalidArgument for a model that is not there.
+    `stream`; `max_request_bytes` and `max_tokens`: what a request over HTTP may have and may ask for. All
+    others (`num_replicas`, `autoscaling_config`, `max_queued_requests`, ...) are Ray Serve's. Raises
+    InvalidArgument for a model that is not there.
     """
     from ray import serve
 

@@ -23,7 +23,7 @@ from ...errors import Fail, InvalidArgument
 from ...ir import ElementType
 from ...lowering.package.layout import DIGEST, DIM, Head, Row
 from ...lowering.package.writer import Pieces
-from ..compile import machine_named, package
+from ..compile import Sizes, machine_named, package
 from . import build_files, wheel
 from .elf import Blob, relocatable
 from .interface import SHIPPED, SOURCES, Interface, Value, header, name_for, named, source
@@ -33,7 +33,6 @@ WEIGHTS = ("inside", "beside")
 _MAGIC, _AT, _PAGE = b"orthrusW", 64, 4096
 """What a file of weights begins with, where in it the weights begin: `c/model.c` has the same."""
 
-Sizes = Mapping[str, Iterable[int]]
 
 
 @dataclass(frozen=True)
@@ -83,7 +82,8 @@ def emit(model: Any, form: str = "library", name: str = "", folder: str | os.Pat
 
     `model`: a path, bytes, or what else a session takes. `form`: one of `FORMS`. `name`: what all its
     symbols begin with, the model's file's by default. `folder`: where to write, `name` by default. `sizes`:
-    by name of a dimension, or `input:axis` of one without a name, the sizes it may have. `targets`: names
+    by name of a dimension, or `input:axis` of one, the sizes it may have, or the name of another that it
+    always equals. `targets`: names
     of machines, all of one architecture, the best first: the first of them that the processor supports is
     chosen when the model is opened; this machine by default. `weights`: "inside", or "beside" for a file of
     their own. `level`: the highest optimization level; `options`: the CPU provider's. `force`: write over
@@ -150,7 +150,7 @@ def _interface(name: str, pieces: Pieces, sizes: Sizes, machines: Sequence[Machi
     inputs = [_value(pieces, int(at), True) for at in _rows(words, Head.INPUTS, Head.INPUTS_COUNT)]
     outputs = [_value(pieces, int(at), False) for at in _rows(words, Head.OUTPUTS, Head.OUTPUTS_COUNT)]
     open_sizes = {d for v in inputs for d in v.shape}
-    told = {key: _told(list(given)) for key, given in sizes.items() if key in open_sizes}
+    told = {key: _told([*map(int, given)]) for key, given in sizes.items() if key in open_sizes}
     return Interface(name, inputs, outputs, told, [m.label for m in machines], size if beside else 0)
 
 

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from ...run.ep_context import Compiled
 
 _RANGE = re.compile(r"(\d+)(?:\.\.(\d+))?")
+_MOST = 100_000
+"""Sizes of one range."""
 
 SettingOption = Annotated[Texts, option_of(
     "--option", metavar="[NAME:]KEY=VALUE",
@@ -67,7 +69,7 @@ EmbedOption = Annotated[bool, option_of(
 DimOption = Annotated[Texts, option_of(
     "--dim", metavar="NAME=SIZE",
     help="Fix a symbolic dimension before compiling; repeat for several. With --emit also N=1..32, N=1,2,4: "
-         "all sizes it may have.")]
+         "all sizes it may have; N=M: always the same as M.")]
 SignOption = Annotated[Path | None, option_of(
     "--sign", metavar="FILE",
     help="Sign compiled parts with the private key in FILE; orthrus key makes one.")]
@@ -156,21 +158,30 @@ def _sizes(given: Sequence[str] | None) -> dict[str, int]:
     return sizes
 
 
-def _ranges(given: Sequence[str] | None) -> dict[str, list[int]]:
-    """All sizes that each dimension may have."""
+def _ranges(given: Sequence[str] | None) -> dict[str, list[int] | str]:
+    """All sizes that each dimension may have, or which other it equals."""
     sizes: dict[str, list[int]] = {}
+    same: dict[str, str] = {}
     for text in given or ():
         name, _, several = text.rpartition("=")
+        if name and several and not several[0].isdigit():
+            same[name] = several
+            continue
         found = [_RANGE.fullmatch(each) for each in several.split(",")]
         if not name or not all(found):
-            raise ValueError(f"--dim {text}: expected NAME=SIZE, NAME=FIRST..LAST, or several with commas")
+            raise ValueError(f"--dim {text}: expected NAME=SIZE, NAME=FIRST..LAST, several with commas, or "
+                             "NAME=OTHER")
         for each in found:
             assert each is not None
-            first = int(each[1])
-            sizes.setdefault(name, []).extend(range(first, int(each[2] or first) + 1))
+            first, last = int(each[1]), int(each[2] or each[1])
+            if last - first > _MOST:
+                raise ValueError(f"--dim {text}: more than {_MOST} sizes")
+            sizes.setdefault(name, []).extend(range(first, last + 1))
         if not sizes[name]:
             raise ValueError(f"--dim {text}: there is no size from a larger one to a smaller one")
-    return sizes
+    if both := sorted({*sizes} & {*same}):
+        raise ValueError(f"--dim {both[0]}: sizes of its own, or those of another")
+    return {**sizes, **same}
 
 
 def _settings(given: Sequence[str] | None) -> dict[str, str]:
@@ -184,7 +195,7 @@ def _settings(given: Sequence[str] | None) -> dict[str, str]:
     return settings
 
 
-def _emit(model: Path, form: str, name: str, out: Path | None, sizes: Mapping[str, Sequence[int]],
+def _emit(model: Path, form: str, name: str, out: Path | None, sizes: Mapping[str, Sequence[int] | str],
           targets: Sequence[str], weights: str, level: str, options: Mapping[str, str], force: bool,
           as_json: bool) -> None:
     from ...native.ahead import emit

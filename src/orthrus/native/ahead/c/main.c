@@ -4,6 +4,7 @@
    or the bytes of its elements; so are outputs. */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,7 @@
 #include <time.h>
 #include MODEL_HEADER
 
-enum { MOST_RANK = 64, NAME_SIZE = 4096 };
+enum { MOST_RANK = 64, NAME_SIZE = 4096, PLAIN_NAME = 200 };
 
 static const orthrus_library *lib;
 
@@ -134,14 +135,31 @@ static void find_shape(struct array *a, const orthrus_value *value, const char *
     if (count < 0 || (size_t)count != a->bytes / item || a->bytes % item) end("not as many bytes as its shape says", path);
 }
 
-/* Written under another name first, so that it is there as a whole or not at all. */
-static void write_output(const char *folder, const orthrus_value *value, const int64_t *shape, const void *data,
-                         int raw) {
-    char path[NAME_SIZE], part[NAME_SIZE + 8], header[2048], name[256];
-    size_t used = 0;
-    snprintf(name, sizeof name, "%s", value->name);
+/* What an output's file is called: its name, as far as it can be one. */
+static void plain_name(char *name, size_t size, const char *given) {
+    snprintf(name, size, "%s", given);
     for (char *c = name; *c; c++)
         if (*c == '/') *c = '_';
+}
+
+/* The same, with the output's number where an earlier one is called so. */
+static void file_name(char *name, size_t size, orthrus_model *model, size_t index) {
+    char other[PLAIN_NAME];
+    plain_name(name, PLAIN_NAME, lib->output(model, index)->name);
+    for (size_t i = 0; i < index; i++) {
+        plain_name(other, sizeof other, lib->output(model, i)->name);
+        if (strcmp(other, name)) continue;
+        size_t used = strlen(name);
+        snprintf(name + used, size - used, "_%zu", index);
+        return;
+    }
+}
+
+/* Written under another name first, so that it is there as a whole or not at all. */
+static void write_output(const char *folder, const char *name, const orthrus_value *value, const int64_t *shape,
+                         const void *data, int raw) {
+    char path[NAME_SIZE], part[NAME_SIZE + 8], header[2048];
+    size_t used = 0;
     if (snprintf(path, sizeof path, "%s/%s.%s", folder, name, raw ? "bin" : "npy") >= NAME_SIZE)
         end("too long a path", folder);
     snprintf(part, sizeof part, "%s.part", path);
@@ -211,6 +229,14 @@ struct command {
     long repeat;
 };
 
+static long number(const char *text, const char *option, long most) {
+    char *end_of_it;
+    errno = 0;
+    long found = strtol(text, &end_of_it, 10);
+    if (errno || end_of_it == text || *end_of_it || found < 0 || found > most) end("no number from 0 on", option);
+    return found;
+}
+
 /* The command line; what is no option is moved to its front. Answers how many those are. */
 static int parse(int count, char **words, struct command *made) {
     int files = 0;
@@ -227,8 +253,8 @@ static int parse(int count, char **words, struct command *made) {
         else {
             if (!strcmp(word, "--out")) made->out = next;
             else if (!strcmp(word, "--weights")) made->weights = next;
-            else if (!strcmp(word, "--threads")) made->threads = atoi(next);
-            else if (!strcmp(word, "--repeat")) made->repeat = atol(next);
+            else if (!strcmp(word, "--threads")) made->threads = (int)number(next, word, 1 << 20);
+            else if (!strcmp(word, "--repeat")) made->repeat = number(next, word, LONG_MAX);
             else end("no such option; --help tells those there are", word);
             i++;
         }
@@ -292,7 +318,9 @@ static void compute(orthrus_model *model, const struct command *asked, struct ar
         printf("%.2f microseconds a run\n", 1e6 * (seconds() - begin) / (double)asked->repeat);
     }
     for (size_t i = 0; i < outputs; i++) {
-        write_output(asked->out, lib->output(model, i), lib->output_shape(context, i), made[i], asked->raw);
+        char name[PLAIN_NAME + 24];
+        file_name(name, sizeof name, model, i);
+        write_output(asked->out, name, lib->output(model, i), lib->output_shape(context, i), made[i], asked->raw);
         free(made[i]);
     }
     free(shapes);

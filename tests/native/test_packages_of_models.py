@@ -1,17 +1,20 @@
-"""Random models as packages, run in C: what a session computes, bit for bit, or a refusal that names a
-node."""
+"""Random, trained and benchmark models as packages, run in C: what a session computes, bit for bit, or a
+refusal that names a node."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+from benchmarks import zoo
 from native_packages import CContext, CModel
-from skips import needs
+from skips import MODELS, needs
 
 import orthrus as ort
 from fuzz import graphs, small
@@ -39,8 +42,8 @@ def settled(given: onnx.ModelProto, feeds: Feeds) -> onnx.ModelProto:
     return model
 
 
-def verdict(given: onnx.ModelProto, feeds: Feeds) -> str:
-    """What became of a model: "same", or why it says nothing."""
+def verdict(given: onnx.ModelProto, feeds: Feeds, threads: Sequence[int] = (2,)) -> str:
+    """What became of a model: "same" on each number of threads, or why it says nothing."""
     if not all(isinstance(a, np.ndarray) and a.dtype != object for a in feeds.values()):
         return "no tensors"
     source = settled(given, feeds).SerializeToString()
@@ -58,11 +61,12 @@ def verdict(given: onnx.ModelProto, feeds: Feeds) -> str:
             re.search("no plan can be made|has no outputs", str(error)), error
         return "refused"
     opened = CModel(data)
-    context = CContext(opened, 2)
-    made = context(*(feeds[each.name] for each in session.get_inputs()))
-    assert [(a.dtype, a.shape, a.tobytes()) for a in made] == \
-        [(np.asarray(a).dtype, np.asarray(a).shape, np.asarray(a).tobytes()) for a in wanted]
-    context.destroy()
+    for count in threads:
+        context = CContext(opened, count)
+        made = context(*(feeds[each.name] for each in session.get_inputs()))
+        assert [(a.dtype, a.shape, a.tobytes()) for a in made] == \
+            [(np.asarray(a).dtype, np.asarray(a).shape, np.asarray(a).tobytes()) for a in wanted]
+        context.destroy()
     opened.close()
     return "same"
 
@@ -91,7 +95,7 @@ def graph(seed: int) -> tuple[onnx.ModelProto, Feeds]:
 SEEDS = [(operator, range(25)), (graph, range(15)),
          pytest.param(operator, range(25, 200), marks=pytest.mark.slow),
          pytest.param(graph, range(15, 100), marks=pytest.mark.slow),
-         pytest.param(graphs.build, range(30), marks=pytest.mark.slow),
+         pytest.param(graphs.build, range(10), marks=pytest.mark.slow),
          pytest.param(operator, range(1000, 4000), marks=pytest.mark.thorough),
          pytest.param(graph, range(1000, 4000), marks=pytest.mark.thorough),
          pytest.param(graphs.build, range(1000, 1300), marks=pytest.mark.thorough)]
@@ -101,3 +105,27 @@ SEEDS = [(operator, range(25)), (graph, range(15)),
 def test_what_a_session_computes_or_a_refusal(make: Any, seeds: range) -> None:
     counts = tried(make, seeds)
     assert counts["same"] > len(seeds) // 3, counts
+
+
+LARGE = {"minilm_int8", "ppocrv4_det", "ppocrv4_rec", "lac_gru"}
+"""Those that take long."""
+
+
+@needs("models")
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=pytest.mark.thorough if name in LARGE else pytest.mark.slow)
+    for name in sorted(path.parent.name for path in MODELS.glob("*/meta.json"))])
+def test_trained_models(name: str) -> None:
+    """All but the one whose parts an If chooses between."""
+    given = onnx.load(MODELS / name / "model.onnx")
+    for case in json.loads((MODELS / name / "meta.json").read_text())["cases"]:
+        with np.load(MODELS / name / case["file"]) as arrays:
+            feeds = {key[3:]: arrays[key] for key in arrays.files if key.startswith("in:")}
+        expected = "refused" if any(node.op_type == "If" for node in given.graph.node) else "same"
+        assert verdict(given, feeds, (1, 2, 3, 4)) == expected
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", zoo.cases())
+def test_benchmark_models(name: str) -> None:
+    assert verdict(zoo.build(name), zoo.feeds(name), (1, 2, 3, 4)) == "same"
