@@ -306,3 +306,26 @@ def test_where_initializers_lie_before_they_are_placed(tmp_path: Path) -> None:
     assert (told["w"].filepath, told["w"].byte_size) == ("m.bin", 240)
     [y] = ort.InferenceSession(tmp_path / "c.onnx").run(None, {"x": np.ones(60, np.float32)})
     assert (y == weights["w"] + 1).all()
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (3, 2)])
+def test_bound_memory_fits_what_an_output_is_declared(shape: tuple[int, ...]) -> None:
+    """Where nothing but the declaration says how large it is."""
+    peer = pytest.importorskip("onnxruntime")
+    nodes = [helper.make_node("Add", ["x", "x"], ["y"])]
+    x, y = (VALUE(n, TensorProto.FLOAT, s) for n, s in (("x", ["N", 2]), ("y", [3, 2])))
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), ir_version=10,
+                              opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+    for runtime in (ort, peer):
+        it = runtime.InferenceSession(model, providers=["CPUExecutionProvider"])
+        assert it.get_outputs()[0].shape == [3, 2]
+        binding = it.io_binding()
+        binding.bind_cpu_input("x", np.ones(shape, np.float32))
+        bound = runtime.OrtValue.ortvalue_from_numpy(np.zeros(shape, np.float32))
+        binding.bind_ortvalue_output("y", bound)
+        if shape == (3, 2):
+            it.run_with_iobinding(binding)
+            assert (bound.numpy() == 2).all()
+            continue
+        with pytest.raises(RuntimeError, match=r"Got invalid dimensions for output: y"):
+            it.run_with_iobinding(binding)

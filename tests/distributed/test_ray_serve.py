@@ -118,7 +118,7 @@ def post(address: str, body: Any, name: str = "m0", method: str = "POST") -> tup
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
     asked = urllib.request.Request(address, content, {"serve_multiplexed_model_id": name}, method=method)
     try:
-        with urllib.request.urlopen(asked, timeout=60) as found:
+        with urllib.request.urlopen(asked, timeout=300) as found:
             return found.status, found.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()
@@ -137,24 +137,24 @@ class TestServed:
         for at, (x, response) in enumerate(zip(asked, waiting, strict=True)):
             if at == 7:
                 with pytest.raises(Exception, match="99"):
-                    response.result(timeout_s=60)
+                    response.result(timeout_s=300)
             else:
-                assert np.array_equal(response.result(timeout_s=60)["y"], TABLE[x])
+                assert np.array_equal(response.result(timeout_s=300)["y"], TABLE[x])
         with pytest.raises(Exception, match="there is no column 'x'") as wrong:
-            full.predict.remote({"z": [1]}).result(timeout_s=60)
+            full.predict.remote({"z": [1]}).result(timeout_s=300)
         assert isinstance(wrong.value, InvalidArgument)
-        assert full.statistics.remote().result(timeout_s=60)["runs"] == 4
+        assert full.statistics.remote().result(timeout_s=300)["runs"] == 4
         with pytest.raises(NotFound, match="there is one model only"):
-            full.options(multiplexed_model_id="m0").predict.remote({"x": [[0]]}).result(timeout_s=60)
+            full.options(multiplexed_model_id="m0").predict.remote({"x": [[0]]}).result(timeout_s=300)
         serve.delete("full")
 
     def test_more_models_than_a_replica_holds(self, address: str) -> None:
         for at in (0, 1, 2, 0, 2, 1):
-            found = handle(f"m{at}").predict.remote({"x": [[0], [2]]}).result(timeout_s=60)
+            found = handle(f"m{at}").predict.remote({"x": [[0], [2]]}).result(timeout_s=300)
             assert found["y"].ravel().tolist() == [10 + at, 30 + at]
         for name in ("m9", "../models/m0", "", "m0.onnx"):
             with pytest.raises(NotFound, match="there is no model"):
-                handle(name).predict.remote({"x": [[0]]}).result(timeout_s=60)
+                handle(name).predict.remote({"x": [[0]]}).result(timeout_s=300)
 
     def test_tokens_come_one_by_one(self, address: str) -> None:
         streaming = handle("next", stream=True)
@@ -190,12 +190,12 @@ class TestServed:
 
     def test_a_replica_that_dies_is_made_again(self, address: str) -> None:
         """Serve's health is what is waited for; whoever was refused meanwhile asks again."""
-        dead = handle("m0").statistics.remote().result(timeout_s=60)["pid"]
+        dead = handle("m0").statistics.remote().result(timeout_s=300)["pid"]
         os.kill(dead, signal.SIGKILL)
         for _ in range(1200):
             try:
-                found = handle("m0").predict.remote({"x": [[2]]}).result(timeout_s=60)
-                again = handle("m0").statistics.remote().result(timeout_s=60)["pid"]
+                found = handle("m0").predict.remote({"x": [[2]]}).result(timeout_s=300)
+                again = handle("m0").statistics.remote().result(timeout_s=300)["pid"]
                 break
             except ray.exceptions.RayError:
                 time.sleep(0.1)

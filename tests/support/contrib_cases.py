@@ -450,6 +450,55 @@ def coded_cache(d: Draw) -> Case:
          "kv_cache_bit_width": bits}, 3, rtol=1e-3, atol=1e-4 if dtype == np.float32 else 1e-2, slack=1)
 
 
+@drawn("GroupQueryAttention/sliding")
+def sliding_cache(d: Draw) -> Case:
+    """A cache as long as the window, full after the run; onnxruntime takes several new tokens behind a past
+    for one sequence only."""
+    shared, times, size, window, length = d.one(1, 2), d.one(1, 3), 16, d.one(1, 4, 7), d.one(1, 3, 9)
+    batch = d.one(1, 2) if length == 1 else 1
+    ends = [max(window, length) + d.one(0, 1, 5) for _ in range(batch)]
+    turned = [d.floats(32, 8), d.floats(32, 8)] if d.yes() else [None, None]
+    coded = d.yes()
+    past = [d.floats(batch, shared, window, size, scale=20) for _ in range(2)]
+    scales = [None] * 3 + [np.array([0.03], np.float32)] * 2 if coded else []
+    attrs = {"k_quant_type": "PER_TENSOR", "v_quant_type": "PER_TENSOR",
+             "kv_cache_bit_width": 8} if coded else {}
+    return contrib("GroupQueryAttention", [
+        *(d.floats(batch, length, n * size) for n in (shared * times, shared, shared)),
+        *(p.astype(np.int8 if coded else np.float32) for p in past), np.array(ends, np.int32) - 1,
+        np.array([max(ends)], np.int32), *turned, *scales],
+        {"num_heads": shared * times, "kv_num_heads": shared, "local_window_size": window,
+         "sliding_window_cache": 1, "do_rotary": int(turned[0] is not None)} | attrs, 3, rtol=1e-3, atol=1e-4,
+        slack=1)
+
+
+@drawn("MultiHeadAttention/shared")
+def attention_in_place(d: Draw) -> Case:
+    """Over a cache that is written in place."""
+    batch, heads, size, length, capacity = d.one(1, 2), d.one(1, 3), d.one(4, 33), d.one(1, 3), d.one(4, 16)
+    held, hidden = d.one(0, 1, capacity - length), heads * size
+    attrs = {"num_heads": heads} | ({"scale": 0.3, "unidirectional": 1} if d.yes() else {})
+    return contrib("MultiHeadAttention", [
+        *(d.floats(batch, length, hidden) for _ in range(3)), d.maybe(3 * hidden), None,
+        d.maybe(d.one(1, batch), d.one(1, heads), length, held + length),
+        *(d.floats(batch, heads, capacity, size) for _ in range(2)), np.array([held], np.int32)], attrs, 3)
+
+
+@drawn("LinearAttention/shared")
+def linear_attention_of_few(d: Draw) -> Case:
+    """Fewer heads of queries or keys than of values."""
+    batch, length, size, deep, held = d.one(1, 2), d.one(1, 5), d.one(4, 6), d.one(4, 7), d.one(4, 6)
+    queries, keys, rule = d.one(*((1, 2, held) if held == 6 else (1, 2, 4))), d.one(1, 2, held), d.one(
+        "linear", "gated", "delta", "gated_delta")
+    decay = -np.abs(d.floats(batch, length, d.one(held, held * size))) if "gated" in rule else None
+    rate = [np.abs(d.floats(batch, length, d.one(1, held)))] if "delta" in rule else []
+    state = d.maybe(batch, held, size, deep)
+    inputs = [d.floats(batch, length, queries * size), d.floats(batch, length, keys * size),
+              d.floats(batch, length, held * deep), state, decay, *rate]
+    return contrib("LinearAttention", inputs, {"q_num_heads": queries, "kv_num_heads": held,
+                                               "update_rule": rule}, 2)
+
+
 @drawn("AttnLSTM")
 def attentive_lstm(d: Draw) -> Case:
     steps, batch, features, n, length, deep, size = (d.one(1, 4), d.one(1, 2), d.one(1, 3), d.one(2, 5),

@@ -17,7 +17,7 @@ import graphs
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 from skips import BROWSERS, MODELS, needs
 from typer.testing import CliRunner
 
@@ -208,6 +208,29 @@ def test_a_run_gives_times_operations_and_memory(digits: ViewData) -> None:
     assert digits.peak["flops"] > 0
 
 
+def test_nodes_tell_what_of_the_file_they_stand_for() -> None:
+    nodes = [helper.make_node("Mul", ["x", "x"], ["s"], name="square"),
+             helper.make_node("ReduceMean", ["s"], ["m"], name="mean", axes=[-1]),
+             helper.make_node("Add", ["m", "e"], ["v"], name="plus"),
+             helper.make_node("Sqrt", ["v"], ["r"], name="root"),
+             helper.make_node("Div", ["x", "r"], ["n"], name="by"),
+             helper.make_node("Mul", ["n", "w"], ["y"], name="times"),
+             helper.make_node("Relu", ["y"], ["z"], name="last")]
+    constants = [numpy_helper.from_array(np.full(shape, 0.5, np.float32), name)
+                 for name, shape in (("e", ()), ("w", 4))]
+    x, z = (helper.make_tensor_value_info(name, 1, [2, 4]) for name in "xz")
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [z], constants), ir_version=9,
+                              opset_imports=[helper.make_opsetid("", 17)])
+    data = collect(session(model), "norm", None, None, load(model))
+    found = {node.op: node.origin for node in data.nodes if node.kind == "node"}
+    assert found["Relu"] == ()
+    (fused,) = (origin for op, origin in found.items() if op != "Relu")
+    assert {name for _, name in fused} == {"square", "mean", "plus", "root", "by", "times"}
+    assert data.file is not None
+    assert [n.op for n in data.file.nodes if n.kind == "node"] == [n.op_type for n in nodes]
+    assert '"origin":[["Mul","times"]' in view.page(data)
+
+
 def test_without_a_run_nothing_is_measured_and_the_page_is_always_the_same() -> None:
     data = collect(session(MODEL), "digits.onnx")
     assert not any(n.measured for n in data.nodes) and data.seconds is None
@@ -373,7 +396,7 @@ def data_of(path: str | Path) -> Any:
 def test_the_command_writes_a_page_beside_itself(tmp_path: Path) -> None:
     shutil.copy(MODEL, "digits.onnx")
     found = invoke("digits.onnx", "-n", 2, "--shape", "image=3,1,8,8", "--check")
-    assert found.exit_code == 0 and found.output.strip() == "wrote digits.html"
+    assert found.exit_code == 0 and found.output.strip().endswith("wrote digits.html")
     data = data_of("digits.html")
     assert data["runs"] == 2 and data["checked"] and data["model"] == "digits.onnx"
     types = [t for n in data["nodes"] if "measured" in n for t in n["measured"]["outputs"]]
@@ -493,11 +516,42 @@ def test_in_a_browser_search_finds_and_a_click_opens_a_node(browser: Any) -> Non
     browser.switch_to.active_element.send_keys(Keys.ESCAPE)
     assert panel.find_element("tag name", "h2").text == "digits.onnx"
     index = browser.execute_script("return orthrusView.data.nodes.findIndex((n) => n.op === 'Conv')")
+    browser.find_element("id", "fit").click()
+    browser.execute_async_script("requestAnimationFrame(() => requestAnimationFrame(arguments[0]))")
     click_item(browser, index)
     assert panel.find_element("tag name", "h2").text == "Conv"
     for says in ("CPUExecutionProvider", "pads", "OF THE RUN", "float["):
         assert says.lower() in panel.text.lower()
     quiet(browser, path)
+
+
+@pytest.mark.slow
+@needs("browser")
+def test_in_a_browser_nothing_lies_over_the_graph_and_the_file_is_shown_too(browser: Any) -> None:
+    it, file = session(MODEL), load(MODEL)
+    profile = view.profiled(it, {"image": np.zeros((2, 1, 8, 8), np.float32)}, 2)
+    path = Path("both.html")
+    path.write_text(view.page(collect(it, "both.onnx", profile, None, file, 1.5)), encoding="utf-8")
+    for width in (2560, 1440, 1024, 500):
+        browser.set_window_size(width, 900)
+        opened(browser, path)
+        assert "measured beside other work" in browser.find_element("id", "summary").text
+        assert browser.find_element("css selector", "[aria-checked=true][data-colour]").text == "Time"
+        over = browser.execute_script("""
+            const box = (name) => document.querySelector(name).getBoundingClientRect(), at = box("#canvas");
+            return [".tools", "#legend", "#map", "#panel"].filter((name) => {
+              const it = box(name);
+              return it.left < at.right - 1 && it.right > at.left + 1 && it.top < at.bottom - 1
+                && it.bottom > at.top + 1;
+            }).concat(at.width > 200 && at.height > 150 ? [] : ["no room"])""")
+        assert over == [], (width, over)
+    browser.find_element("css selector", "[data-graph=file]").click()
+    browser.execute_async_script(
+        "const done = arguments[0], ask = () => window.orthrusView?.data.nodes.every((n) => !n.provider) "
+        "? orthrusView.ready.then(done) : setTimeout(ask, 20); ask()")
+    nodes = browser.execute_script("return orthrusView.data.nodes.filter((n) => n.kind === 'node').length")
+    assert nodes == sum(1 for _ in file.walk())
+    browser.set_window_size(1440, 1000)
 
 
 @pytest.mark.slow

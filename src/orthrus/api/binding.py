@@ -125,7 +125,7 @@ class SessionIOBinding:
             raise RuntimeError("Error in execution: At least one output should be requested.")
         names = list(self._outputs)
         engine = session._engine
-        declared = {v.name: v.type for v in engine.outputs}
+        declared = {v.name: v.type for v in session._outputs()}
         if unknown := [n for n in names if n not in declared]:
             raise RuntimeError(f"Error in execution: Invalid output name: {unknown[0]}")
         if missing := [v.name for v in engine.inputs if v.name not in self._inputs]:

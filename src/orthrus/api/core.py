@@ -23,6 +23,7 @@ from .sparse import CoreSparse, SparseTensor
 from .values import CoreValue, OrtValueVector
 
 if TYPE_CHECKING:
+    from ..ir import Value
     from .collecting import Collecting
     from .profile import ProfileFile
 
@@ -213,7 +214,11 @@ class CoreSession:
 
     @property
     def outputs_meta(self) -> list[NodeArg]:
-        return [NodeArg._of(v) for v in self._engine.outputs]
+        return [NodeArg._of(v) for v in self._outputs()]
+
+    def _outputs(self) -> list[Value]:
+        """The outputs with the sizes that the model promises of them, which nothing else may settle."""
+        return [_promised(v, self._engine.info.sizes.get(v.name, {})) for v in self._engine.outputs]
 
     @property
     def overridable_initializers(self) -> list[NodeArg]:
@@ -459,6 +464,15 @@ class CoreSession:
 
     def webgpu_context_id(self) -> int:
         return 0
+
+
+def _promised(value: Value, sizes: Mapping[int, int]) -> Value:
+    from ..ir import TensorType, Value
+
+    if not sizes or not isinstance(value.type, TensorType) or value.type.shape is None:
+        return value
+    shape = tuple(sizes.get(axis, size) for axis, size in enumerate(value.type.shape))
+    return Value(value.name, TensorType(value.type.elem, shape))
 
 
 def _failed(error: Exception) -> list[Any]:

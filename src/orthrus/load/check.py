@@ -140,6 +140,19 @@ def types(graph: Graph, declared: dict[Value, Type], strict: bool = False) -> No
             _check_body(node)
     for value, kind in declared.items():
         _check_declared(graph, value, kind, strict)
+    for value in graph.outputs:
+        if sizes := _promised(value.type, declared.get(value)):
+            graph.info.sizes[value.name] = sizes
+
+
+def _promised(found: Type | None, kind: Type | None) -> dict[int, int]:
+    """The sizes of `kind`, by axis, of which `found` knows no number."""
+    if not isinstance(found, TensorType) or not isinstance(kind, TensorType):
+        return {}
+    if found.shape is None or kind.shape is None or len(found.shape) != len(kind.shape):
+        return {}
+    return {axis: b for axis, (a, b) in enumerate(zip(found.shape, kind.shape, strict=True))
+            if isinstance(b, int) and not isinstance(a, int)}
 
 
 _CARRIED: dict[str, Callable[[Node], int]] = {

@@ -181,6 +181,7 @@ class _Small(Engine):
         info = ModelInfo(**about["info"])
         info.denotations = {k: {int(axis): text for axis, text in v.items()}
                             for k, v in info.denotations.items()}
+        info.sizes = {k: {int(axis): size for axis, size in v.items()} for k, v in info.sizes.items()}
         graph = Graph(about["graph"], info=info)
         graph.inputs = [_value(*each) for each in about["inputs"]]
         reads = [graph.inputs[i] for i in about["reads"]]

@@ -50,7 +50,7 @@ def _multi_head(f: Facts) -> Shapes:
     value_size = floor_div(width, heads)
     before = f.shape(6) if f.has(6) else None
     total = length if before is None else before[2] + length
-    if before is not None and f.attribute("past_present_share_buffer"):
+    if before is not None and (f.attribute("past_present_share_buffer") or f.has(8)):
         total = before[2]
     return [[*q[:2], width], [q[0], heads, total, size], [q[0], heads, total, value_size],
             [q[0], heads, q[1], total]]
@@ -63,7 +63,8 @@ def _group_query(f: Facts) -> Shapes:
     past = f.shape(3) if f.has(3) else [q[0], shared, 0, size]
     total = f.elements[6] if len(f.elements) > 6 else None
     length = None if total is None or total.size != 1 else total.ravel()[0]
-    cache = [q[0], shared, None if length is None else greatest(past[2], length), past[3]]
+    most = None if length is None else greatest(past[2], length)
+    cache = [q[0], shared, past[2] if f.attribute("sliding_window_cache") else most, past[3]]
     if not f.has(3) and f.attribute("kv_cache_bit_width"):
         cache[3] = None
     return [[*q[:2], size * heads if packed else q[2]], cache, cache]

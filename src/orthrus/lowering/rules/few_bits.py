@@ -262,7 +262,7 @@ def dequantized(lo: Lowering, a: Value, b: Value, flip: bool, multiply: Multiply
     if node is None or node.op_type != "DequantizeLinear" or b not in lo.later or not lo.shape(a):
         return None
     x, scale, zero = (*node.inputs, None)[:3]
-    axis, block = normalized_axis(node.attribute("axis"), 2), node.attribute("block_size")
+    axis, block = normalized_axis(node.attribute("axis"), 2), node.attribute("block_size") or 0
     codes, by, low = (in_memory(lo.known(v)) for v in (x, scale, zero))
     if codes is None or by is None or codes.ndim != 2 or codes.dtype.name not in _KINDS or (
             axis != int(flip) or not _whole(block)):

@@ -226,23 +226,37 @@ def MultiHeadAttention(query, key=None, value=None, bias=None, key_padding_mask=
                        mask_filter_value: float | None = None, num_heads: int, scale: float | None = None,
                        unidirectional: int = 0):
     """softmax(query @ key' * scale + bias) @ value, the keys and values so far, and the scores"""
-    if cache_indirection is not None or past_sequence_length is not None:
-        raise ValueError("MultiHeadAttention over a shared cache is not supported")
     dtype, wide = query.dtype, working_type(query.dtype)
     given = [None if x is None else x.astype(wide) for x in (key, value, bias)]
     q, k, v = _separate(query.astype(wide), given[0], given[1], given[2], num_heads)
-    past = 0
+    past, caches = 0, [k, v]
     if past_key is not None and past_value is not None:
-        past = past_key.shape[2]
-        k = np.concatenate((past_key.astype(wide), k), 2)
-        v = np.concatenate((past_value.astype(wide), v), 2)
+        if past_sequence_length is None:
+            past = past_key.shape[2]
+            k, v = (np.concatenate((old.astype(wide), new), 2)
+                    for old, new in ((past_key, k), (past_value, v)))
+            caches = [k, v]
+        else:
+            past, capacity = _held(past_sequence_length, past_key.shape[2], k.shape[2]), past_key.shape[2]
+            caches = [_cached(old.astype(wide), new, np.full(len(new), past), capacity)
+                      for old, new in ((past_key, k), (past_value, v))]
+            k, v = (cache[:, :, :past + k.shape[2]] for cache in caches)
     batch, _, length, _ = q.shape
     total = k.shape[2]
     mask = _mask_bias(key_padding_mask, batch, length, total, mask_filter_value or _FILTER, wide)
     added = _added(mask, _causal(length, total, past, wide) if unidirectional else None,
                    None if attention_bias is None else attention_bias.astype(wide))
     y, scores, _ = attended(q, k, v, scale, added)
-    return merge_heads(y).astype(dtype), k.astype(dtype), v.astype(dtype), scores.astype(dtype)
+    return merge_heads(y).astype(dtype), *(c.astype(dtype) for c in caches), scores.astype(dtype)
+
+
+def _held(given: np.ndarray, capacity: int, length: int) -> int:
+    """How many rows of a cache that is written in place are of the past."""
+    held = int(given.reshape(-1)[0]) if given.size == 1 else -1
+    if not 0 <= held < capacity or held + length > capacity:
+        raise ValueError(f"past_sequence_length {given.tolist()} leaves no room for {length} new tokens in a"
+                         f" cache of {capacity}; it is one number")
+    return held
 
 
 def _positions(given: np.ndarray, batch: int, length: int) -> np.ndarray:
@@ -353,8 +367,12 @@ def GroupQueryAttention(query, key=None, value=None, past_key=None, past_value=N
     values"""
     if seqlens_k is None or total_sequence_length is None:
         raise ValueError("GroupQueryAttention needs seqlens_k and total_sequence_length")
-    if sliding_window_cache:
-        raise ValueError("GroupQueryAttention over a windowed cache is not supported")
+    if sliding_window_cache and (local_window_size <= 0 or not causal):
+        raise ValueError("GroupQueryAttention over a sliding window needs causal=1 and a local_window_size"
+                         f" above 0, found {local_window_size}")
+    if (k_quant_type == "NONE") != (v_quant_type == "NONE"):
+        raise ValueError(f"k_quant_type {k_quant_type!r} and v_quant_type {v_quant_type!r}: one cache is"
+                         " quantized and the other not")
     dtype, wide = query.dtype, working_type(query.dtype)
     given = [None if x is None else x.astype(wide) for x in (key, value)]
     q, k, v = _grouped_parts(query.astype(wide), given[0], given[1], num_heads, kv_num_heads)
@@ -365,7 +383,9 @@ def GroupQueryAttention(query, key=None, value=None, past_key=None, past_value=N
     first = length == total
     before = np.zeros(batch, np.int64) if first else lengths - length
     most = lengths.max(initial=0)
-    if lengths.shape != (batch,) or total < length or (before < 0).any() or most > max(total, held):
+    grows = total <= held or sliding_window_cache or total == held + length
+    if lengths.shape != (batch,) or total < length or (before < 0).any() or most > max(
+            total, held) or not grows:
         raise ValueError(f"seqlens_k {seqlens_k.tolist()} and total_sequence_length {total} do not fit"
                          f" {length} new tokens"
                          f" and a cache of {held}")
@@ -377,18 +397,30 @@ def GroupQueryAttention(query, key=None, value=None, past_key=None, past_value=N
             raise ValueError("GroupQueryAttention with do_rotary needs cos_cache and sin_cache")
         q, k = _turned(q, k, cos_cache.astype(wide), sin_cache.astype(wide), position_ids, before,
                        rotary_interleaved)
-    capacity = max(total, held)
+    capacity = held if sliding_window_cache else max(total, held)
+    if sliding_window_cache and (capacity < local_window_size or (lengths < length).any()
+                                 or attention_bias is not None):
+        raise ValueError(f"a cache of {capacity} rows that slides holds a window of {local_window_size},"
+                         f" takes {length} new tokens of {lengths.tolist()} and has no attention_bias")
     bounded((batch, kv_num_heads, capacity, size), wide)
     codes = [None if kind == "NONE" else CacheCodes(kind, by, kv_cache_bit_width, new.shape)
              for kind, by, new in ((k_quant_type, k_scale, k), (v_quant_type, v_scale, v))]
-    caches = [_cached(past, new if code is None else code.of(new), before, capacity)
-              for past, new, code in zip((past_key, past_value), (k, v), codes, strict=True)]
+    added = [new if code is None else code.of(new) for new, code in zip((k, v), codes, strict=True)]
+    kept = [_window_rows(n, capacity, local_window_size) for n in before.tolist()] if sliding_window_cache \
+        else before.tolist()
+    total = max(kept, default=0) + length if sliding_window_cache else total
+    grown = [_cached(past, new, np.array(kept, np.int64), max(total, capacity))
+             for past, new in zip((past_key, past_value), added, strict=True)]
+    caches = grown if not sliding_window_cache else [
+        _slid(c, kept, length, [_window_rows(n, capacity, local_window_size) for n in lengths.tolist()],
+              capacity) for c in grown]
     keys, values = (c[:, :, :total] if code is None else code.numbers(c[:, :, :total]).astype(wide)
-                    for c, code in zip(caches, codes, strict=True))
+                    for c, code in zip(grown, codes, strict=True))
     at = before[:, None, None, None] + np.arange(length)[:, None]
-    seen = np.arange(total) <= at if causal else np.arange(total) < lengths[:, None, None, None]
+    rows = (before - kept)[:, None, None, None] + np.arange(total)
+    seen = rows <= at if causal else rows < lengths[:, None, None, None]
     if local_window_size >= 0:
-        seen = seen & (np.arange(total) > at - local_window_size)
+        seen = seen & (rows > at - local_window_size)
     bias = np.where(seen, wide.type(0), wide.type(-np.inf))
     if attention_bias is not None:
         bias = bias + attention_bias[..., :total].astype(wide)
@@ -401,6 +433,20 @@ def GroupQueryAttention(query, key=None, value=None, past_key=None, past_value=N
     shown = weights if qk_output == 2 else np.where(seen, scores, 0)
     present = [c.astype(dtype) if code is None else c for c, code in zip(caches, codes, strict=True)]
     return merge_heads(y).astype(dtype), *present, shown.astype(dtype)
+
+
+def _window_rows(tokens: int, capacity: int, window: int) -> int:
+    """How many rows of a cache that slides hold something after so many tokens: it fills up, then the last
+    `window` move to its start, and so on."""
+    return tokens if tokens <= capacity else window + (tokens - capacity - 1) % (capacity - window + 1)
+
+
+def _slid(cache: np.ndarray, old: list[int], length: int, kept: list[int], capacity: int) -> np.ndarray:
+    """The last `kept` rows of each batch entry's `old` and `length` new ones, at the start of a cache."""
+    out = cache[:, :, :capacity].copy()
+    for b, (before, most) in enumerate(zip(old, kept, strict=True)):
+        out[b, :, :most] = cache[b, :, before + length - most:before + length]
+    return out
 
 
 class CacheCodes:
@@ -468,8 +514,23 @@ def LinearAttention(query, key, value, past_state=None, decay=None, beta=None, *
     """Attention over a recurrent state, as ONNX's LinearAttention"""
     if state_window:
         raise ValueError("LinearAttention with a state_window is not supported")
+    size = query.shape[-1] // max(q_num_heads, 1)
+    query_heads = q_num_heads
+    if query.ndim == key.ndim == 3 and size and kv_num_heads > 0:
+        if 0 < q_num_heads < kv_num_heads:
+            query, query_heads = _shared_by(query, q_num_heads, kv_num_heads, "query"), kv_num_heads
+        if key.shape[2] < kv_num_heads * size:
+            key = _shared_by(key, key.shape[2] // size, kv_num_heads, "key")
     return OnnxLinearAttention.body(query, key, value, past_state, decay, beta, kv_num_heads=kv_num_heads,
-                                    q_num_heads=q_num_heads, scale=scale, update_rule=update_rule)
+                                    q_num_heads=query_heads, scale=scale, update_rule=update_rule)
+
+
+def _shared_by(x: np.ndarray, heads: int, by: int, name: str) -> np.ndarray:
+    """[batch, time, heads * size] with each head as often as `by` heads share it."""
+    if heads < 1 or by % heads or x.shape[2] % heads:
+        raise ValueError(f"{by} heads of values share {name} of shape {x.shape}, which is no multiple of"
+                         f" {heads} heads")
+    return np.repeat(x.reshape(*x.shape[:2], heads, -1), by // heads, 2).reshape(*x.shape[:2], -1)
 
 
 @LinearAttention.infer_with
@@ -480,7 +541,8 @@ def _linear_attention_type(query: Value, key: Value, value: Value, past_state: V
     inner = width // max(kv_num_heads, 1) if isinstance(width, int) else None
     known = query.shape is not None and len(query.shape) == 3
     deep = query.shape[2] // max(q_num_heads, 1) if known and isinstance(query.shape[2], int) else None
-    shape = (*query.shape[:2], None if inner is None else inner * q_num_heads) if known else None
+    shape = (*query.shape[:2], None if inner is None else inner * max(q_num_heads, kv_num_heads)
+             ) if known else None
     return [TensorType(query.elem, shape), TensorType(query.elem if past_state is None else past_state.elem,
                                                       (query.shape[0] if known else None, kv_num_heads, deep,
                                                        inner))]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from ...ir import Graph, Node, Value, shape_text
 from ...kernels import Span
 from ...run.explain import Explanation, NodeReport
 from .groups import Scope, grouped
+from .origin import differs, origins
 
 _TEXT = 240
 """Characters of an attribute or a constant that a page shows."""
@@ -74,7 +75,8 @@ class Distance:
 class ViewNode:
     """A node, or with `kind` input or output a border of a graph. `group` and `body`: indices of the group it
     stands in and of the one that holds its bodies, -1 for none; `inputs`, `outputs`: of values. `reasons`:
-    who left it and why; `free`: it follows from shapes alone and costs a run nothing."""
+    who left it and why; `free`: it follows from shapes alone and costs a run nothing; `origin`: operators and
+    names of the file's nodes it stands for, where it is not one of them."""
 
     name: str
     kind: str
@@ -93,6 +95,7 @@ class ViewNode:
     free: bool = False
     measured: Measured | None = None
     distance: Distance | None = None
+    origin: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,8 @@ class ViewPart:
 @dataclass(frozen=True)
 class ViewData:
     """A whole page. `edges`: (maker, reader, value) indices; `seconds`: of a run, `stepwise`: taken apart;
-    `peak`: operations and bytes per second of the machine, and its threads."""
+    `peak`: operations and bytes per second of the machine, and its threads; `others`: processors that other
+    programs kept busy around the runs; `file`: the graph as the model's file has it."""
 
     model: str
     facts: tuple[tuple[str, str], ...]
@@ -138,26 +142,32 @@ class ViewData:
     stepwise: float | None = None
     peak: Mapping[str, float] = field(default_factory=dict)
     checked: bool = False
+    others: float = 0.0
+    file: ViewData | None = None
 
     def plain(self) -> dict[str, Any]:
         """Dicts and lists for JSON, with what is empty left out of nodes and values."""
-        data = asdict(self)
+        data = asdict(replace(self, file=None))
+        data["file"] = None if self.file is None else self.file.plain()
         for key in ("nodes", "values"):
             data[key] = [{k: v for k, v in row.items() if v not in ("", (), None)} for row in data[key]]
         return data
 
 
 def collect(session: Any, model: str, profile: Any = None,
-            distances: Mapping[str, Distance] | None = None) -> ViewData:
+            distances: Mapping[str, Distance] | None = None, file: Graph | None = None, others: float = 0.0
+            ) -> ViewData:
     """The page's data for `session`. `profile`: what `session.profile()` gave, None where nothing ran;
-    `distances`: by the name of a value."""
+    `distances`: by the name of a value; `file`: the graph before optimization; `others`: processors that
+    other programs kept busy around the runs."""
     graph, report = session._sess._engine.graph, session.explain()
-    made = _Collected(report, () if profile is None else profile.nodes, distances or {})
+    made = _Collected(report, () if profile is None else profile.nodes, distances or {},
+                      {} if file is None else origins(file, graph))
     made.add(graph, -1)
     data = ViewData(
         model, tuple(_facts(session, graph)), tuple((p.name, p.count) for p in report.passes if p.count),
         tuple(made.nodes), tuple(made.values), tuple(made.groups), tuple(made.edges), tuple(_parts(report)),
-        checked=distances is not None)
+        checked=distances is not None, others=others, file=None if file is None else _as_in_file(file, model))
     if profile is None:
         return data
     peak = {"flops": profile.peak.flops, "bandwidth": profile.peak.bandwidth, "threads": profile.peak.threads}
@@ -165,11 +175,19 @@ def collect(session: Any, model: str, profile: Any = None,
                    stepwise=profile.seconds, peak=peak)
 
 
-class _Collected:
-    """The lists of a page while the graph is walked."""
+def _as_in_file(graph: Graph, model: str) -> ViewData:
+    made = _Collected(None, (), {}, {})
+    made.add(graph, -1)
+    facts = (("nodes", f"{sum(1 for _ in graph.walk()):,} in the file"),)
+    return ViewData(model, facts, (), tuple(made.nodes), tuple(made.values), tuple(made.groups),
+                    tuple(made.edges))
 
-    def __init__(self, report: Explanation, profiles: Sequence[Any],
-                 distances: Mapping[str, Distance]) -> None:
+
+class _Collected:
+    """The lists of a page while the graph is walked; without a report, of a graph that does not run."""
+
+    def __init__(self, report: Explanation | None, profiles: Sequence[Any],
+                 distances: Mapping[str, Distance], origin: Mapping[Node, tuple[Node, ...]]) -> None:
         self.nodes: list[ViewNode] = []
         self.values: list[ViewValue] = []
         self.groups: list[ViewGroup] = []
@@ -177,9 +195,11 @@ class _Collected:
         self.distances = distances
         self._index: dict[Value, int] = {}
         self._maker: dict[Value, int] = {}
-        self._reports = _queued((r.node, r.op_type, r) for r in report.nodes)
-        self._numpy = {node: why for part in report.parts for node, why in part.numpy.items()}
-        self._free = {node for part in report.parts if part.plan for node in part.plan.known}
+        self._origin = origin
+        parts = () if report is None else report.parts
+        self._reports = _queued((r.node, r.op_type, r) for r in (() if report is None else report.nodes))
+        self._numpy = {node: why for part in parts for node, why in part.numpy.items()}
+        self._free = {node for part in parts if part.plan for node in part.plan.known}
         self._profiles = _queued((p.node, p.op_type, p) for p in profiles)
 
     def value(self, value: Value | None, kind: str = "") -> int:
@@ -238,7 +258,7 @@ class _Collected:
             "" if report is None else report.provider, "" if report is None else report.kernel,
             "" if report is None else report.part, tuple(_attributes(node)),
             () if report is None else tuple(self._reasons(report)), node.label in self._free,
-            _measured(self._profiles(node)), self._distance(node)))
+            _measured(self._profiles(node)), self._distance(node), self._origins(node)))
         self._maker.update((v, index) for v in node.outputs if v is not None)
         for name, inner in _named_bodies(node):
             at = body
@@ -261,12 +281,16 @@ class _Collected:
         if report.node in self._numpy:
             yield "on numpy", self._numpy[report.node]
 
+    def _origins(self, node: Node) -> tuple[tuple[str, str], ...]:
+        origin = self._origin.get(node, ())
+        return tuple((each.op_type, each.label) for each in origin) if differs(node, origin) else ()
+
     def _distance(self, node: Node) -> Distance | None:
         found = [self.distances[v.name] for v in node.outputs if v is not None and v.name in self.distances]
         return max(found, key=lambda d: math.inf if d.excess is None else d.excess, default=None)
 
 
-def _queued(rows: Iterator[tuple[str, str, Any]]) -> Any:
+def _queued(rows: Iterable[tuple[str, str, Any]]) -> Any:
     """A function that gives a node the next of `rows` of its label and operator; names need not be unique."""
     waiting: defaultdict[tuple[str, str], deque[Any]] = defaultdict(deque)
     for label, op_type, row in rows:

@@ -12,7 +12,10 @@ import hashlib
 import html
 import json
 import math
+import os
 import re
+import time
+import webbrowser
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -51,9 +54,14 @@ RepeatOption = Annotated[int, option_of(
 CheckOption = Annotated[bool, option_of(
     "--check", help="Compare what each node computes with its definition, and show how far it is off.")]
 
+OpenOption = Annotated[bool, option_of("--open", help="Show the page in the browser.")]
+
 SCRIPTS = ("dagre.min.js", "uplot.min.js", "view-text.js", "view-model.js", "view-layout.js", "view-tree.js",
-           "view-canvas.js", "view-colours.js", "view-plots.js", "view-panel.js", "view-table.js",
-           "view-page.js")
+           "view-canvas.js", "view-map.js", "view-colours.js", "view-plots.js", "view-panel.js",
+           "view-table.js", "view-page.js")
+_DISTURBED = 0.3
+"""Processors that others keep busy, from which on times are said to be disturbed."""
+
 STYLES = ("uplot.min.css", "view.css")
 
 
@@ -61,10 +69,11 @@ def command(
     model: ModelArgument, output: FileOption = None, input: InputOption = None, shape: ShapeOption = None,
     seed: SeedOption = 0, run: RunOption = True, repeat: RepeatOption = 5, check: CheckOption = False,
     provider: ProviderOption = None, option: SettingOption = None, modules: ImportOption = None,
-    level: LevelOption = "all", trust: TrustOption = "",
+    level: LevelOption = "all", trust: TrustOption = "", show: OpenOption = False,
 ) -> None:
     """Write one HTML file that shows the optimized graph: where each node runs and why, what it costs, and
     how the run uses time and memory."""
+    from ...load import load
     from ..cli import feeds
     from .data import collect
 
@@ -72,18 +81,48 @@ def command(
         raise ValueError("--check needs a run: leave --no-run out")
     session = session_of(model, provider, option, modules, level, seed, trust=trust)
     profile = found = None
+    others = 0.0
     if run:
         with waiting("running"):
             fed, _ = feeds.fed(model, session.get_inputs(), input or [], shape or [], seed,
                                lambda feed: session.run(None, feed))
+            others = busy_elsewhere()
             profile = profiled(session, fed.values, repeat)
+            others = max(others, busy_elsewhere())
         say(fed.note)
+        if others >= _DISTURBED:
+            say(f"other programs kept {others:.1f} processors busy: the times are too long")
         if check:
             with waiting("comparing with the definitions"):
                 found = distances(model, providers_of(provider, option)[0], fed.values, level, seed)
     path = output or Path(f"{model.stem}.html")
-    path.write_text(page(collect(session, model.name, profile, found)), encoding="utf-8", errors="replace")
+    data = collect(session, model.name, profile, found, load(str(model)), others)
+    path.write_text(page(data), encoding="utf-8", errors="replace")
     console().print(f"wrote {path}", markup=False, highlight=False)
+    if show and not webbrowser.open(path.resolve().as_uri()):
+        say("no browser could be started; open the file in one")
+
+
+def busy_elsewhere() -> float:
+    """How many processors other programs keep busy, over a tenth of a second in which this one waits; 0 where
+    the system does not tell."""
+    before = _busy()
+    time.sleep(0.1)
+    after = _busy()
+    if before is None or after is None:
+        return 0.0
+    ticks = os.sysconf("SC_CLK_TCK")
+    return max(0.0, (after - before) / ticks / 0.1)
+
+
+def _busy() -> int | None:
+    """Ticks that all processors have worked since the start of the system."""
+    try:
+        with open("/proc/stat", encoding="ascii") as file:
+            worked = [int(field) for field in file.readline().split()[1:]]
+    except (OSError, ValueError):
+        return None
+    return sum(worked[:3]) + sum(worked[5:8])
 
 
 def profiled(session: Any, feed: dict[str, Any], repeat: int) -> Any:

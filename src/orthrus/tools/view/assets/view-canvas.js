@@ -64,8 +64,8 @@ class Painter {
 
   fit() {
     const { w, h } = this.tree.root;
-    const k = Math.min(1.25, (this.width - 40) / w, (this.height - 130) / h);
-    Object.assign(this.view, { k, x: (this.width - w * k) / 2, y: 64 + Math.max(0, (this.height - 130 - h * k) / 2) });
+    const k = Math.min(1.25, (this.width - 40) / w, (this.height - 40) / h);
+    Object.assign(this.view, { k, x: (this.width - w * k) / 2, y: 20 + Math.max(0, (this.height - 40 - h * k) / 2) });
     this.dirty();
   }
 
@@ -74,7 +74,7 @@ class Painter {
     this.fit();
     if (this.view.k >= 0.62) return;
     const { w } = this.tree.root, k = Math.max(0.62, Math.min(1, (this.width - 40) / w));
-    Object.assign(this.view, { k, x: this.width / 2 - this.anchor() * k, y: 64 });
+    Object.assign(this.view, { k, x: this.width / 2 - this.anchor() * k, y: 20 });
   }
 
   anchor() {
@@ -164,6 +164,8 @@ class Painter {
 
   onhover() {}
 
+  ondraw() {}
+
   /* The innermost item under a point of the canvas. */
   at(x, y, box = this.tree.root) {
     const wx = (x - this.view.x) / this.view.k, wy = (y - this.view.y) / this.view.k;
@@ -195,6 +197,7 @@ class Painter {
       this.box(this.tree.root);
       if (this.chosen) this.links(this.chosen);
     }
+    this.ondraw();
   }
 
   /* Some of the graph stays in sight. */

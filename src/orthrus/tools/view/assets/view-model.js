@@ -6,7 +6,7 @@ class Model {
   constructor(data) {
     this.data = data;
     data.nodes.forEach((node, index) => {
-      Object.assign(node, { provider: "", kernel: "", part: "", op: "", domain: "", inputs: [], outputs: [], attributes: [],
+      Object.assign(node, { provider: "", kernel: "", part: "", op: "", domain: "", inputs: [], outputs: [], attributes: [], origin: [],
         reasons: [], ...node, index });
     });
     data.values.forEach((value) => Object.assign(value, { name: "", type: "", kind: "", text: "", ...value }));

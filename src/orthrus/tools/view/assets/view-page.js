@@ -6,7 +6,8 @@
 (() => {
   const began = performance.now();
   const $ = (id) => document.getElementById(id);
-  const data = JSON.parse($("data").textContent);
+  const given = JSON.parse($("data").textContent), asFile = Boolean(given.file) && location.hash === "#file";
+  const data = asFile ? given.file : given;
   const model = new Model(data);
   const { real, measured } = model;
   const meter = document.createElement("canvas").getContext("2d"), font = getComputedStyle(document.body).fontFamily;
@@ -23,6 +24,7 @@
   const painter = new Painter($("canvas"), tree);
   const colours = new Colours(model, painter);
   painter.colour = (item) => colours.of(item);
+  new Overview($("map"), painter);
   painter.shapeOf = (value) => Format.dims(data.values[value].type);
 
   const panel = panelOf($("panel"), model, tree, (item, move) => choose(item, move), (item) => toggle(item));
@@ -70,7 +72,7 @@
   };
 
   /* Search. */
-  const words = data.nodes.map((node) => [node.op, node.name, node.kernel, Model.kernel(node), ...node.outputs.map((v) => (v < 0 ? "" : data.values[v].name))]
+  const words = data.nodes.map((node) => [node.op, node.name, ...node.origin.flat(), node.kernel, Model.kernel(node), ...node.outputs.map((v) => (v < 0 ? "" : data.values[v].name))]
     .join("\n").toLowerCase());
   const search = $("search"), found = $("found");
   let hits = [], at = 0;
@@ -134,7 +136,7 @@
   /* Tabs. */
   const tabs = [...document.querySelectorAll("[role=tab]")];
   const drawn = new Map();
-  const missing = (need) => (data.runs === 0 ? "This page was written without a run (--no-run)." : need);
+  const missing = (need) => (asFile ? "The graph in the file does not run; choose As it runs." : data.runs === 0 ? "This page was written without a run (--no-run)." : need);
   const outermost = (index) => {
     let item = tree.items[index];
     while (item.parent && item.parent !== tree.root) item = item.parent;
@@ -193,12 +195,21 @@
     recolour();
   };
   document.querySelectorAll("[data-colour]").forEach((b) => {
-    if (b.dataset.colour === "time" && !measured.length) {
+    if (b.dataset.colour === "time" && !measured.length || b.dataset.colour === "provider" && asFile) {
       b.disabled = true;
-      b.title = "This page was written without a run";
+      b.title = asFile ? "The graph in the file does not run" : "This page was written without a run";
     }
     b.addEventListener("click", () => setMode(b.dataset.colour));
   });
+  document.querySelectorAll("[data-graph]").forEach((b) => {
+    b.setAttribute("aria-checked", String((b.dataset.graph === "file") === asFile));
+    b.addEventListener("click", () => {
+      if ((b.dataset.graph === "file") === asFile) return;
+      location.hash = b.dataset.graph === "file" ? "#file" : "";
+      location.reload();
+    });
+  });
+  $("which").hidden = !given.file;
   $("open-all").addEventListener("click", () => all(true));
   $("close-all").addEventListener("click", () => all(false));
   if (!tree.groups.length) $("open-all").hidden = $("close-all").hidden = true;
@@ -235,9 +246,12 @@
   });
 
   $("model").textContent = data.model;
-  $("summary").textContent = [`${real.length.toLocaleString("en")} nodes`, ...colours.engines.slice(0, 2),
-    data.seconds ? `${Format.seconds(data.seconds)} a run` : ""].filter(Boolean).join(" · ");
+  $("summary").textContent = [`${real.length.toLocaleString("en")} nodes`, ...(asFile ? ["in the file"] : colours.engines.slice(0, 2)),
+    data.seconds ? `${Format.seconds(data.seconds)} a run` : "",
+    data.others >= 0.3 ? "measured beside other work" : ""].filter(Boolean).join(" · ");
   setTheme(matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light");
+  if (asFile) setMode("operator");
+  else if (measured.length) setMode("time");
   tree.openSome(64);
   show();
   const ready = arrange().then(() => {

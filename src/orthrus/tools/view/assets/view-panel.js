@@ -64,6 +64,7 @@ const panelOf = (panel, model, tree, choose, toggle) => {
     if (item.children) panel.append(toggler(item));
     const inBox = pathOf(item);
     section("Node", facts([["operator", `${node.domain || "ai.onnx"} ${node.op}`], ["version", String(node.version)], ["in", inBox]]));
+    if (node.origin.length) section("In the file", reasons(node.origin.map(([op, name]) => [op, name])));
     section("Placement", facts([["provider", node.provider], ["kernel", Model.kernel(node)],
       ["compiled", m && m.kernel !== node.kernel ? node.kernel : ""], ["part", node.part]]),
       ...(node.reasons.length ? [reasons(node.reasons)] : []));
@@ -158,12 +159,13 @@ const panelOf = (panel, model, tree, choose, toggle) => {
   };
 
   const showModel = () => {
-    heading(data.model, "the graph as it runs");
+    heading(data.model, data.facts.length > 1 ? "the graph as it runs" : "the graph in the file");
     panel.firstChild.remove();
     section("Model", facts(data.facts));
     if (data.seconds) {
       section("Run", facts([["time", `${Format.seconds(data.seconds)}, mean of ${data.runs}`],
         ["taken apart", data.stepwise ? Format.seconds(data.stepwise) : ""], ["in nodes", spent ? Format.seconds(spent) : ""],
+        ["disturbed", data.others >= 0.3 ? `other programs kept ${data.others.toFixed(1)} processors busy; the times are too long` : ""],
         ["machine", data.peak.flops ? `${Format.count(data.peak.flops, "FLOP/s")}, ${Format.count(data.peak.bandwidth, "B/s")}, ` +
           `${data.peak.threads} thread${data.peak.threads === 1 ? "" : "s"}` : ""]]));
     }
