@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import random
 import socket
 import subprocess
@@ -57,6 +58,11 @@ class Server:
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         return int(status.split("VmRSS:")[1].split()[0]) / 1024
 
+    def busy(self) -> float:
+        """Seconds of processors until now."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
 
 def free_port() -> int:
     with socket.socket() as one:
@@ -99,28 +105,31 @@ def checked(answers: Answers, what: str) -> Answers:
 
 def beside(servers: Sequence[Server], chosen: dict[str, Case], clients: Sequence[int], seconds: float,
            rounds: int) -> list[dict[str, Any]]:
-    """Requests a second and latencies of each server, each case and number of clients."""
-    best = dict[tuple[str, int, str], Answers]()
+    """Requests a second, processor time of each and latencies, by server, case and number of clients."""
+    best = dict[tuple[str, int, str], tuple[Answers, float]]()
     for _ in range(rounds):
         for name, case in chosen.items():
             request = request_of(name, case.feeds)
             for count in clients:
                 for server in servers:
                     drive(server.port, request, count, 0.2)
+                    before = server.busy()
                     found = checked(drive(server.port, request, count, seconds), f"{server.name} {name}")
                     key = name, count, server.name
-                    if key not in best or found.rate > best[key].rate:
-                        best[key] = found
+                    if key not in best or found.rate > best[key][0].rate:
+                        best[key] = found, (server.busy() - before) / len(found.rows)
     rows = list[dict[str, Any]]()
-    for (name, count, server), found in best.items():
+    for (name, count, server), (found, busy) in best.items():
         rows.append({"case": name, "clients": count, "server": server, "rate": found.rate,
-                     "p50_ms": 1e3 * found.latency(0.5), "p99_ms": 1e3 * found.latency(0.99)})
+                     "cpu_us": 1e6 * busy, "p50_ms": 1e3 * found.latency(0.5),
+                     "p99_ms": 1e3 * found.latency(0.99)})
         if server == servers[-1].name:
             theirs = max(row["rate"] for row in rows[-len(servers):] if row["server"] != "orthrus")
             for row in rows[-len(servers):]:
                 row["ratio"] = row["rate"] / theirs
                 print(f"{name:8} {count:3} clients  {row['server']:8} {row['rate']:8.0f} /s  p50 "
-                      f"{row['p50_ms']:7.2f}  p99 {row['p99_ms']:7.2f} ms  {row['ratio']:5.2f} x", flush=True)
+                      f"{row['p50_ms']:7.2f}  p99 {row['p99_ms']:7.2f} ms  cpu {row['cpu_us']:5.0f} us  "
+                      f"{row['ratio']:5.2f} x", flush=True)
     return rows
 
 

@@ -312,8 +312,9 @@ def test_a_context_that_runs_is_busy() -> None:
     found: set[int] = set()
 
     def work() -> None:
+        """Until the two have met."""
         made = [np.empty_like(x)]
-        for _ in range(50):
+        for _ in range(20_000):
             status = context.run([x], made)
             assert status == BUSY or (made[0] == size * size).all()
             found.add(status)

@@ -13,7 +13,9 @@ from graphs import info, model
 from onnx import TensorProto, helper, numpy_helper
 
 import orthrus as ort
+import orthrus.plan.turns
 from orthrus.errors import Fail, InvalidArgument
+from orthrus.ir import No
 from orthrus.plan.turns import Turning, _Frame
 
 F, INT, B = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
@@ -45,7 +47,7 @@ def session(given: bytes, seed: int = 0) -> ort.InferenceSession:
 def plain(given: bytes, seed: int = 0) -> ort.InferenceSession:
     """A session that calls each body turn by turn."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(Turning, "of", classmethod(lambda cls, program: None))
+        patched.setattr(Turning, "of", classmethod(lambda cls, program: No("the reference")))
         return session(given, seed)
 
 
@@ -255,7 +257,10 @@ def test_many_threads_have_frames_of_their_own(turns: list[int]) -> None:
 
 def test_explanation_tells() -> None:
     given = loop([node("Identity", "true", "go"), node("Tanh", "a", "t")], {"a": [8]}, ["go", "t"])
-    assert "turns in generated code" in str(session(given).explain())
+    assert "control Loop, turns in generated code" in str(session(given).explain())
+    nonzero = loop([node("Identity", "true", "go"), node("NonZero", "a", "i"), node("Cast", "i", "f", to=F),
+                    node("ReduceSum", "f", "t", keepdims=0)], {"a": []}, ["go", "t"])
+    assert "control Loop, turn by turn: " in str(session(nonzero).explain())
 
 
 def test_initializers_and_captures_are_only_read(turns: list[int]) -> None:
@@ -274,3 +279,13 @@ def test_initializers_and_captures_are_only_read(turns: list[int]) -> None:
     for seed in range(3):
         compare(given, [fed(n, x=[n, 2]) for n in (0, 1, 2, 9, 9)], seed)
     assert turns
+
+
+def test_scanned_inputs_are_copied_by_chunks(turns: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """An axis that is not the first: so many slices at a time as a chunk holds."""
+    monkeypatch.setattr(orthrus.plan.turns, "_CHUNK", 100)
+    drawn = np.random.default_rng(5)
+    for trips in (1, 4, 5, 23, 23):
+        compare(scan(1, 0, 0, 0), [{"h_0": drawn.random((2, 3), np.float32),
+                                    "x": drawn.random((2, trips, 3), np.float32)}])
+    assert max(turns) == 4

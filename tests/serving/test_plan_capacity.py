@@ -84,7 +84,7 @@ def test_measured_times_are_those_of_the_function() -> None:
     assert len(found.spread) == 30
 
 
-def test_the_command_plans_from_times_and_from_a_model(tmp_path: Path) -> None:
+def test_the_command_plans_from_times(tmp_path: Path) -> None:
     (tmp_path / "times.json").write_text(json.dumps({"1": 0.004, "8": "12ms"}))
     shown = [CliRunner().invoke(app, ["plan-capacity", "--rate", "900", "--p99", "40ms", "--cores", "1",
                                       "--max-batch", "8", *more])
@@ -95,6 +95,10 @@ def test_the_command_plans_from_times_and_from_a_model(tmp_path: Path) -> None:
     found = json.loads(shown[1].output)
     assert found["machines"] == 2 and found["chosen"]["p99"] <= 0.04
     assert found["service"] == {"1": 0.004, "8": 0.012}
+
+
+@pytest.mark.slow
+def test_the_command_plans_from_a_model() -> None:
     measured = CliRunner().invoke(app, ["plan-capacity", "--rate", "10", "--p99", "5s", "--model", str(MODEL),
                                         "--max-batch", "2", "--seconds", "0", "--json"])
     assert measured.exit_code == 0 and set(json.loads(measured.output)["service"]) == {"1", "2"}

@@ -79,11 +79,16 @@ def vetted(run: Callable[..., Any], node: Node) -> Callable[..., Any]:
     """`run`, which computes `node` in somebody else's code, with results of the declared types. It raises
     InvalidArgument for others, and for too few of them."""
     outputs = node.outputs
+    kinds = [v.type if v is not None else None for v in outputs]
+    dtypes = [kind.elem.numpy if isinstance(kind, TensorType) and kind.elem not in (None, ElementType.STRING)
+              else None for kind in kinds]
 
     def checked(*given: Any, **more: Any) -> Any:
         made = run(*given, **more)
         several = isinstance(made, tuple) or (isinstance(made, list) and len(outputs) > 1)
         results = tuple(made) if several else (made,)
+        if [type(x) is np.ndarray and x.dtype for x in results] == dtypes:
+            return results if several else made
         if len(results) < len(outputs):
             error = InvalidArgument("it gave too few outputs", found=len(results), expected=len(outputs))
             raise failed(node, error, given, node.name)

@@ -141,15 +141,14 @@ def _too_many(trips: int) -> Fail:
 @op(outputs=None)
 def If(cond, *, then_branch: Body, else_branch: Body):
     """The outputs of `then_branch` where `cond` is true, else those of `else_branch`"""
-    if np.size(cond) != 1:
-        raise InvalidArgument(f"If nodes condition input must have exactly one element. Got:{np.size(cond)}")
-    return tuple((then_branch if np.reshape(cond, ())[()] else else_branch)())
+    return tuple((then_branch if _truth(cond, "If nodes condition input") else else_branch)())
 
 
-def _truth(cond: Any) -> bool:
-    if np.size(cond) != 1:
-        raise InvalidArgument(f"the loop condition must have exactly one element. Got:{np.size(cond)}")
-    return bool(np.reshape(cond, ())[()])
+def _truth(cond: Any, what: str = "the loop condition") -> bool:
+    given = np.asarray(cond)
+    if given.size != 1:
+        raise InvalidArgument(f"{what} must have exactly one element. Got:{given.size}")
+    return bool(given.item())
 
 
 @op(outputs=None)
@@ -170,20 +169,21 @@ def Loop(M=None, cond=None, *v_initial, body: Body, n_outputs: int):
     kinds = list(getattr(body, "input_types", None) or ())
     number_shape, cond_shape = ((1,) if len(getattr(k, "shape", None) or ()) == 1 else () for k in
                                 (*kinds[:2], None, None)[:2])
+    zero, true = np.zeros(number_shape, np.int64), np.ones(cond_shape, np.bool_)
     trip, most, account, several = 0, current().max_loop_trips, _Account(), _Several(body, 1 + n_outputs)
     while going and (end is None or trip < end):
         if trip >= most:
             raise _too_many(trip)
-        number, true = np.full(number_shape, trip, np.int64), np.full(cond_shape, True)
         left = most - trip if end is None else min(end, most) - trip
-        if (made := several((number, true), carried, (), trip, left, heeded)) is not None:
+        if (made := several((zero, true), carried, (), trip, left, heeded)) is not None:
             carried, going = made.states, made.going
             trip += made.done
             for out, rows in zip(scanned, made.rows, strict=True):
                 out.extend(rows)
             account.holds(carried, scanned)
             continue
-        results = _results(body(number, true, *carried), 1 + n_outputs)
+        results = _results(body(np.full(number_shape, trip, np.int64), true.copy(), *carried),
+                           1 + n_outputs)
         carried = list(results[1:1 + n])
         for out, value in zip(scanned, results[1 + n:], strict=True):
             out.add(value)

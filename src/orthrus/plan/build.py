@@ -173,9 +173,11 @@ def _control_step(part: Part, node: Node, placement: Placement, providers: Seque
             reads += inner.captured
             made = _build(inner, placement.bodies[body], providers, trust)
             bodies.append((key, i if graphs is attr else None, made, len(inner.captured)))
-    turnings = [None if node.op_type == "If" else Turning.of(program) for _, _, program, _ in bodies]
-    how = ", turns in generated code" if any(turnings) else ""
-    kernel = Kernel(_control_run(node, plain, bodies, turnings), f"control {node.op_type}{how}")
+    found = [] if node.op_type == "If" else [Turning.of(program) for _, _, program, _ in bodies]
+    how = [f", turn by turn: {each.reason}" if isinstance(each, No) else ", turns in generated code"
+           for each in found]
+    turnings = [None if isinstance(each, No) else each for each in found] or [None] * len(bodies)
+    kernel = Kernel(_control_run(node, plain, bodies, turnings), f"control {node.op_type}{''.join(how)}")
     plan.step(Bound(kernel, part, tuple(program for _, _, program, _ in bodies)), reads, node.outputs)
 
 

@@ -10,6 +10,7 @@ Nothing that is given is written to, and nothing of what is given back is memory
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -24,9 +25,9 @@ from ..codegen.runtime.fastcall import FastRun, available
 from ..codegen.runtime.scheduler import Cell
 from ..codegen.runtime.turns import Turn
 from ..errors import Fail
-from ..ir import TensorType, Value
+from ..ir import No, TensorType, Value
 from ..kernels import HOST, readable
-from ..limits import bounded
+from ..limits import HARMLESS, bounded, reserve
 from ..recent import Recent
 from .program import TRASH, Call, Program
 
@@ -65,22 +66,24 @@ class _Steps:
     results: list[int]
 
     @classmethod
-    def of(cls, program: Program) -> _Steps | None:
-        """Those of a body; None where one is not in generated code, or an input is of no known type."""
+    def of(cls, program: Program) -> _Steps | No:
+        """Those of a body. No where one is not in generated code, or an input is of no known type."""
         calls, reads, same = list[Call](), list[tuple[int, ...]](), dict[int, int]()
         for call in program.calls:
             there = tuple([same.get(slot, slot) for slot in call.reads])
             if _passes(call):
                 same[call.writes[0]] = there[0]
-            elif call.kernel.quick is None or call.device is not HOST or call.bodies:
-                return None
+            elif call.bodies:
+                return No(f"{call.node.label} in it is control flow")
+            elif call.kernel.quick is None or call.device is not HOST:
+                return No(f"{call.part if call.part.fused else call.node.label} in it is not generated code")
             else:
                 calls.append(call)
                 reads.append(there)
         dtypes = [[_dtype(v) for v in call.part.inputs] for call in calls]
         entered = [_dtype(v) for v in program.graph.inputs]
         if None in entered:
-            return None
+            return No("it takes what is no tensor of numbers")
         return cls(program, calls, reads, dtypes, entered, [same.get(slot, slot) for slot in program.results])
 
     @property
@@ -101,10 +104,11 @@ def _passes(call: Call) -> bool:
 @dataclass(eq=False)
 class _Values:
     """What is given for turns: arrays by slot of the body's program, in C order, a row of a scan input for
-    its slice; the slices' bytes from turn to turn, by slot."""
+    its slice; the slices' bytes from turn to turn, by slot; the turns for which there are slices."""
 
     arrays: dict[int, np.ndarray]
     strides: dict[int, int]
+    most: int
 
     @property
     def kinds(self) -> tuple[_Kind, ...]:
@@ -278,10 +282,12 @@ class Turning:
         self._idle: Recent[Any, list[_Frame]] = Recent(_KINDS)
 
     @classmethod
-    def of(cls, program: Program) -> Turning | None:
-        """That of a body; None where a step of it has no such code."""
-        steps = _Steps.of(program) if not program.places and available() else None
-        return None if steps is None else cls(steps)
+    def of(cls, program: Program) -> Turning | No:
+        """That of a body. No where a step of it has no such code."""
+        if program.places or not available():
+            return No("its values lie on a device" if program.places else "this Python's arrays are others")
+        steps = _Steps.of(program)
+        return steps if isinstance(steps, No) else cls(steps)
 
     def __call__(self, leading: Sequence[np.ndarray], states: Sequence[Any], slices: Sequence[np.ndarray],
                  captured: Sequence[Any], first: int, most: int, heeded: bool, context: Any) -> Made | None:
@@ -329,13 +335,14 @@ class Turning:
     def _values(self, given: list[Any], slices: Sequence[np.ndarray], captured: Sequence[Any]
                 ) -> _Values | None:
         """All that turns read, None where something is not for generated code."""
-        program, strides = self.steps.program, {}
+        program, strides, most = self.steps.program, dict[int, int](), sys.maxsize
         if slices:
             for slot, x in zip(program.inputs[len(given):], slices, strict=False):
                 if type(x) is not np.ndarray:
                     return None
                 if not (x[:1].flags.c_contiguous and x.flags.aligned):
-                    (x,) = readable([x])
+                    (x,) = readable([x[:max(1, _CHUNK // max(x[:1].nbytes, 1))]])
+                    most = min(most, len(x))
                 strides[slot] = x.strides[0]
                 given.append(x[:1].reshape(x.shape[1:]))
         for x in (*given, *captured):
@@ -350,14 +357,16 @@ class Turning:
             if not all(map(_plain, others)):
                 return None
             arrays.update(zip(self.others, readable(others), strict=True))
-        return _Values(arrays, strides)
+        return _Values(arrays, strides, most)
 
 
 def _made(frame: _Frame, values: _Values, states: Sequence[Any], first: int, most: int, heeded: bool,
           context: Any) -> Made | None:
     chunk = _GROWING if heeded else _CHUNK
-    most = min([most, *(max(1, chunk // max(_bytes(kind), 1)) for _, kind in frame.scans)])
+    most = min([most, values.most, *(max(1, chunk // max(_bytes(kind), 1)) for _, kind in frame.scans)])
     try:
+        if frame.size > HARMLESS:
+            reserve(frame.size)
         rows = [np.empty(bounded((most, *shape), dtype), dtype) for _, (shape, dtype) in frame.scans]
     except Fail:
         return None
