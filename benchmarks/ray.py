@@ -5,7 +5,8 @@
 Both nodes are this machine's. Each has a session of one thread, pinned to a core of its own; tasks that make
 images, bytes of [3, 224, 224], run beside. In turns each node computes half of the images alone, then both
 compute all. A rate is images over the time from the first batch's start to the last one's end, sessions being
-there and warm. Given are the rates, and that of both over the sum of the two; every image is counted.
+there and warm. Given are the rates, that of both over the sum of the two, and which part of that time
+sessions spent in batches; the rest they waited for images. Every image is counted.
 """
 
 from __future__ import annotations
@@ -52,8 +53,8 @@ def image(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 
 
 def rate(model: Any, cores: Mapping[str, int], images: int, batch: int, seat: str, actors: int
-         ) -> tuple[float, dict[int, int]]:
-    """Images a second, and how many each core computed."""
+         ) -> tuple[float, float]:
+    """Images a second, and which part of the time the sessions spent in batches."""
     import ray
 
     rows = ray.data.range(images, override_num_blocks=-(-images // batch)).map_batches(
@@ -64,8 +65,9 @@ def rate(model: Any, cores: Mapping[str, int], images: int, batch: int, seat: st
     parts = list(found.iter_batches(batch_size=None, batch_format="numpy"))
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     assert sorted(whole["id"]) == list(range(images)), "every image once"
-    counts = dict(zip(*map(np.ndarray.tolist, np.unique(whole["core"], return_counts=True)), strict=True))
-    return images / (whole["ended"].max() - whole["began"].min()), counts
+    spans = np.unique(np.stack([whole["began"], whole["ended"]], 1), axis=0)
+    seconds = whole["ended"].max() - whole["began"].min()
+    return images / seconds, float((spans[:, 1] - spans[:, 0]).sum() / seconds / actors)
 
 
 def main() -> None:
@@ -96,10 +98,11 @@ def main() -> None:
                  if f"core{core}" in node["Resources"]}
         model = put(build(asked.model).SerializeToString())
         for _ in range(asked.rounds):
-            alone = [rate(model, cores, asked.images // 2, asked.batch, f"core{core}", 1)[0] for core in own]
-            both, counts = rate(model, cores, asked.images, asked.batch, "seat", 2)
-            print(f"alone {alone[0]:.1f} and {alone[1]:.1f}, both {both:.1f} images a second: "
-                  f"{both / sum(alone):.3f} of the sum; {counts}", flush=True)
+            alone = [rate(model, cores, asked.images // 2, asked.batch, f"core{core}", 1) for core in own]
+            both, busy = rate(model, cores, asked.images, asked.batch, "seat", 2)
+            print(f"alone {alone[0][0]:.1f} and {alone[1][0]:.1f}, both {both:.1f} images a second: "
+                  f"{both / sum(each for each, _ in alone):.3f} of the sum; in batches "
+                  f"{alone[0][1]:.1%} and {alone[1][1]:.1%}, both {busy:.1%}", flush=True)
     finally:
         ray.shutdown()
         cluster.shutdown()
