@@ -110,7 +110,8 @@ def test_levels_agree(seed: int) -> None:
 def test_weights_of_com_microsoft_in_no_blocks_keep_their_kernel(op: str, dtype: Any, caplog: Any) -> None:
     codes = np.arange(N * N, dtype=dtype).reshape(N, N)
     flip = op == "Gemm"
-    nodes = [helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], domain="com.microsoft", axis=int(flip)),
+    nodes = [helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], axis=int(flip),
+                              domain="com.microsoft"),
              helper.make_node(op, ["x", "w"], ["y"], **({"transB": 1} if flip else {}))]
     constants = [numpy_helper.from_array(a, n) for a, n in (
         (codes, "q"), (np.full(N, 0.1, np.float32), "s"), (np.ones(N, dtype), "z"))]
