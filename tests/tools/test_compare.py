@@ -494,7 +494,7 @@ def test_the_command_finds_and_saves(orthrus: Callable[..., str], monkeypatch: p
     text = orthrus("compare", MODEL, "--save", "case", code=1)
     assert "The first fault: softmax (Softmax), value probability" in text and "FAULT" in text
     assert "computed by softmax_rows" in text and Path("case/test_data_set_0/output_0.pb").is_file()
-    assert "worst element" in text
+    assert "worst element" in text and "as many floats lie between" in text
     planted.wrong_when_fused(monkeypatch)
     onnx.save(planted.network(), "network.onnx")
     np.save("x.npy", FEEDS["x"])
