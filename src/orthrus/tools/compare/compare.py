@@ -178,8 +178,8 @@ def show(found: Comparison, everything: bool) -> None:
             "\nEvery value" if everything else "\nThe first beyond tolerance and the furthest apart", heads,
             [(t, v.error, v.own, remark(v)) for t, v in zip(texts, rows, strict=True)], out.width))
     if any(v.error.ulp for v in (*found.outputs, *rows)):
-        out.print("\nulp: as many floats lie between two elements, at most. Near 0 they lie close together, where "
-                  "a large\ncount is a small error: go by max abs there.", markup=False, highlight=False)
+        out.print("\nulp: as many floats lie between two elements, at most. Near 0 they lie close together,\n"
+                  "a large count is a small error there: go by max abs.", markup=False, highlight=False)
     out.print()
     out.print(verdict(found), markup=False, highlight=False)
     for file in found.files:
