@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import functools
 import gc
+import io
 import logging
 import os
 import random
@@ -619,6 +620,33 @@ def test_helpers_bring_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         assert library.compile_all(texts, HOST, helpers=1) == expected
     with pytest.raises(RuntimeError):
         library.compile_all(["no assembly", *texts], HOST, helpers=1)
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("shown", (Terminal(), io.StringIO()), ids=("terminal", "file"))
+def test_who_waits_for_kernels_is_told(shown: io.StringIO, monkeypatch: pytest.MonkeyPatch,
+                                       caplog: pytest.LogCaptureFixture) -> None:
+    """On a terminal, in a line that is gone at the end, else in the log, once; not before it takes long."""
+    assert HOST is not None
+    texts = [scaled(by).text(HOST) for by in (2.0, 3.0)]
+    caplog.set_level("INFO", "orthrus")
+    monkeypatch.setattr(sys, "stderr", shown)
+    monkeypatch.setattr(sys, "__stderr__", shown)
+    monkeypatch.setattr(library, "_PATIENCE", 1e9)
+    library.compile_all(texts, HOST, helpers=0)
+    assert shown.getvalue() == "" and not caplog.messages
+    monkeypatch.setattr(library, "_PATIENCE", 0.0)
+    library.compile_all(texts, HOST, helpers=0)
+    if shown.isatty():
+        lines = shown.getvalue().split("\r")
+        assert [line[-6:] for line in lines] == ["", "1 of 2", "2 of 2", " " * 6, ""]
+    else:
+        assert shown.getvalue() == ""
+    assert [told[-6:] for told in caplog.messages] == ([] if shown.isatty() else ["1 of 2"])
 
 
 def test_threads_ask_for_the_same_kernels(folder: Path) -> None:

@@ -7,13 +7,15 @@ missing is linked into one block, which is unmapped when nobody holds any of it.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import os
 import sys
 import threading
+import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
@@ -43,6 +45,8 @@ _lock = rlock()
 
 _PACE = 1.8e-7
 """Seconds to compile one character of assembly: what deciding about further processes goes by."""
+_PATIENCE = 1.0
+"""Seconds after which a terminal is told what is waited for."""
 _WORTH = 0.15
 """Seconds of work that pay for one more process, which needs about 0.07 to start."""
 
@@ -252,11 +256,39 @@ def compile_all(texts: Sequence[str], machine: Machine, helpers: int | None = No
     threads = [threading.Thread(target=ask, args=(share,), daemon=True) for share in shares[1:]]
     for thread in threads:
         thread.start()
-    for i in shares[0]:
-        made[i] = _compile(texts[i], machine)
-    for thread in threads:
-        thread.join()
+    with _telling(len(shares[0])) as done:
+        for i in shares[0]:
+            made[i] = _compile(texts[i], machine)
+            done()
+        for thread in threads:
+            thread.join()
     return [made[i] if i in made else _compile(text, machine) for i, text in enumerate(texts)]
+
+
+@contextlib.contextmanager
+def _telling(count: int) -> Iterator[Callable[[], None]]:
+    """Whoever waits for more than a second learns what for, on a terminal's standard error, else in the log.
+    The value is called after each of `count` kernels."""
+    start, made, width = time.monotonic(), 0, 0
+    out = sys.stderr if sys.stderr is sys.__stderr__ else None
+    terminal = out is not None and not out.closed and out.isatty()
+
+    def done() -> None:
+        nonlocal made, width
+        made += 1
+        if time.monotonic() - start < _PATIENCE:
+            return
+        text = f"orthrus: compiling kernels for this processor, once: {made} of {count}"
+        if terminal:
+            print(f"\r{text}", end="", file=out, flush=True)
+        elif not width:
+            _log.info("%s", text)
+        width = len(text)
+    try:
+        yield done
+    finally:
+        if terminal and width:
+            print(f"\r{' ' * width}\r", end="", file=out, flush=True)
 
 
 def _compile(text: str, machine: Machine) -> bytes:
