@@ -254,3 +254,21 @@ def test_operands_that_broadcast_along_what_is_folded(name: str, shape: tuple[in
         it = orthrus.InferenceSession(made, providers=[provider], fallback="error")
         results += it.run(None, {"x": x, "b": other})
     np.testing.assert_allclose(*results, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp"))
+@pytest.mark.parametrize("dtype", ("int32", "uint32", "int64", "uint64"))
+def test_roots_and_logarithms_of_integers(name: str, dtype: str) -> None:
+    """As float64: sums of nothing but zeros, negative ones, and those that an integer could not hold, too."""
+    rng, least = np.random.default_rng(0), np.iinfo(dtype).min
+    most = min(np.iinfo(dtype).max, 1 << 40)
+    for shape, axes in (((7,), [0]), ((2, 3, 17), [1]), ((3, 5, 20), [2]), ((40, 33), [0, 1])):
+        for low, high in ((0, 1), (max(least, -9), 10), (max(least, -most), most), (max(least, -9), 0)):
+            x = rng.integers(low, max(high, low + 1), shape).astype(dtype)
+            nodes = [helper.make_node(name, ["x", "a"], ["y"])]
+            made = session(nodes, {"x": x}, {"a": np.array(axes)}, ["y"])
+            (y,) = made.run(None, {"x": x})
+            with np.errstate(all="ignore"):
+                want = find("", name, 18).bind({"keepdims": 1})(x, np.array(axes))
+            np.testing.assert_array_equal(y, want)
+            assert not any(part.numpy for part in made.explain().parts)

@@ -202,7 +202,9 @@ def _reduction(lo: Lowering, x: Value, kind: str, axes: tuple[int, ...], keepdim
     if kind == "ReduceMean" and not real:
         work = "uint64" if dtype.startswith("u") else "int64"
     if kind in ("ReduceL2", "ReduceLogSum", "ReduceLogSumExp") and not real:
-        return No("of integers")
+        if lo.rules is not RULES or dtype == "bool":
+            return No("of integers")
+        work = "float64"
     reads = _read(lo, x, work)
     value = Expr.leaf(0, work)
     if kind == "ReduceLogSumExp":
