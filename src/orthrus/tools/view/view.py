@@ -109,7 +109,7 @@ def busy_elsewhere() -> float:
     before = _busy()
     time.sleep(0.1)
     after = _busy()
-    if before is None or after is None:
+    if before is None or after is None or not hasattr(os, "sysconf"):
         return 0.0
     ticks = os.sysconf("SC_CLK_TCK")
     return max(0.0, (after - before) / ticks / 0.1)
