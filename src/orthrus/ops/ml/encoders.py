@@ -6,6 +6,7 @@ onnxruntime's.
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -76,8 +77,69 @@ def CastMap(x, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: i
     return out
 
 
-def _lookup(x: np.ndarray, table: dict[Any, Any], default: Any, dtype: Any) -> np.ndarray:
+_MANY = 32
+"""Numbers from which on they are looked up together."""
+_DENSE = 1 << 16
+"""Between the least and the largest integer of a table that has a place for each."""
+
+
+class _Table(dict[Any, Any]):
+    """What keys stand for."""
+
+    @functools.cached_property
+    def _ordered(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """By the kind of numpy's types "i" and "f": the keys of that kind in order, and where in the table
+        each stands."""
+        found = {}
+        for kind, of, dtype in (("i", int, np.int64), ("f", float, np.float64)):
+            held = [(key, i) for i, key in enumerate(self) if type(key) is of]
+            if held and (kind == "f" or all(-(1 << 63) <= key < 1 << 63 for key, _ in held)):
+                keys, places = np.array([k for k, _ in held], dtype), np.array([i for _, i in held])
+                order = np.argsort(keys)
+                found[kind] = keys[order], places[order]
+        return found
+
+    @functools.cached_property
+    def _dense(self) -> np.ndarray | None:
+        """Where each integer from the least key on stands, the table's length where it does not; None where
+        these are many."""
+        keys, places = self._ordered["i"]
+        if int(keys[-1]) - int(keys[0]) >= _DENSE:
+            return None
+        found = np.full(int(keys[-1] - keys[0]) + 1, len(self))
+        found[keys - keys[0]] = places
+        return found
+
+    @functools.cached_property
+    def _arrays(self) -> dict[tuple[str, str], np.ndarray]:
+        return {}
+
+    def array(self, default: Any, dtype: np.dtype[Any]) -> np.ndarray:
+        """What each key stands for, and behind all of them the default."""
+        key = dtype.str, repr(default)
+        if (found := self._arrays.get(key)) is None:
+            found = np.empty(len(self) + 1, dtype)
+            found[:] = [*self.values(), default]
+            self._arrays[key] = found
+        return found
+
+    def places(self, x: np.ndarray) -> np.ndarray | None:
+        """Where the numbers `x` stand, the table's length where they do not; None for what has no order."""
+        if x.dtype.kind not in "if" or x.dtype.kind not in self._ordered:
+            return None
+        keys, places = self._ordered[x.dtype.kind]
+        if x.dtype.kind == "i" and (dense := self._dense) is not None:
+            x = x.astype(np.int64, copy=False)
+            inside = (x >= keys[0]) & (x <= keys[-1])
+            return np.where(inside, dense[np.where(inside, x - keys[0], 0)], len(self))
+        at = np.minimum(np.searchsorted(keys, x), len(keys) - 1)
+        return np.where(keys[at] == x, places[at], len(self))
+
+
+def _lookup(x: np.ndarray, table: _Table, default: Any, dtype: Any) -> np.ndarray:
     """`table[v]` for every element `v`, `default` where there is none."""
+    if x.size >= _MANY and (places := table.places(x)) is not None:
+        return table.array(default, np.dtype(dtype))[places]
     out = np.empty(x.size, dtype)
     out[:] = [table.get(v, default) for v in x.reshape(-1).tolist()]
     return out.reshape(x.shape)
@@ -97,8 +159,8 @@ def _categories(*, cats_int64s: list[int] | None = None, cats_strings: list[str]
     numbers, strings = list(cats_int64s if cats_int64s is not None else []), list(cats_strings or [])
     if len(numbers) != len(strings):
         raise ValueError(f"cats_int64s has {len(numbers)} entries and cats_strings {len(strings)}")
-    return {"to_int": dict(zip(strings, numbers, strict=True)),
-            "to_string": dict(zip(numbers, strings, strict=True))}
+    return {"to_int": _Table(zip(strings, numbers, strict=True)),
+            "to_string": _Table(zip(numbers, strings, strict=True))}
 
 
 @define(domain=ML)
@@ -209,24 +271,25 @@ def _label_table(*, keys_strings: list[str] | None = None, keys_int64s: list[int
         default = default_tensor.reshape(-1)[0]
     else:
         default = {"O": default_string, "i": default_int64, "f": default_float}[values.dtype.kind]
-    table: dict[Any, Any] = {}
+    table = _Table()
     for key, value in zip(keys.tolist(), values.tolist(), strict=True):
         table.setdefault("nan" if key != key else key, value)
     return {"table": table, "default": np.array(default, values.dtype)}
 
 
-@define(domain=ML, prepared=("to_int",))
+@define(domain=ML, prepared=("to_int", "to_string"))
 def LabelEncoder_1(x, *, classes_strings: list[str] | None = None, default_int64: int = -1,
-                   default_string: str = "_Unused", to_int):
+                   default_string: str = "_Unused", to_int, to_string):
     """Strings to their place among the classes, or back"""
     if x.dtype == object:
         return _lookup(x, to_int, default_int64, np.int64)
-    return _lookup(x, dict(enumerate(classes_strings or ())), default_string, object)
+    return _lookup(x, to_string, default_string, object)
 
 
 @LabelEncoder_1.prepare_with
 def _places(*, classes_strings: list[str] | None = None) -> dict[str, Any]:
-    return {"to_int": {name: i for i, name in enumerate(classes_strings or ())}}
+    names = list(enumerate(classes_strings or ()))
+    return {"to_int": _Table((name, i) for i, name in names), "to_string": _Table(names)}
 
 
 @define(domain=ML)
@@ -271,7 +334,7 @@ def _columns(*, cats_int64s: list[int] | None = None, cats_strings: list[str]
     categories = list(cats_strings or (cats_int64s if cats_int64s is not None else []))
     if not categories:
         raise ValueError("OneHotEncoder needs one of cats_int64s and cats_strings")
-    return {"columns": {name: i for i, name in enumerate(categories)}}
+    return {"columns": _Table((name, i) for i, name in enumerate(categories))}
 
 
 @define(domain=ML)

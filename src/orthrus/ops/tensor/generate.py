@@ -120,6 +120,8 @@ def _range(start: Any, limit: Any, delta: Any, dtype: np.dtype[Any], work: np.dt
         count = max(math.ceil(span), 0)
     bounded((count,), np.dtype(np.int64))
     if work.kind in "iu":
+        if max(abs(first), abs(last), abs(step)) < 1 << 61:  # the end of the last step is an int64 too
+            return np.arange(int(first), int(last), int(step), dtype=np.int64).astype(dtype, copy=False)
         return (np.arange(count) * np.int64(step) + np.int64(first)).astype(dtype)
     y = np.arange(count, dtype=work)
     y *= work.type(step)
