@@ -35,6 +35,18 @@ def test_an_attribute_that_is_overlooked(op_type: str) -> None:
     assert np.isfinite(made.run(None, {"x": X, "s": np.ones(2, np.float32)})[0]).all()
 
 
+@pytest.mark.parametrize("in_body", [False, True])
+def test_an_attribute_of_a_constant_that_is_overlooked(in_body: bool) -> None:
+    one = numpy_helper.from_array(np.float32([1, 2]))
+    nodes = [helper.make_node("Constant", [], ["c"], value=one), helper.make_node("Add", ["x", "c"], ["y"])]
+    nodes[0].attribute.append(helper.make_attribute("unknown", 1))
+    if in_body:
+        body = helper.make_graph(nodes, "body", [], [VALUE("y", TensorProto.FLOAT, None)])
+        yes = helper.make_node("Constant", [], ["yes"], value=numpy_helper.from_array(np.array(True)))
+        nodes = [yes, helper.make_node("If", ["yes"], ["y"], then_branch=body, else_branch=body)]
+    np.testing.assert_array_equal(session(nodes, [FLOAT]).run(None, {"x": X})[0], X + np.float32([1, 2]))
+
+
 @pytest.mark.parametrize(("op_type", "domain"), [("Relu", ""), ("Gelu", "com.microsoft")])
 def test_an_attribute_that_is_refused(op_type: str, domain: str) -> None:
     node = helper.make_node(op_type, ["x"], ["y"], domain=domain, unknown=1)

@@ -311,7 +311,8 @@ class Builder:
         needed = op.required if op is not None else ()
         check.fits(proto, schema, what, inputs, outputs, attrs, kinds, needed, self.warn)
         if not domain and proto.op_type == "Constant":
-            self._constant(frame, proto, what, attrs, outputs)
+            known = {name: value for name, value in attrs.items() if name in schema.attributes}
+            self._constant(frame, proto, what, known, outputs)
             return
         graph = frame.scope.graph
         node = Node(proto.op_type, domain, schema.version, op, inputs, attrs, label,

@@ -57,7 +57,7 @@ def invalid(
     return InvalidGraph(f"{_LOCATED}{where}, Error {error}", **rows)
 
 
-_LENIENT = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+_LENIENT = frozenset({"Constant", "LayerNormalization", "SimplifiedLayerNormalization"})
 """Operators of which onnxruntime takes attributes that it does not know."""
 
 
