@@ -141,7 +141,7 @@ static void threads_and_forks(void) {
     for (size_t i = 0; i < sizeof children / sizeof *children; i++) {
         children[i] = fork(); /* while the others run */
         if (!children[i] && many(NULL)) _exit(1);
-        /* no leaks are looked for: what another thread held at the fork is lost to the child */
+        /* not by exit, whose status a watcher makes its own: what a thread held is lost to the child */
         if (!children[i]) kill(getpid(), SIGKILL);
     }
     for (size_t i = 0; i < sizeof children / sizeof *children; i++) {
