@@ -628,17 +628,17 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize("shown", (Terminal(), io.StringIO()), ids=("terminal", "file"))
-def test_who_waits_for_kernels_is_told(shown: io.StringIO, monkeypatch: pytest.MonkeyPatch,
-                                       caplog: pytest.LogCaptureFixture) -> None:
+def test_who_waits_for_kernels_is_told(shown: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a terminal, in a line that is gone at the end, else in the log, once; not before it takes long."""
     assert HOST is not None
     texts = [scaled(by).text(HOST) for by in (2.0, 3.0)]
-    caplog.set_level("INFO", "orthrus")
+    logged = list[str]()
+    monkeypatch.setattr(library._log, "info", lambda form, *given: logged.append(form % given))
     monkeypatch.setattr(sys, "stderr", shown)
     monkeypatch.setattr(sys, "__stderr__", shown)
     monkeypatch.setattr(library, "_PATIENCE", 1e9)
     library.compile_all(texts, HOST, helpers=0)
-    assert shown.getvalue() == "" and not caplog.messages
+    assert shown.getvalue() == "" and not logged
     monkeypatch.setattr(library, "_PATIENCE", 0.0)
     library.compile_all(texts, HOST, helpers=0)
     if shown.isatty():
@@ -646,7 +646,7 @@ def test_who_waits_for_kernels_is_told(shown: io.StringIO, monkeypatch: pytest.M
         assert [line[-6:] for line in lines] == ["", "1 of 2", "2 of 2", " " * 6, ""]
     else:
         assert shown.getvalue() == ""
-    assert [told[-6:] for told in caplog.messages] == ([] if shown.isatty() else ["1 of 2"])
+    assert [told[-6:] for told in logged] == ([] if shown.isatty() else ["1 of 2"])
 
 
 def test_threads_ask_for_the_same_kernels(folder: Path) -> None:
