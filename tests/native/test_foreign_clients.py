@@ -33,14 +33,17 @@ def _results(command: Sequence[str | os.PathLike[str]], **changed: str) -> tuple
 def _compare(command: Sequence[str | os.PathLike[str]], **changed: str) -> None:
     """The program with its own library and with this one."""
     expected, theirs = _results(command, **changed)
-    made, ours = _results([sys.executable, "-m", "orthrus", "capi", "run", "--", *command], **changed)
+    capi = [sys.executable, "-m", "orthrus", "capi"]
+    made, ours = _results([*capi, "run", "--", *command], **changed)
     assert len(made) == len(expected) > 0
     for (shape, data), (other, values) in zip(made, expected, strict=True):
         assert shape == other
         np.testing.assert_allclose(data, values, rtol=1e-4, atol=1e-5)
-    assert "capi" not in theirs
-    loaded = [line for line in ours.splitlines() if "libonnxruntime" in line]
-    assert loaded and all("/capi/" in line for line in loaded), ours
+    told = subprocess.run([*capi, "--json", "path"], env=dropin.surroundings(**changed), capture_output=True,
+                          text=True, timeout=300, check=True)
+    library = json.loads(told.stdout)["library"]
+    assert library not in theirs
+    assert {line for line in ours.splitlines() if "libonnxruntime" in line} == {library}
 
 
 @needs("onnxruntime-node")
