@@ -137,6 +137,39 @@ def test_resizes(shape: tuple[int, ...], oh: int, ow: int, mode: str, coordinate
 
 
 @settings(max_examples=60, deadline=None)
+@given(st.sampled_from(((1, 3, 4, 4), (2, 17, 3, 5), (3, 5, 6), (2, 3, 4, 3, 5), (7, 9))), st.booleans(),
+       st.sampled_from((0.5, 0.6, 1.0, 1.7, 2.0, 3.0)), st.sampled_from((0.3, 1.5, 2.0, 2.4)),
+       st.sampled_from(("linear", "cubic")),
+       st.sampled_from(("half_pixel", "asymmetric", "align_corners", "half_pixel_symmetric")),
+       st.booleans(), st.booleans(), st.sampled_from(("float32", "float16")), st.integers(0, 99))
+def test_resizes_infinities(shape: tuple[int, ...], last: bool, first: float, second: float, mode: str,
+                            coordinates: str, antialias: bool, exclude: bool, dtype: str, seed: int) -> None:
+    """What is not finite goes where it has weight, as in the definition, and nowhere else."""
+    rng = np.random.default_rng(seed)
+    x = (rng.normal(size=shape) * 3).astype(DTYPES[dtype])
+    x[rng.random(shape) < 0.06] = rng.choice([np.inf, -np.inf, np.nan, -0.0])
+    around = (1, 1) if len(shape) > 2 else ()
+    scales = (*around, *(first, second, 1.5)[:len(shape) - len(around)])
+    if last and len(shape) > 2:
+        x, scales = np.moveaxis(x, 1, -1).copy(), (scales[0], *scales[2:], scales[1])
+    attrs: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": coordinates,
+                             "antialias": int(antialias), "exclude_outside": int(exclude and mode == "cubic")}
+    numbers = np.array(scales, np.float32)
+    with np.errstate(all="ignore"):
+        want = find("", "Resize", 19).bind(attrs)(x, None, numbers)
+    model = helper.make_model(helper.make_graph(
+        [helper.make_node("Resize", ["x", "", "s"], ["y"], **attrs)], "g",
+        [helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)],
+        [helper.make_empty_tensor_value_info("y")], [numpy_helper.from_array(numbers, "s")]),
+        opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
+    got, = InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"]).run(None, {"x": x})
+    np.testing.assert_array_equal(np.isnan(got), np.isnan(want))
+    np.testing.assert_array_equal(np.isinf(got), np.isinf(want))
+    finite = np.isfinite(want)
+    close(got[finite], want[finite], 5 * TOLERANCE[dtype])
+
+
+@settings(max_examples=60, deadline=None)
 @given(st.integers(1, 4), st.integers(1, 9), st.integers(1, 40), st.sampled_from((1, 2, 3, 4, 16, 19)),
        st.integers(1, 5), st.sampled_from(("float32", "float16", "bfloat16", "uint8", "int8")), st.booleans(),
        st.sampled_from((host(), AVX2, SSE2)), st.integers(0, 99))

@@ -35,7 +35,6 @@ EDGES: dict[str, str] = {
     "Conv": "small groups are one product with zeros between them: what is not finite reaches its neighbours",
     "FusedConv": "as Conv",
     "ConvTranspose": "as Conv",
-    "Resize": "taps of weight 0 are multiplied or left out",
     "ReduceProd": "whether a product underflows before it meets an infinity hangs on its order",
 }
 

@@ -39,17 +39,21 @@ _RAW = {1: I8, 2: I16, 4: I32, 8: I64}
 def table(along: Callable[[np.ndarray], np.ndarray], length: int, nearest: bool
           ) -> tuple[np.ndarray, np.ndarray]:
     """Places (int32) and weights (float32), each (out, taps), of one axis: `along` resizes the second axis of
-    a matrix. Elements that read fewer places than others get further ones of weight 0."""
+    a matrix. A place of weight 0 is none: elements that read fewer places than others read their first one
+    several times, by parts of its weight whose sum is exact, so that infinities stay what they are."""
     if nearest:
         one = along(np.arange(length, dtype=np.float64)[None]).astype(np.int32).reshape(-1, 1)
         return one, np.ones(one.shape, np.float32)
-    matrix = along(np.eye(length))
-    used = matrix != 0
-    taps = max(int(used.sum(0).max(initial=0)), 1)
-    places = np.argsort(~used, axis=0, kind="stable")[:taps].T
-    weights = np.take_along_axis(matrix.T, places, 1)
-    places = np.where(weights != 0, places, places[:, :1])
-    return np.ascontiguousarray(places, np.int32), np.ascontiguousarray(weights, np.float32)
+    matrix = along(np.eye(length)).T.astype(np.float32)
+    read = (matrix != 0).sum(1)
+    taps = max(int(read.max(initial=0)), 1)
+    places = np.argsort(matrix != 0, axis=1, kind="stable")[:, length - taps:]
+    missing = np.clip(taps - read, 0, taps - 1)[:, None]
+    count = np.arange(taps)
+    places = np.where(count < missing, np.take_along_axis(places, missing, 1), places)
+    weights = np.take_along_axis(matrix, places, 1)
+    parts = np.where(count <= missing, missing - np.maximum(count - 1, 0), 0)
+    return np.ascontiguousarray(places, np.int32), np.ldexp(weights, -parts).astype(np.float32)
 
 
 @template("")

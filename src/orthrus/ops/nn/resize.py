@@ -100,7 +100,8 @@ def _cubic(x: np.ndarray, a: float) -> np.ndarray:
 
 def _taps(a: _Axis, at: np.ndarray, mode: str, cubic_a: float, antialias: bool, exclude_outside: bool
           ) -> tuple[np.ndarray, np.ndarray]:
-    """For each output element of an axis the input places [out, k] and their weights."""
+    """For each output element of an axis the input places [out, k] and their weights. What lies outside is
+    the edge's, once."""
     stretch = min(a.scale, 1.0) if antialias else 1.0
     support = (1 if mode == "linear" else 2) / stretch
     at = at.astype(np.float64)
@@ -114,13 +115,19 @@ def _taps(a: _Axis, at: np.ndarray, mode: str, cubic_a: float, antialias: bool, 
     if exclude_outside or antialias:
         total = weights.sum(axis=1, keepdims=True)
         weights = weights / np.where(total == 0, 1, total)
-    return np.clip(places, 0, a.length - 1).astype(np.int64), weights
+    places = np.clip(places, 0, a.length - 1).astype(np.int64)
+    for k in range(1, places.shape[1]):
+        again = places[:, k] == places[:, k - 1]
+        weights[again, k] += weights[again, k - 1]
+        weights[again, k - 1] = 0
+    return places, weights
 
 
 def _resample(x: np.ndarray, axis: int, places: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Each output element of `axis` becomes the weighted sum of its places."""
+    """Each output element of `axis` becomes the weighted sum of its places; one of weight 0 is not read,
+    whatever lies there."""
     count, length = places.shape[1], x.shape[axis]
-    if count > 8 and length * places.shape[0] <= _DENSE:
+    if count > 8 and length * places.shape[0] <= _DENSE and np.isfinite(x).all():
         table = np.zeros((places.shape[0], length))
         np.add.at(table, (np.arange(places.shape[0])[:, None], places), weights)
         table = table.astype(x.dtype)
@@ -129,13 +136,17 @@ def _resample(x: np.ndarray, axis: int, places: np.ndarray, weights: np.ndarray)
         return np.moveaxis(np.tensordot(table, x, axes=(1, axis)), 0, axis)
     weights = weights.astype(x.real.dtype)
     shape = (-1, *(1,) * (x.ndim - 1 - axis))
-    used = [k for k in range(count) if weights[:, k].any()]
-    y: Any = np.zeros((*x.shape[:axis], places.shape[0], *x.shape[axis + 1:]), x.dtype) if not used else None
-    for k in used:
+    y: Any = None
+    for k in range(count):
+        read = weights[:, k] != 0
+        if not read.any():
+            continue
         part = np.take(x, places[:, k], axis=axis)
         part *= weights[:, k].reshape(shape)
+        if not read.all():
+            part[(slice(None),) * axis + (~read,)] = -0.0  # adds nothing, not even a sign
         y = part if y is None else np.add(y, part, out=y)
-    return y
+    return np.zeros((*x.shape[:axis], len(places), *x.shape[axis + 1:]), x.dtype) if y is None else y
 
 
 def _resize(x: np.ndarray, axes: Sequence[_Axis], mode: str, coordinate: str, nearest_mode: str = "simple",
