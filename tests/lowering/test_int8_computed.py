@@ -185,3 +185,33 @@ def test_open_dimensions() -> None:
         a, b = codes(rng, np.uint8, n, m, k), codes(rng, np.uint8, n, k, wide)
         got = s.run(None, {"a": a, "b": b})[0]
         np.testing.assert_array_equal(got, definition("MatMulInteger", a, b, *held.values()))
+
+
+@QUICK
+@given(seed=st.integers(0, 2**32), axes=st.integers(1, 3), signs=st.tuples(st.booleans(), st.booleans()),
+       zeros=st.sampled_from(["absent", "empty", "held", "fed"]), groups=st.sampled_from([1, 1, 2]))
+def test_open_sizes_of_weights(seed: int, axes: int, signs: tuple[bool, bool], zeros: str, groups: int
+                               ) -> None:
+    """One session whose weights are fed too, sizes that change from run to run."""
+    rng = np.random.default_rng(seed)
+    x_type, w_type = (np.int8 if s else np.uint8 for s in signs)
+    given = {} if zeros in ("absent", "empty") else {
+        "xz": np.asarray(codes(rng, x_type, 1)[0]), "wz": np.asarray(codes(rng, w_type, 1)[0])}
+    attrs = {"group": groups} if groups > 1 else {}
+    inputs = ["x", "w", *(["", ""] if zeros == "empty" else given)]
+    node, session = helper.make_node("ConvInteger", inputs, ["y"], **attrs), None
+    for _ in range(4):
+        n, each, outs = (int(v) for v in rng.integers(1, 4, 3))
+        kernel = rng.integers(1, 4, axes)
+        x = codes(rng, x_type, n, each * groups, *(int(k + v) for k, v in zip(
+            kernel, rng.integers(0, 9, axes), strict=True)))
+        w = codes(rng, w_type, outs * groups, each, *map(int, kernel))
+        feeds = {"x": x, "w": w} | (given if zeros == "fed" else {})
+        if session is None:
+            made = model([node], feeds, given if zeros == "held" else {}, {"y": np.int32})
+            for value in made.graph.input:
+                for i, d in enumerate(value.type.tensor_type.shape.dim):
+                    d.dim_param = f"{value.name}{i}"
+            session = orthrus.InferenceSession(made.SerializeToString(), providers=["CPUExecutionProvider"])
+        wanted = definition("ConvInteger", x, w, *given.values(), **attrs)
+        np.testing.assert_array_equal(session.run(None, feeds)[0], wanted)

@@ -431,7 +431,7 @@ def _with_computed(lo: Lowering, node: Node, x: Tensor, zero: int, w: Value, w_z
     ones = np.broadcast_to(np.int8(1), (1, *t.shape[1:]))
     single = geometry(x.shape, ones, node.attributes)
     assert not isinstance(single, No)
-    windows = int8.convolution(lo, x, single, ("ones", id(node)), lambda: (int8.planes(ones), None),
+    windows = int8.convolution(lo, x, single, ("ones", *ones.shape), lambda: (int8.planes(ones), None),
                                (shape[0], 1, *shape[2:]), zero)
     return windows if isinstance(windows, No) else _filled(lo, _whole(made), _whole(windows), lack)
 
