@@ -549,16 +549,35 @@ def test_short_writes_are_continued(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_the_oldest_objects_go(folder: Path) -> None:
     cache.store({f"{i:064}": bytes(1000) for i in range(10)})
-    (folder / "left.1234").write_bytes(b"")
-    (folder / "fresh.1234").write_bytes(b"")
+    left, fresh = (f"{0:064}.{digit * 16}" for digit in "ab")
+    for each in (left, fresh):
+        (folder / each).write_bytes(b"")
     for i in range(10):
         os.utime(folder / f"{i:064}", (1000 - i, 1000 - i))
-    os.utime(folder / "left.1234", (0, 0))
+    os.utime(folder / left, (0, 0))
     at = os.open(folder, os.O_RDONLY)
     cache.sweep(at, 3500)
     os.close(at)
-    assert names(folder) == [*(f"{i:064}" for i in range(3)), "fresh.1234"]
+    assert names(folder) == sorted([*(f"{i:064}" for i in range(3)), fresh])
     assert cache.load([f"{0:064}"]) and (folder / f"{0:064}").stat().st_mtime > 1000
+
+
+def test_files_of_others_stay(folder: Path) -> None:
+    """The folder may be one that holds other things, as somebody's home does."""
+    cache.store({"a" * 64: b"one"})
+    others = ["Makefile", ".bashrc", "notes.txt", "a" * 63, f"{'a' * 64}.txt", "work/thesis.tex",
+              "work/LICENSE"]
+    (folder / "work").mkdir(mode=0o700)
+    for each in others:
+        (folder / each).write_bytes(bytes(1000))
+        os.utime(folder / each, (0, 0))
+    at = os.open(folder, os.O_RDONLY)
+    cache.sweep(at, 0)
+    os.close(at)
+    assert cache.load(["a" * 64]) == {}
+    cache.store({"a" * 64: b"one"})
+    assert sum(map(len, cache.contents().values())) == 1
+    assert cache.clear()[0] == 1 and all((folder / each).exists() for each in others)
 
 
 def test_where_the_cache_is(monkeypatch: pytest.MonkeyPatch) -> None:

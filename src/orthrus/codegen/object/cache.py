@@ -13,6 +13,7 @@ import functools
 import hashlib
 import logging
 import os
+import re
 import stat
 import threading
 import time
@@ -38,6 +39,10 @@ _HEAD = len(MAGIC) + hashlib.sha256().digest_size
 _LARGEST = 64 << 20
 _HOUR, _DAY = 3600, 86400
 _SWEPT = "swept"
+_KEPT = re.compile(r"[0-9a-f]{64}(-seen)?")
+_LEFT = re.compile(rf"({_KEPT.pattern}|{SECRET}|{_SWEPT})\.[0-9a-f]{{16}}")
+"""Names of what is kept, and of what a writer that was killed left. Nothing else in the folder is ours to
+remove: `ORTHRUS_CACHE_DIR` may name one that holds other things."""
 _log = logging.getLogger("orthrus")
 
 
@@ -374,25 +379,25 @@ def _folders() -> Iterator[tuple[str, int]]:
 
 
 def _files(folder: int) -> list[tuple[str, os.stat_result]]:
-    """The files of a folder but the secret and the mark of the last sweep."""
+    """The files of a folder that are kept there, or left behind."""
     found = []
     for each in os.listdir(folder):
         with contextlib.suppress(OSError):
-            status = os.stat(each, dir_fd=folder, follow_symlinks=False)
-            if stat.S_ISREG(status.st_mode) and each not in (SECRET, _SWEPT):
-                found.append((each, status))
+            if _KEPT.fullmatch(each) or _LEFT.fullmatch(each):
+                status = os.stat(each, dir_fd=folder, follow_symlinks=False)
+                if stat.S_ISREG(status.st_mode):
+                    found.append((each, status))
     return found
 
 
 def sweep(folder: int, limit: int) -> None:
     """Remove what writers left behind, then the oldest objects until `limit` bytes are left."""
     now, objects = time.time(), []
-    for each in os.listdir(folder):
-        with contextlib.suppress(OSError):
-            status = os.stat(each, dir_fd=folder, follow_symlinks=False)
-            if "." not in each:
-                objects.append((status.st_mtime, status.st_size, each))
-            elif now - status.st_mtime > _HOUR:
+    for each, status in _files(folder):
+        if _KEPT.fullmatch(each):
+            objects.append((status.st_mtime, status.st_size, each))
+        elif now - status.st_mtime > _HOUR:
+            with contextlib.suppress(OSError):
                 os.unlink(each, dir_fd=folder)
     total = sum(size for _, size, _ in objects)
     for _, size, each in sorted(objects):
