@@ -9,7 +9,10 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
 from skips import needs
 
 import orthrus as ort
@@ -191,14 +194,14 @@ def test_results_are_those_of_onnxruntime() -> None:
 def open_feeds(model: onnx.ModelProto, sizes: dict[str, int], rng: np.random.Generator) -> Feeds | None:
     """Arrays for a model's inputs; None where an input's rank is open."""
     made = {}
-    for given in model.graph.input:
-        kind = given.type.tensor_type
+    for each in model.graph.input:
+        kind = each.type.tensor_type
         dims = [d.dim_value if d.HasField("dim_value") else sizes.get(d.dim_param, 0) for d in kind.shape.dim]
         if 0 in dims:
             return None
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
         array = rng.integers(-3, 4, dims) if dtype.kind in "iu" else rng.normal(size=dims)
-        made[given.name] = array.astype(dtype)
+        made[each.name] = array.astype(dtype)
     return made
 
 
@@ -227,6 +230,30 @@ def test_random_graphs() -> None:
 @pytest.mark.slow
 def test_random_graphs_at_length() -> None:
     assert fuzzed(range(1000, 1200)) > 25
+
+
+@pytest.mark.parametrize("op", ["EyeLike", "Trilu", "OneHot", "Hardmax"])
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 2**32), fixed=st.sampled_from([(), (0,), (1,)]), k=st.sampled_from(
+    [0, 0, 1, -1, 3, -4, 50, -50]))
+def test_places_of_open_sizes(op: str, seed: int, fixed: tuple[int, ...], k: int) -> None:
+    """Operators that compare places along an axis: one session, sizes that change from run to run."""
+    rng = np.random.default_rng(seed)
+    attrs = {"EyeLike": {"k": k, "dtype": FLOAT}, "Trilu": {"upper": int(rng.integers(2))},
+             "OneHot": {"axis": int(rng.integers(-3, 3))}, "Hardmax": {"axis": int(rng.integers(-2, 2))}}[op]
+    held = {"Trilu": {"k": np.array(k)}, "OneHot": {
+        "depth": np.array(abs(k) + 1), "values": np.array([0, 1], np.float32)}}.get(op, {})
+    node = helper.make_node(op, ["x", *held], ["y"], **attrs)
+    kind = INT64 if op == "OneHot" else FLOAT
+    dims: list[Any] = [int(rng.integers(1, 5)) if a in fixed else f"d{a}" for a in range(2)]
+    model = model_of([node], {"x": (kind, dims)}, ["y"], held)
+    session = ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    for _ in range(6):
+        sizes = [int(v) for v in rng.choice([1, 2, 3, 4, 5, 8, 17, 40], 2)]
+        x = drawn(*(v if isinstance(d, str) else d for d, v in zip(dims, sizes, strict=True)))
+        x = (8 * x).astype(np.int64) if kind == INT64 else x
+        wanted = ReferenceEvaluator(model).run(None, {"x": x})[0]
+        np.testing.assert_array_equal(session.run(None, {"x": x})[0], wanted)
 
 
 def test_limits_of_a_session_hold() -> None:

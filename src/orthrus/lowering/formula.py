@@ -20,7 +20,7 @@ from ..limits import current
 from ..shapes import elements
 from ..shapes.elements import Elements
 from ..shapes.symbolic import Key, Polynomials, Sizes, SymInt, filled, formed, has_size, pinned
-from .lower import Lazy, Lowering, listed
+from .lower import Lazy, Lowering, counted, listed
 from .memory import ALIGN, Lives
 from .plans import Arguments, Cells, Code, Plan
 from .tensor import Buffer, Tensor, c_strides, numpy_type
@@ -42,10 +42,6 @@ class Table:
 
     make: Callable[..., np.ndarray]
     given: tuple[Any, ...]
-
-
-def _steps(start: int, step: int, count: int, dtype: str) -> np.ndarray:
-    return np.arange(start, start + count * step, step).astype(numpy_type(dtype))
 
 
 class Open(Lowering):
@@ -91,7 +87,7 @@ class Open(Lowering):
     def table(self, make: Callable[..., np.ndarray], *given: Any) -> Tensor:
         if not has_size(given):
             return super().table(make, *given)
-        return self._made(Table(make, given), "int64", (1,))
+        return self._made(Table(make, given), "int64", (_UNBOUNDED,))
 
     def _made(self, table: Table, dtype: str, shape: Sequence[Any]) -> Tensor:
         """A table as a tensor; the same one for the same table."""
@@ -103,6 +99,11 @@ class Open(Lowering):
         if not has_size(given):
             return super().numbers(given, dtype)
         return self._made(Table(listed, (tuple(given), dtype)), dtype, (len(given),))
+
+    def counted(self, start: int, count: int, step: int = 1, dtype: str = "int64") -> Tensor:
+        if not has_size((start, count, step)):
+            return super().counted(start, count, step, dtype)
+        return self._made(Table(counted, (start, count, step, dtype)), dtype, (count,))
 
     def shape_by(self, node: Node, shape: Sequence[int], rest: Sequence[np.ndarray | None]
                  ) -> tuple[int, ...]:
@@ -171,8 +172,7 @@ class Open(Lowering):
         assert value is not None
         count: Any = max(0, -(-(limit - start) // step))
         if isinstance(count, SymInt):
-            dtype = value.elem.numpy.name
-            self.env[value] = self._made(Table(_steps, (start, step, count, dtype)), dtype, (count,))
+            self.env[value] = self.counted(start, count, step, value.elem.numpy.name)  # type: ignore[arg-type]
         else:
             self._follow(value, np.array([start + i * step for i in range(count)], object))
         return True

@@ -26,11 +26,21 @@ from ..limits import bounded, current
 from .interpret import by_definition
 from .rule_sets import BOTH, GPU_RULES, RULES, Rule, RuleSet, lowers, varied
 from .step import KernelStep
-from .tensor import Buffer, Tensor, at_line, c_strides, extent, joint_shape, last_strides, of_constant
+from .tensor import (
+    Buffer,
+    Tensor,
+    at_line,
+    c_strides,
+    extent,
+    joint_shape,
+    last_strides,
+    numpy_type,
+    of_constant,
+)
 from .walk import Walked, order_like, readable, unit, within
 
 __all__ = ["BOTH", "GPU_RULES", "RULES", "Lazy", "Lowering", "Out", "Pending", "Rule", "RuleSet", "Source",
-           "listed", "lowers", "varied"]
+           "counted", "listed", "lowers", "varied"]
 
 Emit = Callable[[Any, Tensor, Expr | None, list[Tensor]], None]
 
@@ -286,6 +296,10 @@ class Lowering:
     def numbers(self, given: Sequence[int], dtype: str = "int64") -> Tensor:
         """A table of these numbers."""
         return self.table(listed, tuple(given), dtype)
+
+    def counted(self, start: int, count: int, step: int = 1, dtype: str = "int64") -> Tensor:
+        """`count` numbers from `start` on: unlike a `table`, with a length that other operands may have."""
+        return self.table(counted, start, count, step, dtype)
 
     def step(self, spec: Any, args: Sequence[Any], items: int, grain: int = 1, scratch: int = 0) -> None:
         """Append a kernel call over `items` work items, `grain` of them at least to a thread, with `scratch`
@@ -567,6 +581,11 @@ _CONSTANTS = frozenset({"float32", "float64", "int8", "int16", "int32", "int64",
 def listed(numbers: tuple[int, ...], dtype: str) -> np.ndarray:
     """An array of these numbers."""
     return np.array(numbers, np.int64).astype(dtype)
+
+
+def counted(start: int, count: int, step: int, dtype: str) -> np.ndarray:
+    """`count` numbers from `start` on."""
+    return np.arange(start, start + count * step, step).astype(numpy_type(dtype))
 
 
 @functools.cache

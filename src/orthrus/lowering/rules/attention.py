@@ -255,7 +255,7 @@ def padding_bias(lo: Lowering, t: Tensor, batch: int, length: int, total: int, v
     leaf = Expr.leaf(0, t.dtype)
     tensors, kept = [t], Expr("gt", (leaf, Expr.const(0, t.dtype)), "bool")
     if t.rank == 1 and t.shape[0] in (batch, 2 * batch, 3 * batch + 2):
-        keys = lo.constant(("keys", total, t.dtype), lambda: np.arange(total, dtype=t.dtype))
+        keys = lo.counted(0, total, dtype=t.dtype)
         leaf, step = Expr.leaf(1, t.dtype), t.strides[0]
         tensors = [keys.view((1, 1, 1, total), (0, 0, 0, 1)), t.view((batch, 1, 1, 1), (step, 0, 0, 0))]
         kept = Expr("lt", (Expr.leaf(0, t.dtype), leaf), "bool")

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from ...codegen.kernels import loops
 from ...codegen.kernels.top_k import best_of_rows, scratch
 from ...codegen.write.expr import LLVM, Expr
 from ...ir import ElementType, No, Node
 from ...ops.define import normalized_axis
-from ..lower import BOTH, Lazy, Lowering, Out, lowers
+from ..lower import BOTH, Lazy, Lowering, Out, Source, lowers
 from ..tensor import Tensor
 
 GRAIN = 1 << 12
@@ -76,15 +74,11 @@ def one_hot(lo: Lowering, node: Node) -> Lazy | No:
         index = Expr("where", (near, index, Expr.const(-1, "int64")), "int64")
     dtype = values.dtype.name
     off, on = (Expr.const(v.item(), dtype) for v in values)
-    places = _numbers(lo, size, (1,) * axis + (size,) + (1,) * (t.rank - axis))
+    places = lo.counted(0, size).view((1,) * axis + (size,) + (1,) * (t.rank - axis),
+                                    (0,) * axis + (1,) + (0,) * (t.rank - axis))
     tree = Expr("where", (Expr("eq", (index, Expr.leaf(1, "int64")), "bool"), on, off), dtype)
     spread = t.view((*t.shape[:axis], 1, *t.shape[axis:]), (*t.strides[:axis], 0, *t.strides[axis:]))
     return Lazy(shape, tree, [spread, places])
-
-
-def _numbers(lo: Lowering, count: int, shape: tuple[int, ...]) -> Tensor:
-    """0 up to `count`, int64, along the one axis that is longer than 1."""
-    return lo.constant(("numbers", count, shape), lambda: np.arange(count).reshape(shape))
 
 
 @lowers("EyeLike", sets=BOTH)
@@ -99,8 +93,12 @@ def eye_like(lo: Lowering, node: Node) -> Lazy | No:
     rows, columns = shape
     k = max(-rows, min(columns, k))
     tree = Expr("eq", (Expr.leaf(0, "int64"), Expr.leaf(1, "int64")), "bool")
-    return Lazy(shape, tree.cast(dtype),
-                [_numbers(lo, rows, (rows, 1)), lo.table(np.arange, -k, columns - k)])
+    return Lazy(shape, tree.cast(dtype), _places(lo, rows, columns, k))
+
+
+def _places(lo: Lowering, rows: int, columns: int, k: int) -> list[Tensor | Source]:
+    """The number of each row, and of the row in which the diagonal meets each column."""
+    return [lo.counted(0, rows).view((rows, 1), (1, 0)), lo.counted(-k, columns)]
 
 
 @lowers("Trilu", "com.microsoft::Trilu", types=tuple(LLVM), sets=BOTH)
@@ -118,9 +116,8 @@ def trilu(lo: Lowering, node: Node) -> Lazy | No:
     k = 0 if known is None else max(-rows, min(columns, known.item()))
     lazy = lo.lazy(x)
     count = len(lazy.operands)
-    here = [_numbers(lo, rows, (rows, 1)),
-            lo.constant(("from", k, columns), lambda: np.arange(-k, columns - k))]
     row, column = Expr.leaf(count, "int64"), Expr.leaf(count + 1, "int64")
     inside = Expr("ge" if node.attributes["upper"] else "le", (column, row), "bool")
     zero = Expr.const(0, "bool" if dtype == "bool" else dtype)
-    return Lazy(shape, Expr("where", (inside, lazy.tree, zero), dtype), [*lazy.operands, *here])
+    tree = Expr("where", (inside, lazy.tree, zero), dtype)
+    return Lazy(shape, tree, [*lazy.operands, *_places(lo, rows, columns, k)])

@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from ....codegen.write.expr import Expr
 from ....ir import No, Node
 from ....ops.define import normalized_axis
@@ -32,7 +30,7 @@ _TAPS = 128
 
 def _count(lo: Lowering, shape: Sequence[int], axis: int) -> Tensor:
     """0, 1, 2... along an axis, of a tensor of `shape`."""
-    held = lo.table(np.arange, shape[axis])
+    held = lo.counted(0, shape[axis])
     return held.view(shape, [int(a == axis) for a in range(len(shape))])
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from ....codegen.triton.kernels.rows import Tile
 from ....codegen.triton.kernels.scans import running_rows
 from ....codegen.triton.kernels.selection import best_pieces, best_rows, ranked_rows
@@ -72,9 +70,8 @@ def hardmax(lo: GpuLowering, node: Node) -> Lazy | No:
     what = Folded("arg max", Expr.leaf(0, t.dtype).cast("float32"), [t], (axis,))
     best = lo.new(what.short, "int64")
     fold(lo, what, best, None, [])
-    count, lines = form[axis], [1] * len(form)
-    lines[axis] = count
-    places = lo.constant(("numbers", count, tuple(lines)), lambda: np.arange(count).reshape(lines))
+    lines = [d if a == axis else 1 for a, d in enumerate(form)]
+    places = lo.counted(0, form[axis]).view(lines, [int(a == axis) for a in range(len(form))])
     one, zero = (Expr.const(v, "float32").cast(t.dtype) for v in (1.0, 0.0))
     same = Expr("eq", (Expr.leaf(0, "int64"), Expr.leaf(1, "int64")), "bool")
     tree = Expr("where", (same, one, zero), t.dtype)
