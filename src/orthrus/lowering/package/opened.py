@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from ...codegen.machines.machine import Machine
 from ...ir import ElementType
 from ...memory import LINE, take
+from ...records import dataclass
 from . import layout
 from .layout import Head, Plan, Row, Target, digest
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from ...codegen.write.expr import Expr
 from ...codegen.write.tile import total_of
 from ...ir import No, Node
 from ...ops.math.linalg import parsed_equation
+from ...records import dataclass
 from ..lower import Lowering, lowers
 from ..rule_sets import BOTH
 from ..tensor import Tensor, c_strides

@@ -12,7 +12,6 @@ import hashlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from ...locks import lock
 from ...lowering.native import Native
 from ...lowering.package.writer import Compiled, Described, write
 from ...modelfile import ModelFile, content_of
+from ...records import dataclass
 from .wire import Reader, Writer
 
 FOLDER = "dropin"

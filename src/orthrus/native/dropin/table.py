@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from importlib.resources import files
 
 from ...api.version import API_LEVEL
+from ...records import dataclass
 
 LEVEL = int(API_LEVEL.split(".")[1])
 STATUS = "OrtStatusPtr"
