@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import functools
 import gc
 import itertools
 import os
@@ -32,7 +33,8 @@ def random_fields(seed: int) -> dict[str, tuple[str, Any]]:
     rng = random.Random(seed)
     made, optional = {}, False
     for i in range(rng.randrange(6)):
-        kind = rng.choice(["plain", "plain", "default", "factory", "hidden", "uncompared", "unhashed", "unset"])
+        kind = rng.choice(["plain", "plain", "default", "factory", "hidden", "uncompared", "unhashed",
+                           "unset"])
         optional |= kind in ("default", "factory")
         if kind in ("plain", "default") and optional:
             value: Any = rng.choice([0.0, -0.0, 1, "s", None, (1, 2)])
@@ -69,10 +71,11 @@ def test_random_classes_behave_alike(seed: int, options: dict[str, bool]) -> Non
     values = [1, 2.0, "x", (3,), None, True]
     for _ in range(12):
         given = [rng.choice(values) for _ in range(rng.randrange(7))]
-        named = {name: rng.choice(values) for name in rng.sample(sorted(declared), rng.randint(0, len(declared)))}
+        names = rng.sample(sorted(declared), rng.randint(0, len(declared)))
+        named = {name: rng.choice(values) for name in names}
         found = []
         for cls in classes:
-            made = outcome(lambda cls=cls: cls(*given, **named))
+            made = outcome(functools.partial(cls, *given, **named))
             if isinstance(made, tuple):
                 found.append(made[0])
                 continue
@@ -155,7 +158,8 @@ def test_who_refers_to_itself_and_many_threads_show_the_same() -> None:
     ring.next = ring
     want = "test_who_refers_to_itself_and_many_threads_show_the_same.<locals>.Ring(name='a', next=...)"
     found: list[str] = []
-    threads = [threading.Thread(target=lambda: found.extend(repr(ring) for _ in range(200))) for _ in range(4)]
+    threads = [threading.Thread(target=lambda: found.extend(repr(ring) for _ in range(200)))
+               for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -89,7 +89,8 @@ def _stamp(package: str) -> str:
         for path, entry in paths:
             found = entry.stat()
             newest = max(newest, found.st_mtime_ns, found.st_ctime_ns)
-            rows.append((path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, found.st_dev))
+            rows.append((path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino,
+                         found.st_dev))
         look = hashlib.sha256(f"sources {package} {rows}".encode("utf-8", "surrogateescape")).hexdigest()
         known = load([look]).get(look)
         if known is not None:
