@@ -5,7 +5,6 @@
 #include <string.h>
 
 OrtStatus *api_CreateIoBinding(OrtSession *session, OrtIoBinding **out) {
-    REQUIRE(session != NULL, "session must not be NULL");
     *out = calloc(1, sizeof **out);
     if (*out == NULL) return status_out_of_memory(sizeof **out);
     (*out)->session = session;
@@ -32,7 +31,6 @@ static void all_clear(Binding **bound, size_t *count) {
 /* What is bound to a name: anew, or in the place of what was. */
 static OrtStatus *bind(Binding **bound, size_t *count, const char *name, const OrtValue *value,
                        const OrtMemoryInfo *memory) {
-    REQUIRE(name != NULL, "name must not be NULL");
     OrtMemoryInfo *own = memory == NULL ? NULL : memory_info_copy(memory);
     if (memory != NULL && own == NULL) return status_out_of_memory(sizeof *own);
     size_t i = 0;
@@ -56,17 +54,14 @@ static OrtStatus *bind(Binding **bound, size_t *count, const char *name, const O
 }
 
 OrtStatus *api_BindInput(OrtIoBinding *binding, const char *name, const OrtValue *value) {
-    REQUIRE(value != NULL, "value must not be NULL");
     return bind(&binding->inputs, &binding->input_count, name, value, NULL);
 }
 
 OrtStatus *api_BindOutput(OrtIoBinding *binding, const char *name, const OrtValue *value) {
-    REQUIRE(value != NULL, "value must not be NULL");
     return bind(&binding->outputs, &binding->output_count, name, value, NULL);
 }
 
 OrtStatus *api_BindOutputToDevice(OrtIoBinding *binding, const char *name, const OrtMemoryInfo *memory) {
-    REQUIRE(memory != NULL, "mem_info must not be NULL");
     return bind(&binding->outputs, &binding->output_count, name, NULL, memory);
 }
 

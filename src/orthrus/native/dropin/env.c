@@ -91,7 +91,6 @@ static OrtEnv *env_new(Logger logger, const char *id, const OrtThreadingOptions 
 
 static OrtStatus *env_open(Logger logger, const char *id, const OrtThreadingOptions *threading,
                            const OrtKeyValuePairs *config, OrtEnv **out) {
-    REQUIRE(out != NULL, "out must not be NULL");
     pthread_mutex_lock(&guard);
     if (current == NULL) current = env_new(logger, id == NULL ? "" : id, threading, config);
     if (current != NULL) current->holders++;

@@ -2,7 +2,8 @@
  *
  * Every function NAME of the table is a C function `api_NAME` with the table's own signature; the generated
  * `table.h` declares them all and `table.c` holds a weak definition of each that answers ORT_NOT_IMPLEMENTED
- * with its name, so a file implements NAME by defining it. Nothing but `OrtGetApiBase` and the first API's
+ * with its name, so a file implements NAME by defining it. What stands in the table calls it where no pointer is
+ * null that may not be (functions.api says which may). Nothing but `OrtGetApiBase` and the first API's
  * names is exported. Invariant: every pointer held by an object here is owned by it unless its comment says
  * otherwise. */
 #ifndef ORTHRUS_DROPIN_INTERNAL_H
@@ -21,6 +22,7 @@
 OrtStatus *status_new(OrtErrorCode code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 OrtStatus *status_out_of_memory(size_t bytes);
 OrtStatus *status_not_implemented(const char *name);
+OrtStatus *status_null(const char *function, const char *argument);
 
 /* Leaves the function with the status of `call` if there is one. */
 #define RETURN_IF_FAILED(call)               \

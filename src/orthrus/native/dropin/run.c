@@ -225,9 +225,6 @@ static OrtStatus *execute(struct run *run) {
 OrtStatus *api_Run(OrtSession *session, const OrtRunOptions *options, const char *const *input_names,
                    const OrtValue *const *inputs, size_t input_count, const char *const *output_names,
                    size_t output_count, OrtValue **outputs) {
-    REQUIRE(session != NULL && outputs != NULL && output_names != NULL &&
-                (input_count == 0 || (input_names != NULL && inputs != NULL)),
-            "Run: the session, names and values must not be null");
     struct run run = {session, options, input_names, inputs, input_count, output_names, output_count, outputs, 0};
     return execute(&run);
 }
@@ -235,7 +232,6 @@ OrtStatus *api_Run(OrtSession *session, const OrtRunOptions *options, const char
 /* On what is bound ---------------------------------------------------------------------------------------------------- */
 
 OrtStatus *api_RunWithBinding(OrtSession *session, const OrtRunOptions *options, const OrtIoBinding *binding) {
-    REQUIRE(session != NULL && binding != NULL, "RunWithBinding: the session and the binding must not be null");
     size_t inputs = binding->input_count, outputs = binding->output_count;
     const char **names = calloc(inputs + outputs + 1, sizeof *names);
     OrtValue **values = calloc(inputs + outputs + 1, sizeof *values);
@@ -283,9 +279,6 @@ static void *run_later(void *argument) {
 OrtStatus *api_RunAsync(OrtSession *session, const OrtRunOptions *options, const char *const *input_names,
                         const OrtValue *const *inputs, size_t input_count, const char *const *output_names,
                         size_t output_count, OrtValue **outputs, RunAsyncCallbackFn callback, void *user) {
-    REQUIRE(session != NULL && outputs != NULL && output_names != NULL && callback != NULL &&
-                (input_count == 0 || (input_names != NULL && inputs != NULL)),
-            "RunAsync: the session, names, values and the callback must not be null");
     struct later *later = malloc(sizeof *later + (2 * input_count + output_count) * sizeof *later->names);
     if (later == NULL) return status_out_of_memory(sizeof *later);
     const void **names = later->names;

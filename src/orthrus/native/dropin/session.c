@@ -297,14 +297,12 @@ static OrtStatus *create(const struct source *source, const OrtSessionOptions *o
 
 OrtStatus *api_CreateSession(const OrtEnv *env, const char *path, const OrtSessionOptions *options, OrtSession **out) {
     (void)env;
-    REQUIRE(path != NULL && out != NULL, "CreateSession: the path and the result must not be null");
     return create(&(struct source){path, NULL, 0}, options, out);
 }
 
 OrtStatus *api_CreateSessionFromArray(const OrtEnv *env, const void *model, size_t size,
                                       const OrtSessionOptions *options, OrtSession **out) {
     (void)env;
-    REQUIRE(model != NULL && out != NULL, "CreateSessionFromArray: the model and the result must not be null");
     return create(&(struct source){NULL, model, size}, options, out);
 }
 

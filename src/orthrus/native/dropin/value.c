@@ -44,7 +44,6 @@ static OrtStatus *tensor_begin(ONNXTensorElementDataType type, const int64_t *di
 
 OrtStatus *tensor_new(OrtAllocator *allocator, ONNXTensorElementDataType type, const int64_t *dims,
                       size_t rank, OrtValue **out) {
-    REQUIRE(allocator != NULL && out != NULL, "allocator and output must not be NULL");
     OrtValue *value;
     RETURN_IF_FAILED(tensor_begin(type, dims, rank, &value));
     size_t room = value->bytes != 0 ? value->bytes : 1; /* a tensor always has an address */
@@ -63,7 +62,6 @@ OrtStatus *tensor_new(OrtAllocator *allocator, ONNXTensorElementDataType type, c
 
 OrtStatus *tensor_over(const OrtMemoryInfo *memory, void *data, size_t bytes, ONNXTensorElementDataType type,
                        const int64_t *dims, size_t rank, OrtValue **out) {
-    REQUIRE(memory != NULL && out != NULL, "memory info and output must not be NULL");
     OrtValue *value;
     RETURN_IF_FAILED(tensor_begin(type, dims, rank, &value));
     OrtStatus *status = NULL;
@@ -146,7 +144,6 @@ OrtStatus *api_CreateTensorWithDataAsOrtValue(const OrtMemoryInfo *memory, void 
 OrtStatus *api_CreateTensorWithDataAndDeleterAsOrtValue(OrtAllocator *deleter, void *data, size_t size,
                                                         const int64_t *dims, size_t rank,
                                                         ONNXTensorElementDataType type, OrtValue **out) {
-    REQUIRE(deleter != NULL, "deleter must not be NULL");
     OrtValue *value;
     RETURN_IF_FAILED(tensor_begin(type, dims, rank, &value));
     if (size < value->bytes || type == ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING) {
@@ -190,7 +187,6 @@ OrtStatus *api_GetValueType(const OrtValue *value, ONNXType *out) {
 }
 
 OrtStatus *api_GetTensorData(const OrtValue *value, const void **out) {
-    REQUIRE(value != NULL && out != NULL, "value and output must not be NULL");
     if (!is_tensor(value)) return not_a_tensor(value);
     *out = value->data;
     return NULL;
