@@ -100,7 +100,7 @@ static OrtStatus *read_name(struct message *answer, struct channel *channel, voi
 OrtStatus *api_SessionEndProfiling(OrtSession *session, OrtAllocator *allocator, char **out) {
     if (!session->options->profiling) return text_to_allocator(allocator, "", out);
     struct named named = {allocator, out};
-    struct question question = {ASK_END_PROFILING, NULL, read_name, &named, NULL, 0};
+    struct question question = {ASK_END_PROFILING, NULL, read_name, &named, NULL};
     return session_ask(session, &question);
 }
 

@@ -1,5 +1,5 @@
 /* IO bindings: names with values, for inputs and outputs. RunWithBinding reads and fills them. */
-#include "internal.h"
+#include "session.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +53,16 @@ static OrtStatus *bind(Binding **bound, size_t *count, const char *name, const O
     return NULL;
 }
 
+static bool known(const OrtSession *session, enum role role, const char *name) {
+    for (size_t i = 0; i < session->counts[role]; i++)
+        if (strcmp(session->values[role][i].name, name) == 0) return true;
+    return false;
+}
+
 OrtStatus *api_BindInput(OrtIoBinding *binding, const char *name, const OrtValue *value) {
+    if (!known(binding->session, INPUTS, name) && !known(binding->session, OVERRIDABLE, name))
+        return status_new(ORT_FAIL, "Failed to find input name in the mapping: %s", name);
+    RETURN_IF_FAILED(check_on_host(value));
     return bind(&binding->inputs, &binding->input_count, name, value, NULL);
 }
 
@@ -97,8 +106,17 @@ OrtStatus *api_GetBoundOutputValues(const OrtIoBinding *binding, OrtAllocator *a
     if (*count == 0) return NULL;
     *out = allocator->Alloc(allocator, *count * sizeof **out);
     if (*out == NULL) return status_out_of_memory(*count * sizeof **out);
-    for (size_t i = 0; i < *count; i++) (*out)[i] = value_hold(binding->outputs[i].value);
-    return NULL;
+    OrtStatus *status = NULL;
+    for (size_t i = 0; i < *count; i++) {
+        const OrtValue *bound = binding->outputs[i].value;
+        (*out)[i] = value_hold(bound);
+        if (bound == NULL && status == NULL) status = value_empty(&(*out)[i]);
+    }
+    if (status == NULL) return NULL;
+    for (size_t i = 0; i < *count; i++) api_ReleaseValue((*out)[i]);
+    allocator->Free(allocator, *out);
+    *out = NULL;
+    return status;
 }
 
 void api_ClearBoundInputs(OrtIoBinding *binding) { all_clear(&binding->inputs, &binding->input_count); }

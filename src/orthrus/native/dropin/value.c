@@ -84,6 +84,25 @@ OrtStatus *tensor_over(const OrtMemoryInfo *memory, void *data, size_t bytes, ON
     return NULL;
 }
 
+static bool on_host(const OrtMemoryInfo *memory) {
+    return memory->device == OrtMemoryInfoDeviceType_CPU ||
+           memory->device_memory == OrtDeviceMemoryType_HOST_ACCESSIBLE;
+}
+
+OrtStatus *check_on_host(const OrtValue *value) {
+    const OrtMemoryInfo *memory = value->memory;
+    for (size_t i = 0; i < value->element_count; i++) RETURN_IF_FAILED(check_on_host(value->elements[i]));
+    if (memory == NULL || on_host(memory)) return NULL;
+    return status_new(ORT_FAIL,
+                      "There's no data transfer registered for copying tensors from Device:[DeviceType:%d "
+                      "MemoryType:%d VendorId:%u DeviceId:%d Alignment:%zu] to Device:[DeviceType:0 MemoryType:0 "
+                      "VendorId:0 DeviceId:0 Alignment:0]",
+                      (int)memory->device, (int)memory->device_memory, (unsigned)memory->vendor, memory->id,
+                      memory->alignment);
+}
+
+OrtStatus *value_empty(OrtValue **out) { return value_new(ONNX_TYPE_UNKNOWN, out); }
+
 OrtStatus *container_new(ONNXType kind, OrtValue *const *elements, size_t count, OrtValue **out) {
     OrtValue *value;
     RETURN_IF_FAILED(value_new(kind, &value));
@@ -177,7 +196,8 @@ OrtStatus *api_IsTensor(const OrtValue *value, int *out) {
 }
 
 OrtStatus *api_HasValue(const OrtValue *value, int *out) {
-    *out = value->kind != ONNX_TYPE_OPTIONAL || value->element_count != 0;
+    bool may_lack = value->kind == ONNX_TYPE_OPTIONAL || value->kind == ONNX_TYPE_UNKNOWN;
+    *out = !may_lack || value->element_count != 0;
     return NULL;
 }
 
