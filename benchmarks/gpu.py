@@ -1,7 +1,7 @@
 """Networks on a GPU, side by side with PyTorch on the same GPU: eager, and compiled by torch.compile.
 
     python -m benchmarks.gpu [name …] [--provider CUDA] [--device cuda] [--types float32,tf32,float16]
-                             [--small] [--json rows.json] [--seconds 300]
+                             [--small] [--json rows.json] [--seconds 300] [--mode reduce-overhead]
 
 Arrays stay on the device: sessions are run on bound OrtValues, with graphs where the provider has them. Given
 per network and type: milliseconds of a run with its end waited for (median), torch's better time over ours,
@@ -225,14 +225,14 @@ def ours(path: Path, feeds: dict[str, np.ndarray], provider: str, kind: str, dev
     return timed(lambda: session.run_with_iobinding(binding), binding.synchronize_outputs), answers
 
 
-def theirs(net: Network, kind: str, device: str, compiled: bool) -> tuple[float, list[np.ndarray]]:
-    """The same by PyTorch."""
+def theirs(net: Network, kind: str, device: str, mode: str = "") -> tuple[float, list[np.ndarray]]:
+    """The same by PyTorch, compiled in the `mode` that is given."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = kind == "tf32"
     half = kind in ("float16", "4 bits")
     module = net.module.eval().to(device, torch.float16 if half else torch.float32)
     feeds = [t.to(device, torch.float16 if half and t.is_floating_point() else t.dtype)
              for t in net.feeds.values()]
-    call = torch.compile(module, mode="max-autotune-no-cudagraphs") if compiled else module
+    call = torch.compile(module, mode=mode) if mode else module
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     with torch.inference_mode():
         made = call(*feeds)
@@ -240,7 +240,7 @@ def theirs(net: Network, kind: str, device: str, compiled: bool) -> tuple[float,
         return timed(lambda: call(*feeds), wait), answers
 
 
-def measured(name: str, kind: str, provider: str, device: str, folder: Path, learned: dict[str, Any]) -> None:
+def measured(name: str, kind: str, given: argparse.Namespace, folder: Path, learned: dict[str, Any]) -> None:
     """A row, whose figures go to `learned` as they are found."""
     torch.manual_seed(0)
     net = NETWORKS[name]()
@@ -249,7 +249,7 @@ def measured(name: str, kind: str, provider: str, device: str, folder: Path, lea
     half = kind in ("float16", "4 bits")
     feeds = {n: t.numpy().astype(np.float16) if half and t.is_floating_point() else t.numpy()
              for n, t in net.feeds.items()}
-    seconds, answers = ours(path, feeds, provider, kind, device, learned)
+    seconds, answers = ours(path, feeds, given.provider, kind, given.device, learned)
     learned["ms"] = 1e3 * seconds
     if name == "product":
         learned["more"] = f"{2e-12 * feeds['a'].shape[0] ** 3 / seconds:.1f} TFLOP/s"
@@ -258,11 +258,11 @@ def measured(name: str, kind: str, provider: str, device: str, folder: Path, lea
     elif name == "llama_1b":
         weights = sum(p.numel() for p in net.module.parameters()) * (0.5 + 2 / 128 if kind == "4 bits" else 2)
         learned["more"] = f"{1 / seconds:.1f} tokens/s, {1e-9 * weights / seconds:.0f} GB/s"
-    eager, wanted = theirs(net, kind, device, False)
+    eager, wanted = theirs(net, kind, given.device)
     learned["eager_ms"] = 1e3 * eager
     learned["difference"] = max(float(np.abs(a.astype(np.float32) - b).max() / max(1e-9, np.abs(b).max()))
               for a, b in zip(answers, wanted, strict=False))
-    learned["compiled_ms"] = 1e3 * theirs(net, kind, device, True)[0]
+    learned["compiled_ms"] = 1e3 * theirs(net, kind, given.device, given.mode)[0]
 
 
 def line(row: dict[str, Any]) -> str:
@@ -283,7 +283,7 @@ def by_itself(name: str, kind: str, given: argparse.Namespace) -> dict[str, Any]
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "row.json"
         command = [sys.executable, "-m", "benchmarks.gpu", name, "--row", kind, "--json", str(told),
-                   "--provider", given.provider, "--device", given.device, *small]
+                   "--provider", given.provider, "--device", given.device, "--mode", given.mode, *small]
         row: dict[str, Any] = {"name": name, "kind": kind}
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=given.seconds)
@@ -309,7 +309,7 @@ def one_row(name: str, kind: str, given: argparse.Namespace) -> None:
     learned = Kept()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            measured(name, kind, given.provider, given.device, Path(folder), learned)
+            measured(name, kind, given, Path(folder), learned)
     except Exception:
         learned["error"] = traceback.format_exc()
 
@@ -331,6 +331,7 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="small networks, to try the program")
     parser.add_argument("--json", help="file for all that is learned")
     parser.add_argument("--seconds", type=float, default=300, help="a row may take, at most")
+    parser.add_argument("--mode", default="reduce-overhead", help="of torch.compile; this one has graphs too")
     parser.add_argument("--row", help=argparse.SUPPRESS)
     given = parser.parse_args()
     Scale.small = given.small
