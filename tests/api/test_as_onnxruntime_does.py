@@ -339,3 +339,51 @@ def test_bound_memory_fits_what_an_output_is_declared(shape: tuple[int, ...]) ->
             continue
         with pytest.raises(RuntimeError, match=r"Got invalid dimensions for output: y"):
             it.run_with_iobinding(binding)
+
+
+def test_an_optional_input_may_be_left_out() -> None:
+    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
+    yes = helper.make_graph([helper.make_node("OptionalGetElement", ["o"], ["a"])], "yes", [],
+                            [VALUE("a", TensorProto.FLOAT, [2])])
+    no = helper.make_graph([helper.make_node("Identity", ["x"], ["b"])], "no", [],
+                           [VALUE("b", TensorProto.FLOAT, [2])])
+    nodes = [helper.make_node("OptionalHasElement", ["o"], ["has"]),
+             helper.make_node("If", ["has"], ["y"], then_branch=yes, else_branch=no)]
+    graph = helper.make_graph(nodes, "g", [helper.make_value_info("o", kind), VALUE("x", 1, [2])],
+                              [VALUE("y", TensorProto.FLOAT, [2]), VALUE("has", TensorProto.BOOL, [])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    made = ort.InferenceSession(model.SerializeToString())
+    x, other = np.float32([1, 2]), np.float32([3, 4])
+    for feed, wanted, has in (({"x": x}, x, False), ({"x": x, "o": None}, x, False),
+                              ({"x": x, "o": other}, other, True), ({"x": x}, x, False)):
+        y, flag = made.run(None, feed)
+        assert y.tolist() == wanted.tolist() and bool(flag) is has
+        y, flag = made._sess.run(None, feed)
+        assert y.tolist() == wanted.tolist() and bool(flag) is has
+    with pytest.raises(ValueError, match=r"Required inputs \(\['x'\]\) are missing from input feed"):
+        made.run(None, {"o": None})
+
+
+@pytest.mark.parametrize("given", [[[1, 2], [3]], [1, [2]], ["a", "b"]])
+def test_lists_that_are_no_tensor(given: Any) -> None:
+    made = session([helper.make_node("Relu", ["x"], ["y"])], [VALUE("x", TensorProto.FLOAT, None)])
+    with pytest.raises(RuntimeError, match="Could not create tensor from given input list") as raised:
+        made.run(None, {"x": given})
+    assert isinstance(raised.value, InvalidArgument)
+
+
+@pytest.mark.parametrize("given", [[np.float32([1]), np.float64([1])], [np.float64([1])], [None]])
+def test_sequences_of_other_tensors(given: Any) -> None:
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    node = helper.make_node("SequenceLength", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", [helper.make_value_info("x", kind)], [VALUE("y", 7, [])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    made = ort.InferenceSession(model.SerializeToString())
+    with pytest.raises(RuntimeError):
+        made.run(None, {"x": given})
+
+
+def test_names_of_feeds_that_are_none() -> None:
+    made = session([helper.make_node("Relu", ["x"], ["y"])], [FLOAT])
+    with pytest.raises(ValueError, match="Required inputs"):
+        made.run(None, {1: X})
