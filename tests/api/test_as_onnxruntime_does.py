@@ -118,6 +118,38 @@ def test_coefficients_beyond_those_of_the_classes() -> None:
     assert all((found == made[0]).all() for found in made.values())
 
 
+@pytest.mark.parametrize("rows", [0, 1, 3])
+@pytest.mark.parametrize("features", [0, 1, 4])
+@pytest.mark.parametrize("targets", [1, 2, 3])
+def test_what_a_regressor_has_too_much_of(rows: int, features: int, targets: int) -> None:
+    rng = np.random.default_rng(rows + 10 * features)
+    x = rng.normal(size=(rows, features)).astype(np.float32)
+    weights = rng.normal(size=targets * features + 3).astype(np.float32)
+    for extra, shifts in ((0, 0), (0, targets), (3, targets), (1, 1), (2, targets + 1)):
+        held = weights[:targets * features + extra]
+        if not held.size:
+            continue
+        attrs: dict[str, Any] = {"coefficients": held.tolist()}
+        if shifts:
+            attrs["intercepts"] = [1.5] * shifts
+        attrs["targets"] = targets
+        node = helper.make_node("LinearRegressor", ["x"], ["y"], domain="ai.onnx.ml", **attrs)
+        given = VALUE("x", TensorProto.FLOAT, [None, None])
+        y = session([node], [given], (("", 17), ("ai.onnx.ml", 1))).run(None, {"x": x})[0]
+        wanted = x @ held[:targets * features].reshape(targets, features).T + 1.5 * (shifts == targets)
+        np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("op_type", ["LayerNormalization", "SimplifiedLayerNormalization"])
+@pytest.mark.parametrize("shape", [(0, 3, 4), (2, 0, 4), (0, 0, 4), (1, 1, 4)])
+@pytest.mark.parametrize("axis", [-1, 2])
+def test_normalization_of_no_rows(op_type: str, shape: tuple[int, ...], axis: int) -> None:
+    node = helper.make_node(op_type, ["x", "s"], ["y"], axis=axis)
+    given = [VALUE("x", TensorProto.FLOAT, [None] * 3), VALUE("s", TensorProto.FLOAT, [4])]
+    x, scale = np.ones(shape, np.float32), np.ones(4, np.float32)
+    assert session([node], given).run(None, {"x": x, "s": scale})[0].shape == shape
+
+
 def test_a_sparse_constant_may_be_called_a_value() -> None:
     sparse = helper.make_sparse_tensor(numpy_helper.from_array(np.array([1., 2.], np.float32), "v"),
                                        numpy_helper.from_array(np.array([0, 1])), [2])
