@@ -69,7 +69,7 @@ def test_results_are_the_session_s(name: str, client: Path, tmp_path: Path) -> N
 
 def test_a_second_start_needs_no_python(client: Path, tmp_path: Path) -> None:
     fresh = {"ORTHRUS_CACHE_DIR": str(tmp_path / "cache")}
-    for name in ("native", "shapes"):
+    for name in ("native", "shapes", "control", "turns", "apart"):
         case = _case(client, tmp_path, name)
         case.right(**fresh)
         case.right("fork", ORTHRUS_PYTHON="/nowhere", **fresh)
