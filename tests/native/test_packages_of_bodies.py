@@ -6,7 +6,6 @@ import ctypes
 import os
 import subprocess
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -192,10 +191,9 @@ def test_an_index_out_of_range_ends_the_turns() -> None:
     context, x, rows = CContext(opened), np.zeros(4, np.float32), np.ones((7, 4), np.float32)
     for _ in range(2):
         assert same(context(x, np.array(7), rows), [np.full(4, 7, np.float32)])
-        begin = time.perf_counter()
         with pytest.raises(Refused) as found:
             context(x, np.array(1 << 60), rows)
-        assert found.value.status == BAD_INDEX and time.perf_counter() - begin < 60
+        assert found.value.status == BAD_INDEX
     context.destroy()
     opened.close()
 
