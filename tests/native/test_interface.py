@@ -148,7 +148,7 @@ def test_the_header_has_the_functions_in_onnxruntime_s_order() -> None:
     names = [each.name for each in functions]
     assert [each for each in names if each in known] == known
     before = functions[:names.index(known[-1])]
-    assert all(each.returns != table.STATUS for each in before if each.name not in known), "it lacks some of these"
+    assert all(each.returns != table.STATUS for each in before if each.name not in known), "it lacks others"
     declared = re.search(r"^struct OrtApi \{(.*?)^\};", table.header(), re.M | re.S)
     assert declared and re.findall(r"ORT_API_CALL\* (\w+)\)", declared[1]) == names
 

@@ -259,7 +259,7 @@ _GROUPS = {"Custom operators compiled for onnxruntime": r".*(Kernel|ShapeInfer|C
 
 
 def page() -> str:
-    """What `docs/drop_in.md` says of functions that nothing defines; who frees what is never made is left out."""
+    """What `docs/drop_in.md` says of functions that nothing defines, but for those that free something."""
     names = [each for found in absent().values() for each in found if not each.startswith("Release")]
     lines = []
     for title, pattern in _GROUPS.items():
