@@ -13,8 +13,8 @@ from collections.abc import Collection
 from ...codegen.write.expr import Expr
 from ...codegen.write.tile import total_of
 from ...ir import No, Node
-from ...ops.math.linalg import parsed_equation
 from ...records import dataclass
+from ...shapes.products import parsed_equation
 from ..lower import Lowering, lowers
 from ..rule_sets import BOTH
 from ..tensor import Tensor, c_strides
