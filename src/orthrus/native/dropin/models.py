@@ -74,7 +74,7 @@ class Model:
         """Raises what making a session raises."""
         path, size = reader.text(), reader.number()
         self.name, content = reader.text(), reader.text()
-        options = _options(reader)
+        options = options_of(reader)
         self._path = path if size < 0 else None
         if content and self._path is not None and _content(self._path) != content:
             raise Fail(f"The model's file {path} has been written to since it was loaded.",
@@ -288,21 +288,21 @@ def _note_name(model: str, sizes: Sequence[int]) -> str:
     return hashlib.shake_256(told).hexdigest(32)
 
 
-def _pairs(reader: Reader) -> dict[str, str]:
+def pairs(reader: Reader) -> dict[str, str]:
     return {reader.text(): reader.text() for _ in range(reader.count())}
 
 
-def _options(reader: Reader) -> SessionOptions:
+def options_of(reader: Reader) -> SessionOptions:
     """The session options that told.c wrote."""
     options = SessionOptions()
     options.graph_optimization_level = GraphOptimizationLevel(reader.number())
     options.execution_mode = ExecutionMode(reader.number())
     options.enable_mem_pattern = bool(reader.number())
     options.use_deterministic_compute = bool(reader.number())
-    for key, value in _pairs(reader).items():
+    for key, value in pairs(reader).items():
         options.add_session_config_entry(key, value)
     for _ in range(reader.count()):
-        options.add_provider(reader.text(), _pairs(reader))
+        options.add_provider(reader.text(), pairs(reader))
     for _ in range(reader.count()):
         name, size, by_name = reader.text(), reader.number(), reader.number()
         fix = (options.add_free_dimension_override_by_name if by_name
