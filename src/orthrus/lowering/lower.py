@@ -31,10 +31,11 @@ from .tensor import (
     Tensor,
     at_line,
     c_strides,
+    counted,
     extent,
     joint_shape,
     last_strides,
-    numpy_type,
+    listed,
     of_constant,
 )
 from .walk import Walked, order_like, readable, unit, within
@@ -576,16 +577,6 @@ class Lowering:
 
 _CONSTANTS = frozenset({"float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
                         "uint64", "bool"})
-
-
-def listed(numbers: tuple[int, ...], dtype: str) -> np.ndarray:
-    """An array of these numbers."""
-    return np.array(numbers, np.int64).astype(dtype)
-
-
-def counted(start: int, count: int, step: int, dtype: str) -> np.ndarray:
-    """`count` numbers from `start` on."""
-    return np.arange(start, start + count * step, step).astype(numpy_type(dtype))
 
 
 @functools.cache
