@@ -29,7 +29,8 @@ def typed(name: str, elem: int, shape: Any) -> onnx.ValueInfoProto:
 
 MODELS = {
     "two results": (model([node("Unique", ["x"], ["y", "", "", "n"], sorted=1)],
-                          [typed("x", T.INT64, ["N"])], [typed("y", T.INT64, None), typed("n", T.INT64, None)]),
+                          [typed("x", T.INT64, ["N"])],
+                          [typed("y", T.INT64, None), typed("n", T.INT64, None)]),
                     lambda rng, n: {"x": rng.integers(0, 4, n)}),
     "text": (model([node("StringConcat", ["x", "x"], ["y"])], [typed("x", T.STRING, ["N"])],
                    [typed("y", T.STRING, None)], opset=20),
@@ -88,7 +89,7 @@ def test_errors_are_those_of_the_long_way(which: str) -> None:
     for bad in wrong:
         said = []
         for each in (short, long):
-            with pytest.raises(Exception) as caught:  # noqa: PT011
+            with pytest.raises(Exception) as caught:
                 each.run(None, bad)
             said.append((type(caught.value), str(caught.value)))
         assert said[0] == said[1]
@@ -141,7 +142,7 @@ def test_an_operator_of_somebody_else_sees_its_callers_variables() -> None:
     seen = []
 
     @ort.op("short.way::Look")
-    def Look(x):  # noqa: N802
+    def Look(x):
         seen.append((ASKED.get(), current().max_nodes, np.geterr()["over"]))
         return x + 1
     proto = helper.make_model(helper.make_graph(

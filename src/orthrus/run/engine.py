@@ -269,7 +269,8 @@ class Engine:
 
     def _run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None,
              record: list[Any] | None, targets: Sequence[Target]) -> list[Any]:
-        if self.short is not None and deadline is None and record is None and not targets and self.see is None:
+        plain = deadline is None and record is None and not targets and self.see is None
+        if self.short is not None and plain:
             made = self.short.run(output_names, feeds)
             if made is not None:
                 return made
@@ -534,8 +535,6 @@ class Engine:
             repeat.work = None
         if self.fast is not None:
             self.fast.close()
-        if self.short is not None:
-            self.short.close()
         if self._parallel is not None:
             self._parallel.close()
         if self._literal is not None:
@@ -553,6 +552,8 @@ class Engine:
         Values and the nodes that read them refer to each other; without this, weights would stay until the
         garbage collector comes by. Whoever else holds the graph keeps it whole.
         """
+        if (short := self.__dict__.get("short")) is not None:
+            short.close()
         self.program.close()
         graph, held = copy.copy(self.graph), weakref.ref(self.graph)
         bodies = [body for node in graph.nodes for body in node.bodies() if body.outer is self.graph]

@@ -7,6 +7,8 @@ onnxruntime's.
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -138,11 +140,18 @@ class _Table(dict[Any, Any]):
 
 def _lookup(x: np.ndarray, table: _Table, default: Any, dtype: Any) -> np.ndarray:
     """`table[v]` for every element `v`, `default` where there is none."""
+    if x.dtype == object:
+        found = map(table.get, x.ravel().tolist(), itertools.repeat(default))
+        if np.dtype(dtype) != object:
+            return np.fromiter(found, dtype, x.size).reshape(x.shape)
+        out = np.empty(x.shape, dtype)
+        out.ravel()[:] = list(found)
+        return out
     if x.size >= _MANY and (places := table.places(x)) is not None:
         return table.array(default, np.dtype(dtype))[places]
-    out = np.empty(x.size, dtype)
-    out[:] = [table.get(v, default) for v in x.reshape(-1).tolist()]
-    return out.reshape(x.shape)
+    out = np.empty(x.shape, dtype)
+    out.ravel()[:] = [table.get(v, default) for v in x.ravel().tolist()]
+    return out
 
 
 @define(domain=ML, prepared=("to_int", "to_string"))
@@ -184,7 +193,7 @@ def DictVectorizer(x, *, int64_vocabulary: list[int] | None = None, string_vocab
 def FeatureVectorizer(*xs, inputdimensions: list[int] | None = None):
     """The features of all inputs side by side, each cut or filled with zeros to its declared width,
     float32"""
-    tables = [x.reshape(len(x), -1) if x.ndim > 1 else x.reshape(1, -1) for x in xs]
+    tables = [x.reshape(len(x), math.prod(x.shape[1:])) if x.ndim > 1 else x.reshape(1, -1) for x in xs]
     widths = [t.shape[1] for t in tables] if inputdimensions is None else [int(n) for n in inputdimensions]
     if len(widths) != len(tables) or any(len(t) != len(tables[0]) for t in tables):
         raise ValueError(f"{len(widths)} inputdimensions do not fit inputs of shapes {[x.shape for x in xs]}")
