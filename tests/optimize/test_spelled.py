@@ -137,8 +137,8 @@ def classifier(rng: Rng) -> Made:
         "classlabels_ints": rng.permutation(np.arange(classes) * 3).tolist()}, 2
 
 
-CASES = {each.__name__: each for each in (expand_dims, imputer, normalizer, vectorizer, one_hot, labels, affine,
-                                          distances, regressor, classifier)}
+CASES = {each.__name__: each for each in (expand_dims, imputer, normalizer, vectorizer, one_hot, labels,
+                                          affine, distances, regressor, classifier)}
 CASES |= {"likelihood": loss("NegativeLogLikelihoodLoss"), "entropy": loss("SoftmaxCrossEntropyLoss")}
 
 
@@ -170,7 +170,8 @@ def test_the_definition_says_the_same(which: str) -> None:
 @pytest.mark.parametrize("name", ["NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"])
 def test_a_label_that_there_is_not_is_an_error(name: str, label: int) -> None:
     for kind in (np.int32, np.int64):
-        written, feeds = proto((name, "", [np.ones((2, 5), np.float32), np.array([0, label], kind)], {}, {}, 1))
+        fed = [np.ones((2, 5), np.float32), np.array([0, label], kind)]
+        written, feeds = proto((name, "", fed, {}, {}, 1))
         for _ in range(2):
             with pytest.raises(errors.InvalidArgument):
                 Engine(written, Config()).run(None, feeds)

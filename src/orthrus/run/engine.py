@@ -211,7 +211,7 @@ class Engine:
         self.fast = FastWay.of(self.program, self.inputs, self._names) if plain else None
         self.short = ShortWay.of(
             self.program, self._entries, self._shared, self._names, self._constants, config.limits,
-            None if self.fast is None else self.fast.learn) if plain else None
+            self.fast) if plain else None
         self.quick = self.fast.run if self.fast is not None else None
         if self.short is not None and self.quick is None and all(c.kernel.own for c in self.program.calls):
             self.quick = self.short.run

@@ -20,30 +20,30 @@ from ..limits import Limits, held, over, swap
 from ..plan import Call, Program
 from .dimensions import agree
 from .executor import Context, execute, failure
+from .fast_way import FastWay
 from .results import results
 
 Checks = Mapping[str, tuple[int, Callable[[Any], Any]]]
-After = Callable[[Call, Sequence[Any]], None]
 FEW = 12
 """Steps of a program that is run so; memory planned ahead is worth its while for more."""
 
 
 class ShortWay:
     """Runs of few steps on the host, or of none where the results are constants or what is fed. `entries`: by
-    input its slot and its check; `shared`: see `agree`; `after`: is told of a program's only step and of what
-    it was run with.
+    input its slot and its check; `shared`: see `agree`; `fast`: a way for arrays such as those of the runs
+    that it is told of.
 
     This package's own code runs where limits are set and numpy is quiet already: `idle` are such places, each
     for one run at a time, with the account of that."""
 
     def __init__(self, program: Program, entries: Checks, shared: Sequence[Any], names: Sequence[str],
-                 constants: frozenset[int], limits: Limits, after: After | None) -> None:
+                 constants: frozenset[int], limits: Limits, fast: FastWay | None) -> None:
         calls = program.calls
         self.step = step = calls[0] if len(calls) == 1 else None
         self.code = program.code
         self.program: Program | None = program
-        self.shared, self.names, self.constants = shared, list(names), constants
-        self.limits, self.after, self.count = limits, after, len(entries)
+        self.shared, self.names, self.constants = list(shared), list(names), constants
+        self.limits, self.fast, self.count = limits, fast, len(entries)
         reads = range(len(program.template)) if step is None else step.reads
         self.template = [program.template[slot] for slot in reads]
         where: dict[int, list[int]] = {}
@@ -57,7 +57,7 @@ class ShortWay:
 
     @classmethod
     def of(cls, program: Program, entries: Checks, shared: Sequence[Any], names: Sequence[str],
-           constants: frozenset[int], limits: Limits, after: After | None) -> ShortWay | None:
+           constants: frozenset[int], limits: Limits, fast: FastWay | None) -> ShortWay | None:
         """That of a program; None where it has many steps or one that is not on the host."""
         calls = program.calls
         if len(calls) > FEW or any(call.device is not HOST for call in calls) or any(
@@ -69,7 +69,7 @@ class ShortWay:
                 set(program.outputs).issubset(calls[0].writes)
                 and {*program.inputs, *program.constants, 0}.issuperset(calls[0].reads)):
             return None
-        return cls(program, entries, shared, names, constants, limits, after)
+        return cls(program, entries, shared, names, constants, limits, fast)
 
     def run(self, names: Any, feeds: Any) -> list[Any] | None:
         """The results; None where it does not serve."""
@@ -78,18 +78,24 @@ class ShortWay:
         if (feeds.__class__ is not dict or len(feeds) != self.count or knobs.DEBUG.value or knobs.CHECK.value
                 or program is None or (names is not None and names != self.names)):
             return None
-        given, fed = self.template.copy(), []
+        given, fed, as_fed = self.template.copy(), [], True
         for name, check, places in self.entries:
             if name not in feeds:
                 return None
-            value = check(feeds[name])
+            asked = feeds[name]
+            value = check(asked)
             if type(value) is DeviceArray:
                 return None
+            as_fed &= value is asked
             fed.append(value)
             for place in places:
                 given[place] = value
         if self.shared and not agree(self.shared, feeds):
             return None
+        if not as_fed and self.fast is not None:
+            made = self.fast.run(None, dict(zip([name for name, *_ in self.entries], fed, strict=True)))
+            if made is not None:
+                return made
         if not self.apart:
             return self._within(given, fed)
         try:
@@ -123,8 +129,8 @@ class ShortWay:
         except Exception as error:
             raise failure(step, error, given) from error
         out = results(values, fed, self.constants, None)
-        if self.after is not None:
-            self.after(step, given)
+        if self.fast is not None:
+            self.fast.learn(step, given)
         return out
 
     def _values(self, made: Any, step: Call) -> list[Any]:
