@@ -9,6 +9,7 @@ from graphs import info, model
 from onnx import helper
 
 from orthrus import errors
+from orthrus.optimize.rules import spelled
 from orthrus.run.engine import Config, Engine
 
 ML, MS = "ai.onnx.ml", "com.microsoft"
@@ -140,6 +141,39 @@ def classifier(rng: Rng) -> Made:
 CASES = {each.__name__: each for each in (expand_dims, imputer, normalizer, vectorizer, one_hot, labels,
                                           affine, distances, regressor, classifier)}
 CASES |= {"likelihood": loss("NegativeLogLikelihoodLoss"), "entropy": loss("SoftmaxCrossEntropyLoss")}
+
+
+SPARED: dict[str, Made] = {
+    "expand_dims": ("ExpandDims", MS, [np.ones(3, np.float32), np.array(0, np.int32)], {}, {}, 1),
+    "imputer": ("Imputer", ML, [np.ones((1, 2, 3), np.float32)], {}, {"imputed_value_floats": [1.0]}, 1),
+    "normalizer": ("Normalizer", ML, [np.ones((2, 0), np.float32)], {}, {"norm": "MAX"}, 1),
+    "vectorizer": ("FeatureVectorizer", ML, [np.ones((2, 3), np.float32)], {}, {"inputdimensions": [2]}, 1),
+    "one_hot": ("OneHotEncoder", ML, [np.ones(2, np.int64)], {}, {"cats_int64s": [1, 2], "zeros": 0}, 1),
+    "labels": ("LabelEncoder", ML, [np.ones(2, np.int64)], {}, {"keys_int64s": [1, 1 << 20],
+                                                               "values_floats": [1.0, 2.0]}, 1),
+    "affine": ("AffineGrid", "", [np.ones((1, 2, 3), np.float32), np.array([1, 1, 2, 2])], {}, {}, 1),
+    "distances": ("CDist", MS, [np.ones((2, 2), np.float32)] * 2, {}, {"metric": "cosine"}, 1),
+    "regressor": ("SVMRegressor", ML, [np.ones((2, 2), np.float32)], {}, {
+        "coefficients": [1.0], "support_vectors": [1.0, 1.0], "n_supports": 1, "rho": [0.0],
+        "kernel_type": "OTHER"}, 1),
+    "classifier": ("SVMClassifier", ML, [np.ones((2, 2), np.float32)], {}, {
+        "coefficients": [1.0, 1.0], "support_vectors": [1.0] * 4, "vectors_per_class": [1, 1], "rho": [0.0],
+        "classlabels_ints": [0, 1], "prob_a": [1.0], "prob_b": [0.0]}, 2),
+    "likelihood": ("NegativeLogLikelihoodLoss", "", [np.ones((1, 2), np.float16), np.zeros(1, np.int64)],
+                   {}, {}, 1),
+    "entropy": ("SoftmaxCrossEntropyLoss", "", [np.ones((1, 2), np.float16), np.zeros(1, np.int64)],
+                {}, {}, 1),
+}
+
+
+@pytest.mark.parametrize("which", SPARED)
+def test_what_is_left_alone(which: str) -> None:
+    written, _ = proto(SPARED[which])
+    assert SPARED[which][0] in {n.op_type for n in Engine(written, Config()).graph.nodes}
+
+
+def test_every_rule_is_tried() -> None:
+    assert len(spelled.EXTENDED) == len(CASES) == len(SPARED) and set(CASES) == set(SPARED)
 
 
 def proto(made: Made) -> tuple[bytes, dict[str, np.ndarray]]:
