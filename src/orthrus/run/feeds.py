@@ -275,6 +275,9 @@ def _array(given: Sequence[Any], elem: ElementType) -> np.ndarray:
     return made
 
 
+_TEXT = {str}
+
+
 def _strings(name: str, given: np.ndarray) -> np.ndarray:
     if given.dtype.type in (np.bytes_, np.void):
         try:
@@ -285,7 +288,8 @@ def _strings(name: str, given: np.ndarray) -> np.ndarray:
                                   cure="feed an array of str") from error
     if given.dtype != object:
         return given.astype(object)
-    if all(issubclass(kind, str) for kind in set(map(type, given.ravel().tolist()))):
+    kinds = set(map(type, given.ravel().tolist()))
+    if kinds == _TEXT or all(issubclass(kind, str) for kind in kinds):
         return given
     return np.vectorize(lambda item: item if isinstance(item, str) else str(item), otypes=[object])(given)
 

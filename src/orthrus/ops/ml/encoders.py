@@ -81,6 +81,8 @@ def CastMap(x, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: i
 
 _MANY = 32
 """Numbers from which on they are looked up together."""
+_SMALL = 1 << 12
+"""Elements of a result up to which each is compared."""
 _DENSE = 1 << 16
 """Between the least and the largest integer of a table that has a place for each."""
 
@@ -116,6 +118,11 @@ class _Table(dict[Any, Any]):
     def _arrays(self) -> dict[tuple[str, str], np.ndarray]:
         return {}
 
+    @functools.cached_property
+    def width(self) -> int:
+        """One more than the largest number that a key stands for."""
+        return max(self.values(), default=-1) + 1
+
     def array(self, default: Any, dtype: np.dtype[Any]) -> np.ndarray:
         """What each key stands for, and behind all of them the default."""
         key = dtype.str, repr(default)
@@ -142,8 +149,9 @@ def _lookup(x: np.ndarray, table: _Table, default: Any, dtype: Any) -> np.ndarra
     """`table[v]` for every element `v`, `default` where there is none."""
     if x.dtype == object:
         found = map(table.get, x.ravel().tolist(), itertools.repeat(default))
-        if np.dtype(dtype) != object:
-            return np.fromiter(found, dtype, x.size).reshape(x.shape)
+        if np.dtype(dtype).kind != "O":
+            made = np.fromiter(found, dtype, x.size)
+            return made if x.ndim == 1 else made.reshape(x.shape)
         out = np.empty(x.shape, dtype)
         out.ravel()[:] = list(found)
         return out
@@ -326,12 +334,15 @@ Normalizer.infer_with(float_like)
 @define(domain=ML, prepared=("columns",))
 def OneHotEncoder(x, *, zeros: int = 1, columns):
     """A row of categories per element with 1 at its own, float32; unknown ones are all zero, or an error"""
-    width = max(columns.values(), default=-1) + 1
+    width = columns.width
     flat = x.reshape(-1) if x.dtype == object else x.reshape(-1).astype(np.int64)
     found = _lookup(flat, columns, -1, np.int64)
     if not zeros and (found < 0).any():
         raise ValueError("Unknown Category and zeros = 0.")
-    out = np.zeros(bounded((*x.shape, width), np.dtype(np.float32)), np.float32)
+    shape = bounded((*x.shape, width), np.float32)
+    if found.size * width <= _SMALL:
+        return (found[:, None] == np.arange(width)).astype(np.float32).reshape(shape)
+    out = np.zeros(shape, np.float32)
     rows = np.flatnonzero(found >= 0)
     out.reshape(-1, max(width, 1))[rows, found[rows]] = 1
     return out
