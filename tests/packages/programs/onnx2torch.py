@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["onnx2torch"]
+# dependencies = ["onnx2torch", "torch==2.13.*", "onnxscript"]
 # ///
 """A network through ONNX and back to PyTorch, as its own tests compare it."""
 
