@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 WIDTH = 132
 """Columns of a table that is made as text."""
+_PART = 20
+"""Columns that the name of a part has at most."""
 
 
 @dataclass(frozen=True)
@@ -73,13 +75,15 @@ def cells(profile: Profile, most: int | None, width: int) -> tuple[list[Column],
     nodes = _sorted(profile)
     told = nodes if most is None else nodes[:most]
     repeated = any(n.calls != profile.runs for n in nodes)
-    numbers = {**({"calls": 6} if repeated else {}), "ms": 8, "of run": 6, "GFLOP/s": 7, "GB/s": 6,
-               "of peak": 7, "bound": 7}
+    several = len({n.part for n in nodes}) > 1
+    widest = min(_PART, max((len(n.short_part) for n in nodes), default=0))
+    numbers = {**({"part": widest} if several else {}), **({"calls": 6} if repeated else {}),
+               "ms": 8, "of run": 6, "GFLOP/s": 7, "GB/s": 6, "of peak": 7, "bound": 7}
     room = max(40, width - sum(numbers.values()) - 2 * len(numbers) - 4)
     texts = [room * 45 // 100, room * 23 // 100, room * 32 // 100]
     columns = [Column(name, size, size, False)
                for name, size in zip(("node", "operator", "kernel"), texts, strict=True)]
-    columns += [Column(name, size, right=name != "bound") for name, size in numbers.items()]
+    columns += [Column(name, size, right=name not in ("bound", "part")) for name, size in numbers.items()]
     total = profile.seconds or 1.0
     rows = []
 
@@ -87,9 +91,9 @@ def cells(profile: Profile, most: int | None, width: int) -> tuple[list[Column],
         rows.append([*cells, *[""] * (len(columns) - len(cells))])
 
     def rest(seconds: float) -> list[str]:
-        return [*([""] if repeated else []), f"{1e3 * seconds:.3f}", f"{seconds / total:.1%}"]
+        return [""] * (several + repeated) + [f"{1e3 * seconds:.3f}", f"{seconds / total:.1%}"]
     for node, name in zip(told, brief([(n.node, n.op_type) for n in told]), strict=True):
-        calls = [_calls(node, profile.runs)] if repeated else []
+        calls = [tail(node.short_part, widest)] * several + [_calls(node, profile.runs)] * repeated
         indent = "  " * node.depth
         add(indent + tail(name, texts[0] - len(indent)), operators(node), tail(node.kernel, texts[2]),
             *calls, f"{1e3 * node.seconds:.3f}", f"{node.seconds / total:.1%}", rate(node.flop, node.seconds),

@@ -9,10 +9,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 from piper import PiperVoice
-from piper.hebrew import HebrewDiacritizer
+from piper.hebrew import NakdimonDiacritizer
 from piper.tashkeel import TashkeelDiacritizer
 
-arabic, hebrew = TashkeelDiacritizer(), HebrewDiacritizer()
+arabic, hebrew = TashkeelDiacritizer(), NakdimonDiacritizer()
 texts = [arabic(text) for text in ("مرحبا بالعالم", "ذهب الولد الى المدرسة في الصباح", "بسم الله الرحمن الرحيم")]
 texts += [hebrew(text) for text in ("שלום עולם", "הילד הלך לבית הספר בבוקר")]
 
