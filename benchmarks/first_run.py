@@ -26,7 +26,7 @@ Command = list[str]
 
 
 def _tests(name: str, out: Path) -> Command:
-    return [sys.executable, "-m", "pytest", "-m", "gpu", "-n", "8", "-p", "no:cacheprovider", "-rfE",
+    return [sys.executable, "-m", "pytest", "-m", "gpu", "-n", "12", "-p", "no:cacheprovider", "-rfE",
             "--tb=short", "--durations=15", f"--junitxml={out / name}.xml", TESTS.format(name)]
 
 

@@ -1,9 +1,10 @@
 """Networks on a GPU, side by side with PyTorch on the same GPU: eager, and compiled by torch.compile.
 
     python -m benchmarks.gpu [name …] [--provider CUDA] [--device cuda] [--types float32,tf32,float16]
-                             [--small] [--json rows.json] [--seconds 300]
+                             [--small] [--json rows.json] [--seconds 300] [--mode reduce-overhead]
 
-Arrays stay on the device: sessions are run on bound OrtValues, with graphs where the provider has them. Given
+Arrays stay on the device: sessions are run on bound OrtValues, with graphs where the provider has them
+(`unbound_ms` in the JSON file: results in memory of each run's own). Given
 per network and type: milliseconds of a run with its end waited for (median), torch's better time over ours,
 and the largest difference relative to the largest output of torch's eager float32. `product` is 4096 cubed in
 float16, in TFLOP/s; `overhead` one addition of 16 numbers, in microseconds; `llama_1b` decodes a token, ours
@@ -11,13 +12,16 @@ with weights of 4 bits, torch's in float16, in tokens a second and GB/s of weigh
 cpu --small` tries the program itself. Needs torch, transformers and diffusers.
 
 Each row has a process of its own, so that one which loses the device, or takes longer than `--seconds`, costs
-no other. The JSON file holds all that was learned, written after each row: the table's figures, how long the
-session and the first run took, nodes that the CPU got and why, the slowest kernels, and errors whole.
+no other; `--jobs` of them make and compile their networks side by side, and take times one after another. The
+JSON file holds all that was learned, written after each row: the table's figures, how long the session and
+the first run took, nodes that the CPU got and why, the slowest kernels, and errors whole.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import fcntl
 import json
 import logging
 import os
@@ -28,7 +32,8 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +51,15 @@ from export import Network, Wrapped, decoder, encoder, vision
 import transformers as tr
 
 TYPES = ("float32", "tf32", "float16")
-SECONDS = 2.0
+SECONDS = 1.0
 WORDS = {"vocab_size": 8000, "max_position_embeddings": 2048}
 
 
 class Scale:
-    """Sizes of what is measured; `small` tries the program."""
+    """Sizes of what is measured; `small` tries the program; `turns`: a file to lock while times are taken."""
 
     small = False
+    turns = ""
 
 
 def _sized(batch: int, length: int, past: int = 0) -> None:
@@ -134,6 +140,10 @@ NETWORKS: dict[str, Callable[[], Network]] = {
 }
 
 
+ONLY = {"llama_1b": ["4 bits"], "product": ["float16"], "overhead": ["float32"]}
+"""Types of networks that do not come in all."""
+
+
 def saved(net: Network, path: Path, kind: str) -> None:
     """The network as an ONNX file: in float16 where `kind` says so, or with weights of 4 bits."""
     with warnings.catch_warnings():
@@ -155,8 +165,22 @@ def saved(net: Network, path: Path, kind: str) -> None:
     onnx.save(model, path, save_as_external_data=True, location=f"{path.name}.data")
 
 
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """While no other row takes times."""
+    with open(Scale.turns or os.devnull, "rb") as file:
+        if Scale.turns:
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def timed(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
     """Median seconds of a call whose end is waited for, warm."""
+    with alone():
+        return _timed(call, wait)
+
+
+def _timed(call: Callable[[], Any], wait: Callable[[], Any]) -> float:
     times, end = list[float](), time.perf_counter() + (0.2 if Scale.small else SECONDS)
     for _ in range(3):
         call()
@@ -186,7 +210,7 @@ def kernels(run: Callable[[], Any]) -> list[dict[str, Any]]:
                       "us": round(1e3 * spent, 2)})
     GpuPart._launch = timed  # type: ignore[method-assign]
     try:
-        with unrecorded():
+        with unrecorded(), alone():
             run()
     finally:
         GpuPart._launch = launch  # type: ignore[method-assign]
@@ -220,19 +244,23 @@ def ours(path: Path, feeds: dict[str, np.ndarray], provider: str, kind: str, dev
     session.run_with_iobinding(binding)
     answers = binding.copy_outputs_to_cpu()
     learned["first_run_s"] = time.perf_counter() - start
+    learned["unbound_ms"] = 1e3 * timed(lambda: session.run_with_iobinding(binding),
+                                        binding.synchronize_outputs)
+    for value, array in zip(session.get_outputs(), answers, strict=True):
+        binding.bind_ortvalue_output(value.name, ort.OrtValue.ortvalue_from_numpy(array, device, 0))
     if provider != "CPU":
         learned["kernels"] = kernels(lambda: session.run_with_iobinding(binding))
     return timed(lambda: session.run_with_iobinding(binding), binding.synchronize_outputs), answers
 
 
-def theirs(net: Network, kind: str, device: str, compiled: bool) -> tuple[float, list[np.ndarray]]:
-    """The same by PyTorch."""
+def theirs(net: Network, kind: str, device: str, mode: str = "") -> tuple[float, list[np.ndarray]]:
+    """The same by PyTorch, compiled in the `mode` that is given."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = kind == "tf32"
     half = kind in ("float16", "4 bits")
     module = net.module.eval().to(device, torch.float16 if half else torch.float32)
     feeds = [t.to(device, torch.float16 if half and t.is_floating_point() else t.dtype)
              for t in net.feeds.values()]
-    call = torch.compile(module, mode="max-autotune-no-cudagraphs") if compiled else module
+    call = torch.compile(module, mode=mode) if mode else module
     wait = torch.cuda.synchronize if device == "cuda" else lambda: None
     with torch.inference_mode():
         made = call(*feeds)
@@ -240,7 +268,7 @@ def theirs(net: Network, kind: str, device: str, compiled: bool) -> tuple[float,
         return timed(lambda: call(*feeds), wait), answers
 
 
-def measured(name: str, kind: str, provider: str, device: str, folder: Path, learned: dict[str, Any]) -> None:
+def measured(name: str, kind: str, given: argparse.Namespace, folder: Path, learned: dict[str, Any]) -> None:
     """A row, whose figures go to `learned` as they are found."""
     torch.manual_seed(0)
     net = NETWORKS[name]()
@@ -249,7 +277,7 @@ def measured(name: str, kind: str, provider: str, device: str, folder: Path, lea
     half = kind in ("float16", "4 bits")
     feeds = {n: t.numpy().astype(np.float16) if half and t.is_floating_point() else t.numpy()
              for n, t in net.feeds.items()}
-    seconds, answers = ours(path, feeds, provider, kind, device, learned)
+    seconds, answers = ours(path, feeds, given.provider, kind, given.device, learned)
     learned["ms"] = 1e3 * seconds
     if name == "product":
         learned["more"] = f"{2e-12 * feeds['a'].shape[0] ** 3 / seconds:.1f} TFLOP/s"
@@ -258,11 +286,11 @@ def measured(name: str, kind: str, provider: str, device: str, folder: Path, lea
     elif name == "llama_1b":
         weights = sum(p.numel() for p in net.module.parameters()) * (0.5 + 2 / 128 if kind == "4 bits" else 2)
         learned["more"] = f"{1 / seconds:.1f} tokens/s, {1e-9 * weights / seconds:.0f} GB/s"
-    eager, wanted = theirs(net, kind, device, False)
+    eager, wanted = theirs(net, kind, given.device)
     learned["eager_ms"] = 1e3 * eager
     learned["difference"] = max(float(np.abs(a.astype(np.float32) - b).max() / max(1e-9, np.abs(b).max()))
               for a, b in zip(answers, wanted, strict=False))
-    learned["compiled_ms"] = 1e3 * theirs(net, kind, device, True)[0]
+    learned["compiled_ms"] = 1e3 * theirs(net, kind, given.device, given.mode)[0]
 
 
 def line(row: dict[str, Any]) -> str:
@@ -283,7 +311,8 @@ def by_itself(name: str, kind: str, given: argparse.Namespace) -> dict[str, Any]
     with tempfile.TemporaryDirectory() as folder:
         told = Path(folder) / "row.json"
         command = [sys.executable, "-m", "benchmarks.gpu", name, "--row", kind, "--json", str(told),
-                   "--provider", given.provider, "--device", given.device, *small]
+                   "--provider", given.provider, "--device", given.device, "--mode", given.mode,
+                   "--turns", given.turns, *small]
         row: dict[str, Any] = {"name": name, "kind": kind}
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=given.seconds)
@@ -309,7 +338,7 @@ def one_row(name: str, kind: str, given: argparse.Namespace) -> None:
     learned = Kept()
     try:
         with tempfile.TemporaryDirectory() as folder:
-            measured(name, kind, given.provider, given.device, Path(folder), learned)
+            measured(name, kind, given, Path(folder), learned)
     except Exception:
         learned["error"] = traceback.format_exc()
 
@@ -331,20 +360,24 @@ def main() -> None:
     parser.add_argument("--small", action="store_true", help="small networks, to try the program")
     parser.add_argument("--json", help="file for all that is learned")
     parser.add_argument("--seconds", type=float, default=300, help="a row may take, at most")
+    parser.add_argument("--mode", default="reduce-overhead", help="of torch.compile; this one has graphs too")
+    parser.add_argument("--jobs", type=int, default=1, help="rows that are prepared side by side")
     parser.add_argument("--row", help=argparse.SUPPRESS)
+    parser.add_argument("--turns", default="", help=argparse.SUPPRESS)
     given = parser.parse_args()
-    Scale.small = given.small
+    Scale.small, Scale.turns = given.small, given.turns
     if given.row:
         one_row(given.names[0], given.row, given)
         return
     print("| network | type | Orthrus, ms | torch, eager | torch.compile | ratio | difference | |\n"
           "|---|---|---|---|---|---|---|---|")
     rows = list[dict[str, Any]]()
-    for name in given.names or NETWORKS:
-        kinds = ["4 bits"] if name == "llama_1b" else ["float16"] if name == "product" else \
-            ["float32"] if name == "overhead" else given.types.split(",")
-        for kind in kinds:
-            rows.append(by_itself(name, kind, given))
+    wanted = [(name, kind) for name in given.names or NETWORKS
+              for kind in ONLY.get(name, given.types.split(","))]
+    with tempfile.NamedTemporaryFile() as turns, ThreadPoolExecutor(given.jobs) as pool:
+        given.turns = turns.name if given.jobs > 1 else ""
+        for row in as_completed(pool.submit(by_itself, *each, given) for each in wanted):
+            rows.append(row.result())
             print(line(rows[-1]), flush=True)
             if given.json:
                 written(given.json, rows)

@@ -17,7 +17,7 @@ from streamed_device import StreamedDevice, gpus
 
 import orthrus as ort
 from orthrus.errors import DeviceReset, Fail, InvalidArgument
-from orthrus.kernels import HOST, Stream, copied, dlpack
+from orthrus.kernels import HOST, Allocator, Stream, copied, dlpack
 from orthrus.run.engine import Engine
 
 pytestmark = pytest.mark.usefixtures("quick_collection")
@@ -72,6 +72,32 @@ def test_a_value_on_a_device(devices: list[GPU]) -> None:
         value.update_inplace([1])
     with pytest.raises(RuntimeError, match="does not match"):
         value.update_inplace(np.zeros(7, np.float32))
+
+
+@pytest.mark.parametrize("read", [
+    lambda b: b.synchronize_outputs(), lambda b: b.copy_outputs_to_cpu(), lambda b: b.get_outputs()[0].numpy(),
+    lambda b: b.get_outputs(), lambda b: np.from_dlpack(ort.OrtValue.ortvalue_from_numpy(X))])
+@pytest.mark.parametrize("place", [False, True])
+def test_many_runs_take_no_more_than_few(devices: list[GPU], read: Any, place: bool) -> None:
+    """However results are looked at, the same memory and as few events serve later runs."""
+    device = devices[0]
+    binding = session().io_binding()
+    binding.bind_ortvalue_input("x", ort.OrtValue.ortvalue_from_numpy(X, "cuda", 0))
+    if place:
+        binding.bind_ortvalue_output("y", ort.OrtValue.ortvalue_from_numpy(W, "cuda", 0))
+    else:
+        binding.bind_output("y", "cuda")
+    taken = list[tuple[int, int]]()
+    for _ in range(60):
+        before = len(device.events)
+        binding._session.run_with_iobinding(binding)
+        read(binding)
+        taken.append((len(device.events) - before, sum(each["TotalAllocated"] for each in device.usage())))
+    np.testing.assert_array_equal(binding.copy_outputs_to_cpu()[0], WANT)
+    assert max(taken[10:]) == max(taken[-10:]) and taken[-1][0] <= 3, taken
+    waits = [len(each.events) for a in gc.get_objects() if isinstance(a, Allocator) and repr(device) in a.name
+             for each in a._chunks.values()]
+    assert max(waits) <= 4, waits
 
 
 def test_pinned_memory_is_the_hosts(devices: list[GPU]) -> None:

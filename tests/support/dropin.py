@@ -32,6 +32,13 @@ TEXTS = {
     "sequence": "g (seq(float[N]) x) => (seq(float[N]) y, float[M] z) {"
                 " y = SequenceMap <body = b (float[N] i) => (float[N] o) { o = Neg(i) }>(x)"
                 " z = ConcatFromSequence <axis = 0>(y) }",
+    "two": "g (float[N, M] a, float[N, M] b) => (float[N, M] s, float[N, M] d) {"
+           " s = Add(a, b) t = Add(b, b) d = Sub(s, t) }",
+    "two_in_service": "g (float[N, M] a, float[N, M] b) => (float[N, M] s, float[N, M] d) {"
+                      " zero = Constant<value = int64 {0}>() c = Constant<value = bool {1}>()"
+                      " t = Sub(a, b) q = SequenceConstruct(t) d = SequenceAt(q, zero)"
+                      " s = If <then_branch = x () => (float[N, M] p) { p = Add(a, b) },"
+                      " else_branch = y () => (float[N, M] o) { o = Sub(a, b) }>(c) }",
     "control": "g (float[4] x, bool c) => (float[4] y) {"
                " y = If <then_branch = t () => (float[4] p) { p = Neg(x) },"
                " else_branch = e () => (float[4] q) { q = Exp(x) }>(c) }",
@@ -46,6 +53,8 @@ def models() -> dict[str, tuple[onnx.ModelProto, dict[str, Any]]]:
         "shapes": {"x": rng.random((3, 5), np.float32)},
         "strings": {"x": np.array(["a", "", "Zürich", "c" * 300], object)},
         "sequence": {"x": [rng.random(2, np.float32), rng.random(5000, np.float32)]},
+        "two": {name: rng.random((2, 3), np.float32) for name in "ab"},
+        "two_in_service": {name: rng.random((2, 3), np.float32) for name in "ab"},
         "control": {"x": rng.random(4, np.float32), "c": np.array(False)},
         "map": {"x": rng.random((3, 2), np.float32)},
     }
@@ -117,11 +126,12 @@ class Asker:
         self.channel, self.room = channel, room
 
     def raw(self, message: bytes) -> Reader:
-        """The answer, behind its code and text, which are in `code` and `text`."""
+        """The answer, behind its code, text and the log's records, which are in `code`, `text`, `records`."""
         self.channel.sendall(struct.pack("<q", len(message)) + message)
         (size,) = struct.unpack("<q", self._received(8))
         answer = Reader(self._received(size), self.room)
         self.code, self.text = answer.number(), answer.text()
+        self.records = [(answer.number(), answer.text(), answer.text()) for _ in range(answer.number())]
         self.room.end = 0
         return answer
 

@@ -10,11 +10,10 @@ from typing import Any
 import ml_dtypes  # noqa: F401 - numpy knows its types by name then
 import numpy as np
 from gpu_kernels import AMD
+from gpu_models import defined
 from onnx import ModelProto
 
-import orthrus
 from gfx import machine
-from orthrus import knobs
 from orthrus.codegen.triton import compile as compiling
 from orthrus.codegen.triton.targets import TARGETS
 from orthrus.codegen.triton.write import SIZE
@@ -108,13 +107,3 @@ def ran(model: ModelProto, feeds: dict[str, np.ndarray], target: str, seed: int 
                                     threads=code.threads, shared=code.shared, seed=seed).opcodes
     made.outputs = [memory.view(t).copy() for t in sorted(lo.outputs.values(), key=lambda t: t.buffer.index)]
     return made
-
-
-def defined(model: ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """What the operators' definitions give."""
-    options = orthrus.SessionOptions()
-    options.graph_optimization_level = orthrus.GraphOptimizationLevel.ORT_DISABLE_ALL
-    with knobs.setting(CODEGEN=0):
-        session = orthrus.InferenceSession(model.SerializeToString(), options,
-                                           providers=["CPUExecutionProvider"])
-        return list(session.run(None, feeds))

@@ -8,7 +8,11 @@ from typing import Any
 
 import ml_dtypes
 import numpy as np
+import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+import orthrus
+from orthrus import knobs
 
 OPSETS = {"": 22, "com.microsoft": 1}
 
@@ -60,3 +64,13 @@ def of_arrays(op: str, inputs: Sequence[np.ndarray | None] | Mapping[str, np.nda
     opsets = [helper.make_opsetid(domain, version) for domain, version in {**OPSETS, "": opset}.items()]
     data: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString()
     return data, feeds
+
+
+def defined(made: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """What the operators' definitions give."""
+    options = orthrus.SessionOptions()
+    options.graph_optimization_level = orthrus.GraphOptimizationLevel.ORT_DISABLE_ALL
+    with knobs.setting(CODEGEN=0):
+        session = orthrus.InferenceSession(made.SerializeToString(), options,
+                                           providers=["CPUExecutionProvider"])
+        return list(session.run(None, feeds))

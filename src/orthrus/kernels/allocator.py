@@ -107,7 +107,9 @@ class Allocator:
             events = list[Event]()
             for stream in users:
                 with contextlib.suppress(Exception):
-                    events.append(stream.event())
+                    event = stream.event()
+                    if event.handle is not None:
+                        events.append(event)
             self._returned.append((address, events))
             if self._ended:
                 with contextlib.suppress(Exception):
@@ -265,7 +267,7 @@ class Allocator:
 
     def _absorb(self, chunk: _Chunk, behind: _Chunk) -> None:
         chunk.size += behind.size
-        chunk.events = list(dict.fromkeys([*chunk.events, *behind.events]))
+        chunk.events = _latest([*chunk.events, *behind.events])
         chunk.next = behind.next
         if behind.next is not None:
             behind.next.previous = chunk
@@ -304,3 +306,8 @@ class Allocator:
             given += size
         self._grown = _FIRST if not self._regions else self._grown
         return given
+
+
+def _latest(events: list[Event]) -> list[Event]:
+    """Of each stream the last of its events, which is reached behind the others."""
+    return list({event.stream: event for event in sorted(events, key=lambda it: it.number)}.values())

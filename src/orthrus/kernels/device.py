@@ -250,6 +250,12 @@ class Memory:
         self._ready, self._writer, self._seen = event, event.stream, {event.stream}
         self._touched(event.stream)
 
+    def wait(self) -> None:
+        """Let this thread wait for what last wrote this. Raises what went wrong, typed."""
+        event = self._ready if self._ready is not None else self._writer and self._writer.event()
+        if event is not None:
+            event.wait()
+
     def _touched(self, stream: Stream) -> None:
         self._seen.add(stream)
         if stream is not self.home:

@@ -39,6 +39,12 @@ class Lane:
     def streams(self) -> list[Stream]:
         return [self.compute, self.incoming, self.outgoing]
 
+    def woken(self) -> Lane:
+        """This lane, of which a run is going to ask something."""
+        for stream in self.streams:
+            stream.quiet = False
+        return self
+
     def settle(self) -> None:
         """Wait until all is done: memory that was given back is free for any stream from now on."""
         before = next(numbers)
@@ -47,6 +53,8 @@ class Lane:
             if stream.busy:
                 stream.synchronize()
         streams = self.streams
+        for stream in streams:
+            stream.quiet = not stream.foreign
         for allocator in (self.allocator, self.device.pinned()):
             if allocator is not None:
                 allocator.settled(streams, before)
@@ -73,7 +81,7 @@ class Lanes:
             if self._compute is not None:
                 self._compute.mark = None
             if self._idle:
-                return self._idle.pop()
+                return self._idle.pop().woken()
         return answered(self.device, lambda: Lane(self.device, self.allocator, self._compute, self.together))
 
     def check(self) -> None:

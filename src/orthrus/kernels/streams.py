@@ -27,14 +27,15 @@ numbers = itertools.count(1)
 class Stream:
     """A stream of `device`. One that is `foreign`, somebody else's `handle`, may be gone after the run that
     it was given for: what others need to know of it, they ask of the last event of that run, its `mark`.
-    `busy`: whether it was asked for something besides kernels since it was waited for."""
+    `busy`: whether it was asked for something besides kernels since it was waited for; `quiet`: whether all
+    that it was ever asked for is done, as it is between the runs of a lane."""
 
-    __slots__ = ("device", "handle", "foreign", "mark", "busy", "pid", "__weakref__")
+    __slots__ = ("device", "handle", "foreign", "mark", "busy", "quiet", "pid", "__weakref__")
 
     def __init__(self, device: Device, handle: Any = None, foreign: bool = False) -> None:
         self.device, self.foreign, self.pid = device, foreign, os.getpid()
         self.mark: Event | None = None
-        self.busy = False
+        self.busy = self.quiet = False
         self.handle = handle if foreign else device.create_stream()
 
     def event(self) -> Event:
@@ -63,14 +64,14 @@ class Stream:
 
 
 class Event:
-    """What `stream` has been asked for until this is made; all of it is done where the stream is no more.
-    `number`: those of events that were made earlier are lower."""
+    """What `stream` has been asked for until this is made; all of it is done where the stream is no more, or
+    quiet. `number`: those of events that were made earlier are lower."""
 
     __slots__ = ("stream", "handle", "number")
 
     def __init__(self, stream: Stream) -> None:
         self.stream = stream
-        self.handle = None if stream.handle is None else stream.device.record(stream.handle)
+        self.handle = None if stream.handle is None or stream.quiet else stream.device.record(stream.handle)
         self.number = next(numbers)
 
     def wait(self) -> None:

@@ -100,10 +100,8 @@ def ordered(stream: Stream, reads: Iterable[Any], writes: Iterable[Any] = ()) ->
 def finished(arrays: Iterable[Any]) -> None:
     """Wait for the elements of those of `arrays` that lie on devices. Raises what went wrong, typed."""
     for each in arrays:
-        if type(each) is DeviceArray and each.device.streams:
-            stream = working(each.device)
-            each.memory.reading(stream)
-            stream.event().wait()
+        if type(each) is DeviceArray:
+            each.memory.wait()
 
 
 def pinned_zeros(shape: tuple[int, ...], dtype: np.dtype[Any], device: Device) -> np.ndarray:

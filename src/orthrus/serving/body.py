@@ -23,10 +23,6 @@ LENGTH = b"inference-header-content-length"
 MOST_UNPACKED = 1032
 """Bytes that a byte of deflate becomes at most."""
 LINE = 64
-OTHERS, PLACED = "orthrus.others", "orthrus.placed"
-"""In the extensions of a scope whose body has a known length and is not read yet: `await placed(view)` reads
-it into `view`, and says whether all of it came before the client left. Beside it, all requests over HTTP that
-are not answered yet."""
 LEFT = "the client left before its request was whole"
 
 
@@ -40,8 +36,8 @@ class Bounds:
     seconds: float = 30.0
 
 
-async def body_of(scope: Mapping[str, Any], headers: Mapping[bytes, bytes], receive: Receive, bounds: Bounds,
-                  share: Share) -> bytes | memoryview:
+async def body_of(headers: Mapping[bytes, bytes], receive: Receive, bounds: Bounds, share: Share
+                  ) -> bytes | memoryview:
     """A request's body. Raises Refusal."""
     declared = headers.get(b"content-length", b"")
     size = int(declared) if declared.isdigit() and len(declared) < 20 else 0
@@ -50,19 +46,13 @@ async def body_of(scope: Mapping[str, Any], headers: Mapping[bytes, bytes], rece
     share.take(size)
     try:
         async with asyncio.timeout(bounds.seconds):
-            body: bytes | memoryview
-            if (extensions := scope.get("extensions")) and (place := extensions.get(PLACED)):
-                body = _aligned(size, _split(headers))
-                if not await place(body):
-                    raise invalid(LEFT)
-            else:
-                message = await receive()
-                body = _piece(message)
-                if message.get("more_body"):
-                    body = await (_placed(body, size, _split(headers), receive) if size
-                                  else _joined(body, receive, bounds, share))
+            message = await receive()
+            body: bytes | memoryview = _piece(message)
+            if message.get("more_body"):
+                body = await (_placed(body, size, headers.get(LENGTH), receive) if size
+                              else _joined(body, receive, bounds, share))
     except TimeoutError:
-        raise Refusal(Kind.SLOW, f"the request had not arrived after {bounds.seconds:g} s") from None
+        raise slow(bounds) from None
     share.take(len(body))
     coding = headers.get(b"content-encoding")
     if coding is not None and coding != b"identity":
@@ -71,28 +61,29 @@ async def body_of(scope: Mapping[str, Any], headers: Mapping[bytes, bytes], rece
     return body
 
 
+def slow(bounds: Bounds) -> Refusal:
+    return Refusal(Kind.SLOW, f"the request had not arrived after {bounds.seconds:g} s")
+
+
 def _piece(message: Mapping[str, Any]) -> bytes:
     if message["type"] != "http.request":
         raise invalid(LEFT)
     return message.get("body", b"")
 
 
-def _split(headers: Mapping[bytes, bytes]) -> int:
-    """Where tensors begin; any number where it is not said."""
-    given = headers.get(LENGTH, b"")
-    return int(given) if given.isdigit() and len(given) < 19 else 0
-
-
-def _aligned(size: int, split: int) -> memoryview:
-    """Memory that has `split` at the start of a line of the cache."""
+def aligned(size: int, split: bytes | None) -> memoryview:
+    """Memory for a body that has the end of its JSON, where its header says one, at the start of a line of
+    the cache."""
+    place = int(split) if split is not None and split.isdigit() and len(split) < 19 else 0
     buffer = np.empty(size + LINE, np.uint8)
-    start = -(buffer.__array_interface__["data"][0] + split) % LINE
+    start = -(buffer.__array_interface__["data"][0] + place) % LINE
     return buffer.data[start:start + size]
 
 
-async def _placed(first: bytes | memoryview, size: int, split: int, receive: Receive) -> memoryview:
+async def _placed(first: bytes | memoryview, size: int, split: bytes | None, receive: Receive
+                  ) -> memoryview:
     """A body of a size that is known."""
-    view = _aligned(size, split)
+    view = aligned(size, split)
     piece, place, more = first, 0, True
     while True:
         if place + len(piece) > size:

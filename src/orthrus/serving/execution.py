@@ -1,7 +1,7 @@
 """Requests are run: they take their turns, small ones at once, others on threads, some joined into batches.
 
 In: a version, feeds and a deadline, on the event loop's thread. Out: arrays, or a Refusal. Everything here
-belongs to that one thread but `_work`, which runs a batch on another. A request's future is settled once.
+belongs to that one thread but `_work`, which runs a batch on another. A job is settled once.
 
 As many batches run at once as there are slots; a session has the processors by the slots, so that no more
 threads compute than there are processors. A run that is known to take less than a hop between threads costs
@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import refusals
 from .lag import Lag
+from .queues import Ticket
 from .refusals import Kind, Refusal
 from .repository import Version
 from .schedule import Batch, Refused, Turns
@@ -40,29 +41,24 @@ MOST_SHAPES = 4096
 
 
 class Job:
-    """One request on its way. Times are of the executor's clock; `done` once there is a result or an
-    error."""
+    """One request on its way. Times are of the executor's clock: `came` is `arrived` less what it lay in its
+    socket, `end` when its answer is no longer wanted. `done` once there is a result or an error; `then` is
+    called with it, where that was not at once. `alone`: whether no other request is known of."""
 
-    __slots__ = ("arrived", "done", "ended", "error", "feeds", "names", "result", "rows", "started",
-                 "version", "waiter")
+    __slots__ = ("alone", "arrived", "came", "done", "end", "ended", "error", "feeds", "names", "result",
+                 "rows", "started", "then", "ticket", "version")
 
     def __init__(self, version: Version, feeds: dict[str, np.ndarray], names: list[str], arrived: float
                  ) -> None:
         self.version, self.feeds, self.names, self.arrived = version, feeds, names, arrived
         self.result: Sequence[np.ndarray] | None = None
         self.error: Exception | None = None
-        self.waiter: asyncio.Future[None] | None = None
-        self.started = self.ended = arrived
-        self.done = False
+        self.then: Callable[[Job], None] | None = None
+        self.ticket: Ticket | None = None
+        self.came = self.started = self.ended = arrived
+        self.end: float | None = None
+        self.done = self.alone = False
         self.rows = 1
-
-    def settle(self, result: Sequence[np.ndarray] | None, error: Exception | None = None) -> None:
-        if self.done:
-            return
-        self.result, self.error, self.done = result, error, True
-        waiter, self.waiter = self.waiter, None
-        if waiter is not None and not waiter.done():
-            waiter.set_result(None)
 
 
 class Executor:
@@ -79,7 +75,7 @@ class Executor:
         self._idle = asyncio.Event()
         self._idle.set()
         self._jobs = set[Job]()
-        self._pumping = False
+        self._pumping = self._called = False
         self._threaded = 0
         self.closing = False
 
@@ -102,71 +98,104 @@ class Executor:
 
     async def run(self, version: Version, feeds: dict[str, np.ndarray], names: list[str], arrived: float,
                   timeout: float | None = None, alone: bool = False) -> Job:
-        """Run a request that came in at `arrived` or by the loop's lag earlier; answers it with its
-        `result` and times. Raises Refusal. `timeout`: seconds from then. `alone`: whether no other request is
-        known of."""
+        """`begin` a request and wait for it; answers it with its `result` and times. Raises Refusal."""
+        waiter = self._loop.create_future()
+
+        def then(_: Job) -> None:
+            if not waiter.done():
+                waiter.set_result(None)
+        job = self.begin(version, feeds, names, arrived, then, timeout, alone)
+        if not job.done:
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if not job.done and job.ticket is not None:
+                    self.turns.cancel(job.ticket)
+                    version.statistics.refused["cancelled"] += 1
+                    job.then = None
+                    self._settle(job, None, Refusal(Kind.CLOSING, "the client left"))
+                raise
+        if job.error is not None:
+            raise job.error
+        return job
+
+    def begin(self, version: Version, feeds: dict[str, np.ndarray], names: list[str], arrived: float,
+              then: Callable[[Job], None], timeout: float | None = None, alone: bool = False) -> Job:
+        """Have a request run that came in at `arrived` or by the loop's lag earlier. `then` is called with
+        it once it has its `result` or its `error`, a Refusal, but where it is `done` when this returns.
+        Raises Refusal for one that is not let in, or whose run failed at once. `timeout`: seconds from when
+        it came. `alone`: whether no other request is known of."""
         if self.closing:
             raise Refusal(Kind.CLOSING, "the server is shutting down", 1.0)
         now = self.clock()
         lag = self._lag.seconds(now)
-        arrived -= lag
         self.turns.overhead = lag + self._answering.mean(1)
         job = Job(version, feeds, names, now)
-        statistics = version.statistics
-        end = min((arrived + limit for limit in (timeout, version.config.timeout) if limit is not None),
-                  default=None)
-        deadline = arrived + version.config.goal if end is None and version.config.goal is not None else end
+        job.came = came = arrived - lag
+        settings = version.config
+        if timeout is not None or settings.timeout is not None:
+            job.end = came + min(limit for limit in (timeout, settings.timeout) if limit is not None)
+        deadline = came + settings.goal if job.end is None and settings.goal is not None else job.end
         if not self._jobs and not self.turns.running:
             usual = version.ran.get(_shapes(job), UNTIMED)
-            if usual < (ALONE if alone and not version.config.max_delay and not version.foreign
-                        else _short(version)) and (deadline is None or now + usual < deadline):
-                return self._at_once(job, arrived)
+            if usual < _short(version) and (deadline is None or now + usual < deadline):
+                return self._at_once(job)
         key = self._key(job)
         try:
-            ticket = self.turns.submit(version.key, job.rows, now, deadline, key, job)
+            job.ticket = self.turns.submit(version.key, job.rows, now, deadline, key, job)
         except Refused as error:
-            statistics.refused[error.kind] += 1
-            statistics.fail.add(now - arrived)
+            version.statistics.refused[error.kind] += 1
+            version.statistics.fail.add(now - came)
             raise Refusal(Kind.LATE if error.kind == "late" and error.retry_after <= 0 else Kind.FULL,
                           error.reason.replace(repr(version.key), repr(version.name)),
                           error.retry_after) from None
+        job.then, job.alone = then, alone
         self._jobs.add(job)
         self._idle.clear()
-        try:
-            self._pump()
-            if not job.done:
-                job.waiter = self._loop.create_future()
-                await job.waiter
-        except asyncio.CancelledError:
-            self.turns.cancel(ticket)
-            statistics.refused["cancelled"] += 1
-            raise
-        finally:
-            self._jobs.discard(job)
-            if not self._jobs:
-                self._idle.set()
-            if version.retired:
-                self._release(version)
-        if job.error is not None:
-            statistics.fail.add(self.clock() - arrived)
-            raise refusals.of(job.error)
-        now = self.clock()
-        self._answering.measured(1, now - job.ended)
-        if end is not None and now > end:
-            statistics.refused["expired"] += 1
-            statistics.fail.add(now - arrived)
-            raise Refusal(Kind.LATE, f"{version}: the request's time was over before its answer was there")
+        if not self._called:
+            self._called = True
+            self._loop.call_soon(self._turn)
         return job
 
-    def _at_once(self, job: Job, arrived: float) -> Job:
-        """Run a short request here and now: nobody else is there whose turn it could be."""
+    def _turn(self) -> None:
+        """What came in one turn of the event loop is looked at together: it may be joined."""
+        self._called = False
+        self._pump()
+
+    def _settle(self, job: Job, result: Sequence[np.ndarray] | None, error: Exception | None = None) -> None:
+        """A job has a result or an error; which of both it is that its client gets."""
+        if job.done:
+            return
+        version, statistics, now = job.version, job.version.statistics, self.clock()
+        job.done = True
+        self._jobs.discard(job)
+        if not self._jobs:
+            self._idle.set()
+        if version.retired:
+            self._release(version)
+        if error is None and job.end is not None and now > job.end:
+            statistics.refused["expired"] += 1
+            error = Refusal(Kind.LATE, f"{version}: the request's time was over before its answer was there")
+        if error is not None:
+            statistics.fail.add(now - job.came)
+            job.error = refusals.of(error)
+        else:
+            job.result = result
+        then, job.then = job.then, None
+        if then is not None:
+            then(job)
+        if error is None:
+            self._answering.measured(1, self.clock() - job.ended)
+
+    def _at_once(self, job: Job) -> Job:
+        """Run a short request here and now: nobody else is there whose turn it could be. Raises Refusal."""
         version = job.version
         try:
             job.result = version.session.run(job.names, job.feeds)
         except Exception as error:
-            version.statistics.fail.add(self.clock() - arrived)
+            version.statistics.fail.add(self.clock() - job.came)
             raise refusals.of(error) from None
-        job.ended = self.clock()
+        job.ended, job.done = self.clock(), True
         rows = next((array.shape[0] for array in job.feeds.values() if array.ndim), 1)
         _timed(version, job, job.ended - job.started, True)
         self._ran(version, [job], rows, job.started, job.ended)
@@ -213,7 +242,7 @@ class Executor:
     def _expire(self, now: float) -> None:
         for ticket in self.turns.expired(now):
             ticket.payload.version.statistics.refused["expired"] += 1
-            ticket.payload.settle(None, Refusal(
+            self._settle(ticket.payload, None, Refusal(
                 Kind.LATE, f"{ticket.payload.version}: the request's time was over before its turn came"))
 
     def _sleep(self) -> None:
@@ -235,7 +264,11 @@ class Executor:
 
     def _at_hand(self, job: Job) -> bool:
         """Whether a request that runs alone does so on the event loop."""
-        usual, most = job.version.ran.get(_shapes(job), UNTIMED), _short(job.version)
+        version = job.version
+        usual, most = version.ran.get(_shapes(job), UNTIMED), _short(version)
+        if (job.alone and len(self._jobs) == 1 and usual < ALONE and not version.config.max_delay
+                and not version.foreign):
+            return True
         if most <= usual < BEYOND * most:
             self._threaded += 1
             return self._threaded % TRIED == 0
@@ -278,11 +311,11 @@ class Executor:
         self._ran(version, jobs, batch.rows, started, ended)
         for ticket, job, result in zip(batch.tickets, jobs, results, strict=True):
             job.started, job.ended = started, ended
+            ticket.payload = job.ticket = None
             if isinstance(result, Exception):
-                job.settle(None, result)
+                self._settle(job, None, result)
             else:
-                job.settle(result)
-            ticket.payload = None
+                self._settle(job, result)
 
     def _release(self, version: Version) -> None:
         """Close a retired version that nothing uses any more."""
@@ -302,7 +335,7 @@ class Executor:
                 await self._idle.wait()
         except TimeoutError:
             for job in list(self._jobs):
-                job.settle(None, Refusal(Kind.CLOSING, "the server ended before the request did", 1.0))
+                self._settle(job, None, Refusal(Kind.CLOSING, "the server ended before the request did", 1.0))
             return False
         return True
 

@@ -4,40 +4,34 @@ In: requests. Out: answers, JSON or JSON with tensors' bytes behind it. What a r
 before it is read: its bytes, those of all requests at once, the time it takes to arrive, and what it unpacks
 to. Every refusal is JSON with its status; no exception goes further.
 
-An inference is looked for first and takes the short way; all else is a table of routes.
+An inference is looked for first and takes the short way; all else is a table of routes. One whose body is
+whole needs no ASGI: `direct` answers it, without a task of its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
-import numpy as np
-
-from . import refusals, tensors
-from .body import LENGTH, OTHERS, Bounds, Receive, body_of
+from . import refusals
+from .asked import JSON, Answer, Asked, Head, Headers, Inferences, parsed, text_of
+from .body import LENGTH, Bounds, Receive, body_of
 from .budget import Budget, Share
-from .inference import Given, Inputs, Reader, delivered, timeout_of, wanted
+from .execution import Job
 from .metrics import Metrics
 from .operations import LOG, Operations, Plain
 from .refusals import Kind, Refusal, invalid
-from .repository import Version
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
-Headers = list[tuple[bytes, bytes]]
-JSON: Headers = [(b"content-type", b"application/json")]
+Sender = Callable[[int, Headers, list[Any]], None]
 SMALL = 1 << 16
 """Bytes up to which an answer is joined to one piece, and packed on the event loop."""
 WORTH = 1024
 """Bytes from which on an answer is packed, where the client takes that."""
-SAME, MOST_KNOWN = 2048, 256
-"""Bytes of a JSON that is kept, and how many are."""
-NOTHING: dict[str, Any] = {}
 
 
 class Http:
@@ -49,7 +43,8 @@ class Http:
         self.operations, self.metrics, self.bounds = operations, metrics, bounds
         self.budget, self.local, self.most, self.active = budget, local, most, 0
         self.repository, self.executor = operations.repository, operations.executor
-        self._known = dict[bytes, dict[str, Any]]()
+        self.inferences = Inferences(operations.regions, bounds.json)
+        self._packing = set[asyncio.Task[None]]()
 
     async def __call__(self, scope: Mapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,9 +60,7 @@ class Http:
             else:
                 status, headers, pieces = await self._other(scope, parts, receive, share)
         except Exception as error:
-            if not isinstance(error, Refusal):
-                LOG.debug("%s %s", scope["method"], scope["path"], exc_info=error)
-            status, headers, pieces = _refused(refusals.of(error))
+            status, headers, pieces = failed(error)
         finally:
             share.give()
             self.active -= 1
@@ -84,54 +77,87 @@ class Http:
             raise refusals.unknown(f"nothing is at {scope['path']!r:.200}")
         version = self.repository.get(*named)
         headers: dict[bytes, bytes] = dict(scope["headers"])
-        body = await body_of(scope, headers, receive, self.bounds, share)
+        body = await body_of(headers, receive, self.bounds, share)
         if version.retired:
             version = self.repository.get(*named)
-        local = self.local or _local(scope)
-        regions = self.operations.regions
-        split = headers.get(LENGTH)
-        if split is not None and (given := _length(split, len(body))) == 0 and len(body):
-            inputs, request = _raw(version, body), NOTHING
-        else:
-            end = len(body) if split is None else given
-            request = self._request(body, end)
-            inputs = _inputs(Inputs(version, regions, local), request, memoryview(body)[end:])
-        parameters = _parameters(request, "the request")
-        outputs = wanted(version, [(_field(each, "name"), _parameters(each, "an output"))
-                                   for each in _items(request, "outputs")] if request else (), local)
-        identity = request.get("id", "")
-        if identity.__class__ is not str:
-            raise invalid(f"id is {identity!r:.100}; expected a text")
-        binary = parameters.get("binary_data_output", request is NOTHING)
+        asked = self.inferences.asked(version, headers.get(LENGTH), body, self.local or near(scope["client"]))
         read = self.executor.clock()
-        job = await self.executor.run(version, inputs, [each.name for each in outputs], arrived,
-                                      timeout_of(parameters) if parameters else None,
-                                      len(scope.get("extensions", NOTHING).get(OTHERS, "  ")) == 1)
-        assert job.result is not None
-        answer, pieces = _outputs(version, delivered(version, job.result, outputs, regions), identity,
-                                  bool(binary))
-        pieces.insert(0, answer)
-        made = ([(b"content-type", b"application/octet-stream"), (LENGTH, b"%d" % len(answer))]
-                if len(pieces) > 1 else list(JSON))
-        if b"accept-encoding" in headers:
-            pieces = await _packed(headers[b"accept-encoding"], made, pieces)
-        version.statistics.answered(read - arrived, job.started - job.arrived, job.ended - job.started,
-                                    self.executor.clock() - job.ended)
+        job = await self.executor.run(version, asked.feeds, asked.names, arrived, asked.timeout,
+                                      self.active == 1)
+        made, pieces = self._told(asked, job, arrived, read)
+        if (coding := _coding(headers.get(b"accept-encoding"), pieces)) is not None:
+            pieces = await self._packed(coding, made, pieces)
         return 200, made, pieces
 
-    def _request(self, body: bytes | memoryview, end: int) -> dict[str, Any]:
-        """The JSON of an inference. What comes before tensors' bytes is mostly the same from one request to
-        the next, and is parsed once; nobody changes it."""
-        if end == len(body) or end > SAME:
-            return _parsed(body[:end] if end != len(body) else body, self.bounds.json)
-        text = bytes(body[:end])
-        request = self._known.get(text)
-        if request is None:
-            request = _parsed(text, self.bounds.json)
-            if len(self._known) >= MOST_KNOWN:
-                self._known.clear()
-            self._known[text] = request
-        return request
+    def _told(self, asked: Asked, job: Job, arrived: float, read: float) -> Answer:
+        if job.error is not None:
+            raise job.error
+        assert job.result is not None
+        answer = self.inferences.answer(asked, job.result)
+        asked.version.statistics.answered(read - arrived, job.started - job.arrived,
+                                          job.ended - job.started, self.executor.clock() - job.ended)
+        return answer
+
+    def hold(self, head: Head) -> bool:
+        """Let an inference in that `direct` will answer, and hold its bytes; False: it is to go the way of
+        all other requests, which refuses it. What is held has to be `let_go` once it is answered."""
+        if self.active >= self.most or head.length > self.bounds.body:
+            return False
+        try:
+            self.repository.get(head.name, head.version)
+            self.budget.take(head.length)
+        except Refusal:
+            return False
+        self.active += 1
+        return True
+
+    def let_go(self, head: Head) -> None:
+        self.active -= 1
+        self.budget.give(head.length)
+
+    def direct(self, head: Head, body: bytes | memoryview, local: bool, send: Sender) -> None:
+        """Have an inference answered whose body is whole, without a task. `send` is called once, now or
+        later, with status, headers and pieces of the answer."""
+        arrived = self.executor.clock()
+        try:
+            version = self.repository.get(head.name, head.version)
+            asked = self.inferences.asked(version, head.split, body, self.local or local)
+            then = partial(self._direct, head, asked, arrived, self.executor.clock(), send)
+            job = self.executor.begin(version, asked.feeds, asked.names, arrived, then, asked.timeout,
+                                      self.active == 1)
+        except Exception as error:
+            send(*failed(error))
+            return
+        if job.done:
+            then(job)
+
+    def _direct(self, head: Head, asked: Asked, arrived: float, read: float, send: Sender, job: Job) -> None:
+        try:
+            made, pieces = self._told(asked, job, arrived, read)
+        except Exception as error:
+            send(*failed(error))
+            return
+        coding = _coding(head.packed, pieces) if head.packed is not None else None
+        if coding is None:
+            send(200, made, pieces)
+            return
+        task = asyncio.ensure_future(self._sent_packed(coding, made, pieces, send))
+        self._packing.add(task)
+        task.add_done_callback(self._packing.discard)
+
+    async def _sent_packed(self, coding: bytes, made: Headers, pieces: list[Any], send: Sender) -> None:
+        try:
+            pieces = await self._packed(coding, made, pieces)
+        except Exception as error:
+            send(*failed(error))
+        else:
+            send(200, made, pieces)
+
+    async def _packed(self, coding: bytes, made: Headers, pieces: list[Any]) -> list[Any]:
+        made.append((b"content-encoding", coding))
+        if sum(map(len, pieces)) < SMALL:
+            return [_packed(coding, pieces)]
+        return [await asyncio.to_thread(_packed, coding, pieces)]
 
     async def _other(self, scope: Mapping[str, Any], parts: list[str], receive: Receive, share: Share
                      ) -> tuple[int, Headers, list[Any]]:
@@ -146,19 +172,19 @@ class Http:
         if method not in reads:
             raise Refusal(Kind.METHOD, f"{method} is not for {scope['path']!r:.200}; use {sorted(reads)[0]}")
         if method == "POST":
-            body = await body_of(scope, dict(scope["headers"]), receive, self.bounds, share)
-            given = {**_fields(name, _parsed(body, self.bounds.json) if body else {}), **given}
+            body = await body_of(dict(scope["headers"]), receive, self.bounds, share)
+            given = {**_fields(name, parsed(body, self.bounds.json) if body else {}), **given}
         if name == "repository_index" and b"ready" in scope["query_string"]:
             query = dict(parse_qsl(scope["query_string"].decode("latin-1")))
             given["ready"] = query.get("ready") == "true"
         if name.startswith("system_shared_memory"):
-            given["local"] = self.local or _local(scope)
+            given["local"] = self.local or near(scope["client"])
         answer: Plain = getattr(self.operations, name)(**given)
         if asyncio.iscoroutine(answer):
             answer = await answer
         if name in FLAGS:
             return (200 if next(iter(answer.values())) else 400), list(JSON), [b""]
-        return 200, list(JSON), [_text(_shaped(name, answer))]
+        return 200, list(JSON), [text_of(_shaped(name, answer))]
 
 
 FLAGS = frozenset({"server_live", "server_ready", "model_ready"})
@@ -238,140 +264,36 @@ def _shaped(name: str, answer: Plain) -> Any:
     return answer
 
 
-def _local(scope: Mapping[str, Any]) -> bool:
-    client = scope.get("client")
+def near(client: Any) -> bool:
+    """Whether a client is on this machine."""
     return client is None or client[0] in ("127.0.0.1", "::1")
 
 
-def _length(given: bytes, size: int) -> int:
-    if not given.isdigit() or len(given) > 18 or int(given) > size:
-        raise invalid(f"Inference-Header-Content-Length is {given!r:.60}; the body has {size} bytes")
-    return int(given)
-
-
-def _parsed(data: bytes | memoryview, most: int) -> dict[str, Any]:
-    """A JSON object."""
-    if len(data) > most:
-        raise Refusal(Kind.LARGE, f"{len(data)} bytes of JSON; at most {most} are taken: send large "
-                                  f"tensors in binary")
-    try:
-        found = json.loads(data if isinstance(data, bytes) else bytes(data))
-    except RecursionError:
-        raise invalid("the JSON is nested too deep") from None
-    except ValueError as error:
-        raise invalid(f"the request is no JSON: {error}") from None
-    if found.__class__ is not dict:
-        raise invalid(f"the request is a JSON {type(found).__name__}; expected an object")
-    return found
-
-
-def _items(request: Mapping[str, Any], field: str) -> list[Any]:
-    items = request.get(field, [])
-    if items.__class__ is not list or not all(each.__class__ is dict for each in items):
-        raise invalid(f"{field} is {items!r:.100}; expected a list of objects")
-    return items
-
-
-def _field(item: Mapping[str, Any], field: str) -> Any:
-    if field not in item:
-        raise invalid(f"{item!r:.100} has no {field}")
-    return item[field]
-
-
-def _parameters(item: Mapping[str, Any], what: str) -> dict[str, Any]:
-    parameters = item.get("parameters", NOTHING)
-    if parameters.__class__ is not dict:
-        raise invalid(f"{what}: parameters are {parameters!r:.100}; expected an object")
-    return parameters
-
-
-def _inputs(inputs: Inputs, request: Mapping[str, Any], rest: memoryview) -> dict[str, np.ndarray]:
-    """The inputs of a request; `rest` is what lies behind its JSON."""
-    for item in _items(request, "inputs"):
-        parameters, name = _parameters(item, "an input"), _field(item, "name")
-        size = parameters.get("binary_data_size")
-        if size is not None:
-            if size.__class__ is not int or not 0 <= size <= len(rest):
-                raise invalid(f"input {name!r:.100}: binary_data_size is {size!r:.60}; the body has "
-                              f"{len(rest)} bytes left")
-            read: Reader = partial(tensors.of_bytes, rest[:size])
-            rest = rest[size:]
-        else:
-            read = partial(tensors.of_list, item.get("data"))
-        inputs.take(name, _field(item, "datatype"), _field(item, "shape"), parameters, read)
-    if len(rest):
-        raise invalid(f"{len(rest)} bytes behind the last input's data belong to none")
-    return inputs.done()
-
-
-def _raw(version: Version, body: bytes | memoryview) -> dict[str, np.ndarray]:
-    """A body that is nothing but the bytes of the model's one input."""
-    if len(version.inputs) != 1 or [*version.inputs.values()][0].shape.count(-1) > 1:
-        raise invalid(f"{version} can't be asked by a body without JSON: that takes a model of one input "
-                      f"with at most one open size")
-    [tensor] = version.inputs.values()
-    if tensor.kind is tensors.BYTES:
-        shape: tuple[int, ...] = (1,) * len(tensor.shape)
-        return {tensor.name: tensors.of_texts([bytes(body)], shape, f"input {tensor.name!r}")}
-    row = tensor.kind.dtype.itemsize
-    for size in tensor.shape:
-        row *= abs(size)
-    open_size = len(body) // row if row else 0
-    shape = tuple(open_size if size == -1 else size for size in tensor.shape)
-    return {tensor.name: tensors.of_bytes(memoryview(body), tensor.kind, shape, f"input {tensor.name!r}")}
-
-
-def _outputs(version: Version, given: list[Given], identity: str, binary: bool) -> tuple[bytes, list[Any]]:
-    """The JSON of an answer, and the tensors' bytes behind it."""
-    pieces, items = list[Any](), list[dict[str, Any]]()
-    for each in given:
-        item: dict[str, Any] = {"name": each.name, "datatype": each.kind.name, "shape": each.shape}
-        if each.array is None:
-            item["parameters"] = each.parameters
-        elif binary if each.binary is None else each.binary:
-            data = tensors.to_bytes(each.array)
-            item["parameters"] = {"binary_data_size": len(data)}
-            pieces.append(data)
-        else:
-            item["data"] = tensors.to_list(each.array)
-        items.append(item)
-    answer: dict[str, Any] = {"model_name": version.name, "model_version": str(version.version),
-                              "outputs": items}
-    if identity:
-        answer["id"] = identity
-    return _text(answer), pieces
-
-
-_encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False)
-
-
-def _text(data: Any) -> bytes:
-    return _encoder.encode(data).encode()
-
-
-async def _packed(takes: bytes, headers: Headers, pieces: list[Any]) -> list[Any]:
-    """An answer as the client takes it."""
-    size = sum(map(len, pieces))
+def _coding(takes: bytes | None, pieces: list[Any]) -> bytes | None:
+    """How an answer is packed for a client that takes these codings."""
+    if takes is None or sum(map(len, pieces)) < WORTH:
+        return None
     names = {part.split(b";")[0].strip() for part in takes.lower().split(b",") if b"q=0" not in part
              or b"q=0." in part}
-    coding = next((name for name in (b"gzip", b"deflate") if name in names), None)
-    if coding is None or size < WORTH:
-        return pieces
+    return next((name for name in (b"gzip", b"deflate") if name in names), None)
+
+
+def _packed(coding: bytes, pieces: list[Any]) -> bytes:
     packer = zlib.compressobj(1, wbits=31 if coding == b"gzip" else 15)
-
-    def pack() -> bytes:
-        return b"".join([*map(packer.compress, pieces), packer.flush()])
-    headers.append((b"content-encoding", coding))
-    return [pack() if size < SMALL else await asyncio.to_thread(pack)]
+    return b"".join([*map(packer.compress, pieces), packer.flush()])
 
 
-def _refused(refusal: Refusal) -> tuple[int, Headers, list[Any]]:
+def failed(error: BaseException) -> tuple[int, Headers, list[Any]]:
+    """The answer to a request that failed."""
+    if not isinstance(error, Refusal):
+        LOG.debug("a request failed", exc_info=error)
+    refusal = refusals.of(error)
     headers = list(JSON)
     if refusal.retry_after is not None:
         headers.append((b"retry-after", b"%d" % max(1, round(refusal.retry_after))))
     if refusal.kind in (Kind.LARGE, Kind.SLOW):
         headers.append((b"connection", b"close"))
-    return refusal.kind.http, headers, [_text({"error": refusal.text})]
+    return refusal.kind.http, headers, [text_of({"error": refusal.text})]
 
 
 async def _answer(send: Send, status: int, headers: Headers, pieces: list[Any]) -> None:

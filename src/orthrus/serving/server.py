@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -219,8 +220,8 @@ class _HttpFront:
         host, port = self._socket.getsockname()[:2]
         self.address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
         self._server = Quiet(uvicorn.Config(
-            application, http=Connection, interface="asgi3", ws="none", lifespan="off", log_config=None,
-            access_log=False, server_header=False, date_header=False, proxy_headers=False,
+            application, http=partial(Connection, {}), interface="asgi3", ws="none", lifespan="off",
+            log_config=None, access_log=False, server_header=False, date_header=False, proxy_headers=False,
             backlog=options.connections, limit_concurrency=CONNECTIONS * options.connections,
             timeout_keep_alive=max(1, int(options.idle)),
             timeout_graceful_shutdown=max(1, int(options.drain))))

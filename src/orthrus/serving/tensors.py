@@ -47,6 +47,8 @@ DATATYPES = {kind.name: kind for kind in _kinds()}
 OF_ONNX = {f"tensor({kind.onnx})": kind for kind in DATATYPES.values()}
 BYTES = DATATYPES["BYTES"]
 MOST_DIMS = 64
+COPIED = 4096
+"""Bytes up to which a copy costs less than a view."""
 
 
 def datatype_of(name: object, what: str) -> Datatype:
@@ -189,16 +191,16 @@ def _fits(count: int, shape: tuple[int, ...], what: str) -> None:
 
 
 def to_bytes(array: np.ndarray) -> memoryview | bytes:
-    """An array's bytes in the protocol's order, without a copy where they lie so; elements of BYTES with
-    their lengths."""
+    """An array's bytes in the protocol's order, without a copy where they lie so and are many; elements of
+    BYTES with their lengths."""
     if array.dtype == object:
         pieces = list[bytes]()
         for text in array.flat:
             data = text if isinstance(text, bytes) else str(text).encode()
             pieces += (struct.pack("<I", len(data)), data)
         return b"".join(pieces)
-    if not array.size:
-        return b""
+    if array.nbytes <= COPIED:
+        return array.tobytes()
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 

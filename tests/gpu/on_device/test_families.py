@@ -8,8 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from gpu_lowered import defined
-from gpu_models import model, node, of_arrays
+from gpu_models import defined, model, node, of_arrays
 from onnx import load_from_string
 
 RNG = np.random.default_rng(0)

@@ -51,6 +51,11 @@ static void join(char *to, const char *const *texts, size_t count) {
 OrtStatus *api_CreateOpAttr(const char *name, const void *data, int length, OrtOpAttrType type,
                             OrtOpAttr **out) {
     size_t size, count = length < 0 ? 0 : (size_t)length;
+    bool many = type == ORT_OP_ATTR_INTS || type == ORT_OP_ATTR_FLOATS || type == ORT_OP_ATTR_STRING ||
+                type == ORT_OP_ATTR_STRINGS;
+    REQUIRE(data != NULL || (many && count == 0), "CreateOpAttr: data must not be null");
+    for (size_t i = 0; type == ORT_OP_ATTR_STRINGS && i < count; i++)
+        REQUIRE(((const char *const *)data)[i] != NULL, "CreateOpAttr: data[%zu] must not be null", i);
     if (!size_of(type, data, count, &size)) return status_new(ORT_FAIL, "Attribute type not supported yet.");
     OrtOpAttr *attribute = calloc(1, sizeof *attribute);
     if (attribute == NULL) return status_out_of_memory(sizeof *attribute);
@@ -135,7 +140,6 @@ void api_ReleaseValueInfo(OrtValueInfo *info) {
 
 OrtStatus *api_CreateExternalInitializerInfo(const ORTCHAR_T *path, int64_t offset, size_t size,
                                              OrtExternalInitializerInfo **out) {
-    REQUIRE(path != NULL, "filepath must not be NULL");
     OrtExternalInitializerInfo *info = calloc(1, sizeof *info);
     if (info == NULL || (info->path = text_copy(path)) == NULL) {
         free(info);

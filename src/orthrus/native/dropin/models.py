@@ -20,6 +20,7 @@ import numpy as np
 from ... import knobs
 from ...api.core import CoreSession
 from ...api.enums import ExecutionMode, GraphOptimizationLevel
+from ...api.logs import logger, severity
 from ...api.options import RunOptions, SessionOptions
 from ...api.ortvalue import OrtValue
 from ...api.session import InferenceSession
@@ -77,6 +78,9 @@ class Model:
         self._files = self._told_files(begin) if self.name else {}
         self.notes = _named(self.name, *self._files.values()) if self.name else ""
         self.why = self._why_here()
+        if self.why:
+            with severity(options.log_severity_level, options.logid):
+                logger.info("runs in the compile service: %s", self.why)
         if self.name and not self.why:
             self._keep_description()
 

@@ -79,7 +79,6 @@ const char *api_GetRunConfigEntry(const OrtRunOptions *options, const char *key)
 }
 
 OrtStatus *api_RunOptionsEnableProfiling(OrtRunOptions *options, const ORTCHAR_T *prefix) {
-    REQUIRE(prefix != NULL, "profile_file_prefix must not be NULL");
     options->profiling = true;
     return tag_set(&options->profile_prefix, prefix);
 }

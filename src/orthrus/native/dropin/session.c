@@ -76,7 +76,9 @@ static void forget_description(OrtSession *session) {
 
 static OrtStatus *service_open(OrtSession *session, struct channel *channel, bool *lost) {
     struct message answer = {0};
-    OrtStatus *status = channel_ask(channel, &session->opening, session->model, NULL, 0, &answer, lost);
+    Logger logger = session_logger(session);
+    OrtStatus *status = channel_ask(channel, &session->opening, session->model,
+                                    &(struct listening){&logger, NULL, 0}, &answer, lost);
     if (status == NULL) {
         int64_t handle = take_int(&answer);
         pthread_mutex_lock(&session->lock);
@@ -102,6 +104,8 @@ static OrtStatus *ask_on(OrtSession *session, const struct question *question, s
     struct message request = {0}, answer = {0};
     int64_t handle;
     OrtStatus *status = NULL;
+    Logger logger = session_logger(session);
+    struct listening usual = {&logger, NULL, 0};
     *lost = false;
     if (!known(session, channel, &handle)) {
         status = service_open(session, channel, lost);
@@ -112,7 +116,8 @@ static OrtStatus *ask_on(OrtSession *session, const struct question *question, s
     if (status == NULL && question->write != NULL)
         status = question->write(&request, channel, question->argument);
     if (status == NULL)
-        status = channel_ask(channel, &request, -1, question->stop, question->run, &answer, lost);
+        status = channel_ask(channel, &request, -1, question->listening == NULL ? &usual : question->listening,
+                             &answer, lost);
     if (status == NULL && question->read != NULL) status = question->read(&answer, channel, question->argument);
     message_clear(&request);
     message_clear(&answer);
@@ -167,8 +172,9 @@ static OrtStatus *kept(const void *bytes, size_t size, int *file) {
 static OrtStatus *no_question(struct channel *channel) {
     struct message request = {0}, answer = {0};
     bool lost;
+    Logger logger = env_logger();
     put_int(&request, ASK_NOTHING);
-    OrtStatus *status = channel_ask(channel, &request, -1, NULL, 0, &answer, &lost);
+    OrtStatus *status = channel_ask(channel, &request, -1, &(struct listening){&logger, NULL, 0}, &answer, &lost);
     message_clear(&request);
     message_clear(&answer);
     return status;
@@ -218,7 +224,7 @@ static OrtStatus *put_opening(OrtSession *session, const struct source *source, 
     put_text(opening, session->name);
     put_text(opening, content);
     put_decisive_options(opening, session->options);
-    return put_other_options(opening, session->options);
+    return put_other_options(opening, session->options, session_logger(session).severity);
 }
 
 /* Whether the files that hold tensors are still what they were. */
@@ -251,13 +257,8 @@ static bool from_cache(OrtSession *session, const struct source *source) {
     return found;
 }
 
-static OrtStatus *no_write(struct message *request, struct channel *channel, void *argument) {
-    (void)request, (void)channel, (void)argument;
-    return NULL;
-}
-
 static OrtStatus *open_in_service(OrtSession *session) {
-    struct question nothing = {ASK_NOTHING, no_write, NULL, NULL, NULL, 0};
+    struct question nothing = {ASK_NOTHING, NULL, NULL, NULL, NULL};
     return session_ask(session, &nothing);
 }
 
@@ -275,9 +276,13 @@ static OrtStatus *make(OrtSession *session, const struct source *source, const O
     RETURN_IF_FAILED(named(session, source, content));
     if (source->path == NULL) RETURN_IF_FAILED(kept(source->bytes, source->size, &session->model));
     RETURN_IF_FAILED(put_opening(session, source, content));
+    Logger logger = session_logger(session);
+    LOG(&logger, INFO, "Initializing session.");
     bool cached = from_cache(session, source);
+    LOG(&logger, INFO, cached ? "what is known of the model comes from the cache" : "the compile service is asked");
     if (!cached) RETURN_IF_FAILED(open_in_service(session));
     if (session->native) natives_prepare(session, !cached, &status);
+    if (status == NULL) LOG(&logger, INFO, "Session successfully initialized.");
     return status;
 }
 
@@ -297,14 +302,12 @@ static OrtStatus *create(const struct source *source, const OrtSessionOptions *o
 
 OrtStatus *api_CreateSession(const OrtEnv *env, const char *path, const OrtSessionOptions *options, OrtSession **out) {
     (void)env;
-    REQUIRE(path != NULL && out != NULL, "CreateSession: the path and the result must not be null");
     return create(&(struct source){path, NULL, 0}, options, out);
 }
 
 OrtStatus *api_CreateSessionFromArray(const OrtEnv *env, const void *model, size_t size,
                                       const OrtSessionOptions *options, OrtSession **out) {
     (void)env;
-    REQUIRE(model != NULL && out != NULL, "CreateSessionFromArray: the model and the result must not be null");
     return create(&(struct source){NULL, model, size}, options, out);
 }
 
@@ -334,7 +337,8 @@ static void close_in_service(OrtSession *session) {
     if (known(session, channel, &handle)) {
         put_int(&request, ASK_CLOSE);
         put_int(&request, handle);
-        status = channel_ask(channel, &request, -1, NULL, 0, &answer, &lost);
+        Logger logger = session_logger(session);
+        status = channel_ask(channel, &request, -1, &(struct listening){&logger, NULL, 0}, &answer, &lost);
         if (status != NULL) api_ReleaseStatus(status);
     }
     channel_give(channel);

@@ -39,6 +39,9 @@ OrtStatus *api_CreateSparseTensorWithValuesAsOrtValue(const OrtMemoryInfo *memor
                                                       const int64_t *dims, size_t rank,
                                                       const int64_t *value_dims, size_t value_rank,
                                                       ONNXTensorElementDataType type, OrtValue **out) {
+    size_t count;
+    REQUIRE(data != NULL || (shape_count(value_dims, value_rank, &count) && count == 0),
+            "the values of a sparse tensor must not be null");
     RETURN_IF_FAILED(api_CreateSparseTensorAsOrtValue(NULL, dims, rank, type, out));
     OrtStatus *status =
         tensor_over(memory, data, SIZE_MAX, type, value_dims, value_rank, &(*out)->sparse->values);
@@ -67,6 +70,7 @@ static OrtStatus *empty_of(OrtValue *value, bool copies, struct Sparse **out) {
 static OrtStatus *copy_in(OrtAllocator *allocator, ONNXTensorElementDataType type, const int64_t *dims,
                           size_t rank, const void *data, OrtValue **out) {
     RETURN_IF_FAILED(tensor_new(allocator, type, dims, rank, out));
+    REQUIRE(data != NULL || (*out)->count == 0, "the values and indices of a sparse tensor must not be null");
     if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING) {
         const char *const *texts = data;
         return api_FillStringTensor(*out, texts, (*out)->count);

@@ -46,11 +46,11 @@ static OrtStatus *put_initializers(struct message *message, const OrtSessionOpti
     return NULL;
 }
 
-OrtStatus *put_other_options(struct message *message, const OrtSessionOptions *options) {
+OrtStatus *put_other_options(struct message *message, const OrtSessionOptions *options, OrtLoggingLevel severity) {
     put_int(message, options->intra);
     put_int(message, options->inter);
     put_int(message, options->cpu_arena);
-    put_int(message, options->severity);
+    put_int(message, severity);
     put_int(message, options->verbosity);
     put_text(message, options->log_id);
     put_text(message, options->optimized_path);
