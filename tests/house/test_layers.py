@@ -252,11 +252,11 @@ def first_of(module: str) -> str:
 
 
 def test_nothing_but_commands_needs_what_the_command_line_is_made_of() -> None:
-    """A file outside of `tools` imports no module, inside functions neither, that imports typer or rich as it is
-    imported itself."""
+    """A file outside of `tools` imports no module, inside functions neither, that imports typer or rich as
+    it is imported itself."""
     modules = {module_of(path): path for path in FILES}
-    outer = {path: {each.lineno for each in parsed(path).body if isinstance(each, ast.Import | ast.ImportFrom)}
-             for path in FILES}
+    outer = {path: {each.lineno for each in parsed(path).body
+                    if isinstance(each, ast.Import | ast.ImportFrom)} for path in FILES}
     at_once = {module: {name for name, line in imports(path) if line in outer[path]}
                for module, path in modules.items()}
     needing = {module for module, names in at_once.items() if {"typer", "rich"} & set(map(first_of, names))}

@@ -1,8 +1,8 @@
 """Packages of others, unmodified, give under this package what they give under onnxruntime.
 
-One program per package lies in `programs`; its head names what it needs, as PEP 723 has it, and under `tool.pip`
-what is installed without what it requires. Each gets an environment that has nothing else but onnxruntime and this
-package, from a wheel, and is run twice: plainly, and by `orthrus exec`.
+One program per package lies in `programs`; its head names what it needs, as PEP 723 has it, and under
+`tool.pip` what is installed without what it requires. Each gets an environment that has nothing else but
+onnxruntime and this package, from a wheel, and is run twice: plainly, and by `orthrus exec`.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def pip(*arguments: object) -> None:
     """pip's own command, which has to succeed."""
-    done = subprocess.run([sys.executable, "-m", "pip", *map(str, arguments), "-q"], capture_output=True, text=True,
-                          timeout=900, env=CLEAN)
+    done = subprocess.run([sys.executable, "-m", "pip", *map(str, arguments), "-q"], capture_output=True,
+                          text=True, timeout=900, env=CLEAN)
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
 
 

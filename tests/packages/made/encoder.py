@@ -78,7 +78,8 @@ def make(folder: Path) -> Path:
     settings = {"config.json": {"pad_token_id": 0, "model_type": "bert"},
                 "special_tokens_map.json": {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]",
                                             "sep_token": "[SEP]", "mask_token": "[MASK]"},
-                "tokenizer_config.json": {"model_max_length": 128, "pad_token": "[PAD]", "unk_token": "[UNK]"}}
+                "tokenizer_config.json": {"model_max_length": 128, "pad_token": "[PAD]",
+                                          "unk_token": "[UNK]"}}
     for name, value in settings.items():
         (folder / name).write_text(json.dumps(value))
     return folder

@@ -36,5 +36,6 @@ with open("voices.bin", "wb") as file:
     np.savez(file, drawn=draw.standard_normal((510, 1, 256)).astype(np.float32))
 kokoro = Kokoro("voice.onnx", "voices.bin")
 results = {"phonemes": kokoro.create("həlˈoʊ wˈɜːld.", "drawn", is_phonemes=True, trim=False)[0]}
-sound, _, spoken = kokoro.create_timed("Hello there. This is a longer text, with a pause.", "drawn", speed=1.3)
+text = "Hello there. This is a longer text, with a pause."
+sound, _, spoken = kokoro.create_timed(text, "drawn", speed=1.3)
 results |= {"words": sound, "times": np.array([(each.start, each.end) for each in spoken])}

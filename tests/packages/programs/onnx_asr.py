@@ -1,7 +1,7 @@
 # /// script
 # dependencies = ["onnx-asr", "onnx"]
 # ///
-"""Words heard in drawn sounds of two rates: the preprocessors in the wheel, and an encoder with drawn weights."""
+"""Words heard in sounds of two rates: the preprocessors in the wheel, and an encoder with drawn weights."""
 
 import json
 

@@ -13,7 +13,8 @@ draw = np.random.default_rng(0)
 rate = 16000
 time = np.arange(3 * rate) / rate
 voice = sum(np.sin(2 * np.pi * k * (120 * time + 8 * np.sin(3 * time))) / k for k in range(1, 20))
-sound = (4000 * voice * (np.sin(2 * np.pi * 3 * time) > 0) + 50 * draw.standard_normal(len(time))).astype(np.int16)
+sound = 4000 * voice * (np.sin(2 * np.pi * 3 * time) > 0) + 50 * draw.standard_normal(len(time))
+sound = sound.astype(np.int16)
 results = {}
 for threshold in (0, 0.2):
     said = Model(vad_threshold=threshold).predict_clip(sound)

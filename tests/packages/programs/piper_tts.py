@@ -13,7 +13,8 @@ from piper.hebrew import NakdimonDiacritizer
 from piper.tashkeel import TashkeelDiacritizer
 
 arabic, hebrew = TashkeelDiacritizer(), NakdimonDiacritizer()
-texts = [arabic(text) for text in ("مرحبا بالعالم", "ذهب الولد الى المدرسة في الصباح", "بسم الله الرحمن الرحيم")]
+texts = [arabic(text) for text in (
+    "مرحبا بالعالم", "ذهب الولد الى المدرسة في الصباح", "بسم الله الرحمن الرحيم")]
 texts += [hebrew(text) for text in ("שלום עולם", "הילד הלך לבית הספר בבוקר")]
 
 draw = np.random.default_rng(0)
@@ -33,8 +34,10 @@ onnx.save(helper.make_model(helper.make_graph(nodes, "voice", inputs, [output], 
                             opset_imports=[helper.make_opsetid("", 17)], ir_version=9), "voice.onnx")
 letters = "_^$ !'(),-.:;?abcdefghijklmnopqrstuvwxyz"
 with open("voice.onnx.json", "w") as file:
-    json.dump({"num_symbols": 256, "num_speakers": 1, "audio": {"sample_rate": 16000}, "espeak": {"voice": "en-us"},
-               "phoneme_type": "text", "phoneme_id_map": {each: [place] for place, each in enumerate(letters)},
+    json.dump({"num_symbols": 256, "num_speakers": 1, "audio": {"sample_rate": 16000},
+               "espeak": {"voice": "en-us"}, "phoneme_type": "text",
+               "phoneme_id_map": {each: [place] for place, each in enumerate(letters)},
                "inference": {"noise_scale": 0.6, "length_scale": 1.1, "noise_w": 0.8}}, file)
-spoken = [chunk.audio_float_array for chunk in PiperVoice.load("voice.onnx").synthesize("hello world, here i am.")]
+voice = PiperVoice.load("voice.onnx")
+spoken = [chunk.audio_float_array for chunk in voice.synthesize("hello world, here i am.")]
 results = {"texts": texts, "spoken": np.concatenate(spoken)}
