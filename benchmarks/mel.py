@@ -1,8 +1,8 @@
 """How far models that turn sound into spectra are from float64: `python -m benchmarks.mel FILE...`
 
-In: models with an input of sounds, [N, samples] in float32, and perhaps one of their lengths. Out: a line per
-model, with the largest differences of onnxruntime's and this package's results from those of the same graph in
-which every float32 is a float64, run by the definitions.
+In: models with an input of sounds, [N, samples] in float32, and perhaps one of their lengths. Out: a line
+per model, with the largest differences of onnxruntime's and this package's results from those of the same graph
+in which every float32 is a float64, run by the definitions.
 """
 
 from __future__ import annotations
@@ -74,10 +74,11 @@ def distances(path: Path) -> tuple[float, float]:
     import onnxruntime
 
     model, x = onnx.load(path), sound()
-    whole = {arg.name for arg in model.graph.input if arg.type.tensor_type.elem_type != TensorProto.FLOAT}
-    feed = {arg.name: np.array([x.shape[1]], np.int64) if arg.name in whole else x for arg in model.graph.input}
+    inputs = model.graph.input
+    whole = {arg.name for arg in inputs if arg.type.tensor_type.elem_type != TensorProto.FLOAT}
+    feed = {arg.name: np.array([x.shape[1]], np.int64) if arg.name in whole else x for arg in inputs}
     wide = {name: value if name in whole else value.astype(np.float64) for name, value in feed.items()}
-    exact = orthrus.InferenceSession(wider(model).SerializeToString(), providers=BY_DEFINITION).run(None, wide)[0]
+    exact = orthrus.InferenceSession(wider(model), providers=BY_DEFINITION).run(None, wide)[0]
     theirs = onnxruntime.InferenceSession(path).run(None, feed)[0]
     ours = orthrus.InferenceSession(path).run(None, feed)[0]
     return float(np.abs(theirs - exact).max()), float(np.abs(ours - exact).max())

@@ -1,5 +1,5 @@
-"""Spectra of sounds in float32 beside the same graph in float64: windows of any size, by generated code and by
-the definitions."""
+"""Spectra of sounds in float32 beside the same graph in float64: windows of any size, by generated code and
+by the definitions."""
 
 from __future__ import annotations
 
