@@ -26,6 +26,11 @@
     X(OpAttr, api->CreateOpAttr("a", numbers, 1, ORT_OP_ATTR_INT, &objects.OpAttr))        \
     X(ExternalInitializerInfo, api->CreateExternalInitializerInfo("f", 0, 1, &objects.ExternalInitializerInfo)) \
     X(ValueInfo, api->GetModelEditorApi()->CreateValueInfo("v", objects.TypeInfo, &objects.ValueInfo)) \
+    X(Graph, api->GetModelEditorApi()->CreateGraph(&objects.Graph))                        \
+    X(Node, api->GetModelEditorApi()->CreateNode("Relu", "", "", texts, 1, texts, 1, NULL, 0, &objects.Node)) \
+    X(Model, api->GetModelEditorApi()->CreateModel(texts, versions, 1, &objects.Model))    \
+    X(ModelCompilationOptions, api->GetCompileApi()->CreateModelCompilationOptionsFromSessionOptions(     \
+        objects.Env, objects.SessionOptions, &objects.ModelCompilationOptions))            \
     X(CUDAProviderOptionsV2, api->CreateCUDAProviderOptions(&objects.CUDAProviderOptionsV2)) \
     X(DnnlProviderOptions, api->CreateDnnlProviderOptions(&objects.DnnlProviderOptions))   \
     X(KeyValuePairs, (api->CreateKeyValuePairs(&objects.KeyValuePairs), NULL))

@@ -40,6 +40,9 @@ def _good(parameter: Parameter, callbacks: set[str], enums: set[str]) -> str:
     if kind in callbacks:
         return f"({kind})nothing"
     if "*" in kind:
+        several = re.fullmatch(r"Ort(\w+)\*\*", kind)
+        if several and "*" in parameter.null and several[1] in OBJECTS:
+            return f"({kind})(void *[]){{objects.{several[1]}}}"
         single = re.fullmatch(r"(?:const )?Ort(\w+)\*", kind)
         return f"objects.{single[1]}" if single and single[1] in OBJECTS else f"({kind})(void*)room"
     return f"({kind})1" if kind in enums else "1" if kind != "bool" else "true"

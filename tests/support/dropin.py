@@ -42,6 +42,11 @@ TEXTS = {
     "control": "g (float[4] x, bool c) => (float[4] y) {"
                " y = If <then_branch = t () => (float[4] p) { p = Neg(x) },"
                " else_branch = e () => (float[4] q) { q = Exp(x) }>(c) }",
+    "turns": "g (float[N] x, int64 n) => (float[N] y) <bool t = {1}> {"
+             " y = Loop <body = b (int64 i, bool c, float[N] s) => (bool c, float[N] r) { r = Tanh(s) }>"
+             "(n, t, x) }",
+    "apart": "g (float[N] x, float[2] w) => (float[N] y, float[2] z) { y = Tanh(x) z = Exp(w) }",
+    "pairs": "g (float[3, 2] x) => (int64[2, K] y, float[3, 2] z) { y = NonZero(x) z = Exp(x) }",
 }
 
 
@@ -56,6 +61,9 @@ def models() -> dict[str, tuple[onnx.ModelProto, dict[str, Any]]]:
         "two": {name: rng.random((2, 3), np.float32) for name in "ab"},
         "two_in_service": {name: rng.random((2, 3), np.float32) for name in "ab"},
         "control": {"x": rng.random(4, np.float32), "c": np.array(False)},
+        "turns": {"x": rng.random(6, np.float32), "n": np.array(7)},
+        "apart": {"x": rng.random(5, np.float32), "w": rng.random(2, np.float32)},
+        "pairs": {"x": np.float32([[1, 0], [0, 2], [3, 4]])},
         "map": {"x": rng.random((3, 2), np.float32)},
     }
     made = {name: onnx.parser.parse_model(HEAD + text) for name, text in TEXTS.items()}

@@ -20,7 +20,7 @@ import numpy as np
 
 from .. import knobs
 from ..errors import ALL, Fail, InvalidArgument, unforeseen
-from ..ir import Graph, Value
+from ..ir import Graph, OptionalType, Value
 from ..kernels import HOST, Device, DeviceArray, KernelRegistry, KernelRegistryManager, Lanes, copied, running
 from ..limits import DEFAULT, Deadline, Limits, swap, using
 from ..locks import lock
@@ -184,7 +184,7 @@ class Engine:
         config, graph = self.config, self.graph
         self._names = [v.name for v in self.outputs]
         self._slot_of = dict(zip(self._names, self.program.outputs, strict=True))
-        self._required = [v.name for v in self.inputs]
+        self._required = [v.name for v in self.inputs if not isinstance(v.type, OptionalType)]
         self._entries = {v.name: (slot, entry(v, config.limits.max_tensor_bytes))
                          for v, slot in zip(graph.inputs, self.program.inputs, strict=True)}
         self._shared = [] if config.names_apart else shared_names(self.inputs)

@@ -1,5 +1,5 @@
 /* What describes nodes and values of a model: attributes, value infos, places of external data. */
-#include "internal.h"
+#include "editor.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -106,6 +106,29 @@ void api_ReleaseOpAttr(OrtOpAttr *attribute) {
     free(attribute);
 }
 
+void write_attribute(struct bytes *to, const OrtOpAttr *attribute) {
+    static const int kinds_in_onnx[] = {[ORT_OP_ATTR_FLOAT] = 1,  [ORT_OP_ATTR_INT] = 2,  [ORT_OP_ATTR_STRING] = 3,
+                                        [ORT_OP_ATTR_FLOATS] = 6, [ORT_OP_ATTR_INTS] = 7, [ORT_OP_ATTR_STRINGS] = 8};
+    const float *floats = (const float *)(const void *)attribute->data;
+    const int64_t *ints = (const int64_t *)(const void *)attribute->data;
+    field_text(to, 1, attribute->name);
+    field_int(to, 20, kinds_in_onnx[attribute->type]);
+    switch (attribute->type) {
+    case ORT_OP_ATTR_FLOAT: field_float(to, 2, floats[0]); break;
+    case ORT_OP_ATTR_INT: field_int(to, 3, ints[0]); break;
+    case ORT_OP_ATTR_STRING: field_bytes(to, 4, attribute->data, attribute->size); break;
+    case ORT_OP_ATTR_FLOATS:
+        for (size_t i = 0; i < attribute->size / sizeof *floats; i++) field_float(to, 7, floats[i]);
+        break;
+    case ORT_OP_ATTR_INTS:
+        for (size_t i = 0; i < attribute->size / sizeof *ints; i++) field_int(to, 8, ints[i]);
+        break;
+    default:
+        for (size_t at = 0; at < attribute->size; at += strlen(attribute->data + at) + 1)
+            field_bytes(to, 9, attribute->data + at, strlen(attribute->data + at));
+    }
+}
+
 OrtStatus *api_CreateValueInfo(const char *name, const OrtTypeInfo *type, OrtValueInfo **out) {
     REQUIRE(name != NULL && *name != 0, "name cannot be null or empty string");
     REQUIRE(type != NULL, "type_info cannot be null");
@@ -119,6 +142,13 @@ OrtStatus *api_CreateValueInfo(const char *name, const OrtTypeInfo *type, OrtVal
     }
     *out = info;
     return NULL;
+}
+
+void write_value_info(struct bytes *to, const OrtValueInfo *info) {
+    struct bytes type = {0};
+    field_text(to, 1, info->name);
+    write_type(&type, info->type);
+    field_message(to, 2, &type);
 }
 
 OrtStatus *api_GetValueInfoName(const OrtValueInfo *info, const char **out) {

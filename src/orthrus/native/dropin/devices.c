@@ -173,6 +173,47 @@ OrtStatus *api_GetHardwareDeviceEpIncompatibilityDetails(const OrtEnv *env, cons
     return NULL;
 }
 
+void api_ReleaseDeviceEpIncompatibilityDetails(OrtDeviceEpIncompatibilityDetails *details) {
+    (void)details; /* there are none, and they stay */
+}
+
+/* The devices that a session's inputs or outputs are copied to; the host's memory is copied nowhere. */
+static OrtStatus *device_of_each(const OrtEpDevice **out, size_t count) {
+    pthread_once(&once, look);
+    for (size_t i = 0; i < count; i++) out[i] = &cpu_device;
+    return NULL;
+}
+
+OrtStatus *api_SessionGetEpDeviceForInputs(const OrtSession *session, const OrtEpDevice **out, size_t count) {
+    (void)session;
+    return device_of_each(out, count);
+}
+
+OrtStatus *api_SessionGetEpDeviceForOutputs(const OrtSession *session, const OrtEpDevice **out, size_t count) {
+    (void)session;
+    return device_of_each(out, count);
+}
+
+void *api_SyncStream_GetHandle(OrtSyncStream *stream) {
+    (void)stream; /* nothing here makes one */
+    return NULL;
+}
+
+void api_ReleaseSyncStream(OrtSyncStream *stream) { (void)stream; }
+
+void api_RunOptionsSetSyncStream(OrtRunOptions *options, OrtSyncStream *stream) { (void)options, (void)stream; }
+
+OrtStatus *api_CopyTensors(const OrtEnv *env, const OrtValue *const *from, OrtValue *const *to,
+                           OrtSyncStream *stream, size_t count) {
+    (void)env, (void)stream;
+    for (size_t i = 0; i < count; i++) {
+        RETURN_IF_FAILED(check_on_host(from[i]));
+        RETURN_IF_FAILED(check_on_host(to[i]));
+        RETURN_IF_FAILED(tensor_copy(to[i], from[i]));
+    }
+    return NULL;
+}
+
 OrtStatus *api_DeviceEpIncompatibilityDetails_GetReasonsBitmask(
     const OrtDeviceEpIncompatibilityDetails *details, uint32_t *out) {
     *out = details->reasons;

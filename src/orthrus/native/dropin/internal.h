@@ -154,6 +154,7 @@ void sparse_free(struct Sparse *sparse);
 /* A sequence or map that shares the values given (holds each once more). */
 OrtStatus *container_new(ONNXType kind, OrtValue *const *elements, size_t count, OrtValue **out);
 OrtStatus *value_empty(OrtValue **out); /* what has no value yet */
+OrtStatus *tensor_copy(OrtValue *to, const OrtValue *from); /* the elements; refuses another type or size */
 OrtStatus *check_on_host(const OrtValue *value); /* whether its memory can be read here */
 OrtValue *value_hold(const OrtValue *value); /* one holder more; ReleaseValue takes one away */
 bool value_same_type(const OrtValue *a, const OrtValue *b);
@@ -258,6 +259,13 @@ struct OrtSessionOptions {
 
 typedef _Atomic int64_t Stop; /* not 0: a run that looks at it ends */
 
+struct OrtLoraAdapter { /* tensors that are fed beside a run's own */
+    atomic_int holders;
+    char **names;
+    OrtValue **values;
+    size_t count;
+};
+
 struct OrtRunOptions {
     int severity; /* -1: the session's */
     int verbosity;
@@ -266,6 +274,8 @@ struct OrtRunOptions {
     OrtKeyValuePairs config;
     bool profiling;
     char *profile_prefix;
+    OrtLoraAdapter **adapters;
+    size_t adapter_count;
 };
 
 /* A deep copy; NULL where memory is out. CreateSession keeps one of these. */

@@ -468,7 +468,7 @@ static OrtStatus *run_ready(OrtSession *session, struct ready *ready, const OrtV
     if (status == NULL) {
         orthrus_stop_at(ready->context, (const int64_t *)stop);
         int code = orthrus_run(ready->context, in, out);
-        *done = code != ORTHRUS_BAD_INDEX && code != ORTHRUS_OUTSIDE;
+        *done = code != ORTHRUS_BAD_INDEX && code != ORTHRUS_OUTSIDE && code != ORTHRUS_SHAPE;
         if (code == ORTHRUS_OK)
             hand_out(session, asked, outputs, made);
         else if (*done)

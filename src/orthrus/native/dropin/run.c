@@ -89,12 +89,9 @@ static OrtStatus *write_run(struct message *request, struct channel *channel, vo
     put_int(request, run->number);
     put_int(request, run->logger.severity);
     put_text(request, options == NULL ? "" : options->tag);
-    size_t entries = options == NULL ? 0 : options->config.count;
-    put_int(request, (int64_t)entries);
-    for (size_t i = 0; i < entries; i++) {
-        put_text(request, options->config.keys[i]);
-        put_text(request, options->config.values[i]);
-    }
+    static const OrtKeyValuePairs no_entries;
+    const OrtKeyValuePairs *entries = options == NULL ? &no_entries : &options->config;
+    put_pairs_of(request, (const char *const *)entries->keys, (const char *const *)entries->values, entries->count);
     put_int(request, (int64_t)run->output_count);
     for (size_t i = 0; i < run->output_count; i++) put_text(request, run->output_names[i]);
     put_int(request, (int64_t)run->input_count);
@@ -105,21 +102,13 @@ static OrtStatus *write_run(struct message *request, struct channel *channel, vo
     return NULL;
 }
 
-static OrtStatus *copied_to(OrtValue *given, const OrtValue *made, const char *name) {
+static OrtStatus *handed_to(OrtValue *given, const OrtValue *made, const char *name) {
     bool alike = made != NULL && made->kind == ONNX_TYPE_TENSOR && given->kind == ONNX_TYPE_TENSOR &&
                  made->type == given->type && made->rank == given->rank &&
                  (made->rank == 0 || memcmp(made->dims, given->dims, made->rank * sizeof *made->dims) == 0);
     REQUIRE(alike, "OrtValue shape verification failed: the value given for the output '%s' has another type or shape "
             "than the result\n  cure: give a tensor like the result, or none", name);
-    if (made->type != ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING) {
-        if (made->bytes > 0) memcpy(given->data, made->data, made->bytes);
-        return NULL;
-    }
-    for (size_t i = 0; i < made->count; i++) {
-        const Text *text = (const Text *)made->data + i;
-        RETURN_IF_FAILED(text_set((Text *)given->data + i, text->bytes, text->length));
-    }
-    return NULL;
+    return tensor_copy(given, made);
 }
 
 static OrtStatus *read_run(struct message *answer, struct channel *channel, void *argument) {
@@ -129,7 +118,7 @@ static OrtStatus *read_run(struct message *answer, struct channel *channel, void
     for (size_t i = 0; status == NULL && i < run->output_count; i++) {
         status = wire_take(answer, channel, &made[i]);
         if (status == NULL && run->results[i] != NULL)
-            status = copied_to(run->results[i], made[i], run->output_names[i]);
+            status = handed_to(run->results[i], made[i], run->output_names[i]);
     }
     for (size_t i = 0; made != NULL && i < run->output_count; i++) {
         if (status == NULL && run->results[i] == NULL)
@@ -213,7 +202,49 @@ static OrtStatus *run_with_slots(struct run *run, bool *done) {
     return status;
 }
 
+static bool adapted(const OrtRunOptions *options, const char *name) {
+    for (size_t i = 0; i < options->adapter_count; i++) {
+        for (size_t k = 0; k < options->adapters[i]->count; k++) {
+            if (strcmp(options->adapters[i]->names[k], name) == 0) return true;
+        }
+    }
+    return false;
+}
+
+static OrtStatus *execute_fed(struct run *run);
+
+/* A run fed with what its adapters hold as well, which goes before the caller's inputs of these names. */
 static OrtStatus *execute(struct run *run) {
+    const OrtRunOptions *options = run->options;
+    if (options == NULL || options->adapter_count == 0) return execute_fed(run);
+    size_t most = run->input_count, count = 0;
+    for (size_t i = 0; i < options->adapter_count; i++) most += options->adapters[i]->count;
+    const char **names = calloc(most + 1, sizeof *names);
+    const OrtValue **values = calloc(most + 1, sizeof *values);
+    OrtStatus *status = names == NULL || values == NULL ? status_out_of_memory(most) : NULL;
+    for (size_t i = 0; status == NULL && i < run->input_count; i++) {
+        if (run->input_names[i] != NULL && adapted(options, run->input_names[i])) continue;
+        names[count] = run->input_names[i];
+        values[count++] = run->inputs[i];
+    }
+    for (size_t i = 0; status == NULL && i < options->adapter_count; i++) {
+        for (size_t k = 0; k < options->adapters[i]->count; k++) {
+            names[count] = options->adapters[i]->names[k];
+            values[count++] = options->adapters[i]->values[k];
+        }
+    }
+    if (status == NULL) {
+        run->input_names = names;
+        run->inputs = values;
+        run->input_count = count;
+        status = execute_fed(run);
+    }
+    free(names);
+    free(values);
+    return status;
+}
+
+static OrtStatus *execute_fed(struct run *run) {
     const OrtSession *session = run->session;
     bool done = false;
     RETURN_IF_FAILED(check_names(run));
@@ -247,7 +278,7 @@ static OrtStatus *execute(struct run *run) {
 OrtStatus *api_Run(OrtSession *session, const OrtRunOptions *options, const char *const *input_names,
                    const OrtValue *const *inputs, size_t input_count, const char *const *output_names,
                    size_t output_count, OrtValue **outputs) {
-    struct run run = {session, options, input_names, inputs, input_count, output_names, output_count, outputs, 0};
+    struct run run = {session, options, input_names, inputs, input_count, output_names, output_count, outputs, 0, {0}};
     return execute(&run);
 }
 
@@ -308,7 +339,7 @@ OrtStatus *api_RunAsync(OrtSession *session, const OrtRunOptions *options, const
     memcpy(names + 2 * input_count, output_names, output_count * sizeof *names);
     later->run = (struct run){session, options, (const char *const *)names,
                               (const OrtValue *const *)(names + input_count), input_count,
-                              (const char *const *)(names + 2 * input_count), output_count, outputs, 0};
+                              (const char *const *)(names + 2 * input_count), output_count, outputs, 0, {0}};
     later->callback = callback;
     later->user = user;
     pthread_attr_t attributes;

@@ -28,6 +28,8 @@ void api_ReleaseRunOptions(OrtRunOptions *options) {
     free(options->tag);
     free(options->profile_prefix);
     pairs_clear(&options->config);
+    for (size_t i = 0; i < options->adapter_count; i++) api_ReleaseLoraAdapter(options->adapters[i]);
+    free(options->adapters);
     free(options);
 }
 

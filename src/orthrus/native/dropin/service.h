@@ -32,6 +32,11 @@ enum {
     ASK_CANCEL,
     ASK_CLOSE,
     ASK_END_PROFILING,
+    ASK_DYNAMIC_OPTIONS,
+    ASK_ASSIGNED,
+    ASK_COMPATIBILITY,
+    ASK_ADAPTER,
+    ASK_COMPILE,
 };
 
 OrtStatus *channel_take(struct channel **channel);

@@ -29,10 +29,12 @@ from ...api.options import RunOptions
 from ...codegen.object import cache
 from ...errors import ALL
 from ...locks import lock
-from .models import Model
+from . import files
+from .models import Model, pairs
 from .wire import Reader, Room, Writer
 
-NOTHING, OPEN, PACKAGE, RUN, CANCEL, CLOSE, END_PROFILING = range(7)
+(NOTHING, OPEN, PACKAGE, RUN, CANCEL, CLOSE, END_PROFILING, DYNAMIC_OPTIONS, ASSIGNED, COMPATIBILITY, ADAPTER,
+ COMPILE) = range(12)
 """What a request is; service.h has the same numbers."""
 _FAIL, _INVALID_ARGUMENT = 1, 2
 _HEAD = struct.Struct("<q")
@@ -147,6 +149,8 @@ class Service:
                 self.runs[run].terminate = True
         elif what == NOTHING:
             return
+        elif what in _ALONE:
+            _ALONE[what](reader, writer)
         elif what in _WITH_MODEL:
             number = reader.number()
             model = self.models.get(number)
@@ -190,6 +194,20 @@ class Service:
     def _end_profiling(self, number: int, model: Model, reader: Reader, writer: Writer) -> None:
         writer.text(model.session.end_profiling())
 
+    def _dynamic_options(self, number: int, model: Model, reader: Reader, writer: Writer) -> None:
+        model.core.set_ep_dynamic_options(pairs(reader))
+
+    def _assigned(self, number: int, model: Model, reader: Reader, writer: Writer) -> None:
+        found = model.core.get_provider_graph_assignment_info()
+        writer.number(len(found))
+        for subgraph in found:
+            nodes = subgraph.get_nodes()
+            writer.text(subgraph.ep_name)
+            writer.number(len(nodes))
+            for node in nodes:
+                for text in (node.domain, node.op_type, node.name):
+                    writer.text(text)
+
     def _close(self, number: int, model: Model, reader: Reader, writer: Writer) -> None:
         del self.models[number]
         model.close()
@@ -197,7 +215,10 @@ class Service:
 
 _WITH_MODEL: dict[int, Callable[[Service, int, Model, Reader, Writer], None]] = {
     PACKAGE: Service._package, RUN: Service._run, CLOSE: Service._close,
-    END_PROFILING: Service._end_profiling}
+    END_PROFILING: Service._end_profiling, DYNAMIC_OPTIONS: Service._dynamic_options,
+    ASSIGNED: Service._assigned}
+_ALONE: dict[int, Callable[[Reader, Writer], None]] = {
+    COMPATIBILITY: files.compatibility, ADAPTER: files.adapter, COMPILE: files.compiled}
 
 
 def _text(error: BaseException) -> str:

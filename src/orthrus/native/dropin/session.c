@@ -137,6 +137,24 @@ OrtStatus *session_ask(OrtSession *session, const struct question *question) {
     return status;
 }
 
+OrtStatus *service_ask(const struct question *question) {
+    struct channel *channel;
+    struct message request = {0}, answer = {0};
+    bool lost;
+    Logger logger = env_logger();
+    RETURN_IF_FAILED(channel_take(&channel));
+    put_int(&request, question->what);
+    OrtStatus *status =
+        question->write == NULL ? NULL : question->write(&request, channel, question->argument);
+    if (status == NULL)
+        status = channel_ask(channel, &request, -1, &(struct listening){&logger, NULL, 0}, &answer, &lost);
+    if (status == NULL && question->read != NULL) status = question->read(&answer, channel, question->argument);
+    channel_give(channel);
+    message_clear(&request);
+    message_clear(&answer);
+    return status;
+}
+
 /* Making ------------------------------------------------------------------------------------------------------------ */
 
 struct source {
@@ -169,26 +187,12 @@ static OrtStatus *kept(const void *bytes, size_t size, int *file) {
                                           strerror(error));
 }
 
-static OrtStatus *no_question(struct channel *channel) {
-    struct message request = {0}, answer = {0};
-    bool lost;
-    Logger logger = env_logger();
-    put_int(&request, ASK_NOTHING);
-    OrtStatus *status = channel_ask(channel, &request, -1, &(struct listening){&logger, NULL, 0}, &answer, &lost);
-    message_clear(&request);
-    message_clear(&answer);
-    return status;
-}
-
 /* The key of contents, which the service makes where there is none. */
 static OrtStatus *key_of_contents(struct content_key *key, bool *there) {
     *there = cache_key(key);
     const char *on = getenv("ORTHRUS_CACHE");
     if (*there || (on != NULL && strcmp(on, "0") == 0)) return NULL;
-    struct channel *channel;
-    RETURN_IF_FAILED(channel_take(&channel));
-    OrtStatus *status = no_question(channel);
-    channel_give(channel);
+    OrtStatus *status = service_ask(&(struct question){.what = ASK_NOTHING});
     *there = status == NULL && cache_key(key);
     return status;
 }
@@ -350,6 +354,7 @@ void api_ReleaseSession(OrtSession *session) {
     if (session == NULL) return;
     close_in_service(session);
     natives_free(session->natives);
+    assigned_free(atomic_load(&session->assigned));
     forget_description(session);
     if (session->options != NULL) api_ReleaseSessionOptions(session->options);
     if (session->model >= 0) close(session->model);

@@ -20,6 +20,7 @@ struct described {
 };
 
 struct natives;
+struct assigned;
 
 struct OrtSession {
     OrtSessionOptions *options;
@@ -36,6 +37,7 @@ struct OrtSession {
     uint64_t generation;
     int64_t handle;
     struct natives *natives;
+    struct assigned *_Atomic assigned; /* null: not asked for yet */
 };
 
 /* Something asked of the service about a session. `write` adds what is asked behind the model's number and may
@@ -49,6 +51,12 @@ struct question {
 };
 
 OrtStatus *session_ask(OrtSession *session, const struct question *question);
+/* The same about no session. */
+OrtStatus *service_ask(const struct question *question);
+
+/* asked.c */
+void assigned_free(struct assigned *assigned);
+void put_pairs_of(struct message *message, const char *const *keys, const char *const *values, size_t count);
 
 /* logging.c: who hears of a session, and of a run, whose name may have to be made in `id`. */
 typedef char LogId[512];

@@ -24,10 +24,13 @@ A pointer that a function is given may be null where `?` stands behind its name;
 from __future__ import annotations
 
 import re
+import sys
+import textwrap
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
+from pathlib import Path
 
 from ...api.version import API_LEVEL
 
@@ -245,6 +248,29 @@ def absent() -> dict[str, list[str]]:
             for table, functions in read().tables.items()}
 
 
+_GROUPS = {"Custom operators compiled for onnxruntime": r".*(Kernel|ShapeInfer|CustomOp)|\w+Op$",
+           "Nodes and values of a graph, as providers read them": r"Graph_|Node_|ValueInfo_|OpAttr_Get",
+           "Editing a model that is loaded": r".*ModelEditorSession|SessionGetOpsetForDomain",
+           "Settings of a compiled model": r"ModelCompilationOptions_",
+           "Settings of providers that are not there": r".*(TensorRT|CANN|ROCM|CUDA)",
+           "Memory and semaphores of graphics interfaces": r".*(External|Semaphore|Memory$|Graphics)",
+           "Others": r""}
+"""What functions that nothing defines are for, by how their names begin."""
+
+
+def page() -> str:
+    """What `docs/drop_in.md` says of functions that nothing defines, but for those that free something."""
+    names = [each for found in absent().values() for each in found if not each.startswith("Release")]
+    lines = []
+    for title, pattern in _GROUPS.items():
+        own = [each for each in names if re.match(pattern, each)]
+        names = [each for each in names if each not in own]
+        if own:
+            listed = " ".join([f"{title}:", *(f"`{each}`," for each in own)]).removesuffix(",") + "."
+            lines += textwrap.wrap(f"* {listed}", 118, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(lines)
+
+
 def _enum(name: str, members: list[tuple[str, str | None]]) -> str:
     inside = "".join(f"  {each}{f' = {value}' if value else ''},\n" for each, value in members)
     return f"typedef enum {name} {{\n{inside}}} {name};\n"
@@ -271,3 +297,15 @@ def _declared(member: Member | Function) -> str:
 
 def _template(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def written(text: str) -> str:
+    """A page whose list between the marks is that of today."""
+    before, _, rest = text.partition(_BEGIN)
+    return f"{before}{_BEGIN}\n{page()}\n{_END}{rest.partition(_END)[2]}"
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:]:
+        target = Path(each)
+        target.write_text(written(target.read_text(encoding="utf-8")), encoding="utf-8")

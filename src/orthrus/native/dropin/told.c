@@ -5,11 +5,7 @@
 #include <string.h>
 
 static void put_pairs(struct message *message, const OrtKeyValuePairs *pairs) {
-    put_int(message, (int64_t)pairs->count);
-    for (size_t i = 0; i < pairs->count; i++) {
-        put_text(message, pairs->keys[i]);
-        put_text(message, pairs->values[i]);
-    }
+    put_pairs_of(message, (const char *const *)pairs->keys, (const char *const *)pairs->values, pairs->count);
 }
 
 void put_decisive_options(struct message *message, const OrtSessionOptions *options) {

@@ -101,6 +101,21 @@ OrtStatus *check_on_host(const OrtValue *value) {
                       memory->alignment);
 }
 
+OrtStatus *tensor_copy(OrtValue *to, const OrtValue *from) {
+    REQUIRE(to->kind == ONNX_TYPE_TENSOR && from->kind == ONNX_TYPE_TENSOR && to->type == from->type &&
+                to->count == from->count,
+            "a tensor can be copied to one of the same type and size only");
+    if (from->type != ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING) {
+        if (from->bytes > 0) memmove(to->data, from->data, from->bytes);
+        return NULL;
+    }
+    for (size_t i = 0; to != from && i < from->count; i++) {
+        const Text *text = (const Text *)from->data + i;
+        RETURN_IF_FAILED(text_set((Text *)to->data + i, text->bytes, text->length));
+    }
+    return NULL;
+}
+
 OrtStatus *value_empty(OrtValue **out) { return value_new(ONNX_TYPE_UNKNOWN, out); }
 
 OrtStatus *container_new(ONNXType kind, OrtValue *const *elements, size_t count, OrtValue **out) {
