@@ -1,8 +1,8 @@
 """How far models that turn sound into spectra are from float64: `python -m benchmarks.mel FILE...`
 
 In: models with an input of sounds, [N, samples] in float32, and perhaps one of their lengths. Out: a line
-per model, with the largest differences of onnxruntime's and this package's results from those of the same graph
-in which every float32 is a float64, run by the definitions.
+per model, with the largest differences of onnxruntime's and this package's results from those of the same
+graph in which every float32 is a float64, run by the definitions.
 """
 
 from __future__ import annotations
