@@ -191,8 +191,6 @@ def test_copying_tensors() -> None:
     ort.copy_tensors([source], [target])
     assert target.numpy().tolist() == sample().tolist()
     with pytest.raises(state.InvalidArgument):
-        ort.copy_tensors([source], [])
-    with pytest.raises(state.InvalidArgument):
         ort.copy_tensors([source], [ort.OrtValue.ortvalue_from_shape_and_type([2, 4], np.float32)])
 
 
@@ -632,7 +630,6 @@ def test_module_functions(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(peer.get_all_providers()) <= set(ort.get_all_providers())
     ort.enable_telemetry_events()
     ort.disable_telemetry_events()
-    ort.set_global_thread_pool_sizes(1, 1)
     ort.preload_dlls()
     assert capsys.readouterr().out == ""
     ort.print_debug_info()

@@ -118,6 +118,38 @@ def test_coefficients_beyond_those_of_the_classes() -> None:
     assert all((found == made[0]).all() for found in made.values())
 
 
+@pytest.mark.parametrize("rows", [0, 1, 3])
+@pytest.mark.parametrize("features", [0, 1, 4])
+@pytest.mark.parametrize("targets", [1, 2, 3])
+def test_what_a_regressor_has_too_much_of(rows: int, features: int, targets: int) -> None:
+    rng = np.random.default_rng(rows + 10 * features)
+    x = rng.normal(size=(rows, features)).astype(np.float32)
+    weights = rng.normal(size=targets * features + 3).astype(np.float32)
+    for extra, shifts in ((0, 0), (0, targets), (3, targets), (1, 1), (2, targets + 1)):
+        held = weights[:targets * features + extra]
+        if not held.size:
+            continue
+        attrs: dict[str, Any] = {"coefficients": held.tolist()}
+        if shifts:
+            attrs["intercepts"] = [1.5] * shifts
+        attrs["targets"] = targets
+        node = helper.make_node("LinearRegressor", ["x"], ["y"], domain="ai.onnx.ml", **attrs)
+        given = VALUE("x", TensorProto.FLOAT, [None, None])
+        y = session([node], [given], (("", 17), ("ai.onnx.ml", 1))).run(None, {"x": x})[0]
+        wanted = x @ held[:targets * features].reshape(targets, features).T + 1.5 * (shifts == targets)
+        np.testing.assert_allclose(y, wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("op_type", ["LayerNormalization", "SimplifiedLayerNormalization"])
+@pytest.mark.parametrize("shape", [(0, 3, 4), (2, 0, 4), (0, 0, 4), (1, 1, 4)])
+@pytest.mark.parametrize("axis", [-1, 2])
+def test_normalization_of_no_rows(op_type: str, shape: tuple[int, ...], axis: int) -> None:
+    node = helper.make_node(op_type, ["x", "s"], ["y"], axis=axis)
+    given = [VALUE("x", TensorProto.FLOAT, [None] * 3), VALUE("s", TensorProto.FLOAT, [4])]
+    x, scale = np.ones(shape, np.float32), np.ones(4, np.float32)
+    assert session([node], given).run(None, {"x": x, "s": scale})[0].shape == shape
+
+
 def test_a_sparse_constant_may_be_called_a_value() -> None:
     sparse = helper.make_sparse_tensor(numpy_helper.from_array(np.array([1., 2.], np.float32), "v"),
                                        numpy_helper.from_array(np.array([0, 1])), [2])
@@ -186,8 +218,6 @@ def test_what_low_level_calls_give() -> None:
     capsule = value._get_c_value().to_dlpack()
     assert not state.is_dlpack_uint8_tensor(capsule)
     assert state.OrtValue.from_dlpack(capsule, False).data_ptr() == value.data_ptr()
-    with pytest.raises(RuntimeError, match="used before"):
-        state.is_dlpack_uint8_tensor(capsule)
 
 
 def test_views_of_sparse_tensors_are_only_read() -> None:
@@ -341,3 +371,51 @@ def test_bound_memory_fits_what_an_output_is_declared(shape: tuple[int, ...]) ->
             continue
         with pytest.raises(RuntimeError, match=r"Got invalid dimensions for output: y"):
             it.run_with_iobinding(binding)
+
+
+def test_an_optional_input_may_be_left_out() -> None:
+    kind = helper.make_optional_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, [2]))
+    yes = helper.make_graph([helper.make_node("OptionalGetElement", ["o"], ["a"])], "yes", [],
+                            [VALUE("a", TensorProto.FLOAT, [2])])
+    no = helper.make_graph([helper.make_node("Identity", ["x"], ["b"])], "no", [],
+                           [VALUE("b", TensorProto.FLOAT, [2])])
+    nodes = [helper.make_node("OptionalHasElement", ["o"], ["has"]),
+             helper.make_node("If", ["has"], ["y"], then_branch=yes, else_branch=no)]
+    graph = helper.make_graph(nodes, "g", [helper.make_value_info("o", kind), VALUE("x", 1, [2])],
+                              [VALUE("y", TensorProto.FLOAT, [2]), VALUE("has", TensorProto.BOOL, [])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    made = ort.InferenceSession(model.SerializeToString())
+    x, other = np.float32([1, 2]), np.float32([3, 4])
+    for feed, wanted, has in (({"x": x}, x, False), ({"x": x, "o": None}, x, False),
+                              ({"x": x, "o": other}, other, True), ({"x": x}, x, False)):
+        y, flag = made.run(None, feed)
+        assert y.tolist() == wanted.tolist() and bool(flag) is has
+        y, flag = made._sess.run(None, feed)
+        assert y.tolist() == wanted.tolist() and bool(flag) is has
+    with pytest.raises(ValueError, match=r"Required inputs \(\['x'\]\) are missing from input feed"):
+        made.run(None, {"o": None})
+
+
+@pytest.mark.parametrize("given", [[[1, 2], [3]], [1, [2]], ["a", "b"]])
+def test_lists_that_are_no_tensor(given: Any) -> None:
+    made = session([helper.make_node("Relu", ["x"], ["y"])], [VALUE("x", TensorProto.FLOAT, None)])
+    with pytest.raises(RuntimeError, match="Could not create tensor from given input list") as raised:
+        made.run(None, {"x": given})
+    assert isinstance(raised.value, InvalidArgument)
+
+
+@pytest.mark.parametrize("given", [[np.float32([1]), np.float64([1])], [np.float64([1])], [None]])
+def test_sequences_of_other_tensors(given: Any) -> None:
+    kind = helper.make_sequence_type_proto(helper.make_tensor_type_proto(TensorProto.FLOAT, None))
+    node = helper.make_node("SequenceLength", ["x"], ["y"])
+    graph = helper.make_graph([node], "g", [helper.make_value_info("x", kind)], [VALUE("y", 7, [])])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    made = ort.InferenceSession(model.SerializeToString())
+    with pytest.raises(RuntimeError):
+        made.run(None, {"x": given})
+
+
+def test_names_of_feeds_that_are_none() -> None:
+    made = session([helper.make_node("Relu", ["x"], ["y"])], [FLOAT])
+    with pytest.raises(ValueError, match="Required inputs"):
+        made.run(None, {1: X})

@@ -75,8 +75,9 @@ def test_a_value_on_a_device(devices: list[GPU]) -> None:
 
 
 @pytest.mark.parametrize("read", [
-    lambda b: b.synchronize_outputs(), lambda b: b.copy_outputs_to_cpu(), lambda b: b.get_outputs()[0].numpy(),
-    lambda b: b.get_outputs(), lambda b: np.from_dlpack(ort.OrtValue.ortvalue_from_numpy(X))])
+    lambda b: b.synchronize_outputs(), lambda b: b.copy_outputs_to_cpu(),
+    lambda b: b.get_outputs()[0].numpy(), lambda b: b.get_outputs(),
+    lambda b: np.from_dlpack(ort.OrtValue.ortvalue_from_numpy(X))])
 @pytest.mark.parametrize("place", [False, True])
 def test_many_runs_take_no_more_than_few(devices: list[GPU], read: Any, place: bool) -> None:
     """However results are looked at, the same memory and as few events serve later runs."""

@@ -183,7 +183,7 @@ def test_matrix_units_multiply(target: str, dtype: str, opcode: str) -> None:
     ("sm_80", "float16", "mma.sync"), ("sm_90", "float16", "wgmma.mma_async"), ("sm_80", "float32", "tf32"),
     ("sm_90", "bfloat16", "wgmma.mma_async")])
 def test_nvidia_is_given_matrix_products_of_asynchronous_copies(target: str, dtype: str, wanted: str) -> None:
-    lo = lowered(*layer(dtype, 128, 32, 3), target)
+    lo = lowered(*layer(dtype, 128, 64, 3), target)
     step = lo.steps[1]
     spec: Any = step.spec
     assert spec.template == "convolution"

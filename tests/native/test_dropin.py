@@ -69,7 +69,7 @@ def test_results_are_the_session_s(name: str, client: Path, tmp_path: Path) -> N
 
 def test_a_second_start_needs_no_python(client: Path, tmp_path: Path) -> None:
     fresh = {"ORTHRUS_CACHE_DIR": str(tmp_path / "cache")}
-    for name in ("native", "shapes"):
+    for name in ("native", "shapes", "control", "turns", "apart"):
         case = _case(client, tmp_path, name)
         case.right(**fresh)
         case.right("fork", ORTHRUS_PYTHON="/nowhere", **fresh)
@@ -165,22 +165,22 @@ def _endings(case: Case, times: int, seconds: float) -> None:
 
 
 def test_the_service_is_killed_at_random_times(client: Path, tmp_path: Path) -> None:
-    for name in ("native", "control"):
+    for name in ("native", "two_in_service"):
         _endings(_case(client, tmp_path, name), 2, 4)
-    case = _case(client, tmp_path, "control")
+    case = _case(client, tmp_path, "two_in_service")
     kills, code, said = _killed(case, 2, 8, ("threads", "4", "12"), random.Random(1))
     assert code in (0, 3) and "wrong 0" in said or "cure: " in said, said
 
 
 @pytest.mark.thorough
 def test_the_service_is_killed_two_hundred_times(client: Path, tmp_path: Path) -> None:
-    for name in ("native", "control"):
+    for name in ("native", "two_in_service"):
         _endings(_case(client, tmp_path, name), 100, 6)
 
 
 @pytest.mark.thorough
 def test_many_threads_share_a_session_for_a_minute(client: Path, tmp_path: Path) -> None:
-    for name in ("shapes", "control"):
+    for name in ("shapes", "two_in_service"):
         assert "wrong 0 refused 0" in _case(client, tmp_path, name).right("threads", "64", "30")
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from skips import needs
+from skips import ORDER, needs
 
 from orthrus.native.dropin import build, table
 
@@ -29,7 +29,7 @@ BETTER_TEXT = ("/onnxruntime_src/", "Unsupported type proto", "Unknown provider 
 """In texts of theirs that name their source or their kinds of string: there the code alone has to be the
 same."""
 NEEDS_NO_MODEL = ("status", "memory", "pairs", "types", "value", "strings", "sparse", "env", "sharing",
-                  "options", "run_options", "providers", "devices", "base", "attributes")
+                  "options", "run_options", "providers", "devices", "base", "attributes", "protobuf")
 """The library's sources that the calls reach, which can be built without the others."""
 
 
@@ -131,6 +131,26 @@ def test_the_functions_lie_in_their_slots() -> None:
     assert {slot: names[slot] for slot in NAMES_AT} == NAMES_AT
     whole = list(chain.from_iterable(interface.tables.values()))
     assert len({each.name for each in whole}) == len(whole)
+
+
+def test_the_page_names_all_that_is_not_there() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "drop_in.md").read_text(encoding="utf-8")
+    assert table.written(page) == page, "python -m orthrus.native.dropin.table docs/drop_in.md"
+    absent = {each for names in table.absent().values() for each in names}
+    said = set(re.findall(r"`(\w+)`", page.partition("<!-- not there -->")[2]))
+    assert {each for each in absent if not each.startswith("Release")} == said
+
+
+@needs("header")
+def test_the_header_has_the_functions_in_onnxruntime_s_order() -> None:
+    known = ORDER.read_text(encoding="utf-8").split()
+    functions = table.read().tables["OrtApi"]
+    names = [each.name for each in functions]
+    assert [each for each in names if each in known] == known
+    before = functions[:names.index(known[-1])]
+    assert all(each.returns != table.STATUS for each in before if each.name not in known), "it lacks others"
+    declared = re.search(r"^struct OrtApi \{(.*?)^\};", table.header(), re.M | re.S)
+    assert declared and re.findall(r"ORT_API_CALL\* (\w+)\)", declared[1]) == names
 
 
 SIZES = {"OrtAllocator": 64, "OrtCUDAProviderOptions": 64, "OrtROCMProviderOptions": 64,

@@ -434,6 +434,7 @@ def test_c_and_python_have_the_same_words() -> None:
     for name, value in pool.items():
         at = int(value) if value else at + 1
         assert scheduler.PoolCell["END" if name == "CELLS" else name] == at or name == "CELLS"
+    assert f" JUMP = {scheduler.JUMP} " in (SOURCES / "context.c").read_text()
     assert f"PLACES = {scheduler.PLACES}" in cells and "POOL_CELLS = 96 + 16 * PLACES" in cells
 
 

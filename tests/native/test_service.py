@@ -91,14 +91,23 @@ def test_a_model_that_changed_is_neither_opened_nor_kept(tmp_path: Path) -> None
         assert cache.read_whole(name, "dropin") is None
 
 
-@pytest.mark.parametrize("name", ["strings", "sequence", "control", "map"])
-def test_what_is_not_native_says_why(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name, said", [("strings", "no plain tensors"), ("sequence", "no plain tensors"),
+                                        ("map", "no plain tensors"), ("pairs", "NonZero")])
+def test_what_is_not_native_says_why(name: str, said: str, tmp_path: Path) -> None:
     onnx.save(MODELS[name][0], path := tmp_path / "m.onnx")
     with dropin.service() as asker:
         number, _ = asker.open(path, kept := os.urandom(32).hex())
         made, why, _, _ = asker.package(number, (3, 2))
-        assert not made and why
-        assert cache.read_whole(kept, "dropin") is None
+        assert not made and said in why
+        assert name == "pairs" or cache.read_whole(kept, "dropin") is None
+
+
+def test_control_flow_is_a_package(tmp_path: Path) -> None:
+    onnx.save(MODELS["control"][0], path := tmp_path / "m.onnx")
+    with dropin.service() as asker:
+        number, _ = asker.open(path)
+        made, why, _, _ = asker.package(number, (4,), ())
+        assert made and not why
 
 
 def test_messages_that_are_none_are_refused(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ class Asked:
     """What answers the rules here: nothing but what follows from the dimensions."""
 
     int_max = (1 << 31) - 1
+    long_enough = False
 
     def wider(self, dims: Sequence[Dim]) -> Dim:
         left = list(dict.fromkeys(d for d in dims if d != 1)) or [1]

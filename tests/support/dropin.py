@@ -32,9 +32,21 @@ TEXTS = {
     "sequence": "g (seq(float[N]) x) => (seq(float[N]) y, float[M] z) {"
                 " y = SequenceMap <body = b (float[N] i) => (float[N] o) { o = Neg(i) }>(x)"
                 " z = ConcatFromSequence <axis = 0>(y) }",
+    "two": "g (float[N, M] a, float[N, M] b) => (float[N, M] s, float[N, M] d) {"
+           " s = Add(a, b) t = Add(b, b) d = Sub(s, t) }",
+    "two_in_service": "g (float[N, M] a, float[N, M] b) => (float[N, M] s, float[N, M] d) {"
+                      " zero = Constant<value = int64 {0}>() c = Constant<value = bool {1}>()"
+                      " t = Sub(a, b) q = SequenceConstruct(t) d = SequenceAt(q, zero)"
+                      " s = If <then_branch = x () => (float[N, M] p) { p = Add(a, b) },"
+                      " else_branch = y () => (float[N, M] o) { o = Sub(a, b) }>(c) }",
     "control": "g (float[4] x, bool c) => (float[4] y) {"
                " y = If <then_branch = t () => (float[4] p) { p = Neg(x) },"
                " else_branch = e () => (float[4] q) { q = Exp(x) }>(c) }",
+    "turns": "g (float[N] x, int64 n) => (float[N] y) <bool t = {1}> {"
+             " y = Loop <body = b (int64 i, bool c, float[N] s) => (bool c, float[N] r) { r = Tanh(s) }>"
+             "(n, t, x) }",
+    "apart": "g (float[N] x, float[2] w) => (float[N] y, float[2] z) { y = Tanh(x) z = Exp(w) }",
+    "pairs": "g (float[3, 2] x) => (int64[2, K] y, float[3, 2] z) { y = NonZero(x) z = Exp(x) }",
 }
 
 
@@ -46,7 +58,12 @@ def models() -> dict[str, tuple[onnx.ModelProto, dict[str, Any]]]:
         "shapes": {"x": rng.random((3, 5), np.float32)},
         "strings": {"x": np.array(["a", "", "Zürich", "c" * 300], object)},
         "sequence": {"x": [rng.random(2, np.float32), rng.random(5000, np.float32)]},
+        "two": {name: rng.random((2, 3), np.float32) for name in "ab"},
+        "two_in_service": {name: rng.random((2, 3), np.float32) for name in "ab"},
         "control": {"x": rng.random(4, np.float32), "c": np.array(False)},
+        "turns": {"x": rng.random(6, np.float32), "n": np.array(7)},
+        "apart": {"x": rng.random(5, np.float32), "w": rng.random(2, np.float32)},
+        "pairs": {"x": np.float32([[1, 0], [0, 2], [3, 4]])},
         "map": {"x": rng.random((3, 2), np.float32)},
     }
     made = {name: onnx.parser.parse_model(HEAD + text) for name, text in TEXTS.items()}
@@ -117,11 +134,12 @@ class Asker:
         self.channel, self.room = channel, room
 
     def raw(self, message: bytes) -> Reader:
-        """The answer, behind its code and text, which are in `code` and `text`."""
+        """The answer, behind its code, text and the log's records, which are in `code`, `text`, `records`."""
         self.channel.sendall(struct.pack("<q", len(message)) + message)
         (size,) = struct.unpack("<q", self._received(8))
         answer = Reader(self._received(size), self.room)
         self.code, self.text = answer.number(), answer.text()
+        self.records = [(answer.number(), answer.text(), answer.text()) for _ in range(answer.number())]
         self.room.end = 0
         return answer
 

@@ -57,6 +57,7 @@ FAMILIES = {
     "suppress": ("test_lists",),
     "contrib": ("test_attention", "test_decoders"),
     "histogram": ("test_counts",),
+    "turns": ("test_rows", "test_numbers", "test_what_leaves_a_word"),
     "linear": ("test_scaled_and_normalized", "test_linear_models", "test_features_by_index"),
 }
 done: set[tuple[str, str, machines.Machine]] = set()

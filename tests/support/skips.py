@@ -31,6 +31,8 @@ from orthrus.providers.iree.compiler import COMPILER, installed
 
 MODELS = Path(os.environ.get("TEST_MODELS", Path(__file__).parents[3] / "shared" / "models"))
 """Trained models, which are no part of this repository: a folder each, with its data in meta.json."""
+ORDER = MODELS.parent / "reference" / "ort_c_api_functions.txt"
+"""The functions of onnxruntime's own header in their order, up to version 29."""
 RECORDINGS = Path("/usr/share/sounds/alsa")
 NODE_MODULES = Path(os.environ.get("TEST_NODE_MODULES", "node_modules"))
 """Where npm puts what `npm i onnxruntime-node --ignore-scripts` brings."""
@@ -104,6 +106,7 @@ NEEDS = {
                         "sherpa-onnx is not here: pip install sherpa-onnx", extra=True),
     "models": Need(lambda: any(MODELS.glob("*/meta.json")),
                    "no trained models in $TEST_MODELS or ../shared/models", extra=True),
+    "header": Need(ORDER.exists, f"no {ORDER}", extra=True),
     "recordings": Need(RECORDINGS.exists, f"no recordings in {RECORDINGS}: apt-get install alsa-utils",
                        extra=True),
     "browser": Need(lambda: any(map(shutil.which, BROWSERS)) and shutil.which("chromedriver") is not None,

@@ -14,6 +14,7 @@ from typing import Any
 
 from ..errors import Fail, InvalidArgument
 from .enums import ExecutionMode, GraphOptimizationLevel
+from .environment import threads_of
 from .options import SessionOptions
 
 log = logging.getLogger("orthrus")
@@ -295,6 +296,7 @@ def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable
         from .peek import external_arrays
 
         external = external_arrays(source, external, options._files)
+    within, beside = threads_of(options)
     return Config(
         providers=list(providers), level=int(options.graph_optimization_level),
         skip=skipped(disabled, entries), limits=limits,
@@ -304,7 +306,7 @@ def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable
         external_initializers=external,
         external_root=entries.get("session.model_external_initializers_file_folder_path"),
         parallel=options.execution_mode is ExecutionMode.ORT_PARALLEL,
-        inter_op_threads=options.inter_op_num_threads, intra_op_threads=options.intra_op_num_threads,
+        inter_op_threads=beside, intra_op_threads=within,
         fallback=fallback, optimized_model_path=options.optimized_model_filepath,
         memory_pattern=options.enable_mem_pattern and options.enable_cpu_mem_arena,
         memory_reuse=options.enable_mem_reuse, entries=entries)

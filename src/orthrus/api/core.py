@@ -317,7 +317,8 @@ class CoreSession:
         from .logs import severity
 
         with severity(run_options.log_severity_level, run_options.logid):
-            log.info("Running with tag: %s", run_options.logid)
+            if run_options.logid:
+                log.info("Running with tag: %s", run_options.logid)
             made = run(names, feeds, deadline, record, targets)
             return made
 

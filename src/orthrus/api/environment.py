@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ..seeds import set_seed as _set_seed
 from .arguments import mismatch
 from .devices import OrtArenaCfg, OrtMemoryInfo
 from .version import API_LEVEL, VERSION
+
+if TYPE_CHECKING:
+    from .options import SessionOptions
+
+global_threads: list[tuple[int, int]] = []
+"""What `set_global_thread_pool_sizes` was given, once a process."""
 
 
 def get_available_providers() -> list[str]:
@@ -69,7 +75,27 @@ def disable_telemetry_events() -> None:
 
 
 def set_global_thread_pool_sizes(intra_op_num_threads: int = 0, inter_op_num_threads: int = 0) -> None:
-    """Kept for the API's sake: a session's own options decide."""
+    """The threads of every session from now on whose option `use_per_session_threads` is off; others are
+    refused with RuntimeError. 0: as many as there are cores. Raises Fail when called again."""
+    from ..errors import Fail
+
+    if not (isinstance(intra_op_num_threads, int) and isinstance(inter_op_num_threads, int)):
+        raise mismatch("set_global_thread_pool_sizes",
+                       "(intra_op_num_threads: int = 0, inter_op_num_threads: int = 0) -> None",
+                       intra_op_num_threads, inter_op_num_threads)
+    if global_threads:
+        raise Fail("Global thread pools have already been created, cannot replace them")
+    global_threads.append((intra_op_num_threads, inter_op_num_threads))
+
+
+def threads_of(options: SessionOptions) -> tuple[int, int]:
+    """The threads within a node and beside each other that a session gets. Raises RuntimeError where it asks
+    for its own although there are global ones."""
+    if not global_threads:
+        return options.intra_op_num_threads, options.inter_op_num_threads
+    if options.use_per_session_threads:
+        raise RuntimeError("use_per_session_threads must be false when using a global thread pool")
+    return global_threads[0]
 
 
 def create_and_register_allocator(memory_info: OrtMemoryInfo, arena_cfg: OrtArenaCfg | None) -> None:
@@ -141,32 +167,50 @@ def get_default_session_options() -> Any:
 def get_hardware_device_ep_incompatibility_details(ep_name: str, device: Any) -> dict[str, Any]:
     """Why a provider cannot use a device; reasons 0: it can.
 
-    Raises Fail for a provider that is not available.
+    Raises InvalidArgument for a provider that is not available.
     """
-    from ..errors import Fail
+    from ..errors import InvalidArgument
 
     if ep_name not in get_available_providers():
-        raise Fail(f"No execution provider factory registered for {ep_name}.",
-                   expected=", ".join(get_available_providers()))
+        raise InvalidArgument(f"No valid factory found for execution provider '{ep_name}'.",
+                              expected=", ".join(get_available_providers()))
     return {"reasons_bitmask": 0, "notes": None, "error_code": 0}
 
 
 def get_model_compatibility_for_ep_devices(ep_devices: Any, compatibility_info: str) -> Any:
-    """EP_NOT_APPLICABLE: no provider here keeps compiled parts in a model."""
+    """EP_NOT_APPLICABLE: no provider here keeps compiled parts in a model. Raises RuntimeError without
+    devices, TypeError for what are none."""
+    from .devices import OrtEpDevice
     from .enums import OrtCompiledModelCompatibility
 
+    if not (isinstance(ep_devices, Sequence) and isinstance(compatibility_info, str)
+            and all(isinstance(d, OrtEpDevice) for d in ep_devices)):
+        raise mismatch("get_model_compatibility_for_ep_devices",
+                       "(arg0: Sequence[OrtEpDevice], arg1: str) -> OrtCompiledModelCompatibility",
+                       ep_devices, compatibility_info)
+    if not ep_devices:
+        raise RuntimeError("Invalid argument provided to GetModelCompatibilityForEpDevices.")
     return OrtCompiledModelCompatibility.EP_NOT_APPLICABLE
 
 
 def get_compatibility_info_from_model(model_path: str, ep_name: str) -> str | None:
-    """The text that a compiled model's metadata keeps for a provider, None where it keeps none."""
-    from .peek import metadata
-
-    return metadata(model_path).get(f"ep_compatibility_info.{ep_name}")
+    """The text that a compiled model's metadata keeps for a provider, None where it keeps none. Raises
+    RuntimeError where the model cannot be read or no provider is named."""
+    return _compatibility_info("GetCompatibilityInfoFromModel", os.fspath(model_path), ep_name)
 
 
 def get_compatibility_info_from_model_bytes(model: bytes, ep_name: str) -> str | None:
     """As `get_compatibility_info_from_model`, for a model in memory."""
+    return _compatibility_info("GetCompatibilityInfoFromModelBytes", bytes(model), ep_name)
+
+
+def _compatibility_info(function: str, source: str | bytes, ep_name: str) -> str | None:
+    from ..errors import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile
     from .peek import metadata
 
-    return metadata(bytes(model)).get(f"ep_compatibility_info.{ep_name}")
+    if not ep_name or source == b"":
+        raise RuntimeError(f"Invalid argument provided to {function}.")
+    try:
+        return metadata(source).get(f"ep_compatibility_info.{ep_name}")
+    except (Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile) as error:
+        raise RuntimeError(error.text) from error

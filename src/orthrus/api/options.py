@@ -76,7 +76,7 @@ class SessionOptions(_Options):
     use_deterministic_compute = Setting("bool", as_bool, False,
                                         "Results never depend on timing; kept for the API's sake.")
     use_per_session_threads = Setting("bool", as_bool, True,
-                                      "Kept for the API's sake: threads are the process's.")
+                                      "Off: as many threads as `set_global_thread_pool_sizes` was told.")
 
     def __init__(self) -> None:
         super().__init__()

@@ -171,6 +171,6 @@ class OrtValue:
 def copy_tensors(src: Sequence[OrtValue], dst: Sequence[OrtValue], stream: Any = None) -> None:
     """Copy the elements of each tensor of `src` to the tensor of `dst` at its place.
 
-    Raises InvalidArgument where the lists, types or sizes differ.
+    Raises InvalidArgument where types or sizes differ, RuntimeError where there is none or the lists differ.
     """
     copy_core([v._get_c_value() for v in src], [v._get_c_value() for v in dst], stream)

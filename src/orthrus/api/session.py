@@ -344,7 +344,8 @@ class Session:
         return [OrtValue(value) for value in results]
 
     def _require(self, feeds: Mapping[str, Any]) -> None:
-        missing = [i.name for i in self._inputs_meta if i.name not in feeds.keys()]  # noqa: SIM118
+        missing = [i.name for i in self._inputs_meta
+                   if i.name not in feeds.keys() and not i.type.startswith("optional")]  # noqa: SIM118
         if missing:
             from ..run.feeds import lacking
 

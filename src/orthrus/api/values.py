@@ -479,14 +479,16 @@ class OrtValueVector:
 
 def is_dlpack_uint8_tensor(capsule: Any) -> bool:
     """Whether a DLPack capsule holds uint8, which may stand for truth values; the capsule can still be taken.
-    Raises RuntimeError for what is none."""
+    False for a capsule that was used; raises TypeError for what is none."""
     from ..errors import InvalidArgument
     from ..kernels.dlpack import element_type
 
+    if type(capsule).__name__ != "PyCapsule":
+        raise mismatch("is_dlpack_uint8_tensor", "(arg0: CapsuleType) -> bool", capsule)
     try:
         return element_type(capsule) == np.uint8
-    except InvalidArgument as error:
-        raise RuntimeError(f"the DLPack tensor cannot be looked at: {error.text}") from error
+    except InvalidArgument:
+        return False
 
 
 def over_dlpack(data: Any) -> Any:
@@ -508,11 +510,11 @@ def over_dlpack(data: Any) -> Any:
 
 def copy_core(src: Sequence[CoreValue], dst: Sequence[CoreValue], stream: Any = None) -> None:
     """Copy the elements of each tensor of `src` to that of `dst`. Raises InvalidArgument where they do not
-    fit."""
+    fit, RuntimeError where there is none or the lists differ in length."""
     from ..errors import InvalidArgument
 
-    if len(src) != len(dst):
-        raise InvalidArgument(f"the lists differ in length: {len(src)} and {len(dst)}")
+    if len(src) != len(dst) or not src:
+        raise RuntimeError(f"Invalid arguments provided to CopyTensors: {len(src)} and {len(dst)} tensors.")
     for source, target in zip(src, dst, strict=True):
         a, b = source._tensor(), target._tensor()
         if a.dtype != b.dtype or a.size != b.size:

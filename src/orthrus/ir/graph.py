@@ -74,11 +74,12 @@ class Node:
 
     `version` is the operator's schema version that the model asks for; `op` its definition, None where
     a function body or a provider has to supply the meaning. An absent optional input or output is
-    None. `label` names it to people.
+    None. `label` names it to people. `doc` and `arity`, how many inputs the file lists with the absent ones
+    at the end, are kept for whoever writes the model again.
     """
 
     __slots__ = ("op_type", "domain", "version", "op", "inputs", "outputs", "attrs", "name", "index",
-                 "metadata", "__weakref__")
+                 "metadata", "doc", "arity", "__weakref__")
 
     def __init__(self, op_type: str, domain: str, version: int, op: Any, inputs: Iterable[Value | None],
                  attrs: dict[str, Any], name: str = "", index: int = -1) -> None:
@@ -87,6 +88,7 @@ class Node:
         self.outputs: list[Value | None] = []
         self.attrs, self.name, self.index = attrs, name, index
         self.metadata: dict[str, str] = {}
+        self.doc, self.arity = "", 0
         for value in self.inputs:
             _use(value, self)
 

@@ -319,6 +319,7 @@ class Builder:
                     index if not frame.prefix else self.made)
         if proto.metadata_props:
             node.metadata = {p.key: p.value for p in proto.metadata_props}
+        node.doc, node.arity = proto.doc_string, min(len(proto.input), schema.max_input)
         node.outputs = outputs
         for value in outputs:
             if value is not None:

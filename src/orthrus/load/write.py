@@ -104,13 +104,10 @@ def to_model_proto(graph: Graph, external: External | None = None, *, released: 
     import onnx
 
     info = graph.info
-    model = onnx.ModelProto(
-        ir_version=info.ir_version or onnx.IR_VERSION,
-        producer_name=info.producer_name,
-        producer_version=info.producer_version,
-        domain=info.domain,
-        doc_string=info.doc_string,
-    )
+    model = onnx.ModelProto(ir_version=info.ir_version or onnx.IR_VERSION)
+    for name in ("producer_name", "producer_version", "domain", "doc_string"):
+        if text := getattr(info, name):
+            setattr(model, name, text)
     if info.model_version != (1 << 63) - 1:
         model.model_version = info.model_version
     for key, text in info.metadata.items():
@@ -122,7 +119,8 @@ def to_model_proto(graph: Graph, external: External | None = None, *, released: 
     model.functions.extend(writer.functions.values())
     if writer.functions:
         model.ir_version = max(model.ir_version, 8)
-    model.graph.doc_string = info.graph_doc
+    if info.graph_doc:
+        model.graph.doc_string = info.graph_doc
     # constants outside the inputs exist from IR 4 on
     if model.ir_version < 4 and graph.initializers:
         model.ir_version = 4
@@ -245,7 +243,10 @@ class _Writer:
 
     def node(self, node: Node, proto: Any) -> None:
         proto.op_type, proto.domain, proto.name = node.op_type, node.domain, self.label(node)
+        if node.doc:
+            proto.doc_string = node.doc
         proto.input.extend(self.name(v) for v in node.inputs)
+        proto.input.extend([""] * (node.arity - len(node.inputs)))
         proto.output.extend(self.name(v) for v in node.outputs)
         for key, text in node.metadata.items():
             proto.metadata_props.add(key=key, value=text)

@@ -114,6 +114,33 @@ def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[N
     return No(f"no generated kernel of {node.kind}")
 
 
+def whole(graph: Graph, registered: Callable[[Node], bool]) -> dict[Node, str]:
+    """Which nodes of a graph keep it from being one part for inputs of known sizes, themselves or what bodies
+    in them hold, and why. What depends on the sizes is found while lowering."""
+    why = dict[Node, str]()
+    for node in graph.nodes:
+        for inner in (node, *(each for body in node.bodies() for each in body.walk())):
+            reason = _never(inner, registered)
+            if reason and node not in why:
+                why[node] = reason if inner is node else f"{inner.label} in it: {reason}"
+    return why
+
+
+def _never(node: Node, registered: Callable[[Node], bool]) -> str:
+    """Why no kernel is generated for `node`, whatever the sizes; "" where there may be one."""
+    if node.op is None:
+        return f"{node.kind} has no definition"
+    if registered(node):
+        return _REGISTERED
+    odd = next((v for v in (*node.inputs, *node.outputs) if v is not None and not _numeric(v) and not (
+        node.op_type in _NARROW and isinstance(v.const, np.ndarray))), None)
+    if odd is not None:
+        return f"%{odd.name} is no tensor of a type that kernels compute with"
+    if node.has_bodies and (node.domain, node.op_type) not in RULES:
+        return f"no code is generated for the bodies of {node.kind}"
+    return ""
+
+
 def from_sizes(nodes: Iterable[Node]) -> set[Node]:
     """Those of `nodes`, in their order, whose results follow from shapes and constants: the host's to
     compute."""

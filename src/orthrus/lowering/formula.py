@@ -121,6 +121,11 @@ class Open(Lowering):
             plain.append(int(d))
         return tuple(sizes.get(d, d) for d in super().shape_by(node, plain, rest))
 
+    def _lower(self, node: Node) -> None:
+        if node.has_bodies:
+            raise LookupError("control flow is lowered for each shape")
+        super()._lower(node)
+
     def _on_host(self, node: Node) -> bool:
         if self.ended():
             raise LookupError("nobody needs it any more")

@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +21,9 @@ from ..codegen.write.expr import BYTES, Expr
 from ..codegen.write.trace import trace
 from ..ir import No, Node, Value, in_memory
 from ..limits import bounded, current
+from ..ops.tensor.movement import VIEWS
 from .interpret import by_definition
+from .pending import Emit, Lazy, Out, Pending, Source
 from .rule_sets import BOTH, GPU_RULES, RULES, Rule, RuleSet, lowers, varied
 from .step import KernelStep
 from .tensor import (
@@ -31,18 +31,17 @@ from .tensor import (
     Tensor,
     at_line,
     c_strides,
+    counted,
     extent,
     joint_shape,
     last_strides,
-    numpy_type,
+    listed,
     of_constant,
 )
 from .walk import Walked, order_like, readable, unit, within
 
-__all__ = ["BOTH", "GPU_RULES", "RULES", "Lazy", "Lowering", "Out", "Pending", "Rule", "RuleSet", "Source",
-           "counted", "listed", "lowers", "varied"]
-
-Emit = Callable[[Any, Tensor, Expr | None, list[Tensor]], None]
+__all__ = ["BOTH", "GPU_RULES", "RULES", "Emit", "Lazy", "Lowering", "Out", "Pending", "Rule", "RuleSet",
+           "Source", "counted", "listed", "lowers", "varied"]
 
 SMALL = 1 << 16
 """Elements up to which a value that follows from shapes is computed while lowering."""
@@ -54,55 +53,6 @@ _DERIVED = 4
 """How many times `max_fold_bytes` all values that follow from shapes may take."""
 _LARGE_CONSTANT = 1 << 16
 """Bytes from which on an initializer is read where it lies, wherever that starts."""
-
-@dataclass(eq=False, slots=True)
-class Out:
-    """Marks an argument of a step as written."""
-
-    tensor: Tensor
-    written: ClassVar[bool] = True
-
-
-@dataclass(eq=False, slots=True)
-class Pending:
-    """A kernel not yet written: `emit(lo, out, tree, operands)` writes it with an elementwise tree at its
-    end.
-
-    Leaf 0 of the tree is the kernel's own value, leaf i operand i - 1, each operand a view of the output's
-    full shape. `strides`: how the output wants to lie, C order where None. `accepts`: which operands it can
-    read; the default is those whose stride is 0 or 1 where the output's is 1.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    emit: Emit
-    strides: tuple[int, ...] | None = None
-    accepts: Callable[[Tensor], bool] | None = None
-
-
-@dataclass(eq=False, slots=True)
-class Source:
-    """A pending kernel's value as an operand of trees; `tensor` once it has been stored as it is."""
-
-    pending: Pending
-    tensor: Tensor | None = None
-    derived: list[Value] = field(default_factory=list)
-
-
-@dataclass(eq=False, slots=True)
-class Lazy:
-    """A tree over operands; leaf i is operand i, each broadcast to `shape`."""
-
-    shape: tuple[int, ...]
-    tree: Expr
-    operands: list[Tensor | Source]
-
-    @property
-    def source(self) -> Source | None:
-        for o in self.operands:
-            if isinstance(o, Source):
-                return o
-        return None
 
 
 class Lowering:
@@ -116,7 +66,9 @@ class Lowering:
     whether convolutions may go by way of transforms of their images; `accuracy_level`: of products with
     weights dequantized by blocks, as MatMulNBits has it. `finals` are the part's outputs; those that have got
     their memory are in `outputs`. `why`: per node left to numpy, why; `later`: weights not yet dequantized;
-    `codes`: quantized tensors that values which no DequantizeLinear made stand for."""
+    `codes`: quantized tensors that values which no DequantizeLinear made stand for; `loops`: the first and
+    last of steps that are done again and again; `lent`: known values that went into a body of control flow or
+    came out of one, and what follows from them."""
 
     rules: ClassVar[RuleSet] = RULES
     cheap: ClassVar[int] = 6
@@ -133,13 +85,15 @@ class Lowering:
         self.matrix_unit, self.half_epilogue = matrix_unit, half_epilogue
         self.transforms, self.accuracy_level = transforms, accuracy_level
         self.steps: list[KernelStep] = []
+        self.loops: list[tuple[int, int]] = []
         self.env: dict[Value, Tensor | Lazy] = {}
         self.host: dict[Value, np.ndarray] = {}
         self.laid: dict[Hashable, Tensor] = {}
         self.later: dict[Value, Node] = {}
         self.codes: dict[Value, Any] = {}
-        read = (v for node in nodes for v in (*node.inputs, *node.watched) if v is not None)
-        self.left: dict[Value, int] = dict(Counter((*read, *outputs)))
+        self.lent: set[Value] = set()
+        self.left: dict[Value, int] = {}
+        self.reads(nodes, outputs)
         self.outputs: dict[Value, Tensor] = {}
         self.why: dict[Node, str] = {}
         self.finals = frozenset(outputs)
@@ -155,16 +109,24 @@ class Lowering:
             self.let_go()
             raise
 
-    def _walk(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> None:
+    def reads(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> None:
+        """Count what `nodes`, which are to be walked, and whoever takes `outputs` will read."""
+        for v in (*(v for node in nodes for v in (*_read(node), *node.watched)), *outputs):
+            self.left[v] = self.left.get(v, 0) + 1
+
+    def walk(self, nodes: Sequence[Node]) -> None:
+        """Lower `nodes`, one after the other."""
         for node in nodes:
             self.node = node
             self._lower(node)
             for shown in node.watched:
                 if shown in self.env:
                     self.tensor(shown)
-            for v in node.inputs:
-                if v is not None:
-                    self.left[v] -= 1
+            for v in _read(node):
+                self.left[v] -= 1
+
+    def _walk(self, nodes: Sequence[Node], outputs: Sequence[Value]) -> None:
+        self.walk(nodes)
         for i, v in enumerate(outputs):
             if v not in self.outputs and not self._handed_over(v):
                 target = self.output(self.dtype(v), self.shape(v))
@@ -494,7 +456,7 @@ class Lowering:
     # nodes
 
     def _lower(self, node: Node) -> None:
-        if self._on_host(node):
+        if not node.has_bodies and self._on_host(node):
             return
         made = self._apply(node)
         if isinstance(made, No):
@@ -548,7 +510,7 @@ class Lowering:
             if size > SMALL or (node.op and node.op.runtime - {"n_outputs"}):
                 return False
             arrays = [self.known(v) for v in node.inputs]
-        if node.op is None:
+        if node.op is None or (self.lent and not self._as_elsewhere(node)):
             return False
         self._compute(node, arrays)
         size = sum(self.host[v].nbytes for v in node.outputs if v is not None)
@@ -556,6 +518,17 @@ class Lowering:
             self.host = {v: a for v, a in self.host.items() if v not in node.outputs}
             return False
         self.derived += size
+        return True
+
+    def _as_elsewhere(self, node: Node) -> bool:
+        """Whether the definition of `node` makes the very elements that a kernel makes, where its inputs are
+        known in this walk alone."""
+        if not self.lent.isdisjoint(v for v in node.inputs if v is not None):
+            results = [v for v in node.outputs if v is not None]
+            if node.op_type not in _EXACT and any(
+                    v.elem is None or v.elem.numpy.kind not in "biu" for v in results):
+                return False
+            self.lent.update(results)
         return True
 
     def _compute(self, node: Node, arrays: Sequence[Any]) -> None:
@@ -578,14 +551,15 @@ _CONSTANTS = frozenset({"float32", "float64", "int8", "int16", "int32", "int64",
                         "uint64", "bool"})
 
 
-def listed(numbers: tuple[int, ...], dtype: str) -> np.ndarray:
-    """An array of these numbers."""
-    return np.array(numbers, np.int64).astype(dtype)
+_EXACT = VIEWS | {"Abs", "Add", "Cast", "Ceil", "Concat", "Div", "Expand", "Floor", "Gather", "Max", "Min",
+                  "Mul", "Neg", "Slice", "Split", "Sub", "Transpose", "Where"}
+"""Operators whose floats are the same by any way of computing them."""
 
 
-def counted(start: int, count: int, step: int, dtype: str) -> np.ndarray:
-    """`count` numbers from `start` on."""
-    return np.arange(start, start + count * step, step).astype(numpy_type(dtype))
+def _read(node: Node) -> list[Value]:
+    """What `node` reads, and bodies in it."""
+    captured = (v for body in node.bodies() for v in body.captures())
+    return [v for v in (*node.inputs, *captured) if v is not None]
 
 
 @functools.cache

@@ -25,8 +25,10 @@ class Lives:
     ending: list[list[int]]
 
     @staticmethod
-    def of(steps: Sequence[KernelStep], always: Sequence[Buffer]) -> Lives:
-        """The lives of what `steps` touch. Buffers of `always` live throughout."""
+    def of(steps: Sequence[KernelStep], always: Sequence[Buffer],
+           loops: Sequence[tuple[int, int]] = ()) -> Lives:
+        """The lives of what `steps` touch. Buffers of `always` live throughout. `loops`: the first and last
+        of steps that are done again and again: what others touch as well lives as long as these."""
         first: dict[Buffer, int] = {}
         last: dict[Buffer, int] = {}
         for i, step in enumerate(steps):
@@ -34,6 +36,10 @@ class Lives:
                 if t.buffer.kind == "arena":
                     first.setdefault(t.buffer, i)
                     last[t.buffer] = i
+        for begin, end in loops:
+            inside = _touched(steps[begin:end + 1])
+            for b in inside & _touched([*steps[:begin], *steps[end + 1:]]):
+                first[b], last[b] = min(first[b], begin), max(last[b], end)
         for b in always:
             if b.kind == "arena":
                 first[b], last[b] = 0, len(steps)
@@ -74,9 +80,13 @@ class Lives:
         return offsets, top
 
 
-def plan(steps: Sequence[KernelStep], always: Sequence[Buffer]) -> int:
-    """Give every arena buffer its offset; returns the arena's bytes. Buffers of `always` live throughout."""
-    lives = Lives.of(steps, always)
+def _touched(steps: Sequence[KernelStep]) -> set[Buffer]:
+    return {t.buffer for step in steps for t in step.tensors() if t.buffer.kind == "arena"}
+
+
+def plan(steps: Sequence[KernelStep], always: Sequence[Buffer], loops: Sequence[tuple[int, int]] = ()) -> int:
+    """Give every arena buffer its offset; returns the arena's bytes. See `Lives.of`."""
+    lives = Lives.of(steps, always, loops)
     offsets, size = lives.placed([b.size for b in lives.buffers])
     for b, offset in zip(lives.buffers, offsets, strict=True):
         b.offset = offset

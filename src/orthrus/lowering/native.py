@@ -18,6 +18,7 @@ from ..codegen.write.template import OUTSIDE
 from ..kernels import Contents, Part, readable
 from ..limits import HARMLESS, reserve
 from ..shapes.symbolic import Sizes
+from . import control as _control  # noqa: F401
 from .device import PartDevice
 from .formula import Formula, Open, opened
 from .interpret import Note, Reference, Watch

@@ -148,7 +148,7 @@ class Lowered(Stepped):
     def __init__(self, lowering: Lowering, n_inputs: int, outputs: Sequence[Value], device: PartDevice,
                  threads: int) -> None:
         steps = lowering.steps
-        size = plan(steps, [lowering.status.buffer])
+        size = plan(steps, [lowering.status.buffer], lowering.loops)
         scratch = -(-max((s.scratch for s in steps), default=0) // ALIGN) * ALIGN
         made = [(t.shape, numpy_type(t.dtype)) for t in (lowering.outputs[v] for v in outputs)]
         account, trail = Account(lowering), Trail(lowering)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -23,7 +24,7 @@ from ..ir import Graph, No, Node, TensorType, Value
 from ..kernels import KernelRegistryManager, Part
 from ..load import load
 from ..lowering import claims
-from ..lowering.device import Compiling
+from ..lowering.device import Compiling, PartDevice
 from ..lowering.native import Native
 from ..lowering.package.writer import Compiled, Described, Pieces, Shapes, write
 from ..lowering.plans import Plan
@@ -32,6 +33,7 @@ from ..optimize import optimize
 from ..partition import Placement, partition
 from ..providers import CPUExecutionProvider
 from ..providers.base import Capability, GraphView, interpreted
+from ..providers.generating import GeneratingProvider
 from ..run.dimensions import fix_dimensions
 
 Sizes = Mapping[str, Iterable[int] | str]
@@ -115,10 +117,13 @@ def _compiled(source: Any, machine: Machine, sizes: Sizes, level: int, options: 
     registries = KernelRegistryManager(())
     registries.register(provider.name, provider.kernels)
     provider.registries = registries
-    part = _only(partition(graph, [provider]))
-    native = provider._native(part, Compiling(machine))
+    if not graph.outputs:
+        raise NotImplementedFail("the model has no outputs",
+                                 cure="name what is to be computed as its outputs")
+    native = whole(graph, provider, Compiling(machine)) if any(node.has_bodies for node in graph.nodes) else \
+        provider._native(_only(partition(graph, [provider])), Compiling(machine))
     native.learner.background = False
-    return Compiled(machine, dict(_plans(native, graph, several))), graph, part
+    return Compiled(machine, dict(_plans(native, graph, several))), graph, native.part
 
 
 def _take_defaults(graph: Graph) -> None:
@@ -189,18 +194,29 @@ def _only(placement: Placement) -> Part:
     """The one part that a model is. Raises NotImplementedFail that names what else there is."""
     graph, fused = placement.graph, [part for part in placement.parts if part.fused]
     others = [node for part in placement.parts if not part.fused for node in part.nodes]
-    if not graph.outputs:
-        raise NotImplementedFail("the model has no outputs",
-                                 cure="name what is to be computed as its outputs")
     if len(fused) == 1 and not others and len(fused[0].outputs) == len(graph.outputs):
         return fused[0]
     found = [f"{node.label}: {remark.reason}" if (remark := placement.remarks.get(node)) else node.label
              for node in others[:8]]
-    raise NotImplementedFail(
-        "the model is not generated code from begin to end",
-        found="; ".join(found) or f"{len(fused)} parts, {len(graph.outputs)} outputs",
-        expected="nodes that kernels are generated for, all in one part",
-        cure="run it in Python, or through the drop-in library")
+    raise _not_generated("; ".join(found) or f"{len(fused)} parts, {len(graph.outputs)} outputs")
+
+
+def _not_generated(found: str) -> NotImplementedFail:
+    return NotImplementedFail("the model is not generated code from begin to end", found=found,
+                              expected="nodes that kernels are generated for, all in one part",
+                              cure="run it in Python, or through the drop-in library")
+
+
+def whole(graph: Graph, provider: GeneratingProvider, device: PartDevice) -> Native:
+    """What runs all of a graph, whose outputs nodes make, for inputs of known sizes: what depends on these is
+    found when a plan is made. Raises NotImplementedFail for nodes that no sizes help."""
+    by_name = interpreted()
+    found = claims.whole(graph, lambda node: by_name(node) or not isinstance(provider.lookup(node), No))
+    if found:
+        raise _not_generated("; ".join(f"{node.label}: {reason}" for node, reason in [*found.items()][:8]))
+    part = Part(provider.name, list(graph.nodes), list(graph.inputs), list(graph.outputs),
+                graph.name or "graph", graph.info, weakref.ref(graph))
+    return provider._native(part, device)
 
 
 def _plans(native: Native, graph: Graph, sizes: Mapping[str, Sequence[int]]) -> Iterator[tuple[Shapes, Plan]]:

@@ -32,6 +32,7 @@ class _Names:
     """What the rules ask: a dimension is told by its name, or not at all."""
 
     int_max = (1 << 31) - 1
+    long_enough = False
     is_one = staticmethod(is_one)
 
     def __init__(self, inputs: Values) -> None:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..ir import Graph, SequenceType, TensorType, Type, Value
+from ..shapes.products import parsed_equation
 from .define import broadcast
-from .math.linalg import Einsum, parsed_equation
+from .math.linalg import Einsum
 from .nn.attention import FlexAttention
 from .sequence import SequenceMap
 from .tensor.index import GatherND

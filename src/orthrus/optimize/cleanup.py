@@ -13,6 +13,8 @@ from .pattern import number
 from .rewrite import Work, is_dead
 
 _SHARED_BYTES = 4096
+_SHARED_ELEMENTS = 8
+"""As many as onnxruntime shares: more would make a model that it cannot always fuse."""
 _INT_MAX = (1 << 31) - 1
 
 
@@ -250,12 +252,13 @@ _SAME: dict[str, Callable[[Node], Value | None]] = {
 
 
 def merge_common_subexpressions(work: Work) -> int:
-    """One node for all that apply the same operator to the same values; one initializer for equal small
-    constants."""
+    """One node for all that apply the same operator to the same values, equal constants among them; one
+    initializer for equal constants of a few elements."""
     count = _merge_constants(work)
     seen: dict[Any, Node] = {}
+    contents: dict[Value, Any] = {}
     for node in work.graph.nodes:
-        key = _key(node)
+        key = _key(node, contents)
         if key is None or node in work.removed:
             continue
         first = seen.setdefault(key, node)
@@ -289,12 +292,12 @@ def _merge_constants(work: Work) -> int:
         if (
             not isinstance(array, np.ndarray)
             or array.dtype == object
-            or array.nbytes > _SHARED_BYTES
+            or array.size > _SHARED_ELEMENTS
             or value in inputs
             or value.graph_outputs
         ):
             continue
-        first = seen.setdefault((array.dtype, array.shape, array.tobytes()), value)
+        first = seen.setdefault(_content(array), value)
         if first is not value and not value.dead:
             if not work.take():
                 break
@@ -306,8 +309,14 @@ def _merge_constants(work: Work) -> int:
 _APART = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
-def _key(node: Node) -> Any:
-    """What makes two nodes equal; None for a node that must stay itself."""
+def _content(array: np.ndarray) -> Any:
+    """What makes two arrays equal."""
+    return array.dtype, array.shape, array.tobytes()
+
+
+def _key(node: Node, contents: dict[Value, Any]) -> Any:
+    """What makes two nodes equal; None for a node that must stay itself. `contents`: by which constants were
+    told apart so far."""
     op = node.op
     if op is None or "rng" in op.runtime or node.op_type in _APART or not node.inputs:
         return None
@@ -316,7 +325,15 @@ def _key(node: Node) -> Any:
     except TypeError:
         return None
     present = tuple(v is not None for v in node.outputs)
-    return node.domain, node.op_type, node.version, tuple(map(id, node.inputs)), attrs, present
+    given = tuple(id(v) if v is None or not isinstance(v.const, np.ndarray) else contents.get(v) or
+                  contents.setdefault(v, _frozen_constant(v)) for v in node.inputs)
+    return node.domain, node.op_type, node.version, given, attrs, present
+
+
+def _frozen_constant(value: Value) -> Any:
+    """A small constant by its elements, another by its place."""
+    array = value.const
+    return id(value) if array.dtype == object or array.nbytes > _SHARED_BYTES else _content(array)
 
 
 def _frozen(value: Any) -> Any:
@@ -325,5 +342,5 @@ def _frozen(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_frozen(v) for v in value)
     if isinstance(value, np.ndarray) and value.dtype != object and value.nbytes <= _SHARED_BYTES:
-        return value.dtype.str, value.shape, value.tobytes()
+        return _content(value)
     raise TypeError("an attribute without a key")

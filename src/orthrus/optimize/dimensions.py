@@ -30,6 +30,7 @@ class Dimensions:
     """The names given so far, over all graphs of one model. It is what the rules of shapes ask."""
 
     int_max = (1 << 31) - 1
+    long_enough = False
     is_one = staticmethod(is_one)
 
     def __init__(self, opsets: dict[str, int], graphs: Sequence[Graph]) -> None:

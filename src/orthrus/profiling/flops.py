@@ -14,7 +14,7 @@ from typing import Any
 
 from ..codegen.write.trace import trace
 from ..ir import No, Node, TensorType, Type, Value, type_of
-from ..ops.math.linalg import parsed_equation
+from ..shapes.products import parsed_equation
 
 Shape = tuple[int, ...]
 Count = Callable[["Given"], int]

@@ -20,7 +20,7 @@ import numpy as np
 
 from .. import knobs
 from ..errors import ALL, Fail, InvalidArgument, unforeseen
-from ..ir import Graph, Value
+from ..ir import Graph, OptionalType, Value
 from ..kernels import HOST, Device, DeviceArray, KernelRegistry, KernelRegistryManager, Lanes, copied, running
 from ..limits import DEFAULT, Deadline, Limits, swap, using
 from ..locks import lock
@@ -36,6 +36,7 @@ from .fast_way import FastWay
 from .feeds import entry, lacking
 from .fetch import Fetch
 from .results import constants_of, results
+from .short_way import ShortWay
 from .watch import See, Showing, mark
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class Engine:
         config, graph = self.config, self.graph
         self._names = [v.name for v in self.outputs]
         self._slot_of = dict(zip(self._names, self.program.outputs, strict=True))
-        self._required = [v.name for v in self.inputs]
+        self._required = [v.name for v in self.inputs if not isinstance(v.type, OptionalType)]
         self._entries = {v.name: (slot, entry(v, config.limits.max_tensor_bytes))
                          for v, slot in zip(graph.inputs, self.program.inputs, strict=True)}
         self._shared = [] if config.names_apart else shared_names(self.inputs)
@@ -208,7 +209,12 @@ class Engine:
                        or type(p).on_run_end is not ExecutionProvider.on_run_end]
         plain = self._plain and not self._hooks
         self.fast = FastWay.of(self.program, self.inputs, self._names) if plain else None
-        self.quick = None if self.fast is None else self.fast.run
+        self.short = ShortWay.of(
+            self.program, self._entries, self._shared, self._names, self._constants, config.limits,
+            self.fast) if plain else None
+        self.quick = self.fast.run if self.fast is not None else None
+        if self.short is not None and self.quick is None and all(c.kernel.own for c in self.program.calls):
+            self.quick = self.short.run
         self._arena = config.memory_pattern and config.memory_reuse and not config.parallel and all(
             p.settings.get("use_arena", True) for p in self.providers)
 
@@ -263,6 +269,11 @@ class Engine:
 
     def _run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None,
              record: list[Any] | None, targets: Sequence[Target]) -> list[Any]:
+        plain = deadline is None and record is None and not targets and self.see is None
+        if self.short is not None and plain:
+            made = self.short.run(output_names, feeds)
+            if made is not None:
+                return made
         names = tuple(output_names) if output_names else None
         fetch = self._fetches.get(names) or self._new_fetch(names)
         fed = self._fed(feeds)
@@ -541,6 +552,8 @@ class Engine:
         Values and the nodes that read them refer to each other; without this, weights would stay until the
         garbage collector comes by. Whoever else holds the graph keeps it whole.
         """
+        if (short := self.__dict__.get("short")) is not None:
+            short.close()
         self.program.close()
         graph, held = copy.copy(self.graph), weakref.ref(self.graph)
         bodies = [body for node in graph.nodes for body in node.bodies() if body.outer is self.graph]

@@ -54,11 +54,13 @@ def _tensor_entry(name: str, kind: TensorType, most: int) -> Callable[[Any], Any
         # an unpickled array has a dtype object of its own
         plain = type(given) is ndarray
         if ((plain or type(given) is DeviceArray) and (given.dtype is dtype or given.dtype == dtype)
-                and not is_text and (rank is None or given.ndim == rank) and given.nbytes <= most):
+                and (plain or not is_text) and (rank is None or given.ndim == rank) and given.nbytes <= most):
             shape = given.shape
             for i, d in fixed:
                 if shape[i] != d:
                     raise _wrong_dims(name, shape, kind)
+            if is_text:
+                return _strings(name, given)
             return laid(given) if plain else given
         if isinstance(given, ndarray | DeviceArray) and given.nbytes > most:
             raise InvalidArgument(
@@ -93,7 +95,11 @@ def admit(name: str, given: Any, kind: Type | None) -> Any:
     if isinstance(kind, SequenceType):
         if not isinstance(given, list | tuple):
             raise _unexpected(name, given, kind, "feed a list with one entry per element of the sequence")
-        return [admit(f"{name}[{i}]", v, kind.elem) for i, v in enumerate(given)]
+        try:
+            return [admit(f"{name}[{i}]", v, kind.elem) for i, v in enumerate(given)]
+        except InvalidArgument as error:
+            raise Misfit(error.text, node=error.node, found=error.found, expected=error.expected,
+                         cure=error.cure) from error
     if isinstance(kind, MapType):
         return _admit_map(name, given, kind)
     if not isinstance(given, SparseArray):
@@ -107,7 +113,7 @@ def _unexpected(name: str, given: Any, kind: Type, cure: str, found: str | None 
 
 
 class Misfit(InvalidArgument, RuntimeError):
-    """A map that does not fit: where onnxruntime raises a bare RuntimeError."""
+    """A map or a list that does not fit: where onnxruntime raises a bare RuntimeError."""
 
 
 def _admit_map(name: str, given: Any, kind: MapType) -> dict[Any, Any]:
@@ -170,7 +176,8 @@ def _actual(given: Any) -> str:
 def lacking(missing: Sequence[str], feeds: Iterable[str]) -> ValueError:
     """What a feed without some inputs is told; an input that was misspelt is named."""
     given = list(feeds)
-    asked = [f"{name!r}: {question}" for name in given if (question := meant(name, missing))]
+    asked = [f"{name!r}: {question}" for name in given
+             if isinstance(name, str) and (question := meant(name, missing))]
     return ValueError(f"Required inputs ({list(missing)}) are missing from input feed ({given})."
                       + "".join(f"\n  {each}" for each in asked))
 
@@ -185,8 +192,8 @@ def _as_array(name: str, given: Any, kind: TensorType) -> np.ndarray:
         try:
             given = _array(given, kind.elem)
         except (TypeError, ValueError, OverflowError) as error:
-            raise InvalidArgument(f"the list fed as input {name} is no array of {kind}: {error}",
-                                  cure=CONFIG_CURE) from error
+            raise Misfit(f"Could not create tensor from given input list: that fed as input {name} is no "
+                         f"array of {kind}: {error}", cure=CONFIG_CURE) from error
     if not isinstance(given, np.ndarray):
         if isinstance(given, np.generic) or not hasattr(given, "__array__"):
             if isinstance(given, np.generic):
@@ -273,6 +280,9 @@ def _array(given: Sequence[Any], elem: ElementType) -> np.ndarray:
     return made
 
 
+_TEXT = {str}
+
+
 def _strings(name: str, given: np.ndarray) -> np.ndarray:
     if given.dtype.type in (np.bytes_, np.void):
         try:
@@ -283,7 +293,8 @@ def _strings(name: str, given: np.ndarray) -> np.ndarray:
                                   cure="feed an array of str") from error
     if given.dtype != object:
         return given.astype(object)
-    if all(isinstance(item, str) for item in given.flat):
+    kinds = set(map(type, given.ravel().tolist()))
+    if kinds == _TEXT or all(issubclass(kind, str) for kind in kinds):
         return given
     return np.vectorize(lambda item: item if isinstance(item, str) else str(item), otypes=[object])(given)
 

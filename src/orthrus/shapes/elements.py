@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -78,11 +79,14 @@ def follow(node: Node, given: Sequence[Elements | None], shapes: Sequence[Any], 
 
 
 def _held(value: Any) -> bool:
-    """Whether a tensor can hold an element, as far as that is known."""
-    return type(value) is not int or -_INT64 <= value < _INT64
+    """Whether a tensor can hold an element, as far as that is known, and it is written in its one way."""
+    if type(value) is int:
+        return -_INT64 <= value < _INT64
+    return not isinstance(value, Fraction) or value.denominator != 1
 
 
 def _kept(value: Any) -> Any:
+    value = number(value) if isinstance(value, Fraction) else value
     return value if _held(value) else None
 
 

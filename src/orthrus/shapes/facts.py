@@ -23,6 +23,8 @@ class Context(Protocol):
     """What a rule may ask the inference for."""
 
     int_max: int
+    long_enough: bool
+    """Whether a dimension reaches as far as a Slice counts from its end."""
 
     def wider(self, dims: Sequence[Dim]) -> Dim | None:
         """The dimension that `dims` broadcast to."""

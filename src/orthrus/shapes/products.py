@@ -77,3 +77,46 @@ def dft(f: Facts) -> Shapes:
     if length is not None and half and not back:
         length = floor_div(length, 2) + 1
     return [[*x[:place], length, *x[place + 1:-1], (1 if back and half else 2)]]
+
+
+def parsed_equation(equation: str) -> tuple[list[str], str | None]:
+    """The terms of an Einsum equation and its output, None where implied. Raises ValueError if it is
+    malformed."""
+    text = "".join(equation.split())
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    for term in (*terms, right):
+        letters = term.replace("...", "", 1)
+        if not (letters.isascii() and (letters.isalpha() or not letters)):
+            raise ValueError(f"malformed Einsum equation {equation!r}: a term is letters with at most one"
+                             " '...',"
+                             f" found {term!r}")
+    if not arrow:
+        return terms, None
+    if len(set(right.replace(".", ""))) != len(right.replace(".", "")):
+        raise ValueError(f"malformed Einsum equation {equation!r}: a letter of the output is repeated")
+    if missing := set(right) - set(left):
+        raise ValueError(f"malformed Einsum equation {equation!r}: {min(missing)!r} stands in the output"
+                         " only")
+    return terms, right
+
+
+def einsum(f: Facts) -> Shapes:
+    """What the output's letters stand for; letters that are summed over are not looked at."""
+    terms, output = parsed_equation(f.attribute("equation"))
+    dims: dict[str, list[Dim]] = {}
+    ellipses: list[list[Dim]] = []
+    for term, shape in zip(terms, map(f.shape, range(len(f.node.inputs))), strict=True):
+        before, dots, after = term.partition("...")
+        end = len(shape) - len(after)
+        if end < len(before) or (not dots and end > len(before)):
+            raise ValueError(f"the Einsum term {term!r} does not fit an operand of rank {len(shape)}")
+        ellipses.append(shape[len(before):end])
+        for letter, dim in zip(before + after, (*shape[:len(before)], *shape[end:]), strict=True):
+            dims.setdefault(letter, []).append(dim)
+    if output is None:
+        output = "..." * any("..." in t for t in terms) + "".join(
+            sorted(letter for letter, found in dims.items() if len(found) == 1))
+    before, dots, after = output.partition("...")
+    return [[*(f.context.wider(dims[k]) for k in before), *(broadcast(f, *ellipses) if dots else []),
+             *(f.context.wider(dims[k]) for k in after)]]

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from .axes import normalized_axis, places
 from .expression import Dim, Expr, bounds, ceil_div, ceiling, floor_div, greatest, least, quotient
-from .facts import Facts, Shapes, elementwise
+from .facts import Context, Facts, Shapes, elementwise
 from .polynomial import ratio
-from .products import attention, dft, gemm, linear_attention, matmul, stft
+from .products import attention, dft, einsum, gemm, linear_attention, matmul, stft
 from .windows import (
     affine_grid,
     causal_conv,
@@ -146,17 +146,21 @@ def _slice(f: Facts) -> Shapes:
         axes = list(range(len(begin))) if axes is None else axes
         given = [begin, end, steps]
     for axis, start, stop, step in zip(places(axes, len(x)), *given, strict=True):
-        out[axis] = _sliced(x[axis], start, stop, step, f.context.int_max)
+        out[axis] = _sliced(x[axis], start, stop, step, f.context)
     return [out]
 
 
-def _sliced(size: Dim, start: Dim | None, stop: Dim | None, step: Dim | None, int_max: int
+def _sliced(size: Dim, start: Dim | None, stop: Dim | None, step: Dim | None, context: Context
             ) -> Dim | None:
     """How many elements a slice has, None where that depends on data."""
     if step == 0:
         raise ValueError("a slice of step 0")
     if start is None or stop is None or not isinstance(step, int):
         return None
+    int_max = context.int_max
+    if context.long_enough and isinstance(size, Expr) and isinstance(start, int) and isinstance(stop, int) \
+            and max(start, stop) < 0 and min(start, stop) > -int_max:
+        return max(0, -((start - stop) // step))
     low = 0 if step > 0 else -1
     first, last = _clamped(start, size, low, int_max), _clamped(stop, size, low, int_max)
     if first is None or last is None:
@@ -323,7 +327,8 @@ RULES: dict[str, Callable[[Facts], Shapes]] = {
     "ConstantOfShape": _told, "Range": _range, "Conv": conv(1), "ConvInteger": conv(1),
     "QLinearConv": conv(3), "DeformConv": conv(1), "MaxPool": pool, "AveragePool": pool, "LpPool": pool,
     "ConvTranspose": conv_transpose, "Resize": resize, "Upsample": resize,
-    "SpaceToDepth": space_to_depth, "DepthToSpace": depth_to_space, "Gemm": gemm, "MatMul": matmul(),
+    "SpaceToDepth": space_to_depth, "DepthToSpace": depth_to_space, "Gemm": gemm, "Einsum": einsum,
+    "MatMul": matmul(),
     "MatMulInteger": matmul(), "QLinearMatMul": matmul(0, 3), "TopK": _top_k, "OneHot": _one_hot,
     "CenterCropPad": center_crop_pad, "STFT": stft, "DFT": dft, "HannWindow": _of_length,
     "HammingWindow": _of_length, "BlackmanWindow": _of_length, "Col2Im": col_to_im,

@@ -35,14 +35,16 @@ class Incomplete(Exception):
 
 
 def infer_shapes(model: Any, *, int_max: int = _UNBOUNDED, auto_merge: bool = False,
-                 guess_output_rank: bool = False) -> Any:
-    """A copy of an onnx ModelProto with a `value_info` for every value and, where more is known now, other
-    types of its inputs and outputs.
+                 guess_output_rank: bool = False, long_enough: bool = False) -> Any:
+    """A copy of an onnx ModelProto with a `value_info` for every value that is computed and, where more is
+    known now, other types of its inputs and outputs.
 
     `int_max`: bounds of Slice from here on mean the end of the dimension. `auto_merge`: dimensions that meet
     in an operator that needs them equal get one name; else a dimension is the larger of those that broadcast.
     `guess_output_rank`: an unknown operator's outputs get the element type and rank of its first input.
-    Raises Incomplete where a node's output stays without a type, and ValueError where the graph is cyclic.
+    `long_enough`: dimensions reach as far as a Slice counts from their end: x[-10:-1] has 9 elements, not
+    Min(10, n) - 1. Raises Incomplete where a node's output stays without a type, and ValueError where the
+    graph is cyclic or the branches of an If give different element types.
     """
     out = type(model)()
     out.CopyFrom(model)
@@ -50,7 +52,7 @@ def infer_shapes(model: Any, *, int_max: int = _UNBOUNDED, auto_merge: bool = Fa
     for _ in range(_PASSES):
         read = Reader(out).out
         inference = Inference(read.graph, read.declared, int_max=int_max, auto_merge=auto_merge,
-                              guess_output_rank=guess_output_rank, merged=merged)
+                              guess_output_rank=guess_output_rank, long_enough=long_enough, merged=merged)
         inference.run()
         now = settled(inference.found, merged)
         if now == merged:
@@ -71,12 +73,11 @@ def infer_shapes(model: Any, *, int_max: int = _UNBOUNDED, auto_merge: bool = Fa
 def _write(model: Model) -> None:
     """Put the values' types into the GraphProtos they come from."""
     for proto, graph, values in model.graphs:
-        outputs = {o.name for o in proto.output}
         given = {i.name for i in proto.input} | {t.name for t in proto.initializer}
         given |= {t.values.name for t in proto.sparse_initializer}
         del proto.value_info[:]
         for name, value in values.items():
-            if name not in outputs and name not in given and value.type is not None:
+            if name not in given and value.type is not None:
                 proto.value_info.add(name=name).type.CopyFrom(type_proto(value.type))
         for info, value in zip(proto.output, graph.outputs, strict=True):
             if told(value.type) and not (isinstance(value.type, TensorType) and value.shape is None):
@@ -109,14 +110,15 @@ class SymbolicShapeInference:
     def infer_shapes(in_mp: Any, int_max: int = _UNBOUNDED, auto_merge: bool = False,
                      guess_output_rank: bool = False, verbose: int = 0) -> Any:
         """As the function `infer_shapes`. `verbose` above 0 logs what is not known, node by node, to the
-        logger `orthrus.tools.shapes.inference`. Raises Incomplete, "Incomplete symbolic shape inference",
-        where a node's output stays without a type."""
+        logger `orthrus.tools.shapes.inference`; dimensions are taken to be long enough, as in onnxruntime's.
+        Raises Incomplete, "Incomplete symbolic shape inference", where a node's output stays without a
+        type."""
         log = logging.getLogger("orthrus.tools.shapes.inference")
         before = log.level
         log.setLevel(logging.DEBUG if verbose else before)
         try:
             return infer_shapes(in_mp, int_max=int_max, auto_merge=auto_merge,
-                                guess_output_rank=guess_output_rank)
+                                guess_output_rank=guess_output_rank, long_enough=True)
         finally:
             log.setLevel(before)
 

@@ -6,6 +6,9 @@ A *program block* is a row of 8-byte cells (`Cell`) that says what to run; its s
 at least. A *pool block* (`PoolCell`) is what the threads of a process share. Nothing here has a result that
 depends on who does what: kernels see to that.
 
+A row of JUMP items is a jump, whose arguments are those of the kernel `jump`: the address of a byte, a row,
+and 1 or 0 for whether the run goes on there where the byte is true, or where it is false.
+
 How a step is divided: each place of a team starts with its own part of the items and then helps the others, a
 few grains at a time, so that the same thread tends to meet the same rows in the next step. The caller has
 place 0. The others belong to whoever comes, and the caller waits for none but those who came: it fills a
@@ -24,6 +27,9 @@ from ..write.emit import I8, I32, I64, PTR, VOID, Function, Module, V
 
 STEP = 4
 """Cells of a row of the step table."""
+
+JUMP = -1
+"""The items of a row that is a jump."""
 
 PLACES = 512
 """Threads of a run at most."""
@@ -274,8 +280,17 @@ def _drive(module: Module, share: Function) -> None:
         def alone() -> V:
             _alone(f, row, scratch)
             return state
-        (now,) = f.when(large, lambda: f.call(share, [block, row, state]), alone)
-        return go_on(i + 1), [i + 1, now]
+
+        def work() -> list[V]:
+            return [i + 1, *f.when(large, lambda: f.call(share, [block, row, state]), alone)]
+
+        def jump() -> list[V]:
+            given = cell(f, row, 1)
+            true = f.load(I8, f.cast(cell(f, given, 0), PTR), 0, 1).ne(0)
+            there = true.eq(cell(f, given, 2).ne(0))
+            return [f.select(there, cell(f, given, 1), i + 1), state]
+        after, now = f.when(cell(f, row, 2) >= 0, work, jump)
+        return go_on(after), [after, now]
     first = f.i64(0)
     done, state = f.when(go_on(first), lambda: f.repeat([first, first], step), lambda: [first, first])
 

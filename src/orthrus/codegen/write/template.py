@@ -26,9 +26,9 @@ from .bounds import Checked
 from .emit import Module
 from .expr import Expr
 
-OUTSIDE = 2
-"""What a kernel leaves in a part's status where numbers are outside the range it is for; 1 is that it gave
-up."""
+GAVE_UP, OUTSIDE, NO_BRANCH = 1, 2, 3
+"""What a kernel leaves in a part's status: that it gave up, that numbers are outside the range it is for,
+that a branch was taken which cannot be computed from inputs of these shapes."""
 
 _templates: dict[str, Template] = {}
 

@@ -97,17 +97,19 @@ class Graphs:
     def _recorded(self, launch: Callable[[], None]) -> Graph | None:
         """A new graph; None where the device makes none, which is not tried again."""
         try:
-            return self._made(launch)
+            return recorded(self.device, launch)
         except Exception as error:
             log.warning("%s is not recorded as a graph: %s", self.whose, error)
             self.working = False
             return None
 
-    def _made(self, launch: Callable[[], None]) -> Graph:
-        self.device.begin_capture()
-        try:
-            launch()
-        except BaseException:
-            self.device.drop_capture()
-            raise
-        return Graph(self.device, self.device.end_capture())
+
+def recorded(device: Device, launch: Callable[[], None]) -> Graph:
+    """What `launch` asks of a device. Raises where that makes no graph."""
+    device.begin_capture()
+    try:
+        launch()
+    except BaseException:
+        device.drop_capture()
+        raise
+    return Graph(device, device.end_capture())

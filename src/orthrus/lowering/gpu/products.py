@@ -31,6 +31,9 @@ FEW = 4
 _BLOCK = 1024
 """Sums that one program adds up of parts."""
 
+SMALL = 8 << 20
+"""Bytes of B that are read before a second kernel, for the sum of parts, would have begun."""
+
 BUSY = 4
 """Programs to a multiprocessor that together read at the memory's rate."""
 
@@ -178,10 +181,13 @@ class _Product:
         size = 4096 // (2 if BYTES[self.b.dtype] > 4 or self.rows > 2 else 1)
         wide = max(16, min(64 if upright else 128, _power(self.n)))
         wide = min(wide, 16) if upright else wide
+        units, small = tiles.chip(self.lo.target).units, self.n * self.depth * BYTES[self.b.dtype] <= SMALL
+        while small and wide > 16 and -(-self.n // wide) * self.count < units:
+            wide //= 2
         deep = max(16, min(size // wide, _power(self.depth)))
         strip = Strip(wide, deep, 4 if wide * deep >= 1024 else 1)
         programs = -(-self.n // wide) * self.count
-        wanted = BUSY * tiles.chip(self.lo.target).units // programs
+        wanted = 1 if small and self.depth <= 16 * deep else BUSY * units // programs
         part, parts = self._part(deep, max(1, min(wanted, self.depth // (4 * deep), 64)))
 
         def step(target: Tensor, tree: Expr | None, operands: Sequence[Tensor], groups: Any) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...codegen.machines.machine import Machine
+from ...codegen.runtime.scheduler import JUMP
 from ...ir import ElementType
 from ...memory import LINE, take
 from . import layout
@@ -158,8 +159,9 @@ class Opened:
     def _sound(self, made: Tables, code: Code) -> bool:
         """Whether what a plan's tables point to is there."""
         cells, arrays = len(made.values), len(self.inputs) + len(self.outputs)
-        return (_within(made.kernels, len(code.image)) and _within(made.work[:, 0])
+        return (_within(made.kernels, len(code.image)) and _within(made.work[:, 0] - JUMP)
                 and _within(made.work[:, 1] - 1) and _within(made.begins, cells + 1)
+                and self._jumps(made)
                 and _within(made.arena_rows[:, 0], cells) and _within(made.arena_rows[:, 1], made.arena + 1)
                 and _within(made.constant_rows[:, 0], cells)
                 and _within(made.constant_rows[:, 1], len(self.constants) + 1)
@@ -169,6 +171,11 @@ class Opened:
                 and 0 <= made.about < len(self.steps)
                 and len(self.steps[made.about]["steps"]) == len(made.kernels)
                 and all(d >= 0 for shape in made.outputs for d in shape))
+
+    def _jumps(self, made: Tables) -> bool:
+        """Whether jumps go to other rows."""
+        given = made.begins[made.work[:, 0] == JUMP]
+        return _within(given, len(made.values) - 2) and _within(made.values[given + 1], len(made.kernels) + 1)
 
     def choose(self, fits: Callable[[Machine], bool]) -> Code | None:
         """The first target with plans whose machine `fits`."""

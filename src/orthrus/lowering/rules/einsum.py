@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from ...codegen.write.expr import Expr
 from ...codegen.write.tile import total_of
 from ...ir import No, Node
-from ...ops.math.linalg import parsed_equation
+from ...shapes.products import parsed_equation
 from ..lower import Lowering, lowers
 from ..rule_sets import BOTH
 from ..tensor import Tensor, c_strides

@@ -61,7 +61,7 @@ def _scores(lo: Lowering, node: Node, targets: int, shift: np.ndarray) -> Tensor
     x = lo.tensor(node.inputs[0])
     rows = x.shape[0] if x.rank > 1 else 1
     width = x.size // rows if rows else 0
-    flat = np.asarray(node.attributes["coefficients"] or [], np.float32)
+    flat = np.asarray(node.attributes["coefficients"] or [], np.float32)[:max(0, targets) * width]
     if targets < 1 or not width or flat.size != targets * width or shift.size not in (0, targets):
         return No("its coefficients do not fit")
     if x.dtype != F:
@@ -106,7 +106,8 @@ def regress(lo: Lowering, node: Node) -> Tensor | No:
     targets, transform = attrs["targets"], attrs["post_transform"]
     if transform == "PROBIT":
         return No("the post transform PROBIT")
-    y = _scores(lo, node, targets, np.asarray(attrs["intercepts"] or [], np.float32))
+    shift = np.asarray(attrs["intercepts"] or [], np.float32)
+    y = _scores(lo, node, targets, shift if shift.size == targets else shift[:0])
     if not isinstance(y, No) and targets > 1:
         close_scores(lo, y, transform)
     return y

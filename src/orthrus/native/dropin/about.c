@@ -5,13 +5,11 @@
 #include <stdlib.h>
 
 static OrtStatus *count_of(const OrtSession *session, enum role role, size_t *out) {
-    REQUIRE(session != NULL && out != NULL, "the session and the result must not be null");
     *out = session->counts[role];
     return NULL;
 }
 
 static OrtStatus *described(const OrtSession *session, enum role role, size_t index, const struct described **out) {
-    REQUIRE(session != NULL, "the session must not be null");
     REQUIRE(index < session->counts[role], "the index %zu is out of range: there are %zu", index, session->counts[role]);
     *out = &session->values[role][index];
     return NULL;
@@ -19,14 +17,12 @@ static OrtStatus *described(const OrtSession *session, enum role role, size_t in
 
 static OrtStatus *name_of(const OrtSession *session, enum role role, size_t index, OrtAllocator *allocator, char **out) {
     const struct described *value = NULL;
-    REQUIRE(allocator != NULL && out != NULL, "the allocator and the result must not be null");
     RETURN_IF_FAILED(described(session, role, index, &value));
     return text_to_allocator(allocator, value->name, out);
 }
 
 static OrtStatus *type_of(const OrtSession *session, enum role role, size_t index, OrtTypeInfo **out) {
     const struct described *value = NULL;
-    REQUIRE(out != NULL, "the result must not be null");
     RETURN_IF_FAILED(described(session, role, index, &value));
     *out = type_info_copy(value->type);
     return *out == NULL ? status_out_of_memory(sizeof **out) : NULL;
@@ -81,13 +77,11 @@ static OrtModelMetadata *metadata_copy(const OrtModelMetadata *from) {
 }
 
 OrtStatus *api_SessionGetModelMetadata(const OrtSession *session, OrtModelMetadata **out) {
-    REQUIRE(session != NULL && out != NULL, "the session and the result must not be null");
     *out = metadata_copy(session->metadata);
     return *out == NULL ? status_out_of_memory(sizeof **out) : NULL;
 }
 
 OrtStatus *api_SessionGetProfilingStartTimeNs(const OrtSession *session, uint64_t *out) {
-    REQUIRE(session != NULL && out != NULL, "the session and the result must not be null");
     *out = (uint64_t)session->profiling_start;
     return NULL;
 }
@@ -104,15 +98,13 @@ static OrtStatus *read_name(struct message *answer, struct channel *channel, voi
 }
 
 OrtStatus *api_SessionEndProfiling(OrtSession *session, OrtAllocator *allocator, char **out) {
-    REQUIRE(session != NULL && allocator != NULL && out != NULL, "the session, allocator and result must not be null");
     if (!session->options->profiling) return text_to_allocator(allocator, "", out);
     struct named named = {allocator, out};
-    struct question question = {ASK_END_PROFILING, NULL, read_name, &named, NULL, 0};
+    struct question question = {ASK_END_PROFILING, NULL, read_name, &named, NULL};
     return session_ask(session, &question);
 }
 
 static OrtStatus *memory_of(const OrtSession *session, enum role role, const OrtMemoryInfo **out, size_t count) {
-    REQUIRE(session != NULL && (out != NULL || count == 0), "the session and the results must not be null");
     REQUIRE(count == session->counts[role], "there is room for %zu, and there are %zu", count, session->counts[role]);
     for (size_t i = 0; i < count; i++) out[i] = &cpu_memory;
     return NULL;

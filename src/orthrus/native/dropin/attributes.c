@@ -1,5 +1,5 @@
 /* What describes nodes and values of a model: attributes, value infos, places of external data. */
-#include "internal.h"
+#include "editor.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -51,6 +51,11 @@ static void join(char *to, const char *const *texts, size_t count) {
 OrtStatus *api_CreateOpAttr(const char *name, const void *data, int length, OrtOpAttrType type,
                             OrtOpAttr **out) {
     size_t size, count = length < 0 ? 0 : (size_t)length;
+    bool many = type == ORT_OP_ATTR_INTS || type == ORT_OP_ATTR_FLOATS || type == ORT_OP_ATTR_STRING ||
+                type == ORT_OP_ATTR_STRINGS;
+    REQUIRE(data != NULL || (many && count == 0), "CreateOpAttr: data must not be null");
+    for (size_t i = 0; type == ORT_OP_ATTR_STRINGS && i < count; i++)
+        REQUIRE(((const char *const *)data)[i] != NULL, "CreateOpAttr: data[%zu] must not be null", i);
     if (!size_of(type, data, count, &size)) return status_new(ORT_FAIL, "Attribute type not supported yet.");
     OrtOpAttr *attribute = calloc(1, sizeof *attribute);
     if (attribute == NULL) return status_out_of_memory(sizeof *attribute);
@@ -101,6 +106,29 @@ void api_ReleaseOpAttr(OrtOpAttr *attribute) {
     free(attribute);
 }
 
+void write_attribute(struct bytes *to, const OrtOpAttr *attribute) {
+    static const int kinds_in_onnx[] = {[ORT_OP_ATTR_FLOAT] = 1,  [ORT_OP_ATTR_INT] = 2,  [ORT_OP_ATTR_STRING] = 3,
+                                        [ORT_OP_ATTR_FLOATS] = 6, [ORT_OP_ATTR_INTS] = 7, [ORT_OP_ATTR_STRINGS] = 8};
+    const float *floats = (const float *)(const void *)attribute->data;
+    const int64_t *ints = (const int64_t *)(const void *)attribute->data;
+    field_text(to, 1, attribute->name);
+    field_int(to, 20, kinds_in_onnx[attribute->type]);
+    switch (attribute->type) {
+    case ORT_OP_ATTR_FLOAT: field_float(to, 2, floats[0]); break;
+    case ORT_OP_ATTR_INT: field_int(to, 3, ints[0]); break;
+    case ORT_OP_ATTR_STRING: field_bytes(to, 4, attribute->data, attribute->size); break;
+    case ORT_OP_ATTR_FLOATS:
+        for (size_t i = 0; i < attribute->size / sizeof *floats; i++) field_float(to, 7, floats[i]);
+        break;
+    case ORT_OP_ATTR_INTS:
+        for (size_t i = 0; i < attribute->size / sizeof *ints; i++) field_int(to, 8, ints[i]);
+        break;
+    default:
+        for (size_t at = 0; at < attribute->size; at += strlen(attribute->data + at) + 1)
+            field_bytes(to, 9, attribute->data + at, strlen(attribute->data + at));
+    }
+}
+
 OrtStatus *api_CreateValueInfo(const char *name, const OrtTypeInfo *type, OrtValueInfo **out) {
     REQUIRE(name != NULL && *name != 0, "name cannot be null or empty string");
     REQUIRE(type != NULL, "type_info cannot be null");
@@ -114,6 +142,13 @@ OrtStatus *api_CreateValueInfo(const char *name, const OrtTypeInfo *type, OrtVal
     }
     *out = info;
     return NULL;
+}
+
+void write_value_info(struct bytes *to, const OrtValueInfo *info) {
+    struct bytes type = {0};
+    field_text(to, 1, info->name);
+    write_type(&type, info->type);
+    field_message(to, 2, &type);
 }
 
 OrtStatus *api_GetValueInfoName(const OrtValueInfo *info, const char **out) {
@@ -135,7 +170,6 @@ void api_ReleaseValueInfo(OrtValueInfo *info) {
 
 OrtStatus *api_CreateExternalInitializerInfo(const ORTCHAR_T *path, int64_t offset, size_t size,
                                              OrtExternalInitializerInfo **out) {
-    REQUIRE(path != NULL, "filepath must not be NULL");
     OrtExternalInitializerInfo *info = calloc(1, sizeof *info);
     if (info == NULL || (info->path = text_copy(path)) == NULL) {
         free(info);

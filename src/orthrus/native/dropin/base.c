@@ -22,6 +22,16 @@ const OrtApiBase *OrtGetApiBase(void) {
 
 const char *api_GetBuildInfoString(void) { return "ORT Build Info: Orthrus, API " ORTHRUS_API_LEVEL; }
 
+const OrtTrainingApi *api_GetTrainingApi(uint32_t version) {
+    (void)version; /* as in every build of onnxruntime that does not train */
+    return NULL;
+}
+
+OrtExperimentalFnPtr api_GetExperimentalFunction(const char *name) {
+    (void)name; /* none is known */
+    return NULL;
+}
+
 const OrtModelEditorApi *api_GetModelEditorApi(void) { return &table_of_OrtModelEditorApi; }
 
 const OrtCompileApi *api_GetCompileApi(void) { return &table_of_OrtCompileApi; }

@@ -1,11 +1,10 @@
 /* IO bindings: names with values, for inputs and outputs. RunWithBinding reads and fills them. */
-#include "internal.h"
+#include "session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 OrtStatus *api_CreateIoBinding(OrtSession *session, OrtIoBinding **out) {
-    REQUIRE(session != NULL, "session must not be NULL");
     *out = calloc(1, sizeof **out);
     if (*out == NULL) return status_out_of_memory(sizeof **out);
     (*out)->session = session;
@@ -32,7 +31,6 @@ static void all_clear(Binding **bound, size_t *count) {
 /* What is bound to a name: anew, or in the place of what was. */
 static OrtStatus *bind(Binding **bound, size_t *count, const char *name, const OrtValue *value,
                        const OrtMemoryInfo *memory) {
-    REQUIRE(name != NULL, "name must not be NULL");
     OrtMemoryInfo *own = memory == NULL ? NULL : memory_info_copy(memory);
     if (memory != NULL && own == NULL) return status_out_of_memory(sizeof *own);
     size_t i = 0;
@@ -55,18 +53,24 @@ static OrtStatus *bind(Binding **bound, size_t *count, const char *name, const O
     return NULL;
 }
 
+static bool known(const OrtSession *session, enum role role, const char *name) {
+    for (size_t i = 0; i < session->counts[role]; i++)
+        if (strcmp(session->values[role][i].name, name) == 0) return true;
+    return false;
+}
+
 OrtStatus *api_BindInput(OrtIoBinding *binding, const char *name, const OrtValue *value) {
-    REQUIRE(value != NULL, "value must not be NULL");
+    if (!known(binding->session, INPUTS, name) && !known(binding->session, OVERRIDABLE, name))
+        return status_new(ORT_FAIL, "Failed to find input name in the mapping: %s", name);
+    RETURN_IF_FAILED(check_on_host(value));
     return bind(&binding->inputs, &binding->input_count, name, value, NULL);
 }
 
 OrtStatus *api_BindOutput(OrtIoBinding *binding, const char *name, const OrtValue *value) {
-    REQUIRE(value != NULL, "value must not be NULL");
     return bind(&binding->outputs, &binding->output_count, name, value, NULL);
 }
 
 OrtStatus *api_BindOutputToDevice(OrtIoBinding *binding, const char *name, const OrtMemoryInfo *memory) {
-    REQUIRE(memory != NULL, "mem_info must not be NULL");
     return bind(&binding->outputs, &binding->output_count, name, NULL, memory);
 }
 
@@ -102,8 +106,17 @@ OrtStatus *api_GetBoundOutputValues(const OrtIoBinding *binding, OrtAllocator *a
     if (*count == 0) return NULL;
     *out = allocator->Alloc(allocator, *count * sizeof **out);
     if (*out == NULL) return status_out_of_memory(*count * sizeof **out);
-    for (size_t i = 0; i < *count; i++) (*out)[i] = value_hold(binding->outputs[i].value);
-    return NULL;
+    OrtStatus *status = NULL;
+    for (size_t i = 0; i < *count; i++) {
+        const OrtValue *bound = binding->outputs[i].value;
+        (*out)[i] = value_hold(bound);
+        if (bound == NULL && status == NULL) status = value_empty(&(*out)[i]);
+    }
+    if (status == NULL) return NULL;
+    for (size_t i = 0; i < *count; i++) api_ReleaseValue((*out)[i]);
+    allocator->Free(allocator, *out);
+    *out = NULL;
+    return status;
 }
 
 void api_ClearBoundInputs(OrtIoBinding *binding) { all_clear(&binding->inputs, &binding->input_count); }

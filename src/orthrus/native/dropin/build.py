@@ -82,12 +82,16 @@ def _compile(tools: toolchain.Toolchain, native: Path, made: Path, passing: Path
     (passing / "table.c").write_text(table.definitions(), encoding="utf-8")
     sources = [*sorted((native / "dropin").glob("*.c")), native / "runtime" / "runtime.c",
                passing / "table.c"]
-    told = [f"-DORTHRUS_BUILT_PYTHON={json.dumps(sys.executable)}",
-            f'-DORTHRUS_BUILT_STAMP="{cache.stamp()}"']
-    tools.run([*tools.cc, *_FLAGS, *told, f"-I{made / 'include'}", f"-I{passing}", f"-I{native / 'dropin'}",
+    tools.run([*tools.cc, *_FLAGS, *told(), f"-I{made / 'include'}", f"-I{passing}", f"-I{native / 'dropin'}",
                *sources, *_LINK, "-o", made / "lib" / SONAME], passing)
     for name in _NAMES:
         (made / "lib" / name).symlink_to(SONAME)
+
+
+def told() -> list[str]:
+    """What the library knows of this Python: where it is, and the sources it has to have."""
+    return [f"-DORTHRUS_BUILT_PYTHON={json.dumps(sys.executable)}",
+            f'-DORTHRUS_BUILT_STAMP="{cache.stamp()}"']
 
 
 def _replace(made: Path, target: Path) -> None:

@@ -37,7 +37,7 @@ static void look(void) {
 }
 
 OrtStatus *api_GetEpDevices(const OrtEnv *env, const OrtEpDevice *const **out, size_t *count) {
-    REQUIRE(env != NULL, "env must not be NULL");
+    (void)env;
     pthread_once(&once, look);
     *out = devices;
     *count = 1;
@@ -45,13 +45,13 @@ OrtStatus *api_GetEpDevices(const OrtEnv *env, const OrtEpDevice *const **out, s
 }
 
 OrtStatus *api_GetNumHardwareDevices(const OrtEnv *env, size_t *out) {
-    REQUIRE(env != NULL, "env must not be NULL");
+    (void)env;
     *out = 1;
     return NULL;
 }
 
 OrtStatus *api_GetHardwareDevices(const OrtEnv *env, const OrtHardwareDevice **out, size_t count) {
-    REQUIRE(env != NULL, "env must not be NULL");
+    (void)env;
     REQUIRE(count >= 1, "room for 1 device is needed, there is none");
     pthread_once(&once, look);
     out[0] = &processor;
@@ -104,7 +104,7 @@ OrtStatus *api_SessionOptionsAppendExecutionProvider_V2(OrtSessionOptions *optio
                                                         const OrtEpDevice *const *chosen, size_t device_count,
                                                         const char *const *keys, const char *const *values,
                                                         size_t count) {
-    REQUIRE(env != NULL, "env must not be NULL");
+    (void)env;
     REQUIRE(device_count != 0 && chosen != NULL, "Must provide one or more OrtEpDevice instances.");
     return api_SessionOptionsAppendExecutionProvider(options, "CPU", keys, values, count);
 }
@@ -117,8 +117,7 @@ OrtStatus *api_SessionOptionsSetEpSelectionPolicy(OrtSessionOptions *options,
 
 OrtStatus *api_SessionOptionsSetEpSelectionPolicyDelegate(OrtSessionOptions *options,
                                                           EpSelectionDelegate delegate, void *state) {
-    (void)options, (void)state; /* as above */
-    REQUIRE(delegate != NULL, "delegate must not be NULL");
+    (void)options, (void)delegate, (void)state; /* as above */
     return NULL;
 }
 
@@ -168,9 +167,50 @@ OrtStatus *api_UnregisterExecutionProviderLibrary(OrtEnv *env, const char *name)
 OrtStatus *api_GetHardwareDeviceEpIncompatibilityDetails(const OrtEnv *env, const char *provider,
                                                          const OrtHardwareDevice *device,
                                                          OrtDeviceEpIncompatibilityDetails **out) {
+    (void)env, (void)provider, (void)device;
     static OrtDeviceEpIncompatibilityDetails none = {OrtDeviceEpIncompatibility_NONE};
-    REQUIRE(env != NULL && provider != NULL && device != NULL, "env, ep_name and hw must not be NULL");
     *out = &none;
+    return NULL;
+}
+
+void api_ReleaseDeviceEpIncompatibilityDetails(OrtDeviceEpIncompatibilityDetails *details) {
+    (void)details; /* there are none, and they stay */
+}
+
+/* The devices that a session's inputs or outputs are copied to; the host's memory is copied nowhere. */
+static OrtStatus *device_of_each(const OrtEpDevice **out, size_t count) {
+    pthread_once(&once, look);
+    for (size_t i = 0; i < count; i++) out[i] = &cpu_device;
+    return NULL;
+}
+
+OrtStatus *api_SessionGetEpDeviceForInputs(const OrtSession *session, const OrtEpDevice **out, size_t count) {
+    (void)session;
+    return device_of_each(out, count);
+}
+
+OrtStatus *api_SessionGetEpDeviceForOutputs(const OrtSession *session, const OrtEpDevice **out, size_t count) {
+    (void)session;
+    return device_of_each(out, count);
+}
+
+void *api_SyncStream_GetHandle(OrtSyncStream *stream) {
+    (void)stream; /* nothing here makes one */
+    return NULL;
+}
+
+void api_ReleaseSyncStream(OrtSyncStream *stream) { (void)stream; }
+
+void api_RunOptionsSetSyncStream(OrtRunOptions *options, OrtSyncStream *stream) { (void)options, (void)stream; }
+
+OrtStatus *api_CopyTensors(const OrtEnv *env, const OrtValue *const *from, OrtValue *const *to,
+                           OrtSyncStream *stream, size_t count) {
+    (void)env, (void)stream;
+    for (size_t i = 0; i < count; i++) {
+        RETURN_IF_FAILED(check_on_host(from[i]));
+        RETURN_IF_FAILED(check_on_host(to[i]));
+        RETURN_IF_FAILED(tensor_copy(to[i], from[i]));
+    }
     return NULL;
 }
 

@@ -1,57 +1,26 @@
 /* The environment: one per process, with holders, as in onnxruntime: who asks for a second one gets the
  * first. */
-#define _POSIX_C_SOURCE 200809L
 #include "internal.h"
 
 #include <pthread.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
 static OrtEnv *current;
+
+Logger env_logger(void) {
+    pthread_mutex_lock(&guard);
+    Logger logger = current == NULL ? (Logger){.severity = ORT_LOGGING_LEVEL_WARNING, .id = ""} : current->logger;
+    pthread_mutex_unlock(&guard);
+    return logger;
+}
 
 OrtEnv *env_current(void) {
     pthread_mutex_lock(&guard);
     OrtEnv *env = current;
     pthread_mutex_unlock(&guard);
     return env;
-}
-
-/* "2026-11-23 05:11:47.084703443 [W:onnxruntime:id, place] message", as onnxruntime writes it */
-static void write_line(const Logger *logger, OrtLoggingLevel severity, const char *place,
-                       const char *message) {
-    struct timespec now;
-    struct tm parts;
-    char date[32];
-    clock_gettime(CLOCK_REALTIME, &now);
-    localtime_r(&now.tv_sec, &parts);
-    strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S", &parts);
-    const char *id = logger->id == NULL ? "" : logger->id;
-    fprintf(stderr, "%s.%09ld [%c:onnxruntime:%s, %s] %s\n", date, now.tv_nsec, "VIWEF"[severity], id, place,
-            message);
-}
-
-void log_message(const Logger *logger, OrtLoggingLevel severity, const char *place, const char *message) {
-    if (logger == NULL || severity < logger->severity || (unsigned)severity > ORT_LOGGING_LEVEL_FATAL) return;
-    if (logger->function == NULL) {
-        write_line(logger, severity, place, message);
-    } else {
-        logger->function(logger->param, severity, "onnxruntime", logger->id == NULL ? "" : logger->id, place,
-                         message);
-    }
-}
-
-void log_write(const Logger *logger, OrtLoggingLevel severity, const char *format, ...) {
-    char message[2048];
-    if (logger == NULL || severity < logger->severity) return;
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(message, sizeof message, format, arguments);
-    va_end(arguments);
-    log_message(logger, severity, "orthrus", message);
 }
 
 static void threading_clear(OrtThreadingOptions *options) {
@@ -91,7 +60,6 @@ static OrtEnv *env_new(Logger logger, const char *id, const OrtThreadingOptions 
 
 static OrtStatus *env_open(Logger logger, const char *id, const OrtThreadingOptions *threading,
                            const OrtKeyValuePairs *config, OrtEnv **out) {
-    REQUIRE(out != NULL, "out must not be NULL");
     pthread_mutex_lock(&guard);
     if (current == NULL) current = env_new(logger, id == NULL ? "" : id, threading, config);
     if (current != NULL) current->holders++;
@@ -151,7 +119,9 @@ void api_ReleaseEnv(OrtEnv *env) {
 }
 
 OrtStatus *api_UpdateEnvWithCustomLogLevel(OrtEnv *env, OrtLoggingLevel severity) {
+    pthread_mutex_lock(&guard);
     env->logger.severity = severity;
+    pthread_mutex_unlock(&guard);
     return NULL;
 }
 
@@ -174,19 +144,6 @@ OrtStatus *api_SetPerSessionThreadPoolCallbacks(OrtEnv *env, const OrtThreadPool
     return status_new(
         ORT_NOT_IMPLEMENTED,
         "SetPerSessionThreadPoolCallbacks requires ORT built with --enable_session_threadpool_callbacks");
-}
-
-OrtStatus *api_Logger_LogMessage(const OrtLogger *logger, OrtLoggingLevel severity, const char *message,
-                                 const ORTCHAR_T *file, int line, const char *function) {
-    char place[512];
-    snprintf(place, sizeof place, "%s:%d %s", file, line, function);
-    log_message((const Logger *)(const void *)logger, severity, place, message);
-    return NULL;
-}
-
-OrtStatus *api_Logger_GetLoggingSeverityLevel(const OrtLogger *logger, OrtLoggingLevel *out) {
-    *out = ((const Logger *)(const void *)logger)->severity;
-    return NULL;
 }
 
 OrtStatus *api_CreateThreadingOptions(OrtThreadingOptions **out) {

@@ -2,7 +2,8 @@
  *
  * Every function NAME of the table is a C function `api_NAME` with the table's own signature; the generated
  * `table.h` declares them all and `table.c` holds a weak definition of each that answers ORT_NOT_IMPLEMENTED
- * with its name, so a file implements NAME by defining it. Nothing but `OrtGetApiBase` and the first API's
+ * with its name, so a file implements NAME by defining it. What stands in the table calls it where no pointer is
+ * null that may not be (functions.api says which may). Nothing but `OrtGetApiBase` and the first API's
  * names is exported. Invariant: every pointer held by an object here is owned by it unless its comment says
  * otherwise. */
 #ifndef ORTHRUS_DROPIN_INTERNAL_H
@@ -21,6 +22,7 @@
 OrtStatus *status_new(OrtErrorCode code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 OrtStatus *status_out_of_memory(size_t bytes);
 OrtStatus *status_not_implemented(const char *name);
+OrtStatus *status_null(const char *function, const char *argument);
 
 /* Leaves the function with the status of `call` if there is one. */
 #define RETURN_IF_FAILED(call)               \
@@ -148,9 +150,16 @@ OrtStatus *tensor_over(const OrtMemoryInfo *memory, void *data, size_t bytes, ON
 OrtStatus *text_set(Text *text, const char *bytes, size_t length);
 /* A map whose keys are those of a tensor, sorted, each once; both tensors are copied. */
 OrtStatus *map_new(const OrtValue *keys, const OrtValue *values, OrtValue **out);
+/* A sparse tensor in coordinates, for the service: its values and an index for each axis of each, a new tensor. */
+OrtStatus *sparse_coordinates(const OrtValue *value, const OrtValue **values, OrtValue **indices);
+OrtStatus *sparse_new(const int64_t *dims, size_t rank, const OrtValue *values, const OrtValue *indices,
+                      OrtValue **out);
 void sparse_free(struct Sparse *sparse);
 /* A sequence or map that shares the values given (holds each once more). */
 OrtStatus *container_new(ONNXType kind, OrtValue *const *elements, size_t count, OrtValue **out);
+OrtStatus *value_empty(OrtValue **out); /* what has no value yet */
+OrtStatus *tensor_copy(OrtValue *to, const OrtValue *from); /* the elements; refuses another type or size */
+OrtStatus *check_on_host(const OrtValue *value); /* whether its memory can be read here */
 OrtValue *value_hold(const OrtValue *value); /* one holder more; ReleaseValue takes one away */
 bool value_same_type(const OrtValue *a, const OrtValue *b);
 
@@ -160,7 +169,7 @@ typedef struct Logger {
     OrtLoggingFunction function; /* NULL: standard error */
     void *param;
     OrtLoggingLevel severity;
-    const char *id;
+    const char *id; /* never NULL */
 } Logger;
 
 struct OrtThreadingOptions {
@@ -186,11 +195,18 @@ struct OrtEnv {
 
 /* The environment that exists now, or NULL. */
 OrtEnv *env_current(void);
-void log_message(const Logger *logger, OrtLoggingLevel severity, const char *place, const char *message);
+/* Its logger, or where there is none what warns on standard error. */
+Logger env_logger(void);
+
+/* logging.c */
+
 /* A line as onnxruntime writes it, or a call of the logger's function; below the logger's severity nothing.
  */
-void log_write(const Logger *logger, OrtLoggingLevel severity, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+void log_message(const Logger *logger, OrtLoggingLevel severity, const char *place, const char *message);
+void log_write(const Logger *logger, OrtLoggingLevel severity, const char *file, int line, const char *function,
+               const char *format, ...) __attribute__((format(printf, 6, 7)));
+#define LOG(logger, severity, ...) \
+    log_write(logger, ORT_LOGGING_LEVEL_##severity, __FILE__, __LINE__, __func__, __VA_ARGS__)
 
 /* options.c */
 
@@ -247,6 +263,13 @@ struct OrtSessionOptions {
 
 typedef _Atomic int64_t Stop; /* not 0: a run that looks at it ends */
 
+struct OrtLoraAdapter { /* tensors that are fed beside a run's own */
+    atomic_int holders;
+    char **names;
+    OrtValue **values;
+    size_t count;
+};
+
 struct OrtRunOptions {
     int severity; /* -1: the session's */
     int verbosity;
@@ -255,6 +278,8 @@ struct OrtRunOptions {
     OrtKeyValuePairs config;
     bool profiling;
     char *profile_prefix;
+    OrtLoraAdapter **adapters;
+    size_t adapter_count;
 };
 
 /* A deep copy; NULL where memory is out. CreateSession keeps one of these. */

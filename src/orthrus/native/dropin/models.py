@@ -20,18 +20,22 @@ import numpy as np
 from ... import knobs
 from ...api.core import CoreSession
 from ...api.enums import ExecutionMode, GraphOptimizationLevel
+from ...api.logs import logger, severity
 from ...api.options import RunOptions, SessionOptions
 from ...api.ortvalue import OrtValue
 from ...api.session import InferenceSession
 from ...api.values import CoreValue
 from ...codegen.object import cache
 from ...errors import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
-from ...ir import TensorType, Value
+from ...errors import NotImplemented as NotImplementedFail
+from ...ir import No, TensorType, Value
 from ...kernels import HOST
 from ...locks import lock
 from ...lowering.native import Native
 from ...lowering.package.writer import Compiled, Described, write
 from ...modelfile import ModelFile, content_of
+from ...providers import CPUExecutionProvider
+from ..compile import whole
 from .wire import Reader, Writer
 
 FOLDER = "dropin"
@@ -53,6 +57,16 @@ class Made:
     unkept: np.ndarray | None = None
 
 
+@dataclass(frozen=True)
+class _Generated:
+    """What runs a model without Python. `reads`, `writes`: which inputs and outputs of the model are its own,
+    in its order."""
+
+    native: Native
+    reads: list[int]
+    writes: list[int]
+
+
 class Model:
     """A session. `name`: of what the cache keeps of it, "" for nothing."""
 
@@ -60,7 +74,7 @@ class Model:
         """Raises what making a session raises."""
         path, size = reader.text(), reader.number()
         self.name, content = reader.text(), reader.text()
-        options = _options(reader)
+        options = options_of(reader)
         self._path = path if size < 0 else None
         if content and self._path is not None and _content(self._path) != content:
             raise Fail(f"The model's file {path} has been written to since it was loaded.",
@@ -76,8 +90,11 @@ class Model:
             self.name = ""
         self._files = self._told_files(begin) if self.name else {}
         self.notes = _named(self.name, *self._files.values()) if self.name else ""
-        self.why = self._why_here()
-        if self.name and not self.why:
+        self._code = self._generated()
+        if isinstance(self._code, str):
+            with severity(options.log_severity_level, options.logid):
+                logger.info("runs in the compile service: %s", self._code)
+        if self.name and not isinstance(self._code, str):
             self._keep_description()
 
     def describe(self, writer: Writer) -> None:
@@ -99,7 +116,7 @@ class Model:
             writer.text(value)
         writer.text(self.notes)
         writer.number(self.core.get_profiling_start_time_ns)
-        writer.number(not self.why)
+        writer.number(not isinstance(self._code, str))
 
     def run(self, options: RunOptions, reader: Reader, writer: Writer) -> None:
         """Raises what `InferenceSession.run` does."""
@@ -111,12 +128,10 @@ class Model:
 
     def package(self, shapes: Shapes) -> Made:
         """The package with a plan for inputs of these shapes. Raises what lowering them raises."""
-        if self.why:
-            return Made("", why=self.why)
-        (call,) = self.engine.program.calls
-        native: Native = call.kernel.run
-        reads = [self.engine.program.inputs.index(slot) for slot in call.reads]
-        key = tuple(shapes[i] for i in reads)
+        if isinstance(self._code, str):
+            return Made("", why=self._code)
+        native = self._code.native
+        key = tuple(shapes[i] for i in self._code.reads)
         with self._lock:
             if key not in native.plans and len(native.plans) >= MOST_PLANS:
                 return Made("", why=f"there are plans for {MOST_PLANS} tuples of shapes already")
@@ -126,40 +141,57 @@ class Model:
             for step in plan.steps:
                 if step.spec is None:
                     return Made("", why=f"{step.node.label} is computed by numpy")
-            return self._packed(native, reads)
+            return self._packed(self._code)
 
     def close(self) -> None:
         self.session.close()
 
-    def _why_here(self) -> str:
-        """Why the model runs in this process, "" where it need not."""
-        engine = self.engine
-        calls = engine.program.calls
+    def _generated(self) -> _Generated | str:
+        """The model as generated code; or why it runs in this process."""
+        engine, program = self.engine, self.engine.program
+        calls = program.calls
         if self._profiled:
             return "its runs are profiled"
-        if len(calls) != 1 or not isinstance(calls[0].kernel.run, Native):
-            return "it is not one part of generated code"
-        if any(device is not HOST for device in engine.program.devices):
+        if any(device is not HOST for device in program.devices):
             return "it does not run on the host alone"
-        call, program = calls[0], engine.program
-        if (engine.overridable or sorted(call.reads) != sorted(program.inputs)
-                or sorted(call.writes) != sorted(program.outputs)):
+        if engine.overridable:
             return "its inputs and outputs are not those of the generated code"
         if not all(_plain(v) for v in (*engine.inputs, *engine.outputs)):
             return "it has inputs or outputs that are no plain tensors"
-        return ""
+        if len(calls) == 1 and isinstance(calls[0].kernel.run, Native):
+            (call,) = calls
+            if (sorted(call.reads) == sorted(program.inputs)
+                    and sorted(call.writes) == sorted(program.outputs)):
+                return _Generated(call.kernel.run, [program.inputs.index(slot) for slot in call.reads],
+                                  [program.outputs.index(slot) for slot in call.writes])
+        return self._whole()
 
-    def _packed(self, native: Native, reads: list[int]) -> Made:
+    def _whole(self) -> _Generated | str:
+        """The model as one part, of which the session makes several, or enters bodies itself."""
+        graph, providers = self.engine.graph, self.engine.providers
+        cpu = next(p for p in providers if isinstance(p, CPUExecutionProvider))
+        if any(part.provider != cpu.name for part in self.engine.placement.parts):
+            return "another provider has a part of it"
+        if len({*graph.outputs}) < len(graph.outputs) or any(v.node is None for v in graph.outputs):
+            return "an output of it is none of its results, or twice one"
+        machine = cpu._machine()
+        if isinstance(machine, No):
+            return machine.reason
+        try:
+            native = whole(graph, cpu, cpu._device(machine))
+        except NotImplementedFail as error:
+            return str(error)
+        return _Generated(native, list(range(len(graph.inputs))), list(range(len(graph.outputs))))
+
+    def _packed(self, code: _Generated) -> Made:
         """All native plans as a package, kept where that can be."""
-        engine = self.engine
-        program, (call,) = engine.program, engine.program.calls
+        engine, native, reads = self.engine, code.native, code.reads
         order = [reads.index(i) for i in range(len(reads))]
         plans = {tuple(key[i] for i in order): plan for key in list(native.plans)
                  if (plan := native.exact(key)) is not None
                  and all(step.spec is not None for step in plan.steps)}
         pieces = write([Compiled(native.machine, plans)], [_described(v) for v in engine.inputs],
-                       [_described(v) for v in engine.outputs], reads=reads,
-                       writes=[program.outputs.index(slot) for slot in call.writes]).whole()
+                       [_described(v) for v in engine.outputs], reads=reads, writes=code.writes).whole()
         whole = np.frombuffer(b"".join(pieces), np.uint8)
         older, self._kept = self._package, self._kept + 1
         self._package = hashlib.sha256(f"{self.name} {os.getpid()} {os.urandom(8).hex()} {self._kept}"
@@ -256,21 +288,21 @@ def _note_name(model: str, sizes: Sequence[int]) -> str:
     return hashlib.shake_256(told).hexdigest(32)
 
 
-def _pairs(reader: Reader) -> dict[str, str]:
+def pairs(reader: Reader) -> dict[str, str]:
     return {reader.text(): reader.text() for _ in range(reader.count())}
 
 
-def _options(reader: Reader) -> SessionOptions:
+def options_of(reader: Reader) -> SessionOptions:
     """The session options that told.c wrote."""
     options = SessionOptions()
     options.graph_optimization_level = GraphOptimizationLevel(reader.number())
     options.execution_mode = ExecutionMode(reader.number())
     options.enable_mem_pattern = bool(reader.number())
     options.use_deterministic_compute = bool(reader.number())
-    for key, value in _pairs(reader).items():
+    for key, value in pairs(reader).items():
         options.add_session_config_entry(key, value)
     for _ in range(reader.count()):
-        options.add_provider(reader.text(), _pairs(reader))
+        options.add_provider(reader.text(), pairs(reader))
     for _ in range(reader.count()):
         name, size, by_name = reader.text(), reader.number(), reader.number()
         fix = (options.add_free_dimension_override_by_name if by_name

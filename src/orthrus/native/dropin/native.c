@@ -314,15 +314,15 @@ static OrtStatus *read_package(struct message *answer, struct channel *channel, 
         bool there = at >= 0 ? copied(channel, at, size, &mapped) : cache_key(&key) && cache_map(&key, name, &mapped);
         if (there) package = package_new(wanted->session, name, &mapped);
     } else {
-        OrtEnv *env = env_current();
-        if (env != NULL) log_write(&env->logger, ORT_LOGGING_LEVEL_INFO, "runs in the compile service: %s", why);
+        Logger logger = session_logger(wanted->session);
+        LOG(&logger, INFO, "runs in the compile service: %s", why);
     }
     return note(wanted->session, wanted->sizes, wanted->count, package == NULL ? "" : name, package, older);
 }
 
 static OrtStatus *from_service(OrtSession *session, const int64_t *sizes, const size_t *ranks, size_t count) {
     struct wanted wanted = {session, sizes, ranks, count};
-    struct question question = {ASK_PACKAGE, write_wanted, read_package, &wanted, NULL, 0};
+    struct question question = {ASK_PACKAGE, write_wanted, read_package, &wanted, NULL};
     return session_ask(session, &question);
 }
 
@@ -468,7 +468,7 @@ static OrtStatus *run_ready(OrtSession *session, struct ready *ready, const OrtV
     if (status == NULL) {
         orthrus_stop_at(ready->context, (const int64_t *)stop);
         int code = orthrus_run(ready->context, in, out);
-        *done = code != ORTHRUS_BAD_INDEX && code != ORTHRUS_OUTSIDE;
+        *done = code != ORTHRUS_BAD_INDEX && code != ORTHRUS_OUTSIDE && code != ORTHRUS_SHAPE;
         if (code == ORTHRUS_OK)
             hand_out(session, asked, outputs, made);
         else if (*done)

@@ -78,7 +78,6 @@ static OrtStatus *add_file(OrtSessionOptions *options, const FileInMemory *file)
 }
 
 static OrtStatus *add_dim(OrtSessionOptions *options, const DimOverride *dim) {
-    REQUIRE(dim->name != NULL, "the dimension's name must not be NULL");
     void *last;
     options->dims = grown(options->dims, options->dim_count, sizeof(DimOverride), &last);
     char *copy = last == NULL ? NULL : text_copy(dim->name);
@@ -118,7 +117,6 @@ static OrtStatus *copy_parts(OrtSessionOptions *to, const OrtSessionOptions *fro
 }
 
 OrtStatus *api_CloneSessionOptions(const OrtSessionOptions *options, OrtSessionOptions **out) {
-    REQUIRE(options != NULL && out != NULL, "options and output must not be NULL");
     OrtSessionOptions *copy = malloc(sizeof *copy);
     if (copy == NULL) return status_out_of_memory(sizeof *copy);
     *copy = *options;
@@ -145,7 +143,6 @@ OrtSessionOptions *session_options_copy(const OrtSessionOptions *from) {
 }
 
 OrtStatus *api_SetOptimizedModelFilePath(OrtSessionOptions *options, const ORTCHAR_T *path) {
-    REQUIRE(path != NULL, "optimized_model_filepath must not be NULL");
     return text_replace(&options->optimized_path, path);
 }
 
@@ -161,7 +158,6 @@ OrtStatus *api_GetSessionExecutionMode(const OrtSessionOptions *options, Executi
 }
 
 OrtStatus *api_EnableProfiling(OrtSessionOptions *options, const ORTCHAR_T *prefix) {
-    REQUIRE(prefix != NULL, "profile_file_prefix must not be NULL");
     options->profiling = true;
     return text_replace(&options->profile_prefix, prefix);
 }

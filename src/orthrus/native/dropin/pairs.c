@@ -74,7 +74,6 @@ OrtStatus *pairs_new(const OrtKeyValuePairs *from, OrtKeyValuePairs **out) {
 
 OrtStatus *config_set(OrtKeyValuePairs *config, const char *key, const char *value) {
     enum { LONGEST_KEY = 1024 };
-    REQUIRE(key != NULL && value != NULL, "Config key and value must not be NULL");
     REQUIRE(*key != 0 && strlen(key) <= LONGEST_KEY, "Config key is empty or longer than maximum length %d",
             LONGEST_KEY);
     return pairs_set(config, key, value) ? NULL : status_out_of_memory(strlen(value));

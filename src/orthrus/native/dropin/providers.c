@@ -52,7 +52,6 @@ static OrtStatus *append(OrtSessionOptions *options, const char *name, const Ort
 OrtStatus *api_SessionOptionsAppendExecutionProvider(OrtSessionOptions *options, const char *name,
                                                      const char *const *keys, const char *const *values,
                                                      size_t count) {
-    REQUIRE(options != NULL && name != NULL, "session options and provider name must not be NULL");
     size_t k = 0;
     while (k < KNOWN && strcmp(name, known[k].brief) != 0 && strcmp(name, known[k].name) != 0) k++;
     if (k == KNOWN) return unknown(name);
@@ -277,29 +276,38 @@ OrtStatus *api_ReleaseAvailableProviders(char **names, int count) {
     return NULL;
 }
 
+/* These stand in no table, which would look for nulls. */
+#define NEED_OPTIONS() REQUIRE(options != NULL, "%s: options must not be null", __func__)
+
 OrtStatus *OrtSessionOptionsAppendExecutionProvider_CPU(OrtSessionOptions *options, int use_arena) {
+    NEED_OPTIONS();
     options->cpu_arena = use_arena != 0;
     return append(options, "CPUExecutionProvider", NULL);
 }
 
 OrtStatus *OrtSessionOptionsAppendExecutionProvider_CUDA(OrtSessionOptions *options, int device) {
+    NEED_OPTIONS();
     return append_numbers(options, "CUDA", (Number[]){{"device_id", (size_t)device}, {NULL, 0}});
 }
 
 OrtStatus *OrtSessionOptionsAppendExecutionProvider_ROCM(OrtSessionOptions *options, int device) {
+    NEED_OPTIONS();
     return append_numbers(options, "ROCM", (Number[]){{"device_id", (size_t)device}, {NULL, 0}});
 }
 
 OrtStatus *OrtSessionOptionsAppendExecutionProvider_MIGraphX(OrtSessionOptions *options, int device) {
+    NEED_OPTIONS();
     return append_numbers(options, "MIGraphX", (Number[]){{"device_id", (size_t)device}, {NULL, 0}});
 }
 
 OrtStatus *OrtSessionOptionsAppendExecutionProvider_Dnnl(OrtSessionOptions *options, int use_arena) {
+    NEED_OPTIONS();
     (void)use_arena;
     return append(options, "DnnlExecutionProvider", NULL);
 }
 
 OrtStatus *OrtSessionOptionsAppendExecutionProvider_Tensorrt(OrtSessionOptions *options, int device) {
+    NEED_OPTIONS();
     (void)device;
     return api_SessionOptionsAppendExecutionProvider_TensorRT(options, NULL);
 }

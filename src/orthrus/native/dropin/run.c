@@ -3,6 +3,7 @@
 #include "session.h"
 #include "wire.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@ struct run {
     size_t output_count;
     OrtValue **results;
     int64_t number;
+    Logger logger;
 };
 
 static size_t slot(const OrtSession *session, enum role role, const char *name, size_t expected) {
@@ -49,23 +51,30 @@ static OrtStatus *check_names(const struct run *run) {
     return NULL;
 }
 
-static OrtStatus *check_feed(const struct described *input, const OrtValue *value) {
-    const OrtTensorTypeAndShapeInfo *info = input->type->tensor;
-    if (info == NULL || input->type->kind != ONNX_TYPE_TENSOR || value->kind != ONNX_TYPE_TENSOR) return NULL;
-    REQUIRE(value->type == info->type, "Unexpected input data type. Actual: (tensor(%s)) , expected: (tensor(%s))\n"
-            "  node: input '%s'", element_name(value->type), element_name(info->type), input->name);
-    if (!info->has_shape || info->rank == 0) return NULL; /* as in onnxruntime, a scalar may be of any shape */
-    REQUIRE(value->rank == info->rank, "Invalid rank for input: %s Got: %zu Expected: %zu Please fix "
-            "either the inputs/outputs or the model.", input->name, value->rank, info->rank);
-    for (size_t i = 0; i < info->rank; i++)
-        REQUIRE(info->dims[i] < 0 || value->dims[i] == info->dims[i], "Got invalid dimensions for input: %s for the "
-                "following indices\n index: %zu Got: %lld Expected: %lld\n Please fix either the inputs/outputs or the "
-                "model.", input->name, i, (long long)value->dims[i], (long long)info->dims[i]);
+static OrtStatus *wrong_dims(const char *what, const struct described *declared, const OrtValue *value) {
+    const OrtTensorTypeAndShapeInfo *info = declared->type->tensor;
+    char found[1024] = "";
+    for (size_t i = 0; i < info->rank; i++) {
+        size_t at = strlen(found);
+        if (info->dims[i] >= 0 && value->dims[i] != info->dims[i])
+            snprintf(found + at, sizeof found - at, " index: %zu Got: %lld Expected: %lld\n", i,
+                     (long long)value->dims[i], (long long)info->dims[i]);
+    }
+    REQUIRE(found[0] == 0, "Got invalid dimensions for %s: %s for the following indices\n%s Please fix either the "
+            "inputs/outputs or the model.", what, declared->name, found);
     return NULL;
 }
 
-static bool on_host(const OrtValue *value) {
-    return value->memory == NULL || value->memory->device == OrtMemoryInfoDeviceType_CPU;
+static OrtStatus *check_value(const char *what, const struct described *declared, const OrtValue *value) {
+    const OrtTensorTypeAndShapeInfo *info = declared->type->tensor;
+    RETURN_IF_FAILED(check_on_host(value));
+    if (info == NULL || declared->type->kind != ONNX_TYPE_TENSOR || value->kind != ONNX_TYPE_TENSOR) return NULL;
+    REQUIRE(value->type == info->type, "Unexpected %s data type. Actual: (tensor(%s)) , expected: (tensor(%s))\n"
+            "  node: %s '%s'", what, element_name(value->type), element_name(info->type), what, declared->name);
+    if (!info->has_shape || info->rank == 0) return NULL; /* as in onnxruntime, a scalar may be of any shape */
+    REQUIRE(value->rank == info->rank, "Invalid rank for %s: %s Got: %zu Expected: %zu Please fix "
+            "either the inputs/outputs or the model.", what, declared->name, value->rank, info->rank);
+    return wrong_dims(what, declared, value);
 }
 
 /* In the compile service -------------------------------------------------------------------------------------------- */
@@ -78,14 +87,11 @@ static OrtStatus *write_run(struct message *request, struct channel *channel, vo
     for (size_t i = 0; i < run->input_count; i++) size += wire_room(run->inputs[i]);
     if (size > 0) RETURN_IF_FAILED(channel_room(channel, size, &room));
     put_int(request, run->number);
-    put_int(request, options == NULL ? -1 : options->severity);
+    put_int(request, run->logger.severity);
     put_text(request, options == NULL ? "" : options->tag);
-    size_t entries = options == NULL ? 0 : options->config.count;
-    put_int(request, (int64_t)entries);
-    for (size_t i = 0; i < entries; i++) {
-        put_text(request, options->config.keys[i]);
-        put_text(request, options->config.values[i]);
-    }
+    static const OrtKeyValuePairs no_entries;
+    const OrtKeyValuePairs *entries = options == NULL ? &no_entries : &options->config;
+    put_pairs_of(request, (const char *const *)entries->keys, (const char *const *)entries->values, entries->count);
     put_int(request, (int64_t)run->output_count);
     for (size_t i = 0; i < run->output_count; i++) put_text(request, run->output_names[i]);
     put_int(request, (int64_t)run->input_count);
@@ -96,21 +102,13 @@ static OrtStatus *write_run(struct message *request, struct channel *channel, vo
     return NULL;
 }
 
-static OrtStatus *copied_to(OrtValue *given, const OrtValue *made, const char *name) {
+static OrtStatus *handed_to(OrtValue *given, const OrtValue *made, const char *name) {
     bool alike = made != NULL && made->kind == ONNX_TYPE_TENSOR && given->kind == ONNX_TYPE_TENSOR &&
                  made->type == given->type && made->rank == given->rank &&
                  (made->rank == 0 || memcmp(made->dims, given->dims, made->rank * sizeof *made->dims) == 0);
     REQUIRE(alike, "OrtValue shape verification failed: the value given for the output '%s' has another type or shape "
             "than the result\n  cure: give a tensor like the result, or none", name);
-    if (made->type != ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING) {
-        if (made->bytes > 0) memcpy(given->data, made->data, made->bytes);
-        return NULL;
-    }
-    for (size_t i = 0; i < made->count; i++) {
-        const Text *text = (const Text *)made->data + i;
-        RETURN_IF_FAILED(text_set((Text *)given->data + i, text->bytes, text->length));
-    }
-    return NULL;
+    return tensor_copy(given, made);
 }
 
 static OrtStatus *read_run(struct message *answer, struct channel *channel, void *argument) {
@@ -120,7 +118,7 @@ static OrtStatus *read_run(struct message *answer, struct channel *channel, void
     for (size_t i = 0; status == NULL && i < run->output_count; i++) {
         status = wire_take(answer, channel, &made[i]);
         if (status == NULL && run->results[i] != NULL)
-            status = copied_to(run->results[i], made[i], run->output_names[i]);
+            status = handed_to(run->results[i], made[i], run->output_names[i]);
     }
     for (size_t i = 0; made != NULL && i < run->output_count; i++) {
         if (status == NULL && run->results[i] == NULL)
@@ -135,8 +133,8 @@ static OrtStatus *read_run(struct message *answer, struct channel *channel, void
 static OrtStatus *run_in_service(struct run *run) {
     static atomic_llong runs;
     run->number = atomic_fetch_add(&runs, 1) + 1;
-    struct question question = {ASK_RUN, write_run, read_run, run, run->options == NULL ? NULL : &run->options->terminate,
-                                run->number};
+    struct listening listening = {&run->logger, run->options == NULL ? NULL : &run->options->terminate, run->number};
+    struct question question = {ASK_RUN, write_run, read_run, run, &listening};
     return session_ask(run->session, &question);
 }
 
@@ -157,15 +155,14 @@ static bool plain(const struct run *run, const struct slots *slots) {
     for (size_t i = 0; i < run->input_count; i++) {
         size_t which = slot(session, INPUTS, run->input_names[i], i);
         if (which >= session->counts[INPUTS] || slots->feeds[which] != NULL ||
-            run->inputs[i]->kind != ONNX_TYPE_TENSOR || !on_host(run->inputs[i]))
+            run->inputs[i]->kind != ONNX_TYPE_TENSOR)
             return false;
         slots->feeds[which] = run->inputs[i];
     }
     for (size_t i = 0; i < run->output_count; i++) {
         size_t which = slot(session, OUTPUTS, run->output_names[i], i);
         OrtValue *given = run->results[i];
-        if (slots->asked[which] || (given != NULL && (given->kind != ONNX_TYPE_TENSOR || !on_host(given))))
-            return false;
+        if (slots->asked[which] || (given != NULL && given->kind != ONNX_TYPE_TENSOR)) return false;
         slots->asked[which] = true;
         slots->results[which] = given;
     }
@@ -205,7 +202,49 @@ static OrtStatus *run_with_slots(struct run *run, bool *done) {
     return status;
 }
 
+static bool adapted(const OrtRunOptions *options, const char *name) {
+    for (size_t i = 0; i < options->adapter_count; i++) {
+        for (size_t k = 0; k < options->adapters[i]->count; k++) {
+            if (strcmp(options->adapters[i]->names[k], name) == 0) return true;
+        }
+    }
+    return false;
+}
+
+static OrtStatus *execute_fed(struct run *run);
+
+/* A run fed with what its adapters hold as well, which goes before the caller's inputs of these names. */
 static OrtStatus *execute(struct run *run) {
+    const OrtRunOptions *options = run->options;
+    if (options == NULL || options->adapter_count == 0) return execute_fed(run);
+    size_t most = run->input_count, count = 0;
+    for (size_t i = 0; i < options->adapter_count; i++) most += options->adapters[i]->count;
+    const char **names = calloc(most + 1, sizeof *names);
+    const OrtValue **values = calloc(most + 1, sizeof *values);
+    OrtStatus *status = names == NULL || values == NULL ? status_out_of_memory(most) : NULL;
+    for (size_t i = 0; status == NULL && i < run->input_count; i++) {
+        if (run->input_names[i] != NULL && adapted(options, run->input_names[i])) continue;
+        names[count] = run->input_names[i];
+        values[count++] = run->inputs[i];
+    }
+    for (size_t i = 0; status == NULL && i < options->adapter_count; i++) {
+        for (size_t k = 0; k < options->adapters[i]->count; k++) {
+            names[count] = options->adapters[i]->names[k];
+            values[count++] = options->adapters[i]->values[k];
+        }
+    }
+    if (status == NULL) {
+        run->input_names = names;
+        run->inputs = values;
+        run->input_count = count;
+        status = execute_fed(run);
+    }
+    free(names);
+    free(values);
+    return status;
+}
+
+static OrtStatus *execute_fed(struct run *run) {
     const OrtSession *session = run->session;
     bool done = false;
     RETURN_IF_FAILED(check_names(run));
@@ -213,29 +252,39 @@ static OrtStatus *execute(struct run *run) {
         return status_new(ORT_FAIL, "Exiting due to terminate flag being set to true.");
     for (size_t i = 0; i < run->input_count; i++) {
         size_t which = slot(session, INPUTS, run->input_names[i], i);
-        if (which < session->counts[INPUTS]) RETURN_IF_FAILED(check_feed(&session->values[INPUTS][which], run->inputs[i]));
+        if (which < session->counts[INPUTS])
+            RETURN_IF_FAILED(check_value("input", &session->values[INPUTS][which], run->inputs[i]));
+        else
+            RETURN_IF_FAILED(check_on_host(run->inputs[i]));
     }
-    if (session->native) {
-        OrtStatus *status = run_with_slots(run, &done);
-        if (done || status != NULL) return status;
+    for (size_t i = 0; i < run->output_count; i++) {
+        size_t which = slot(session, OUTPUTS, run->output_names[i], i);
+        if (run->results[i] != NULL)
+            RETURN_IF_FAILED(check_value("output", &session->values[OUTPUTS][which], run->results[i]));
     }
-    return run_in_service(run);
+    LogId id;
+    OrtStatus *status = session->native ? run_with_slots(run, &done) : NULL;
+    bool native = done || status != NULL;
+    if (native && status == NULL && run->options == NULL) return NULL;
+    run->logger = run_logger(session, run->options, id);
+    if (!native)
+        status = run_in_service(run);
+    else if (run->options != NULL && run->options->tag[0] != 0)
+        LOG(&run->logger, INFO, "Running with tag: %s", run->options->tag);
+    if (status != NULL) LOG(&run->logger, ERROR, "%s", api_GetErrorMessage(status));
+    return status;
 }
 
 OrtStatus *api_Run(OrtSession *session, const OrtRunOptions *options, const char *const *input_names,
                    const OrtValue *const *inputs, size_t input_count, const char *const *output_names,
                    size_t output_count, OrtValue **outputs) {
-    REQUIRE(session != NULL && outputs != NULL && output_names != NULL &&
-                (input_count == 0 || (input_names != NULL && inputs != NULL)),
-            "Run: the session, names and values must not be null");
-    struct run run = {session, options, input_names, inputs, input_count, output_names, output_count, outputs, 0};
+    struct run run = {session, options, input_names, inputs, input_count, output_names, output_count, outputs, 0, {0}};
     return execute(&run);
 }
 
 /* On what is bound ---------------------------------------------------------------------------------------------------- */
 
 OrtStatus *api_RunWithBinding(OrtSession *session, const OrtRunOptions *options, const OrtIoBinding *binding) {
-    REQUIRE(session != NULL && binding != NULL, "RunWithBinding: the session and the binding must not be null");
     size_t inputs = binding->input_count, outputs = binding->output_count;
     const char **names = calloc(inputs + outputs + 1, sizeof *names);
     OrtValue **values = calloc(inputs + outputs + 1, sizeof *values);
@@ -274,8 +323,7 @@ struct later {
 static void *run_later(void *argument) {
     struct later *later = argument;
     OrtStatus *status = execute(&later->run);
-    later->callback(later->user, status == NULL ? later->run.results : NULL,
-                    status == NULL ? later->run.output_count : 0, status);
+    later->callback(later->user, later->run.results, status == NULL ? later->run.output_count : 0, status);
     free(later);
     return NULL;
 }
@@ -283,9 +331,6 @@ static void *run_later(void *argument) {
 OrtStatus *api_RunAsync(OrtSession *session, const OrtRunOptions *options, const char *const *input_names,
                         const OrtValue *const *inputs, size_t input_count, const char *const *output_names,
                         size_t output_count, OrtValue **outputs, RunAsyncCallbackFn callback, void *user) {
-    REQUIRE(session != NULL && outputs != NULL && output_names != NULL && callback != NULL &&
-                (input_count == 0 || (input_names != NULL && inputs != NULL)),
-            "RunAsync: the session, names, values and the callback must not be null");
     struct later *later = malloc(sizeof *later + (2 * input_count + output_count) * sizeof *later->names);
     if (later == NULL) return status_out_of_memory(sizeof *later);
     const void **names = later->names;
@@ -294,7 +339,7 @@ OrtStatus *api_RunAsync(OrtSession *session, const OrtRunOptions *options, const
     memcpy(names + 2 * input_count, output_names, output_count * sizeof *names);
     later->run = (struct run){session, options, (const char *const *)names,
                               (const OrtValue *const *)(names + input_count), input_count,
-                              (const char *const *)(names + 2 * input_count), output_count, outputs, 0};
+                              (const char *const *)(names + 2 * input_count), output_count, outputs, 0, {0}};
     later->callback = callback;
     later->user = user;
     pthread_attr_t attributes;

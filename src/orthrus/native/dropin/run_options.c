@@ -28,6 +28,8 @@ void api_ReleaseRunOptions(OrtRunOptions *options) {
     free(options->tag);
     free(options->profile_prefix);
     pairs_clear(&options->config);
+    for (size_t i = 0; i < options->adapter_count; i++) api_ReleaseLoraAdapter(options->adapters[i]);
+    free(options->adapters);
     free(options);
 }
 
@@ -79,7 +81,6 @@ const char *api_GetRunConfigEntry(const OrtRunOptions *options, const char *key)
 }
 
 OrtStatus *api_RunOptionsEnableProfiling(OrtRunOptions *options, const ORTCHAR_T *prefix) {
-    REQUIRE(prefix != NULL, "profile_file_prefix must not be NULL");
     options->profiling = true;
     return tag_set(&options->profile_prefix, prefix);
 }

@@ -398,10 +398,8 @@ const unsigned char *channel_look(struct channel *channel, size_t at, size_t siz
     return channel->bytes + at;
 }
 
-/* What is asked of a wait: see `channel_ask`. */
 struct waiting {
-    const Stop *stop;
-    int64_t run;
+    struct listening listening;
     bool called_off;
 };
 
@@ -413,7 +411,8 @@ static void call_off(int64_t run) {
     if (status == NULL) {
         put_int(&request, ASK_CANCEL);
         put_int(&request, run);
-        status = channel_ask(other, &request, -1, NULL, 0, &answer, &lost);
+        Logger logger = env_logger();
+        status = channel_ask(other, &request, -1, &(struct listening){&logger, NULL, 0}, &answer, &lost);
         channel_give(other);
     }
     api_ReleaseStatus(status);
@@ -425,7 +424,7 @@ static void call_off(int64_t run) {
 static bool ready(struct channel *channel, short events, struct waiting *waiting) {
     struct start *start = channel->start;
     for (;;) {
-        bool watching = waiting->stop != NULL && !waiting->called_off;
+        bool watching = waiting->listening.stop != NULL && !waiting->called_off;
         struct pollfd polled[] = {{channel->socket, events, 0}, {start->control, POLLIN, 0}};
         int count = poll(polled, 2, watching ? GLANCE_MS : LOOK_MS);
         if (count < 0 && errno != EINTR) return false;
@@ -436,9 +435,9 @@ static bool ready(struct channel *channel, short events, struct waiting *waiting
         bool dead = start->dead;
         pthread_mutex_unlock(&service.lock);
         if (dead) return false;
-        if (watching && atomic_load(waiting->stop)) {
+        if (watching && atomic_load(waiting->listening.stop)) {
             waiting->called_off = true;
-            call_off(waiting->run);
+            call_off(waiting->listening.run);
         }
     }
 }
@@ -506,9 +505,9 @@ static bool exchanged(struct channel *channel, const struct message *request, in
                   received_all(channel, answer->bytes, (size_t)size, waiting);
 }
 
-OrtStatus *channel_ask(struct channel *channel, struct message *request, int attached, const Stop *stop, int64_t run,
-                       struct message *answer, bool *lost) {
-    struct waiting waiting = {stop, run, false};
+OrtStatus *channel_ask(struct channel *channel, struct message *request, int attached,
+                       const struct listening *listening, struct message *answer, bool *lost) {
+    struct waiting waiting = {*listening, false};
   *lost = false;
     if (request->broken) return status_new(ORT_FAIL, "there is not enough memory to ask the compile service");
     if (!exchanged(channel, request, attached, &waiting, answer)) {
@@ -522,6 +521,7 @@ OrtStatus *channel_ask(struct channel *channel, struct message *request, int att
     }
     OrtErrorCode code = (OrtErrorCode)take_int(answer);
     const char *text = take_text(answer, NULL);
+    log_records(listening->logger, answer);
     if (answer->broken) return status_new(ORT_FAIL, "the compile service's answer cannot be read");
     return code == ORT_OK ? NULL : status_new(code, "%s", text);
 }

@@ -11,6 +11,18 @@
 
 struct channel;
 
+/* A conversation's thread is told what the service logged while it answered. `stop`, which may be null, is looked at
+ * while waiting: once it is set, the run of the number `run` is called off, and the wait goes on for the service to
+ * say so. */
+struct listening {
+    const Logger *logger;
+    const Stop *stop;
+    int64_t run;
+};
+
+/* Hands on the log's records that follow in an answer. */
+void log_records(const Logger *logger, struct message *answer);
+
 /* What a request is; service.py has the same numbers. */
 enum {
     ASK_NOTHING,
@@ -20,6 +32,11 @@ enum {
     ASK_CANCEL,
     ASK_CLOSE,
     ASK_END_PROFILING,
+    ASK_DYNAMIC_OPTIONS,
+    ASK_ASSIGNED,
+    ASK_COMPATIBILITY,
+    ASK_ADAPTER,
+    ASK_COMPILE,
 };
 
 OrtStatus *channel_take(struct channel **channel);
@@ -32,10 +49,9 @@ uint64_t service_generation(void);
 OrtStatus *channel_room(struct channel *channel, size_t size, unsigned char **bytes);
 /* What the other side put there: null where [at, at + size) is not all there. */
 const unsigned char *channel_look(struct channel *channel, size_t at, size_t size);
-/* Sends `request`, with the descriptor `attached` unless that is -1, and waits for the answer. `stop`, which
- * may be null, is looked at while waiting: once it is set, the run of the number `run` is called off, and
- * the wait goes on for the service to say so. `*lost`: whether the service ended meanwhile. */
-OrtStatus *channel_ask(struct channel *channel, struct message *request, int attached, const Stop *stop, int64_t run,
-                       struct message *answer, bool *lost);
+/* Sends `request`, with the descriptor `attached` unless that is -1, and waits for the answer. `*lost`: whether the
+ * service ended meanwhile. */
+OrtStatus *channel_ask(struct channel *channel, struct message *request, int attached,
+                       const struct listening *listening, struct message *answer, bool *lost);
 
 #endif

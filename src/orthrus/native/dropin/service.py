@@ -2,33 +2,39 @@
 
 In: a control socket of the process that started it, over which pairs of a socket and a room come, one for
 each conversation; and in these, requests as wire.py reads them. Out: answers: an error code of the C
-interface and a text, and behind them what was asked for. It lives as long as somebody holds the other end of
-the control socket, and says there once a second that it does; after a minute in which nobody asked for
-anything and nobody's model runs here, it ends, and is started again when it is needed.
+interface and a text, what was logged meanwhile, and behind them what was asked for. It lives as long as
+somebody holds the other end of the control socket, and says there once a second that it does; after a
+minute in which nobody asked for anything and nobody's model runs here, it ends, and is started again when
+it is needed.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import logging
 import os
 import select
 import signal
 import socket
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
 
 from ... import knobs
+from ...api.logs import LEVELS
 from ...api.options import RunOptions
 from ...codegen.object import cache
 from ...errors import ALL
 from ...locks import lock
-from .models import Model
+from . import files
+from .models import Model, pairs
 from .wire import Reader, Room, Writer
 
-NOTHING, OPEN, PACKAGE, RUN, CANCEL, CLOSE, END_PROFILING = range(7)
+(NOTHING, OPEN, PACKAGE, RUN, CANCEL, CLOSE, END_PROFILING, DYNAMIC_OPTIONS, ASSIGNED, COMPATIBILITY, ADAPTER,
+ COMPILE) = range(12)
 """What a request is; service.h has the same numbers."""
 _FAIL, _INVALID_ARGUMENT = 1, 2
 _HEAD = struct.Struct("<q")
@@ -43,12 +49,28 @@ def serve(control: socket.socket, stamp: str) -> str:
         return ("the library was built by another version of orthrus than this Python has; "
                 "orthrus capi build builds it again")
     knobs.CACHE_SESSIONS.value = 0
+    logging.getLogger().addHandler(_Told(logging.NOTSET))
     cache.secret()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     own = control.dup()
     os.dup2(os.open(os.devnull, os.O_RDONLY), control.detach())
     Service(own).listen()
     os._exit(0)
+
+
+class _Told(logging.Handler):
+    """Keeps what is logged while a thread answers, for the library to hand on; writes the rest to stderr."""
+
+    here = threading.local()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self.format(record)
+        records: list[tuple[int, str, str]] | None = getattr(self.here, "records", None)
+        if records is None:
+            print(text, file=sys.stderr, flush=True)
+            return
+        severity = sum(record.levelno >= level for level in LEVELS) - 1
+        records.append((max(severity, 0), f"{record.filename}:{record.lineno} {record.funcName}", text))
 
 
 class Service:
@@ -100,15 +122,16 @@ class Service:
                         self.asked = time.monotonic()
 
     def _answered(self, data: bytes, attached: int | None, room: Room) -> bytes:
+        _Told.here.records = []
         try:
             reader, writer = Reader(data, room), Writer(room)
             self._do(reader, writer, attached)
-            said = _said(0, "", room) + writer.whole()
+            said = _said(0, "") + writer.whole()
         except BaseException as error:
             code = getattr(error, "code", _FAIL) if isinstance(error, ALL) else _FAIL
             if isinstance(error, ValueError | TypeError):
                 code = _INVALID_ARGUMENT
-            said = _said(code, _text(error), room)
+            said = _said(code, _text(error))
         finally:
             if attached is not None:
                 with contextlib.suppress(OSError):
@@ -126,6 +149,8 @@ class Service:
                 self.runs[run].terminate = True
         elif what == NOTHING:
             return
+        elif what in _ALONE:
+            _ALONE[what](reader, writer)
         elif what in _WITH_MODEL:
             number = reader.number()
             model = self.models.get(number)
@@ -169,6 +194,20 @@ class Service:
     def _end_profiling(self, number: int, model: Model, reader: Reader, writer: Writer) -> None:
         writer.text(model.session.end_profiling())
 
+    def _dynamic_options(self, number: int, model: Model, reader: Reader, writer: Writer) -> None:
+        model.core.set_ep_dynamic_options(pairs(reader))
+
+    def _assigned(self, number: int, model: Model, reader: Reader, writer: Writer) -> None:
+        found = model.core.get_provider_graph_assignment_info()
+        writer.number(len(found))
+        for subgraph in found:
+            nodes = subgraph.get_nodes()
+            writer.text(subgraph.ep_name)
+            writer.number(len(nodes))
+            for node in nodes:
+                for text in (node.domain, node.op_type, node.name):
+                    writer.text(text)
+
     def _close(self, number: int, model: Model, reader: Reader, writer: Writer) -> None:
         del self.models[number]
         model.close()
@@ -176,7 +215,10 @@ class Service:
 
 _WITH_MODEL: dict[int, Callable[[Service, int, Model, Reader, Writer], None]] = {
     PACKAGE: Service._package, RUN: Service._run, CLOSE: Service._close,
-    END_PROFILING: Service._end_profiling}
+    END_PROFILING: Service._end_profiling, DYNAMIC_OPTIONS: Service._dynamic_options,
+    ASSIGNED: Service._assigned}
+_ALONE: dict[int, Callable[[Reader, Writer], None]] = {
+    COMPATIBILITY: files.compatibility, ADAPTER: files.adapter, COMPILE: files.compiled}
 
 
 def _text(error: BaseException) -> str:
@@ -186,10 +228,15 @@ def _text(error: BaseException) -> str:
     return text.partition(f" : {status} : ")[2] if isinstance(error, ALL) else text
 
 
-def _said(code: int, text: str, room: Room) -> bytes:
-    head = Writer(room)
+def _said(code: int, text: str) -> bytes:
+    head = Writer(None)
     head.number(code)
     head.text(text)
+    head.number(len(_Told.here.records))
+    for severity, place, message in _Told.here.records:
+        head.number(severity)
+        head.text(place)
+        head.text(message)
     return head.whole()
 
 

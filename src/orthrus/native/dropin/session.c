@@ -76,7 +76,9 @@ static void forget_description(OrtSession *session) {
 
 static OrtStatus *service_open(OrtSession *session, struct channel *channel, bool *lost) {
     struct message answer = {0};
-    OrtStatus *status = channel_ask(channel, &session->opening, session->model, NULL, 0, &answer, lost);
+    Logger logger = session_logger(session);
+    OrtStatus *status = channel_ask(channel, &session->opening, session->model,
+                                    &(struct listening){&logger, NULL, 0}, &answer, lost);
     if (status == NULL) {
         int64_t handle = take_int(&answer);
         pthread_mutex_lock(&session->lock);
@@ -102,6 +104,8 @@ static OrtStatus *ask_on(OrtSession *session, const struct question *question, s
     struct message request = {0}, answer = {0};
     int64_t handle;
     OrtStatus *status = NULL;
+    Logger logger = session_logger(session);
+    struct listening usual = {&logger, NULL, 0};
     *lost = false;
     if (!known(session, channel, &handle)) {
         status = service_open(session, channel, lost);
@@ -112,7 +116,8 @@ static OrtStatus *ask_on(OrtSession *session, const struct question *question, s
     if (status == NULL && question->write != NULL)
         status = question->write(&request, channel, question->argument);
     if (status == NULL)
-        status = channel_ask(channel, &request, -1, question->stop, question->run, &answer, lost);
+        status = channel_ask(channel, &request, -1, question->listening == NULL ? &usual : question->listening,
+                             &answer, lost);
     if (status == NULL && question->read != NULL) status = question->read(&answer, channel, question->argument);
     message_clear(&request);
     message_clear(&answer);
@@ -129,6 +134,24 @@ OrtStatus *session_ask(OrtSession *session, const struct question *question) {
         status = ask_on(session, question, channel, &lost);
         channel_give(channel);
     }
+    return status;
+}
+
+OrtStatus *service_ask(const struct question *question) {
+    struct channel *channel;
+    struct message request = {0}, answer = {0};
+    bool lost;
+    Logger logger = env_logger();
+    RETURN_IF_FAILED(channel_take(&channel));
+    put_int(&request, question->what);
+    OrtStatus *status =
+        question->write == NULL ? NULL : question->write(&request, channel, question->argument);
+    if (status == NULL)
+        status = channel_ask(channel, &request, -1, &(struct listening){&logger, NULL, 0}, &answer, &lost);
+    if (status == NULL && question->read != NULL) status = question->read(&answer, channel, question->argument);
+    channel_give(channel);
+    message_clear(&request);
+    message_clear(&answer);
     return status;
 }
 
@@ -164,25 +187,12 @@ static OrtStatus *kept(const void *bytes, size_t size, int *file) {
                                           strerror(error));
 }
 
-static OrtStatus *no_question(struct channel *channel) {
-    struct message request = {0}, answer = {0};
-    bool lost;
-    put_int(&request, ASK_NOTHING);
-    OrtStatus *status = channel_ask(channel, &request, -1, NULL, 0, &answer, &lost);
-    message_clear(&request);
-    message_clear(&answer);
-    return status;
-}
-
 /* The key of contents, which the service makes where there is none. */
 static OrtStatus *key_of_contents(struct content_key *key, bool *there) {
     *there = cache_key(key);
     const char *on = getenv("ORTHRUS_CACHE");
     if (*there || (on != NULL && strcmp(on, "0") == 0)) return NULL;
-    struct channel *channel;
-    RETURN_IF_FAILED(channel_take(&channel));
-    OrtStatus *status = no_question(channel);
-    channel_give(channel);
+    OrtStatus *status = service_ask(&(struct question){.what = ASK_NOTHING});
     *there = status == NULL && cache_key(key);
     return status;
 }
@@ -218,7 +228,7 @@ static OrtStatus *put_opening(OrtSession *session, const struct source *source, 
     put_text(opening, session->name);
     put_text(opening, content);
     put_decisive_options(opening, session->options);
-    return put_other_options(opening, session->options);
+    return put_other_options(opening, session->options, session_logger(session).severity);
 }
 
 /* Whether the files that hold tensors are still what they were. */
@@ -251,13 +261,8 @@ static bool from_cache(OrtSession *session, const struct source *source) {
     return found;
 }
 
-static OrtStatus *no_write(struct message *request, struct channel *channel, void *argument) {
-    (void)request, (void)channel, (void)argument;
-    return NULL;
-}
-
 static OrtStatus *open_in_service(OrtSession *session) {
-    struct question nothing = {ASK_NOTHING, no_write, NULL, NULL, NULL, 0};
+    struct question nothing = {ASK_NOTHING, NULL, NULL, NULL, NULL};
     return session_ask(session, &nothing);
 }
 
@@ -275,9 +280,13 @@ static OrtStatus *make(OrtSession *session, const struct source *source, const O
     RETURN_IF_FAILED(named(session, source, content));
     if (source->path == NULL) RETURN_IF_FAILED(kept(source->bytes, source->size, &session->model));
     RETURN_IF_FAILED(put_opening(session, source, content));
+    Logger logger = session_logger(session);
+    LOG(&logger, INFO, "Initializing session.");
     bool cached = from_cache(session, source);
+    LOG(&logger, INFO, cached ? "what is known of the model comes from the cache" : "the compile service is asked");
     if (!cached) RETURN_IF_FAILED(open_in_service(session));
     if (session->native) natives_prepare(session, !cached, &status);
+    if (status == NULL) LOG(&logger, INFO, "Session successfully initialized.");
     return status;
 }
 
@@ -297,14 +306,12 @@ static OrtStatus *create(const struct source *source, const OrtSessionOptions *o
 
 OrtStatus *api_CreateSession(const OrtEnv *env, const char *path, const OrtSessionOptions *options, OrtSession **out) {
     (void)env;
-    REQUIRE(path != NULL && out != NULL, "CreateSession: the path and the result must not be null");
     return create(&(struct source){path, NULL, 0}, options, out);
 }
 
 OrtStatus *api_CreateSessionFromArray(const OrtEnv *env, const void *model, size_t size,
                                       const OrtSessionOptions *options, OrtSession **out) {
     (void)env;
-    REQUIRE(model != NULL && out != NULL, "CreateSessionFromArray: the model and the result must not be null");
     return create(&(struct source){NULL, model, size}, options, out);
 }
 
@@ -334,7 +341,8 @@ static void close_in_service(OrtSession *session) {
     if (known(session, channel, &handle)) {
         put_int(&request, ASK_CLOSE);
         put_int(&request, handle);
-        status = channel_ask(channel, &request, -1, NULL, 0, &answer, &lost);
+        Logger logger = session_logger(session);
+        status = channel_ask(channel, &request, -1, &(struct listening){&logger, NULL, 0}, &answer, &lost);
         if (status != NULL) api_ReleaseStatus(status);
     }
     channel_give(channel);
@@ -346,6 +354,7 @@ void api_ReleaseSession(OrtSession *session) {
     if (session == NULL) return;
     close_in_service(session);
     natives_free(session->natives);
+    assigned_free(atomic_load(&session->assigned));
     forget_description(session);
     if (session->options != NULL) api_ReleaseSessionOptions(session->options);
     if (session->model >= 0) close(session->model);

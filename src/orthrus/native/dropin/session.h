@@ -20,6 +20,7 @@ struct described {
 };
 
 struct natives;
+struct assigned;
 
 struct OrtSession {
     OrtSessionOptions *options;
@@ -36,24 +37,36 @@ struct OrtSession {
     uint64_t generation;
     int64_t handle;
     struct natives *natives;
+    struct assigned *_Atomic assigned; /* null: not asked for yet */
 };
 
 /* Something asked of the service about a session. `write` adds what is asked behind the model's number and may
- * be called again for another service; `read` takes the answer. `stop`, `run`: see channel_ask. */
+ * be called again for another service; `read` takes the answer; both may be null. */
 struct question {
     int what;
     OrtStatus *(*write)(struct message *request, struct channel *channel, void *argument);
     OrtStatus *(*read)(struct message *answer, struct channel *channel, void *argument);
     void *argument;
-    const Stop *stop;
-    int64_t run;
+    const struct listening *listening; /* null: the session's logger */
 };
 
 OrtStatus *session_ask(OrtSession *session, const struct question *question);
+/* The same about no session. */
+OrtStatus *service_ask(const struct question *question);
+
+/* asked.c */
+void assigned_free(struct assigned *assigned);
+void put_pairs_of(struct message *message, const char *const *keys, const char *const *values, size_t count);
+
+/* logging.c: who hears of a session, and of a run, whose name may have to be made in `id`. */
+typedef char LogId[512];
+
+Logger session_logger(const OrtSession *session);
+Logger run_logger(const OrtSession *session, const OrtRunOptions *options, LogId id);
 
 /* told.c: what decides about what is made of a model, and what else a session is told. */
 void put_decisive_options(struct message *message, const OrtSessionOptions *options);
-OrtStatus *put_other_options(struct message *message, const OrtSessionOptions *options);
+OrtStatus *put_other_options(struct message *message, const OrtSessionOptions *options, OrtLoggingLevel severity);
 /* Whether what is made with these options may be kept. */
 bool options_keepable(const OrtSessionOptions *options);
 

@@ -91,7 +91,6 @@ OrtStatus *api_UnregisterAllocator(OrtEnv *env, const OrtMemoryInfo *memory) {
 }
 
 OrtStatus *api_GetSharedAllocator(OrtEnv *env, const OrtMemoryInfo *memory, OrtAllocator **out) {
-    REQUIRE(env != NULL && memory != NULL, "env and mem_info must not be NULL");
     size_t place = place_of(env, memory);
     OrtAllocator *ours = same_memory(memory, &cpu_memory) ? &cpu_allocator : NULL;
     *out = place < env->allocator_count ? env->allocators[place] : ours;

@@ -39,6 +39,10 @@ OrtStatus *status_not_implemented(const char *name) {
     return status_new(ORT_NOT_IMPLEMENTED, "%s is not implemented by Orthrus", name);
 }
 
+OrtStatus *status_null(const char *function, const char *argument) {
+    return status_new(ORT_INVALID_ARGUMENT, "%s: %s must not be null", function, argument);
+}
+
 OrtStatus *api_CreateStatus(OrtErrorCode code, const char *message) {
     return status_new(code, "%s", message == NULL ? "" : message);
 }

@@ -31,7 +31,10 @@ OrtStatus *api_FillStringTensor(OrtValue *value, const char *const *texts, size_
     Text *elements;
     RETURN_IF_FAILED(texts_of(value, &elements));
     REQUIRE(count == value->count, "input array doesn't equal tensor size");
-    for (size_t i = 0; i < count; i++) RETURN_IF_FAILED(text_set(&elements[i], texts[i], strlen(texts[i])));
+    for (size_t i = 0; i < count; i++) {
+        REQUIRE(texts[i] != NULL, "FillStringTensor: texts[%zu] must not be null", i);
+        RETURN_IF_FAILED(text_set(&elements[i], texts[i], strlen(texts[i])));
+    }
     return NULL;
 }
 

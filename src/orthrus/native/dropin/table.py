@@ -2,8 +2,12 @@
 
 In: `types.api` and `functions.api`. Out: the header that programs include (`header`), the declarations of the
 functions that fill the table (`declarations`), and the table with a weak definition of every one of them
-(`definitions`), which answers ORT_NOT_IMPLEMENTED with its name. Invariant: a function's slot is its place in
-the file.
+(`definitions`), which answers ORT_NOT_IMPLEMENTED with its name; a null where none may be is refused before a
+function is called. Invariant: a function's slot is its place in the file.
+
+    python -m orthrus.native.dropin.table docs/drop_in.md
+
+writes the names of the functions that nothing here defines between the marks of the page.
 
 The files: `#` begins a comment; a line that begins with four blanks more than the line before continues that.
 
@@ -12,35 +16,56 @@ The files: `#` begins a comment; a line that begins with four blanks more than t
 * `struct NAME` and its members: `type name [= default in C++]` or functions;
 * `table NAME`: OrtNAME, its functions in order; `release A B` stands for two that free an OrtA and an OrtB;
 * `exported`: functions that the library exports by name. A function without `->` gives a status.
+
+A pointer that a function is given may be null where `?` stands behind its name; `name[count]` may be where
+`count` is 0, and none of the elements of `name[count*]`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
+from pathlib import Path
 
 from ...api.version import API_LEVEL
 
 LEVEL = int(API_LEVEL.split(".")[1])
 STATUS = "OrtStatusPtr"
 _FUNCTION = re.compile(r"(\w+)\((.*)\)(?: -> (.+))?$")
+_PARAMETER = re.compile(r"(.*\b(\w+))(\?|\[\w+\*?\])?$")
+_BEGIN, _END = "<!-- not there -->", "<!-- the end -->"
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """`null`: "" where it may not be null, "?" where it may, or "[count]" and "[count*]" as above."""
+
+    declared: str
+    name: str
+    null: str = ""
+
+    @property
+    def kind(self) -> str:
+        return self.declared.removesuffix(self.name).strip()
 
 
 @dataclass(frozen=True)
 class Function:
     name: str
-    parameters: tuple[str, ...]
+    parameters: tuple[Parameter, ...]
     returns: str = STATUS
 
     @property
-    def names(self) -> list[str]:
-        return [re.findall(r"\w+", each)[-1] for each in self.parameters if each != "void"]
+    def arguments(self) -> str:
+        return ", ".join(each.declared for each in self.parameters) or "void"
 
     def prototype(self, name: str) -> str:
-        return f"{self.returns} {name}({', '.join(self.parameters)})"
+        return f"{self.returns} {name}({self.arguments})"
 
 
 @dataclass(frozen=True)
@@ -92,7 +117,7 @@ def read() -> Interface:
 
 
 def _release(kind: str) -> Function:
-    return Function(f"Release{kind}", (f"Ort{kind}* object",), "void")
+    return _function(f"Release{kind}(Ort{kind}* object?) -> void")
 
 
 def _take_members(members: list[tuple[str, str | None]], prefix: str, text: str) -> None:
@@ -127,7 +152,14 @@ def _function(text: str) -> Function:
     match = _FUNCTION.match(text)
     assert match, text
     name, parameters, returns = match.groups()
-    return Function(name, tuple(parameters.split(", ")), returns or STATUS)
+    split = parameters.split(", ") if parameters != "void" else []
+    return Function(name, tuple(map(_parameter, split)), returns or STATUS)
+
+
+def _parameter(text: str) -> Parameter:
+    match = _PARAMETER.match(text)
+    assert match, text
+    return Parameter(match[1], match[2], match[3] or "")
 
 
 def header() -> str:
@@ -138,7 +170,7 @@ def header() -> str:
         *(f"typedef struct Ort{name} Ort{name};" for name in interface.opaque),
         "typedef OrtStatus* OrtStatusPtr;", "",
         *(_enum(name, members) for name, members in interface.enums.items()),
-        *(f"typedef {each.returns} (ORT_API_CALL* {each.name})({', '.join(each.parameters)});"
+        *(f"typedef {each.returns} (ORT_API_CALL* {each.name})({each.arguments});"
           for each in interface.callbacks), "",
         *(_struct(name, members, name[3:] in interface.opaque)
           for name, members in interface.structs.items()),
@@ -160,11 +192,15 @@ def declarations() -> str:
 
 def definitions() -> str:
     """`table.c`: the tables, and for each of their functions what answers where no other file defines it."""
-    tables = read().tables
+    interface = read()
+    callbacks, stubs = {each.name for each in interface.callbacks}, absent()
     lines = ['#include "internal.h"', ""]
-    for name, functions in tables.items():
-        lines += [_weak(each) for each in functions]
-        filled = (f"    api_{each.name}," for each in functions)
+    for name, functions in interface.tables.items():
+        filled = []
+        for each in functions:
+            stub = each.name in stubs[name]
+            lines.append(_weak(each) + ("" if stub else _guarded(each, callbacks)))
+            filled.append(f"    {'api' if stub else 'guarded'}_{each.name},")
         lines += [f"const {name} {_variable(name)} = {{", *filled, "};", ""]
     return "\n".join(lines)
 
@@ -174,12 +210,65 @@ def _variable(table: str) -> str:
 
 
 def _weak(function: Function) -> str:
-    body = "".join(f" (void){name};" for name in function.names)
+    body = "".join(f" (void){each.name};" for each in function.parameters)
     if function.returns == STATUS:
         body += f' return status_not_implemented("{function.name}");'
     elif function.returns != "void":
         body += " return 0;"
     return f"__attribute__((weak)) {function.prototype('api_' + function.name)} {{{body} }}"
+
+
+def _guarded(function: Function, callbacks: Set[str]) -> str:
+    """What stands in the slot: refuses nulls, and calls the function."""
+    checks = "".join(_check(function, each) for each in function.parameters
+                     if each.null != "?" and ("*" in each.kind or each.kind in callbacks))
+    call = f"api_{function.name}({', '.join(each.name for each in function.parameters)});"
+    if function.returns != "void":
+        call = "return " + call
+    return f"\nstatic {function.prototype('guarded_' + function.name)} {{{checks} {call} }}\n"
+
+
+def _check(function: Function, parameter: Parameter) -> str:
+    name, count = parameter.name, parameter.null.strip("[]*")
+    answer = f'return status_null("{function.name}", "{name}");'
+    if function.returns != STATUS:
+        answer = "return;" if function.returns == "void" else "return 0;"
+    text = f" if ({name} == NULL{f' && {count} != 0' if count else ''}) {answer}"
+    if "*" in parameter.null:
+        text += f" for (size_t i = 0; i < (size_t){count}; i++) if ({name}[i] == NULL) {answer}"
+    return text
+
+
+def absent() -> dict[str, list[str]]:
+    """The functions of each table that no file defines."""
+    sources = [each for each in files(__package__).iterdir() if each.name.endswith(".c")]
+    whole = "\n".join(each.read_text(encoding="utf-8") for each in sources)
+    there = set(re.findall(r"\bapi_(\w+)\(", whole))
+    return {table: [each.name for each in functions if each.name not in there]
+            for table, functions in read().tables.items()}
+
+
+_GROUPS = {"Custom operators compiled for onnxruntime": r".*(Kernel|ShapeInfer|CustomOp)|\w+Op$",
+           "Nodes and values of a graph, as providers read them": r"Graph_|Node_|ValueInfo_|OpAttr_Get",
+           "Editing a model that is loaded": r".*ModelEditorSession|SessionGetOpsetForDomain",
+           "Settings of a compiled model": r"ModelCompilationOptions_",
+           "Settings of providers that are not there": r".*(TensorRT|CANN|ROCM|CUDA)",
+           "Memory and semaphores of graphics interfaces": r".*(External|Semaphore|Memory$|Graphics)",
+           "Others": r""}
+"""What functions that nothing defines are for, by how their names begin."""
+
+
+def page() -> str:
+    """What `docs/drop_in.md` says of functions that nothing defines, but for those that free something."""
+    names = [each for found in absent().values() for each in found if not each.startswith("Release")]
+    lines = []
+    for title, pattern in _GROUPS.items():
+        own = [each for each in names if re.match(pattern, each)]
+        names = [each for each in names if each not in own]
+        if own:
+            listed = " ".join([f"{title}:", *(f"`{each}`," for each in own)]).removesuffix(",") + "."
+            lines += textwrap.wrap(f"* {listed}", 118, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 def _enum(name: str, members: list[tuple[str, str | None]]) -> str:
@@ -203,8 +292,20 @@ def _declared(member: Member | Function) -> str:
     if isinstance(member, Member):
         return f"  {member.declared};\n"
     marks = " NO_EXCEPTION" + (" ORT_MUST_USE_RESULT" if member.returns == STATUS else "")
-    return f"  {member.returns} (ORT_API_CALL* {member.name})({', '.join(member.parameters)}){marks};\n"
+    return f"  {member.returns} (ORT_API_CALL* {member.name})({member.arguments}){marks};\n"
 
 
 def _template(name: str) -> str:
     return files(__package__).joinpath(name).read_text(encoding="utf-8")
+
+
+def written(text: str) -> str:
+    """A page whose list between the marks is that of today."""
+    before, _, rest = text.partition(_BEGIN)
+    return f"{before}{_BEGIN}\n{page()}\n{_END}{rest.partition(_END)[2]}"
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:]:
+        target = Path(each)
+        target.write_text(written(target.read_text(encoding="utf-8")), encoding="utf-8")

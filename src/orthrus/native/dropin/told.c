@@ -5,11 +5,7 @@
 #include <string.h>
 
 static void put_pairs(struct message *message, const OrtKeyValuePairs *pairs) {
-    put_int(message, (int64_t)pairs->count);
-    for (size_t i = 0; i < pairs->count; i++) {
-        put_text(message, pairs->keys[i]);
-        put_text(message, pairs->values[i]);
-    }
+    put_pairs_of(message, (const char *const *)pairs->keys, (const char *const *)pairs->values, pairs->count);
 }
 
 void put_decisive_options(struct message *message, const OrtSessionOptions *options) {
@@ -46,11 +42,11 @@ static OrtStatus *put_initializers(struct message *message, const OrtSessionOpti
     return NULL;
 }
 
-OrtStatus *put_other_options(struct message *message, const OrtSessionOptions *options) {
+OrtStatus *put_other_options(struct message *message, const OrtSessionOptions *options, OrtLoggingLevel severity) {
     put_int(message, options->intra);
     put_int(message, options->inter);
     put_int(message, options->cpu_arena);
-    put_int(message, options->severity);
+    put_int(message, severity);
     put_int(message, options->verbosity);
     put_text(message, options->log_id);
     put_text(message, options->optimized_path);

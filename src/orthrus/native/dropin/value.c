@@ -44,7 +44,6 @@ static OrtStatus *tensor_begin(ONNXTensorElementDataType type, const int64_t *di
 
 OrtStatus *tensor_new(OrtAllocator *allocator, ONNXTensorElementDataType type, const int64_t *dims,
                       size_t rank, OrtValue **out) {
-    REQUIRE(allocator != NULL && out != NULL, "allocator and output must not be NULL");
     OrtValue *value;
     RETURN_IF_FAILED(tensor_begin(type, dims, rank, &value));
     size_t room = value->bytes != 0 ? value->bytes : 1; /* a tensor always has an address */
@@ -63,7 +62,6 @@ OrtStatus *tensor_new(OrtAllocator *allocator, ONNXTensorElementDataType type, c
 
 OrtStatus *tensor_over(const OrtMemoryInfo *memory, void *data, size_t bytes, ONNXTensorElementDataType type,
                        const int64_t *dims, size_t rank, OrtValue **out) {
-    REQUIRE(memory != NULL && out != NULL, "memory info and output must not be NULL");
     OrtValue *value;
     RETURN_IF_FAILED(tensor_begin(type, dims, rank, &value));
     OrtStatus *status = NULL;
@@ -85,6 +83,40 @@ OrtStatus *tensor_over(const OrtMemoryInfo *memory, void *data, size_t bytes, ON
     *out = value;
     return NULL;
 }
+
+static bool on_host(const OrtMemoryInfo *memory) {
+    return memory->device == OrtMemoryInfoDeviceType_CPU ||
+           memory->device_memory == OrtDeviceMemoryType_HOST_ACCESSIBLE;
+}
+
+OrtStatus *check_on_host(const OrtValue *value) {
+    const OrtMemoryInfo *memory = value->memory;
+    for (size_t i = 0; i < value->element_count; i++) RETURN_IF_FAILED(check_on_host(value->elements[i]));
+    if (memory == NULL || on_host(memory)) return NULL;
+    return status_new(ORT_FAIL,
+                      "There's no data transfer registered for copying tensors from Device:[DeviceType:%d "
+                      "MemoryType:%d VendorId:%u DeviceId:%d Alignment:%zu] to Device:[DeviceType:0 MemoryType:0 "
+                      "VendorId:0 DeviceId:0 Alignment:0]",
+                      (int)memory->device, (int)memory->device_memory, (unsigned)memory->vendor, memory->id,
+                      memory->alignment);
+}
+
+OrtStatus *tensor_copy(OrtValue *to, const OrtValue *from) {
+    REQUIRE(to->kind == ONNX_TYPE_TENSOR && from->kind == ONNX_TYPE_TENSOR && to->type == from->type &&
+                to->count == from->count,
+            "a tensor can be copied to one of the same type and size only");
+    if (from->type != ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING) {
+        if (from->bytes > 0) memmove(to->data, from->data, from->bytes);
+        return NULL;
+    }
+    for (size_t i = 0; to != from && i < from->count; i++) {
+        const Text *text = (const Text *)from->data + i;
+        RETURN_IF_FAILED(text_set((Text *)to->data + i, text->bytes, text->length));
+    }
+    return NULL;
+}
+
+OrtStatus *value_empty(OrtValue **out) { return value_new(ONNX_TYPE_UNKNOWN, out); }
 
 OrtStatus *container_new(ONNXType kind, OrtValue *const *elements, size_t count, OrtValue **out) {
     OrtValue *value;
@@ -146,7 +178,6 @@ OrtStatus *api_CreateTensorWithDataAsOrtValue(const OrtMemoryInfo *memory, void 
 OrtStatus *api_CreateTensorWithDataAndDeleterAsOrtValue(OrtAllocator *deleter, void *data, size_t size,
                                                         const int64_t *dims, size_t rank,
                                                         ONNXTensorElementDataType type, OrtValue **out) {
-    REQUIRE(deleter != NULL, "deleter must not be NULL");
     OrtValue *value;
     RETURN_IF_FAILED(tensor_begin(type, dims, rank, &value));
     if (size < value->bytes || type == ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING) {
@@ -180,7 +211,8 @@ OrtStatus *api_IsTensor(const OrtValue *value, int *out) {
 }
 
 OrtStatus *api_HasValue(const OrtValue *value, int *out) {
-    *out = value->kind != ONNX_TYPE_OPTIONAL || value->element_count != 0;
+    bool may_lack = value->kind == ONNX_TYPE_OPTIONAL || value->kind == ONNX_TYPE_UNKNOWN;
+    *out = !may_lack || value->element_count != 0;
     return NULL;
 }
 
@@ -190,7 +222,6 @@ OrtStatus *api_GetValueType(const OrtValue *value, ONNXType *out) {
 }
 
 OrtStatus *api_GetTensorData(const OrtValue *value, const void **out) {
-    REQUIRE(value != NULL && out != NULL, "value and output must not be NULL");
     if (!is_tensor(value)) return not_a_tensor(value);
     *out = value->data;
     return NULL;

@@ -12,7 +12,8 @@ enum block_cell {
     BLOCK_STOPPED,
     BLOCK_DONE,
     BLOCK_CELLS = 16,
-    STEP_WORDS = 4
+    STEP_WORDS = 4,
+    JUMP = -1 /* the items of a row that is a jump */
 };
 
 struct orthrus_context {
@@ -45,10 +46,14 @@ static const char *plan_fault(const orthrus_model *m, const int64_t *plan) {
     const int64_t *w = m->words, cells = plan[PLAN_CELLS];
     const int64_t *kernels = w + plan[PLAN_KERNELS], *work = w + plan[PLAN_WORK],
                   *begins = w + plan[PLAN_BEGINS];
-    for (int64_t i = 0; i < plan[PLAN_STEPS]; i++)
-        if (kernels[i] < 0 || kernels[i] >= m->target[TARGET_CODE_SIZE] || work[2 * i] < 0 ||
+    for (int64_t i = 0; i < plan[PLAN_STEPS]; i++) {
+        if (kernels[i] < 0 || kernels[i] >= m->target[TARGET_CODE_SIZE] || work[2 * i] < JUMP ||
             work[2 * i + 1] < 1 || begins[i] < 0 || begins[i] > cells)
             return "a step";
+        const int64_t *jump = w + plan[PLAN_VALUES] + begins[i];
+        if (work[2 * i] == JUMP && (begins[i] + 3 > cells || jump[1] < 0 || jump[1] > plan[PLAN_STEPS]))
+            return "a jump";
+    }
     if (!rows_hold(w + plan[PLAN_ARENA_ROWS], plan[PLAN_ARENA_COUNT], cells, plan[PLAN_ARENA]) ||
         !rows_hold(w + plan[PLAN_CONSTANT_ROWS], plan[PLAN_CONSTANT_COUNT], cells,
                    m->words[HEAD_CONSTANTS_SIZE]))
@@ -229,6 +234,9 @@ static int finished(const orthrus_context *c) {
         return refuse(ORTHRUS_OUTSIDE,
                       "a convolution met numbers that are not finite, or beyond 2**40: results near "
                       "these may be NaN or inexact");
+    if (*c->status == 3)
+        return refuse(ORTHRUS_SHAPE, "the inputs' elements choose a branch of the model that takes no inputs "
+                                     "of these shapes");
     return refuse(ORTHRUS_BAD_INDEX, "an index in the data lies outside of what it is for");
 }
 

@@ -12,7 +12,7 @@
              ascending order, the sizes of all inputs one behind the other
    plan:     enum plan_word, for one tuple of input shapes. Tables that are equal are there once:
                kernels    a word for each step: bytes from the begin of the code
-               work       (items, grain) for each step
+               work       (items, grain) for each step; -1 items: a jump, see scheduler.py
                begins     a word for each step: its first cell
                values     a word for each cell
                arena      (cell, bytes): the cell is an address in the memory of the run

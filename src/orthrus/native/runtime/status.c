@@ -1,11 +1,32 @@
-/* Statuses, their texts, and what was wrong last in a thread. */
+/* Statuses, their texts, and what was wrong last in a thread, in memory that a thread takes for its first text
+   and gives back at its end: a thread-local variable would make libraries need the dynamic linker too. */
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-static _Thread_local char last_error[512];
+enum { TEXT = 512 };
+static pthread_once_t error_once = PTHREAD_ONCE_INIT;
+static pthread_key_t error_key;
+static int error_keyed;
 
-ORTHRUS_API const char *orthrus_last_error(void) { return last_error; }
+static void error_begin(void) { error_keyed = !pthread_key_create(&error_key, free); }
+
+/* This thread's text; null before it has one, or where there can be none. */
+static char *error_text(int wanted) {
+    pthread_once(&error_once, error_begin);
+    char *text = error_keyed ? pthread_getspecific(error_key) : NULL;
+    if (text || !error_keyed || !wanted || !(text = calloc(1, TEXT))) return text;
+    if (!pthread_setspecific(error_key, text)) return text;
+    free(text);
+    return NULL;
+}
+
+ORTHRUS_API const char *orthrus_last_error(void) {
+    const char *text = error_text(0);
+    return text ? text : "";
+}
 
 ORTHRUS_API const char *orthrus_status_text(int status) {
     static const char *const texts[] = {
@@ -18,9 +39,10 @@ ORTHRUS_API const char *orthrus_status_text(int status) {
 
 /* Note what was wrong; answers `status`. */
 __attribute__((format(printf, 2, 3))) static int refuse(int status, const char *format, ...) {
+    char *text = error_text(1);
     va_list given;
     va_start(given, format);
-    vsnprintf(last_error, sizeof last_error, format, given);
+    if (text) vsnprintf(text, TEXT, format, given);
     va_end(given);
     return status;
 }

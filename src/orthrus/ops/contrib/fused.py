@@ -6,6 +6,7 @@ the operators it stands for mean together.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -99,7 +100,7 @@ def BiasSoftmax(data, bias, *, axis: int = 1, is_inner_broadcast: int):
     if is_inner_broadcast and bias.ndim < data.ndim:
         bias = bias.reshape(bias.shape + (1,) * (data.ndim - bias.ndim))
     x = data + bias
-    flat = x.reshape(*x.shape[:at], -1)
+    flat = x.reshape(*x.shape[:at], math.prod(x.shape[at:]))
     e = np.exp(flat - flat.max(-1, keepdims=True, initial=-np.inf))
     return (e / e.sum(-1, keepdims=True)).reshape(x.shape)
 
@@ -168,7 +169,7 @@ def SimplifiedLayerNormalization(x, scale, *, axis: int = -1,
     at = normalized_axis(axis, x.ndim)
     inner = ElementType(stash_type).numpy
     wide = np.float64 if np.float64 in (inner, x.dtype) else np.float32
-    flat = x.astype(wide).reshape(*x.shape[:at], -1)
+    flat = x.astype(wide).reshape(*x.shape[:at], math.prod(x.shape[at:]))
     y, _, inverse = standardized(flat, epsilon, False)
     y = y.reshape(x.shape) * scale.astype(wide)
     return y.astype(scale.dtype), inverse.reshape(*x.shape[:at], *(1,) * (x.ndim - at)).astype(inner)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...limits import bounded
+from ...shapes.products import parsed_equation
 from ..define import define
 
 
@@ -76,28 +77,6 @@ def Gemm_1(a, b, c, *, alpha: float = 1.0, beta: float = 1.0, broadcast: int = 0
                                      b.shape[0] if transB else b.shape[-1]):
         raise ValueError(f"C of shape {c.shape} has to have the product's shape, as `broadcast` is 0")
     return gemm(a, b, c, alpha, beta, transA, transB)
-
-
-def parsed_equation(equation: str) -> tuple[list[str], str | None]:
-    """The terms of an Einsum equation and its output, None where implied. Raises ValueError if it is
-    malformed."""
-    text = "".join(equation.split())
-    left, arrow, right = text.partition("->")
-    terms = left.split(",")
-    for term in (*terms, right):
-        letters = term.replace("...", "", 1)
-        if not (letters.isascii() and (letters.isalpha() or not letters)):
-            raise ValueError(f"malformed Einsum equation {equation!r}: a term is letters with at most one"
-                             " '...',"
-                             f" found {term!r}")
-    if not arrow:
-        return terms, None
-    if len(set(right.replace(".", ""))) != len(right.replace(".", "")):
-        raise ValueError(f"malformed Einsum equation {equation!r}: a letter of the output is repeated")
-    if missing := set(right) - set(left):
-        raise ValueError(f"malformed Einsum equation {equation!r}: {min(missing)!r} stands in the output"
-                         " only")
-    return terms, right
 
 
 def _dimensions(terms: list[str], shapes: Sequence[tuple[int, ...]]) -> tuple[dict[str, int],

@@ -121,12 +121,12 @@ def _linear_labels(*, classlabels_strings: list[str] | None = None, classlabels_
 @define(domain=ML)
 def LinearRegressor(x, *, coefficients: list[float] | None = None, intercepts: list[float] | None = None,
                     post_transform: str = "NONE", targets: int = 1):
-    """x @ coefficients' + intercepts, float32"""
+    """x @ coefficients' + intercepts, float32. Coefficients beyond those of the targets mean nothing, nor do
+    intercepts that are not as many"""
     x = rows_of(x).astype(np.float32, copy=False)
-    y = x @ _weights([] if coefficients is None else coefficients, targets, x).T
-    if intercepts is not None and len(intercepts):
-        if len(intercepts) != targets:
-            raise ValueError(f"{len(intercepts)} intercepts do not fit {targets} targets")
+    held = [] if coefficients is None else coefficients
+    y = x @ _weights(held[:max(0, targets) * x.shape[1]], targets, x).T
+    if intercepts is not None and len(intercepts) == targets:
         y = y + np.asarray(intercepts, np.float32)
     return transformed_targets(y, post_transform).astype(np.float32)
 

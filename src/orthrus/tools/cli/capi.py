@@ -10,14 +10,33 @@ import enum
 import os
 import shutil
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 
 from ...shown import tell
 from .arguments import JsonOption, option_of, print_json
 
 SETTINGS = {"allow_extra_args": True, "ignore_unknown_options": True, "allow_interspersed_args": False}
+
+
+class PARSER(typer.core.TyperCommand):
+    """Takes the options behind the action as those before it; what follows a program is the program's."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        begin = self._options(ctx, args, 0)
+        end = self._options(ctx, args, begin + 1)
+        action, behind = args[begin:begin + 1], args[begin + 1:end]
+        return super().parse_args(ctx, [*args[:begin], *behind, *action, *args[end:]])
+
+    def _options(self, ctx: Any, args: list[str], at: int) -> int:
+        """Where the options of this command that stand from `at` on end."""
+        flags = {name: getattr(each, "is_flag", False) for each in self.get_params(ctx) for name in each.opts
+                 if each.param_type_name == "option"}
+        while at < len(args) and (name := args[at].partition("=")[0]) in flags:
+            at += 1 if flags[name] or "=" in args[at] else 2
+        return min(at, len(args))
 
 
 class Action(enum.StrEnum):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import ALL, Fail, InvalidArgument
-from ..cli.arguments import LEVELS, full_name
+from ..asked import LEVELS, full_name
 from .extract import Model
 
 REFERENCE, PEER = "reference", "onnxruntime"

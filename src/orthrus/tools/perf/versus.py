@@ -21,7 +21,8 @@ import numpy as np
 
 from ..shapes.open_dimensions import Shapes
 from .latency import Paired, paired
-from .run import Bench, RunBlock, peak_bytes
+from .memory import peak_bytes
+from .run import Bench, RunBlock
 from .settings import Settings
 
 BLOCKS = 4

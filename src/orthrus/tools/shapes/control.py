@@ -28,6 +28,11 @@ def _if(it: Inference, node: Node, label: str, prefix: str) -> list[Type | None]
     branches: list[Graph] = [node.attrs[k] for k in ("then_branch", "else_branch")]
     for name, body in zip(("then", "else"), branches, strict=True):
         it._graph(body, f"{prefix}_{name}")
+    for value, other in zip(branches[0].outputs, branches[1].outputs, strict=False):
+        kinds = [v.elem if isinstance(v.type, TensorType) else None for v in (value, other)]
+        if None not in kinds and kinds[0] is not kinds[1]:
+            raise ValueError(f"the branches of {node.label} give different types: " + " and ".join(
+                f"{v.name} is {v.elem.name}" for v in (value, other)))
     condition = it.known.get(node.inputs[0]) if node.inputs and node.inputs[0] is not None else None
     flag = condition.reshape(-1)[0] if condition is not None and condition.size == 1 else None
     if isinstance(flag, bool):

@@ -3,7 +3,8 @@
 In: a Graph from `reader`. Out: its values' types, dimensions as ints or as the texts of expressions over the
 names of the inputs' dimensions. A dimension that depends on data gets a name of its own, after the node that
 makes it. The invariant: a dimension stated is the one every run has whose inputs have the shapes the model
-declares and are not empty: a name of an input's dimension stands for 1 and more.
+declares and are not empty: a name of an input's dimension stands for 1 and more, and with `long_enough` for
+what any Slice of it counts from its end.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any
 
 from onnx.defs import SchemaError
@@ -49,8 +51,9 @@ class Inference:
     """One pass over one graph. `merged`: expressions and what stands for them, from passes before."""
 
     def __init__(self, graph: Graph, declared: dict[Value, Type], *, int_max: int, auto_merge: bool,
-                 guess_output_rank: bool, merged: dict[Dim, Dim]) -> None:
+                 guess_output_rank: bool, long_enough: bool, merged: dict[Dim, Dim]) -> None:
         self.graph, self.declared, self.int_max = graph, declared, int_max
+        self.long_enough = long_enough
         self.auto_merge, self.guess_output_rank, self.merged = auto_merge, guess_output_rank, merged
         self.texts: dict[str, Dim] = {}
         self.known: dict[Value, Elements] = {}
@@ -106,6 +109,8 @@ class Inference:
         dim = self._renamed(dim)
         if isinstance(dim, int) and dim >= 0:
             return dim
+        if isinstance(dim, Fraction):
+            dim = self.fresh("length")
         text = str(dim)
         if len(text) > _LONGEST:
             if dim not in self.long:
@@ -265,7 +270,7 @@ class Inference:
         if dims is None:
             return TensorType(kind.elem, None)
         return self._fill(TensorType(kind.elem, tuple(
-            self.text(d) if isinstance(d, Expr) else d for d in dims)), stem)
+            d if d is None or isinstance(d, int | str) else self.text(d) for d in dims)), stem)
 
     def _guessed(self, node: Node, kind: Type | None, own: Shape, stated: Type | None) -> Type | None:
         """The type of an output that inference knows nothing of, or not the elements of."""

@@ -21,6 +21,8 @@ from ...ops.infer import from_type_proto
 
 _CONSTANT_LIMIT = 4096
 _DEPTH = 64
+_CONTRIB = "com.microsoft"
+"""Whose operators are known without their domain, too."""
 _CONSTANTS = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64,
               "value_ints": np.int64, "value_string": np.object_, "value_strings": np.object_}
 
@@ -121,6 +123,9 @@ class Reader:
                  if (v := self._attribute(a, scope, depth, outside)) is not None}
         found = schemas.lookup(domain, proto.op_type,
                                scope.opsets.get(domain) or schemas.newest_opset(domain) or 1)
+        if not domain and not isinstance(found, schemas.Schema):
+            other = schemas.lookup(_CONTRIB, proto.op_type, 1)
+            domain, found = (_CONTRIB, other) if isinstance(other, schemas.Schema) else (domain, found)
         op = None
         if isinstance(found, schemas.Schema):
             version, op = found.version, find(domain, proto.op_type, found.version)

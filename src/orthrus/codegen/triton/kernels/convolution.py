@@ -30,18 +30,19 @@ class Pair(Numbers):
 
 @kernel
 def convolution(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...], kinds: str, whole: bool,
-                even: bool, grouped: bool, parts: bool, tile: Tile, closing: Closing) -> None:
+                few: int, even: bool, grouped: bool, parts: bool, tile: Tile, closing: Closing) -> None:
     """A tile of the result of one group. `taps`: of a window along each axis that has some. `kinds`: whether
     the stride of the image's channels, and of the weights' outputs, inputs and taps, is 1 or another.
-    `whole`: a step stays within a tap, and is full of channels if `even`. `parts`: a block adds but some of
-    the products, and its sums go to a place of their own, the first axis of the closing."""
+    `whole`: a step stays within a tap, and is full of channels if `even`; else there are but a `few` of them,
+    by which places are divided at every step. `parts`: a block adds but some of the products, and its sums go
+    to a place of their own, the first axis of the closing."""
     x, w = (k.pointer(name, "int8" if "int8" in dtype else dtype)
             for name, dtype in zip("xw", numbers.dtypes, strict=True))
     zeros = numbers.points(k)
     close = closing.declare(k)
     window = slide.declare(k)
     rows = k.count("rows", any(map(closing.walk.near, range(len(closing.walk.kinds) - 1))))
-    cin, cout = k.count("cin", not even), k.size("cout")
+    cin, cout = k.count("cin", not even) if whole else str(few), k.size("cout")
     strides = [k.size(name) if kind == "s" else "1"
                for name, kind in zip(("x_c", "w_o", "w_i", "w_t"), kinds, strict=True)]
     x_c, w_o, w_i, w_t = strides

@@ -187,10 +187,10 @@ class Convolution:
         strides = x.strides[1], *weights.strides[1:]
         spec = convolution(
             numbers=pair, slide=it.slide, taps=it.taps, kinds=_letters(strides), whole=whole,
-            even=whole and cin % tile.k == 0, grouped=groups > 1, parts=bool(split), tile=tile,
-            closing=closing)
+            few=0 if whole else cin, even=whole and cin % tile.k == 0, grouped=groups > 1, parts=bool(split),
+            tile=tile, closing=closing)
         grouped = [groups, weights.strides[0]] if groups > 1 else []
-        numbers = [self.rows, cin, cout, *_far(strides), *grouped, *split]
+        numbers = [self.rows, *([cin] if whole else []), cout, *_far(strides), *grouped, *split]
         lo.step(spec, [x, weights, *zeros, *cells, *it.numbers, *numbers],
                 -(-self.rows // tile.m) * parts * groups * -(-cout // tile.n))
         if split:

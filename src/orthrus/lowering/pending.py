@@ -1,0 +1,66 @@
+"""What a lowering has not written yet: trees of elementwise nodes, and kernels that wait for one.
+
+In: tensors. Out: what values are until somebody needs their elements in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from ..codegen.write.expr import Expr
+from ..ir import Value
+from .tensor import Tensor
+
+Emit = Callable[[Any, Tensor, Expr | None, list[Tensor]], None]
+
+
+@dataclass(eq=False, slots=True)
+class Out:
+    """Marks an argument of a step as written."""
+
+    tensor: Tensor
+    written: ClassVar[bool] = True
+
+
+@dataclass(eq=False, slots=True)
+class Pending:
+    """A kernel not yet written: `emit(lo, out, tree, operands)` writes it with an elementwise tree at its
+    end.
+
+    Leaf 0 of the tree is the kernel's own value, leaf i operand i - 1, each operand a view of the output's
+    full shape. `strides`: how the output wants to lie, C order where None. `accepts`: which operands it can
+    read; the default is those whose stride is 0 or 1 where the output's is 1.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    emit: Emit
+    strides: tuple[int, ...] | None = None
+    accepts: Callable[[Tensor], bool] | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Source:
+    """A pending kernel's value as an operand of trees; `tensor` once it has been stored as it is."""
+
+    pending: Pending
+    tensor: Tensor | None = None
+    derived: list[Value] = field(default_factory=list)
+
+
+@dataclass(eq=False, slots=True)
+class Lazy:
+    """A tree over operands; leaf i is operand i, each broadcast to `shape`."""
+
+    shape: tuple[int, ...]
+    tree: Expr
+    operands: list[Tensor | Source]
+
+    @property
+    def source(self) -> Source | None:
+        for o in self.operands:
+            if isinstance(o, Source):
+                return o
+        return None

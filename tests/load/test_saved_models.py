@@ -1,0 +1,97 @@
+"""Optimized models as they are saved: what other tools rely on, and what onnxruntime makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import orthrus as ort
+from fuzz.graphs import build, findings
+
+LEVELS = sorted(ort.GraphOptimizationLevel.__members__)
+NODE, VALUE = helper.make_node, helper.make_tensor_value_info
+
+
+def saved(model: onnx.ModelProto, level: str, folder: Path) -> onnx.ModelProto:
+    options = ort.SessionOptions()
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    options.optimized_model_filepath = str(folder / "saved.onnx")
+    ort.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnx.load(options.optimized_model_filepath)
+
+
+def made(nodes: list[Any], constants: dict[str, np.ndarray], shape: list[int]) -> onnx.ModelProto:
+    x, y = VALUE("x", TensorProto.FLOAT, shape), VALUE("y", TensorProto.FLOAT, None)
+    held = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "g", [x], [y], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("text", ["", "what it is for"])
+def test_texts_are_written_where_there_are_any(level: str, text: str, tmp_path: Path) -> None:
+    model = made([NODE("Erf", ["x"], ["y"], name="e")], {}, [2])
+    if text:
+        model.doc_string = model.graph.doc_string = model.graph.node[0].doc_string = model.domain = text
+        model.producer_name = model.producer_version = text
+    out = saved(model, level, tmp_path)
+    for proto in (out, out.graph, out.graph.node[0]):
+        assert proto.HasField("doc_string") is bool(text) and proto.doc_string == text
+    for name in ("domain", "producer_name", "producer_version"):
+        assert out.HasField(name) is bool(text) and getattr(out, name) == text
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_absent_inputs_at_the_end_stay(level: str, tmp_path: Path) -> None:
+    low = np.float32(-1)
+    nodes = [NODE("Clip", ["x", "low", ""], ["a"]), NODE("Sin", ["a"], ["b"]),
+             NODE("Clip", ["b", "", ""], ["c"]),
+             NODE("Resize", ["c", "", "by", ""], ["d"], mode="nearest"), NODE("Cos", ["d"], ["y"])]
+    model = made(nodes, {"low": low, "by": np.float32([1, 2])}, [2, 3])
+    out = saved(model, level, tmp_path)
+    given = {n.output[0]: list(n.input) for n in model.graph.node}
+    kept = [n for n in out.graph.node if n.op_type in ("Clip", "Resize") and n.output[0] in given]
+    assert len(kept) >= 2
+    for node in kept:
+        assert [bool(n) for n in node.input] == [bool(n) for n in given[node.output[0]]]
+    onnx.checker.check_model(out)
+
+
+@pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("count", [1, 2, 7, 8, 9, 16, 300])
+def test_how_many_equal_elements_are_one_initializer(level: str, count: int, tmp_path: Path) -> None:
+    """As onnxruntime does: whose fusions of what else is shared there go wrong."""
+    array = np.arange(count, dtype=np.float32)
+    model = made([NODE("Pow", ["x", "a"], ["t"]), NODE("Mod", ["t", "b"], ["y"], fmod=1)],
+                 {"a": array, "b": array.copy()}, [2, count])
+    shared = count <= 8 and level != "ORT_DISABLE_ALL"
+    assert len(saved(model, level, tmp_path).graph.initializer) == 2 - shared
+
+
+@pytest.mark.parametrize("count", [1, 8, 9, 300, 5000])
+def test_nodes_of_equal_constants_are_one(count: int, tmp_path: Path) -> None:
+    array = np.arange(count, dtype=np.float32)
+    other = np.concatenate([array[:-1], [-1]]).astype(np.float32)
+    nodes = [NODE("Pow", ["x", read], [out]) for read, out in ("as", "bt", "cu")]
+    model = made([*nodes, NODE("Sum", ["s", "t", "u"], ["y"])], {"a": array, "b": array.copy(), "c": other},
+                 [2, count])
+    out = saved(model, "ORT_ENABLE_BASIC", tmp_path)
+    assert [n.op_type for n in out.graph.node].count("Pow") == (2 if array.nbytes <= 4096 else 3)
+    x = np.linspace(1, 2, 2 * count, dtype=np.float32).reshape(2, count) / count
+    one, two = (ort.InferenceSession(m.SerializeToString()).run(None, {"x": x})[0] for m in (model, out))
+    np.testing.assert_array_equal(one, two)
+
+
+SEEDS = [*range(4), *(pytest.param(n, marks=pytest.mark.slow) for n in range(4, 24))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_onnxruntime_runs_what_is_saved(seed: int, tmp_path: Path) -> None:
+    peer = pytest.importorskip("onnxruntime")
+    model, feeds = build(7_340_000 + seed)
+    assert findings(model, feeds, peer, str(tmp_path)) == []

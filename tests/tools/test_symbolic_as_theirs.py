@@ -1,0 +1,111 @@
+"""What programs written for onnxruntime's SymbolicShapeInference read from its result."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from symbolic_cases import floats, made, shape_of, shapes
+
+import orthrus as ort
+from orthrus.tools.symbolic_shape_infer import SymbolicShapeInference, infer_shapes
+
+NODE = helper.make_node
+infer = SymbolicShapeInference.infer_shapes
+
+
+def listed(model: onnx.ModelProto) -> dict[str, Any]:
+    return {v.name: (v.type.tensor_type.elem_type, shape_of(v)) for v in model.graph.value_info}
+
+
+def test_what_is_computed_is_in_value_info_and_what_is_given_is_not() -> None:
+    weight = numpy_helper.from_array(np.ones(4, np.float32), "w")
+    nodes = [NODE("Relu", ["x"], ["r"]), NODE("Add", ["r", "w"], ["y"])]
+    model = made(nodes, [floats("x", "n", 4)], ["y", "r", "x"])
+    model.graph.initializer.append(weight)
+    model.graph.output.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [4]))
+    out = infer(model)
+    assert listed(out) == {"r": (1, ["n", 4]), "y": (1, ["n", 4])}
+    assert listed(infer(out)) == listed(out)
+    ort.InferenceSession(out.SerializeToString())
+
+
+def branches(*elems: int) -> onnx.ModelProto:
+    bodies = {}
+    for key, elem in zip(("then_branch", "else_branch"), elems, strict=True):
+        node = NODE("Constant", [], [key], value=helper.make_tensor(key, elem, [1], [1]))
+        bodies[key] = helper.make_graph([node], key, [], [helper.make_tensor_value_info(key, elem, [1])])
+    node = NODE("If", ["flag"], ["y"], name="choice", **bodies)
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("flag", TensorProto.BOOL, [])],
+                              [helper.make_tensor_value_info("y", elems[0], None)])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+KINDS = (TensorProto.FLOAT, TensorProto.DOUBLE, TensorProto.INT64, TensorProto.BOOL)
+
+
+@pytest.mark.parametrize("pair", list(itertools.product(KINDS, repeat=2)))
+def test_branches_of_other_types(pair: tuple[int, int]) -> None:
+    names = [TensorProto.DataType.Name(elem) for elem in pair]
+    if names[0] == names[1]:
+        assert listed(infer(branches(*pair)))["y"] == (pair[0], [1])
+        return
+    with pytest.raises(ValueError, match="choice.*{}.*{}".format(*names)):
+        infer(branches(*pair))
+
+
+@pytest.mark.parametrize(("op_type", "count"), [("Gelu", 1), ("BiasGelu", 2), ("QuickGelu", 1)])
+def test_an_operator_of_onnxruntime_without_its_domain(op_type: str, count: int) -> None:
+    inputs = [floats("x", "n", "s", 8), floats("b", 8)][:count]
+    model = made([NODE(op_type, [i.name for i in inputs], ["y"])], inputs, ["y"])
+    del model.opset_import[:]
+    model.opset_import.append(helper.make_opsetid("", 13))
+    assert shapes(infer(model))["y"] == ["n", "s", 8]
+
+
+@pytest.mark.parametrize(("op_type", "size", "factor"), [
+    ("Mul", 1024, .5), ("Div", 768, 1.5), ("Mul", 6, 2.5), ("Div", 9, .75)])
+def test_a_size_times_a_fraction(op_type: str, size: int, factor: float) -> None:
+    model = made([NODE("Shape", ["x"], ["s"]), NODE(op_type, ["s", "f"], ["to"]),
+                  NODE("Resize", ["x", "", "", "to"], ["y"], mode="nearest")], [floats("x", size)], ["y"],
+                 {"f": np.float32([factor])})
+    assert shapes(infer(model))["y"] == [int(size * factor if op_type == "Mul" else size / factor)]
+
+
+@pytest.mark.parametrize(("op_type", "factor"), [("Mul", .5), ("Add", .25), ("Sub", 1.5)])
+def test_a_size_that_is_no_whole_number_has_a_name(op_type: str, factor: float) -> None:
+    model = made([NODE("Shape", ["x"], ["s"]), NODE(op_type, ["s", "f"], ["to"]),
+                  NODE("Resize", ["x", "", "", "to"], ["y"], mode="nearest")], [floats("x", 7)], ["y"],
+                 {"f": np.float32([factor])})
+    [size] = shapes(infer(model))["y"]
+    assert isinstance(size, str)
+
+
+@pytest.mark.parametrize("step", [-3, -2, -1, 1, 2, 3])
+def test_slices_counted_from_the_end(step: int) -> None:
+    """Long enough dimensions hold what is said; the function is exact for shorter ones."""
+    for start, stop in itertools.product(range(-12, 0), repeat=2):
+        constants = {"b": np.int64([start]), "e": np.int64([stop]), "a": np.int64([0]), "s": np.int64([step])}
+        model = made([NODE("Slice", ["x", "b", "e", "a", "s"], ["y"])], [floats("x", "n")], ["y"], constants)
+        [found] = shapes(infer(model))["y"]
+        assert found == len(range(40)[start:stop:step])
+        [exact] = shapes(infer_shapes(model))["y"]
+        least = {"Min": min, "Max": max, "floor": np.floor, "ceiling": np.ceil}
+        for n in (1, 2, 5, 11, 30):
+            first = max(start, -n) if step < 0 else start
+            assert int(eval(str(exact), {**least, "n": n})) == len(range(n)[first:stop:step])
+
+
+@pytest.mark.parametrize(("equation", "shapes_in", "out"), [
+    ("abc, cde -> abde", ([1, "b", 8], [2, 12, "n"]), [1, "b", 12, "n"]), ("i,i", ([5], [5]), []),
+    ("...ii->...i", ([3, "k", "k"],), [3, "k"]), ("ij->ji", (["a", "b"],), ["b", "a"]),
+    ("bij,bjk", (["b", 2, "c"], ["b", "c", 4]), [2, 4]),
+    ("...i,...i->...", (["a", 1, "c"], ["b", "c"]), ["a", "b"])])
+def test_letters(equation: str, shapes_in: Any, out: list[Any]) -> None:
+    inputs = [floats(f"x{i}", *dims) for i, dims in enumerate(shapes_in)]
+    model = made([NODE("Einsum", [i.name for i in inputs], ["y"], equation=equation)], inputs, ["y"])
+    assert shapes(infer(model))["y"] == out
