@@ -17,13 +17,15 @@ import numpy as np
 from .. import knobs
 from ..kernels import HOST, DeviceArray, plain
 from ..limits import Limits, held, over, swap
-from ..plan import Call, Program
+from ..plan import Call, Code, Program
 from .dimensions import agree
 from .executor import Context, execute, failure
 from .fast_way import FastWay
 from .results import results
 
 Checks = Mapping[str, tuple[int, Callable[[Any], Any]]]
+Work = tuple[Program, Call | None, Code, list[Any]]
+"""A program, its only step, its code, and what a run begins with."""
 FEW = 12
 """Steps of a program that is run so; memory planned ahead is worth its while for more."""
 
@@ -39,13 +41,12 @@ class ShortWay:
     def __init__(self, program: Program, entries: Checks, shared: Sequence[Any], names: Sequence[str],
                  constants: frozenset[int], limits: Limits, fast: FastWay | None) -> None:
         calls = program.calls
-        self.step = step = calls[0] if len(calls) == 1 else None
-        self.code = program.code
-        self.program: Program | None = program
+        step = calls[0] if len(calls) == 1 else None
         self.shared, self.names, self.constants = list(shared), list(names), constants
         self.limits, self.fast, self.count = limits, fast, len(entries)
         reads = range(len(program.template)) if step is None else step.reads
-        self.template = [program.template[slot] for slot in reads]
+        template = [program.template[slot] for slot in reads]
+        self.work: Work | None = (program, step, program.code, template)
         where: dict[int, list[int]] = {}
         for place, slot in enumerate(reads):
             where.setdefault(slot, []).append(place)
@@ -74,11 +75,11 @@ class ShortWay:
     def run(self, names: Any, feeds: Any) -> list[Any] | None:
         """The results; None where it does not serve."""
         # whatever a step needs stays until it is done
-        program = self.program
+        work = self.work
         if (feeds.__class__ is not dict or len(feeds) != self.count or knobs.DEBUG.value or knobs.CHECK.value
-                or program is None or (names is not None and names != self.names)):
+                or work is None or (names is not None and names != self.names)):
             return None
-        given, fed, as_fed = self.template.copy(), [], True
+        given, fed, as_fed = work[3].copy(), [], True
         for name, check, places in self.entries:
             if name not in feeds:
                 return None
@@ -97,21 +98,21 @@ class ShortWay:
             if made is not None:
                 return made
         if not self.apart:
-            return self._within(given, fed)
+            return self._within(work, given, fed)
         try:
             variables, context = self.idle.pop()
         except IndexError:
             variables, context = self._new()
         context.room, context.end = self.limits.max_total_bytes, monotonic() + context.seconds
         try:
-            return variables.run(self._made, given, fed, context)
+            return variables.run(self._made, work, given, fed, context)
         finally:
             self.idle.append((variables, context))
 
-    def _made(self, given: list[Any], fed: Sequence[Any], context: Context) -> list[Any]:
-        step = self.step
+    def _made(self, work: Work, given: list[Any], fed: Sequence[Any], context: Context) -> list[Any]:
+        _, step, code, _ = work
         if step is None:
-            execute(self.code, given, context)
+            execute(code, given, context)
             return results([given[place] for place in self.places], fed, self.constants, None)
         try:
             made = step.run(context, *given) if step.bodies else step.run(*given)
@@ -142,14 +143,14 @@ class ShortWay:
             raise ValueError(f"the kernel gave {len(made)} outputs, the node has {count}")
         return [v if type(v := made[place]) is np.ndarray else plain(v) for place in self.places]
 
-    def _within(self, given: list[Any], fed: Sequence[Any]) -> list[Any]:
+    def _within(self, work: Work, given: list[Any], fed: Sequence[Any]) -> list[Any]:
         """`_made` for code that may be somebody else's."""
         limits = self.limits
         context = Context(limits.max_total_bytes, limits.run_timeout)
         before = swap(limits, context)
         try:
             with np.errstate(all="ignore"):
-                return self._made(given, fed, context)
+                return self._made(work, given, fed, context)
         finally:
             swap(*before)
 
@@ -162,7 +163,7 @@ class ShortWay:
 
     def close(self) -> None:
         """Serve nothing from now on."""
-        self.program = None
+        self.work = None
 
 
 @functools.cache
