@@ -13,12 +13,13 @@ import os
 import sys
 import time
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from .errors import Fail, InvalidArgument
+from .records import dataclass
 
 
 def _machine_bytes() -> int:

@@ -7,8 +7,11 @@ pages back at once, whatever its neighbours do.
 from __future__ import annotations
 
 import contextlib
+import gc
 import mmap
+import os
 import weakref
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -81,3 +84,43 @@ def _discard(pages: mmap.mmap, begin: int, end: int) -> None:
 
 _block = Reserve(0)
 _lock = lock()
+_making = 0
+_collects = False
+_aged, _AGED = 0, 4
+
+
+@contextlib.contextmanager
+def making() -> Iterator[None]:
+    """While what is made is to stay, the garbage collector rests: it would go through all of it again and
+    again. It works again when the last of those who make is done, unless it had been told not to. The first
+    few times in a process, when modules have come as well, it then takes all that is there for old, unless
+    the program has frozen objects; were it always so, it would never come to look at what is old."""
+    global _making, _collects, _aged
+    with _lock:
+        _making += 1
+        if _making == 1:
+            _collects = gc.isenabled()
+            gc.disable()
+    try:
+        yield
+    finally:
+        with _lock:
+            _making = max(_making - 1, 0)
+            if not _making and _collects:
+                if _aged < _AGED and not gc.get_freeze_count():
+                    _aged += 1
+                    gc.freeze()
+                    gc.unfreeze()
+                gc.enable()
+
+
+def _in_child() -> None:
+    """Those who made something in the parent are not there to be done."""
+    global _making
+    if _making and _collects:
+        gc.enable()
+    _making = 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_in_child)

@@ -454,6 +454,39 @@ def names(folder: Path) -> list[str]:
     return sorted(name for name in os.listdir(folder) if name != "swept") if folder.exists() else []
 
 
+def test_sources_are_read_once_and_whenever_they_change(tmp_path: Path,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever changes: content, size, time, place, a file more or less; old files are not read again."""
+    package = tmp_path / "package"
+    (package / "inner").mkdir(parents=True)
+    files = [package / "a.py", package / "inner" / "b.py"]
+    for i, each in enumerate(files):
+        each.write_text(f"x = {i}")
+    with knobs.setting(CACHE=1, CACHE_DIR=str(tmp_path / "cache")):
+        monkeypatch.setattr(cache, "_SETTLED", 1 << 62)
+        first = cache._stamp(str(package))
+        assert first and cache.place() and not list((tmp_path / "cache").glob("*"))  # too new to be sure
+        monkeypatch.setattr(cache, "_SETTLED", -1)
+        assert cache._stamp(str(package)) == first
+        (kept,) = [each for each in (tmp_path / "cache").iterdir() if each.name != cache._SWEPT]
+        opened: list[Any] = []
+        with monkeypatch.context() as patched:
+            patched.setattr("builtins.open", lambda *given, **_: opened.append(given))
+            assert cache._stamp(str(package)) == first and not opened
+        seen = {first}
+        status = files[0].stat()
+        files[0].write_text("x = 7")
+        os.utime(files[0], ns=(status.st_atime_ns, status.st_mtime_ns))  # ctime tells
+        for change in (lambda: None, lambda: files[1].write_text("x = 10"), lambda: files[1].rename(
+                package / "c.py"), lambda: (package / "d.py").write_text(""), files[0].unlink):
+            change()
+            made = cache._stamp(str(package))
+            assert made not in seen
+            seen.add(made)
+        kept.write_bytes(b"damaged")
+        assert cache._stamp(str(package)) not in {first, ""}
+
+
 def test_objects_are_kept(folder: Path) -> None:
     cache.store({"a" * 64: b"one", "b" * 64: b"two" * 100000})
     assert cache.load(["a" * 64, "b" * 64, "c" * 64]) == {"a" * 64: b"one", "b" * 64: b"two" * 100000}

@@ -13,10 +13,10 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "orthrus"
 ORDER = (
-    ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",), ("recent",), ("memory",),
-    ("modelfile",), ("processors",), ("ir",), ("shapes",), ("ops",), ("load",), ("optimize",), ("kernels",),
-    ("codegen",), ("lowering",), ("providers",), ("partition",), ("plan",), ("run",), ("profiling",),
-    ("api", "capi"), ("native",), ("testing",), ("demo",), ("tools",),
+    ("records",), ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",), ("recent",),
+    ("memory",), ("modelfile",), ("processors",), ("ir",), ("shapes",), ("ops",), ("load",), ("optimize",),
+    ("kernels",), ("codegen",), ("lowering",), ("providers",), ("partition",), ("plan",), ("run",),
+    ("profiling",), ("api", "capi"), ("native",), ("testing",), ("demo",), ("tools",),
 )
 """Stages in the order the data meets them; names in one tuple may import each other."""
 PACKAGES = frozenset({"quantization", "transformers", "generation", "torch", "backend", "datasets",
@@ -53,6 +53,7 @@ CODE = {
     "api/alias.py": "import_module: this package's modules, under another name",
     "distributed/worker.py": "import_module: the modules that the program names",
     "ops/define.py": "import_module: the modules with definitions",
+    "records.py": "exec: constructors, of the classes' own fields",
     "providers/__init__.py": "import_module: this package's providers",
     "lowering/gpu/rules/__init__.py": "import_module: the modules with rules",
     "native/ahead/in_wheel.py": "CDLL: the library of the wheel that it is copied into",

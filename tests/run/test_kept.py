@@ -32,8 +32,9 @@ W = np.arange(20, dtype=np.float32).reshape(4, 5) / 7
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """A cache of its own."""
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A cache of its own; making a session takes no long time, whatever it takes."""
+    monkeypatch.setattr(session_cache, "_LONG", float("inf"))
     with knobs.setting(CACHE=1, CACHE_DIR=str(tmp_path / "cache"), CACHE_SESSIONS=64):
         yield tmp_path / "cache" / "sessions"
 
@@ -112,6 +113,16 @@ def test_a_model_of_many_nodes_is_kept_at_its_first_run(folder: Path) -> None:
     assert not whole(second)
     np.testing.assert_array_equal(second.run(None, {"x": X[:1]})[0], want[:1])
     assert whole(second) and type(ort.InferenceSession(source)._sess._engine) is Engine
+
+
+def test_what_took_long_to_make_is_kept_at_its_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_cache, "_LONG", -1.0)
+    want = session(network()).run(None, FEEDS)
+    second = ort.InferenceSession(network())
+    assert type(second._sess._engine) is Kept
+    for got, expect in zip(second.run(None, FEEDS), want, strict=True):
+        np.testing.assert_array_equal(got, expect)
+    assert not whole(second)
 
 
 def test_a_large_file_is_kept_at_its_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

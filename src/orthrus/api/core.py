@@ -72,6 +72,7 @@ class CoreSession:
 
         Raises what `run.engine.Engine` raises, and RuntimeError for a provider nobody knows.
         """
+        from ..memory import making
         from .logs import severity
 
         names = set(disabled_optimizers)
@@ -80,7 +81,7 @@ class CoreSession:
                            "(self: InferenceSession, arg0: collections.abc.Sequence[str], arg1: "
                            "collections.abc.Sequence[collections.abc.Mapping[str, str]], arg2: "
                            "collections.abc.Set[str]) -> None", self, providers, provider_options, names)
-        with severity(self._options.log_severity_level, self._options.logid):
+        with severity(self._options.log_severity_level, self._options.logid), making():
             self._start(list(zip(providers, provider_options, strict=False)), names, limits, fallback,
                         kernels)
 

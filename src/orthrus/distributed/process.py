@@ -13,13 +13,14 @@ import subprocess
 import sys
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..locks import rlock
+from ..records import dataclass
 from .blocks import Block, Pool
 from .messages import Line, arrays_of, plain, raised, room, tree, value_of
 from .rows import Port, Ports

@@ -6,13 +6,13 @@ In: a model's inputs and outputs, feeds, speeds. Out: slices of rows, in order, 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import InvalidArgument
 from ..ir import No
+from ..records import dataclass
 
 
 class Port(NamedTuple):

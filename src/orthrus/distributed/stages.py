@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from ..api.enums import GraphOptimizationLevel
 from ..api.options import SessionOptions
 from ..api.session import InferenceSession
 from ..errors import InvalidArgument
+from ..records import dataclass
 from ..tools.compare.extract import Model
 
 FOLDER = "session.model_external_initializers_file_folder_path"

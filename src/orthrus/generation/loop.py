@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..errors import InvalidArgument
+from ..records import dataclass
 from .beams import Beams
 from .choose import chooser
 from .decoder import Decoder

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from ..errors import InvalidArgument
+from ..records import dataclass
 
 _TYPES: dict[str, Any] = {
     "float": np.float32, "double": np.float64, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16,

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from ..records import dataclass
 from .types import SparseTensorType, TensorType, Type, shape_text, type_of
 
 

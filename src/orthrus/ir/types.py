@@ -8,11 +8,12 @@ for those of four bits and fewer.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
+
+from ..records import dataclass
 
 Dim: TypeAlias = "int | str | None"
 Shape: TypeAlias = "tuple[Dim, ...] | None"

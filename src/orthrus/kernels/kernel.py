@@ -7,12 +7,13 @@ from `OpKernel`; `KernelRegistry.kernel` registers either where it is written.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..ir import No, Node, Type, Value, in_memory
+from ..records import dataclass
 from .gate import vetted
 from .registry import KernelEntry
 

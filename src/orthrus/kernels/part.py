@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from ..ir import Graph, ModelInfo, Node, Value
+from ..records import dataclass
 
 
 def short_name(provider: str, name: str) -> str:

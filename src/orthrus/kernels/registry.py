@@ -4,13 +4,14 @@ provider, with a reason for every miss."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeVar
 
 from ..errors import Fail
 from ..ir import No, Node
 from ..ops import find
 from ..ops.schema import Schema
+from ..records import dataclass
 
 OPEN = (1 << 31) - 1
 Creator = TypeVar("Creator", bound=Callable[..., Any])

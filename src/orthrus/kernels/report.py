@@ -6,7 +6,7 @@ no code, so that it may be kept, printed and written as JSON. Sizes are in bytes
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from ..records import dataclass
 
 
 @dataclass(frozen=True)

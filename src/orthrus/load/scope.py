@@ -4,11 +4,12 @@ that a function call opens."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ..errors import Fail, InvalidGraph
 from ..ir import Graph, Value
+from ..records import dataclass
 from . import check
 
 

@@ -9,7 +9,7 @@ the file as it was opened, whatever its name stands for by then.
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ..errors import Fail, InvalidArgument, InvalidProtobuf
 from ..limits import Limits
 from ..memory import passing
 from ..modelfile import ModelFile, unreadable
+from ..records import dataclass
 from .text import readable
 
 _LIFT_ABOVE = 1 << 12

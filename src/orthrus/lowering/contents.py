@@ -8,9 +8,10 @@ part has run (`late`): what needs those comes in another part.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ..ir import Node, TensorType, Value
+from ..records import dataclass
 
 CONTENT: dict[str, tuple[int, ...]] = {
     "CenterCropPad": (1,), "Col2Im": (1, 2), "ConstantOfShape": (0,), "CumProd": (1,), "CumSum": (1,),

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from ..codegen.write.expr import Expr
 from ..ir import Node, Value
 from ..limits import current
+from ..records import dataclass
 from ..shapes import elements
 from ..shapes.elements import Elements
 from ..shapes.symbolic import Key, Polynomials, Sizes, SymInt, filled, formed, has_size, pinned

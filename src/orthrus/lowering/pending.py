@@ -6,11 +6,12 @@ In: tensors. Out: what values are until somebody needs their elements in memory.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 from ..codegen.write.expr import Expr
 from ..ir import Value
+from ..records import dataclass
 from .tensor import Tensor
 
 Emit = Callable[[Any, Tensor, Expr | None, list[Tensor]], None]

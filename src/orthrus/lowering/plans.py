@@ -11,7 +11,6 @@ import math
 import struct
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,6 +21,7 @@ from ..codegen.write.notes import cells as guarded
 from ..codegen.write.template import Spec
 from ..ir import Value, in_memory
 from ..kernels import Part, Work
+from ..records import dataclass
 from ..shapes.symbolic import SymInt
 from .attribution import Account
 from .device import PartDevice

@@ -22,6 +22,7 @@ from ..errors import EPFail, Fail
 from ..ir import likely_shapes
 from ..kernels import Gate, Part, failed
 from ..limits import current
+from ..memory import making
 from ..recent import Recent
 from .interpret import Note, Reference, Watch, interpret
 from .learner import Learner
@@ -129,7 +130,8 @@ class ShapedPart(ABC, Generic[P]):
         made: Any = self.learner.plan(key)
         if made is None:
             try:
-                made = self.lower(key, kinds)
+                with making():
+                    made = self.lower(key, kinds)
             except (MemoryError, EPFail):
                 raise
             except Exception as error:

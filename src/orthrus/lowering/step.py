@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from ..ir import Node
+from ..records import dataclass
 from .tensor import Tensor
 
 

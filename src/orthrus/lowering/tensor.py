@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from ..codegen.runtime.call_kernel import aligned
 from ..codegen.write.expr import BYTES
 from ..ir import ElementType
+from ..records import dataclass
 
 
 @dataclass(eq=False, slots=True)

@@ -7,8 +7,8 @@ meet exactly its elements. AssertionError says that a rule is wrong, never that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 
+from ..records import dataclass
 from ..shapes.symbolic import SymInt
 from .tensor import Tensor
 

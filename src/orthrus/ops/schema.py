@@ -8,10 +8,10 @@ is repeated here. A schema is looked up by domain, name and the opset version a 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 from typing import Any
 
 from ..ir import No
+from ..records import dataclass
 from . import standard
 from .define import REQUIRED, Op, defined, find
 

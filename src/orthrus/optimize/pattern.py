@@ -17,13 +17,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Container, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from ..ir import Node, Value
+from ..records import dataclass
 
 Kind = tuple[str, str]
 COMMUTATIVE = frozenset({"Add", "Mul", "And", "Or", "Xor", "Equal", "Max", "Min", "Sum", "Mean",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy as np
 from ..ir import ElementType, Graph, No, Node, TensorType, Type, Value, type_of
 from ..limits import Limits
 from ..ops import define, infer, schema
+from ..records import dataclass
 from . import pattern as patterns
 from .pattern import Match, Rule, Template
 

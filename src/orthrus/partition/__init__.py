@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import blake2b
 
 from ..errors import EPFail
@@ -19,6 +19,7 @@ from ..kernels import Part
 from ..providers import CPUExecutionProvider
 from ..providers.base import INTERPRETED, Capability, ExecutionProvider, GraphView, Remark, interpreted
 from ..providers.ep_node import is_context, maker, part_of
+from ..records import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ when that input ends there. What a kernel may have made a view of lives on until
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ..ir import TensorType, Type, Value
 from ..kernels import HOST
 from ..ops.contents import content
 from ..ops.infer import InferenceError, infer_node
+from ..records import dataclass
 from .program import Call, Code, Program, taker
 
 SMALLEST = 1 << 14

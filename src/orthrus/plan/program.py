@@ -7,7 +7,6 @@ A `Step` is numbers. What they stand for, kernels, devices and constants, lies b
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -31,6 +30,7 @@ from ..kernels import (
     working,
 )
 from ..locks import lock
+from ..records import dataclass
 from .shortcut import Shortcut
 
 ABSENT, TRASH = 0, 1

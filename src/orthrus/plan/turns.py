@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +29,7 @@ from ..ir import No, TensorType, Value
 from ..kernels import HOST, readable
 from ..limits import HARMLESS, bounded, reserve
 from ..recent import Recent
+from ..records import dataclass
 from .program import TRASH, Call, Program
 
 _LINE = 64

@@ -7,13 +7,14 @@ nodes under the one that computes most; with what lies between the nodes they ad
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
 from ..ir import Node, shape_text
 from ..kernels import Work, short_name
 from ..locks import lock
+from ..records import dataclass
 from ..run.record import Event
 from .cost import Cost, cost_of_work, head_of
 from .peak import Peak, peak_of

@@ -8,13 +8,13 @@ that is only looked at through another view counts nothing, and of a table only 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import prod
 from weakref import WeakKeyDictionary
 
 from ..ir import Node, Type, Value
 from ..kernels import Work
 from ..ops.tensor.movement import VIEWS
+from ..records import dataclass
 from .flops import Given, Unknown, flops
 
 FREE = VIEWS | {"Dropout", "Shape", "Size", "ExpandDims", "Optional", "OptionalGetElement",

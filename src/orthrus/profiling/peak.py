@@ -12,7 +12,6 @@ import os
 import struct
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -27,6 +26,7 @@ from ..codegen.runtime.threads import pool
 from ..codegen.write.body import Body
 from ..codegen.write.emit import F32, V, vec
 from ..codegen.write.template import Spec, template
+from ..records import dataclass
 
 CHAINS = 12
 """Independent multiply-adds in flight: more than any processor's latency times its ports."""

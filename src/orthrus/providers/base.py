@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
@@ -30,6 +30,7 @@ from ..kernels import (
     create_kernel,
 )
 from ..ops.schema import Schema, lookup
+from ..records import dataclass
 
 log = logging.getLogger("orthrus")
 

@@ -11,12 +11,13 @@ import hashlib
 import os
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ..errors import Fail, InvalidArgument
 from ..ir import Node
 from ..kernels import Stored
+from ..records import dataclass
 
 KEY = "ep.context_trust"
 SIGN = "ep.context_sign"

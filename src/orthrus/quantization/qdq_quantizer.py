@@ -7,7 +7,6 @@ weights and biases quantized. A marked value is quantized once, however many nod
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 import onnx
 from onnx import ModelProto, NodeProto, TensorProto
 
+from ..records import dataclass
 from .affine import (
     compute_scale_zp_blocked,
     quantize_onnx_initializer,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
-from dataclasses import dataclass
 from typing import Any
 
 from onnx import TensorProto
 
+from ..records import dataclass
 from .quant_utils import QuantType, normalize_axis
 from .refused import InvalidValue
 

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from ..partition import Placement, partition
 from ..plan import Call, Program, build
 from ..providers import CPUExecutionProvider, ExecutionProvider
 from ..providers.trust import Trust
+from ..records import dataclass
 from . import tuning
 from .dimensions import agree, fix_dimensions, name_apart, shared_names
 from .executor import LONG, Context, ParallelExecutor, Watcher, execute, failure, watched

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from ..errors import Fail, InvalidArgument
@@ -21,6 +21,7 @@ from ..partition import Placement, partition
 from ..providers import ExecutionProvider
 from ..providers.ep_node import context_node, is_context
 from ..providers.trust import Signer
+from ..records import dataclass
 from .dimensions import fix_dimensions
 
 ENABLE, PATH, EMBED = "ep.context_enable", "ep.context_file_path", "ep.context_embed_mode"

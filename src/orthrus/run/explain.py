@@ -9,7 +9,7 @@ are by then. An explanation outlives its session, and keeps the session's kernel
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from functools import cached_property
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..kernels import Contents, KernelUse, Packed, Part, PlanReport, Span, short
 from ..partition import Placement, Refusal
 from ..plan import Arena, Program
 from ..providers.base import Remark
+from ..records import dataclass
 from ..shown import html_table
 
 CPU = "CPUExecutionProvider"

@@ -7,9 +7,9 @@ engine is made of it alone: nothing is loaded, optimized, placed, or packed. Wha
 Nothing is answered before all of the model has been found to be what the package was made of; where it is
 not, the whole engine answers.
 
-A session is kept at its first run where making it takes long and writing it does not: a model of many nodes
-and few bytes. Any other is kept when its model has come a second time and was run with the shapes of the
-first. One that came with other shapes is not kept again.
+A session is kept at its first run where making it took long and writing it does not: a model of many nodes,
+or the first of a process, and few bytes. Any other is kept when its model has come a second time and was run
+with the shapes of the first. One that came with other shapes is not kept again.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ log = logging.getLogger("orthrus")
 
 FOLDER = "sessions"
 _VARIED = b"varied"
-_MANY, _FEW = 16, 1 << 26
-"""Nodes from which on, and bytes up to which, a model's session is kept at its first run."""
+_MANY, _LONG, _FEW = 16, 0.05, 1 << 26
+"""Nodes or seconds from which on, and bytes up to which, a model's session is kept at its first run."""
 
 
 def engine_for(source: Any, config: Config) -> Any:
@@ -63,9 +63,11 @@ def engine_for(source: Any, config: Config) -> Any:
         made = _restored(name, source, config)
         if made is not None:
             return made
+    start = time.perf_counter()
     engine = Engine(source, config)
     if seen != _VARIED and engine.fast is not None and _keepable(engine):
-        engine.fast.when_served = _Watch(name, seen, engine, source)
+        long = time.perf_counter() - start > _LONG
+        engine.fast.when_served = _Watch(name, seen, engine, source, long)
     return engine
 
 
@@ -87,10 +89,10 @@ def _plain(value: Value) -> bool:
 class _Watch:
     """Sees with which shapes an engine is run, and keeps its session when they come again."""
 
-    def __init__(self, name: str, seen: bytes | None, engine: Engine, source: Any) -> None:
+    def __init__(self, name: str, seen: bytes | None, engine: Engine, source: Any, long: bool) -> None:
         self.name, self.seen, self.source = name, seen, source
         size = source.size if isinstance(source, ModelFile) else len(source)
-        self.early = len(engine.graph.nodes) >= _MANY and size <= _FEW
+        self.early = (long or len(engine.graph.nodes) >= _MANY) and size <= _FEW
         program, (step,) = engine.program, engine.program.calls
         self.about = {"reads": [program.inputs.index(slot) for slot in step.reads],
                       "writes": [program.outputs.index(slot) for slot in step.writes],

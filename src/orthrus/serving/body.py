@@ -10,11 +10,11 @@ from __future__ import annotations
 import asyncio
 import zlib
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..records import dataclass
 from .budget import Share
 from .refusals import Kind, Refusal, invalid, large
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import Any
 
 from ..errors import InvalidArgument
 from ..limits import Limits
+from ..records import dataclass
 from ..shown import meant
 
 LONGEST = 1 << 20

@@ -11,9 +11,9 @@ import os
 import re
 import stat
 import sys
-from dataclasses import dataclass
 from typing import Any
 
+from ..records import dataclass
 from .refusals import Kind, Refusal, invalid, unknown, unsupported
 
 KEY = re.compile(r"/?[A-Za-z0-9_.\-]{1,250}")

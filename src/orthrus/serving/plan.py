@@ -10,10 +10,10 @@ knows the queues does better.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import ceil, inf
 from typing import Any
 
+from ..records import dataclass
 from .simulate import Arrivals, Service, Simulated, Stream, bursts, constant, poisson, simulate
 
 OVERHEAD = 1e-4

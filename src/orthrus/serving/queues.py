@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Generic, TypeVar
 
+from ..records import dataclass
 from .service_time import ServiceTime
 
 Item = TypeVar("Item")

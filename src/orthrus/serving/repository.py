@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ import numpy as np
 
 from ..errors import ALL, InvalidArgument
 from ..ops.schema import ONNX_DOMAINS
+from ..records import dataclass
 from . import config
 from .config import ModelConfig
 from .refusals import Refusal, invalid, unknown

@@ -17,7 +17,7 @@ import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +25,7 @@ from typing import Any
 
 from ..errors import Fail, InvalidArgument
 from ..processors import usable
+from ..records import dataclass
 from .body import Bounds
 from .budget import Budget
 from .execution import Executor

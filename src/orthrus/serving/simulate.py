@@ -10,12 +10,13 @@ from __future__ import annotations
 import random
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil
 from typing import Literal
 
+from ..records import dataclass
 from .schedule import Batch, Refused, Ticket, Turns
 
 Arrivals = Callable[[random.Random], Iterator[float]]

@@ -13,10 +13,11 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from fractions import Fraction
 from typing import Any, TypeAlias
 
+from ..records import dataclass
 from .polynomial import Form, Monomial, added, divided, floored, ratio, times
 
 INFINITY = math.inf

@@ -8,10 +8,10 @@ node to other inference; so does ValueError, where the node contradicts itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from ..ir import Node
+from ..records import dataclass
 from .elements import Elements, ints
 from .expression import Dim, Expr
 

@@ -11,7 +11,7 @@ import contextlib
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from ..kernels import Kernel, Part
 from ..load import load
 from ..providers import CPUExecutionProvider, known, register, unregister
 from ..providers.base import ExecutionProvider, GraphView
+from ..records import dataclass
 from ..run.engine import Config, Engine
 from .closeness import difference
 from .report import Coverage

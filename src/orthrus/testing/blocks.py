@@ -7,7 +7,7 @@ which is what they have to give whole.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from ..errors import EPFail
 from ..ir import element_of
 from ..ops.schema import newest_opset
+from ..records import dataclass
 from .bench import CYCLE, Bench, OtherExecutionProvider, Skip, Trial, Watched
 from .samples import Sample
 

@@ -10,8 +10,9 @@ import inspect
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from ..records import dataclass
 from .bench import Bench, Skip, brief
 from .report import FAILED, PASSED, SKIPPED, Finding, Outcome
 from .samples import Sample

@@ -9,9 +9,11 @@ from __future__ import annotations
 import html
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
+
+from ..records import dataclass
 
 SHOWN = 8
 """Findings of one check that a table shows; data, page and XML hold all of them."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from ..load import load
 from ..ops import defined, find, standard
 from ..ops.define import Op
 from ..ops.schema import Schema, lookup, newest_opset
+from ..records import dataclass
 from . import contrib, decoders, images, layers, movement
 from .draw import MAKERS, Draw, Made
 

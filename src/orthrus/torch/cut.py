@@ -9,11 +9,13 @@ and results, none of which share memory.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import torch
 from torch import fx
+
+from ..records import dataclass
 
 _VIEWS = frozenset({
     "view", "view_as", "reshape", "transpose", "permute", "t", "swapaxes", "swapdims", "movedim", "flatten",

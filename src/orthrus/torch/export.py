@@ -13,7 +13,6 @@ import logging
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from ..api.ortvalue import OrtValue
 from ..api.session import InferenceSession
 from ..errors import InvalidArgument
 from ..load import load, save
+from ..records import dataclass
 from .tensors import array_of
 
 _APART = 1 << 12

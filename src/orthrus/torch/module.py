@@ -11,7 +11,6 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -28,6 +27,7 @@ from ..api.options import SessionOptions
 from ..api.session import InferenceSession
 from ..errors import Fail, InvalidArgument
 from ..errors import NotImplemented as NotSupported
+from ..records import dataclass
 from .export import Exported, by_dynamo, by_script, complex_among, written_by
 from .report import Fallback
 from .tensors import array_of, tensor_of

@@ -10,11 +10,12 @@ import logging
 import re
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Fail
+from ..records import dataclass
 
 if TYPE_CHECKING:
     from ..api.session import InferenceSession

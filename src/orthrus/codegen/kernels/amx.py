@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...records import dataclass
 from ...shapes.symbolic import choice
 from ..machines.machine import Machine
 from ..runtime import call_kernel

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ...records import dataclass
 from ...shapes.symbolic import choice
 from ..machines.machine import Machine
 from ..write.body import Body

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ..machines.machine import Machine
 from ..write.body import Body
 from ..write.emit import F32, I32, I64, V, vec

@@ -10,10 +10,10 @@ type, or half precision, or B is of few bits; then sums are float32.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...records import dataclass
 from ...shapes.symbolic import choice
 from ..machines.machine import Machine
 from ..write.body import Body

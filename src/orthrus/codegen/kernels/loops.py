@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
+from ...records import dataclass
 from ...shapes.symbolic import memo
 from ..write.body import Body
 from ..write.emit import BYTES as SIZES

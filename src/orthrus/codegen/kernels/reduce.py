@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ...records import dataclass
 from ..machines.machine import Machine
 from ..write.body import Body
 from ..write.convert import convert

@@ -8,11 +8,11 @@ row lie next to each other they are picked in registers if their places repeat, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
+from ...records import dataclass
 from ..machines.machine import Machine
 from ..write.body import Body
 from ..write.convert import convert

@@ -11,11 +11,11 @@ the thread's scratch. A step reads all of R, which should begin on a cache line.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
 
+from ...records import dataclass
 from ..machines.machine import Machine
 from ..write.body import Body
 from ..write.emit import F32, I8, I32, I64, V, vec

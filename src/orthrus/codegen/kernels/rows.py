@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ...records import dataclass
 from ...shapes.symbolic import memo
 from ..machines.machine import Machine
 from ..write.body import Body

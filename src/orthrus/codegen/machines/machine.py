@@ -7,8 +7,10 @@ architecture is one more description.
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
+
+from ...records import dataclass
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ import struct
 import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -24,6 +24,7 @@ from ... import processors
 from ...errors import EPFail
 from ...ir import No
 from ...locks import lock
+from ...records import dataclass
 from ..object import cache
 from .targets import CUDA, Target
 from .trees import SUPPORT

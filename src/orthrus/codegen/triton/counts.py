@@ -11,9 +11,10 @@ import ast
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from ...records import dataclass
 from .targets import CUDA, Target
 from .tiles import chip
 

@@ -31,8 +31,8 @@ alone is loaded by these alone. A rule gets both the parameter and the arguments
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ..write.expr import Expr
 from .write import Writer
 

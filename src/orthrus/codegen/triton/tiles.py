@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 
+from ...records import dataclass
 from .kernels.products import Tile
 from .targets import CUDA, Target
 

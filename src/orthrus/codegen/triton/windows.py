@@ -8,8 +8,8 @@ window, the offsets of elements, and the mask of those that lie inside the image
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ...records import dataclass
 from .write import Writer
 
 STILL, INSIDE, BOUNDED = "still", "inside", "bounded"

@@ -21,10 +21,10 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from textwrap import dedent
 from typing import Any
 
+from ...records import dataclass
 from ...shapes.symbolic import pinned, tracing
 from ..write.expr import Expr
 from ..write.template import Parametrized, has_float

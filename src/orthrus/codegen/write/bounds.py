@@ -11,9 +11,10 @@ Where an address is followed to several arrays, or to none, it may lie in any of
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from ...records import dataclass
 from ..machines.machine import Machine
 from .body import Body
 from .emit import BYTES, I1, I8, I64, PTR, Function, Module, V, elem_of, size_of, vec

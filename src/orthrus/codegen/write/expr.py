@@ -10,11 +10,12 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar
 
 import numpy as np
 
+from ...records import dataclass
 from . import arithmetic, trig, vmath
 from .convert import LLVM, convert, has
 from .emit import BYTES as BYTES_OF

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from ...records import dataclass
 from ...shapes.symbolic import pinned, tracing
 from ..machines.machine import Machine
 from .body import Body

@@ -8,8 +8,8 @@ caller's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from ...records import dataclass
 from ..machines.machine import Machine
 from .body import Body
 from .convert import widened

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...ops.functions import ERF_LARGE, ERF_MIDDLE, ERF_SMALL
+from ...records import dataclass
 from .convert import has
 from .emit import F32, F64, I32, I64, Function, V, size_of, vec
 

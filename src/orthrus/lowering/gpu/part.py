@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from ...kernels import (
 )
 from ...limits import HARMLESS, reserve
 from ...locks import lock
+from ...records import dataclass
 from ..contents import inputs_of
 from ..interpret import Note, Reference, Watch
 from ..report import contents, finished

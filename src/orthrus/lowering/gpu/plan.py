@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, cast
 
 import numpy as np
@@ -20,6 +20,7 @@ from ...codegen.triton.targets import Target
 from ...codegen.triton.write import COUNT, NUMBER, SIZE
 from ...ir import Value, in_memory
 from ...kernels import Device, Memory, Part, Work
+from ...records import dataclass
 from ..attribution import Account
 from ..memory import plan
 from ..report import Trail

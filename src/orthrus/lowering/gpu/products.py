@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ...codegen.triton import tiles
@@ -17,6 +17,7 @@ from ...codegen.triton.kernels.product_rows import Strip, product_rows
 from ...codegen.triton.kernels.products import EACH, MARGIN, ONE, Factors, Tile, product_parts, products
 from ...codegen.triton.targets import CUDA
 from ...codegen.write.expr import BYTES, Expr
+from ...records import dataclass
 from ..rule_sets import GPU_RULES
 from ..tensor import Tensor, extent
 from .tuning import Task

@@ -7,10 +7,10 @@ in which the kernel declares them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ...codegen.triton.kernels.products import Tile
 from ...codegen.triton.windows import BOUNDED, INSIDE, STILL, Slide
+from ...records import dataclass
 from ..tensor import Tensor, extent
 from .walks import LONG
 

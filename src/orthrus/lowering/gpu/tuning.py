@@ -13,7 +13,6 @@ import itertools
 import logging
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from ...errors import EPFail
 from ...ir import Node, Value
 from ...kernels import Device, DeviceArray, Memory
 from ...locks import lock
+from ...records import dataclass
 from ..memory import plan
 from ..tensor import Buffer, Tensor, extent, numpy_type
 from .graphs import recorded

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from ...codegen.machines.machine import Machine
 from ...codegen.runtime.scheduler import JUMP
 from ...ir import ElementType
 from ...memory import LINE, take
+from ...records import dataclass
 from . import layout
 from .layout import Head, Plan, Row, Target, digest
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from ...codegen.runtime.scheduler import Runtime
 from ...codegen.write.body import ENTRY
 from ...errors import Fail
 from ...ir import ElementType
+from ...records import dataclass
 from ..plans import Plan as ShapedPlan
 from . import layout
 from .layout import Head, Plan, Tables, Target, digest, rounded

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from ...codegen.kernels.attention_few import append_rows
 from ...codegen.write.expr import Expr
 from ...ir import No, Node, Value
 from ...processors import usable
+from ...records import dataclass
 from ..lower import BOTH, Lowering, Out, lowers, varied
 from ..tensor import Tensor, c_strides, joint_shape, of_constant
 from .rows import FLOATS, alive

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from itertools import product as indices
 
 import numpy as np
 
 from ...codegen.write.expr import Expr
+from ...records import dataclass
 from ..lower import Lowering
 from ..rule_sets import RULES
 from ..tensor import Tensor, c_strides

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from ...codegen.write.expr import Expr
 from ...codegen.write.tile import total_of
 from ...ir import No, Node
+from ...records import dataclass
 from ...shapes.products import parsed_equation
 from ..lower import Lowering, lowers
 from ..rule_sets import BOTH

@@ -9,7 +9,7 @@ multiplied.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from ...codegen.write.tile import Operand
 from ...ir import No, Node, Value, in_memory
 from ...ops.contrib.quant import FP4, NF4, q4_blocks, unpacked
 from ...ops.define import normalized_axis
+from ...records import dataclass
 from ..elements import store
 from ..lower import BOTH, Lazy, Lowering, Out, Pending, Source, lowers, varied
 from ..tensor import Tensor

@@ -8,7 +8,6 @@ QuantizeLinear or elementwise operator extends.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from ...codegen.write.expr import Expr
 from ...codegen.write.tile import Operand
 from ...ir import No, Node, Value, in_memory
 from ...ops.define import normalized_axis
+from ...records import dataclass
 from ..elements import store
 from ..lower import Lazy, Lowering, Out, Pending, Source
 from ..tensor import Tensor, c_strides, last_strides

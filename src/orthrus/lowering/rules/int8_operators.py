@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from ...codegen.kernels.int8.step import unit
 from ...codegen.write.expr import Expr
 from ...ir import No, Node, Value
 from ...ops.contrib.quant import gemm_factors
+from ...records import dataclass
 from ..lower import Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor, joint_shape
 from . import int8

@@ -7,12 +7,12 @@ and multiply. `takes` says where that is worth it.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...codegen.kernels import amx
 from ...codegen.write.expr import Expr
+from ...records import dataclass
 from ...shapes.symbolic import choice
 from ..lower import Lowering, Out
 from ..tensor import Tensor

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from ...codegen.kernels.sample import frame_cells, lanes_for
 from ...codegen.write.expr import Expr
 from ...ir import No, Node
 from ...ops.nn.geometry import Window, window
+from ...records import dataclass
 from ..lower import Lowering, Pending, lowers
 from ..tensor import Tensor, last_strides
 from ..walk import Walked

@@ -7,7 +7,7 @@ gives each byte a byte is looked up in a table that the operator's definition ma
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from ...ops.contrib.quant import product_factor, sum_factors
 from ...ops.contrib.quant import real as real_array
 from ...ops.define import normalized_axis
 from ...ops.nn.activation import LeakyRelu, Sigmoid
+from ...records import dataclass
 from ..lower import RULES, Lazy, Lowering, Out, Pending, Rule, Source, lowers
 from ..rule_sets import BOTH
 from ..tensor import Tensor

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from ...codegen.kernels import reduce
 from ...codegen.write.expr import BYTES, LLVM, Expr
 from ...ir import No, Node, Value
 from ...ops.define import normalized
+from ...records import dataclass
 from ..lower import Lazy, Lowering, Pending, lowers
 from ..rule_sets import BOTH, GPU_RULES, RULES
 from ..tensor import Tensor

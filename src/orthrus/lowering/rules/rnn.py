@@ -5,7 +5,6 @@ bytes, both products are of bytes."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from ...codegen.write.tile import Operand
 from ...codegen.write.trace import traced
 from ...ir import No, Node, Value
 from ...ops.nn.rnn import activations_of
+from ...records import dataclass
 from ..lower import Lowering, Out, lowers
 from ..tensor import Tensor
 from ..walk import Walked

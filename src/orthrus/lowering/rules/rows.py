@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...codegen.kernels import rows
@@ -14,6 +13,7 @@ from ...codegen.write.expr import Expr
 from ...codegen.write.template import Spec
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
+from ...records import dataclass
 from ..lower import Lowering, Out, Pending, lowers
 from ..rule_sets import GPU_RULES, RULES
 from ..tensor import Tensor

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...errors import InvalidArgument
+from ...records import dataclass
 
 MACHINES = {"x86_64": (62, 0), "aarch64": (183, 0), "riscv64": (243, 5)}
 """By architecture: the machine's number and the flags that its objects carry; RISC-V's say that there are

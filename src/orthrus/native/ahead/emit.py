@@ -12,7 +12,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from ...errors import Fail, InvalidArgument
 from ...ir import ElementType
 from ...lowering.package.layout import DIGEST, DIM, Head, Row
 from ...lowering.package.writer import Pieces
+from ...records import dataclass
 from ..compile import Sizes, machine_named, package
 from . import build_files, wheel
 from .elf import Blob, relocatable

@@ -11,13 +11,13 @@ import functools
 import re
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...api.version import VERSION
 from ...errors import InvalidArgument
 from ...ir import ElementType
+from ...records import dataclass
 
 RUNTIME = Path(__file__).parents[1] / "runtime"
 SOURCES = Path(__file__).parent / "c"

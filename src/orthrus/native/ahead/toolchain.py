@@ -15,10 +15,10 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import Fail
+from ...records import dataclass
 
 CURE = "install a C compiler (apt-get install gcc), or the one on PyPI: pip install ziglang"
 FLAGS = ("-std=c11", "-O2")

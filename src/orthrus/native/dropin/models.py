@@ -12,7 +12,6 @@ import hashlib
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -35,6 +34,7 @@ from ...lowering.native import Native
 from ...lowering.package.writer import Compiled, Described, write
 from ...modelfile import ModelFile, content_of
 from ...providers import CPUExecutionProvider
+from ...records import dataclass
 from ..compile import whole
 from .wire import Reader, Writer
 

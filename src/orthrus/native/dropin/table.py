@@ -27,12 +27,13 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from importlib.resources import files
 from pathlib import Path
 
 from ...api.version import API_LEVEL
+from ...records import dataclass
 
 LEVEL = int(API_LEVEL.split(".")[1])
 STATUS = "OrtStatusPtr"

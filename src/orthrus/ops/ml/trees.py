@@ -7,7 +7,6 @@ once, a level per step. A forest is acyclic and complete by construction, so tha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from ...errors import InvalidArgument
 from ...ir import ElementType, TensorType, Type, Value
 from ...limits import bounded
+from ...records import dataclass
 from ..define import define
 from .encoders import ML
 from .linear import (

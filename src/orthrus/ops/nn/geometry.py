@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from ...records import dataclass
 
 _LARGEST = 1 << 48
 

@@ -8,13 +8,13 @@ where they follow from sizes. Type rule and definition ask `scaled` and `_by_siz
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ... import limits
 from ...ir import HALF, TensorType, Type, Value
+from ...records import dataclass
 from ...shapes.windows import scaled
 from ..contents import elements
 from ..define import normalized_axis, op

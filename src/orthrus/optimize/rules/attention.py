@@ -7,11 +7,10 @@ the heads side by side.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...ir import ElementType, No, Node, Value
+from ...records import dataclass
 from ..pattern import number, rule
 from .facts import differ, ints, permutation, rank, told
 

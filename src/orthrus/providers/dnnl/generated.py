@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,6 +22,7 @@ from ...codegen.runtime.scheduler import cell
 from ...codegen.write.emit import I8, I32, I64, PTR, Module
 from ...codegen.write.template import Spec
 from ...ir import No
+from ...records import dataclass
 from .openmp import OpenMP
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ...records import dataclass
 from . import binding
 from .binding import Library, dims
 

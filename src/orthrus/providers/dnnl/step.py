@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...ir import Node, Value
+from ...records import dataclass
 from .generated import GeneratedCode
 from .objects import PostOp, Primitive
 from .tensor import Argument, Tensor

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from ...ir import Node
 from ...lowering.tensor import Buffer
+from ...records import dataclass
 from .objects import Desc, c_strides
 
 Argument = tuple[int, "Tensor"]

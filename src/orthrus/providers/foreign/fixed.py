@@ -8,7 +8,7 @@ sizes is several times faster than code for any size, and nothing is left for it
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from ...kernels import Kernel, Part
 from ...ops.contents import content
 from ...ops.infer import InferenceError, infer_node, merged
 from ...recent import Recent
+from ...records import dataclass
 
 Shape = tuple[int, ...]
 _LOADED = 8

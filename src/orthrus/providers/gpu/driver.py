@@ -7,8 +7,9 @@ Every call may be made on any thread. What the library refuses is a `DriverError
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Protocol
+
+from ...records import dataclass
 
 
 class DriverError(RuntimeError):

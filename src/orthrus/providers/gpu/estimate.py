@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from ...codegen.triton import targets
@@ -26,6 +25,7 @@ from ...lowering.gpu.lower import GpuLowering
 from ...lowering.gpu.plan import hints
 from ...lowering.memory import plan
 from ...lowering.step import KernelStep
+from ...records import dataclass
 from .provider import GpuProvider
 
 CHIPS = {"gfx942": ("MI300X", 2.1e9), "gfx1100": ("RX 7900 XTX", 2.5e9), "sm_90": ("H100 SXM", 1.83e9),

@@ -11,12 +11,12 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...errors import EPFail
 from ...ir import No
 from ...locks import lock
+from ...records import dataclass
 from .driver import DriverError, Properties
 
 OUT_OF_MEMORY, NOT_READY = 2, 600

@@ -13,7 +13,6 @@ import re
 import shutil
 import tempfile
 import time
-from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,6 +20,7 @@ from pathlib import Path
 from ... import knobs
 from ...codegen.machines import detect
 from ...ir import No
+from ...records import dataclass
 from ..foreign import kept as store
 from ..foreign.process import Process
 

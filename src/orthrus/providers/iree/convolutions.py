@@ -12,7 +12,6 @@ multiplied by zero.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import product
 from math import prod
 from typing import Any
@@ -22,6 +21,7 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from ...ops.nn.conv import Conv
 from ...ops.nn.geometry import Window, window
+from ...records import dataclass
 
 Dim = int | str
 _CONVOLUTIONS = ("Conv", "ConvInteger", "QLinearConv", "ConvTranspose", "DeformConv")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from ...kernels import Gate, Part, failed, readable
 from ...kernels.dlpack import Tensor, adopted, shown
 from ...limits import bounded
 from ...recent import Recent
+from ...records import dataclass
 from . import abi
 from .calls import Owned, blamed, blank, node_of
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ...errors import EPFail
@@ -16,6 +15,7 @@ from ...ir import No, Node, TensorType, Value, shape_text
 from ...kernels import Kernel, Part, convex_groups
 from ...kernels.dlpack import crosses
 from ...locks import rlock
+from ...records import dataclass
 from .. import base
 from . import abi
 from .calls import Owned, blamed, blank, text_of

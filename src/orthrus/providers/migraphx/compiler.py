@@ -14,13 +14,13 @@ import shutil
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ... import knobs
 from ...ir import No
 from ...kernels import Part
+from ...records import dataclass
 from ..foreign import kept as store
 from ..foreign.process import Process
 from .calibration import Ranges

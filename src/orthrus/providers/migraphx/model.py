@@ -7,7 +7,6 @@ i0, i1 …, outputs o0, o1 …, in the part's order."""
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,6 +15,7 @@ from ...ir import ElementType, Graph, No
 from ...kernels import Part
 from ...load.write import External, to_model_proto
 from ...optimize import PASSES, run_passes
+from ...records import dataclass
 from ..foreign.fixed import fixed
 from .calibration import Ranges, of_constants, quantize
 

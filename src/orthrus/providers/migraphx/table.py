@@ -7,9 +7,8 @@ the types below pass, but for those that `conditions` refuses."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ...ir import ElementType
+from ...records import dataclass
 
 VERSION = "2.16"
 """The version that was recorded."""

@@ -7,9 +7,9 @@ An operator that the optimizer made of listed ones counts as listed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from ...ir import No, Node, Value
+from ...records import dataclass
 from ..base import schema_of
 
 Condition = Callable[[Node], No | None]

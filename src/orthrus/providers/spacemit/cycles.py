@@ -37,9 +37,10 @@ Assumed for all: starting a step on several cores costs 2 microseconds, on one a
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ...errors import InvalidArgument
+from ...records import dataclass
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from ...codegen.machines.machine import Machine
 from ...codegen.object.build import assemble
 from ...codegen.object.riscv_cost import BRANCH, CONFIGURATION, BasicBlock, Instruction, loops
+from ...records import dataclass
 from .cycles_timing import base_of, register
 
 NOTHING, COMPUTE, LOAD, STORE, JUMP, BRANCHES, SET, VECTOR, DONE = range(9)

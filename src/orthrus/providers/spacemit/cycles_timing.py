@@ -8,9 +8,9 @@ all registers of the group.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
 from ...codegen.object.riscv_cost import BRANCH, CONFIGURATION, MEMORY, Instruction
+from ...records import dataclass
 from .cycles import Core
 
 ALU, LOADS, BRANCHES, NUMBERS, VECTORS, MOVER, MATRIX = range(7)

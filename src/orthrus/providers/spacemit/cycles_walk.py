@@ -14,10 +14,11 @@ the cache, else as often as its iterations touch it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from ...errors import Fail
+from ...records import dataclass
 from .cycles import Chip
 from .cycles_code import BRANCHES, COMPUTE, DONE, JUMP, LOAD, SET, STORE, VECTOR, CycleCode, Op, signed
 from .cycles_memory import Ranges, add, add_all, size, stride

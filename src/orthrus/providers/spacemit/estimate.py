@@ -15,7 +15,7 @@ import functools
 import struct
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from ...lowering.native import Native
 from ...lowering.plans import Stepped
 from ...lowering.step import KernelStep
 from ...lowering.tensor import Tensor
+from ...records import dataclass
 from ..generating import CompleteProvider, GeneratingProvider
 from . import cycles_code, targets
 from .cycles import Chip

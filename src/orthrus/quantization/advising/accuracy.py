@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+from ...records import dataclass
 
 Score = Callable[[list[list[Any]]], float]
 """What a user knows better: all items' output lists in, a number out, higher for better."""

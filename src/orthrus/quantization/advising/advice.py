@@ -14,13 +14,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 
 from ...errors import ALL
+from ...records import dataclass
 from ...shown import shown
 from ..calibrate import CalibrationDataReader
 from ..opset import BY_CHANNEL, converted

@@ -10,13 +10,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 
+from ...records import dataclass
 from ..calibration.activations import plain_session
 from .accuracy import Decibels
 

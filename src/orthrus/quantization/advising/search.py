@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+from ...records import dataclass
 
 Measure = Callable[[Sequence[str]], float]
 """How accurate the model is with these nodes left in float; higher is better."""

@@ -9,7 +9,6 @@ last.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import onnx
@@ -21,6 +20,7 @@ from ...ir import Node, Value
 from ...ops.define import find as definition
 from ...ops.infer import from_type_proto
 from ...optimize.pattern import Apply, Either, Kind, Match, Template, find
+from ...records import dataclass
 from ..onnx_model import ONNXModel, read_names, subgraphs
 
 _GRAPHS = (onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS)

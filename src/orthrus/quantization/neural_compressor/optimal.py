@@ -12,12 +12,12 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import onnx
 
+from ...records import dataclass
 from ..refused import Failed, InvalidValue
 from ..weights.blockwise import Blockwise, quantized
 

@@ -7,13 +7,14 @@ a code has `bits` bits, whatever the method that chose it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
+from ...records import dataclass
 from ..refused import InvalidValue
 
 BITS = (2, 4, 8)

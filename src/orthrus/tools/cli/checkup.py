@@ -13,7 +13,7 @@ import platform
 import stat
 import sys
 import time
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy as np
 
 from ... import knobs
 from ...processors import usable
+from ...records import dataclass
 
 OK, NOTE, BROKEN = "ok", "note", "broken"
 NEEDED = ("numpy", "onnx", "ml_dtypes", "llvmlite", "typer", "rich")

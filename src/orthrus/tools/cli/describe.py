@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 from ...ir import ElementType
 from ...limits import DEFAULT, Limits
 from ...load.source import open_source
+from ...records import dataclass
 
 
 @dataclass

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from ...demo import MODEL, samples
+from ...records import dataclass
 from ...run.explain import Explanation
 
 SHADES = " ░▒▓█"

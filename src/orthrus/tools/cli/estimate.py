@@ -8,12 +8,13 @@ leave out, is at `providers.spacemit.cycles` and `cycles_walk`, and at `provider
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from ...records import dataclass
 from .arguments import JsonOption, ModelArgument, console, option_of, print_json, waiting
 
 TargetOption = Annotated[str, option_of(

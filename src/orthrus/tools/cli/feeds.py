@@ -11,7 +11,6 @@ import os
 import stat
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -27,6 +26,7 @@ from ...ir import (
     likely_shapes,
     parse_type,
 )
+from ...records import dataclass
 from ..shapes.open_dimensions import Shapes, accepted, told
 
 Result = TypeVar("Result")

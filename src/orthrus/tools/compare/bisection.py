@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
 from ... import knobs
 from ...limits import DEFAULT
+from ...records import dataclass
 from .comparison import BUDGET, Comparison, Notify, ValueReport, compare, feeds_of
 from .divergence import Tolerance, measure
 from .extract import Model

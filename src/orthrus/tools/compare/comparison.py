@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from ...errors import ALL
 from ...limits import DEFAULT
+from ...records import dataclass
 from .divergence import Divergence, Tolerance, measure
 from .extract import Model
 from .narrow import NOISE, Case, fused_case, node_case

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from ...ir import HALF, SparseArray, shape_text, type_of
+from ...records import dataclass
 
 _PIECE = 1 << 20
 _LEAST = 1e-30

@@ -8,10 +8,11 @@ before it matters. Side a runs the part untouched: what it fuses, it fuses there
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
+from ...records import dataclass
 from .divergence import Divergence, Tolerance, measure
 from .extract import save_case
 from .sides import Kept, Side, kernels_of

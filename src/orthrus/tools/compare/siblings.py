@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ...errors import Fail
 from ...ir import HALF
+from ...records import dataclass
 from .comparison import BUDGET, Comparison, Notify, ValueReport, batches, feeds_of
 from .divergence import Tolerance, measure
 from .extract import Model

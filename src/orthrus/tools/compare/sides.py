@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ...errors import ALL, Fail, InvalidArgument
+from ...records import dataclass
 from ..asked import LEVELS, full_name
 from .extract import Model
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, field, fields
 from typing import Annotated, Any, get_type_hints
 
 import typer
 import typer.core
 
+from ...records import dataclass
 from ...shown import tell
 
 FAULT = 255

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...records import dataclass
 from ...shown import tell
 from ..cli.display import size_text
 from .latency import Latency, Paired, summarize

@@ -15,13 +15,14 @@ import warnings
 from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...ir import ElementType, OptionalType, TensorType, likely_shapes, parse_type
+from ...records import dataclass
 from ..shapes.open_dimensions import Declared, Shapes, accepted, told
 from .settings import Settings
 

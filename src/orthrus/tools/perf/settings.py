@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
+from ...records import dataclass
 from ..shapes.open_dimensions import Shapes
 from .flags import Flags, UsageFault
 

@@ -14,11 +14,12 @@ import signal
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
+from ...records import dataclass
 from ..shapes.open_dimensions import Shapes
 from .latency import Paired, paired
 from .memory import peak_bytes

@@ -7,7 +7,7 @@ calls of the model's functions are written out, an operator that nobody knows ha
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ...ir import ElementType, Graph, ModelInfo, Node, TensorType, Value, type_o
 from ...ops import find
 from ...ops import schema as schemas
 from ...ops.infer import from_type_proto
+from ...records import dataclass
 
 _CONSTANT_LIMIT = 4096
 _DEPTH = 64

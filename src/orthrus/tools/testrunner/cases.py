@@ -10,11 +10,12 @@ import json
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from ...records import dataclass
 from .data import DataFolder, places
 from .matching import Tolerance, Tolerances
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ...ir import ElementType, MapType, OptionalType, SequenceType, TensorType, Type, parse_type
+from ...records import dataclass
 from ..cli import feeds
 
 SIDES = ("input", "output")

@@ -9,12 +9,13 @@ Integers, booleans and texts are equal or they differ.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
 from ...ir import ElementType, element_of
+from ...records import dataclass
 
 _BLOCK = 1 << 20
 _LIMIT = 80

@@ -9,10 +9,12 @@ from __future__ import annotations
 import enum
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
+
+from ...records import dataclass
 
 
 class Outcome(enum.IntEnum):

@@ -12,10 +12,11 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from ...processors import usable
+from ...records import dataclass
 from .cases import Case, configured
 from .data import DataFolder, DataSet, Signature, read, signature, write_values
 from .matching import Tolerance, Tolerances, compare

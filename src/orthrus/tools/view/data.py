@@ -10,13 +10,14 @@ from __future__ import annotations
 import math
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from typing import Any
 
 import numpy as np
 
 from ...ir import Graph, Node, Value, shape_text
 from ...kernels import Span
+from ...records import dataclass
 from ...run.explain import Explanation, NodeReport
 from .groups import Scope, grouped
 from .origin import differs, origins

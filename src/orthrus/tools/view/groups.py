@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ...ir import Graph, Node
+from ...records import dataclass
 
 LIMIT = 100
 """Children of a box: what the layout in the page does in about a tenth of a second."""

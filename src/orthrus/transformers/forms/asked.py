@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...ir import ElementType, No
 from ...ops.schema import lookup
 from ...optimize import Settings
+from ...records import dataclass
 from ..fusion_options import FusionOptions
 
 PASSING = frozenset({"LayerNormalization", "RMSNormalization", "Gelu", "Swish", "Attention",

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,6 +12,7 @@ from ...ir import ElementType, No, Value
 from ...optimize.dimensions import PREFIX
 from ...optimize.pattern import rule
 from ...optimize.rules.facts import array, ints, permutation, rank
+from ...records import dataclass
 from ..fusion_options import AttentionMaskFormat
 from .masks import Flag, meaning
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from ...ir import ElementType, No, Value
 from ...optimize.pattern import rule
 from ...optimize.rules.facts import array, ints, positive, rank
+from ...records import dataclass
 
 _FLOATS = (ElementType.FLOAT, ElementType.FLOAT16)
 

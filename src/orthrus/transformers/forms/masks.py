@@ -11,7 +11,7 @@ Axes are counted from the end, -1 the last, so that broadcasting does not move t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy as np
 from ...ir import ElementType, Node, Value
 from ...optimize.pattern import number
 from ...optimize.rules.facts import array, ints, positive, rank
+from ...records import dataclass
 
 _DEPTH = 60
 

@@ -9,7 +9,6 @@ A `Form` belongs to a switch of FusionOptions and to model types; more forms are
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from ...optimize import PASSES, Pass, at
 from ...optimize.pattern import Rule
@@ -18,6 +17,7 @@ from ...optimize.rules import attention as onnx_attention
 from ...optimize.rules import movement as onnx_movement
 from ...optimize.rules import normalization as onnx_normalization
 from ...optimize.rules import rotary as onnx_rotary
+from ...records import dataclass
 from . import activation, attention, decoder, diffusion, embedding, normalization, older
 from .asked import Asked
 

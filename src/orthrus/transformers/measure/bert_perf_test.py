@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from multiprocessing import get_context
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidArgument
+from ...records import dataclass
 from ...shown import tell
 from .arguments import BERT, parser, switch, value
 from .benchmark_helper import providers_of, timed

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
+from ....records import dataclass
 from ....shapes.symbolic import choice
 from ...machines.machine import Machine
 from ...runtime.call_kernel import aligned

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import gcd, prod
 
+from ....records import dataclass
 from ...machines.machine import Machine
 
 LONG_SUM = 128

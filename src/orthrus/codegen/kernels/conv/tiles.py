@@ -10,9 +10,9 @@ outside the image reads zeros in its place. All sizes are run-time arguments; fe
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import SimpleNamespace
 
+from ....records import dataclass
 from ...write.body import Body
 from ...write.emit import F32, I8, I64, PTR, V, vec
 from ...write.expr import BYTES, LLVM, Expr

@@ -14,11 +14,11 @@ directly.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ....records import dataclass
 from ....shapes.symbolic import choice
 from ...machines.machine import Machine
 from ...runtime.call_kernel import aligned

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....records import dataclass
 from ...runtime.call_kernel import aligned
 from ...write.body import Body
 from ...write.convert import has

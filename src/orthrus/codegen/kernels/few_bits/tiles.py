@@ -7,8 +7,8 @@ tiles, and where results and operands lie.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+from ....records import dataclass
 from ....shapes.symbolic import choice
 from ...machines.machine import Machine
 from ...write.body import Body

@@ -12,10 +12,10 @@ nor on the machine.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....records import dataclass
 from ...machines.machine import Machine
 from ...runtime.call_kernel import aligned
 from ...write.body import Body

@@ -8,8 +8,8 @@ sums where the machine multiplies only one sign of A (`Unit.offset`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ....records import dataclass
 from ...machines.machine import Machine
 from ...write.body import Body
 from ...write.emit import I8, I16, I32, V, size_of, vec

@@ -6,11 +6,12 @@ In: a `Forest` and how its leaves are joined. Out: `PackedForest`, or why the ke
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ....records import dataclass
 from ...machines.machine import Machine
 from ...write.template import Spec
 from .walk import BATCH, SIGN, TOP, WAYS, forest_rows

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....records import dataclass
 from ...write import vmath
 from ...write.body import Body
 from ...write.emit import F32, I32, I64, V, vec

@@ -9,9 +9,10 @@ gives zeros. Scores and sums are float32. """
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from ....records import dataclass
 from ....shapes.symbolic import choice
 from ..targets import HIP, Target
 from ..write import Spec, Writer, kernel

@@ -10,8 +10,8 @@ half precision are float32, those of bytes less their zero points int32; beside 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from ....records import dataclass
 from ..epilogue import Closing
 from ..windows import Slide, through
 from ..write import Writer, kernel

@@ -10,9 +10,9 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
+from ....records import dataclass
 from ..epilogue import Walk
 from ..write import Writer, kernel
 

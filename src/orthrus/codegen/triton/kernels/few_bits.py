@@ -9,11 +9,11 @@ numbers of A are stored, exactly; scales are applied to a block's sums, in float
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ....records import dataclass
 from ...write.expr import Expr
 from ..epilogue import Closing, Walk
 from ..write import Writer, kernel

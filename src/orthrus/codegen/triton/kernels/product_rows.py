@@ -7,8 +7,7 @@ its columns at the end.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....records import dataclass
 from ..epilogue import Closing
 from ..write import Writer, kernel
 from .products import Factors

@@ -7,8 +7,7 @@ in their order: the bits do not depend on which program comes first.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....records import dataclass
 from ..epilogue import Closing, Walk
 from ..write import Writer, kernel
 

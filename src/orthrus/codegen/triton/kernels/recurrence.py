@@ -8,8 +8,7 @@ steps; others do a step per launch, a program for some rows and some of the hidd
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ....records import dataclass
 from ...write.expr import Expr
 from ..write import Writer, kernel
 

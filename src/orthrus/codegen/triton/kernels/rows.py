@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
+from ....records import dataclass
 from ..epilogue import Closer, Closing, Index, Reader, Reading
 from ..trees import TYPES
 from ..write import Writer, kernel

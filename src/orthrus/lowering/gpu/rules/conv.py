@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from ....codegen.write.expr import Expr
 from ....ir import No, Node, Value
 from ....ops.define import normalized_axis
 from ....ops.nn.conv import transposed
+from ....records import dataclass
 from ...rules import int8_operators as shared
 from ...rules.conv import geometry_of
 from ...rules.elementwise import activation

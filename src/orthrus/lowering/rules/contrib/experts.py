@@ -7,7 +7,6 @@ the tokens' results. Everything between is float32.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from ....codegen.write.expr import Expr
 from ....codegen.write.trace import traced
 from ....ir import No, Node, Value, in_memory
 from ....ops.contrib.experts import ACTIVATIONS, SWIGLU, CodedLayer
+from ....records import dataclass
 from ...elements import store
 from ...lower import Lowering, Out, lowers
 from ...tensor import Tensor

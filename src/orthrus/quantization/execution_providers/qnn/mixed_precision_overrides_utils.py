@@ -8,11 +8,11 @@ and makes have one type, so that a QDQ model has integer kernels for it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import onnx
 
+from ....records import dataclass
 from ...quant_utils import QuantType, save_and_reload_model_with_shape_infer
 from ...refused import InvalidValue
 from ...tensor_quant_overrides import QuantTypeInfo, TensorQuantOverridesHelper

@@ -1,0 +1,155 @@
+"""Data classes that cost nothing to declare: what a constructor does is written when it is first called.
+
+In: a class and `dataclasses.dataclass`'s options. Out: the same class with the same behaviour, for
+`dataclasses.fields`, `replace`, `asdict` and type checkers too. A declaration writes and compiles no code,
+which else takes half of the time of an import; comparing and hashing go by tuples of the fields' values.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from operator import attrgetter
+from reprlib import recursive_repr
+from typing import TYPE_CHECKING, Any
+
+_OWN = frozenset({"frozen", "eq", "slots", "weakref_slot"})
+_FACTORY = object()
+"""Stands for a value that the field's factory makes."""
+
+
+def _declare(cls: type, frozen: bool = False, eq: bool = True, **slots: bool) -> type:
+    own, documented = frozenset(vars(cls)), cls.__doc__
+    explicit = "__hash__" in own and not (cls.__hash__ is None and "__eq__" in own)
+    if documented is None:
+        cls.__doc__ = cls.__name__
+    cls = dataclasses.dataclass(init=False, repr=False, eq=False, **slots)(cls)
+    fields = dataclasses.fields(cls)
+    methods: dict[str, Any] = {"__init__": _constructor(cls, frozen), "__repr__": _shown(cls)}
+    if eq:
+        compared = [each.name for each in fields if each.compare]
+        methods["__eq__"] = _equal(cls, compared)
+        if not explicit:
+            hashed = [each.name for each in fields if (each.compare if each.hash is None else each.hash)]
+            cls.__hash__ = _hash(hashed) if frozen else None  # type: ignore[assignment, method-assign]
+    if frozen:
+        methods |= {"__setattr__": _closed(cls, "assign to", object.__setattr__),
+                    "__delattr__": _closed(cls, "delete", object.__delattr__)}
+    if frozen and slots.get("slots"):
+        methods |= {"__getstate__": _told, "__setstate__": _restored}
+    for name, method in methods.items():
+        if name not in own:
+            setattr(cls, name, method)
+    cls.__doc__ = documented
+    return cls
+
+
+def _told(self: Any) -> list[Any]:
+    return [getattr(self, each.name) for each in dataclasses.fields(self)]
+
+
+def _restored(self: Any, state: list[Any]) -> None:
+    for each, value in zip(dataclasses.fields(self), state, strict=True):
+        object.__setattr__(self, each.name, value)
+
+
+def _constructor(cls: type, frozen: bool) -> Callable[..., None]:
+    """What writes the constructor, and is it no more from then on."""
+    def __init__(self: Any, *given: Any, **named: Any) -> None:
+        made = _written(cls, frozen)
+        if vars(cls)["__init__"] is __init__:
+            cls.__init__ = made  # type: ignore[misc]
+        made(self, *given, **named)
+    return __init__
+
+
+def _written(cls: type, frozen: bool) -> Callable[..., None]:
+    known: dict[str, Any] = {"_factory": _FACTORY, "_set": object.__setattr__}
+    given, body = ["self"], list[str]()
+    for i, each in enumerate(dataclasses.fields(cls)):
+        default = f"_{i}"
+        value = each.name
+        if each.default_factory is not dataclasses.MISSING:
+            known[default] = each.default_factory
+            value = f"{default}()"
+            if each.init:
+                given.append(f"{each.name}=_factory")
+                value += f" if {each.name} is _factory else {each.name}"
+        elif each.default is not dataclasses.MISSING:
+            known[default] = each.default
+            if each.init:
+                given.append(f"{each.name}={default}")
+            elif "__slots__" in vars(cls):
+                value = default
+            else:
+                continue
+        elif each.init:
+            given.append(each.name)
+        else:
+            continue
+        body.append(f" _set(self, {each.name!r}, {value})" if frozen else f" self.{each.name} = {value}")
+    if hasattr(cls, "__post_init__"):
+        body.append(" self.__post_init__()")
+    text = f"def __init__({', '.join(given)}):\n" + ("\n".join(body) or " pass")
+    exec(text, known)
+    made: Callable[..., None] = known["__init__"]
+    made.__qualname__, made.__module__ = f"{cls.__qualname__}.__init__", cls.__module__
+    return made
+
+
+def _values(names: list[str]) -> Callable[[Any], Any]:
+    """What gives the values of these fields: the value itself where there is one, else a tuple."""
+    return attrgetter(*names) if names else lambda self: ()
+
+
+def _equal(cls: type, names: list[str]) -> Callable[[Any, object], Any]:
+    values, single = _values(names), len(names) == 1
+
+    def __eq__(self: Any, other: object) -> Any:
+        if other.__class__ is not self.__class__:
+            return NotImplemented
+        if single:
+            return (values(self),) == (values(other),)
+        return values(self) == values(other)
+    return __eq__
+
+
+def _hash(names: list[str]) -> Callable[[Any], int]:
+    values = _values(names)
+    if len(names) == 1:
+        return lambda self: hash((values(self),))
+    return lambda self: hash(values(self))
+
+
+def _shown(cls: type) -> Callable[[Any], str]:
+    """What writes the representation, and is it no more from then on."""
+    def __repr__(self: Any) -> str:
+        names = [each.name for each in dataclasses.fields(cls) if each.repr]
+        shown = ", ".join(f"{name}={{self.{name}!r}}" for name in names)
+        known: dict[str, Any] = {}
+        exec(f"def __repr__(self):\n return f'{{self.__class__.__qualname__}}({shown})'", known)
+        made = recursive_repr()(known["__repr__"])
+        if vars(cls)["__repr__"] is __repr__:
+            cls.__repr__ = made  # type: ignore[assignment, method-assign]
+        return made(self)
+    return __repr__
+
+
+def _closed(cls: type, verb: str, plain: Callable[..., None]) -> Callable[..., None]:
+    names = frozenset(each.name for each in dataclasses.fields(cls))
+
+    def refuse(self: Any, name: str, *value: Any) -> None:
+        if type(self) is cls or name in names:
+            raise dataclasses.FrozenInstanceError(f"cannot {verb} field {name!r}")
+        plain(self, name, *value)
+    return refuse
+
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as dataclass
+else:
+    def dataclass(cls=None, /, **options):
+        """`dataclasses.dataclass`, by which rarer options go."""
+        if options.keys() - _OWN:
+            return dataclasses.dataclass(cls, **options)
+        return (lambda cls: _declare(cls, **options)) if cls is None else _declare(cls, **options)
