@@ -155,8 +155,8 @@ def batches(server: Server, model: str) -> Counter[tuple[int, str]]:
 def planned(server: Server, known: dict[str, Case], folder: Path, seconds: float, slots: int
             ) -> list[dict[str, Any]]:
     """The server beside the simulator. What the simulator is told: the seconds of batches in a session of
-    this process on as many threads as there are slots, and those of HTTP for a small request where 32 clients
-    keep it busy. What one client waits beyond both is added to each of its answers."""
+    this process on as many threads as there are slots, and the processor time of the server, and of the
+    clients beside it, for a small request. What one client waits beyond is added to each of its answers."""
     case, small = known["heavy"], known["digits"]
     options = ort.SessionOptions()
     options.intra_op_num_threads = max(len(usable()) // slots, 1)
@@ -166,11 +166,15 @@ def planned(server: Server, known: dict[str, Case], folder: Path, seconds: float
     service = measure(lambda size: session.run(None, feeds[size]), list(feeds), slots, 0.5)
     request = request_of(case.name, case.feeds)
     alone = checked(drive(server.port, request, 1, 2.0), "alone")
-    overhead = 1 / checked(drive(server.port, request_of(small.name, small.feeds), 32, 2.0), "small").rate
+    began, busy = time.process_time(), server.busy()
+    asked = checked(drive(server.port, request_of(small.name, small.feeds), 32, 2.0), "small")
+    overhead, clients = ((end - start) / len(asked.rows) for end, start in (
+        (server.busy(), busy), (time.process_time(), began)))
     beyond = max(alone.latency(0.5) - service.seconds[1] - overhead, 0.0)
     most = capacity(server, request, 3.0)
     print("a batch, ms by rows:", {size: round(1e3 * each, 3) for size, each in service.seconds.items()},
-          f"HTTP {1e3 * overhead:.3f} ms, beyond {1e3 * beyond:.3f} ms, capacity {most:.0f} /s", flush=True)
+          f"HTTP {1e3 * overhead:.3f} ms, clients {1e3 * clients:.3f} ms, beyond {1e3 * beyond:.3f} ms, "
+          f"capacity {most:.0f} /s", flush=True)
     rows = list[dict[str, Any]]()
     for part in PARTS:
         rate = part * most
@@ -180,9 +184,10 @@ def planned(server: Server, known: dict[str, Case], folder: Path, seconds: float
         spent.subtract(before)
         sizes = {size for size, what in spent if what == "count" and spent[size, what]}
         its_own = Service({size: spent[size, "ns"] / 1e9 / spent[size, "count"] for size in sizes},
-                          service.spread)
+                          service.spread, service.stretch)
         said = [simulate([Stream(poisson(rate), each, case.name, max_batch=case.max_batch)], slots,
-                         requests=20_000, overhead=overhead).total for each in (service, its_own)]
+                         requests=20_000, overhead=overhead, shared=shared, beside=clients * shared).total
+                for each, shared in ((service, True), (its_own, False))]
         found = {name: (1e3 * ran.latency(share), *(1e3 * (each.quantile(share) + beyond) for each in said))
                  for name, share in SHARES}
         rows.append({"part": part, "rate": rate, "statuses": ran.statuses(), "ms": found})

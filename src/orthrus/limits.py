@@ -11,8 +11,8 @@ from __future__ import annotations
 import math
 import os
 import sys
-import threading
 import time
+from contextvars import ContextVar
 from dataclasses import field
 from typing import Any
 
@@ -48,19 +48,19 @@ class Limits:
 
 
 DEFAULT = Limits()
-_state = threading.local()
+_state: ContextVar[tuple[Limits, Any]] = ContextVar("limits", default=(DEFAULT, None))
 
 
 def current() -> Limits:
     """The limits in force on this thread."""
-    return getattr(_state, "limits", DEFAULT)
+    return _state.get()[0]
 
 
 def swap(limits: Limits, account: Any = None) -> tuple[Limits, Any]:
     """Put `limits` and the account of a run in force on this thread; answers those that were before. An
     account has `room`: the bytes that the run may still take."""
-    before = current(), getattr(_state, "account", None)
-    _state.limits, _state.account = limits, account
+    before = _state.get()
+    _state.set((limits, account))
     return before
 
 
@@ -107,8 +107,8 @@ def bounded(shape: Any, dtype: Any, what: str = "output") -> tuple[int, ...]:
 
 def _left() -> int:
     """What is left of `max_total_bytes`."""
-    account = getattr(_state, "account", None)
-    room: int = current().max_total_bytes if account is None else account.room
+    limits, account = _state.get()
+    room: int = limits.max_total_bytes if account is None else account.room
     return room
 
 
@@ -121,7 +121,7 @@ def reserve(size: int, found: str = "") -> None:
 def charge(size: int) -> None:
     """Take `size` bytes, fewer than 0 to give some back, from what the run has left, until the step that
     holds them ends. Raises Fail where it has less."""
-    account = getattr(_state, "account", None)
+    account = _state.get()[1]
     if account is not None:
         account.room -= size
         if account.room < 0:
@@ -136,15 +136,25 @@ def over(found: str = "") -> Fail:
                 cure="raise Limits.max_total_bytes, or feed less at once")
 
 
+_FEW = 1 << 24
+"""Bytes of text up to which letters that two elements share count twice."""
+_LETTERS = 80
+"""Bytes of a string beside its letters, at most."""
+
+
 def held(value: Any) -> int:
     """The bytes of memory that `value` owns: an array, text with its letters, a sequence with its elements.
-    """
+    Of text that may be more than it is, as long as it is little."""
     if isinstance(value, np.ndarray):
         if value.base is not None:
             return 0
         if not value.dtype.hasobject:
             return value.nbytes
-        return value.nbytes + sum(map(sys.getsizeof, {id(item): item for item in value.flat}.values()))
+        items = value.ravel().tolist()
+        most = value.nbytes + _LETTERS * len(items) + 4 * sum(map(len, items)) if set(map(type, items)) <= {
+            str} else _FEW + 1
+        return most if most <= _FEW else value.nbytes + sum(
+            map(sys.getsizeof, {id(item): item for item in items}.values()))
     if isinstance(value, list):
         known = getattr(value, "held", None)
         return sum(map(held, value)) if known is None else int(known)

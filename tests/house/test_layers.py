@@ -24,6 +24,8 @@ PACKAGES = frozenset({"quantization", "transformers", "generation", "torch", "ba
 """Packages beside the stages: they stand on the public API, so nothing imports them."""
 COMMANDS = frozenset({"tools/cli/quantize.py", "tools/cli/serve.py", "tools/cli/plan_capacity.py"})
 """Verbs of the command line that are a tool package's."""
+GUARDED = frozenset({"profiling/table.py", "quantization/calibration/activations.py"})
+"""Files outside of `tools` that use rich where it is, or where a command asks for it."""
 ROOMS = {"codegen": ("machines", "write", "object", "emulate", "runtime", "kernels", "triton")}
 """The rooms of a stage, in the order in which they may import each other."""
 RANK = {name: rank for rank, names in enumerate(ORDER) for name in names}
@@ -68,7 +70,7 @@ CODE = {
     "providers/migraphx/module.py": "import_module: the library's Python module",
     "providers/library/loader.py": "CDLL: a library of providers that the program names",
     "testing/failures.py": "loads: a session it pickled itself",
-    "tools/cli/arguments.py": "import_module: --import",
+    "tools/asked.py": "import_module: --import",
     "tools/cli/check_provider.py": "import_module: the module that the command line names",
     "tools/cli/execute.py": "run_module, run_path: the program that the command line names",
     "tools/cli/quantize.py": "import_module: --score",
@@ -93,7 +95,12 @@ def named(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
-def imports(path: Path) -> Iterator[tuple[str, int]]:
+@functools.cache
+def imports(path: Path) -> tuple[tuple[str, int], ...]:
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[tuple[str, int]]:
     """Every module that a file imports, in full, with the line; imports inside functions too, those for types
     not."""
     tree = parsed(path)
@@ -239,3 +246,65 @@ def test_the_command_line_starts_without_onnx() -> None:
     program = "import sys, orthrus.tools.cli.main; assert not {'onnx', 'llvmlite'} & set(sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def first_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def test_nothing_but_commands_needs_what_the_command_line_is_made_of() -> None:
+    """A file outside of `tools` imports no module, inside functions neither, that imports typer or rich as
+    it is imported itself."""
+    modules = {module_of(path): path for path in FILES}
+    outer = {path: {each.lineno for each in parsed(path).body
+                    if isinstance(each, ast.Import | ast.ImportFrom)} for path in FILES}
+    at_once = {module: {name for name, line in imports(path) if line in outer[path]}
+               for module, path in modules.items()}
+    needing = {module for module, names in at_once.items() if {"typer", "rich"} & set(map(first_of, names))}
+    while more := {module for module, names in at_once.items() if names & needing} - needing:
+        needing |= more
+    assert "orthrus.tools.cli.main" in needing
+    wrong = [f"{named(path)}:{line}: {name}" for path in FILES for name, line in imports(path)
+             if path.relative_to(SOURCE).parts[0] not in ("tools", "__main__.py")
+             and (name in needing or (first_of(name) in ("typer", "rich") and named(path) not in GUARDED))]
+    assert not wrong, wrong
+
+
+BARE = """
+import sys
+class Without:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("typer", "rich"):
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+sys.meta_path.insert(0, Without())
+"""
+
+SESSIONS = BARE + """
+import orthrus
+from orthrus.demo import MODEL, samples
+from orthrus.tools.compare.bisection import bisect
+from orthrus.tools.compare.comparison import compare
+from orthrus.tools.view.page import page
+session = orthrus.InferenceSession(MODEL)
+image = samples()[0][:2]
+label, _ = session.run(None, {"image": image})
+with session.profile() as profile:
+    session.run(None, {"image": image})
+for each in (session, session.explain(), profile):
+    assert str(each) and repr(each) and each._repr_html_()
+assert "of peak" in str(profile)
+assert compare(str(MODEL), "CPUExecutionProvider", "reference", {"image": image}).outputs
+print(*label)
+"""
+
+
+def test_sessions_work_without_typer_and_rich() -> None:
+    done = subprocess.run([sys.executable, "-c", SESSIONS], capture_output=True, text=True)
+    assert done.returncode == 0 and len(done.stdout.split()) == 2, done.stderr
+
+
+def test_the_command_says_what_it_lacks() -> None:
+    program = BARE + "from orthrus.__main__ import main; main()"
+    done = subprocess.run([sys.executable, "-c", program, "--help"], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "") and "pip install typer rich" in done.stderr
+    assert len(done.stderr.splitlines()) == 1

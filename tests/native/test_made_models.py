@@ -455,3 +455,97 @@ def test_compatibility_is_read_from_a_model(ours: Interface, theirs: Interface, 
             )
         with pytest.raises(Refused):
             api.made("GetCompatibilityInfoFromModel", b"/nowhere/m.onnx", b"Other", api.allocator)
+
+
+# Sparse tensors -------------------------------------------------------------------------------------------
+
+
+def _product() -> bytes:
+    dense = TensorProto.FLOAT, ["N", "M"]
+    graph = helper.make_graph(
+        [helper.make_node("SparseToDenseMatMul", ["a", "b"], ["y"], domain="com.microsoft")],
+        "g",
+        [helper.make_sparse_tensor_value_info("a", TensorProto.FLOAT, [4, 5]),
+         helper.make_tensor_value_info("b", *dense)],
+        [helper.make_tensor_value_info("y", *dense)])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+
+
+def _sparse(api: Interface, dense: np.ndarray, form: str) -> int:
+    """The matrix in one of the forms that there are."""
+    dims, (rows, columns) = api.array(dense.shape, ctypes.c_int64), np.nonzero(dense)
+    value: int = api.made("CreateSparseTensorAsOrtValue", api.allocator, dims, 2, 1)
+    numbers = api.kept(np.ascontiguousarray(dense[rows, columns]))
+    count = api.array([len(rows)], ctypes.c_int64)
+    given = (value, api.memory, count, 1, numbers.ctypes.data)
+    if form == "csr":
+        outer = np.searchsorted(rows, np.arange(len(dense) + 1)).astype(np.int64)
+        inner = columns.astype(np.int64)
+        api.call("FillSparseTensorCsr", *given, api.kept(inner).ctypes.data, len(inner),
+                 api.kept(outer).ctypes.data, len(outer))
+        return value
+    places = rows * dense.shape[1] + columns if form == "linear" else np.stack([rows, columns], 1)
+    places = api.kept(np.ascontiguousarray(places, np.int64))
+    api.call("FillSparseTensorCoo", *given, places.ctypes.data, places.size)
+    return value
+
+
+def _multiplied(api: Interface, session: int, sparse: int, dense: np.ndarray) -> np.ndarray:
+    outputs = api.array([None])
+    api.call("Run", session, None, api.array([b"a", b"b"], ctypes.c_char_p),
+             api.array([sparse, api.tensor(dense)]), 2, api.array([b"y"], ctypes.c_char_p), 1, outputs)
+    return api.numbers(outputs[0])
+
+
+@pytest.mark.parametrize("form", ["linear", "pairs", "csr"])
+def test_sparse_tensors_are_fed(form: str, ours: Interface, theirs: Interface) -> None:
+    rng, data = np.random.default_rng(3), _product()
+    sessions = [(api, api.made("CreateSessionFromArray", api.env, data, len(data), None))
+                for api in (ours, theirs) if api is ours or form != "linear"]  # which theirs refuses
+    for filled in (0.1, 0.5, 1.0):
+        a = (rng.random((4, 5)) * (rng.random((4, 5)) < filled)).astype(np.float32)
+        a[0, 0] = 1
+        b = rng.random((5, 3), np.float32)
+        for api, session in sessions:
+            value = _sparse(api, a, form)
+            np.testing.assert_allclose(_multiplied(api, session, value, b), a @ b, rtol=1e-5)
+            api.call("ReleaseValue", value)
+
+
+def test_sparse_indices_that_do_not_fit_are_refused(ours: Interface) -> None:
+    data, numbers = _product(), np.ones(2, np.float32)
+    session = ours.made("CreateSessionFromArray", ours.env, data, len(data), None)
+    dims, count = ours.array([4, 5], ctypes.c_int64), ours.array([2], ctypes.c_int64)
+    for places in ([0, 20], [-1, 3], [0, 0, 4, 0], [0, 0, 0, -1], [0, 5, 0, 0]):
+        value = ours.made("CreateSparseTensorAsOrtValue", ours.allocator, dims, 2, 1)
+        ours.call("FillSparseTensorCoo", value, ours.memory, count, 1, numbers.ctypes.data,
+                  ours.array(places, ctypes.c_int64), len(places))
+        with pytest.raises(Refused, match="do not fit"):
+            _multiplied(ours, session, value, np.ones((5, 2), np.float32))
+    value = ours.made("CreateSparseTensorAsOrtValue", ours.allocator, dims, 2, 1)
+    with pytest.raises(Refused, match="has to be filled"):
+        _multiplied(ours, session, value, np.ones((5, 2), np.float32))
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_sparse_results_are_handed_out(flat: bool, ours: Interface) -> None:
+    places = np.array([2, 3, 5]) if flat else np.array([[0, 2], [1, 0], [1, 2]])
+    sparse = helper.make_sparse_tensor(numpy_helper.from_array(np.float32([1, 2, 3]), "s"),
+                                       numpy_helper.from_array(places), [3, 3])
+    declared = helper.make_sparse_tensor_value_info("s", TensorProto.FLOAT, [3, 3])
+    graph = helper.make_graph([], "g", [], [declared])
+    graph.sparse_initializer.append(sparse)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    data = model.SerializeToString()
+    session = ours.made("CreateSessionFromArray", ours.env, data, len(data), None)
+    outputs = ours.array([None])
+    ours.call("Run", session, None, None, None, 0, ours.array([b"s"], ctypes.c_char_p), 1, outputs)
+    assert ours.made("IsSparseTensor", outputs[0], kind=ctypes.c_int) == 1
+    count = ctypes.c_size_t()
+    indices = ctypes.c_void_p()
+    ours.call("GetSparseTensorIndices", outputs[0], 0, ctypes.byref(count), ctypes.byref(indices))
+    found = np.ctypeslib.as_array(ctypes.cast(indices, ctypes.POINTER(ctypes.c_int64)), (count.value,))
+    assert found.tolist() == [0, 2, 1, 0, 1, 2]
+    numbers = ctypes.cast(ours.made("GetSparseTensorValues", outputs[0]), ctypes.POINTER(ctypes.c_float))
+    assert [numbers[i] for i in range(3)] == [1, 2, 3]

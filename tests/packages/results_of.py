@@ -10,6 +10,7 @@ import functools
 import json
 import runpy
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -38,5 +39,5 @@ def main(program: str, file: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.pop(0)
+    sys.path[0] = str(Path(__file__).with_name("made"))
     main(sys.argv[1], sys.argv[2])

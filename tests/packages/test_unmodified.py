@@ -1,7 +1,8 @@
 """Packages of others, unmodified, give under this package what they give under onnxruntime.
 
-One program per package lies in `programs`; its head names what it needs, as PEP 723 has it. Each gets an
-environment of its own, which sees the packages of this one, and is run twice: plainly, and by `orthrus exec`.
+One program per package lies in `programs`; its head names what it needs, as PEP 723 has it, and under
+`tool.pip` what is installed without what it requires. Each gets an environment that has nothing else but
+onnxruntime and this package, from a wheel, and is run twice: plainly, and by `orthrus exec`.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
 import tomllib
+import venv
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +25,26 @@ import pytest
 
 HERE = Path(__file__).parent
 PROGRAMS = sorted((HERE / "programs").glob("*.py"))
-SHARED = [path for path in sys.path if Path(path).name in ("site-packages", "src")]
+CLEAN = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
 TOLERANCE = {"rtol": 1e-3, "atol": 1e-4}
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.packages
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """This package, as it is installed."""
+    folder = tmp_path_factory.mktemp("wheel")
+    pip("wheel", "--no-deps", "-w", folder, HERE.parents[1])
+    return next(folder.glob("*.whl"))
+
+
+def pip(*arguments: object) -> None:
+    """pip's own command, which has to succeed."""
+    done = subprocess.run([sys.executable, "-m", "pip", *map(str, arguments), "-q"], capture_output=True,
+                          text=True, timeout=900, env=CLEAN)
+    assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
 
 
 def head_of(program: Path) -> dict[str, Any]:
@@ -35,19 +54,19 @@ def head_of(program: Path) -> dict[str, Any]:
     return tomllib.loads(re.sub(r"^# ?", "", found[1], flags=re.MULTILINE))
 
 
-def environment(program: Path, folder: Path) -> Path:
+def environment(program: Path, wheel: Path, folder: Path) -> Path:
     """The interpreter of an environment that has what the program needs; made where it is not there yet."""
     python = folder / "bin" / "python"
-    if (folder / "ready").exists():
-        return python
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
-    (place,) = folder.glob("lib/python*/site-packages")
-    (place / "shared.pth").write_text("\n".join(SHARED) + "\n")
     head = head_of(program)
-    options = head.get("tool", {}).get("pip", {}).get("options", [])
-    subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", "-q", *options,
-                    *head["dependencies"]], check=True, timeout=900)
-    (folder / "ready").touch()
+    if not (folder / "ready").exists():
+        venv.create(folder, clear=True, symlinks=True)
+        pip("--python", python, "install", wheel, f"onnxruntime=={metadata.version('onnxruntime')}",
+            *head["dependencies"])
+        if alone := head.get("tool", {}).get("pip", {}).get("alone"):
+            pip("--python", python, "install", "--no-deps", *alone)
+        (folder / "ready").touch()
+    else:
+        pip("--python", python, "install", "--no-deps", "--force-reinstall", wheel)
     return python
 
 
@@ -57,7 +76,7 @@ def results(python: Path, program: Path, folder: Path, *by: str) -> tuple[dict[s
     started = time.perf_counter()
     done = subprocess.run([python, *by, HERE / "results_of.py", program, folder / "results.npz"], cwd=folder,
                           capture_output=True, text=True, timeout=600,
-                          env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"})
+                          env=CLEAN | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "2"})
     assert done.returncode == 0, f"{done.stdout[-2000:]}\n{done.stderr[-4000:]}"
     with np.load(folder / "results.npz") as found:
         arrays = dict(found)
@@ -66,9 +85,18 @@ def results(python: Path, program: Path, folder: Path, *by: str) -> tuple[dict[s
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.stem)
-def test_package_gives_what_it_gives_with_onnxruntime(program: Path, tmp_path: Path) -> None:
+def test_package_gives_what_it_gives_with_onnxruntime(program: Path, wheel: Path, tmp_path: Path) -> None:
     kept = os.environ.get("PACKAGES_ENVIRONMENTS")
-    python = environment(program, (Path(kept) if kept else tmp_path) / program.stem)
+    folder = (Path(kept) if kept else tmp_path) / program.stem
+    try:
+        compared(program, environment(program, wheel, folder), tmp_path)
+    finally:
+        if not kept:
+            shutil.rmtree(folder)
+
+
+def compared(program: Path, python: Path, tmp_path: Path) -> None:
+    """The program's results under both, which have to be equal."""
     theirs, expected = results(python, program, tmp_path / "theirs")
     ours, found = results(python, program, tmp_path / "ours", "-m", "orthrus", "exec")
     assert str(theirs["by"]).startswith("onnxruntime") and str(ours["by"]).startswith("orthrus")

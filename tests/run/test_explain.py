@@ -22,6 +22,7 @@ import orthrus as ort
 from orthrus import knobs
 from orthrus.demo import MODEL, samples
 from orthrus.ir import No
+from orthrus.kernels import short_name
 from orthrus.lowering import lower
 from orthrus.run.explain import Explanation
 from orthrus.tools.cli.explain import joined
@@ -65,7 +66,36 @@ def test_a_part_says_what_is_in_it() -> None:
     assert all(step.items > 0 and step.file.startswith(step.kernel + "_") for step in plan.steps)
     assert {node for step in plan.steps for node in step.nodes} | set(plan.known) == set(part.nodes)
     assert any(set(step.nodes) == {"conv1", "relu1"} for step in plan.steps)
-    assert not part.numpy and str(part).startswith(f"part {part.name}: 10 nodes")
+    assert not part.numpy and str(part).startswith(f"part cpu 0 ({part.name}): 10 nodes")
+
+
+@generates
+def test_parts_have_short_names_that_tell_them_apart(tmp_path: Path) -> None:
+    session = ort.InferenceSession(mixed().SerializeToString())
+    report = session.explain()
+    names = [part.short for part in report.parts]
+    assert len(set(names)) == len(names) == 2 and all(name.startswith("cpu ") for name in names)
+    assert {node.node: node.short_part for node in report.nodes} == {
+        "exp": names[0], "neg": names[0], "unique": "", "tanh": names[1]}
+    assert [part["short"] for part in report.plain()["parts"]] == names
+    assert f"in {names[1]}" in str(report) and names[1] in report._repr_html_()
+    with session.profile() as profile:
+        session.run(None, {"x": np.ones(3, np.float32)})
+    assert {row.node: row.short_part for row in profile.nodes}["tanh"] == names[1]
+    assert names[0] in str(profile) and names[1] in profile.to_html()
+    profile.to_trace(tmp_path / "trace.json")
+    events = json.loads((tmp_path / "trace.json").read_text())
+    steps = [each["args"] for each in events if each["cat"] == "Node"]
+    told = {step["part"]: step["part_name"] for step in steps if "part" in step}
+    assert told == {part.short: part.name for part in report.parts} and len(steps) > len(told)
+
+
+@pytest.mark.parametrize(("provider", "name", "short"), [
+    ("CPUExecutionProvider", "CPUExecutionProvider_CPU_404_12_12", "cpu 12"),
+    ("Mine", "Mine_whole_1_0_0", "mine 0"), ("CPUExecutionProvider", "kept", "kept"),
+    ("CPUExecutionProvider", "Other_CPU_404_1_1", "Other_CPU_404_1_1"), ("DnnlExecutionProvider", "", "")])
+def test_short_names(provider: str, name: str, short: str) -> None:
+    assert short_name(provider, name) == short
 
 
 @generates

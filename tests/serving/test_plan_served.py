@@ -1,7 +1,7 @@
-"""A plan of capacity beside the running server.
+"""A plan of capacity, and the simulator's times, beside the running server.
 
 The model sleeps, so that a batch takes what it takes on any machine, and what the machine itself was late by
-is measured meanwhile and allowed for.
+is measured meanwhile and allowed for. The simulator is told the very times at which requests came.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from skips import needs
 
 import orthrus
 from orthrus.serving.plan import plan
-from orthrus.serving.simulate import Service, poisson
+from orthrus.serving.simulate import Service, Stream, poisson, recorded, simulate
 
 pytestmark = [needs("server libraries"), pytest.mark.slow]
 BATCH, NAP, SECONDS = 4, 0.04, 3.0
@@ -58,6 +58,11 @@ class Late:
         self._thread.join()
 
 
+def due_at(rate: float) -> list[float]:
+    """When requests come."""
+    return list(takewhile(lambda at: at < SECONDS, poisson(rate)(random.Random(5))))
+
+
 def served(folder: Path, rate: float, **settings: Any) -> tuple[Counter[str], list[float], Service, float]:
     """Of requests that come at such a rate: how many were answered or refused, what that took, what the
     server says of its batches, and how late the machine was."""
@@ -84,10 +89,9 @@ def served(folder: Path, rate: float, **settings: Any) -> tuple[Counter[str], li
             with held:
                 outcomes[outcome] += 1
                 taken.append(time.perf_counter() - due)
-        due = takewhile(lambda at: at < SECONDS, poisson(rate)(random.Random(5)))
         with Late() as late, ThreadPoolExecutor(128) as pool:
             start = time.perf_counter() + 0.1
-            list(pool.map(one, [start + at for at in due]))
+            list(pool.map(one, [start + at for at in due_at(rate)]))
         [found] = client.get_inference_statistics("naps", as_json=True)["model_stats"]
     seconds = {int(each["batch_size"]): int(each["compute_infer"]["ns"]) / 1e9
                / int(each["compute_infer"]["count"]) for each in found["batch_stats"]}
@@ -101,10 +105,11 @@ def test_what_is_planned_is_kept(tmp_path: Path) -> None:
     assert min(service.seconds.values()) >= NAP
     planned = plan(service, rate, 1.0 + 10 * late, max_batch=BATCH).chosen
     assert planned.machines == 1
-    figures = planned.simulated.total
-    for share in (0.5, 0.9):
-        allowed = 2 * figures.quantile(share) + NAP + 3 * late
-        assert NAP <= taken[int(share * len(taken))] <= allowed, (share, figures.quantile(share), late)
+    figures = simulate([Stream(recorded(due_at(rate)), service, max_batch=BATCH)], warmup=0.0).total
+    assert figures.answered == len(taken)
+    for share in (0.25, 0.5, 0.75, 0.9, 0.99):
+        took, told = taken[int(share * len(taken))], figures.quantile(share)
+        assert 0.8 * told - late <= took <= 1.25 * told + 0.005 + 2 * late, (share, took, told, late)
 
 
 def test_what_is_beyond_the_plan_is_refused(tmp_path: Path) -> None:

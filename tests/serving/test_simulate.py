@@ -26,6 +26,29 @@ def queue(rate: float, service: Service, slots: int = 1, requests: int = 20_000)
     return simulate([Stream(poisson(rate), service, max_queue=100_000)], slots, requests=requests, seed=4)
 
 
+@pytest.mark.parametrize("slots", (1, 3))
+@pytest.mark.parametrize("beside", (0.0, 0.001))
+@pytest.mark.parametrize("shared", (True, False))
+def test_the_front_takes_the_time_of_the_slots(slots: int, beside: float, shared: bool) -> None:
+    """Where all slots are at work, a request costs them its run, what the front takes and what others do."""
+    found = simulate([Stream(constant(2 * slots / SECONDS), CONSTANT, max_queue=100_000)], slots,
+                     requests=4_000, overhead=0.002, shared=shared, beside=beside, warmup=0.0)
+    costs = SECONDS + 0.002 * shared + beside
+    late = [simulate([Stream(constant(slots / SECONDS / 8), CONSTANT)], slots, requests=500, overhead=0.002,
+                     shared=each, beside=beside).total.quantile(0.99) for each in (shared, False)]
+    assert found.total.throughput == pytest.approx(slots / costs, rel=0.03)
+    assert late[0] == pytest.approx(late[1], rel=0.05), "an idle core takes nothing of a batch"
+
+
+def test_slow_times_in_a_row_make_longer_queues() -> None:
+    """The same factors: one by one, or as they follow each other."""
+    spread = (1.0,) * 60 + (2.5,) * 20
+    apart, together = (queue(0.65 / SECONDS, Service({1: SECONDS}, spread, stretch), requests=30_000)
+                       for stretch in (1, 40))
+    assert together.utilization == pytest.approx(apart.utilization, rel=0.05)
+    assert together.total.quantile(0.99) > 1.5 * apart.total.quantile(0.99)
+
+
 def erlang_c(offered: float, slots: int) -> float:
     """The chance that all of `slots` are taken (M/M/c)."""
     last = offered**slots / factorial(slots) * slots / (slots - offered)

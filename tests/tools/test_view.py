@@ -29,6 +29,8 @@ from orthrus.tools.cli.main import app
 from orthrus.tools.view import view
 from orthrus.tools.view.data import Distance, ViewData, collect
 from orthrus.tools.view.groups import LIMIT, Scope, grouped
+from orthrus.tools.view.page import SCRIPTS, STYLES
+from orthrus.tools.view.page import page as page_of
 
 EVIL = "</script><script>window.evil = 1</script><img src=x onerror='window.evil = 1'>&\u2028\"'"
 
@@ -228,13 +230,13 @@ def test_nodes_tell_what_of_the_file_they_stand_for() -> None:
     assert {name for _, name in fused} == {"square", "mean", "plus", "root", "by", "times"}
     assert data.file is not None
     assert [n.op for n in data.file.nodes if n.kind == "node"] == [n.op_type for n in nodes]
-    assert '"origin":[["Mul","times"]' in view.page(data)
+    assert '"origin":[["Mul","times"]' in page_of(data)
 
 
 def test_without_a_run_nothing_is_measured_and_the_page_is_always_the_same() -> None:
     data = collect(session(MODEL), "digits.onnx")
     assert not any(n.measured for n in data.nodes) and data.seconds is None
-    assert view.page(data) == view.page(collect(session(MODEL), "digits.onnx"))
+    assert page_of(data) == page_of(collect(session(MODEL), "digits.onnx"))
 
 
 def test_refusals_are_told() -> None:
@@ -330,9 +332,9 @@ def digest(text: str) -> str:
 
 
 def test_the_policy_admits_the_pages_own_scripts_only(digits: ViewData) -> None:
-    page = view.page(digits)
+    page = page_of(digits)
     scripts, policy = scripts_of(page), policy_of(page)
-    assert len(scripts) == len(view.SCRIPTS)
+    assert len(scripts) == len(SCRIPTS)
     assert "default-src 'none'" in policy and "unsafe" not in policy
     admitted = re.findall(r"'sha256-[^']*'", policy.split("script-src")[1].split(";")[0])
     assert admitted == [digest(script) for script in scripts]
@@ -341,7 +343,7 @@ def test_the_policy_admits_the_pages_own_scripts_only(digits: ViewData) -> None:
 
 
 def test_the_page_asks_for_no_other_file(digits: ViewData) -> None:
-    page = view.page(digits)
+    page = page_of(digits)
     assert not re.search(r"""<(link|iframe|img|object|embed)\b|@import|url\(|sourceMappingURL|\bsrc=""", page)
     own = [(path.name, path.read_text("utf-8")) for path in (Path(view.__file__).parent / "assets").iterdir()
            if path.name.startswith("view")]
@@ -356,13 +358,13 @@ def evil() -> onnx.ModelProto:
 
 
 def test_names_from_the_model_do_not_leave_the_data() -> None:
-    page = view.page(collect(session(evil()), EVIL))
+    page = page_of(collect(session(evil()), EVIL))
     assert "<img" not in page and page.count("onerror='") == page.count("\\u003cimg src=x onerror='") > 0
     found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
     assert found is not None
     data = json.loads(found[1])
     assert data["model"] == EVIL and any(n.get("name") == EVIL and n["kind"] == "node" for n in data["nodes"])
-    assert page.count("<script") == len(view.SCRIPTS) + 1
+    assert page.count("<script") == len(SCRIPTS) + 1
 
 
 def test_what_is_shipped_is_small_and_licensed() -> None:
@@ -370,7 +372,7 @@ def test_what_is_shipped_is_small_and_licensed() -> None:
     assert sum(path.stat().st_size for path in folder.iterdir()) < 1_500_000
     for library in ("dagre", "uplot"):
         assert "Permission is hereby granted" in (folder / f"{library}.LICENSE.txt").read_text()
-    for name in (*view.SCRIPTS, *view.STYLES, "view.html"):
+    for name in (*SCRIPTS, *STYLES, "view.html"):
         text = (folder / name).read_text("utf-8")
         assert name in (folder / "README.md").read_text() and "</script" not in text or name == "view.html"
 
@@ -440,7 +442,7 @@ def test_trained_models_are_shown_whole(name: str) -> None:
     assert all(n.provider and n.kernel for n in nodes)
     children = [n.group for n in data.nodes] + [g.parent for g in data.groups]
     assert max(map(children.count, set(children))) <= 2 * LIMIT
-    assert len(view.page(data)) < 3_000_000
+    assert len(page_of(data)) < 3_000_000
 
 
 @pytest.fixture(scope="module")
@@ -479,7 +481,7 @@ def written(model: Any, name: str, run: dict[str, Any] | None = None) -> Path:
     it = session(model)
     path = Path(f"{name}.html")
     profile = None if run is None else view.profiled(it, run, 2)
-    path.write_text(view.page(collect(it, f"{name}.onnx", profile)), encoding="utf-8")
+    path.write_text(page_of(collect(it, f"{name}.onnx", profile)), encoding="utf-8")
     return path
 
 
@@ -531,7 +533,7 @@ def test_in_a_browser_nothing_lies_over_the_graph_and_the_file_is_shown_too(brow
     it, file = session(MODEL), load(MODEL)
     profile = view.profiled(it, {"image": np.zeros((2, 1, 8, 8), np.float32)}, 2)
     path = Path("both.html")
-    path.write_text(view.page(collect(it, "both.onnx", profile, None, file, 1.5)), encoding="utf-8")
+    path.write_text(page_of(collect(it, "both.onnx", profile, None, file, 1.5)), encoding="utf-8")
     for width in (2560, 1440, 1024, 500):
         browser.set_window_size(width, 900)
         opened(browser, path)
@@ -609,7 +611,7 @@ def test_in_a_browser_four_thousand_nodes_stay_fluid(browser: Any, make: Any) ->
     model = make()
     it = plain_session(model)
     path = Path("big.html")
-    path.write_text(view.page(collect(it, "big.onnx")), encoding="utf-8")
+    path.write_text(page_of(collect(it, "big.onnx")), encoding="utf-8")
     browser.set_script_timeout(120)
     opened(browser, path)
     browser.execute_async_script("orthrusView.all(true).then(arguments[0])")

@@ -6,7 +6,7 @@ from .failure import failed
 from .gate import Gate, plain, readable, vetted
 from .kernel import Kernel, OpKernel, OpKernelContext, OpKernelInfo, Work, create_kernel
 from .lanes import Lane, Lanes, running, swap_lanes, thread_lanes, working
-from .part import Part, Stored, convex_groups
+from .part import Part, Stored, convex_groups, short_name
 from .reference import reference
 from .registry import KernelDef, KernelEntry, KernelRegistry, KernelRegistryManager
 from .report import Contents, KernelUse, Packed, PlanReport, Span, StepReport
@@ -18,4 +18,4 @@ __all__ = ["Allocator", "Contents", "Device", "DeviceArray", "Gate", "HOST", "Ke
            "Memory", "OpKernel", "OpKernelContext", "OpKernelInfo", "Packed", "Part", "PlanReport", "Span",
            "StepReport", "Stored", "Stream", "Work", "begun", "convex_groups", "copied", "create_kernel",
            "failed", "fill", "finished", "landed", "on", "ordered", "pinned_zeros", "plain", "readable",
-           "reference", "refused", "running", "swap_lanes", "thread_lanes", "vetted", "working"]
+           "reference", "refused", "running", "short_name", "swap_lanes", "thread_lanes", "vetted", "working"]

@@ -252,9 +252,10 @@ class Memory:
 
     def wait(self) -> None:
         """Let this thread wait for what last wrote this. Raises what went wrong, typed."""
-        event = self._ready if self._ready is not None else self._writer and self._writer.event()
-        if event is not None:
-            event.wait()
+        if self._ready is not None:
+            self._ready.wait()
+        elif self._writer is not None:
+            self._writer.event().wait()
 
     def _touched(self, stream: Stream) -> None:
         self._seen.add(stream)

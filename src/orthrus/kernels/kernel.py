@@ -41,6 +41,7 @@ class Kernel:
     takes_out: bool = False
     in_place: bool = False
     on_host: tuple[int, ...] = ()
+    own: bool = False
 
     stepwise = _able("stepwise", """`stepwise(inputs, note, watch, check)` does the same step by step, and
     calls those three that are not None. `note(work, start, end)` is for each step, by the end of the call,
@@ -160,7 +161,7 @@ def create_kernel(entry: KernelEntry, info: OpKernelInfo) -> Kernel | No:
     if not isinstance(made, Kernel):
         run = _entered(made, len(info.node.outputs)) if isinstance(made, OpKernel) else made
         made = Kernel(run, entry.name)
-    return made if entry.own else replace(made, run=vetted(made.run, info.node))
+    return replace(made, own=True) if entry.own else replace(made, run=vetted(made.run, info.node))
 
 
 def _entered(instance: OpKernel, count: int) -> Callable[..., Any]:

@@ -13,6 +13,14 @@ from ..ir import Graph, ModelInfo, Node, Value
 from ..records import dataclass
 
 
+def short_name(provider: str, name: str) -> str:
+    """What people call a part that bears onnxruntime's kind of name; the name itself where it is another."""
+    number = name.rpartition("_")[2]
+    if not name.startswith(provider) or not number.isdecimal():
+        return name
+    return f"{provider.removesuffix('ExecutionProvider').lower()} {number}"
+
+
 @dataclass(eq=False)
 class Part:
     """What one provider compiles together: nodes in order, the values that come
@@ -36,6 +44,11 @@ class Part:
 
     def __str__(self) -> str:
         return self.name or self.nodes[0].label
+
+    @property
+    def short(self) -> str:
+        """`cpu 3`: its provider, and its number among the model's parts; "" where it is not fused."""
+        return short_name(self.provider, self.name)
 
     def graph(self) -> Graph:
         """The part as a graph of its own: what others compute comes in as inputs, what others read goes out.

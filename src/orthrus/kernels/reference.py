@@ -26,10 +26,10 @@ def reference(node: Node) -> Kernel:
     if op.ufunc is not None and _exact(node, dtypes):
         elementwise = op.ufunc.signature is None
         run = _broadcasting(op.ufunc) if elementwise and op.ufunc.nin == 2 else op.ufunc
-        return Kernel(run, f"numpy.{op.ufunc.__name__}", takes_out=True, in_place=elementwise)
+        return Kernel(run, f"numpy.{op.ufunc.__name__}", takes_out=True, in_place=elementwise, own=True)
     rng = seeds.generator(node.attrs.get("seed"), node.index) if "rng" in op.runtime else None
     run = op.bind(node.attrs, len(node.outputs), rng, dtypes)
-    return Kernel(run if op.own else vetted(run, node), f"reference {op.name}")
+    return Kernel(run if op.own else vetted(run, node), f"reference {op.name}", own=op.own)
 
 
 def _broadcasting(function: np.ufunc) -> Callable[..., Any]:

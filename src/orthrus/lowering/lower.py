@@ -31,10 +31,11 @@ from .tensor import (
     Tensor,
     at_line,
     c_strides,
+    counted,
     extent,
     joint_shape,
     last_strides,
-    numpy_type,
+    listed,
     of_constant,
 )
 from .walk import Walked, order_like, readable, unit, within
@@ -553,16 +554,6 @@ _CONSTANTS = frozenset({"float32", "float64", "int8", "int16", "int32", "int64",
 _EXACT = VIEWS | {"Abs", "Add", "Cast", "Ceil", "Concat", "Div", "Expand", "Floor", "Gather", "Max", "Min",
                   "Mul", "Neg", "Slice", "Split", "Sub", "Transpose", "Where"}
 """Operators whose floats are the same by any way of computing them."""
-
-
-def listed(numbers: tuple[int, ...], dtype: str) -> np.ndarray:
-    """An array of these numbers."""
-    return np.array(numbers, np.int64).astype(dtype)
-
-
-def counted(start: int, count: int, step: int, dtype: str) -> np.ndarray:
-    """`count` numbers from `start` on."""
-    return np.arange(start, start + count * step, step).astype(numpy_type(dtype))
 
 
 def _read(node: Node) -> list[Value]:

@@ -196,3 +196,13 @@ def at_line(array: np.ndarray) -> np.ndarray:
     made = aligned(array.shape, array.dtype)
     made[...] = array
     return made
+
+
+def listed(numbers: tuple[int, ...], dtype: str) -> np.ndarray:
+    """An array of these numbers."""
+    return np.array(numbers, np.int64).astype(dtype)
+
+
+def counted(start: int, count: int, step: int, dtype: str) -> np.ndarray:
+    """`count` numbers from `start` on."""
+    return np.arange(start, start + count * step, step).astype(numpy_type(dtype))

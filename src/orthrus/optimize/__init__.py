@@ -34,6 +34,7 @@ from .rules import (
     movement,
     normalization,
     rotary,
+    spelled,
     upgrade,
 )
 
@@ -77,6 +78,7 @@ PASSES: tuple[Pass, ...] = (
     *at(2, *activation.EXTENDED, *normalization.EXTENDED, *normalization.GROUPS),
     *at(2, *rotary.EXTENDED, *attention.EXTENDED),
     *at(2, *linear.EXTENDED, *normalization.LAST, *arithmetic.EXTENDED, *classical.EXTENDED),
+    *at(2, *spelled.EXTENDED),
     *at(3, *movement.LAYOUT),
 )
 

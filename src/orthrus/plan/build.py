@@ -82,7 +82,10 @@ def build(placement: Placement, providers: Sequence[ExecutionProvider], trust: T
     behind it, and `placement` says so. Raises EPFail where a provider gives the wrong number of kernels, Fail
     for a part that came compiled and that `trust` does not let pass."""
     devices = list({id(device): device for device in (HOST, *(p.device for p in providers))}.values())
-    return _build(_Planning(placement.graph, devices), placement, providers, trust)
+    program = _build(_Planning(placement.graph, devices), placement, providers, trust)
+    if len(program.steps) > 1:
+        program.shorten()
+    return program
 
 
 def _build(plan: _Planning, placement: Placement, providers: Sequence[ExecutionProvider], trust: Trust
@@ -177,7 +180,12 @@ def _control_step(part: Part, node: Node, placement: Placement, providers: Seque
     how = [f", turn by turn: {each.reason}" if isinstance(each, No) else ", turns in generated code"
            for each in found]
     turnings = [None if isinstance(each, No) else each for each in found] or [None] * len(bodies)
-    kernel = Kernel(_control_run(node, plain, bodies, turnings), f"control {node.op_type}{''.join(how)}")
+    for (_, _, program, _), each in zip(bodies, found or [No("a branch")] * len(bodies), strict=True):
+        if isinstance(each, No):
+            program.shorten()
+    own = node.op.own and all(bound.kernel.own for _, _, program, _ in bodies for bound in program.kernels)
+    kernel = Kernel(_control_run(node, plain, bodies, turnings), f"control {node.op_type}{''.join(how)}",
+                    own=own)
     plan.step(Bound(kernel, part, tuple(program for _, _, program, _ in bodies)), reads, node.outputs)
 
 

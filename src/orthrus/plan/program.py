@@ -31,6 +31,7 @@ from ..kernels import (
 )
 from ..locks import lock
 from ..records import dataclass
+from .shortcut import Shortcut
 
 ABSENT, TRASH = 0, 1
 """Two slots of every program: what an absent input reads, and where goes what nobody reads."""
@@ -96,7 +97,8 @@ class Program:
     """A compiled graph. `template` holds the constants in their slots, slot 0 the absent value; `kernels` and
     `devices` are what steps have numbers of, device 0 the host; `places` says which slots are of a device
     other than that. `steps` take inputs from the host and give outputs, in the slots `results`, there; `bare`
-    are the same without copies. `copied`: the constants on other devices, which bodies share.
+    are the same without copies. `copied`: the constants on other devices, which bodies share. `shortcuts`:
+    by kernel what is called instead of it.
     """
 
     def __init__(self, graph: Graph, template: list[Any], slots: dict[Value, int],
@@ -109,6 +111,7 @@ class Program:
         self.captures: list[int] = []
         self.places: dict[int, int] = {}
         self.bare: list[Step] = []
+        self.shortcuts: dict[int, Callable[..., Any]] = {}
         self.steps: list[Step] = []
         self.code: Code = []
         self.results = self.outputs
@@ -145,6 +148,13 @@ class Program:
         """Set the steps: what is to be computed, before any copy."""
         self.bare = list(steps)
         self.steps, self.results = self.planned(self.outputs)
+        self.code = self.bound(self.steps)
+
+    def shorten(self) -> None:
+        """Let steps of generated code be entered by shortcuts, where nobody else enters these."""
+        self.shortcuts = {step.kernel: Shortcut.of(
+            self.kernels[step.kernel].kernel, len(step.reads), len(step.writes)) for step in self.bare
+            if self.devices[step.device] is HOST}
         self.code = self.bound(self.steps)
 
     def planned(self, outputs: Sequence[int], fed: Mapping[int, int] | None = None,
@@ -251,7 +261,7 @@ class Program:
     def _call(self, step: Step) -> Call:
         device = self.devices[step.device]
         bound = self._copying(step) if step.kernel < 0 else self.kernels[step.kernel]
-        run = bound.kernel.run
+        run = self.shortcuts.get(step.kernel, bound.kernel.run)
         if device is not HOST and step.kernel >= 0:
             run = _checked(run, device, bound.part.nodes[0], step.writes, self._where(step))
         return Call(run, step.reads, step.writes, step.frees, bound.part, bound.kernel, bound.bodies, device)
@@ -273,6 +283,9 @@ class Program:
 
     def close(self) -> None:
         """There will be no more runs: end what its kernels, and those of bodies, do beside them."""
+        for each in self.shortcuts.values():
+            if isinstance(each, Shortcut):
+                each.close()
         for bound in self.kernels:
             if bound.kernel.close is not None:
                 bound.kernel.close()

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ir import Node, shape_text
-from ..kernels import Work
+from ..kernels import Work, short_name
 from ..locks import lock
 from ..records import dataclass
 from ..run.record import Event
@@ -53,6 +53,11 @@ class NodeProfile:
     fused: tuple[str, ...] = ()
     fused_ops: tuple[str, ...] = ()
     depth: int = 0
+
+    @property
+    def short_part(self) -> str:
+        """`cpu 3` for the part, "" where there is none."""
+        return short_name(self.provider, self.part)
 
 
 @dataclass(eq=False)

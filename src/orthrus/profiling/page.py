@@ -110,7 +110,8 @@ def _number(value: float, text: str, bar: float | None = None, kind: str = "") -
 def _row(node: NodeProfile, total: float, longest: float) -> str:
     seconds = node.seconds or float("inf")
     told = [", ".join(node.fused), f"{' '.join(node.inputs)} → {' '.join(node.outputs)}",
-            f"{node.flop:,} operations, {node.bytes:,} bytes", " ".join((node.provider, node.part))]
+            f"{node.flop:,} operations, {node.bytes:,} bytes",
+            f"{node.provider}, {node.short_part} ({node.part})" if node.part else node.provider]
     return "".join([
         f'<tr title="{escape(chr(10).join(told))}">', f"<td>{escape(node.node)}</td>",
         f"<td>{escape(operators(node))}</td>", f'<td class="k">{escape(node.kernel)}</td>',

@@ -1,16 +1,17 @@
 """A profile as text: a row per node, the slowest first, what lies between them, and what the columns mean.
 
-In: a `Profile`. Out: rich's table and lines, or their text. Names from a model are printed as they are, never
-as markup.
+In: a `Profile`. Out: text, or rich's table and lines. Names from a model are printed as they are, never as
+markup.
 """
 
 from __future__ import annotations
 
-import io
 from collections import Counter
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from ..records import dataclass
+from ..shown import shown
 from .cost import FREE, MOVES
 
 if TYPE_CHECKING:
@@ -20,51 +21,87 @@ if TYPE_CHECKING:
 
 WIDTH = 132
 """Columns of a table that is made as text."""
+_PART = 20
+"""Columns that the name of a part has at most."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column's name, how narrow and how wide it may be, and on which side its cells stand."""
+
+    name: str
+    least: int
+    most: int | None = None
+    right: bool = True
+
 
 def table(profile: Profile, most: int | None = None) -> str:
-    """The text of `rows` and `notes`."""
-    from rich.console import Console
+    """The table and its notes as plain text."""
+    columns, rows = cells(profile, most, WIDTH)
+    sizes = [column.most or max([column.least, len(column.name), *(len(row[place]) for row in rows)])
+             for place, column in enumerate(columns)]
 
-    out = io.StringIO()
-    Console(file=out, width=WIDTH, color_system=None).print(rendered(profile, most, WIDTH))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    def line(row: Sequence[str]) -> str:
+        cut = [head(shown(cell), size) for cell, size in zip(row, sizes, strict=True)]
+        return "  ".join(cell.rjust(size) if column.right else cell.ljust(size)
+                         for cell, size, column in zip(cut, sizes, columns, strict=True)).rstrip()
+
+    return "\n".join([line([column.name for column in columns]), *map(line, rows), "",
+                      *map(shown, notes(profile, _sorted(profile)))]) + "\n"
 
 
 def rendered(profile: Profile, most: int | None, width: int) -> Group:
-    """What rich prints, for `width` columns: at most `most` nodes, and notes."""
+    """The same as what rich prints, for `width` columns."""
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    nodes = sorted(profile.nodes, key=lambda n: -n.seconds)
-    shown = nodes if most is None else nodes[:most]
-    repeated = any(n.calls != profile.runs for n in nodes)
+    columns, rows = cells(profile, most, width)
     made = Table(header_style="bold", box=None, pad_edge=False)
-    numbers = {**({"calls": 6} if repeated else {}), "ms": 8, "of run": 6, "GFLOP/s": 7, "GB/s": 6,
-               "of peak": 7, "bound": 7}
+    for column in columns:
+        made.add_column(column.name, justify="right" if column.right else "left", no_wrap=True,
+                        overflow="ellipsis", width=column.most, min_width=column.least)
+    for row in rows:
+        made.add_row(*map(Text, row))
+    return Group(made, Text(""), *map(Text, notes(profile, _sorted(profile))))
+
+
+def _sorted(profile: Profile) -> list[NodeProfile]:
+    return sorted(profile.nodes, key=lambda n: -n.seconds)
+
+
+def cells(profile: Profile, most: int | None, width: int) -> tuple[list[Column], list[list[str]]]:
+    """The columns and the rows of at most `most` nodes, for a table of `width` columns of text."""
+    nodes = _sorted(profile)
+    told = nodes if most is None else nodes[:most]
+    repeated = any(n.calls != profile.runs for n in nodes)
+    several = len({n.part for n in nodes}) > 1
+    widest = min(_PART, max((len(n.short_part) for n in nodes), default=0))
+    numbers = {**({"part": widest} if several else {}), **({"calls": 6} if repeated else {}),
+               "ms": 8, "of run": 6, "GFLOP/s": 7, "GB/s": 6, "of peak": 7, "bound": 7}
     room = max(40, width - sum(numbers.values()) - 2 * len(numbers) - 4)
     texts = [room * 45 // 100, room * 23 // 100, room * 32 // 100]
-    for name, size in zip(("node", "operator", "kernel"), texts, strict=True):
-        made.add_column(name, no_wrap=True, overflow="ellipsis", width=size)
-    for name, size in numbers.items():
-        made.add_column(name, justify="left" if name == "bound" else "right", no_wrap=True, min_width=size)
+    columns = [Column(name, size, size, False)
+               for name, size in zip(("node", "operator", "kernel"), texts, strict=True)]
+    columns += [Column(name, size, right=name not in ("bound", "part")) for name, size in numbers.items()]
     total = profile.seconds or 1.0
+    rows = []
 
-    def add(*cells: Any) -> None:
-        made.add_row(*(Text(str(cell)) for cell in cells))
+    def add(*cells: str) -> None:
+        rows.append([*cells, *[""] * (len(columns) - len(cells))])
 
     def rest(seconds: float) -> list[str]:
-        return [*([""] if repeated else []), f"{1e3 * seconds:.3f}", f"{seconds / total:.1%}"]
-    for node, name in zip(shown, brief([(n.node, n.op_type) for n in shown]), strict=True):
-        calls = [_calls(node, profile.runs)] if repeated else []
+        return [""] * (several + repeated) + [f"{1e3 * seconds:.3f}", f"{seconds / total:.1%}"]
+    for node, name in zip(told, brief([(n.node, n.op_type) for n in told]), strict=True):
+        calls = [tail(node.short_part, widest)] * several + [_calls(node, profile.runs)] * repeated
         indent = "  " * node.depth
         add(indent + tail(name, texts[0] - len(indent)), operators(node), tail(node.kernel, texts[2]),
             *calls, f"{1e3 * node.seconds:.3f}", f"{node.seconds / total:.1%}", rate(node.flop, node.seconds),
             rate(node.bytes, node.seconds), percent(node.share), node.bound)
-    if hidden := nodes[len(shown):]:
+    if hidden := nodes[len(told):]:
         add(f"{len(hidden)} more nodes", "", "", *rest(sum(n.seconds for n in hidden)))
     add("between nodes", "", "", *rest(profile.between_seconds))
-    return Group(made, Text(""), *(Text(line) for line in notes(profile, nodes)))
+    return columns, rows
 
 
 def notes(profile: Profile, nodes: Sequence[NodeProfile]) -> list[str]:
@@ -137,6 +174,11 @@ def _apart(shorter: list[tuple[str, ...]], paths: list[tuple[str, ...]]) -> list
     """Each of `shorter` that is not empty and no other one, else what it was."""
     counts = Counter(shorter)
     return [new if new and counts[new] == 1 else old for new, old in zip(shorter, paths, strict=True)]
+
+
+def head(text: str, most: int) -> str:
+    """The beginning of `text`."""
+    return text if len(text) <= most else text[:most - 1] + "…"
 
 
 def tail(text: str, most: int) -> str:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir import Node, Type, Value
-from ..kernels import Work
+from ..kernels import Part, Work
 from ..locks import lock
 from ..run.record import Event
 from .cost import head_of, size
@@ -51,17 +51,18 @@ class Trace:
         for step, start, end, work in record:
             if work is not None:
                 self.event(f"{head_of(work).label}_kernel_time", start, "Node",
-                           self._described(work, step.part.provider), end, thread)
+                           self._described(work, step.part), end, thread)
             elif end - start > _SEEN:
-                self.event(f"{step.part}_preparation", start, end_ns=end, thread=thread)
+                self.event(f"{step.part}_preparation", start, args={"part": step.part.short}, end_ns=end,
+                           thread=thread)
         self.event("SequentialExecutor::Execute", start_ns, end_ns=end_ns, thread=thread)
         self.event("model_run", start_ns, end_ns=end_ns, thread=thread)
 
-    def _described(self, work: Work, provider: str) -> dict[str, Any]:
+    def _described(self, work: Work, part: Part) -> dict[str, Any]:
         node = head_of(work)
         constant = [v for v in work.inputs if v.const is not None]
         args = {
-            "op_name": node.op_type, "provider": provider, "node_index": str(self._index(node)),
+            "op_name": node.op_type, "provider": part.provider, "node_index": str(self._index(node)),
             "input_type_shape": [_shape(t) for t in work.kinds(work.inputs)],
             "output_type_shape": [_shape(t) for t in work.kinds(work.outputs)],
             "parameter_size": str(_bytes(constant, work)),
@@ -71,6 +72,8 @@ class Trace:
         if len(work.nodes) > 1:
             args["fused_nodes"] = [each.label for each in work.nodes]
             args["fused_ops"] = [each.op_type for each in work.nodes]
+        if part.fused:
+            args["part"], args["part_name"] = part.short, part.name
         if work.turns > 1:
             args["step"] = f"{work.turn}/{work.turns}"
         return args

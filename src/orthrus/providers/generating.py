@@ -78,7 +78,9 @@ class GeneratingProvider(ExecutionProvider):
         machine = self._machine()
         if isinstance(machine, No):
             return [machine]
-        return [Kernel(self._prepared(part, self._device(machine)), f"generated for {len(part.nodes)} nodes")]
+        own = all(node.op is not None and node.op.own for node in part.nodes)
+        return [Kernel(self._prepared(part, self._device(machine)), f"generated for {len(part.nodes)} nodes",
+                       own=own)]
 
     def store(self, part: Part) -> Stored | No:
         """A part whose inputs have known sizes, for the machine that kernels are generated for."""

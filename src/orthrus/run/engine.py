@@ -37,6 +37,7 @@ from .fast_way import FastWay
 from .feeds import entry, lacking
 from .fetch import Fetch
 from .results import constants_of, results
+from .short_way import ShortWay
 from .watch import See, Showing, mark
 
 if TYPE_CHECKING:
@@ -209,7 +210,12 @@ class Engine:
                        or type(p).on_run_end is not ExecutionProvider.on_run_end]
         plain = self._plain and not self._hooks
         self.fast = FastWay.of(self.program, self.inputs, self._names) if plain else None
-        self.quick = None if self.fast is None else self.fast.run
+        self.short = ShortWay.of(
+            self.program, self._entries, self._shared, self._names, self._constants, config.limits,
+            self.fast) if plain else None
+        self.quick = self.fast.run if self.fast is not None else None
+        if self.short is not None and self.quick is None and all(c.kernel.own for c in self.program.calls):
+            self.quick = self.short.run
         self._arena = config.memory_pattern and config.memory_reuse and not config.parallel and all(
             p.settings.get("use_arena", True) for p in self.providers)
 
@@ -264,6 +270,11 @@ class Engine:
 
     def _run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None,
              record: list[Any] | None, targets: Sequence[Target]) -> list[Any]:
+        plain = deadline is None and record is None and not targets and self.see is None
+        if self.short is not None and plain:
+            made = self.short.run(output_names, feeds)
+            if made is not None:
+                return made
         names = tuple(output_names) if output_names else None
         fetch = self._fetches.get(names) or self._new_fetch(names)
         fed = self._fed(feeds)
@@ -542,6 +553,8 @@ class Engine:
         Values and the nodes that read them refer to each other; without this, weights would stay until the
         garbage collector comes by. Whoever else holds the graph keeps it whole.
         """
+        if (short := self.__dict__.get("short")) is not None:
+            short.close()
         self.program.close()
         graph, held = copy.copy(self.graph), weakref.ref(self.graph)
         bodies = [body for node in graph.nodes for body in node.bodies() if body.outer is self.graph]

@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from ..ir import Graph, Node
-from ..kernels import Contents, KernelUse, Packed, Part, PlanReport, Span
+from ..kernels import Contents, KernelUse, Packed, Part, PlanReport, Span, short_name
 from ..partition import Placement, Refusal
 from ..plan import Arena, Program
 from ..providers.base import Remark
@@ -44,11 +44,16 @@ class NodeReport:
     harmless: bool = False
 
     @property
+    def short_part(self) -> str:
+        """`cpu 3` for the part, "" where there is none."""
+        return short_name(self.provider, self.part)
+
+    @property
     def kind(self) -> str:
         return f"{self.domain}::{self.op_type}" if self.domain else self.op_type
 
     def __str__(self) -> str:
-        inside = f" in {self.part}" if self.part else ""
+        inside = f" in {self.short_part}" if self.part else ""
         indent = "  " * self.depth
         why = "".join(f"\n{indent}    not {refusal}" for refusal in self.refusals)
         why += f"\n{indent}    not generated: {self.remark}" if self.remark else ""
@@ -70,6 +75,11 @@ class PartReport:
     constants: tuple[Packed, ...] = ()
     threads: int = 1
     silent: bool = False
+
+    @property
+    def short(self) -> str:
+        """`cpu 3` for the name."""
+        return short_name(self.provider, self.name)
 
     @property
     def plan(self) -> PlanReport | None:
@@ -118,12 +128,13 @@ class PartReport:
 
     def __str__(self) -> str:
         plan = self.plan
+        title = f"part {self.short} ({self.name}): {len(self.nodes)} nodes"
         if plan is None:
-            return f"part {self.name}: {len(self.nodes)} nodes, {self.state}"
+            return f"{title}, {self.state}"
         if plan.interpreted:
-            return f"part {self.name}: {len(self.nodes)} nodes, run by their definitions: {plan.interpreted}"
+            return f"{title}, run by their definitions: {plan.interpreted}"
         used = ", ".join(f"{use.name} {use.count}" for use in plan.kernels)
-        return (f"part {self.name}: {len(self.nodes)} nodes in {len(plan.steps)} steps ({used}), "
+        return (f"{title} in {len(plan.steps)} steps ({used}), "
                 f"{self.arena} bytes of arena, {self.packed} of packed constants")
 
 
@@ -245,7 +256,7 @@ class Explanation:
         return f"<{type(self).__name__} {str(self).partition(chr(10))[0]}>"
 
     def _repr_html_(self) -> str:
-        rows = [(n.node, f"{n.kind}-{n.version}", n.provider, n.kernel, n.part,
+        rows = [(n.node, f"{n.kind}-{n.version}", n.provider, n.kernel, n.short_part,
                  "; ".join([*map(str, n.refusals), n.remark])) for n in self.nodes]
         return html_table(("node", "operator", "provider", "kernel", "part", "why"), rows)
 
@@ -255,7 +266,8 @@ class Explanation:
         for part in self.parts:
             plans = [{**asdict(plan), "kernels": [asdict(use) for use in plan.kernels]}
                      for plan in part.plans]
-            parts.append({"name": part.name, "provider": part.provider, "nodes": list(part.nodes),
+            parts.append({"name": part.name, "short": part.short, "provider": part.provider,
+                          "nodes": list(part.nodes),
                           "threads": part.threads, "arena": part.arena, "packed": part.packed,
                           "kernels": [asdict(use) for use in part.kernels],
                           "constants": [asdict(c) for c in part.constants], "plans": plans})

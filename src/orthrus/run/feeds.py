@@ -54,11 +54,13 @@ def _tensor_entry(name: str, kind: TensorType, most: int) -> Callable[[Any], Any
         # an unpickled array has a dtype object of its own
         plain = type(given) is ndarray
         if ((plain or type(given) is DeviceArray) and (given.dtype is dtype or given.dtype == dtype)
-                and not is_text and (rank is None or given.ndim == rank) and given.nbytes <= most):
+                and (plain or not is_text) and (rank is None or given.ndim == rank) and given.nbytes <= most):
             shape = given.shape
             for i, d in fixed:
                 if shape[i] != d:
                     raise _wrong_dims(name, shape, kind)
+            if is_text:
+                return _strings(name, given)
             return laid(given) if plain else given
         if isinstance(given, ndarray | DeviceArray) and given.nbytes > most:
             raise InvalidArgument(
@@ -278,6 +280,9 @@ def _array(given: Sequence[Any], elem: ElementType) -> np.ndarray:
     return made
 
 
+_TEXT = {str}
+
+
 def _strings(name: str, given: np.ndarray) -> np.ndarray:
     if given.dtype.type in (np.bytes_, np.void):
         try:
@@ -288,7 +293,8 @@ def _strings(name: str, given: np.ndarray) -> np.ndarray:
                                   cure="feed an array of str") from error
     if given.dtype != object:
         return given.astype(object)
-    if all(isinstance(item, str) for item in given.flat):
+    kinds = set(map(type, given.ravel().tolist()))
+    if kinds == _TEXT or all(issubclass(kind, str) for kind in kinds):
         return given
     return np.vectorize(lambda item: item if isinstance(item, str) else str(item), otypes=[object])(given)
 

@@ -24,32 +24,31 @@ def results(values: Sequence[Any], fed: Collection[Any], constants: frozenset[in
             block: np.ndarray | None, targets: Sequence[Any] = ()) -> list[Any]:
     """`values` for the caller to keep and to write on: C-contiguous, and none in memory of `fed`, of
     `constants` (the ids of their `root`s), of the arena's `block` or of another result; but a result may be
-    its own of `targets`. Raises Fail where the
-    copies are more than the run may hold."""
-    taken = set(map(id, fed))
+    its own of `targets`. Numbers in memory of their own are a view, whose `base` has it, as onnxruntime hands
+    them out. Raises Fail where the copies are more than the run may hold."""
+    taken = {id(block)} if block is not None else set[int]()
     for value in fed:
-        if type(value) is not np.ndarray:
-            taken.update(map(id, _arrays([value])))
-    foreign: frozenset[int] | None = None
+        if type(value) is np.ndarray and value.base is None:
+            taken.add(id(value))
+        else:
+            taken.update([id(root(v)) for v in _arrays((value,))])
     out = []
     for i, value in enumerate(values):
         if targets and value is targets[i]:
             out.append(value)
-        elif (type(value) is np.ndarray and value.base is None and value.flags.carray
-                and id(value) not in taken and id(value) not in constants):
-            taken.add(id(value))
-            out.append(_seen(value))
+        elif type(value) is np.ndarray:
+            memory = value if value.base is None else root(value)
+            key = id(memory)
+            if (not value.flags.carray or key in taken or key in constants
+                    or (memory is not value and getattr(memory, "nbytes", 0) > _WASTE * value.nbytes)):
+                charge(value.nbytes)
+                memory = value = value.copy()
+                key = id(value)
+            taken.add(key)
+            out.append(value if memory is not value or value.dtype.hasobject else value.view())
         else:
-            if foreign is None:
-                foreign = constants.union((id(block),), (id(root(v)) for v in _arrays(fed)))
-            value = _owned(value, foreign, taken)
-            out.append(_seen(value) if type(value) is np.ndarray and value.base is None else value)
+            out.append(_owned(value, constants, taken))
     return out
-
-
-def _seen(array: np.ndarray) -> np.ndarray:
-    """`array` as onnxruntime hands it out: numbers are a view, whose `base` has the memory."""
-    return array if array.dtype.hasobject else array.view()
 
 
 def constants_of(program: Program) -> frozenset[int]:
@@ -81,25 +80,25 @@ def _arrays(values: Iterable[Any]) -> Iterator[np.ndarray | DeviceArray]:
             yield from (value.values, value.indices)
 
 
-def _owned(value: Any, foreign: frozenset[int], taken: set[int]) -> Any:
+def _owned(value: Any, constants: frozenset[int], taken: set[int]) -> Any:
     if isinstance(value, np.ndarray):
         memory = root(value)
-        if (not value.flags.carray or id(memory) in foreign or id(memory) in taken
+        if (not value.flags.carray or id(memory) in taken or id(memory) in constants
                 or getattr(memory, "nbytes", 0) > _WASTE * value.nbytes):
             charge(value.nbytes)
             return value.copy()
         taken.add(id(memory))
         return value
     if isinstance(value, DeviceArray):
-        if id(value.memory) in foreign or id(value.memory) in taken:
+        if any(id(value.memory) in known for known in (constants, taken)):
             return copied(value, value.device)
         taken.add(id(value.memory))
         return value
     if isinstance(value, list):
-        return [_owned(v, foreign, taken) for v in value]
+        return [_owned(v, constants, taken) for v in value]
     if isinstance(value, dict):
         return dict(value)
     if isinstance(value, SparseArray):
-        return SparseArray(_owned(value.values, foreign, taken), _owned(value.indices, foreign, taken),
-                           value.shape, value.flat)
+        return SparseArray(_owned(value.values, constants, taken),
+                           _owned(value.indices, constants, taken), value.shape, value.flat)
     return value

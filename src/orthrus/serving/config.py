@@ -105,7 +105,7 @@ def _whole(value: Any, least: int) -> bool:
 
 def _wrong(name: str, value: Any) -> str:
     """What a setting expects, where the value is not so."""
-    from ..tools.cli.arguments import LEVELS
+    from ..tools.asked import LEVELS
 
     limits = {each.name for each in fields(Limits)}
     checks = {

@@ -12,14 +12,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 from .simulate import Service
 
-FACTORS = 200
-"""At how many points a spread is kept."""
+STRETCH, STRETCHES = 32, 100
+"""Runs that are kept as they followed each other, and how many times so many."""
 
 
 def measure(run: Callable[[int], object], sizes: Sequence[int], slots: int = 1, seconds: float = 0.5
             ) -> Service:
     """Run batches of each of `sizes` rows on `slots` threads at once, for `seconds` each size, five times at
-    least. A size's time is its median; the spread is that of all sizes around it."""
+    least. A size's time is its median; the spread is that of all sizes around it, in the order in which they
+    ran."""
     medians, factors = dict[int, float](), list[float]()
     with ThreadPoolExecutor(slots) as pool:
         for rows in sizes:
@@ -29,7 +30,7 @@ def measure(run: Callable[[int], object], sizes: Sequence[int], slots: int = 1, 
                                                range(slots)) for each in part]
             medians[rows] = statistics.median(taken)
             factors += (each / max(medians[rows], 1e-9) for each in _thinned(taken))
-    return Service(medians, tuple(_thinned(factors)))
+    return Service(medians, tuple(factors), STRETCH)
 
 
 def _times(run: Callable[[int], object], rows: int, until: float) -> list[float]:
@@ -42,6 +43,8 @@ def _times(run: Callable[[int], object], rows: int, until: float) -> list[float]
 
 
 def _thinned(values: Sequence[float]) -> list[float]:
-    """At most `FACTORS` of them, evenly over their order."""
-    ordered, step = sorted(values), max(len(values) / FACTORS, 1.0)
-    return [ordered[int((index + 0.5) * step)] for index in range(int(len(ordered) / step))]
+    """At most so many stretches of them, evenly over all."""
+    if len(values) <= STRETCH * STRETCHES:
+        return list(values)
+    starts = (index * (len(values) - STRETCH) // (STRETCHES - 1) for index in range(STRETCHES))
+    return [each for start in starts for each in values[start:start + STRETCH]]

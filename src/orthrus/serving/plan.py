@@ -16,8 +16,8 @@ from typing import Any
 from ..records import dataclass
 from .simulate import Arrivals, Service, Simulated, Stream, bursts, constant, poisson, simulate
 
-OVERHEAD = 3e-4
-"""Seconds of the server's own thread for a request over HTTP: `benchmarks/serving.py` measures it."""
+OVERHEAD = 1e-4
+"""Seconds of the server's own thread for a request over HTTP: `benchmarks.serving` measures it."""
 TRIAL, CONFIRMED = 4_000, 15_000
 """Requests of a simulation that compares, and of one that confirms."""
 MOST = 1_000_000
@@ -84,12 +84,14 @@ class Plan:
 
 
 def plan(service: Service, rate: float, p99: float, max_batch: int = 32, slots: int = 1, rows: int = 1,
-         overhead: float = OVERHEAD, arrivals: Parted = independent, seed: int = 0) -> Plan:
+         overhead: float = OVERHEAD, arrivals: Parted = independent, seed: int = 0, shared: bool = True
+         ) -> Plan:
     """The fewest machines of `slots` slots that answer `rate` requests a second of `rows` rows each, 99 of
     100 within `p99` seconds.
 
     Batches of 1, 2, 4 ... `max_batch` rows are tried, without a delay and with an eighth of `p99`.
-    `arrivals`: the stream of each machine. `overhead`: seconds of a machine's one thread for each request.
+    `arrivals`: the stream of each machine. `overhead`: seconds of a machine's one thread for each request;
+    `shared`: whether they are the slots' cores', as where those are processors.
     Raises ValueError for what is out of range, and where no number of machines is enough, saying why.
     """
     wrong = [f"{what} is {value}" for what, value, good in (
@@ -102,11 +104,11 @@ def plan(service: Service, rate: float, p99: float, max_batch: int = 32, slots: 
     def look(batch: int, delay: float, machines: int, requests: int = TRIAL, goal: float | None = None,
              seed: int = seed) -> Simulated | None:
         """One machine's figures; None where it falls behind for good."""
-        if machines < 1 or rate / machines >= _most(service, batch, slots, rows, overhead):
+        if machines < 1 or rate / machines >= _most(service, batch, slots, rows, overhead, shared):
             return None
         stream = Stream(arrivals(rate, machines), service, rows=rows, max_batch=batch, max_delay=delay,
                         goal=goal, max_queue=QUEUE)
-        return simulate([stream], slots, requests=requests, overhead=overhead, seed=seed)
+        return simulate([stream], slots, requests=requests, overhead=overhead, shared=shared, seed=seed)
 
     def keeps(found: Simulated | None) -> bool:
         return found is not None and found.total.quantile(0.99) <= p99
@@ -124,8 +126,8 @@ def plan(service: Service, rate: float, p99: float, max_batch: int = 32, slots: 
         return kept
 
     sizes = sorted({min(2**k, max_batch) for k in range(max_batch.bit_length() + 1)} | {max_batch})
-    ways = sorted((_fewest(service, batch, slots, rows, overhead, rate), batch, delay) for batch in sizes
-                  for delay in ((0.0, p99 / 8) if batch > 1 else (0.0,)))
+    ways = sorted((_fewest(service, batch, slots, rows, overhead, rate, shared), batch, delay)
+                  for batch in sizes for delay in ((0.0, p99 / 8) if batch > 1 else (0.0,)))
     choices, best = list[Choice](), MOST
     for fewest, batch, delay in ways:
         if fewest > best:
@@ -152,26 +154,27 @@ def plan(service: Service, rate: float, p99: float, max_batch: int = 32, slots: 
     admission = look(batch, delay, machines, CONFIRMED, p99, seed + 1)
     assert admission is not None
     return Plan(rate, p99, slots, chosen, choices, admission, look(batch, delay, machines - 1, CONFIRMED),
-                _reason(chosen, service, slots, rows, overhead, rate, p99))
+                _reason(chosen, service, slots, rows, overhead, rate, p99, shared))
 
 
-def _most(service: Service, batch: int, slots: int, rows: int, overhead: float) -> float:
+def _most(service: Service, batch: int, slots: int, rows: int, overhead: float, shared: bool) -> float:
     """Requests a second that one machine bears with batches as full as they get."""
     together = max(batch // rows, 1)
-    run, front = service.mean(together * rows), overhead
+    run, front = service.mean(together * rows) + together * overhead * shared, overhead
     return min(slots * together / run if run else inf, 1 / front if front else inf)
 
 
-def _fewest(service: Service, batch: int, slots: int, rows: int, overhead: float, rate: float) -> int:
-    needed = rate / _most(service, batch, slots, rows, overhead)
+def _fewest(service: Service, batch: int, slots: int, rows: int, overhead: float, rate: float, shared: bool
+            ) -> int:
+    needed = rate / _most(service, batch, slots, rows, overhead, shared)
     if needed > MOST:
         raise ValueError(f"{rate:g} requests a second need more than {MOST} machines")
     return int(needed) + 1
 
 
-def _reason(chosen: Choice, service: Service, slots: int, rows: int, overhead: float, rate: float, p99: float
-            ) -> str:
-    bears = _most(service, chosen.max_batch, slots, rows, overhead)
+def _reason(chosen: Choice, service: Service, slots: int, rows: int, overhead: float, rate: float, p99: float,
+            shared: bool) -> str:
+    bears = _most(service, chosen.max_batch, slots, rows, overhead, shared)
     found, least = chosen.simulated, ceil(rate / bears)
     text = (f"a machine bears {bears:.4g} requests a second in batches of {chosen.max_batch}, so that "
             f"{least} {'are' if least > 1 else 'is'} needed at least; ")

@@ -215,7 +215,7 @@ class Repository:
 
         import orthrus as ort
 
-        from ..tools.cli.arguments import LEVELS, full_name
+        from ..tools.asked import LEVELS, full_name
 
         options = ort.SessionOptions()
         options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, LEVELS[settings.level])

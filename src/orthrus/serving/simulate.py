@@ -71,9 +71,11 @@ def recorded(times: Sequence[float]) -> Arrivals:
 @dataclass(frozen=True)
 class Service:
     """How long batches take: `seconds` by rows, on a line between two sizes, and beyond the last on the line
-    through the last two. `spread`: factors of which one is drawn for each batch, or "exponential"."""
+    through the last two. `spread`: factors of which one is drawn for each batch, or "exponential".
+    `stretch`: so many factors that follow each other are drawn at once: what is slow is so for a while."""
     seconds: Mapping[int, float]
     spread: Sequence[float] | Literal["exponential"] = (1.0,)
+    stretch: int = 1
     sizes: list[int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -92,9 +94,15 @@ class Service:
         low, high = sizes[high - 1], sizes[high]
         return max(seconds[low] + (seconds[high] - seconds[low]) * (rows - low) / (high - low), 0.0)
 
-    def draw(self, rows: int, draw: random.Random) -> float:
-        factor = draw.expovariate(1.0) if self.spread == "exponential" else draw.choice(self.spread)
-        return self.mean(rows) * factor
+    def factors(self, draw: random.Random) -> Iterator[float]:
+        """What the mean of one batch after the other is multiplied with."""
+        while True:
+            if self.spread == "exponential":
+                yield draw.expovariate(1.0)
+                continue
+            first = draw.randrange(len(self.spread))
+            for index in range(first, first + self.stretch):
+                yield self.spread[index % len(self.spread)]
 
 
 @dataclass(frozen=True)
@@ -157,11 +165,20 @@ class Simulated:
 class _Machine:
     """A replica: its turns, and when its one thread that reads and writes is free again."""
 
-    __slots__ = ("front", "here", "turns", "wake")
+    __slots__ = ("ends", "front", "here", "next", "turns", "wake")
 
     def __init__(self, turns: Turns) -> None:
-        self.turns, self.front, self.here = turns, 0.0, 0
+        self.turns, self.front, self.here, self.next = turns, 0.0, 0, 0
         self.wake: float | None = None
+        self.ends = dict[Batch, float]()
+        """When batches that run will end."""
+
+    def delay(self, seconds: float) -> None:
+        """Somebody else takes so long of a core: where all are at work, that of one of the batches."""
+        if len(self.ends) < self.turns.slots:
+            return
+        self.next += 1
+        self.ends[list(self.ends)[self.next % len(self.ends)]] += seconds
 
 
 FINISHED, READ, WRITTEN, ARRIVED, WOKEN = range(5)
@@ -169,17 +186,19 @@ FINISHED, READ, WRITTEN, ARRIVED, WOKEN = range(5)
 
 
 def simulate(streams: Sequence[Stream], slots: int = 1, replicas: int = 1, requests: int = 20_000,
-             until: float | None = None, overhead: float = 0.0,
+             until: float | None = None, overhead: float = 0.0, shared: bool = False, beside: float = 0.0,
              routing: Literal["least", "round robin", "random"] = "least", warmup: float = 0.1, seed: int = 0
              ) -> Simulated:
     """Let requests come to `replicas` machines of `slots` slots each.
 
     It ends behind so many requests, or those until `until` seconds, when the last has left. `overhead`:
     seconds of each machine's one thread that reads requests and writes answers, half of it for either.
+    `shared`: whether that thread computes on the slots' cores, so that batches take longer where all are at
+    work; `beside`: seconds of those cores that others take for each request, as clients on the same machine.
     `routing`: to the machine with the fewest requests, in turn, or any. The first part `warmup` of the
     requests fills the machines and is not counted. Raises ValueError for what is out of range.
     """
-    if replicas < 1 or requests < 1 or overhead < 0 or not 0 <= warmup < 1 or not streams:
+    if replicas < 1 or requests < 1 or overhead < 0 or beside < 0 or not 0 <= warmup < 1 or not streams:
         raise ValueError(f"replicas {replicas}, requests {requests}, {len(streams)} streams, overhead "
                          f"{overhead}, warmup {warmup}: expected one or more of the first three, 0 or more "
                          f"seconds, a part below 1")
@@ -194,7 +213,8 @@ def simulate(streams: Sequence[Stream], slots: int = 1, replicas: int = 1, reque
     sources = {stream.name: stream.arrivals(random.Random(seed + 2 + index))
                for index, stream in enumerate(streams)}
     events, serial = list[tuple[float, int, int, _Machine | None, object]](), count()
-    half, robin = overhead / 2, 0
+    half, robin, taken = overhead / 2, 0, (overhead * shared + beside) / 2
+    factors = {stream.name: stream.service.factors(draw) for stream in streams}
     outcomes = list[tuple[float, str, float | None]]()
     """Of each request: when it came, for which model, when it was answered; -1: refused, None: given up."""
     busy = rows = batches = arrived = 0.0
@@ -204,6 +224,8 @@ def simulate(streams: Sequence[Stream], slots: int = 1, replicas: int = 1, reque
 
     def through_front(now: float, kind: int, machine: _Machine, what: object) -> None:
         machine.front = max(machine.front, now) + half
+        if taken:
+            machine.delay(taken)
         event(machine.front, kind, machine, what)
 
     def arrive(name: str) -> None:
@@ -230,12 +252,12 @@ def simulate(streams: Sequence[Stream], slots: int = 1, replicas: int = 1, reque
                 machine = machines[robin % replicas]
                 robin += 1
             machine.here += 1
-            if half:
+            if half or taken:
                 through_front(now, READ, machine, (what, now))
                 continue
             kind, what = READ, (what, now)
         assert machine is not None
-        turns = machine.turns
+        turns, answered = machine.turns, list[Ticket]()
         if kind == READ:
             assert isinstance(what, tuple)
             name, came = what
@@ -248,14 +270,17 @@ def simulate(streams: Sequence[Stream], slots: int = 1, replicas: int = 1, reque
                 outcomes.append((came, name, -1.0))
         elif kind == FINISHED:
             assert isinstance(what, Batch)
+            if machine.ends[what] > now:
+                event(machine.ends[what], FINISHED, machine, what)
+                continue
+            del machine.ends[what]
             turns.finished(what, now)
             busy, rows, batches = busy + now - what.started, rows + what.rows, batches + 1
-            for ticket in what.tickets:
-                if half:
-                    through_front(now, WRITTEN, machine, ticket)
-                else:
-                    machine.here -= 1
-                    outcomes.append((ticket.payload, ticket.name, now))
+            if half or taken:
+                answered = what.tickets
+            else:
+                machine.here -= len(what.tickets)
+                outcomes += [(ticket.payload, ticket.name, now) for ticket in what.tickets]
         elif kind == WRITTEN:
             assert isinstance(what, Ticket)
             machine.here -= 1
@@ -267,7 +292,11 @@ def simulate(streams: Sequence[Stream], slots: int = 1, replicas: int = 1, reque
             machine.here -= 1
             outcomes.append((ticket.payload, ticket.name, None))
         while (batch := turns.next(now)) is not None:
-            event(now + by_name[batch.name].service.draw(batch.rows, draw), FINISHED, machine, batch)
+            machine.ends[batch] = end = now + (by_name[batch.name].service.mean(batch.rows)
+                                               * next(factors[batch.name]))
+            event(end, FINISHED, machine, batch)
+        for ticket in answered:
+            through_front(now, WRITTEN, machine, ticket)
         wake = turns.wake_at(now)
         if wake is not None and (machine.wake is None or wake < machine.wake):
             machine.wake = wake

@@ -15,11 +15,10 @@ from typing import Any, Generic, TypeVar
 import onnx
 
 from .. import GraphOptimizationLevel, InferenceSession, SessionOptions
+from .asked import LEVELS
 from .symbolic_shape_infer import Incomplete, infer_shapes
 
 Item = TypeVar("Item")
-_LEVELS = {"disable": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED",
-           "layout": "ORT_ENABLE_LAYOUT", "all": "ORT_ENABLE_ALL"}
 
 
 def iterate_graph_per_node_func(graph: Any, per_node_func: Callable[..., Any], **func_args: Any) -> None:
@@ -77,9 +76,9 @@ def update_onnx_opset(model_path: pathlib.Path, opset: int, out_path: pathlib.Pa
 def get_optimization_level(level: str) -> GraphOptimizationLevel:
     """`disable`, `basic`, `extended`, `layout` or `all` as a GraphOptimizationLevel. Raises ValueError for
     any other text."""
-    if level not in _LEVELS:
-        raise ValueError(f"Invalid optimization level of {level}; expected one of {', '.join(_LEVELS)}")
-    found: GraphOptimizationLevel = getattr(GraphOptimizationLevel, _LEVELS[level])
+    if level not in LEVELS:
+        raise ValueError(f"Invalid optimization level of {level}; expected one of {', '.join(LEVELS)}")
+    found: GraphOptimizationLevel = getattr(GraphOptimizationLevel, LEVELS[level])
     return found
 
 

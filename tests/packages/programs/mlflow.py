@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["mlflow-skinny", "pandas"]
+# dependencies = ["mlflow-skinny", "pandas", "skl2onnx"]
 # ///
 """A model saved and loaded as mlflow's own kind of function."""
 

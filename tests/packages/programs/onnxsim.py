@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["onnxsim"]
+# dependencies = ["onnxsim", "torch==2.13.*"]
 # ///
 """A model simplified, with its own check that results stay equal, which onnxruntime does."""
 

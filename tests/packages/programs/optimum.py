@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["optimum-onnx"]
+# dependencies = ["optimum-onnx", "torch==2.13.*"]
 # ///
 """Text written by a pipeline of transformers, on a small GPT-2 with drawn weights that optimum exports."""
 

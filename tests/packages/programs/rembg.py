@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["rembg"]
+# dependencies = ["rembg", "torch==2.13.*"]
 # ///
 """A background taken away by a network of one's own, through the session for such networks."""
 

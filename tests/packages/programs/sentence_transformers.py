@@ -1,5 +1,5 @@
 # /// script
-# dependencies = ["sentence-transformers[onnx]"]
+# dependencies = ["sentence-transformers[onnx]", "torch==2.13.*"]
 # ///
 """Sentences as vectors, by the backend for ONNX and a small BERT with drawn weights."""
 

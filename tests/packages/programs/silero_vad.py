@@ -1,7 +1,7 @@
 # /// script
-# dependencies = ["silero-vad"]
+# dependencies = ["torch==2.13.*", "packaging"]
 # [tool.pip]
-# options = ["--no-deps"]
+# alone = ["silero-vad"]
 # ///
 """Chances of speech in drawn sounds, 8 and 16 kHz, and the stretches found."""
 

@@ -64,7 +64,7 @@ def best_of_rows(f: Body, values: V, places: V, x: V, length: V, k: V, levels: V
         f.loop(0, whole, lanes, [], lambda i: f.store(keyed(f.load(vec(elem, lanes), row, i)), f.scratch, i))
         f.loop(whole, length, 1, [], lambda i: f.store(
             keyed(f.load(elem, row, i * steps[2][-1])), f.scratch, i))
-        nth = _nth(f, key, lanes, room, k, low)
+        nth = _nth(f, key, lanes, length, room, k, low)
         above = _count(f, ty, room, f.splat(nth, lanes), False)
         _listed(f, ty, room, nth, k - above, bufs[0], bufs[1])
         _, order, _, _ = _sorted(f, k, levels, bufs)
@@ -93,15 +93,38 @@ def _count(f: Body, ty: str, room: V, limit: V, equal: bool) -> V:
     return f.cast(f.reduce(total, lambda a, b: a + b), I64)
 
 
-def _nth(f: Body, key: str, lanes: int, room: V, k: V, low: int) -> V:
+def _extremes(f: Body, ty: str, length: V) -> list[V]:
+    """The largest and the smallest of `length` keys."""
+    lanes = lanes_of(ty)
+    whole = length & -lanes
+
+    def joined(now: Sequence[V], have: V) -> list[V]:
+        return [f.select(have > now[0], have, now[0]), f.select(have < now[1], have, now[1])]
+    first = f.splat(f.load(f.const(ty, 0).elem, f.scratch), lanes)
+    most, least = f.loop(0, whole, lanes, [first, first],
+                         lambda i, *now: joined(now, f.load(ty, f.scratch, i)))
+    ends = [f.reduce(most, lambda a, b: f.select(a > b, a, b)),
+            f.reduce(least, lambda a, b: f.select(a < b, a, b))]
+    return f.loop(whole, length, 1, ends, lambda i, *now: joined(now, f.load(ends[0].ty, f.scratch, i)))
+
+
+def _nth(f: Body, key: str, lanes: int, length: V, room: V, k: V, low: int) -> V:
     """The k-th largest key, bits set from the top as long as k keys are not below; or any above the next
-    one."""
+    one. Bits that all keys have in common are known, and where k are as large as the largest, that is it."""
     def bit(found: V, mask: V) -> tuple[V, list[V]]:
         higher = found | mask
         count = _count(f, vec(key, lanes), room, f.splat(higher ^ low, lanes), True)
         left = mask.lshr(1)
         return left.ne(0) & count.ne(k), [f.select(count >= k, higher, found), left]
-    found, _ = f.repeat([f.const(key, 0), f.const(key, low)], bit)
+    most, least = _extremes(f, vec(key, lanes), length)
+    enough = _count(f, vec(key, lanes), room, f.splat(most, lanes), True) >= k
+    below = most ^ least
+    for step in (1, 2, 4, 8, 16, 32):
+        if step < int(key[1:]):
+            below = below | below.lshr(step)
+    top = f.select(enough, f.const(key, 0), below ^ below.lshr(1))
+    known = f.select(enough, most ^ low, (most ^ low) & ~below)
+    found, _ = f.repeat([known, top], bit)
     return found ^ low
 
 

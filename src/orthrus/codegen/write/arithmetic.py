@@ -86,3 +86,9 @@ def power(f: Function, x: V, y: V) -> V:
         left = left.lshr(1)
         return any_lane(f, left.ne(0)), [result, base * base, left]
     return f.repeat([f.const(x.ty, 1), x, y], step)[0]
+
+
+def next_up(f: Function, x: V) -> V:
+    """The least float32 above x, which is below infinity."""
+    bits = f.bitcast(x + f.like(0.0, x), vec(I32, x.lanes))
+    return f.bitcast(f.select(x >= f.like(0.0, x), bits + 1, bits - 1), x.ty)

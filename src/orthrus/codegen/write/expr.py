@@ -268,7 +268,7 @@ OPS: dict[str, Callable[..., V]] = {
     "quotient": lambda f, it, a, b: _divided(it)(f, a, b, _unsigned(it)),
     "fmod": _signed(arithmetic.fmod), "remainder": _signed(arithmetic.remainder),
     "shift_left": _plain(arithmetic.shift_left), "shift_right": _signed(arithmetic.shift_right),
-    "power": _plain(arithmetic.power),
+    "power": _plain(arithmetic.power), "next_up": _plain(arithmetic.next_up),
     **{name: _plain(getattr(module, name)) for module in (vmath, trig) for name in module.FUNCTIONS},
 }
 """What each operation writes. Functions of `vmath` and `trig` go by their own names. Of integers, `quotient`

@@ -150,6 +150,10 @@ OrtStatus *tensor_over(const OrtMemoryInfo *memory, void *data, size_t bytes, ON
 OrtStatus *text_set(Text *text, const char *bytes, size_t length);
 /* A map whose keys are those of a tensor, sorted, each once; both tensors are copied. */
 OrtStatus *map_new(const OrtValue *keys, const OrtValue *values, OrtValue **out);
+/* A sparse tensor in coordinates, for the service: its values and an index for each axis of each, a new tensor. */
+OrtStatus *sparse_coordinates(const OrtValue *value, const OrtValue **values, OrtValue **indices);
+OrtStatus *sparse_new(const int64_t *dims, size_t rank, const OrtValue *values, const OrtValue *indices,
+                      OrtValue **out);
 void sparse_free(struct Sparse *sparse);
 /* A sequence or map that shares the values given (holds each once more). */
 OrtStatus *container_new(ONNXType kind, OrtValue *const *elements, size_t count, OrtValue **out);

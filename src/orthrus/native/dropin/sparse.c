@@ -231,3 +231,86 @@ OrtStatus *api_GetSparseTensorIndices(const OrtValue *value, enum OrtSparseIndic
     *count = indices->count;
     return api_GetTensorData(indices, out);
 }
+
+/* The place of an element in the dense tensor, -1 where it lies beyond it. */
+static int64_t place_of(const OrtValue *value, const int64_t *index) {
+    int64_t place = 0;
+    for (size_t d = 0; d < value->rank; d++) {
+        if (index[d] < 0 || index[d] >= value->dims[d]) return -1;
+        place = place * value->dims[d] + index[d];
+    }
+    return place;
+}
+
+static bool unfold(const OrtValue *value, int64_t place, int64_t *index) {
+    bool inside = place >= 0 && (uint64_t)place < value->count;
+    for (size_t d = value->rank; inside && d-- > 0;) {
+        index[d] = place % value->dims[d];
+        place /= value->dims[d];
+    }
+    return inside;
+}
+
+static bool unfold_rows(const OrtValue *value, const struct Sparse *sparse, int64_t *index) {
+    const int64_t *inner = sparse->indices[0]->data, *outer = sparse->indices[1]->data;
+    size_t rows = sparse->indices[1]->count, at = 0, count = sparse->values->count;
+    if (value->rank != 2 || (count != 0 && rows != (size_t)value->dims[0] + 1)) return count == 0;
+    for (size_t row = 0; row + 1 < rows; row++) {
+        if (outer[row] != (int64_t)at || outer[row + 1] < outer[row] || outer[row + 1] > (int64_t)count) return false;
+        for (; (int64_t)at < outer[row + 1]; at++) {
+            index[2 * at] = (int64_t)row;
+            index[2 * at + 1] = inner[at];
+            if (place_of(value, index + 2 * at) < 0) return false;
+        }
+    }
+    return at == count;
+}
+
+static bool unfold_all(const OrtValue *value, const struct Sparse *sparse, int64_t *index) {
+    size_t count = sparse->values->count;
+    if (sparse->format == ORT_SPARSE_CSRC) return unfold_rows(value, sparse, index);
+    const int64_t *given = sparse->indices[0]->data;
+    bool each = sparse->indices[0]->rank == 2;
+    if (each && value->rank != 2) return false;
+    for (size_t i = 0; i < count; i++) {
+        if (!unfold(value, each ? place_of(value, given + 2 * i) : given[i], index + i * value->rank)) return false;
+    }
+    return true;
+}
+
+OrtStatus *sparse_coordinates(const OrtValue *value, const OrtValue **values, OrtValue **indices) {
+    struct Sparse *sparse;
+    RETURN_IF_FAILED(sparse_of(value, &sparse));
+    REQUIRE(sparse->format == ORT_SPARSE_COO || sparse->format == ORT_SPARSE_CSRC,
+            "a sparse tensor that is fed has to be filled, in the COO or CSR format");
+    const int64_t dims[] = {(int64_t)sparse->values->count, (int64_t)value->rank};
+    RETURN_IF_FAILED(tensor_new(&cpu_allocator, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, dims, 2, indices));
+    if (unfold_all(value, sparse, (*indices)->data)) {
+        *values = sparse->values;
+        return NULL;
+    }
+    api_ReleaseValue(*indices);
+    return status_new(ORT_INVALID_ARGUMENT, "the indices of a sparse tensor do not fit its shape");
+}
+
+OrtStatus *sparse_new(const int64_t *dims, size_t rank, const OrtValue *values, const OrtValue *indices,
+                      OrtValue **out) {
+    RETURN_IF_FAILED(api_CreateSparseTensorAsOrtValue(&cpu_allocator, dims, rank, values->type, out));
+    struct Sparse *sparse = (*out)->sparse;
+    const int64_t *each = indices->data, places_dims[] = {(int64_t)values->count};
+    OrtValue *places = NULL;
+    OrtStatus *status =
+        tensor_new(&cpu_allocator, ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64, places_dims, 1, &places);
+    sparse->values = value_hold(values);
+    for (size_t i = 0; status == NULL && i < values->count; i++) {
+        ((int64_t *)places->data)[i] = place_of(*out, each + i * rank);
+        if (((int64_t *)places->data)[i] < 0) status = status_new(ORT_FAIL, "a sparse result that cannot be read");
+    }
+    if (status == NULL)
+        status = rank == 2 ? set_coo(sparse, each, 2 * values->count) : set_coo(sparse, places->data, values->count);
+    api_ReleaseValue(places);
+    if (status == NULL) return NULL;
+    api_ReleaseValue(*out);
+    *out = NULL;
+    return status;
+}

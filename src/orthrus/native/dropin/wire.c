@@ -40,6 +40,21 @@ static void put_tensor(struct message *message, const OrtValue *value, unsigned 
     *at += lined(value->bytes);
 }
 
+static OrtStatus *put_sparse(struct message *message, const OrtValue *value) {
+    const OrtValue *values;
+    OrtValue *indices;
+    RETURN_IF_FAILED(sparse_coordinates(value, &values, &indices));
+    put_int(message, ONNX_TYPE_SPARSETENSOR);
+    put_int(message, (int64_t)value->rank);
+    for (size_t i = 0; i < value->rank; i++) put_int(message, value->dims[i]);
+    put_int(message, ONNX_TYPE_TENSOR);
+    put_tensor(message, values, NULL, NULL);
+    put_int(message, ONNX_TYPE_TENSOR);
+    put_tensor(message, indices, NULL, NULL);
+    api_ReleaseValue(indices);
+    return NULL;
+}
+
 OrtStatus *wire_put(struct message *message, const OrtValue *value, unsigned char *room, size_t *at) {
     if (value == NULL || (value->kind == ONNX_TYPE_OPTIONAL && value->element_count == 0)) {
         put_int(message, ONNX_TYPE_UNKNOWN);
@@ -51,9 +66,8 @@ OrtStatus *wire_put(struct message *message, const OrtValue *value, unsigned cha
         put_tensor(message, value, room, at);
         return NULL;
     }
-    if (value->kind != ONNX_TYPE_SEQUENCE && value->kind != ONNX_TYPE_MAP)
-        return status_new(ORT_NOT_IMPLEMENTED, "a value that is no tensor, sequence, map or optional cannot be fed\n"
-                          "  cure: feed the dense tensor");
+    if (value->kind == ONNX_TYPE_SPARSETENSOR) return put_sparse(message, value);
+    REQUIRE(value->kind == ONNX_TYPE_SEQUENCE || value->kind == ONNX_TYPE_MAP, "a value that is empty cannot be fed");
     put_int(message, value->kind);
     if (value->kind == ONNX_TYPE_SEQUENCE) put_int(message, (int64_t)value->element_count);
     for (size_t i = 0; i < value->element_count; i++)
@@ -126,6 +140,23 @@ static OrtStatus *take_elements(struct message *message, struct channel *channel
     return status;
 }
 
+static OrtStatus *take_sparse(struct message *message, struct channel *channel, OrtValue **value) {
+    int64_t dims[64];
+    OrtValue *parts[2] = {NULL, NULL};
+    OrtStatus *status = NULL;
+    size_t rank = take_count(message, sizeof dims / sizeof *dims);
+    for (size_t i = 0; i < rank; i++) dims[i] = take_int(message);
+    for (int i = 0; i < 2 && status == NULL; i++)
+        status = take_int(message) == ONNX_TYPE_TENSOR ? take_tensor(message, channel, &parts[i]) : unreadable();
+    if (status == NULL && (parts[1]->type != ONNX_TENSOR_ELEMENT_DATA_TYPE_INT64 || parts[1]->rank != 2 ||
+                           parts[1]->count != parts[0]->count * rank))
+        status = unreadable();
+    if (status == NULL) status = sparse_new(dims, rank, parts[0], parts[1], value);
+    api_ReleaseValue(parts[0]);
+    api_ReleaseValue(parts[1]);
+    return status;
+}
+
 static OrtStatus *take_value(struct message *message, struct channel *channel, int depth, OrtValue **value) {
     ONNXType kind = (ONNXType)take_int(message);
     *value = NULL;
@@ -135,9 +166,7 @@ static OrtStatus *take_value(struct message *message, struct channel *channel, i
     case ONNX_TYPE_TENSOR: return take_tensor(message, channel, value);
     case ONNX_TYPE_SEQUENCE:
     case ONNX_TYPE_MAP: return take_elements(message, channel, depth, kind, value);
-    case ONNX_TYPE_SPARSETENSOR:
-        return status_new(ORT_NOT_IMPLEMENTED, "an output that is a sparse tensor cannot be handed out\n"
-                          "  cure: ask for another output");
+    case ONNX_TYPE_SPARSETENSOR: return take_sparse(message, channel, value);
     default: return unreadable();
     }
 }

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from ...ir import ElementType, TensorType, Type, Value
-from ...limits import bounded
 from ..define import define
 from ..tensor.regex import _EDGE, _OTHER, Pattern
+from ..tensor.text import table
 from .fused import MS
 
 _STEPS = 1 << 22
@@ -66,12 +66,15 @@ class Searcher(Pattern):
         return found
 
 
-def _between(text: str, separators: list[Searcher]) -> list[str]:
+def _between(text: str, separators: list[Searcher | str]) -> list[str]:
     """The parts of `text` between matches of the separators, taken one after the other."""
     parts = [text]
     for separator in separators:
         split: list[str] = []
         for part in parts:
+            if isinstance(separator, str):
+                split += part.split(separator)
+                continue
             at = 0
             for start, end in separator.matches(part):
                 split.append(part[at:start])
@@ -88,22 +91,17 @@ def Tokenizer(x, *, mark: int, mincharnum: int, pad_value: str, characters, toke
         raise ValueError(f"Input dimensions are either [C] or [N][C] allowed, found shape {x.shape}")
     if not x.size:
         return np.empty((*x.shape, 0) if x.shape[-1:] != (0,) else x.shape, object)
-    rows: list[list[str]] = []
-    for value in x.reshape(-1):
-        text = str(value)
-        if characters:
-            rows.append(list(text))
-        elif token is not None:
-            rows.append([text[a:b] for a, b in token.matches(text) if b - a >= mincharnum])
-        else:
-            rows.append([part for part in _between(text, separating) if part and len(part) >= mincharnum])
-    longest = max(map(len, rows))
-    width = longest + 2 if mark and longest else longest
-    out = np.full(bounded((x.size, width), np.dtype(object)), pad_value, object)
-    for line, row in zip(out, rows, strict=True):
-        whole = [_START, *row, _END] if mark and width else row
-        line[:len(whole)] = whole
-    return out.reshape(*x.shape, width)
+    given = x.ravel().tolist()
+    if characters:
+        rows = list(map(list, given))
+    elif token is not None:
+        rows = [[text[a:b] for a, b in token.matches(text) if b - a >= mincharnum] for text in given]
+    elif len(separating) == 1 and isinstance(separating[0], str):
+        rows = [[part for part in text.split(separating[0]) if len(part) >= mincharnum] for text in given]
+    else:
+        rows = [[part for part in _between(text, separating) if len(part) >= mincharnum] for text in given]
+    out, _ = table(rows, pad_value, x.dtype, (_START, _END) if mark else None)
+    return out.reshape(*x.shape, out.shape[1])
 
 
 @Tokenizer.prepare_with
@@ -120,7 +118,12 @@ def _expressions(*, mincharnum: int, separators: list[str] | None = None,
     if not characters and "" in given:
         raise ValueError("Tokenizer takes an empty separator only on its own")
     return {"characters": characters, "token": Searcher(tokenexp) if tokenexp and not characters else None,
-            "separating": [] if characters else [Searcher(s) for s in given]}
+            "separating": [] if characters else [s if _literal(s) else Searcher(s) for s in given]}
+
+
+def _literal(pattern: str) -> bool:
+    """Whether a pattern matches itself and nothing else."""
+    return not any(c in pattern for c in "\\.^$|?*+()[]{}")
 
 
 @Tokenizer.infer_with

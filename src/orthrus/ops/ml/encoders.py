@@ -7,6 +7,8 @@ onnxruntime's.
 from __future__ import annotations
 
 import functools
+import itertools
+import math
 from typing import Any
 
 import numpy as np
@@ -79,6 +81,8 @@ def CastMap(x, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: i
 
 _MANY = 32
 """Numbers from which on they are looked up together."""
+_SMALL = 1 << 12
+"""Elements of a result up to which each is compared."""
 _DENSE = 1 << 16
 """Between the least and the largest integer of a table that has a place for each."""
 
@@ -114,6 +118,11 @@ class _Table(dict[Any, Any]):
     def _arrays(self) -> dict[tuple[str, str], np.ndarray]:
         return {}
 
+    @functools.cached_property
+    def width(self) -> int:
+        """One more than the largest number that a key stands for."""
+        return max(self.values(), default=-1) + 1
+
     def array(self, default: Any, dtype: np.dtype[Any]) -> np.ndarray:
         """What each key stands for, and behind all of them the default."""
         key = dtype.str, repr(default)
@@ -138,11 +147,19 @@ class _Table(dict[Any, Any]):
 
 def _lookup(x: np.ndarray, table: _Table, default: Any, dtype: Any) -> np.ndarray:
     """`table[v]` for every element `v`, `default` where there is none."""
+    if x.dtype == object:
+        found = map(table.get, x.ravel().tolist(), itertools.repeat(default))
+        if np.dtype(dtype).kind != "O":
+            made = np.fromiter(found, dtype, x.size)
+            return made if x.ndim == 1 else made.reshape(x.shape)
+        out = np.empty(x.shape, dtype)
+        out.ravel()[:] = list(found)
+        return out
     if x.size >= _MANY and (places := table.places(x)) is not None:
         return table.array(default, np.dtype(dtype))[places]
-    out = np.empty(x.size, dtype)
-    out[:] = [table.get(v, default) for v in x.reshape(-1).tolist()]
-    return out.reshape(x.shape)
+    out = np.empty(x.shape, dtype)
+    out.ravel()[:] = [table.get(v, default) for v in x.ravel().tolist()]
+    return out
 
 
 @define(domain=ML, prepared=("to_int", "to_string"))
@@ -184,7 +201,7 @@ def DictVectorizer(x, *, int64_vocabulary: list[int] | None = None, string_vocab
 def FeatureVectorizer(*xs, inputdimensions: list[int] | None = None):
     """The features of all inputs side by side, each cut or filled with zeros to its declared width,
     float32"""
-    tables = [x.reshape(len(x), -1) if x.ndim > 1 else x.reshape(1, -1) for x in xs]
+    tables = [x.reshape(len(x), math.prod(x.shape[1:])) if x.ndim > 1 else x.reshape(1, -1) for x in xs]
     widths = [t.shape[1] for t in tables] if inputdimensions is None else [int(n) for n in inputdimensions]
     if len(widths) != len(tables) or any(len(t) != len(tables[0]) for t in tables):
         raise ValueError(f"{len(widths)} inputdimensions do not fit inputs of shapes {[x.shape for x in xs]}")
@@ -317,12 +334,15 @@ Normalizer.infer_with(float_like)
 @define(domain=ML, prepared=("columns",))
 def OneHotEncoder(x, *, zeros: int = 1, columns):
     """A row of categories per element with 1 at its own, float32; unknown ones are all zero, or an error"""
-    width = max(columns.values(), default=-1) + 1
+    width = columns.width
     flat = x.reshape(-1) if x.dtype == object else x.reshape(-1).astype(np.int64)
     found = _lookup(flat, columns, -1, np.int64)
     if not zeros and (found < 0).any():
         raise ValueError("Unknown Category and zeros = 0.")
-    out = np.zeros(bounded((*x.shape, width), np.dtype(np.float32)), np.float32)
+    shape = bounded((*x.shape, width), np.float32)
+    if found.size * width <= _SMALL:
+        return (found[:, None] == np.arange(width)).astype(np.float32).reshape(shape)
+    out = np.zeros(shape, np.float32)
     rows = np.flatnonzero(found >= 0)
     out.reshape(-1, max(width, 1))[rows, found[rows]] = 1
     return out

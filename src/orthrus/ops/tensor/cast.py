@@ -8,6 +8,7 @@ raises ValueError.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -87,38 +88,53 @@ def _powers(x: np.ndarray, saturate: bool, round_mode: str) -> np.ndarray:
 def _spelled(x: np.ndarray, source: ElementType) -> np.ndarray:
     """Numbers as text: floats in the fewest digits that tell them apart, as "1.5", "1e-07", "INF", "NaN"."""
     if source is E.BOOL:
-        texts = ["1" if v else "0" for v in x.ravel()]
+        texts = ["1" if v else "0" for v in x.ravel().tolist()]
     elif not source.floating:
-        texts = [str(int(v)) for v in x.ravel()]
+        texts = list(map(str, (x if x.dtype.kind in "iu" else x.astype(np.int64)).ravel().tolist()))
     else:
         digits = _DIGITS.get(source)
-        wide = x if digits else x.astype(np.float32)
-        texts = [_float_text(v, digits or 9) for v in wide.ravel()]
+        texts = _float_texts((x if digits else x.astype(np.float32)).ravel(), digits or 9)
     out = np.empty(x.shape, object)
     out.ravel()[:] = texts
     return out
 
 
-def _float_text(value: Any, most: int) -> str:
-    if value != value:
-        return "NaN"
-    if value in (np.inf, -np.inf):
-        return "INF" if value > 0 else "-INF"
-    kind = type(value)
-    for digits in (most - 1, most):
-        text = f"{float(value):.{digits}g}"
-        if kind(text) == value:
-            break
-    return text
+def _float_texts(values: np.ndarray, most: int) -> list[str]:
+    """float32 or float64 in as many digits as tell them apart, `most` or one less."""
+    numbers = values.tolist()
+    texts = list(map(f"%.{most - 1}g".__mod__, numbers))
+    again = np.fromiter(map(float, texts), np.float64, len(texts)).astype(values.dtype)
+    for i in np.flatnonzero(again != values).tolist():
+        texts[i] = f"{numbers[i]:.{most}g}"
+    for i in np.flatnonzero(~np.isfinite(values)).tolist():
+        texts[i] = "NaN" if numbers[i] != numbers[i] else "INF" if numbers[i] > 0 else "-INF"
+    return texts
 
 
 def _parsed(x: np.ndarray, to: ElementType, saturate: bool, round_mode: str) -> np.ndarray:
     """Text as numbers. Integers may have a fraction, which is cut off."""
+    given = x.ravel().tolist()
+    together = "".join(given)
+    plain = "_" not in together
     if to.floating:
-        floats = np.fromiter(map(_number, x.ravel()), np.float64, x.size).reshape(x.shape)
+        floats = _all(float, given, np.float64) if plain else None
+        if floats is None:
+            floats = np.fromiter(map(_number, given), np.float64, x.size)
+        floats = floats.reshape(x.shape)
         return floats if to is E.DOUBLE else converted(floats, to, saturate, round_mode)
-    whole = np.fromiter(map(_whole, x.ravel()), np.uint64, x.size).reshape(x.shape)
+    whole = _all(int, given, np.int64) if plain and together.isascii() else None
+    if whole is None:
+        whole = np.fromiter(map(_whole, given), np.uint64, x.size)
+    whole = whole.reshape(x.shape)
     return whole != 0 if to is E.BOOL else wrapped(whole, to.numpy)
+
+
+def _all(number: Callable[[str], Any], given: list[str], dtype: Any) -> np.ndarray | None:
+    """What Python's own `number` reads in all of the strings; None where it does not read one."""
+    try:
+        return np.fromiter(map(number, given), dtype, len(given))
+    except (ValueError, OverflowError):
+        return None
 
 
 def _number(text: str) -> float:

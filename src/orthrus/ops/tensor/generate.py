@@ -5,6 +5,7 @@ No tensor is made before `bounded` has seen its shape.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Any
 
@@ -156,7 +157,7 @@ def ConstantOfShape(shape, *, value: Any = None):
     if shape.ndim != 1:
         raise ValueError(f"ConstantOfShape takes a shape as a vector, found shape {shape.shape}")
     fill = np.zeros((), np.float32) if value is None else scalar(np.asarray(value))
-    dims = bounded(shape, fill.dtype)
+    dims = bounded(shape.tolist(), fill.dtype)
     if fill.dtype.kind in "iufb" and not np.signbit(fill) and not fill:
         return np.zeros(dims, fill.dtype)
     return np.full(dims, fill, fill.dtype)
@@ -200,7 +201,23 @@ def _constant_type(*, value: Any = None, sparse_value: Any = None, value_float: 
 def _window(size: np.ndarray, periodic: int, output_datatype: int, *terms: float) -> np.ndarray:
     """The sum of `terms[k]` * cos(2 pi k n / N), N being the size, or one less for a symmetric window."""
     count = int(scalar(size))
-    reserve(3 * 8 * math.prod(bounded((count,), np.dtype(np.float64))))
+    bounded((count,), np.dtype(np.float64))
+    if count <= _KEPT:
+        return _kept_window(count, periodic, output_datatype, terms).copy()
+    reserve(3 * 8 * count)
+    return _summed(count, periodic, output_datatype, terms)
+
+
+_KEPT = 1 << 15
+"""Elements up to which a window that comes again is not computed again."""
+
+
+@functools.lru_cache(16)
+def _kept_window(count: int, periodic: int, output_datatype: int, terms: tuple[float, ...]) -> np.ndarray:
+    return _summed(count, periodic, output_datatype, terms)
+
+
+def _summed(count: int, periodic: int, output_datatype: int, terms: tuple[float, ...]) -> np.ndarray:
     turn = np.arange(count) * (2 * np.pi / max(count if periodic else count - 1, 1))
     y = np.full(count, terms[0])
     for k, term in enumerate(terms[1:], 1):

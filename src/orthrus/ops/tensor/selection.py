@@ -13,7 +13,7 @@ import numpy as np
 
 from ...errors import InvalidArgument
 from ...ir import HALF
-from ...limits import bounded, reserve
+from ...limits import HARMLESS, bounded, reserve
 from ..define import normalized_axis, op
 from .movement import axis_of, scalar, zero_of
 
@@ -61,17 +61,22 @@ def Compress(x, condition, *, axis: int | None = None):
         x, axis = x.reshape(-1), 0
     axis = axis_of(axis, x.ndim)
     reserve(16 * condition.size + x.nbytes)
-    return np.take(x, np.flatnonzero(condition[:x.shape[axis]]), axis)
+    return x.take(condition[:x.shape[axis]].nonzero()[0], axis)
 
 
 @op
 def NonZero(x):
     """The indices of the elements that are not zero: int64 [rank, n]"""
-    there = x != zero_of(x.dtype)
+    there = x if x.dtype.kind in "biuf" else x != zero_of(x.dtype)
     if not x.ndim:
-        return np.empty((0, int(there)), np.int64)
-    bounded((2 * x.ndim, np.count_nonzero(there)), np.int64)
-    return np.stack(np.nonzero(there)).astype(np.int64, copy=False)
+        return np.empty((0, int(there != 0)), np.int64)
+    if 16 * x.ndim * x.size > HARMLESS:
+        bounded((2 * x.ndim, np.count_nonzero(there)), np.int64)
+    places = there.nonzero()
+    out = np.empty((len(places), len(places[0])), np.int64)
+    for row, found in zip(out, places, strict=True):
+        row[:] = found
+    return out
 
 
 def sort_keys(x: np.ndarray) -> np.ndarray:

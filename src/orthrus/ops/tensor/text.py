@@ -6,6 +6,7 @@ Unicode's simple mapping, one character for one.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -45,17 +46,28 @@ def StringNormalizer(x, *, case_change_action: str = "NONE", is_case_sensitive: 
         raise ValueError(f"Input dimensions are either [C > 0] or [1][C > 0] allowed, found {list(x.shape)}")
     change = _CASES[chosen(case_change_action, tuple(_CASES), "case_change_action")]
     compared = str if is_case_sensitive else _lower
-    bounded((x.size, 64 + max(map(len, x.flat), default=0)), np.dtype(np.int8))
+    given = x.ravel().tolist()
+    bounded((x.size, 64 + max(map(len, given), default=0)), np.dtype(np.int8))
     gone = {compared(w) for w in stopwords or ()}
-    kept = [change(s) for s in x.ravel() if not gone or compared(s) not in gone] or [""]
-    return np.array(kept, object).reshape((len(kept),) if x.ndim == 1 else (1, len(kept)))
+    if gone:
+        given = [s for s in given if s not in gone] if compared is str else [
+            s for s in given if compared(s) not in gone]
+    kept = (given if change is str else list(map(change, given))) or [""]
+    return texts(kept, (len(kept),) if x.ndim == 1 else (1, len(kept)))
+
+
+def texts(items: Sequence[str], shape: tuple[int, ...]) -> np.ndarray:
+    """An array of these strings."""
+    out = np.empty(len(items), object)
+    out[:] = items
+    return out.reshape(shape)
 
 
 @op
 def StringConcat(x, y):
     """Each string of x followed by the string of y it broadcasts with"""
-    shape = np.broadcast_shapes(x.shape, y.shape)
-    longest = sum(max(map(len, v.flat), default=0) for v in (x, y))
+    shape = x.shape if x.shape == y.shape else np.broadcast_shapes(x.shape, y.shape)
+    longest = sum([max(map(len, v.ravel().tolist()), default=0) for v in (x, y)])
     bounded((*shape, 64 + 4 * longest), np.dtype(np.int8))
     return np.asarray(np.add(x, y), object)
 
@@ -69,32 +81,59 @@ def _parts(text: str, delimiter: str, maxsplit: int) -> list[str]:
     return _SPACE_RUN.split(text, max(maxsplit, 0)) if maxsplit else [text]
 
 
+def _plain(text: str) -> bool:
+    """Whether Python sees no other spaces in it than these operators do."""
+    return text.isascii() and not any(c in text for c in "\x1c\x1d\x1e\x1f")
+
+
 @op(outputs=2)
 def StringSplit(x, *, delimiter: str | None = None, maxsplit: int | None = None):
     """Each string's parts along a new last axis, filled up with empty strings, and how many it has"""
-    most = -1 if maxsplit is None else maxsplit
-    cuts = [s.count(delimiter) if delimiter else len(s) // 2 for s in x.flat]
+    most, given = -1 if maxsplit is None else maxsplit, x.ravel().tolist()
+    if delimiter:
+        cuts = [s.count(delimiter) for s in given]
+    else:
+        cuts = [n // 2 for n in map(len, given)]
     if most >= 0:
         cuts = [min(count, most) for count in cuts]
     bounded((sum(cuts) + len(cuts), 64), np.dtype(np.int8), "parts of the strings")
-    rows = [_parts(s, delimiter or "", most) for s in x.flat]
-    counts = np.array([len(r) for r in rows], np.int64)
+    if not delimiter and most < 0 and _plain("".join(given)):
+        rows = [s.split() for s in given]
+    else:
+        rows = [_parts(s, delimiter or "", most) for s in given]
+    y, counts = table(rows, "", x.dtype)
+    return y.reshape(*x.shape, y.shape[1]), counts.reshape(x.shape)
+
+
+def table(rows: Sequence[list[str]], fill: str, dtype: Any, around: tuple[str, str] | None = None
+          ) -> tuple[np.ndarray, np.ndarray]:
+    """Rows side by side, filled up to the longest; and how many each has. `around`: what is put before and
+    behind each, if one has any."""
+    counts = np.fromiter(map(len, rows), np.int64, len(rows))
     width = int(counts.max(initial=0))
-    y = np.full(bounded((len(rows), width), x.dtype), "", object)
-    for i, row in enumerate(rows):
-        y[i, :len(row)] = row
-    return y.reshape(*x.shape, width), counts.reshape(x.shape)
+    if around is not None and width:
+        rows = [[around[0], *row, around[1]] for row in rows]
+        counts, width = counts + 2, width + 2
+    out = np.empty(bounded((len(rows), width), dtype), object)
+    if not counts.size or int(counts.min()) < width:
+        rows = [row + [fill] * (width - len(row)) for row in rows]
+    out.ravel()[:] = list(itertools.chain.from_iterable(rows))
+    return out, counts
 
 
 @op(prepared=("compiled",))
 def RegexFullMatch(x, *, compiled: Pattern):
     """Whether `pattern`, in RE2's syntax, matches all of each string"""
-    return np.fromiter(map(compiled.fullmatch, x.flat), bool, x.size).reshape(x.shape)
+    return np.fromiter(map(compiled.fullmatch, x.ravel().tolist()), bool, x.size).reshape(x.shape)
 
 
 @RegexFullMatch.prepare_with
 def _compiled(*, pattern: str):
     return {"compiled": Pattern(pattern)}
+
+
+_DENSE = 1 << 16
+"""Between the least and the greatest number of a pool that has a place for each."""
 
 
 class Grams:
@@ -111,6 +150,7 @@ class Grams:
             raise ValueError(f"ngram_counts {list(starts)} must rise from 0 and stay within the {len(pool)} "
                              "pool entries")
         self.words: dict[str, int] | None = None
+        self.dense: np.ndarray | None = None
         if pool and isinstance(pool[0], str):
             self.words = {w: i for i, w in enumerate(dict.fromkeys(pool))}
             codes = np.array([self.words[w] for w in pool], np.int64)
@@ -118,6 +158,10 @@ class Grams:
         else:
             self.vocabulary, codes = np.unique(np.array(pool, np.int64), return_inverse=True)
             self.size = len(self.vocabulary)
+            span = int(self.vocabulary[-1]) - int(self.vocabulary[0])
+            if span < _DENSE and abs(int(self.vocabulary[0])) < 1 << 62:
+                self.dense = np.full(span + 3, -1)
+                self.dense[self.vocabulary - self.vocabulary[0] + 1] = np.arange(self.size)
         self.levels: dict[int, tuple[list[np.ndarray], np.ndarray]] = {}
         self.count = 0
         for n, (start, end) in enumerate(zip(bounds, bounds[1:], strict=False), 1):
@@ -137,8 +181,13 @@ class Grams:
     def encode(self, x: np.ndarray) -> np.ndarray:
         """The tokens' numbers, -1 for one that is not in the pool."""
         if self.words is not None:
-            return np.fromiter((self.words.get(w, -1) for w in x.flat), np.int64, x.size).reshape(x.shape)
-        return _rank(self.vocabulary, x.astype(np.int64, copy=False), np.ones(x.shape, bool))
+            found = map(self.words.get, x.ravel().tolist(), itertools.repeat(-1))
+            return np.fromiter(found, np.int64, x.size).reshape(x.shape)
+        x = x.astype(np.int64, copy=False)
+        if self.dense is None:
+            return _rank(self.vocabulary, x, np.ones(x.shape, bool))
+        low, high = self.vocabulary[0], self.vocabulary[-1]
+        return self.dense.take(np.clip(x, low - 1, high + 1) - (low - 1))
 
     def found(self, codes: np.ndarray, max_skip: int) -> tuple[np.ndarray, np.ndarray]:
         """The row and the n-gram of every occurrence in `codes` [rows, C], with up to `max_skip` tokens
@@ -147,6 +196,14 @@ class Grams:
         length = codes.shape[1]
         for n, (prefixes, numbers) in self.levels.items():
             if not len(numbers):
+                continue
+            if n == 1:
+                ranks = np.full(self.size + 1, -1)
+                ranks[prefixes[0]] = numbers
+                gram = ranks.take(codes)
+                row, at = np.nonzero(gram >= 0)
+                rows.append(row)
+                grams.append(gram[row, at])
                 continue
             furthest = (length - 1) // (n - 1) if n > 1 else 1
             for step in range(1, min(max_skip + 1, furthest) + 1 if n > 1 else 2):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...tools.view.data import Distance, collect
-from ...tools.view.view import page as page_of
+from ...tools.view.page import page as page_of
 from ..calibration.activations import plain_session
 from .errors_by_node import NodeError
 

@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from typing import IO, Any
 
 import numpy as np
@@ -188,8 +189,9 @@ def _plain(array: Any) -> bool:
 
 @contextlib.contextmanager
 def progress(title: str, total: int | None) -> Iterator[Callable[[], None]]:
-    """A function to be called for each item: it moves a bar, where somebody sits at a terminal."""
-    if not sys.stderr.isatty():
+    """A function to be called for each item: it moves a bar, where somebody sits at a terminal and rich is
+    installed."""
+    if not sys.stderr.isatty() or find_spec("rich") is None:
         yield lambda: None
         return
     from rich.console import Console

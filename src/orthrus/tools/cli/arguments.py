@@ -7,7 +7,6 @@ meant raises ValueError with what is known.
 from __future__ import annotations
 
 import contextlib
-import importlib
 import json
 import sys
 import time
@@ -21,6 +20,7 @@ import typer
 import typer.core
 
 from ...shown import shown_in_json, tell
+from ..asked import LEVELS, full_name, import_modules
 
 Item = TypeVar("Item")
 
@@ -38,8 +38,6 @@ ProviderOption = Annotated[Texts, option_of(
 SettingOption = Annotated[Texts, option_of(
     "--option", "-o", metavar="[NAME:]KEY=VALUE",
     help="Provider option; without a name it is the first provider's.")]
-LIBRARIES = (".so", ".dylib", ".dll")
-"""How the names of shared libraries end."""
 ImportOption = Annotated[Texts, option_of(
     "--import", metavar="MODULE|LIBRARY",
     help="Import a Python module first, one that registers operators or providers, or load a shared library "
@@ -71,9 +69,6 @@ RepeatOption = Annotated[int, option_of("--repeat", "-n", min=0, help="Run so ma
 NodesOption = Annotated[bool, option_of("--nodes", help="List every node instead of counting kernels.")]
 CountOption = Annotated[int, option_of(
     "--count", "-n", min=0, max=360, help="How many digits to draw, 8 by default.")]
-
-LEVELS = {"disable": "ORT_DISABLE_ALL", "basic": "ORT_ENABLE_BASIC", "extended": "ORT_ENABLE_EXTENDED",
-          "layout": "ORT_ENABLE_LAYOUT", "all": "ORT_ENABLE_ALL"}
 
 
 class Told(typer.core.TyperGroup):
@@ -127,28 +122,6 @@ def session_of(model: Path, provider: Sequence[str] | None, option: Sequence[str
                                     trust=trust or None)
 
 
-def import_modules(modules: Sequence[str] | None) -> None:
-    """Import what registers operators or providers, modules or shared libraries; modules in the working
-    directory count."""
-    if modules and "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    for name in modules or ():
-        if name.endswith(LIBRARIES):
-            load_library(name)
-        else:
-            importlib.import_module(name)
-
-
-def load_library(path: str) -> list[str]:
-    """The names of the providers of a shared library, which are known from here on. Raises Fail for what is
-    no such library."""
-    from ...providers.library import libraries, register_library
-
-    if path not in libraries():
-        register_library(path, path)
-    return libraries()[path]
-
-
 def providers_of(given: Sequence[str] | None, options: Sequence[str] | None) -> list[Any]:
     """Names in full, with their options. Raises ValueError for an unknown name or an option without a
     provider."""
@@ -168,14 +141,6 @@ def providers_of(given: Sequence[str] | None, options: Sequence[str] | None) -> 
                              "providers asked for")
         settings[name][rest if colon else key] = value
     return [(name, settings[name]) if settings[name] else name for name in names]
-
-
-def full_name(name: str, known: Sequence[str]) -> str:
-    """The provider that `name` means, short or full. Raises ValueError with those there are."""
-    for full in known:
-        if name.lower() in (full.lower(), full.removesuffix("ExecutionProvider").lower()):
-            return full
-    raise ValueError(f"no provider is called {name!r}; there are {', '.join(known)}")
 
 
 def timed(session: Any, names: Sequence[str], feed: dict[str, Any], repeat: int) -> list[float]:

@@ -12,18 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .arguments import (
-    LIBRARIES,
-    ImportOption,
-    JsonOption,
-    Texts,
-    console,
-    full_name,
-    import_modules,
-    load_library,
-    option_of,
-    print_json,
-)
+from ..asked import LIBRARIES, full_name, import_modules, load_library
+from .arguments import ImportOption, JsonOption, Texts, console, option_of, print_json
 
 if TYPE_CHECKING:
     from ...testing import Bench, Check, Report

@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from ..asked import LEVELS, import_modules
 from .arguments import (
-    LEVELS,
     ImportOption,
     JsonOption,
     LevelOption,
@@ -25,7 +25,6 @@ from .arguments import (
     ProviderOption,
     Texts,
     console,
-    import_modules,
     option_of,
     print_json,
     providers_of,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..asked import import_modules
 from .arguments import (
     CountOption,
     ImportOption,
@@ -9,7 +10,6 @@ from .arguments import (
     ProviderOption,
     SettingOption,
     console,
-    import_modules,
     print_json,
     providers_of,
 )

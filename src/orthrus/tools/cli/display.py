@@ -123,7 +123,7 @@ def _kernels(report: Explanation) -> Table:
 
 
 def _each(report: Explanation) -> Table:
-    rows = [("  " * n.depth + n.node, f"{n.kind}-{n.version}", n.provider, n.kernel, n.part)
+    rows = [("  " * n.depth + n.node, f"{n.kind}-{n.version}", n.provider, n.kernel, n.short_part)
             for n in report.nodes]
     return table("Placement", ("node", "operator", "provider", "kernel", "part"), rows)
 
@@ -134,11 +134,11 @@ def _parts(report: Explanation) -> Table:
     for part in report.parts:
         plan = part.plan
         if plan is None:
-            rows.append((part.name, len(part.nodes), "", "", "", part.state))
+            rows.append((part.short, len(part.nodes), "", "", "", part.state))
             continue
         used = ", ".join(f"{use.name} {use.count}" for use in plan.kernels[:6])
         used += f" and {len(plan.kernels) - 6} more" if len(plan.kernels) > 6 else ""
-        rows.append((part.name, len(part.nodes), len(plan.steps) or "", size_text(part.arena),
+        rows.append((part.short, len(part.nodes), len(plan.steps) or "", size_text(part.arena),
                      size_text(part.packed), used or part.state))
     return table("\nCompiled parts", ("part", "nodes", "steps", "arena", "packed", "steps by kernel"),
                  rows, right=(1, 2, 3, 4))

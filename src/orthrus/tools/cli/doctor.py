@@ -8,7 +8,8 @@ from __future__ import annotations
 import typer
 
 from ...shown import tell
-from .arguments import ImportOption, JsonOption, alone, console, import_modules, print_json, waiting
+from ..asked import import_modules
+from .arguments import ImportOption, JsonOption, alone, console, print_json, waiting
 
 
 def command(modules: ImportOption = None, as_json: JsonOption = False) -> None:

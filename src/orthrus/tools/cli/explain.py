@@ -122,7 +122,7 @@ def check(session: Any, report: Explanation, asked: Sequence[str] | None, strict
 def unusable(session: Any, asked: Sequence[str] | None) -> dict[str, str]:
     """The providers that were asked for and are not in the session, and why."""
     from ...providers import known
-    from .arguments import full_name
+    from ..asked import full_name
 
     classes = known()
     names = [full_name(name, list(classes)) for name in asked or ()]

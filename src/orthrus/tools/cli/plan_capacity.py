@@ -50,10 +50,12 @@ ArrivalsOption = Annotated[str, option_of(
     "--arrivals", metavar="poisson|constant|bursts:N",
     help="How requests come: independent of each other (the default), evenly, or N on average at once.")]
 OverheadOption = Annotated[str, option_of(
-    "--overhead", metavar="TIME", help="Time of the server's one thread for a request, 0.3ms by default.")]
+    "--overhead", metavar="TIME", help="Time of the server's one thread for a request, 0.1ms by default.")]
 SecondsOption = Annotated[float, option_of(
     "--seconds", metavar="SECONDS", min=0.0, help="Measure each size of batch for so long, 0.5 by default.")]
 
+APART = ("cuda", "tensorrt", "rocm", "migraphx")
+"""Providers whose batches don't need the cores that the server's own thread is on."""
 _TIME = re.compile(r"([0-9.eE+-]+)\s*(us|ms|s|)")
 UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0}
 
@@ -61,7 +63,7 @@ UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0}
 def command(
     rate: RateOption, p99: P99Option, model: ModelOption = None, service: ServiceOption = "",
     max_batch: BatchOption = 32, rows: RowsOption = 1, cores: CoresOption = 0, threads: ThreadsOption = 1,
-    arrivals: ArrivalsOption = "poisson", overhead: OverheadOption = "0.3ms", seconds: SecondsOption = 0.5,
+    arrivals: ArrivalsOption = "poisson", overhead: OverheadOption = "0.1ms", seconds: SecondsOption = 0.5,
     files: InputOption = None, shape: ShapeOption = None, provider: ProviderOption = None,
     option: SettingOption = None, modules: ImportOption = None, seed: SeedOption = 0,
     as_json: JsonOption = False,
@@ -83,7 +85,8 @@ def command(
     else:
         known = _given(service)
     found = plan(known, rate, seconds_of(p99, "--p99"), max_batch, slots, rows,
-                 seconds_of(overhead, "--overhead"), _arrivals(arrivals), seed)
+                 seconds_of(overhead, "--overhead"), _arrivals(arrivals), seed,
+                 not any(name in text.lower() for text in provider or () for name in APART))
     if as_json:
         print_json({**found.plain(), "service": {str(size): known.seconds[size] for size in known.sizes}})
         return

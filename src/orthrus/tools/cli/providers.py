@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .arguments import ImportOption, JsonOption, console, import_modules, print_json
+from ..asked import import_modules
+from .arguments import ImportOption, JsonOption, console, print_json
 
 
 def command(modules: ImportOption = None, as_json: JsonOption = False) -> None:

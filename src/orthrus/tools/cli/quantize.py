@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..asked import import_modules
 from .arguments import (
     ImportOption,
     JsonOption,
@@ -17,7 +18,6 @@ from .arguments import (
     SettingOption,
     Texts,
     console,
-    import_modules,
     option_of,
     print_json,
     providers_of,

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from .arguments import ImportOption, import_modules, option_of, say
+from ..asked import import_modules
+from .arguments import ImportOption, option_of, say
 
 FolderArgument = Annotated[Path, typer.Argument(
     metavar="MODELS", help="A folder with NAME/VERSION/model.onnx or NAME.onnx.", show_default=False)]

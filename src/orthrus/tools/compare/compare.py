@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..asked import import_modules
 from ..cli.arguments import (
     ImportOption,
     InputOption,
@@ -22,7 +23,6 @@ from ..cli.arguments import (
     ShapeOption,
     Texts,
     console,
-    import_modules,
     option_of,
     print_json,
     say,

@@ -15,7 +15,7 @@ from typing import Any
 
 from ...errors import ALL, Fail, InvalidArgument
 from ...records import dataclass
-from ..cli.arguments import LEVELS, full_name
+from ..asked import LEVELS, full_name
 from .extract import Model
 
 REFERENCE, PEER = "reference", "onnxruntime"

@@ -33,7 +33,7 @@ def command(flags: Flags) -> None:
 
     Flags are taken as -x 4, -x=4, --x 4 or --x=4; a switch is -s, --s=true or --nos. Beyond that tool: --vs
     compares two providers or engines, --plot draws the times, --json prints everything."""
-    from ..cli.arguments import import_modules
+    from ..asked import import_modules
 
     import_modules(flags.modules)
     if flags.list_devices:
@@ -65,7 +65,8 @@ def _measured(flags: Flags, settings: Settings, say: Callable[[str], None]) -> R
     """One engine, in this process. None where there was nothing to run."""
     from ..cli.arguments import print_json, waiting
     from . import report
-    from .run import Bench, peak_bytes
+    from .memory import peak_bytes
+    from .run import Bench
 
     for line in report.opening(settings):
         say(line)

@@ -63,25 +63,9 @@ class RunBlock:
         return int(100 * self.cpu / (self.wall * (os.cpu_count() or 1))) if self.wall else 0
 
 
-def peak_bytes() -> int:
-    """The most resident memory this process has had; 0 where the system does not say."""
-    try:
-        return 1024 * int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0])
-    except (OSError, IndexError):
-        pass
-    try:
-        import resource
-        import sys
-
-        most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return most if sys.platform == "darwin" else 1024 * most
-    except ImportError:
-        return 0
-
-
 def engine_of(settings: Settings) -> Any:
     """The engine's module. Raises ImportError where there is none, ValueError for one without the API."""
-    from ..cli.arguments import import_modules
+    from ..asked import import_modules
 
     import_modules(settings.modules)
     runtime = importlib.import_module(settings.module)

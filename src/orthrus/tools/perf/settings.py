@@ -206,7 +206,7 @@ def full_provider(name: str, there: Sequence[str]) -> str:
     """The full name of a provider. Raises UsageFault for a name nobody knows, ValueError for one that is not
     registered here."""
     from ...providers import ALL
-    from ..cli.arguments import full_name
+    from ..asked import full_name
 
     try:
         return full_name(name, there)
@@ -256,7 +256,7 @@ def opponent(text: str, settings: Settings) -> Settings:
     from importlib.util import find_spec
 
     from ...providers import known
-    from ..cli.arguments import full_name
+    from ..asked import full_name
 
     module, _, names = text.partition(":")
     rest = replace(settings, optimized="")

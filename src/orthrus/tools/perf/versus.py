@@ -22,7 +22,8 @@ import numpy as np
 from ...records import dataclass
 from ..shapes.open_dimensions import Shapes
 from .latency import Paired, paired
-from .run import Bench, RunBlock, peak_bytes
+from .memory import peak_bytes
+from .run import Bench, RunBlock
 from .settings import Settings
 
 BLOCKS = 4

@@ -17,16 +17,8 @@ from typing import Annotated, Any
 import typer
 
 from ...shown import tell
-from ..cli.arguments import (
-    ImportOption,
-    JsonOption,
-    alone,
-    console,
-    full_name,
-    import_modules,
-    option_of,
-    print_json,
-)
+from ..asked import full_name, import_modules
+from ..cli.arguments import ImportOption, JsonOption, alone, console, option_of, print_json
 
 FAILED, INCOMPLETE = 255, 3
 LEVELS = (0, 1, 2, 3, 99)

@@ -257,7 +257,8 @@ class _Collected:
             node.label, "node", node.op_type, node.domain, node.version, body if bodies else group,
             tuple(self.value(v) for v in node.inputs), tuple(self.value(v) for v in node.outputs), body,
             "" if report is None else report.provider, "" if report is None else report.kernel,
-            "" if report is None else report.part, tuple(_attributes(node)),
+            f"{report.short_part} ({report.part})" if report is not None and report.part else "",
+            tuple(_attributes(node)),
             () if report is None else tuple(self._reasons(report)), node.label in self._free,
             _measured(self._profiles(node)), self._distance(node), self._origins(node)))
         self._maker.update((v, index) for v in node.outputs if v is not None)

@@ -7,16 +7,10 @@ by their hashes, and nothing else.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import html
-import json
 import math
 import os
-import re
 import time
 import webbrowser
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -40,7 +34,7 @@ from ..cli.arguments import (
 )
 
 if TYPE_CHECKING:
-    from .data import Distance, ViewData
+    from .data import Distance
 
 FileOption = Annotated[Path | None, option_of(
     "--output", "-o", metavar="FILE.html", help="Where to write; the model's name with .html otherwise.")]
@@ -56,13 +50,8 @@ CheckOption = Annotated[bool, option_of(
 
 OpenOption = Annotated[bool, option_of("--open", help="Show the page in the browser.")]
 
-SCRIPTS = ("dagre.min.js", "uplot.min.js", "view-text.js", "view-model.js", "view-layout.js", "view-tree.js",
-           "view-canvas.js", "view-map.js", "view-colours.js", "view-plots.js", "view-panel.js",
-           "view-table.js", "view-page.js")
 _DISTURBED = 0.3
 """Processors that others keep busy, from which on times are said to be disturbed."""
-
-STYLES = ("uplot.min.css", "view.css")
 
 
 def command(
@@ -76,6 +65,7 @@ def command(
     from ...load import load
     from ..cli import feeds
     from .data import collect
+    from .page import page
 
     if check and not run:
         raise ValueError("--check needs a run: leave --no-run out")
@@ -146,41 +136,6 @@ def distances(model: Path, side: Any, feed: dict[str, Any], level: str, seed: in
     return {found.value: Distance(finite(found.error.max_abs), finite(found.error.excess),
                                   None if found.own is None else finite(found.own.excess))
             for found in (*compared.outputs, *compared.values)}
-
-
-def page(data: ViewData) -> str:
-    """The whole HTML text for `data`."""
-    scripts = [_without_map(_asset(name)) for name in SCRIPTS]
-    style = "\n".join(_asset(name) for name in STYLES)
-    policy = "; ".join([
-        "default-src 'none'", "script-src " + " ".join(map(_hash, scripts)), "style-src " + _hash(style),
-        "worker-src blob:", "base-uri 'none'", "form-action 'none'"])
-    parts = {
-        "POLICY": html.escape(policy), "TITLE": html.escape(data.model), "STYLE": style,
-        "DATA": json_text(data.plain()),
-        "SCRIPTS": "\n".join(f'<script id="{name}">{script}</script>'
-                             for name, script in zip(SCRIPTS, scripts, strict=True)),
-    }
-    return re.sub(r"\{\{([A-Z]+)\}\}", lambda found: parts[found[1]], _asset("view.html"))
-
-
-def json_text(data: Any) -> str:
-    """JSON that may stand inside a script element: no `<`, `>` or `&`, and nothing but ASCII."""
-    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-
-
-def _asset(name: str) -> str:
-    return (files("orthrus.tools.view") / "assets" / name).read_text("utf-8")
-
-
-def _without_map(script: str) -> str:
-    return re.sub(r"\n//# sourceMappingURL=\S+", "", script)
-
-
-def _hash(text: str) -> str:
-    digest = hashlib.sha256(text.encode()).digest()
-    return f"'sha256-{base64.b64encode(digest).decode()}'"
 
 
 if __name__ == "__main__":

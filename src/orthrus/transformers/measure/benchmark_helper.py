@@ -282,7 +282,7 @@ def _resident() -> float:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
     except OSError:
-        from ...tools.perf.run import peak_bytes
+        from ...tools.perf.memory import peak_bytes
 
         return peak_bytes() / 2**20
 

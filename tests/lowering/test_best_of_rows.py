@@ -1,0 +1,56 @@
+"""The k best of rows: those of a stable sort, whatever values the rows have in common."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from graphs import info, model
+from onnx import helper
+
+from orthrus.run.engine import Config, Engine
+
+
+def rows(rng: np.random.Generator, dtype: Any, shape: tuple[int, ...], span: int) -> np.ndarray:
+    """Numbers of which all but `span` values are alike in their upper bits."""
+    dtype = np.dtype(dtype)
+    if dtype.kind in "iu":
+        limits = np.iinfo(dtype)
+        low = int(rng.choice([limits.min, limits.max - span, 0, -span if limits.min else span]))
+        low = min(max(low, limits.min), limits.max - span)
+        return rng.integers(0, span + 1, shape).astype(dtype) + dtype.type(low)
+    made = (rng.integers(0, span + 1, shape) * rng.choice([1.0, -1.0, 1e-3])).astype(dtype)
+    for special in (np.nan, np.inf, -np.inf, -0.0):
+        made[rng.random(shape) < 0.1] = special
+    return made
+
+
+def expected(x: np.ndarray, k: int, largest: bool) -> tuple[np.ndarray, np.ndarray]:
+    wide = x.astype(np.float64) if x.dtype.kind == "f" else x
+    order = np.lexsort((np.broadcast_to(np.arange(x.shape[-1]), x.shape), wide))
+    if largest:
+        ranks = np.unique(np.where(np.isnan(wide), np.inf, wide) if x.dtype.kind == "f" else wide,
+                          return_inverse=True)[1].reshape(x.shape).astype(np.int64)
+        if x.dtype.kind == "f":
+            ranks[np.isnan(wide)] = ranks.max() + 1
+        order = np.argsort(-ranks, axis=-1, kind="stable")
+    return np.take_along_axis(x, order[..., :k], -1), order[..., :k]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int8", "uint8", "int32", "int64",
+                                   "uint64"])
+def test_they_are_those_of_a_stable_sort(dtype: str) -> None:
+    rng = np.random.default_rng(len(dtype) + ord(dtype[0]))
+    for largest in (1, 0):
+        for length in (1, 7, 16, 61, 300):
+            for k in sorted({1, min(5, length), length}):
+                node = helper.make_node("TopK", ["x", "k"], ["y", "i"], largest=largest)
+                kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+                made = model([node], [info("x", kind, ["N", length])],
+                             [info("y", kind, None), info("i", 7, None)], {"k": np.array([k])})
+                engine = Engine(made.SerializeToString(), Config())
+                for n, span in ((3, 0), (3, 1), (2, 100), (1, 120)):
+                    x = rows(rng, dtype, (n, length), span)
+                    y, i = engine.run(None, {"x": x})
+                    wanted, at = expected(x, k, bool(largest))
+                    np.testing.assert_array_equal(y, wanted)
+                    assert np.array_equal(i, at), (x, i, at)
