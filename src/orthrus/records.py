@@ -25,7 +25,7 @@ def _declare(cls: type, frozen: bool = False, eq: bool = True, **slots: bool) ->
         cls.__doc__ = cls.__name__
     cls = dataclasses.dataclass(init=False, repr=False, eq=False, **slots)(cls)
     fields = dataclasses.fields(cls)
-    methods: dict[str, Any] = {"__init__": _constructor(cls, frozen), "__repr__": _shown(cls)}
+    methods: dict[str, Any] = {"__init__": _Constructor(cls, frozen), "__repr__": _shown(cls)}
     if eq:
         compared = [each.name for each in fields if each.compare]
         methods["__eq__"] = _equal(cls, compared)
@@ -53,14 +53,17 @@ def _restored(self: Any, state: list[Any]) -> None:
         object.__setattr__(self, each.name, value)
 
 
-def _constructor(cls: type, frozen: bool) -> Callable[..., None]:
-    """What writes the constructor, and is it no more from then on."""
-    def __init__(self: Any, *given: Any, **named: Any) -> None:
-        made = _written(cls, frozen)
-        if vars(cls)["__init__"] is __init__:
-            cls.__init__ = made  # type: ignore[misc]
-        made(self, *given, **named)
-    return __init__
+class _Constructor:
+    """Stands for a constructor until somebody asks for it, to call it or to see what it takes."""
+
+    def __init__(self, cls: type, frozen: bool) -> None:
+        self.cls, self.frozen = cls, frozen
+
+    def __get__(self, it: Any, kind: type) -> Callable[..., None]:
+        made: Any = _written(self.cls, self.frozen)
+        if vars(self.cls)["__init__"] is self:
+            self.cls.__init__ = made
+        return made if it is None else made.__get__(it, kind)
 
 
 def _written(cls: type, frozen: bool) -> Callable[..., None]:

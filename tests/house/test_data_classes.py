@@ -6,6 +6,7 @@ import copy
 import dataclasses
 import functools
 import gc
+import inspect
 import itertools
 import os
 import pickle
@@ -187,3 +188,21 @@ def test_the_collector_works_on_when_what_was_made_is_made() -> None:
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("ask", [inspect.signature, lambda cls: inspect.signature(cls.__init__)])
+@pytest.mark.parametrize("called", [False, True])
+def test_what_a_constructor_takes_is_seen(ask: Any, called: bool) -> None:
+    def make() -> type:
+        class Told:
+            a: int
+            b: float = 2.0
+            c: list[int] = field(default_factory=list)
+            d: int = field(init=False, default=4)
+        return Told
+    seen = []
+    for cls in both(make):
+        if called:
+            cls(1)
+        seen.append([(p.name, p.kind, p.default is p.empty) for p in ask(cls).parameters.values()])
+    assert seen[0] == seen[1] and seen[0][-1][0] == "c"

@@ -52,6 +52,9 @@ _VARIED = b"varied"
 _MANY, _LONG, _FEW = 16, 0.05, 1 << 26
 """Nodes or seconds from which on, and bytes up to which, a model's session is kept at its first run."""
 
+_LATER = 0.02
+"""Seconds that a run has for itself before its session is kept."""
+
 
 def engine_for(source: Any, config: Config) -> Any:
     """The engine of a model, from what was kept of it where there is something. Raises what `Engine` does."""
@@ -113,7 +116,9 @@ class _Watch:
             _give_up(self.name)
             return False
         with contextlib.suppress(RuntimeError):
-            threading.Thread(target=self._keep, args=(step, shapes), name="orthrus-keep").start()
+            keeping = threading.Timer(_LATER, self._keep, (step, shapes))
+            keeping.name = "orthrus-keep"
+            keeping.start()
         return True
 
     def _keep(self, step: Call, shapes: Shapes) -> None:
