@@ -116,7 +116,7 @@ def test_every_operation_is_tested() -> None:
     tested = {*COMPARISONS, *OF_INTEGERS, *OF_REALS, *EXACTLY, *CLOSELY, "not", "fmod", "remainder", "isnan",
               "isinf", "isfinite", "erf", "pow", "exp_nonpositive", "cast", "where", "fma", "quantize",
               "over"}
-    assert tested == set(OPS)
+    assert tested == set(OPS) - {"next_up"}, "of ai.onnx.ml's trees, which stay with the CPU provider"
 
 
 @every_target
