@@ -1,6 +1,6 @@
 """The graph and its types; knows no protobuf and runs nothing."""
 
-from .graph import Graph, ModelInfo, No, Node, Value, verify
+from .graph import OWN, Graph, ModelInfo, No, Node, Value, verify
 from .lazy_array import LazyArray, in_memory
 from .shape_guess import likely_shapes
 from .types import (
@@ -20,6 +20,6 @@ from .types import (
     type_of,
 )
 
-__all__ = ["HALF", "Dim", "ElementType", "Graph", "LazyArray", "MapType", "ModelInfo", "No", "Node",
+__all__ = ["HALF", "OWN", "Dim", "ElementType", "Graph", "LazyArray", "MapType", "ModelInfo", "No", "Node",
            "OptionalType", "SequenceType", "SparseArray", "SparseTensorType", "TensorType", "Type", "Value",
            "element_of", "in_memory", "likely_shapes", "parse_type", "shape_text", "type_of", "verify"]

@@ -138,10 +138,10 @@ class Builder:
         return made.output if len(made.outputs) == 1 else tuple(made.outputs)
 
     def maker(self, value: Value | None, *names: str, alone: bool = True) -> Node | None:
-        """The node of this graph that makes `value`, if it is one of the operators `names` of the default
-        domain; with `alone`, only if nothing else reads the value."""
+        """The node of this graph that makes `value`, if it is one of the operators `names`; with `alone`,
+        only if nothing else reads the value."""
         node = value.node if value is not None else None
-        if value is None or node is None or node.domain or node.op_type not in names or node not in self._own:
+        if value is None or node is None or node.kind not in names or node not in self._own:
             return None
         if node.outputs[0] is not value or (alone and (value.graph_outputs or sum(value.uses.values()) != 1)):
             return None
