@@ -28,7 +28,7 @@ from orthrus.codegen.object.library import Unit
 from orthrus.lowering.package.ahead import beside
 from orthrus.native.compile import machine_named
 from orthrus.native.pack import sequences, tables, vision
-from orthrus.native.pack.build import COMMON, asked, build, made
+from orthrus.native.pack.build import COMMON, asked, build, compared, made
 
 HOST = host()
 if why := lacking("generated code"):
@@ -72,6 +72,20 @@ def test_it_is_made_again_byte_by_byte(units: dict[str, Unit], content: bytes,
     found = pack.find(some, HOST)
     for i, unit in enumerate(some):
         assert found[i] == made(unit, HOST).data == library.compile_all([unit.text(HOST)], HOST, 0)[0]
+
+
+def test_a_release_compares_it(content: bytes, placed: Callable[[bytes], None],
+                               monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orthrus.native.pack.build.networks", lambda: NETS)
+    placed(content)
+    assert compared(1) > 20
+    there = pack.opened(pack.PLACE)
+    assert there is not None
+    monkeypatch.setattr(there, "find", lambda units, machine: dict.fromkeys(units, b"another"))
+    with pytest.raises(ValueError, match="made otherwise"):
+        compared(1)
+    placed(b"")
+    assert compared(1) == 0
 
 
 @pytest.mark.parametrize("name", COMMON)

@@ -131,8 +131,8 @@ class Pack:
 
     def row(self, unit: str, machine: Machine) -> Row | None:
         """What there is of a unit for `machine`."""
-        wanted = key(unit)
-        at = bisect_left(range(len(self)), wanted, key=lambda i: self._table[_ROW.size * i:_ROW.size * i + 16])
+        wanted, each = key(unit), _ROW.size
+        at = bisect_left(range(len(self)), wanted, key=lambda i: self._table[each * i:each * i + len(wanted)])
         for i in range(at, len(self)):
             found, digest, which, asked, group, start, size = _ROW.unpack_from(self._table, _ROW.size * i)
             if found != wanted:

@@ -150,9 +150,10 @@ def _at(i: int) -> Any:
 def compared(step: int) -> int:
     """How many objects of the installed pack are those that are made now, for this machine and every so many
     networks. Raises ValueError for one that is not."""
-    here, count = machine_named("host"), 0
-    there = pack.opened(pack.PLACE)
-    for net in list(networks())[::step] if there is not None else ():
+    here, count, there = machine_named("host"), 0, pack.opened(pack.PLACE)
+    if there is None:
+        return 0
+    for net in list(networks())[::step]:
         for key, unit in asked(net(), here).items():
             row = there.row(key, here)
             if row is not None:

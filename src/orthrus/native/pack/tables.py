@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,13 +10,10 @@ import numpy as np
 import onnx
 from onnx import TensorProto
 
-from .net import Net
+from ...ops import defined
+from .net import OPSET, Net
 
 ML = "ai.onnx.ml"
-UNARY = ("Abs", "Ceil", "Cos", "Elu", "Erf", "Exp", "Floor", "HardSigmoid", "HardSwish", "LeakyRelu", "Log",
-         "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Softplus", "Softsign",
-         "Sqrt", "Tanh")
-BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Equal", "Greater", "Less")
 REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceL2", "ReduceProd")
 
 
@@ -61,15 +59,26 @@ def fitted(rows: int | str, width: int, classes: int) -> onnx.ModelProto:
     return net.model(label, net.add("Normalizer", scores, domain=ML, norm="L1"))
 
 
+def _elementwise(count: int) -> Iterator[str]:
+    """The operators of numbers one by one that take so many."""
+    for name in dict.fromkeys(op.name for op in defined() if op.broadcasts and not op.domain):
+        with contextlib.suppress(onnx.defs.SchemaError):
+            given = [each for each in onnx.defs.get_schema(name, OPSET).inputs
+                     if each.option != each.option.Optional]
+            needed = sum(2 if each.option == each.option.Variadic else 1 for each in given)
+            if "tensor(float)" in given[0].types and needed == count and name != "Mod":
+                yield name
+
+
 def alone() -> Iterator[onnx.ModelProto]:
     """Operators by themselves, on usual shapes."""
-    for op in UNARY:
+    for op in _elementwise(1):
         for rows, width in ((256, 256), (1, 16)):
             net = Net()
             yield net.model(net.add(op, net.input(rows, width)))
     pairs = (((256, 256), (256, 256)), ((64, 256), (256,)), ((64, 256), ()), ((64, 256), (64, 1)),
              ((1, 16), (1, 16)), ((2, 8, 16, 16), (8, 1, 1)))
-    for op in BINARY:
+    for op in _elementwise(2):
         for a, b in pairs:
             net = Net()
             yield net.model(net.add(op, net.input(*a), net.input(*b)))
