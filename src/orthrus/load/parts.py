@@ -43,7 +43,7 @@ def write_softmax_attention(function: Any, node: Node) -> None:
     at, put, has = node.attributes, _Body(function), [v is not None for v in node.inputs] + [False] * 7
     given = [value for value in node.inputs[:3] if value is not None]
     flat = given[0].shape is not None and len(given[0].shape) == 3
-    counts: list[int] = [at[name] if flat else _size(value, 1) for name, value in zip(
+    counts: list[Any] = [at[name] if flat else _size(value, 1) for name, value in zip(
         ("q_num_heads", "kv_num_heads", "kv_num_heads"), given, strict=True)]
     heads, shared = counts[:2]
     sizes = [_part(_size(value, -1), n if flat else 1) for value, n in zip(given, counts, strict=True)]

@@ -77,8 +77,8 @@ class Scratch:
 
 
 @template("q:ptr k:ptr v:ptr out:ptr mask:ptr ends:ptr sink:ptr keep:ptr kv_heads:i64 group:i64 length:i64"
-          " total:i64 shift:i64 left:i64 right:i64 ends_add:i64 scale:float cap:float tiles:i64 tall:i64 chunks:i64"
-          " per:i64")
+          " total:i64 shift:i64 left:i64 right:i64 ends_add:i64 scale:float cap:float tiles:i64 tall:i64"
+          " chunks:i64 per:i64")
 def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, keep: V, kv_heads: V, group: V,
            length: V, total: V, shift: V, left: V, right: V, ends_add: V, scale: V, cap: V, tiles: V, tall: V,
            chunks: V, per: V, *, dtype: str, size: int, value_size: int, rows: int, short: bool, block: int,
@@ -89,8 +89,8 @@ def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, keep: V
     an item is `per` tiles of the `group` query heads that share a key head. `mask_step`: None without mask,
     else its stride along keys, 0 or 1. Where not `keep`, which lies along keys, a score is 0, or -inf without
     a mask. `rounded`: scores are of type `dtype`. `ends`: how many keys each batch entry has, less
-    `ends_add`; `trailing`: queries are the last `length` of them. `sink`: per head, the score of a further key without
-    value."""
+    `ends_add`; `trailing`: queries are the last `length` of them. `sink`: per head, the score of a further
+    key without value."""
     lanes, floats = f.machine.lanes(), vec(F32, f.machine.lanes())
     at = Scratch.of(f.machine, size, value_size, rows, block)
     width, pitch, wide = at.width, at.pitch, 2 * lanes
