@@ -10,7 +10,7 @@ import functools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,7 +50,10 @@ class Missing(Exception):
 
 
 class Settings:
-    """What those who run passes tell the rules, which find it as `op.settings`."""
+    """What those who run passes tell the rules, which find it as `op.settings`. `loose_masks`: whether an
+    operator may give 0 in the place of parts that give NaN where a mask excludes every key."""
+
+    loose_masks: ClassVar[bool] = False
 
     def refusal(self, domain: str, name: str, inputs: Sequence[Any]) -> str | None:
         """Why no rule may make this operator; None where it may."""

@@ -17,6 +17,7 @@ from .facts import differ, ints, permutation, rank, told
 
 _SOFTMAX = f"{OWN}::SoftmaxAttention"
 _KINDS = ("Attention", _SOFTMAX)
+_MASKED, _ABSORBING = -1e9, -1e30
 _SPLIT = [0, 2, 1, 3]
 
 
@@ -68,6 +69,8 @@ def fuse_attention(op, p, v, root):
     if masks == (None, None) and not guarded:
         return op.Attention(q, k, v, **same)
     bias, keep = masks
+    if _loose(op):
+        return op.Attention(q, k, v, keep if bias is None else bias, **same)
     return op(_SOFTMAX)(q, k, v, bias, None, None, keep, guarded=int(guarded) or None, **same)
 
 
@@ -111,6 +114,11 @@ def fuse_attention_past(op, q, k, v, pk, nk, pv, nv, a, b, m, c, root):
         return op(root.kind)(q, nk, nv, m, pk, pv, c, **root.attrs)
     y, present_k, present_v = op(root.kind)(q, nk, nv, m, pk, pv, c, outputs=3, **root.attrs)
     return {root.output: y, k: present_k, v: present_v}
+
+
+def _loose(op):
+    """Whether Attention may stand for parts that have other results where every key is excluded."""
+    return op.settings is not None and op.settings.loose_masks
 
 
 def _softmax(op, p):
@@ -268,14 +276,14 @@ def _masks(op, scores, n, k):
     """The masks as SoftmaxAttention takes them: what is added, and which scores count at all; None for each
     that there is not. `k` holds the keys."""
     product, bias, keep = scores.product.output, None, None
-    for it in reversed(scores.masks):
+    for at, it in reversed(list(enumerate(scores.masks))):
         mask = it.inputs[0] if isinstance(it, Node) else it
         if mask.shape is None or len(mask.shape) > n or product.shape is None:
             return No("the mask's rank is not known or too large")
         if any(_widens(m, s) for m, s in zip(mask.shape[-2::-1], product.shape[-2::-1], strict=False)):
             return No("the mask may widen the scores")
         if isinstance(it, Node):
-            bias, keep = _excluded(op, it, bias, keep, len(scores.masks) == 1)
+            bias, keep = _excluded(op, it, bias, keep, at == 0)
             if isinstance(bias, No):
                 return bias
         else:
@@ -321,18 +329,23 @@ def _length(op, k):
     return total
 
 
-def _excluded(op, where, bias, keep, only):
+def _excluded(op, where, bias, keep, last):
     """What is added, and which scores count, once a Where has put its number in the place of some scores.
-    `only`: nothing else is added to them."""
+    `last`: nothing is added to them afterwards."""
     condition, a, b = where.inputs
     kept_first = number(b) is not None
     instead = b if kept_first else a
-    if number(instead) is None:
+    least = number(instead)
+    if least is None:
         return No("a Where puts more than a number in the place of scores"), None
+    if _loose(op):
+        if least > _MASKED or (least > _ABSORBING and not last):
+            return No("the number a Where puts in does not absorb what is added to it"), None
+        least = min(least, _ABSORBING)
     kept = condition if kept_first else op.Not(condition)
-    if not only or number(instead) != -np.inf:
+    if bias is not None or not last or least != -np.inf:
         was = op.constant(np.zeros((), instead.const.dtype)) if bias is None else bias
-        fill = op.constant(instead.const.reshape(()))
+        fill = op.constant(np.full((), least, instead.const.dtype))
         bias = op.Where(condition, was, fill) if kept_first else op.Where(condition, fill, was)
     return bias, kept if keep is None else op.And(keep, kept)
 
