@@ -97,7 +97,10 @@ class _Direct:
 
 
 class _Requests(HttpToolsProtocol):  # type: ignore[misc]
-    """`left`: the part of a body's memory that is not filled yet, where one is being read."""
+    """`left`: the part of a body's memory that is not filled yet, where one is being read, and a byte behind
+    it. That byte is never read but where a client sends its next request without waiting: a read that leaves
+    room is the socket's last one of this turn of the loop, so that no client is answered again and again
+    while others wait."""
 
     app: Http
     left: memoryview | None = None
@@ -208,7 +211,7 @@ class _Requests(HttpToolsProtocol):  # type: ignore[misc]
 
     def _place(self, direct: _Direct, body: bytes) -> None:
         """Read the rest of a body behind what came of it."""
-        view = aligned(direct.head.length, direct.head.split)
+        view = aligned(direct.head.length + 1, direct.head.split)
         view[:len(body)] = body
         self._placing, self.left = view, view[len(body):]
         direct.late = self.loop.call_later(self.app.bounds.seconds, self._late, direct)
@@ -217,9 +220,9 @@ class _Requests(HttpToolsProtocol):  # type: ignore[misc]
         """So many bytes more have come."""
         assert self.left is not None
         self.left = self.left[count:]
-        if self.left:
+        if len(self.left) > 1:
             return
-        view, direct = self._placing, self.cycle
+        view, direct, over = self._placing, self.cycle, not self.left
         self._placing = self.left = None
         assert view is not None
         if direct.late is not None:
@@ -229,7 +232,9 @@ class _Requests(HttpToolsProtocol):  # type: ignore[misc]
             self.parser = httptools.HttpRequestParser(self)
             with contextlib.suppress(AttributeError):
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self._whole(direct, view)
+        self._whole(direct, view[:-1])
+        if over:
+            self.data_received(bytes(view[-1:]))
 
     def _late(self, direct: _Direct) -> None:
         self.left = self._placing = None
