@@ -88,8 +88,9 @@ def test_a_model_in_memory_is_not_copied_by_each_process() -> None:
     table = np.arange(1 << 24, dtype=np.float32).reshape(-1, 64)
     names = [helper.make_tensor_value_info(n, t, s) for n, t, s in (
         ("i", TensorProto.INT64, ["N"]), ("y", TensorProto.FLOAT, ["N", 64]))]
-    graph = helper.make_graph([helper.make_node("Gather", ["t", "i"], ["y"])], "g", names[:1], names[1:],
-                              [helper.make_tensor("t", TensorProto.FLOAT, table.shape, table.tobytes(), True)])
+    held = helper.make_tensor("t", TensorProto.FLOAT, table.shape, table.tobytes(), raw=True)
+    node = helper.make_node("Gather", ["t", "i"], ["y"])
+    graph = helper.make_graph([node], "g", names[:1], names[1:], [held])
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)],
                              ir_version=8).SerializeToString()
     with Replicas(MODEL, devices=1) as small, Replicas(made, devices=2) as replicas:

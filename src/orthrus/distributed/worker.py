@@ -76,7 +76,7 @@ class Worker:
             block, owner = self.blocks[model]
             held = block.array(owner, np.dtype(np.uint8), (message["length"],), 0)
             held.flags.writeable = False
-            model = memoryview(held)
+            model = held.data
         self.session = InferenceSession(
             model, options, providers=message["providers"], provider_options=message["provider_options"]
         )
