@@ -23,7 +23,8 @@ TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
 
 @settings(max_examples=80, deadline=None)
 @given(st.integers(1, 3), st.sampled_from((1, 2, 3, 5, 16, 33)), st.tuples(*[st.integers(1, 9)] * 4),
-       st.sampled_from(("linear", "nearest")), st.sampled_from(("zeros", "border")), st.booleans(),
+       st.sampled_from(("linear", "nearest", "cubic")), st.sampled_from(("zeros", "border", "reflection")),
+       st.booleans(),
        st.sampled_from(("float32", "float16")), st.booleans(), st.booleans(), st.integers(0, 999))
 def test_sampling(images: int, channels: int, sizes: tuple[int, ...], mode: str, padding: str, align: bool,
                   dtype: str, odd: bool, last: bool, seed: int) -> None:

@@ -12,10 +12,13 @@ from ..tensor import Tensor
 from .pool import framed, pixels
 from .rows import FLOATS
 
+MODES = {"bilinear": "linear", "bicubic": "cubic"}
+"""Names of older versions, and the newer ones."""
 
-@lowers("GridSample", types=FLOATS)
+
+@lowers("GridSample", "com.microsoft::GridSample", types=FLOATS)
 def grid_sample(lo: Lowering, node: Node) -> Pending | No:
-    """Each output pixel from up to four input pixels."""
+    """Each output pixel from up to sixteen input pixels."""
     x, places = node.inputs
     assert x is not None and places is not None
     shape, where, attrs = lo.shape(x), lo.shape(places), node.attributes
@@ -23,15 +26,15 @@ def grid_sample(lo: Lowering, node: Node) -> Pending | No:
         return No("kernels sample images with two spatial axes")
     if lo.dtype(places) not in FLOATS:
         return No(f"no generated kernel reads coordinates of {lo.dtype(places)}")
-    mode, padding = attrs["mode"], attrs["padding_mode"]
-    if mode not in ("linear", "bilinear", "nearest") or padding not in ("zeros", "border"):
+    mode, padding = MODES.get(attrs["mode"], attrs["mode"]), attrs["padding_mode"]
+    if mode not in ("linear", "nearest", "cubic") or padding not in ("zeros", "border", "reflection"):
         return No(f"no generated kernel for mode {mode} and padding {padding}")
     t, g = lo.channels_last(lo.tensor(x)), lo.tensor(places)
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
         frame = framed(lo, t, out, tree, operands)
-        spec = grid_taps(grid=g.dtype, linear=mode != "nearest", border=padding == "border",
-                              align=bool(attrs["align_corners"]), **frame.params)
+        spec = grid_taps(grid=g.dtype, mode=mode, padding=padding, align=bool(attrs["align_corners"]),
+                         **frame.params)
         cells = [*frame.cells, t, *frame.walked(t), *shape[2:], g, *g.strides]
         lo.step(spec, cells, frame.items, frame.grain)
     return pixels((*shape[:2], *where[1:3]), lo.dtype(x), t, emit)
