@@ -23,9 +23,9 @@ FAR = 1e9
 
 @template("")
 def grid_taps(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands: tuple[Read, ...],
-              after: Expr | None, grid: str, mode: str, padding: str, align: bool) -> None:
-    """Two spatial axes; coordinates from -1 to 1, the last axis first, are the image's edges, or with `align`
-    its corner pixels' centres. `mode`: nearest, linear or cubic. What lies outside is 0 (`zeros`), the
+              after: Expr | None, grid: str, mode: str, padding: str, ends: str) -> None:
+    """Two spatial axes; coordinates, the last axis first, are numbers of pixels, or -1 to 1 are `ends`: the
+    image's `edges` or the `centres` of its corner pixels. `mode`: nearest, linear or cubic. What lies outside is 0 (`zeros`), the
     nearest pixel (`border`) or the image mirrored there (`reflection`).
 
     Arguments: the frame's, then the input's address and strides (image, spatial axes), its sizes, and the
@@ -42,7 +42,11 @@ def grid_taps(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands:
         size = f.cast(sizes[axis], F32)
         last = size - 1.0
         half = f.const(F32, 0.5)
-        where = (at + 1.0) * half * last if align else ((at + 1.0) * size - 1.0) * half
+        where = at
+        if ends == "centres":
+            where = (at + 1.0) * half * last
+        elif ends == "edges":
+            where = ((at + 1.0) * size - 1.0) * half
         where = f.select(where.ne(where), f.const(F32, -1.0) - size, where)
         where = f.fast_max(f.fast_min(where, size + FAR), f.const(F32, -FAR) - size)
 
@@ -50,7 +54,7 @@ def grid_taps(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands:
             return f.fast_max(f.fast_min(place, last), 0.0)
 
         def mirrored(place: V) -> V:
-            low, span = (0.0, last) if align else (-0.5, size)
+            low, span = (0.0, last) if ends == "centres" else (-0.5, size)
             away, twice = vmath.abs(f, place - low), span + span
             (rest,) = f.when(away < twice, lambda: away, lambda: fmod(f, away, twice))
             return f.select(span > 0.0, f.select(rest > span, twice - rest, rest) + low, f.const(F32, low))
