@@ -25,8 +25,8 @@ FAR = 1e9
 def grid_taps(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands: tuple[Read, ...],
               after: Expr | None, grid: str, mode: str, padding: str, ends: str) -> None:
     """Two spatial axes; coordinates, the last axis first, are numbers of pixels, or -1 to 1 are `ends`: the
-    image's `edges` or the `centres` of its corner pixels. `mode`: nearest, linear or cubic. What lies outside is 0 (`zeros`), the
-    nearest pixel (`border`) or the image mirrored there (`reflection`).
+    image's `edges` or the `centres` of its corner pixels. `mode`: nearest, linear or cubic. What lies outside
+    is 0 (`zeros`), the nearest pixel (`border`) or the image mirrored there (`reflection`).
 
     Arguments: the frame's, then the input's address and strides (image, spatial axes), its sizes, and the
     grid's address and strides (image, spatial axes, coordinate).
