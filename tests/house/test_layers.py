@@ -58,7 +58,6 @@ CODE = {
     "lowering/gpu/rules/__init__.py": "import_module: the modules with rules",
     "native/ahead/in_wheel.py": "CDLL: the library of the wheel that it is copied into",
     "lowering/rules/__init__.py": "import_module: the modules with rules",
-    "lowering/rules/contrib/__init__.py": "import_module: the modules with rules of com.microsoft",
     "quantization/__init__.py": "import_module: this package's modules, when a name of theirs is first used",
     "codegen/object/library.py": "loads: objects from a process that was started for them",
     "codegen/triton/compile.py": "compile, exec: the text of kernels that this package wrote",
