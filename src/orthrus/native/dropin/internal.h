@@ -22,7 +22,7 @@
 
 OrtStatus *status_new(OrtErrorCode code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 OrtStatus *status_out_of_memory(size_t bytes);
-OrtStatus *status_not_implemented(const char *name);
+OrtStatus *status_not_implemented(const char *name, const char *cure); /* `cure`: "" where there is none */
 OrtStatus *status_null(const char *function, const char *argument);
 
 /* Leaves the function with the status of `call` if there is one. */
