@@ -29,7 +29,8 @@ BETTER_TEXT = ("/onnxruntime_src/", "Unsupported type proto", "Unknown provider 
 """In texts of theirs that name their source or their kinds of string: there the code alone has to be the
 same."""
 NEEDS_NO_MODEL = ("status", "lock", "memory", "pairs", "types", "value", "strings", "sparse", "env",
-                  "sharing", "options", "run_options", "providers", "devices", "base", "attributes", "protobuf")
+                  "sharing", "options", "run_options", "providers", "devices", "base", "attributes",
+                  "protobuf")
 """The library's sources that the calls reach, which can be built without the others."""
 
 
