@@ -19,7 +19,7 @@ from ...ir import Graph, Node, Value, shape_text
 from ...kernels import Span
 from ...records import dataclass
 from ...run.explain import Explanation, NodeReport
-from ..cli.display import size_text
+from ...shown import size_text
 from .groups import Scope, grouped
 from .origin import differs, origins
 
