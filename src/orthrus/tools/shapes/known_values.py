@@ -88,7 +88,7 @@ def _chosen(node: Node, inputs: Sequence[Value]) -> list[int] | None:
     """The columns that a node takes of its first input; None where it does something else."""
     shape = inputs[0].shape if inputs else None
     last = node.op_type == "ArrayFeatureExtractor" or (
-        node.op_type == "Gather" and shape is not None and node.attrs.get("axis", 0) in (-1, len(shape) - 1))
+        node.op_type == "Gather" and shape is not None and node.attribute("axis") in (-1, len(shape) - 1))
     if not last or len(inputs) < 2 or not isinstance(inputs[1].const, np.ndarray):
         return None
     return [int(i) for i in inputs[1].const.ravel()]
