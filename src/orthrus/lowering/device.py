@@ -17,7 +17,7 @@ from ..codegen.object import library
 from ..codegen.object.link import placed
 from ..codegen.runtime import entry
 from ..codegen.runtime.threads import pool
-from ..codegen.write.template import Spec
+from ..codegen.write.spec import Spec
 from ..locks import lock
 from .memory import ALIGN
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from ..codegen.runtime import scheduler
+from ..codegen.runtime.cells import STEP
 from ..codegen.write.notes import NOTED, front, refuse
 from ..codegen.write.notes import cells as guarded
-from ..codegen.write.template import Spec
+from ..codegen.write.spec import Spec
 from ..ir import Value, in_memory
 from ..kernels import Part, Work
 from ..records import dataclass
@@ -260,7 +260,7 @@ class Instance:
         cells = device.room(8 * len(given.values) + 8).view(np.int64)
         cells[:-1] = given.values
         cells[given.arena[:, 0]] = given.arena[:, 1] + self.base
-        self.table = np.empty((len(made.work), scheduler.STEP), np.int64)
+        self.table = np.empty((len(made.work), STEP), np.int64)
         self.table[:, 0] = code.kernels
         self.begins = self.table[:, 1] = given.begins * 8 + cells.ctypes.data
         self.table[:, 2:4] = made.work

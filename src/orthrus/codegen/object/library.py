@@ -27,8 +27,7 @@ from ...locks import rlock
 from ...processors import usable
 from ..machines.detect import host
 from ..machines.machine import Machine
-from ..write.body import ENTRY
-from ..write.template import Spec
+from ..write.spec import ENTRY, Spec
 from . import cache, override
 
 if TYPE_CHECKING:

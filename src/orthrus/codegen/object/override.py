@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 from ... import knobs
 from ...errors import Fail
 from ..machines.machine import Machine
-from ..write.body import ENTRY
-from ..write.template import Spec
+from ..write.spec import ENTRY, Spec
 
 if TYPE_CHECKING:
     from .library import Unit

@@ -14,7 +14,7 @@ import numpy as np
 
 from ...codegen.machines.machine import Machine
 from ...codegen.object import library
-from ...codegen.write.template import Spec
+from ...codegen.write.spec import Spec
 from ...errors import Fail, InvalidArgument
 from ...ir import Node
 from ...kernels import Gate, Part
@@ -32,9 +32,7 @@ log = logging.getLogger("orthrus")
 
 def beside() -> list[library.Unit]:
     """The code beside a part's own that runs it in this process."""
-    from ...codegen.runtime.entry import Entry
-    from ...codegen.runtime.fastcall import Quick
-    from ...codegen.runtime.scheduler import Runtime
+    from ...codegen.runtime.units import Entry, Quick, Runtime
 
     return [Runtime(), Entry(object.__basicsize__), Quick(object.__basicsize__)]
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...codegen.machines.machine import Machine
-from ...codegen.runtime.scheduler import JUMP
+from ...codegen.runtime.cells import JUMP
 from ...ir import ElementType
 from ...memory import LINE, take
 from ...records import dataclass

@@ -19,8 +19,7 @@ from ...codegen.emulate import emulator, worker
 from ...codegen.machines import detect
 from ...codegen.machines.machine import Machine
 from ...codegen.object import library
-from ...codegen.runtime.entry import Entry
-from ...codegen.runtime.scheduler import Runtime
+from ...codegen.runtime.units import Entry, Runtime
 from ...errors import InvalidArgument
 from ...ir import No, Node, Value
 from ...kernels import Kernel, Part, Work
