@@ -13,8 +13,9 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "orthrus"
 ORDER = (
-    ("records",), ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",), ("recent",),
-    ("memory",), ("modelfile",), ("processors",), ("ir",), ("shapes",), ("ops",), ("load",), ("optimize",),
+    ("records",), ("later",), ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",),
+    ("recent",), ("memory",), ("modelfile",), ("processors",), ("ir",), ("shapes",), ("ops",), ("load",),
+    ("optimize",),
     ("kernels",), ("codegen",), ("lowering",), ("providers",), ("partition",), ("plan",), ("run",),
     ("profiling",), ("api", "capi"), ("native",), ("testing",), ("demo",), ("tools",),
 )
@@ -53,6 +54,7 @@ CODE = {
     "api/alias.py": "import_module: this package's modules, under another name",
     "distributed/worker.py": "import_module: the modules that the program names",
     "ops/define.py": "import_module: the modules with definitions",
+    "later.py": "import_module: this package's modules, when a name of theirs is first used",
     "records.py": "exec: constructors, of the classes' own fields",
     "providers/__init__.py": "import_module: this package's providers",
     "lowering/gpu/rules/__init__.py": "import_module: the modules with rules",

@@ -42,7 +42,7 @@ from orthrus.errors import InvalidArgument
 from orthrus.errors import NotImplemented as NotImplementedFail
 from orthrus.ir import ElementType
 from orthrus.lowering.package import layout
-from orthrus.lowering.package.ahead import Package
+from orthrus.lowering.package.loaded import Package
 from orthrus.native.compile import machine_named, package
 
 pytestmark = [needs("generated code"), needs("C compiler")]

@@ -21,9 +21,9 @@ import orthrus as ort
 from orthrus import knobs
 from orthrus.codegen.object import cache
 from orthrus.errors import Fail, InvalidArgument
-from orthrus.run import session_cache
+from orthrus.run import keeping
 from orthrus.run.engine import Engine
-from orthrus.run.session_cache import Kept
+from orthrus.run.kept import Kept
 
 pytestmark = needs("door")
 
@@ -34,7 +34,7 @@ W = np.arange(20, dtype=np.float32).reshape(4, 5) / 7
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A cache of its own; making a session takes no long time, whatever it takes."""
-    monkeypatch.setattr(session_cache, "_LONG", float("inf"))
+    monkeypatch.setattr(keeping, "_LONG", float("inf"))
     with knobs.setting(CACHE=1, CACHE_DIR=str(tmp_path / "cache"), CACHE_SESSIONS=64):
         yield tmp_path / "cache" / "sessions"
 
@@ -116,7 +116,7 @@ def test_a_model_of_many_nodes_is_kept_at_its_first_run(folder: Path) -> None:
 
 
 def test_what_took_long_to_make_is_kept_at_its_first_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(session_cache, "_LONG", -1.0)
+    monkeypatch.setattr(keeping, "_LONG", -1.0)
     want = session(network()).run(None, FEEDS)
     second = ort.InferenceSession(network())
     assert type(second._sess._engine) is Kept
@@ -127,8 +127,8 @@ def test_what_took_long_to_make_is_kept_at_its_first_run(monkeypatch: pytest.Mon
 
 def test_a_large_file_is_kept_at_its_second_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many its nodes are: writing it takes as long as reading it."""
-    monkeypatch.setattr(session_cache, "_FEW", 100)
-    monkeypatch.setattr(session_cache, "_MANY", 1)
+    monkeypatch.setattr(keeping, "_FEW", 100)
+    monkeypatch.setattr(keeping, "_MANY", 1)
     path = tmp_path / "m.onnx"
     path.write_bytes(network())
     for _ in range(2):
@@ -581,7 +581,7 @@ def test_what_was_kept_goes_with_its_session() -> None:
 
     third = prepared(network())
     third.run(None, FEEDS)
-    kept = weakref.ref(third._sess._engine._small)
+    kept = weakref.ref(third._sess._engine._package)
     gc.collect()
     gc.disable()
     try:

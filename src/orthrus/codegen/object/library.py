@@ -31,7 +31,7 @@ from ..write.spec import ENTRY, Spec
 from . import cache, override
 
 if TYPE_CHECKING:
-    from .link import Linked
+    from ..machines.executable import Linked
 
 _log = logging.getLogger("orthrus")
 _known: dict[Machine, WeakValueDictionary[str, Linked]] = {}
@@ -166,7 +166,8 @@ def _held(known: WeakValueDictionary[str, Linked], keys: Iterable[str]) -> dict[
 
 def _bring(units: list[Unit], machine: Machine) -> list[Linked]:
     """Read, compile or borrow, then link."""
-    from .link import Linked, link, placed
+    from ..machines.executable import Linked, placed
+    from .link import link
 
     if (lent := _borrowed(units, machine)) is not None:
         block = placed(lent.image)
@@ -212,7 +213,7 @@ def objects(units: Sequence[Unit], machine: Machine, anew: bool = False) -> list
 def provide(functions: Functions, loaded: Any, machine: Machine) -> None:
     """Let functions that this package made earlier, and that are `loaded`, be their units' in this process,
     unless others are already."""
-    from .link import Linked
+    from ..machines.executable import Linked
 
     with _lock:
         known = _known.setdefault(machine, WeakValueDictionary())

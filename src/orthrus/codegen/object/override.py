@@ -21,8 +21,8 @@ from ..machines.machine import Machine
 from ..write.spec import ENTRY, Spec
 
 if TYPE_CHECKING:
+    from ..machines.executable import Linked
     from .library import Unit
-    from .link import Linked
 
 _TYPES = ["ptr", "i64", "i64", "ptr"]
 

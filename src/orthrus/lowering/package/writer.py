@@ -22,7 +22,7 @@ from ...codegen.write.spec import ENTRY
 from ...errors import Fail
 from ...ir import ElementType
 from ...records import dataclass
-from ..plans import Plan as ShapedPlan
+from ..instance import Plan as ShapedPlan
 from . import layout
 from .layout import Head, Plan, Tables, Target, digest, rounded
 
