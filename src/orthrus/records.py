@@ -13,9 +13,13 @@ from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
+from .locks import rlock
+
 _OWN = frozenset({"frozen", "eq", "slots", "weakref_slot"})
 _FACTORY = object()
 """Stands for a value that the field's factory makes."""
+
+_lock = rlock()
 
 
 def _declare(cls: type, frozen: bool = False, eq: bool = True, **slots: bool) -> type:
@@ -23,15 +27,17 @@ def _declare(cls: type, frozen: bool = False, eq: bool = True, **slots: bool) ->
     explicit = "__hash__" in own and not (cls.__hash__ is None and "__eq__" in own)
     if documented is None:
         cls.__doc__ = cls.__name__
-    cls = dataclasses.dataclass(init=False, repr=False, eq=False, **slots)(cls)
-    fields = dataclasses.fields(cls)
+    if any(slots.values()) or any(map(_shows, vars(cls).values())):
+        cls = dataclasses.dataclass(init=False, repr=False, eq=False, **slots)(cls)
+    else:
+        for name in _SEEN:
+            if name not in own:
+                setattr(cls, name, _Looked(cls, name))
     methods: dict[str, Any] = {"__init__": _Constructor(cls, frozen), "__repr__": _shown(cls)}
     if eq:
-        compared = [each.name for each in fields if each.compare]
-        methods["__eq__"] = _equal(cls, compared)
+        methods["__eq__"] = _equal(cls)
         if not explicit:
-            hashed = [each.name for each in fields if (each.compare if each.hash is None else each.hash)]
-            cls.__hash__ = _hash(hashed) if frozen else None  # type: ignore[assignment, method-assign]
+            cls.__hash__ = _hash(cls) if frozen else None  # type: ignore[assignment, method-assign]
     if frozen:
         methods |= {"__setattr__": _closed(cls, "assign to", object.__setattr__),
                     "__delattr__": _closed(cls, "delete", object.__delattr__)}
@@ -42,6 +48,33 @@ def _declare(cls: type, frozen: bool = False, eq: bool = True, **slots: bool) ->
             setattr(cls, name, method)
     cls.__doc__ = documented
     return cls
+
+
+_SEEN = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
+"""What shows that a class is a data class, and which fields it has."""
+
+
+def _shows(value: Any) -> bool:
+    """Whether a field's default has to be the class's from the beginning: no constructor sets it."""
+    return (isinstance(value, dataclasses.Field) and not value.init
+            and value.default is not dataclasses.MISSING)
+
+
+class _Looked:
+    """Stands for one of these until somebody looks: the fields are found then, as `dataclasses` does it."""
+
+    def __init__(self, cls: type, name: str) -> None:
+        self.cls, self.name = cls, name
+
+    def __get__(self, it: Any, kind: type | None = None) -> Any:
+        cls: Any = self.cls
+        with _lock:
+            if vars(cls)[self.name] is self:
+                dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
+                if isinstance(vars(cls)["__match_args__"], _Looked):
+                    given = [each.name for each in dataclasses.fields(cls) if each.init and not each.kw_only]
+                    setattr(cls, "__match_args__", tuple(given))  # noqa: B010
+        return vars(cls)[self.name]
 
 
 def _told(self: Any) -> list[Any]:
@@ -105,23 +138,39 @@ def _values(names: list[str]) -> Callable[[Any], Any]:
     return attrgetter(*names) if names else lambda self: ()
 
 
-def _equal(cls: type, names: list[str]) -> Callable[[Any, object], Any]:
-    values, single = _values(names), len(names) == 1
-
+def _equal(cls: type) -> Callable[[Any, object], Any]:
+    """What compares, and is it no more from the first comparison on."""
     def __eq__(self: Any, other: object) -> Any:
-        if other.__class__ is not self.__class__:
-            return NotImplemented
-        if single:
-            return (values(self),) == (values(other),)
-        return values(self) == values(other)
-    return __eq__
+        names = [each.name for each in dataclasses.fields(cls) if each.compare]
+        values, single = _values(names), len(names) == 1
+
+        def __eq__(self: Any, other: object) -> Any:
+            if other.__class__ is not self.__class__:
+                return NotImplemented
+            if single:
+                return (values(self),) == (values(other),)
+            return values(self) == values(other)
+        if vars(cls)["__eq__"] is first:
+            cls.__eq__ = __eq__  # type: ignore[assignment, method-assign]
+        return __eq__(self, other)
+    first = __eq__
+    return first
 
 
-def _hash(names: list[str]) -> Callable[[Any], int]:
-    values = _values(names)
-    if len(names) == 1:
-        return lambda self: hash((values(self),))
-    return lambda self: hash(values(self))
+def _hash(cls: type) -> Callable[[Any], int]:
+    """What hashes, and is it no more from the first time on."""
+    def __hash__(self: Any) -> int:
+        names = [each.name for each in dataclasses.fields(cls)
+                 if (each.compare if each.hash is None else each.hash)]
+        values, single = _values(names), len(names) == 1
+
+        def __hash__(self: Any) -> int:
+            return hash((values(self),) if single else values(self))
+        if vars(cls)["__hash__"] is first:
+            cls.__hash__ = __hash__  # type: ignore[assignment, method-assign]
+        return __hash__(self)
+    first = __hash__
+    return first
 
 
 def _shown(cls: type) -> Callable[[Any], str]:
@@ -139,10 +188,8 @@ def _shown(cls: type) -> Callable[[Any], str]:
 
 
 def _closed(cls: type, verb: str, plain: Callable[..., None]) -> Callable[..., None]:
-    names = frozenset(each.name for each in dataclasses.fields(cls))
-
     def refuse(self: Any, name: str, *value: Any) -> None:
-        if type(self) is cls or name in names:
+        if type(self) is cls or name in [each.name for each in dataclasses.fields(cls)]:
             raise dataclasses.FrozenInstanceError(f"cannot {verb} field {name!r}")
         plain(self, name, *value)
     return refuse

@@ -13,7 +13,7 @@ import pytest
 
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "orthrus"
 ORDER = (
-    ("records",), ("later",), ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",),
+    ("locks",), ("records",), ("later",), ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",),
     ("recent",), ("memory",), ("modelfile",), ("processors",), ("ir",), ("shapes",), ("ops",), ("load",),
     ("optimize",),
     ("kernels",), ("codegen",), ("lowering",), ("providers",), ("partition",), ("plan",), ("run",),
