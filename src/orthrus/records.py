@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
@@ -87,16 +88,79 @@ def _restored(self: Any, state: list[Any]) -> None:
 
 
 class _Constructor:
-    """Stands for a constructor until somebody asks for it, to call it or to see what it takes."""
+    """Stands for a constructor until it is worth writing: when it was called a few times, or somebody wants
+    to see what it takes."""
+
+    FEW = 4
 
     def __init__(self, cls: type, frozen: bool) -> None:
-        self.cls, self.frozen = cls, frozen
+        self.cls, self.frozen, self.calls = cls, frozen, 0
+        self.fields: dict[str, Any] | None = None
 
     def __get__(self, it: Any, kind: type) -> Callable[..., None]:
+        if it is not None and self.calls < self.FEW:
+            self.calls += 1
+            if self.fields is None:
+                self.fields = _plain(self.cls)
+            if self.fields:
+                return partial(self.construct, it)
+        made = self.written()
+        return made if it is None else made.__get__(it, kind)
+
+    def written(self) -> Any:
         made: Any = _written(self.cls, self.frozen)
         if vars(self.cls)["__init__"] is self:
             self.cls.__init__ = made
-        return made if it is None else made.__get__(it, kind)
+        return made
+
+    def construct(self, it: Any, /, *given: Any, **named: Any) -> None:
+        """What the constructor does; one that is called wrongly is written, to say so as ever."""
+        fields = self.fields
+        assert fields is not None
+        values = dict(zip(fields, given, strict=False))
+        missing = [name for name, default in fields.items()
+                   if default is dataclasses.MISSING and name not in values and name not in named]
+        if missing or len(given) > len(fields) or not values.keys().isdisjoint(named) or (
+                not named.keys() <= fields.keys()):
+            self.written()(it, *given, **named)
+            return
+        values.update(named)
+        for name, default in fields.items():
+            value = values[name] if name in values else default() if isinstance(default, _Made) else default
+            object.__setattr__(it, name, value) if self.frozen else setattr(it, name, value)
+        if hasattr(self.cls, "__post_init__"):
+            it.__post_init__()
+
+
+class _Made:
+    """A default that is made anew for each object."""
+
+    def __init__(self, how: Callable[[], Any]) -> None:
+        self.how = how
+
+    def __call__(self) -> Any:
+        return self.how()
+
+
+def _plain(cls: type) -> dict[str, Any]:
+    """The fields of a class with their defaults, empty where they are not plain to see."""
+    if any("__dataclass_fields__" in vars(base) for base in cls.__mro__[1:]) or not isinstance(
+            vars(cls)["__dataclass_fields__"], _Looked):
+        return {}
+    found: dict[str, Any] = {}
+    for name, kind in vars(cls).get("__annotations__", {}).items():
+        if not isinstance(kind, str) or "InitVar" in kind or "KW_ONLY" in kind:
+            return {}
+        if "ClassVar" in kind:
+            continue
+        default = vars(cls).get(name, dataclasses.MISSING)
+        if isinstance(default, dataclasses.Field):
+            if not default.init or default.kw_only is True:
+                return {}
+            default = default.default if default.default_factory is dataclasses.MISSING else _Made(
+                default.default_factory)
+        found[name] = default
+    return found
 
 
 def _written(cls: type, frozen: bool) -> Callable[..., None]:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from orthrus.codegen.object import cache
+
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "orthrus"
 ORDER = (
     ("locks",), ("records",), ("later",), ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",),
@@ -179,6 +181,12 @@ def test_no_imports_go_in_circles() -> None:
             del needs[module]
     circles = "; ".join(f"{m} -> {', '.join(sorted(other & needs.keys()))}" for m, other in needs.items())
     assert not needs, f"in circles, or between them: {circles}"
+
+
+def test_what_stands_above_a_run_is_known_to_the_cache() -> None:
+    """Whatever else is edited, no session and no kernel that was kept is taken for the same."""
+    behind = {name for names in ORDER[RANK["run"] + 1:] for name in names}
+    assert behind | PACKAGES == cache.ABOVE
 
 
 def test_every_module_has_its_place() -> None:
