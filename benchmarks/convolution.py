@@ -193,7 +193,7 @@ def each_channel(x: np.ndarray, w: np.ndarray, b: np.ndarray, y: np.ndarray, str
     g = Geometry(1, channels, 1, 1, (1, size, size), (1, k, k), (1, stride, stride), (1, 1, 1),
                       (0, k // 2, k // 2), (1, out, out))
     return bound(depthwise.spec(g, MACHINE, RELU, BIAS), pixels_last(x, channels),
-                 aligned(depthwise.pack(w, LANES)), y,
+                 aligned(direct.pack(w, 1, 1, LANES)), y,
                  *depthwise.cells(g, (0, 0, size * channels, channels), (0, 0, out * y.shape[3], y.shape[3])),
                  b, 0, 0, 0, 0, items=depthwise.items(g), scratch=64)
 

@@ -103,7 +103,7 @@ class Case:
         assert depthwise.fits(self.g)
         items = depthwise.items(self.g)
         native.run(depthwise.spec(self.g, target, self.tree, self.operands), self.x,
-                   depthwise.pack(self.w[:, :, 0], depthwise.lanes_of(self.g, target)), self.y,
+                   direct.pack(self.w, 1, 1, depthwise.lanes_of(self.g, target)), self.y,
                    *depthwise.cells(self.g, walk(self.x), walk(self.y)), *self.cells, items=items,
                    machine=machine,
                    splits=(items // 2,))

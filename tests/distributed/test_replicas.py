@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gc
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -243,22 +242,3 @@ def test_processes_end_with_their_parent() -> None:
             break
         time.sleep(0.05)
     assert not left.exists()
-
-
-@pytest.mark.slow
-def test_a_thousand_requests_under_fire() -> None:
-    drawn, kills = random.Random(5), []
-    with Replicas(MODEL, devices=2, time_limit=60) as replicas:
-
-        def shoot(replica: Any) -> None:
-            if replica.ready and (pid := replica.pid) is not None:
-                os.kill(pid, signal.SIGKILL)
-                kills.append(pid)
-
-        for asked in range(1000):
-            if asked % 25 == 0:
-                threading.Timer(drawn.random() * 0.01, shoot, [drawn.choice(replicas.replicas)]).start()
-            count = drawn.randint(1, len(IMAGES))
-            first = drawn.randint(0, len(IMAGES) - count)
-            right(replicas.run(None, {"image": IMAGES[first : first + count]}), first, first + count)
-        assert len(kills) > 20 and sum(r.requests for r in replicas.replicas) >= 1000

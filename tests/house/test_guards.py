@@ -34,7 +34,7 @@ import orthrus as ort
 from fuzz.graphs import apart
 from orthrus.codegen.machines.detect import host
 from orthrus.codegen.object import library
-from orthrus.lowering import device, native, plans, shaped_part
+from orthrus.lowering import device, instance, native, shaped_part
 
 HOST = host() if library.available() is None else None
 GENERATES = needs("generated code")

@@ -36,7 +36,7 @@ def test_the_wheel_holds_every_file_of_the_source() -> None:
 
 
 @pytest.mark.parametrize("folder", ["src", "as_onnxruntime", "tests", "benchmarks", "docs", "examples",
-                                    ".ci"])
+                                    ".ci", "hatch_build.py"])
 def test_the_source_distribution_holds_what_tests_need(folder: str) -> None:
     assert tracked(folder) - packed(SdistBuilder) == set()
 

@@ -22,8 +22,8 @@ import pytest
 from served import adds, put, same, serving
 from skips import needs
 
-from orthrus.serving.asked import Form, Head
 from orthrus.serving.inference import Wanted
+from orthrus.serving.protocols.asked import Form, Head
 
 pytestmark = needs("server libraries")
 ODD: tuple[Any, ...] = (None, True, -1, 0, 1, 2**31, 2**63, 2**64, 1e308, float("nan"), "", "x", "FP32",
@@ -132,7 +132,7 @@ def over_http(server: Any, count: int, seed: int) -> set[int]:
 def over_grpc(server: Any, count: int, seed: int) -> set[str]:
     import grpc
 
-    from orthrus.serving.messages import messages
+    from orthrus.serving.protocols.messages import messages
 
     rng, seen, found = random.Random(seed), set[str](), messages()
     kind = found.types["ModelInferRequest"]

@@ -12,7 +12,7 @@ from skips import needs
 from orthrus.errors import InvalidArgument
 from orthrus.serving import tensors
 from orthrus.serving.config import ModelConfig, parsed
-from orthrus.serving.messages import messages
+from orthrus.serving.protocols.messages import messages
 from orthrus.serving.refusals import Refusal
 
 

@@ -20,7 +20,7 @@ import pytest
 from served import adds, put, same, serving
 from skips import needs
 
-from orthrus.serving.asked import MOST_HEADS, MOST_KNOWN, Form, Head
+from orthrus.serving.protocols.asked import MOST_HEADS, MOST_KNOWN, Form, Head
 
 pytestmark = needs("server libraries")
 LARGE = 1 << 16

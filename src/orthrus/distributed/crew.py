@@ -161,6 +161,8 @@ class Crew:
         with self.changed:
             if not self.open:
                 raise self.over()
+            if piece.whose not in self.replicas:
+                piece.whose = None
             self.waiting.append(piece)
             self.changed.notify_all()
         return piece
@@ -181,20 +183,19 @@ class Crew:
     def _serve(self, replica: Replica) -> None:
         """Do the pieces that come, until there are no more."""
         while (piece := self._next(replica)) is not None:
-            if not piece.tries and not piece.future.set_running_or_notify_cancel():
+            if not piece.future.running() and not piece.future.set_running_or_notify_cancel():
                 continue
-            if not replica.engine.alive():
-                self._anew(replica)
-                if not replica.engine.alive():
-                    self._put_back(piece)
-                    return
+            if not replica.engine.alive() and not self._anew(replica):
+                self._put_back(piece)
+                return
             start = time.perf_counter()
             try:
                 made = replica.engine.run(
                     piece.names, piece.feeds, piece.entries, piece.into, self.time_limit
                 )
             except Lost as lost:
-                self._again(replica, piece, lost)
+                if not self._again(replica, piece, lost):
+                    return
                 continue
             except Exception as error:
                 error.add_note(f"on replica {replica.number} ({replica.device})")
@@ -204,8 +205,9 @@ class Crew:
             replica.learn(piece.rows, time.perf_counter() - start)
             piece.future.set_result(made)
 
-    def _again(self, replica: Replica, piece: Piece, lost: Lost) -> None:
-        """Start the replica anew, and let the piece be done by whoever is free."""
+    def _again(self, replica: Replica, piece: Piece, lost: Lost) -> bool:
+        """Start the replica anew, and let the piece be done by whoever is free. Whether the replica is there
+        again."""
         piece.tries, piece.whose = piece.tries + 1, None
         if piece.tries < _TRIES:
             self._put_back(piece)
@@ -216,7 +218,7 @@ class Crew:
             _fail(
                 piece, Fail(f"{piece.tries} replicas were lost with this request", found=str(lost), cure=cure)
             )
-        self._anew(replica)
+        return self._anew(replica)
 
     def _put_back(self, piece: Piece) -> None:
         """Let somebody else do it, before all that waits."""
@@ -227,13 +229,13 @@ class Crew:
                 return
         _fail(piece, self.over())
 
-    def _anew(self, replica: Replica) -> None:
-        """Start the replica's process again. One that ends while it starts is started again, some times; one
-        whose session cannot be made is given up."""
+    def _anew(self, replica: Replica) -> bool:
+        """Start the replica's process again; whether it is there. One that ends while it starts is started
+        again, some times; one whose session cannot be made is given up."""
         why: Exception = Fail("a replica does not start")
         for _ in range(_STARTS):
             if not self.open:
-                return
+                return False
             try:
                 replica.engine.start()
             except Lost as lost:
@@ -243,8 +245,9 @@ class Crew:
                 why = error
                 break
             replica.restarts += 1
-            return
+            return True
         self._gone(replica, why)
+        return False
 
     def _gone(self, replica: Replica, why: Exception) -> None:
         """A replica does not start again: what is only for it is for anybody; with the last, all ends."""

@@ -83,7 +83,8 @@ class Process:
         _all.add(self)
 
     def start(self) -> None:
-        """Start the process and make its session. Raises what making a session raises, or Lost."""
+        """Start the process and make its session. Raises what making a session raises, or Lost; no process is
+        left then."""
         self.kill()
         ours, theirs = socket.socketpair()
         root = str(Path(__file__).resolve().parents[2])
@@ -107,20 +108,24 @@ class Process:
         blocks = [] if isinstance(model, str) else [model[0]]
         options = dict(self.spec.options)
         options["intra_op_num_threads"] = options.get("intra_op_num_threads") or len(self.cores)
-        reply = self._ask(
-            {
-                "do": "open",
-                **given,
-                "options": options,
-                "entries": self.spec.entries,
-                "cores": self.cores,
-                "imports": self.spec.imports,
-                "providers": self.providers,
-                "provider_options": self.provider_options,
-            },
-            blocks,
-            START,
-        )
+        try:
+            reply = self._ask(
+                {
+                    "do": "open",
+                    **given,
+                    "options": options,
+                    "entries": self.spec.entries,
+                    "cores": self.cores,
+                    "imports": self.spec.imports,
+                    "providers": self.providers,
+                    "provider_options": self.provider_options,
+                },
+                blocks,
+                START,
+            )
+        except Exception:
+            self.kill()
+            raise
         inputs, outputs = ([Port(*each) for each in side] for side in reply["ports"])
         self.ports, self.ready = (inputs, outputs), True
 

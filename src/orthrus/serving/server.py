@@ -26,15 +26,15 @@ from typing import Any
 from ..errors import Fail, InvalidArgument
 from ..processors import usable
 from ..records import dataclass
-from .body import Bounds
 from .budget import Budget
 from .execution import Executor
-from .http import Http
 from .memory import Regions
 from .metrics import Metrics
 from .operations import LOG, Operations
+from .protocols.body import Bounds
+from .protocols.http import Http
+from .protocols.rpc import Rpc, RpcFront
 from .repository import Repository
-from .rpc import Rpc, RpcFront
 from .tracing import Tracing
 
 CONNECTIONS = 4
@@ -208,7 +208,7 @@ class _HttpFront:
     def __init__(self, options: ServerOptions, application: Http) -> None:
         import uvicorn
 
-        from .wire import Connection
+        from .protocols.wire import Connection
 
         class Quiet(uvicorn.Server):  # type: ignore[misc]
             """Leaves the process' signals to this module."""

@@ -58,12 +58,17 @@ def name(what: str, machine: Machine, origin: str) -> str | None:
     sources = _sources()
     if not sources or " at 0x" in what:
         return None
-    if not origin.startswith(_CODEGEN + os.sep):
+    if not own(origin):
         extra = _digest(origin)
         if not extra:
             return None
         sources += extra
     return hashlib.sha256("\0".join((sources, repr(machine), what)).encode()).hexdigest()
+
+
+def own(origin: str) -> bool:
+    """Whether a source file is one of this package's code generators."""
+    return origin.startswith(_CODEGEN + os.sep)
 
 
 @functools.cache
@@ -72,8 +77,14 @@ def _sources() -> str:
     files."""
     found = find_spec("llvmlite")
     version = os.path.join(os.path.dirname(found.origin), "_version.py") if found and found.origin else ""
-    digests = _stamp(_CODEGEN), _digest(version)
+    digests = generators(), _digest(version)
     return "".join(digests) if all(digests) else ""
+
+
+@functools.cache
+def generators() -> str:
+    """A digest of all code generators' sources; empty where they are no files."""
+    return _stamp(_CODEGEN)
 
 
 @functools.cache

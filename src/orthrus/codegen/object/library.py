@@ -194,19 +194,21 @@ def _at(address: int, functions: Mapping[str, int]) -> dict[str, int]:
 
 
 def objects(units: Sequence[Unit], machine: Machine, anew: bool = False) -> list[bytes]:
-    """The object of each unit: from disk unless it is to be compiled `anew`. Raises RuntimeError for one that
-    LLVM refuses, Fail where no code can be generated."""
-    names = {i: cache.name(repr(unit), machine, unit.origin) for i, unit in enumerate(units)}
+    """The object of each unit: ready-made or from disk unless it is to be compiled `anew`. Raises
+    RuntimeError for one that LLVM refuses, Fail where no code can be generated."""
+    from . import pack
+
+    new = {} if anew else pack.find(units, machine)
+    names = {i: cache.name(repr(unit), machine, unit.origin) for i, unit in enumerate(units) if i not in new}
     found = {} if anew else cache.load(name for name in names.values() if name)
     missing = [i for i, name in names.items() if name not in found]
-    new: dict[int, bytes] = {}
     if missing and find_spec("llvmlite") is None:
         raise Fail("no machine code can be generated here", found="llvmlite is not installed",
                    cure="pip install llvmlite, or load a model that was compiled ahead (orthrus compile)")
     if missing:
         compiled = compile_all([units[i].text(machine) for i in missing], machine)
         cache.store({name: data for i, data in zip(missing, compiled, strict=True) if (name := names[i])})
-        new = dict(zip(missing, compiled, strict=True))
+        new |= zip(missing, compiled, strict=True)
     return [new.get(i) or found[names[i] or ""] for i in range(len(units))]
 
 

@@ -25,8 +25,10 @@ class Body(Function):
                          "void", False)
         module.functions.append(self)
         self.machine = machine
-        self.as_integers = tuple(each for each in HALVES if not _holds(machine, each))
         self.args, self.lo, self.hi, self.scratch = self.params
+
+    def as_integers(self, ty: str) -> bool:
+        return ty in HALVES and not _holds(self.machine, ty)
 
     def arg(self, index: int, ty: str) -> V:
         """Cell `index` of the arguments, as `ptr`, `i64`, `i32`, `float` or `double`."""
@@ -42,7 +44,7 @@ class Body(Function):
 
     def gathered(self, elem: str, at: V, mask: V) -> V:
         """The elements at the addresses `at`; 0 where not in `mask`."""
-        if elem in self.as_integers:
+        if self.as_integers(elem):
             return self.bitcast(self.gathered(I16, at, mask), vec(elem, at.lanes))
         ty, name = vec(elem, at.lanes), f"masked.gather.v{at.lanes}{suffix(elem)}.v{at.lanes}p0"
         self.module.declared[name] = f"declare {ty} @llvm.{name}({at.ty}, {mask.ty}, {ty})"
@@ -55,7 +57,7 @@ class Body(Function):
         self.scattered(x, at, mask)
 
     def scattered(self, x: V, at: V, mask: V) -> None:
-        if x.elem in self.as_integers:
+        if self.as_integers(x.elem):
             x = self.bitcast(x, vec(I16, x.lanes))
         name = f"masked.scatter.v{x.lanes}{suffix(x.elem)}.v{x.lanes}p0"
         self.module.declared[name] = f"declare void @llvm.{name}({x.ty}, {at.ty}, {mask.ty})"

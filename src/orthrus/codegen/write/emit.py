@@ -180,10 +180,7 @@ class Module:
 
 
 class Function:
-    """One function being written. Every method that gives a value writes an instruction at the end.
-    `as_integers`: types whose values are moved as integers, as the machine would call a function for it."""
-
-    as_integers: tuple[str, ...] = ()
+    """One function being written. Every method that gives a value writes an instruction at the end."""
 
     def __init__(self, module: Module, name: str, params: Sequence[tuple[str, str]], returns: str,
                  internal: bool) -> None:
@@ -200,6 +197,10 @@ class Function:
                          for p in self.params)
         head = f"define {'internal ' if self.internal else ''}{self.returns} @{self.name}({args}) nounwind {{"
         return "\n".join([head, "entry:", *self.entry, *self.lines, "}"])
+
+    def as_integers(self, ty: str) -> bool:
+        """Whether values of a type are moved as integers, as the machine would call a function for it."""
+        return False
 
     # values
 
@@ -243,7 +244,7 @@ class Function:
     def splat(self, x: V, lanes: int) -> V:
         if lanes == 1 or x.lanes > 1:
             return x
-        if x.ty in self.as_integers:
+        if self.as_integers(x.ty):
             return self.bitcast(self.splat(self.bitcast(x, I16), lanes), vec(x.ty, lanes))
         ty = vec(x.ty, lanes)
         first = self.emit(ty, f"insertelement {ty} poison, {x}, i64 0", x)
@@ -271,7 +272,7 @@ class Function:
             pattern = V(self, vec(pattern.ty, c.lanes), "")
         a, b = self.like(a, pattern), self.like(b, pattern)
         a, b = self.like(a, b), self.like(b, a)
-        if a.elem in self.as_integers:
+        if self.as_integers(a.elem):
             bits = vec(I16, a.lanes)
             return self.bitcast(self.select(c, self.bitcast(a, bits), self.bitcast(b, bits)), a.ty)
         return self.emit(a.ty, f"select {c}, {a}, {b}", a, b)
@@ -310,7 +311,7 @@ class Function:
 
     def shuffle(self, a: V, b: V | None, lanes: Sequence[int]) -> V:
         """The lanes of `a` and `b` (numbered on) that `lanes` lists; -1 for any."""
-        if a.elem in self.as_integers:
+        if self.as_integers(a.elem):
             whole = [None if x is None else self.bitcast(x, vec(I16, x.lanes)) for x in (a, b)]
             assert whole[0] is not None
             return self.bitcast(self.shuffle(whole[0], whole[1], lanes), vec(a.elem, len(lanes)))
@@ -320,7 +321,7 @@ class Function:
                          f"shufflevector {a}, {a.ty} {other}, <{len(lanes)} x i32> <{mask}>")
 
     def extract(self, x: V, lane: int | V) -> V:
-        if x.elem in self.as_integers:
+        if self.as_integers(x.elem):
             return self.bitcast(self.extract(self.bitcast(x, vec(I16, x.lanes)), lane), x.elem)
         return self.emit(x.elem, f"extractelement {x}, {self.i64(lane)}", x)
 
@@ -411,14 +412,14 @@ class Function:
         if elem == I1:
             bytes_ = self.emit(vec(I8, lanes_of(ty)), f"load {vec(I8, lanes_of(ty))}, {at}, align 1")
             return bytes_.ne(0)
-        if elem in self.as_integers and lanes_of(ty) > 1:
+        if self.as_integers(elem) and lanes_of(ty) > 1:
             return self.bitcast(self.load(vec(I16, lanes_of(ty)), base, index, align), ty)
         return self.emit(ty, f"load {ty}, {at}, align {align or BYTES[elem]}")
 
     def store(self, x: V, base: V, index: int | V = 0, align: int = 0) -> None:
         if x.elem == I1:
             x = self.cast(x, I8)
-        if x.elem in self.as_integers and x.lanes > 1:
+        if self.as_integers(x.elem) and x.lanes > 1:
             x = self.bitcast(x, vec(I16, x.lanes))
         at = self.gep(base, index, x.elem)
         self.line(f"store {x}, {at}, align {align or BYTES[x.elem]}")

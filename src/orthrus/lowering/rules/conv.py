@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +22,7 @@ from ..lower import Emit, Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor, last_strides
 from ..walk import Walked
 from . import conv_columns, int8, matrix_unit
+from .conv_weights import Computed, Known, Weights
 from .elementwise import activation
 
 FEW_CHANNELS = 4
@@ -85,21 +85,19 @@ def _cells_of(operands: Sequence[Tensor], size: Sequence[int]) -> list[Any]:
 
 
 class Convolution:
-    """One convolution of `x` (N, C, spatial...) with known weights, ready to be written into an output.
+    """One convolution of `x` (N, C, spatial...), ready to be written into an output. Images of float16 are
+    widened first where no instruction does it on the way, or where the kernel transforms them."""
 
-    `key` tells its weights from those of other nodes. Images of float16 are widened first where no
-    instruction does it on the way, or where the kernel transforms them."""
-
-    def __init__(self, lo: Lowering, g: Geometry, x: Tensor, weights: Callable[[], np.ndarray],
-                 key: tuple[Any, ...]) -> None:
-        self.g, self.weights, self.key = g, weights, key
+    def __init__(self, lo: Lowering, g: Geometry, x: Tensor, weights: Weights) -> None:
+        self.g, self.weights = g, weights
         self.stem = (g.groups == 1 and g.cin <= FEW_CHANNELS and g.size[0] == g.kernel[0] == g.out[0] == 1
                      and g.pads[0] == 0 and g.kernel[2] > 1 and g.dilations[2] == 1
                      and min(g.pads) >= 0)
-        self.side = 0 if self.stem or depthwise.fits(g) or not lo.transforms else winograd.choose(
-            g, lo.machine)
-        if self.side and winograd.few_bits(weights()):
-            self.side = 0
+        self.side = 0
+        if isinstance(weights, Known) and not self.stem and not depthwise.fits(g) and lo.transforms:
+            self.side = winograd.choose(g, lo.machine)
+            if self.side and winograd.few_bits(weights.make()):
+                self.side = 0
         if x.dtype != _F32 and (self.side or not widens(lo.machine, x.dtype, x.dtype)):
             wide = lo.new(x.shape, _F32, None if self.stem else last_strides(
                 x.shape, preferred_pitch(x.shape[1])))
@@ -118,8 +116,7 @@ class Convolution:
         g, machine, given, dtype = self.g, lo.machine, [_operand(t) for t in operands], self.x.dtype
         if depthwise.fits(g):
             lanes = depthwise.lanes_of(g, machine)
-            packed = lo.constant((*self.key, "depthwise"), lambda: depthwise.pack(
-                self.weights(), lanes, dtype))
+            packed = self.weights.panels(lo, 1, 1, lanes, dtype)
             cells = depthwise.cells(g, _walk(self.x), _walk(out))
             lo.step(depthwise.spec(g, machine, tree, given, dtype=dtype),
                     [self.x, packed, _met(out, g.out, True), *cells, *_cells_of(operands, g.out)],
@@ -135,14 +132,16 @@ class Convolution:
             return
         flat = all(map(_even, (self.x, out, *(t for t, o in zip(operands, given, strict=True) if o.row))))
         plan = direct.plan(g, machine, flat and g.strides[1:] == (1, 1), dtype=dtype)
-        packed = lo.constant((*self.key, plan.merge, plan.cols), lambda: plan.pack(self.weights()))
+        packed = self.weights.panels(lo, *plan.panelled)
         lo.step(plan.spec(tree, given), [
             self.x, packed, _met(out, _counted(plan), True), *plan.cells(_walk(self.x), _walk(out)),
             *_cells_of(operands, _counted(plan))], plan.items, 1, plan.scratch)
 
     def _on_matrix_unit(self, lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> bool:
         """Write the convolution there where that is faster."""
-        g = self.g
+        g, weights = self.g, self.weights
+        if isinstance(weights, Computed):
+            return False
         taps = g.kernel[1] * g.kernel[2]
         pixels = g.batch * g.out[1] * g.out[2]
         if g.groups != 1 or g.size[0] != 1 or g.kernel[0] != 1 or g.pads[0] or min(g.pads) < 0 or not (
@@ -150,7 +149,7 @@ class Convolution:
             return False
         window = matrix_unit.Window(g.kernel[1:], g.strides[1:], g.dilations[1:], g.pads[1:])
         x, target, *rest = (_image(t) for t in (self.x, out, *operands))
-        matrix_unit.conv(lo, x, self.key, lambda: self.weights().reshape(g.cout, g.cin, *g.kernel[1:]),
+        matrix_unit.conv(lo, x, weights.key, lambda: weights.make().reshape(g.cout, g.cin, *g.kernel[1:]),
                          window, target, tree, rest)
         return True
 
@@ -161,7 +160,7 @@ class Convolution:
         plane, row = x.strides[1] if x.shape[1] > 1 else x.strides[0], x.strides[-2] if x.rank > 3 else 0
         lo.step(pad_rows(dtype=x.dtype), [x, Out(copy), *stem.copy_cells(plane, row)],
                 stem.planes * stem.rows, 16)
-        packed = lo.constant((*self.key, "stem", stem.plan.cols), lambda: stem.pack(self.weights()))
+        packed = self.weights.upright().panels(lo, *stem.plan.panelled)
         size = _counted(stem.plan)
         lo.step(stem.plan.spec(tree, given), [
             copy, packed, _met(out, size, True), *stem.plan.cells(stem.strides, _walk(out)),
@@ -169,8 +168,10 @@ class Convolution:
 
     def _write_winograd(self, lo: Lowering, plan: winograd.WinogradPlan, out: Tensor, tree: Expr | None,
                         operands: list[Tensor], given: list[Operand]) -> None:
-        packed = lo.constant((*self.key, "winograd", plan.side, plan.cols),
-                             lambda: plan.pack(np.asarray(self.weights(), np.float32)))
+        weights = self.weights
+        assert isinstance(weights, Known)
+        packed = lo.constant((*weights.key, "winograd", plan.side, plan.cols),
+                             lambda: plan.pack(np.asarray(weights.make(), np.float32)))
         v, m = (lo.new((size if plan.whole else 1,), _F32) for size in (plan.v_size, plan.m_size))
         steps = plan.steps(tree, given)
         for i, (spec, items, scratch) in enumerate(steps):
@@ -204,7 +205,32 @@ def _spatial(w: np.ndarray) -> np.ndarray:
     return w.reshape(*w.shape[:2], *_three(w.shape[2:], 1))
 
 
-def geometry(shape: tuple[int, ...], w: np.ndarray, attrs: dict[str, Any]) -> Geometry | No:
+def _weights(w: np.ndarray | Tensor, groups: int, key: tuple[Any, ...]) -> Weights:
+    """Those of a convolution, [Cout, Cin / groups, spatial...]."""
+    return _computed(w, groups) if isinstance(w, Tensor) else Known(lambda: _spatial(w), key)
+
+
+def _picked(w: Tensor, groups: int, picks: Sequence[slice]) -> Computed:
+    """The weights [Cin, Cout / groups, spatial...] of one phase of a transposed convolution."""
+    first, *rest = w.strides
+    count = w.shape[0] // groups
+    t = w.view((groups, w.shape[1], count, *_three(w.shape[2:], 1)),
+               (count * first, rest[0], first, *_three(rest[1:], 0)))
+    for axis, pick in enumerate(picks, 3):
+        start, stop, step = pick.indices(t.shape[axis])
+        t = t.slice(axis, start, len(range(start, stop, step)), step)
+    return Computed(t)
+
+
+def _computed(w: Tensor, groups: int) -> Computed:
+    """Weights [Cout, Cin / groups, spatial...] by groups, with three spatial axes."""
+    first, *rest = w.strides
+    count = w.shape[0] // groups
+    return Computed(w.view((groups, count, w.shape[1], *_three(w.shape[2:], 1)),
+                           (count * first, first, rest[0], *_three(rest[1:], 0))))
+
+
+def geometry(shape: tuple[int, ...], w: np.ndarray | Tensor, attrs: dict[str, Any]) -> Geometry | No:
     """What a convolution's attributes mean for an input of `shape` and weights [Cout, Cin / group, K...]."""
     return geometry_of(shape, w.shape, attrs)
 
@@ -236,19 +262,17 @@ def _geometry(shape: tuple[int, ...], w: tuple[int, ...], group: int, auto_pad: 
 
 
 def _parts(lo: Lowering, node: Node, types: Sequence[str] = (_F32,)
-           ) -> tuple[Value, np.ndarray, Tensor | None] | No:
-    """Input, weights and bias; No where the weights or the types, all one of `types`, are not for kernels."""
+           ) -> tuple[Value, np.ndarray | Tensor, Tensor | None] | No:
+    """Input, weights and bias; No where the types, all one of `types`, are not for kernels."""
     x, w, b = (*node.inputs, None)[:3]
     assert x is not None and w is not None
-    known = lo.known(w)
-    if known is None:
-        return No("its weights are computed")
     dtype = lo.dtype(x)
-    if dtype not in types or known.dtype.name != dtype or (b is not None and lo.dtype(b) != dtype):
+    if dtype not in types or lo.dtype(w) != dtype or (b is not None and lo.dtype(b) != dtype):
         return No(f"the kernel convolves {' or '.join(types)} only, all of one type")
     if b is not None and len(lo.shape(b)) != 1:
         return No("its bias is no row")
-    return x, known, None if b is None else lo.tensor(b)
+    known = lo.known(w)
+    return x, lo.tensor(w) if known is None else known, None if b is None else lo.tensor(b)
 
 
 @lowers("Conv", "com.microsoft::FusedConv", types=(_F32, _F16))
@@ -263,7 +287,7 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
     g = geometry(lo.shape(x), w, attrs)
     if isinstance(g, No):
         return g
-    shape = (g.batch, w.shape[0], *g.out[5 - w.ndim:])
+    shape = (g.batch, w.shape[0], *g.out[5 - len(w.shape):])
     then = activation(attrs.get("activation"), attrs.get("activation_params"))
     if isinstance(then, No):
         return then
@@ -273,7 +297,7 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
     added = None if z is None else lo.tensor(z)
     if added is not None and not _accepts(added):
         added = lo.channels_last(added)
-    made = Convolution(lo, g, lo.tensor(x), lambda: _spatial(w), ("conv", id(node)))
+    made = Convolution(lo, g, lo.tensor(x), _weights(w, g.groups, ("conv", id(node))))
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         inner = then
@@ -297,14 +321,16 @@ def convolution_of_last(lo: Lowering, node: Node) -> Pending | No:
     if isinstance(parts, No):
         return parts
     x, w, bias = parts
-    t, w = lo.tensor(x), np.moveaxis(w, -1, 1)
+    t = lo.tensor(x)
     first, last = [0, t.rank - 1, *range(1, t.rank - 1)], [0, *range(2, t.rank), 1]
     t = t.permute(first)
+    if len(w.shape) == t.rank:
+        w = w.permute(first) if isinstance(w, Tensor) else w.transpose(first)
     g = geometry(t.shape, w, node.attributes)
     if isinstance(g, No):
         return g
-    shape = (g.batch, w.shape[0], *g.out[5 - w.ndim:])
-    made = Convolution(lo, g, t, lambda: _spatial(w), ("conv", id(node)))
+    shape = (g.batch, w.shape[0], *g.out[5 - len(w.shape):])
+    made = Convolution(lo, g, t, _weights(w, g.groups, ("conv", id(node))))
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         made.write(lo, out.permute(first),
@@ -321,8 +347,8 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     if isinstance(parts, No):
         return parts
     x, w, bias = parts
-    shape, group, rank = lo.shape(x), attrs["group"], w.ndim - 2
-    if not 3 <= len(shape) <= 5 or w.ndim != len(shape) or group < 1 or w.shape[0] != shape[1] or (
+    shape, group, rank = lo.shape(x), attrs["group"], len(w.shape) - 2
+    if not 3 <= len(shape) <= 5 or len(w.shape) != len(shape) or group < 1 or w.shape[0] != shape[1] or (
             w.shape[0] % group) or 0 in (*shape, *w.shape):
         return No("kernels convolve one to three spatial axes of images that are not empty")
     if tuple(attrs.get("kernel_shape") or w.shape[2:]) != w.shape[2:]:
@@ -342,7 +368,8 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
     if 0 in made:
         return No("its output is empty")
     what = conv_columns.Columns(tuple(shape[2:]), w.shape[2:], strides, tuple(begin), tuple(size))
-    if cout < conv_columns.FEW and cin >= conv_columns.MANY and set(dilations) == {1} and what.fits():
+    few = cout < conv_columns.FEW and cin >= conv_columns.MANY
+    if isinstance(w, np.ndarray) and few and set(dilations) == {1} and what.fits():
         source = lo.tensor(x)
 
         def added(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
@@ -351,9 +378,13 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
         return Pending(made, _F32, added, None, lambda t: True)
     t = lo.channels_last(lo.tensor(x), preferred_pitch(shape[1]))
 
-    def weights(picks: tuple[slice, ...]) -> np.ndarray:
+    def weights(picks: tuple[slice, ...]) -> Weights:
+        if isinstance(w, Tensor):
+            return _picked(w, group, picks)
         moved = w.reshape(group, cin, cout, *w.shape[2:]).swapaxes(1, 2)
-        return _spatial(moved.reshape(group * cout, cin, *w.shape[2:]))[(slice(None), slice(None), *picks)]
+        taps = tuple((pick.start, pick.stop, pick.step) for pick in picks)
+        return Known(lambda: _spatial(moved.reshape(group * cout, cin, *w.shape[2:]))[
+            (slice(None), slice(None), *picks)], ("transposed", id(node), taps))
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         tree, operands = _with_bias(tree, operands, bias, made)
@@ -363,7 +394,5 @@ def convolution_transposed(lo: Lowering, node: Node) -> Pending | No:
                     place = axis - 2 + 3 - rank
                     t = t.slice(axis, starts[place], g.out[place], whole.strides[place])
                 return t
-            taps = tuple((pick.start, pick.stop, pick.step) for pick in picks)
-            Convolution(lo, g, t, partial(weights, picks), ("transposed", id(node), taps)).write(
-                lo, cut(out), tree, [cut(o) for o in operands])
+            Convolution(lo, g, t, weights(picks)).write(lo, cut(out), tree, [cut(o) for o in operands])
     return _pending(made, emit)

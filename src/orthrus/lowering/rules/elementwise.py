@@ -82,25 +82,44 @@ def divided(lo: Lowering, node: Node, check: Callable[[Any, Tensor], None]) -> L
 
 @lowers("BatchNormalization", types=("float32", "float64", "float16", "bfloat16"), sets=BOTH)
 def batch_normalization(lo: Lowering, node: Node) -> Lazy | No:
-    """x times a factor plus a term per channel, both computed once from the constants."""
+    """x times a factor plus a term per channel, both computed once where they are of constants."""
     if node.attrs.get("training_mode") or any(v is not None and not v.dead for v in node.outputs[1:]):
         return No("training form")
     x, *rest = node.inputs
+    assert x is not None
+    dtype, shape = total_of(lo.dtype(x)), lo.shape(x)
     arrays = [lo.known(v) for v in rest]
-    if x is None or any(a is None for a in arrays):
-        return No("its scale, bias, mean and variance are not constant")
-    scale, bias, mean, variance = (np.asarray(a, np.float64) for a in arrays)
-    factor = scale / np.sqrt(variance + node.attribute("epsilon"))
-    term = bias - mean * factor
-    lying = (-1, *(1,) * (len(lo.shape(x)) - 2))
-    key = tuple(id(v) for v in rest)
+    if any(a is None for a in arrays):
+        if len(shape) < 2 or any(lo.shape(v) != shape[1:2] for v in rest):
+            return No("its scale, bias, mean and variance do not fit")
+        factor, term = _scaled(lo, [lo.tensor(v) for v in rest], node.attribute("epsilon"), dtype)
+        operands = [t.view((t.size, *(1,) * (len(shape) - 2)), (t.strides[0], *(0,) * (len(shape) - 2)))
+                    for t in (factor, term)]
+    else:
+        scale, bias, mean, variance = (np.asarray(a, np.float64) for a in arrays)
+        times = scale / np.sqrt(variance + node.attribute("epsilon"))
+        plus = bias - mean * times
+        lying = (-1, *(1,) * (len(shape) - 2))
+        key = tuple(id(v) for v in rest)
+        operands = [lo.constant(("factor", key), lambda: times.astype(dtype).reshape(lying)),
+                    lo.constant(("term", key), lambda: plus.astype(dtype).reshape(lying))]
     lazy = lo.lazy(x)
-    dtype = total_of(lo.dtype(x))
-    operands = [lo.constant(("factor", key), lambda: factor.astype(dtype).reshape(lying)),
-                lo.constant(("term", key), lambda: term.astype(dtype).reshape(lying))]
     count = len(lazy.operands)
     tree = Expr("fma", (lazy.tree.cast(dtype), Expr.leaf(count, dtype), Expr.leaf(count + 1, dtype)), dtype)
     return Lazy(lazy.shape, tree.cast(lo.dtype(x)), [*lazy.operands, *operands])
+
+
+def _scaled(lo: Lowering, given: Sequence[Tensor], epsilon: float, dtype: str) -> tuple[Tensor, Tensor]:
+    """What each channel is multiplied by and what is added then, of computed scale, bias, mean and variance.
+    """
+    def operation(name: str, *of: Expr) -> Expr:
+        return Expr(name, of, dtype)
+    scale, bias, mean, variance = (Expr.leaf(i, t.dtype).cast(dtype) for i, t in enumerate(given))
+    times = operation("div", scale, operation("sqrt", operation("add", variance, Expr.const(epsilon, dtype))))
+    factor, term = (lo.new(given[0].shape, dtype) for _ in range(2))
+    lo.store(factor, times, list(given))
+    lo.store(term, operation("sub", bias, operation("mul", mean, times)), list(given))
+    return factor, term
 
 
 @lowers("Dropout", "Identity", "MemcpyFromHost", "MemcpyToHost", sets=BOTH)

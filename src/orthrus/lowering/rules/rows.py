@@ -93,9 +93,11 @@ def finished(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, ker
     and `operands`, belongs to the operator and gives `dtype`. `view` makes of a tensor of the operator's
     shape what the kernel walks; `operands` and `kept`, to which the kernel writes what it read, are walked as
     they are."""
-    own, wanted = reads.tensors[0].shape, lying(reads.tensors[0])
+    own = reads.tensors[0].shape
     if 0 in own:
         return No("empty")
+    reads, operands = walkable(lo, reads, reduced, operands, view)
+    wanted = lying(reads.tensors[0])
     closing = after if after is not None else Expr.leaf(0, reads.tree.dtype).cast(dtype)
     work = RowWork(reads, reduced, kernel, closing, operands, view, kept, exponentials)
 
@@ -113,6 +115,24 @@ def finished(lo: Lowering, reads: Reads, reduced: Sequence[int], dtype: str, ker
     if lo.rules is RULES and plan(lo, work, Tensor(dtype, own, wanted, reads.tensors[0].buffer)) is None:
         return No("its rows lie in too many pieces")
     return Pending(own, dtype, emit, wanted)
+
+
+def walkable(lo: Lowering, reads: Reads, reduced: Sequence[int], operands: Sequence[Tensor] = (),
+             view: View = lambda t: t) -> tuple[Reads, list[Tensor]]:
+    """What a row kernel reads, copied where a vector machine has no walk over what lies so."""
+    first = reads.tensors[0]
+    out = first.view(first.shape, lying(first))
+    tensors = [*map(view, reads.tensors), *operands, view(out)]
+    if lo.rules is not RULES or rows.plan(lo.machine, tensors[0].shape, reduced, [_steps(t) for t in tensors],
+                                          reads.tree.dtype) is not None:
+        return reads, list(operands)
+    return Reads(reads.tree, [_packed(lo, t) for t in reads.tensors]), [_packed(lo, t) for t in operands]
+
+
+def _packed(lo: Lowering, t: Tensor) -> Tensor:
+    """`t` with its elements in C order, none of them more than once."""
+    once = t.view([d if s else 1 for s, d in zip(t.strides, t.shape, strict=True)], t.strides)
+    return lo.contiguous(once).expand(t.shape)
 
 
 def _walked(work: RowWork, out: Tensor, more: Sequence[Tensor]) -> list[Tensor]:
@@ -315,14 +335,14 @@ def skip_norm(lo: Lowering, node: Node) -> Any:
         return No("its operands do not fit")
     if alive(lo, node, 1) or alive(lo, node, 2):
         return No("its statistics are read")
-    first = lo.tensor(x)
     tensors = [t for t in operands if t is not None]
     total = computed(dtype)
-    reads = Reads(Expr.leaf(0, dtype).cast(total), [first, *(t for t in added if t is not None)])
+    reads = Reads(Expr.leaf(0, dtype).cast(total), [lo.tensor(x), *(t for t in added if t is not None)])
     for i, t in enumerate(reads.tensors[1:], 1):
         reads.tree = Expr("add", (reads.tree, Expr.leaf(i, t.dtype).cast(total)), total)
     keeps = alive(lo, node, 3)
-    kept = lo.new(shape, dtype, lying(first)) if keeps else None
+    reads, tensors = walkable(lo, reads, (len(shape) - 1,), tensors)
+    kept = lo.new(shape, dtype, lying(reads.tensors[0])) if keeps else None
     kernel = Norm("layer" if centred else "rms", attrs["epsilon"], keeps)
     made = finished(lo, reads, (len(shape) - 1,), dtype, kernel, affine(tensors, dtype, total), tensors,
                     kept=kept)

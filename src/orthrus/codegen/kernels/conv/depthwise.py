@@ -1,20 +1,18 @@
 """Depthwise convolution: every channel with its own small kernel, over channels-last images.
 
 In: an image (N, C, H, W) of float32, or of float16 where an instruction widens it, whose channels are
-adjacent, any pitch; weights of the same type packed by `pack`; an elementwise tree over the float32 sums with
-its operands. Out: an image of the same kind. Some neighbouring pixels of
-an output row are summed at once, vector by vector of their channels; each input vector is loaded once per
-kernel row and added to every sum it belongs to. Taps outside the image are left out. """
+adjacent, any pitch; weights of the same type packed by `direct.pack`; an elementwise tree over the float32
+sums with its operands. Out: an image of the same kind. Some neighbouring pixels of an output row are summed
+at once, vector by vector of their channels; each input vector is loaded once per kernel row and added to
+every sum it belongs to. Taps outside the image are left out.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
 
-import numpy as np
-
 from ...machines.machine import Machine
-from ...runtime.call_kernel import aligned
 from ...write.body import Body
 from ...write.emit import F32, I8, V, vec
 from ...write.expr import BYTES, LLVM, Expr
@@ -133,14 +131,3 @@ def cells(g: Geometry, x_strides: Sequence[int], y_strides: Sequence[int]) -> li
 
 def items(g: Geometry) -> int:
     return g.batch * g.out[1]
-
-
-def pack(w: np.ndarray, lanes: int, dtype: str = "float32") -> np.ndarray:
-    """Weights [C, 1, kernel...] as [vector of channels][kh][kw][lanes], zeros behind the last channel."""
-    channels = w.shape[0]
-    flat = np.zeros((-(-channels // lanes) * lanes, w.size // channels), np.float32)
-    flat[:channels] = w.reshape(channels, -1)
-    moved = flat.reshape(-1, lanes, flat.shape[1]).transpose(0, 2, 1)
-    packed = aligned(moved.shape, dtype)
-    packed[...] = moved
-    return packed

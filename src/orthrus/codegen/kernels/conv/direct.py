@@ -71,9 +71,14 @@ class ConvPlan:
                 g.size[1], g.size[2], g.size[0], *g.kernel, g.cin, *g.strides, *g.dilations, *g.pads, g.cout,
                 xn, xd, xh, xw, g.cin, *steps, *y_strides, self.chunk]
 
+    @property
+    def panelled(self) -> tuple[int, int, int, str]:
+        """What `pack` is told of weights: groups, how many are merged, channels of a panel, type."""
+        return self.geometry.groups * self.merge, self.merge, self.cols * self.lanes, self.dtype
+
     def pack(self, w: np.ndarray) -> np.ndarray:
         """The panels of weights [Cout, Cin per group, spatial...] (before merging groups)."""
-        return pack(w, self.geometry.groups * self.merge, self.merge, self.cols * self.lanes, self.dtype)
+        return pack(w, *self.panelled)
 
 
 def pack(w: np.ndarray, groups: int, merge: int, wide: int, dtype: str = "float32") -> np.ndarray:

@@ -17,14 +17,14 @@ from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl
 
-from . import refusals
+from .. import refusals
+from ..budget import Budget, Share
+from ..execution import Job
+from ..metrics import Metrics
+from ..operations import LOG, Operations, Plain
+from ..refusals import Kind, Refusal, invalid
 from .asked import JSON, Answer, Asked, Head, Headers, Inferences, parsed, text_of
 from .body import LENGTH, Bounds, Receive, body_of
-from .budget import Budget, Share
-from .execution import Job
-from .metrics import Metrics
-from .operations import LOG, Operations, Plain
-from .refusals import Kind, Refusal, invalid
 
 Send = Callable[[dict[str, Any]], Awaitable[None]]
 Sender = Callable[[int, Headers, list[Any]], None]

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from ..records import dataclass
-from .budget import Share
-from .refusals import Kind, Refusal, invalid, large
+from ...records import dataclass
+from ..budget import Share
+from ..refusals import Kind, Refusal, invalid, large
 
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 LENGTH = b"inference-header-content-length"

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from . import refusals, tensors
-from .budget import Budget
-from .inference import Inputs, delivered, timeout_of, wanted
+from .. import refusals, tensors
+from ..budget import Budget
+from ..inference import Inputs, delivered, timeout_of, wanted
+from ..operations import LOG, Operations, Plain
+from ..refusals import Refusal, invalid, large
+from ..tensors import Datatype
 from .messages import Messages, messages
-from .operations import LOG, Operations, Plain
-from .refusals import Refusal, invalid, large
-from .tensors import Datatype
 
 AHEAD = 64
 """Requests of one stream that are under way at once."""
@@ -245,7 +245,7 @@ class RpcFront:
         """Raises InvalidArgument where the address can't be had."""
         import grpc.aio
 
-        from ..errors import InvalidArgument
+        from ...errors import InvalidArgument
 
         self._drain = drain
         self._server = grpc.aio.server(

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from . import tensors
+from .. import tensors
+from ..inference import Given, Inputs, Reader, Wanted, delivered, timeout_of, wanted
+from ..memory import Regions
+from ..refusals import Kind, Refusal, invalid
+from ..repository import Version
 from .body import LENGTH
-from .inference import Given, Inputs, Reader, Wanted, delivered, timeout_of, wanted
-from .memory import Regions
-from .refusals import Kind, Refusal, invalid
-from .repository import Version
 
 Headers = list[tuple[bytes, bytes]]
 JSON: Headers = [(b"content-type", b"application/json")]

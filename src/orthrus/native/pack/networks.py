@@ -1,0 +1,91 @@
+"""Which networks the pack is for: typical blocks at typical sizes, none of them a published model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import onnx
+
+from . import sequences, tables, vision
+
+Network = Callable[[], onnx.ModelProto]
+
+
+def networks() -> Iterator[Network]:
+    """What makes each of the models. These compute nothing of use: what counts is which kernels lowering asks
+    for."""
+    for act in ("relu", "relu6", "hardswish", "silu"):
+        yield partial(vision.mobile, (224, 224), act)
+    for act, gate in (("hardswish", "hardsigmoid"), ("silu", "sigmoid"), ("relu", "hardsigmoid")):
+        for size in ((224, 224), (640, 640), (256, 256)):
+            yield partial(vision.mobile, size, act, "relu" if act != "silu" else act, gate)
+    for act in ("relu", "relu6", "hardswish", "leaky"):
+        for size in ((224, 224), (128, 128)):
+            yield partial(vision.separable, size, act)
+    for size in ((48, 320), (48, 192), (32, 100)):
+        yield partial(vision.mobile, size, "hardswish", "relu", widths=(16, 32, 64, 128))
+        yield partial(vision.separable, size, "hardswish")
+    for size in ((224, 224), (640, 640)):
+        yield partial(vision.residual, size, "relu", widths=(64, 128, 256, 512))
+        yield partial(vision.residual, size, "relu", bottleneck=False)
+    for act in ("relu", "silu", "leaky", "elu"):
+        yield partial(vision.residual, (32, 32), act, 3, False, widths=(16, 32, 64))
+        yield partial(vision.residual, (64, 64), act, 3, widths=(32, 64, 128))
+    for act in ("silu", "relu", "leaky", "hardswish", "mish"):
+        yield partial(vision.detecting, (640, 640), act)
+        yield partial(vision.detecting, (320, 320), act, 32)
+        yield partial(vision.detecting, (416, 416), act)
+    for act in ("relu", "leaky", "silu"):
+        for n in (128, 256, 512):
+            up = ("ConvTranspose", "nearest", "linear")[n % 3]
+            yield partial(vision.segmenting, (n, n), act, up, 16)
+    for act in ("relu", "elu", "gelu"):
+        for n in (28, 32, 64, 96, 224, 299):
+            yield partial(vision.plain, (n, n), act)
+    for act in ("relu", "leaky", "tanh", "gelu", "sigmoid"):
+        for length, channels in ((256, 1), (1000, 3), (16000, 1), (4096, 12)):
+            yield partial(vision.along, length, act, channels)
+    yield from _sequences()
+    yield from _tables()
+
+
+def _sequences() -> Iterator[Network]:
+    for width, count in ((128, 2), (384, 12), (768, 12)):
+        for length in (1, 8, 16, 32, 64, 128, 256):
+            yield partial(sequences.encoder, length, width, count, "gelu", spelled=length % 3 == 1)
+        yield partial(sequences.encoder, "n", width, count, "relu", first=True)
+    for width in (256, 512):
+        yield partial(sequences.encoder, 100, width, 8, "relu", first=True, masked=False)
+        yield partial(sequences.encoder, 50, width, 8, "relu", masked=False, spelled=True)
+    yield partial(sequences.looking, 224, 16, 192, 3)
+    yield partial(sequences.looking, 224, 16, 384, 6)
+    yield partial(sequences.looking, 224, 32, 768, 12)
+    for width, count in ((256, 4), (768, 12)):
+        for rows, past in ((1, 64), (16, 0), (64, 0)):
+            yield partial(sequences.decoder, rows, past, width, count)
+        yield partial(sequences.decoder, "n", "past", width, count)
+    for kind in ("LSTM", "GRU"):
+        for hidden in (32, 64, 128, 200, 256, 512):
+            for both in (False, True):
+                yield partial(sequences.recurrent, kind, 50, hidden, hidden, both)
+        yield partial(sequences.recurrent, kind, "n", 128, 128, True)
+        yield partial(sequences.recurrent, kind, 50, 64, 128, True, 8)
+    for rows in (1, 8, 32, 64, 100, 128):
+        for act in ("relu", "tanh", "sigmoid", "gelu", "silu"):
+            yield partial(sequences.layered, rows, (784, 512, 256, 100, 10), act, "softmax")
+            yield partial(sequences.layered, rows, (30, 64, 32, 1), act, "sigmoid")
+    yield partial(sequences.layered, "n", (64, 100, 10), "relu", "softmax")
+
+
+def _tables() -> Iterator[Network]:
+    for rows in (1, "n", 100, 1000):
+        for classes in (0, 2, 3):
+            yield partial(tables.forest, rows, 10, 20, classes)
+            yield partial(tables.forest, rows, 30, 100, classes)
+            yield partial(tables.fitted, rows, 10, classes)
+    yield from (partial(_same, model) for model in tables.alone())
+
+
+def _same(model: onnx.ModelProto) -> onnx.ModelProto:
+    return model

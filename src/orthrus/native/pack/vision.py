@@ -1,0 +1,166 @@
+"""Networks for pictures and sound, made of the blocks that most of them are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+
+from .net import Net, activated
+
+
+def squeezed(net: Net, x: str, act: str, gate: str) -> str:
+    """Squeeze and excitation."""
+    few = max(8, net.channels[x] // 4)
+    s = net.conv(net.conv(net.add("GlobalAveragePool", x), few, act=act), net.channels[x], act=gate)
+    return net.add("Mul", x, s)
+
+
+def classified(net: Net, x: str, classes: int = 1000) -> str:
+    y = net.add("Flatten", net.add("GlobalAveragePool", x))
+    return net.add("Gemm", y, net.weight(classes, net.channels[x]), net.weight(classes), transB=1)
+
+
+def mobile(size: tuple[int, int], act: str, excited: str = "", gate: str = "hardsigmoid", batch: int = 1,
+           widths: Sequence[int] = (16, 24, 40, 80, 112, 192)) -> onnx.ModelProto:
+    """Inverted residual blocks: expand, depthwise, project."""
+    net = Net()
+    x = net.conv(net.input(batch, 3, *size), 32, 3, 2, act)
+    x = net.conv(net.depthwise(x, 3, 1, act), 16)
+    for i, width in enumerate(widths):
+        for s, k in ((2 if i != 4 else 1, 3), (1, 5 if i % 2 else 3)):
+            y = net.depthwise(net.conv(x, net.channels[x] * 6, act=act), k, s, act)
+            if excited:
+                y = squeezed(net, y, excited, gate)
+            y = net.conv(y, width)
+            x = net.add("Add", y, x) if s == 1 and net.channels[x] == width else y
+    x = net.conv(x, 960, act=act)
+    return net.model(classified(net, x))
+
+
+def separable(size: tuple[int, int], act: str) -> onnx.ModelProto:
+    """Depthwise and pointwise, each activated."""
+    net = Net()
+    x = net.conv(net.input(1, 3, *size), 32, 3, 2, act)
+    for width, s in ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), (512, 1), (1024, 2),
+                     (1024, 1)):
+        x = net.conv(net.depthwise(x, 3 if s == 1 else 5, s, act), width, act=act)
+    return net.model(classified(net, x))
+
+
+def residual(size: tuple[int, int], act: str, stem: int = 7, bottleneck: bool = True, batch: int = 1,
+             widths: Sequence[int] = (64, 128, 256, 512)) -> onnx.ModelProto:
+    """Residual blocks behind a stem."""
+    net = Net()
+    x = net.conv(net.input(batch, 3, *size), widths[0], stem, 2 if stem > 3 else 1, act)
+    if stem > 3:
+        x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
+    for i, width in enumerate(widths):
+        out = width * 4 if bottleneck else width
+        for j in range(2):
+            s = 2 if j == 0 and i else 1
+            y = net.conv(x, width, act=act) if bottleneck else x
+            y = net.conv(y, width, 3, s, act)
+            y = net.conv(y, out) if bottleneck else net.conv(y, out, 3)
+            if s == 2 or net.channels[x] != out:
+                x = net.conv(x, out, 1, s)
+            x = activated(net, net.add("Add", y, x), act)
+    return net.model(classified(net, x))
+
+
+def detecting(size: tuple[int, int], act: str, width: int = 16) -> onnx.ModelProto:
+    """Stages of split and joined branches, a pyramid up and down, heads."""
+    net = Net()
+    x, levels = net.conv(net.input(1, 3, *size), width, 3, 2, act), []
+    for i in range(4):
+        x = net.conv(x, width << i + 1, 3, 2, act)
+        x = _split(net, x, width << i + 1, act, True)
+        levels.append(x)
+    y = net.conv(x, net.channels[x] // 2, act=act)
+    pools = [y]
+    for _ in range(3):
+        pools.append(net.add("MaxPool", pools[-1], kernel_shape=[5, 5], strides=[1, 1], pads=[2, 2, 2, 2]))
+    x = net.conv(net.joined(pools), net.channels[x], act=act)
+    up = x
+    heads = []
+    for level in levels[2:0:-1]:
+        y = net.add("Resize", up, "", net.const([1.0, 1.0, 2.0, 2.0]), mode="nearest",
+                    coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+        up = _split(net, net.joined([y, level]), net.channels[level], act, False)
+        heads.append(up)
+    heads.append(_split(net, net.joined([net.conv(heads[0], net.channels[heads[0]], 3, 2, act), x]),
+                        net.channels[x], act, False))
+    outs = []
+    for head in heads:
+        boxes = net.conv(net.conv(head, 64, 3, act=act), 64)
+        kinds = net.conv(net.conv(head, 80, 3, act=act), 80)
+        out = net.add("Reshape", net.joined([boxes, kinds]), net.const([1, 144, -1], np.int64))
+        outs.append(out)
+        outs.append(net.conv(head, 255, act="sigmoid"))
+    flat = net.add("Concat", *outs[::2], axis=2)
+    a, b = net.add("Split", flat, net.const([64, 80], np.int64), outputs=2, axis=1)
+    four = net.add("Reshape", a, net.const([1, 4, 16, -1], np.int64))
+    soft = net.add("Softmax", net.add("Transpose", four, perm=[0, 2, 1, 3]), axis=1)
+    net.channels[soft] = 16
+    return net.model(net.conv(soft, 1, bias=False), net.add("Sigmoid", b), *outs[1::2])
+
+
+def _split(net: Net, x: str, width: int, act: str, added: bool) -> str:
+    x = net.conv(x, width, act=act)
+    half = width // 2
+    a, b = net.add("Split", x, net.const([half, half], np.int64), outputs=2, axis=1)
+    net.channels[a] = net.channels[b] = half
+    y = net.conv(net.conv(b, half, 3, act=act), half, 3, act=act)
+    if added:
+        y = net.add("Add", b, y)
+    return net.conv(net.joined([a, b, y]), width, act=act)
+
+
+def segmenting(size: tuple[int, int], act: str, up: str, width: int = 32) -> onnx.ModelProto:
+    """Down by pooling, up by transposed convolution or resizing, levels joined."""
+    net = Net()
+    x, levels = net.input(1, 3, *size), []
+    for i in range(4):
+        x = net.conv(net.conv(x, width << i, 3, act=act), width << i, 3, act=act)
+        if i < 3:
+            levels.append(x)
+            x = net.add("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    for i in (2, 1, 0):
+        if up == "ConvTranspose":
+            y = net.add("ConvTranspose", x, net.weight(net.channels[x], width << i, 2, 2),
+                        net.weight(width << i), kernel_shape=[2, 2], strides=[2, 2])
+            net.channels[y] = width << i
+        else:
+            y = net.add("Resize", x, "", net.const([1.0, 1.0, 2.0, 2.0]), mode=up,
+                        coordinate_transformation_mode="asymmetric" if up == "nearest" else "half_pixel")
+        x = net.conv(net.conv(net.joined([levels[i], y]), width << i, 3, act=act), width << i, 3, act=act)
+    return net.model(net.conv(x, 1, act="sigmoid"), net.add("Softmax", net.conv(x, 21), axis=1))
+
+
+def plain(size: tuple[int, int], act: str) -> onnx.ModelProto:
+    """Convolutions and pools, then layers of all to all; convolutions of other sizes, unequal and spread."""
+    net = Net()
+    x = net.conv(net.input(1, 3, *size), 64, 3, act=act)
+    for width in (64, 128, 256):
+        x = net.conv(net.conv(x, width, 3, act=act), width, 3, act=act)
+        x = net.add("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    a = net.conv(net.conv(x, 128, act=act), 128, (1, 7), act=act)
+    b = net.conv(net.conv(x, 96, 3, 1, act), 96, (7, 1), act=act)
+    c = net.conv(x, 64, 5, act=act)
+    d = net.conv(net.add("AveragePool", x, kernel_shape=[3, 3], pads=[1, 1, 1, 1]), 64, act=act)
+    x = net.joined([a, b, c, d, net.conv(x, 64, 3, dilation=2, act=act)])
+    x = net.conv(x, 256, 3, 2, act, groups=32)
+    x = net.add("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2])
+    return net.model(classified(net, x, 10))
+
+
+def along(length: int, act: str, channels: int = 1) -> onnx.ModelProto:
+    """Convolutions of one axis, as over sound and text."""
+    net = Net()
+    x = net.conv(net.input(1, channels, length), 32, (7,), 2, act)
+    for width, k in ((64, 3), (64, 5), (128, 3), (128, 9), (256, 1)):
+        x = net.conv(x, width, (k,), 1, act)
+        x = net.add("MaxPool", x, kernel_shape=[2], strides=[2])
+    x = net.conv(x, 256, (31,), act=act, groups=256)
+    return net.model(net.conv(x, 2, (1,), act="sigmoid"), net.add("ReduceMean", x, axes=[2], keepdims=0))
