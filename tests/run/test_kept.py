@@ -679,7 +679,7 @@ def test_a_model_compiled_for_another_machine_is_refused(tmp_path: Path,
         ort.InferenceSession(str(tmp_path / "c.onnx"), trust=True)
 
 
-def test_each_byte_of_what_decides_counts(tmp_path: Path) -> None:
+def test_each_byte_of_the_package_counts(tmp_path: Path) -> None:
     """Sizes and times are not looked at: images are built with the times of another version."""
     source = Path(ort.__file__).parent
     copy = tmp_path / "package"
