@@ -42,7 +42,8 @@ def test_random_forms(provider: str) -> None:
         seen += fused(session)
         wanted = judge.session(orthrus, model, "ORT_DISABLE_ALL", 1, judge.NUMPY).run(None, feeds)[0]
         same(session.run(None, feeds)[0], wanted, TYPES[dtype], f"seed {seed}")
-    assert len(seen) > 0.7 * COUNTS[provider] and len(set(seen)) == 2
+    if provider != "IREEExecutionProvider":  # which takes the parts
+        assert len(seen) > 0.7 * COUNTS[provider] and len(set(seen)) == 2
 
 
 def test_onnxruntime_s_are_the_same() -> None:
