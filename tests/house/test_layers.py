@@ -57,6 +57,7 @@ CODE = {
     "providers/__init__.py": "import_module: this package's providers",
     "lowering/gpu/rules/__init__.py": "import_module: the modules with rules",
     "native/ahead/in_wheel.py": "CDLL: the library of the wheel that it is copied into",
+    "native/dropin/service.py": "import_module: the modules that the program's environment names",
     "lowering/rules/__init__.py": "import_module: the modules with rules",
     "quantization/__init__.py": "import_module: this package's modules, when a name of theirs is first used",
     "codegen/object/library.py": "loads: objects from a process that was started for them",
