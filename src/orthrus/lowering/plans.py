@@ -86,12 +86,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Code:
-    """What plans of the same steps have in common: the kernels' addresses as the device gave them, and what
-    they are; the labels and operators of the nodes they are for, the number of inputs. `appends`: an input
-    and an output each that may be the same memory: a cache that rows are appended to, and that nothing else
-    reads."""
+    """What plans of the same steps have in common: which kernels, the labels and operators of the nodes they
+    are for, the number of inputs. `appends`: an input and an output each that may be the same memory: a cache
+    that rows are appended to, and that nothing else reads. `given`: the kernels' addresses where they are
+    known, which else the device gives when they are first asked for."""
 
-    kernels: list[int]
     specs: list[Spec]
     names: list[str]
     operators: list[str]
@@ -99,12 +98,22 @@ class Code:
     appends: frozenset[tuple[int, int]]
     device: PartDevice
     threads: int
+    given: list[int] | None = None
+
+    @functools.cached_property
+    def kernels(self) -> list[int]:
+        """The kernels' addresses. Raises RuntimeError for a kernel that LLVM refuses."""
+        return self.given if self.given is not None else self.device.addresses(self.specs)
+
+    def ready(self) -> Code:
+        """The same, its kernels compiled."""
+        assert self.kernels is not None
+        return self
 
     @staticmethod
     def of(steps: Sequence[KernelStep], inputs: int, device: PartDevice, threads: int) -> Code:
         native = [s for s in steps if s.spec is not None]
-        specs = [s.spec for s in native]
-        return Code(device.addresses(specs), specs, [s.node.label for s in native],
+        return Code([s.spec for s in native], [s.node.label for s in native],
                     [s.node.op_type for s in native], inputs, _appends(steps), device, threads)
 
 

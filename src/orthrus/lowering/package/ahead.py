@@ -111,10 +111,10 @@ class _Ahead(Stepped):
                       in zip(about["steps"], tables.work.tolist(), strict=True)]
         values = tables.values.copy()
         values[tables.constant_rows[:, 0]] = tables.constant_rows[:, 1] + constants.ctypes.data
-        code = PlanCode((tables.kernels + loaded.address).tolist(), [step.spec for step in self.steps],
+        code = PlanCode([step.spec for step in self.steps],
                         [step.node.label for step in self.steps], [step.node.op_type for step in self.steps],
                         len(package.inputs), frozenset((int(i), int(o)) for i, o in about["appends"]),
-                        device, threads)
+                        device, threads, (tables.kernels + loaded.address).tolist())
         cells = Cells(values, tables.arena_rows, tables.array_rows, tables.begins,
                       (package.bytes, constants, loaded), list)
         outputs = [(shape, elem.numpy)
