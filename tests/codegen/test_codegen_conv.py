@@ -185,9 +185,11 @@ def test_rows_with_margins(seed: int, wide: int, stride: int, machine: Machine, 
 @st.composite
 def depthwise_cases(draw: st.DrawFn) -> Case:
     try:
+        long = draw(st.booleans())
+        kernel = (draw(st.integers(1, 3)), draw(st.integers(17, 33))) if long else spatial(draw, 2, 1, 7)
         return Case(draw(st.integers(0, 1 << 30)), draw(st.integers(1, 2)),
                     draw(st.sampled_from((1, 3, 16, 24, 70))), 1,
-                    1, spatial(draw, 2, 1, 20), spatial(draw, 2, 1, 7), spatial(draw, 2, 1, 3),
+                    1, spatial(draw, 2, 1, 60 if long else 20), kernel, spatial(draw, 2, 1, 3),
                     spatial(draw, 2, 1, 3),
                     spatial(draw, 4, 0, 8), draw(st.sampled_from((0, 5))))
     except ValueError:

@@ -136,6 +136,64 @@ def test_scatter_rows(case: tuple, parts: int, free: int, how: str) -> None:
         turned=turned)
 
 
+@settings(max_examples=40, deadline=None)
+@given(tensors(2), st.permutations(range(4)), st.booleans(), st.booleans())
+def test_reversed_sequences(case: tuple, axes: list[int], small: bool, more: bool) -> None:
+    x, turned, rng = case
+    time, batch = [a for a in axes if a < x.ndim][:2]
+    if {time, batch} != {0, 1}:
+        time, batch = 1, 0
+    lengths = rng.integers(0, x.shape[time] + 1, x.shape[batch]).astype(np.int64)
+    one("ReverseSequence", {"x": x, "n": lengths}, {}, {"time_axis": time, "batch_axis": batch}, ["x", "n"],
+        turned=turned, after=after(x, more))
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.integers(1, 7), min_size=3, max_size=5), st.integers(1, 3), st.booleans(), st.booleans(),
+       st.sampled_from(("float32", "float16", "float64")), st.integers(0, 999))
+def test_unpooled(shape: list[int], step: int, larger: bool, turned: bool, dtype: str, seed: int) -> None:
+    """Indices that come twice too: the last one stays."""
+    rng, rank = np.random.default_rng(seed), len(shape) - 2
+    size = [*shape[:2], *((n - 1) * step + 2 for n in shape[2:])]
+    target = {"s": np.array([*shape[:2], *(n + int(rng.integers(0, 3)) for n in size[2:])])} if larger else {}
+    x, places = numbers(rng, tuple(shape), dtype), rng.integers(0, int(np.prod(size)), shape)
+    one("MaxUnpool", {"x": x, "i": places}, target, {"kernel_shape": [2] * rank, "strides": [step] * rank},
+        ["x", "i", *target], turned=(0, *range(2, rank + 2), 1) if turned else None)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 2), st.integers(1, 5), st.lists(st.tuples(*[st.integers(1, 4)] * 3, *[
+    st.integers(0, 2)] * 2, st.integers(0, 4)), min_size=1, max_size=3), st.booleans(),
+       st.sampled_from(("float32", "float64", "int32", "uint8")), st.integers(0, 999))
+def test_columns(images: int, channels: int, axes: list[tuple[int, ...]], turned: bool, dtype: str, seed: int
+                 ) -> None:
+    """(block, step, spread, margins, more) of each axis."""
+    blocks, steps, spreads, begins, ends, mores = (list(v) for v in zip(*axes, strict=True))
+    size = [max(1, (k - 1) * d + 1 - b - e) + m for k, d, b, e, m in zip(
+        blocks, spreads, begins, ends, mores, strict=True)]
+    places = [(n + b + e - (k - 1) * d - 1) // s + 1 for n, k, s, d, b, e in zip(
+        size, blocks, steps, spreads, begins, ends, strict=True)]
+    x = numbers(np.random.default_rng(seed), (images, channels * int(np.prod(blocks)), int(np.prod(places))),
+                dtype)
+    one("Col2Im", {"x": x}, {"n": np.array(size), "b": np.array(blocks)},
+        {"strides": steps, "dilations": spreads, "pads": [*begins, *ends]}, ["x", "n", "b"],
+        turned=(0, 2, 1) if turned else None)
+
+
+@settings(max_examples=40, deadline=None)
+@given(tensors(2), st.integers(1, 3), st.booleans(), st.booleans(), st.booleans())
+def test_written_caches(case: tuple, axis: int, circular: bool, small: bool, indexed: bool) -> None:
+    x, turned, rng = case
+    axis = 1 + axis % (x.ndim - 1)
+    steps = int(rng.integers(1, x.shape[axis] + 1))
+    last = x.shape[axis] if circular else x.shape[axis] - steps + 1
+    u = numbers(rng, (*x.shape[:axis], steps, *x.shape[axis + 1:]), x.dtype.name)
+    places = {"i": rng.integers(0, last, x.shape[0])} if indexed else {}
+    one("TensorScatter", {"x": x, "u": u, **places}, {},
+        {"axis": axis - x.ndim, "mode": "circular" if circular else "linear"}, ["x", "u", *places], 24,
+        turned=turned)
+
+
 @pytest.mark.parametrize("name,shape,updates", (
     ("Gather", (2,), None), ("GatherElements", (2, 5), None), ("GatherND", (2, 1), None),
     ("ScatterElements", (2, 5), (2, 5)), ("ScatterND", (2, 1), (2, 5))))
@@ -270,9 +328,9 @@ def test_other_machines_assemble(machine: Machine) -> None:
              for way, few in (("block", 0), ("weave", 3), ("part", 4)) for size in (1, 4)]
     specs += [gather.gather_rows(size=s, dtype="int32", outer=2, parts=2, dims=1, inner="unit")
               for s in (2, 4)]
-    specs += [gather.pick_elements(size=4, dtype="int64", outer=2),
-              gather.place_elements(element="float32", how="max", dtype="int64", outer=2),
-              gather.scatter_rows(element="float32", how="add", dtype="int64", parts=2),
+    specs += [gather.pick_elements(size=s, dtype="int32", outer=2, unit=u) for s in (1, 4) for u in (0, 1)]
+    specs += [gather.place_elements(element="float32", how="max", dtype="int64", outer=2),
+              gather.scatter_rows(element="float32", how="add", dtype="int64", parts=2, single=False),
               top_k.best_of_rows(dtype="float16", outer=2, least=True, unit=True),
               gather.running(dtype="float16", how="add", outer=2, exclusive=False, across=3)]
     for spec in specs:

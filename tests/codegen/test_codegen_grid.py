@@ -23,7 +23,8 @@ TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
 
 @settings(max_examples=80, deadline=None)
 @given(st.integers(1, 3), st.sampled_from((1, 2, 3, 5, 16, 33)), st.tuples(*[st.integers(1, 9)] * 4),
-       st.sampled_from(("linear", "nearest")), st.sampled_from(("zeros", "border")), st.booleans(),
+       st.sampled_from(("linear", "nearest", "cubic")), st.sampled_from(("zeros", "border", "reflection")),
+       st.booleans(),
        st.sampled_from(("float32", "float16")), st.booleans(), st.booleans(), st.integers(0, 999))
 def test_sampling(images: int, channels: int, sizes: tuple[int, ...], mode: str, padding: str, align: bool,
                   dtype: str, odd: bool, last: bool, seed: int) -> None:
@@ -45,10 +46,50 @@ def test_sampling(images: int, channels: int, sizes: tuple[int, ...], mode: str,
                  [info("y", elem, (images, channels, down, across))]).SerializeToString()
     with mock.patch.object(detect, "host", lambda: MACHINES[seed % len(MACHINES)]):
         s = ort.InferenceSession(made, providers=["CPUExecutionProvider"])
-    assert "generated" in str(s.explain()["sampled"])
+    assert "generated for" in str(s.explain()["sampled"])
     plain = ort.InferenceSession(made, providers=[("CPUExecutionProvider", {"use_codegen": "0"})])
     (got,), (expected,) = (each.run(None, {"x": x, "g": places}) for each in (s, plain))
     if mode == "nearest":
         np.testing.assert_array_equal(got, expected)
     else:
         np.testing.assert_allclose(got, expected, *((1e-4, 1e-5) if dtype == "float32" else (2e-3, 2e-3)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 2), st.sampled_from((1, 2, 3)), st.sampled_from((1, 2, 4)), st.integers(1, 5),
+       st.lists(st.tuples(*[st.integers(1, 3)] * 3, *[st.integers(0, 2)] * 2, st.integers(0, 6)), min_size=2,
+                max_size=2), st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.integers(0, 999))
+def test_deformed(images: int, group: int, own: int, rows: int, axes: list[tuple[int, ...]], biased: bool,
+                  masked: bool, known: bool, last: bool, seed: int) -> None:
+    """(kernel, step, spread, margins, more) of each axis; offsets far outside and none at all."""
+    rng = np.random.default_rng(seed)
+    kernel, steps, spreads, begins, ends, mores = (list(v) for v in zip(*axes, strict=True))
+    size = [max(1, (k - 1) * d + 1 - b - e) + m for k, d, b, e, m in zip(
+        kernel, spreads, begins, ends, mores, strict=True)]
+    out = [(n + b + e - (k - 1) * d - 1) // s + 1 for n, k, s, d, b, e in zip(
+        size, kernel, steps, spreads, begins, ends, strict=True)]
+    c, taps = group * own * int(rng.integers(1, 3)), kernel[0] * kernel[1]
+    feeds = {"x": rng.standard_normal((images, c, *size)), "w": rng.standard_normal(
+        (group * rows, c // group, *kernel)), "o": 2 * rng.standard_normal((images, own * taps * 2, *out))}
+    feeds["o"].reshape(-1)[rng.integers(0, feeds["o"].size, 2)] = rng.choice([np.nan, 1e20, -1e20, 0, -1], 2)
+    names = ["x", "w", "o", "", ""]
+    if biased:
+        feeds["b"], names[3] = rng.standard_normal(group * rows), "b"
+    if masked:
+        feeds["m"], names[4] = rng.uniform(size=(images, own * taps, *out)), "m"
+    feeds = {name: array.astype(np.float32) for name, array in feeds.items()}
+    nodes = [helper.make_node("DeformConv", ["t" if last else "x", *names[1:]], ["s"], name="moved",
+                              kernel_shape=kernel, strides=steps, dilations=spreads, pads=[*begins, *ends],
+                              group=group, offset_group=own), helper.make_node("Relu", ["s"], ["y"])]
+    if last:
+        nodes.insert(0, helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2]))
+        feeds["x"] = np.ascontiguousarray(feeds["x"].transpose(0, 2, 3, 1))
+    held = {"w": feeds.pop("w")} if known else {}
+    made = model(nodes, [info(name, shape=array.shape) for name, array in feeds.items()],
+                 [info("y", shape=(images, group * rows, *out))], held).SerializeToString()
+    with mock.patch.object(detect, "host", lambda: MACHINES[seed % len(MACHINES)]):
+        s = ort.InferenceSession(made, providers=["CPUExecutionProvider"])
+    assert "generated for" in str(s.explain()["moved"])
+    plain = ort.InferenceSession(made, providers=[("CPUExecutionProvider", {"use_codegen": "0"})])
+    (got,), (expected,) = (each.run(None, feeds) for each in (s, plain))
+    np.testing.assert_allclose(got, expected, 1e-4, 1e-4)

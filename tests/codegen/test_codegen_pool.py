@@ -111,6 +111,39 @@ def test_pools(case: tuple, kind: str) -> None:
     close(y, want, 0 if kind == "max" else TOLERANCE[dtype])
 
 
+@settings(max_examples=60, deadline=None)
+@given(pools(), st.booleans(), st.booleans(), st.booleans())
+def test_places_of_maxima(case: tuple, column_major: bool, last: bool, more: bool) -> None:
+    """Of equal numbers the first, of NaN too; windows of nothing but -inf, and of no element."""
+    shape, attrs, _, dtype, _, seed = case
+    dtype = "float32" if dtype == "bfloat16" else dtype
+    attrs = {**attrs, "storage_order": int(column_major)}
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 4, shape).astype(dtype)
+    if "int" not in dtype:
+        for rare in (np.nan, -np.inf, np.inf):
+            x[rng.random(shape) < 0.2] = rare
+    try:
+        want = find("", "MaxPool", 22).bind(attrs, 2)(x)
+    except ValueError:
+        return
+    order, back = (0, *range(2, x.ndim), 1), (0, x.ndim - 1, *range(1, x.ndim - 1))
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=back)] if last else []
+    nodes += [helper.make_node("MaxPool", ["t" if last else "x"], ["y", "i"], name="pool", **attrs)]
+    nodes += [helper.make_node("Neg", ["i"], ["z"])] if more else []
+    elem = helper.np_dtype_to_tensor_dtype(x.dtype)
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info(
+        "x", elem, [x.shape[a] for a in order] if last else x.shape)], [
+        helper.make_tensor_value_info("y", elem, None),
+        helper.make_tensor_value_info("z" if more else "i", TensorProto.INT64, None)])
+    made = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 22)])
+    session = InferenceSession(made.SerializeToString())
+    assert "generated for" in str(session.explain()["pool"])
+    y, places = session.run(None, {"x": np.ascontiguousarray(x.transpose(order)) if last else x})
+    np.testing.assert_array_equal(y, want[0])
+    np.testing.assert_array_equal(places, -want[1] if more else want[1])
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.tuples(st.integers(1, 2), st.sampled_from((1, 3, 17, 70)), st.integers(1, 6), st.integers(1, 6)),
        st.integers(1, 9), st.integers(1, 9), st.sampled_from(("nearest", "linear", "cubic")),

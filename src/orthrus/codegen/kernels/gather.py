@@ -119,13 +119,15 @@ def gather_rows(f: Body, out: V, x: V, indices: V, status: V, count: V, chunk: V
 
 @template("out:ptr x:ptr indices:ptr status:ptr count:i64 limit:i64 axis:i64")
 def pick_elements(f: Body, out: V, x: V, indices: V, status: V, count: V, limit: V, axis: V, *, size: int,
-                  dtype: str, outer: int) -> None:
-    """out[at, j] = x[at, j] moved along an axis of `limit` elements, `axis` apart, to indices[at, j]. Cells
-    behind: outer sizes but for the first; strides over them and over j of the result, of x (0 for that axis)
-    and of the indices."""
+                  dtype: str, outer: int, unit: bool) -> None:
+    """out[at, j] = x[at, j] moved along an axis of `limit` elements, `axis` apart, to indices[at, j]. `unit`:
+    along j the result and the indices lie next to each other. Cells behind: outer sizes but for the first;
+    strides over them and over j of the result, of x (0 for that axis) and of the indices."""
     cells, elem = Cells(f, 7), RAW[size]
     sizes = cells.several(outer - 1)
     steps = [cells.several(outer + 1) for _ in range(3)]
+    lanes = f.machine.lanes(8) if unit else 4
+    wide = f.splat(limit, lanes)
 
     def item(_: V, at: Sequence[V]) -> None:
         target, source = (f.gep(b, dot(f, at, s[:-1]), elem) for b, s in ((out, steps[0]), (x, steps[1])))
@@ -137,11 +139,23 @@ def pick_elements(f: Body, out: V, x: V, indices: V, status: V, count: V, limit:
             return fine & good
 
         def several(j: V, fine: V) -> V:
-            for u in range(4):
+            for u in range(lanes):
                 fine = one(j + u, fine)
             return fine
-        whole = count & -4
-        (fine,) = f.loop(0, whole, 4, [f.const(I1, 1)], several)
+
+        def vector(j: V, fine: V) -> V:
+            i = f.load(vec(LLVM[dtype], lanes), mine, j)
+            i = f.cast(i, I64)
+            i = f.select(i < 0, i + wide, i)
+            good = f.compare("lt", i, wide, unsigned=True)
+            place = f.select(good, i, f.zero(wide.ty)) * f.splat(axis, lanes) + moves
+            f.store(f.gather(elem, f.gep(source, j * steps[1][-1], elem), place), target, j)
+            return fine & good
+        moves = f.const(wide.ty, list(range(lanes))) * f.splat(steps[1][-1], lanes)
+        whole, start = count & -lanes, f.const(I1, 1)
+        (fine,) = f.loop(0, whole, lanes, [f.splat(start, lanes) if unit else start],
+                         vector if unit else several)
+        fine = f.reduce(fine, lambda a, b: a & b) if unit else fine
         (fine,) = f.loop(whole, count, 1, [fine], one)
         f.when(fine, lambda: None, lambda: f.store(f.const(I64, 1), status))
     positions(f, sizes, item)
@@ -189,10 +203,10 @@ def place_elements(f: Body, out: V, updates: V, indices: V, status: V, count: V,
 
 @template("out:ptr updates:ptr indices:ptr status:ptr count:i64 width:i64")
 def scatter_rows(f: Body, out: V, updates: V, indices: V, status: V, count: V, width: V, *, element: str,
-                 how: str, dtype: str, parts: int) -> None:
+                 how: str, dtype: str, parts: int, single: bool) -> None:
     """Row j of `updates` into, or with `how` folded into, the row of `out` that tuple j of `parts` indices
-    names; the last wins. An item is a run of `CHUNK` elements of all rows. Cells behind: per index the size
-    and the stride of its axis."""
+    names; the last wins. `single`: a row is one element. An item is a run of `CHUNK` elements of all rows.
+    Cells behind: per index the size and the stride of its axis."""
     cells = Cells(f, 6)
     elem = RAW[BYTES[element]] if how == "none" else LLVM[element]
     limits = [(cells.one(), cells.one()) for _ in range(parts)]
@@ -211,12 +225,18 @@ def scatter_rows(f: Body, out: V, updates: V, indices: V, status: V, count: V, w
 
             def write() -> None:
                 if how == "none":
-                    _copied(f, elem, lanes, source, target, length)
+                    if single:
+                        f.store(f.load(elem, source), target)
+                    else:
+                        _copied(f, elem, lanes, source, target, length)
                     return
 
                 def fold(ty: str, at: V) -> None:
                     old, new = f.load(ty, target, at), f.load(ty, source, at)
                     f.store(_both(f, how, element, old, new), target, at)
+                if single:
+                    fold(elem, f.i64(0))
+                    return
                 whole = length & -lanes
                 f.loop(0, whole, lanes, [], lambda at: fold(vec(elem, lanes), at))
                 f.loop(whole, length, 1, [], lambda at: fold(elem, at))

@@ -6,6 +6,7 @@ import operator
 from collections.abc import Callable, Sequence
 
 from ..write import vmath
+from ..write.arithmetic import fmod
 from ..write.body import Body
 from ..write.convert import convert
 from ..write.emit import F32, I64, PTR, V
@@ -14,20 +15,23 @@ from ..write.template import template
 from .rows import Read
 from .sample import Block, Frame, Pixel
 
+CUBIC = -0.75
+"""The parameter of Keys' cubic kernel."""
 FAR = 1e9
 """Pixels outside of an image beyond which a coordinate need not be exact."""
 
 
 @template("")
 def grid_taps(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands: tuple[Read, ...],
-              after: Expr | None, grid: str, linear: bool, border: bool, align: bool) -> None:
-    """Two spatial axes; coordinates from -1 to 1, the last axis first, are the image's edges, or with `align`
-    its corner pixels' centres. What lies outside is 0, or with `border` the nearest pixel.
+              after: Expr | None, grid: str, mode: str, padding: str, ends: str) -> None:
+    """Two spatial axes; coordinates, the last axis first, are numbers of pixels, or -1 to 1 are `ends`: the
+    image's `edges` or the `centres` of its corner pixels. `mode`: nearest, linear or cubic. What lies outside
+    is 0 (`zeros`), the nearest pixel (`border`) or the image mirrored there (`reflection`).
 
     Arguments: the frame's, then the input's address and strides (image, spatial axes), its sizes, and the
     grid's address and strides (image, spatial axes, coordinate).
     """
-    frame = Frame(f, rank, lanes, "float32" if linear else dtype, out, operands, after)
+    frame = Frame(f, rank, lanes, dtype if mode == "nearest" else "float32", out, operands, after)
     x, steps = frame.cell(PTR), frame.cells(rank + 1)
     sizes = frame.cells(rank)
     places, strides = frame.cell(PTR), frame.cells(rank + 2)
@@ -38,21 +42,36 @@ def grid_taps(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands:
         size = f.cast(sizes[axis], F32)
         last = size - 1.0
         half = f.const(F32, 0.5)
-        where = (at + 1.0) * half * last if align else ((at + 1.0) * size - 1.0) * half
+        where = at
+        if ends == "centres":
+            where = (at + 1.0) * half * last
+        elif ends == "edges":
+            where = ((at + 1.0) * size - 1.0) * half
         where = f.select(where.ne(where), f.const(F32, -1.0) - size, where)
         where = f.fast_max(f.fast_min(where, size + FAR), f.const(F32, -FAR) - size)
-        if not linear:
+
+        def held(place: V) -> V:
+            return f.fast_max(f.fast_min(place, last), 0.0)
+
+        def mirrored(place: V) -> V:
+            low, span = (0.0, last) if ends == "centres" else (-0.5, size)
+            away, twice = vmath.abs(f, place - low), span + span
+            (rest,) = f.when(away < twice, lambda: away, lambda: fmod(f, away, twice))
+            return f.select(span > 0.0, f.select(rest > span, twice - rest, rest) + low, f.const(F32, low))
+        if mode == "nearest":
             where = vmath.rint(f, where)
-        elif border:
-            where = f.fast_max(f.fast_min(where, last), 0.0)
+        elif mode == "linear" and padding == "border":
+            where = held(where)
+        elif mode == "linear" and padding == "reflection":
+            where = held(mirrored(where))
         low = vmath.floor(f, where)
-        part = where - low
         found: list[tuple[V, V | None, V | None]] = []
-        for step, weight in ((0, f.const(F32, 1.0) - part), (1, part)) if linear else ((0, None),):
+        for step, weight in _weights(f, mode, where - low):
             place = low + float(step)
-            inside = None if border else (place >= 0.0) & (place <= last)
-            held = f.cast(f.fast_max(f.fast_min(place, last), 0.0), I64)
-            found.append((held * steps[axis + 1], weight, inside))
+            if padding == "reflection":
+                place = vmath.rint(f, mirrored(place))
+            inside = (place >= 0.0) & (place <= last) if padding == "zeros" else None
+            found.append((f.cast(held(place), I64) * steps[axis + 1], weight, inside))
         return found
 
     def row(at: Sequence[V]) -> Pixel:
@@ -84,6 +103,23 @@ def grid_taps(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands:
             return block
         return pixel
     frame.each(row)
+
+
+def _weights(f: Body, mode: str, part: V) -> list[tuple[int, V | None]]:
+    """Of each pixel that is read, counted from the one below, the weight; `part`: how far above that one."""
+    if mode == "nearest":
+        return [(0, None)]
+    rest = f.const(F32, 1.0) - part
+    if mode == "linear":
+        return [(0, rest), (1, part)]
+    a = CUBIC
+
+    def near(x: V) -> V:
+        return (x * (a + 2) - (a + 3)) * x * x + 1.0
+
+    def far(x: V) -> V:
+        return ((x * a - 5 * a) * x + 8 * a) * x - 4 * a
+    return [(-1, far(part + 1.0)), (0, near(part)), (1, near(rest)), (2, far(rest + 1.0))]
 
 
 def _both(a: V | None, b: V | None, joined: Callable[[V, V], V]) -> V | None:

@@ -27,23 +27,29 @@ DTYPES = ("float32", "float16", "bfloat16", "int8", "uint8")
 @template("")
 def pool_windows(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands: tuple[Read, ...],
                  after: Expr | None, kind: str, taps: int) -> None:
-    """`max`, `average`, `l1` or `l2` over the windows of `rank` spatial axes. A window without an element
-    gives the lowest number of the type, or 0. `taps`: those of a whole window along the last axis, written
+    """`max`, `average`, `l1` or `l2` over the windows of `rank` spatial axes, or the `place` (int32) of the
+    first largest element, NaN before all others. A window without an element gives the lowest number of the
+    type, 0, or as its place -1. `taps`: those of a whole window along the last axis, written
     out.
 
     Arguments: the frame's, then the input's address and strides (image, spatial axes), the distance of two
     taps per axis, and per axis the tables of first elements and of taps (int32); for the average also what
     the sum of a window is divided by along that axis (float32), and where that is of bytes
-    the address of a float32 number that is taken off each.
+    the address of a float32 number that is taken off each; for places, how far apart elements and taps
+    of each axis are.
     """
-    working = dtype if dtype in LOWEST and kind == "max" else "float32"
-    frame = Frame(f, rank, lanes, working, out, operands, after)
+    placed = kind == "place"
+    working = dtype if dtype in LOWEST and kind in ("max", "place") else "float32"
+    frame = Frame(f, rank, lanes, "int32" if placed else working, out, operands, after)
     x, strides, steps = frame.cell(PTR), frame.cells(rank + 1), frame.cells(rank)
     begins, counts = frame.cells(rank, PTR), frame.cells(rank, PTR)
     sizes = frame.cells(rank, PTR) if kind == "average" else []
     zero = f.load(F32, frame.cell(PTR)) if kind == "average" and dtype in LOWEST else None
+    numbers, apart = (frame.cells(rank), frame.cells(rank)) if placed else ([], [])
     elem = LLVM[dtype]
-    begin = f.const(vec(LLVM[working], lanes), LOWEST.get(dtype, -math.inf) if kind == "max" else 0)
+    begin = f.const(vec(LLVM[working], lanes),
+                    LOWEST.get(dtype, -math.inf) if kind in ("max", "place") else 0)
+    nowhere = f.const(vec(I32, lanes), -1)
 
     def number(table: V, at: V) -> V:
         return f.cast(f.load(I32, table, at), I64)
@@ -56,6 +62,7 @@ def pool_windows(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operan
 
         def pixel(w: V) -> Block:
             corner = f.gep(base, number(begins[-1], w) * strides[-1], elem)
+            origin = dot([*firsts, number(begins[-1], w)], numbers) if placed else None
             across = number(counts[-1], w)
             share, start = None, begin
             if zero is not None:
@@ -70,9 +77,12 @@ def pool_windows(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operan
                 share = 1 / count
 
             def block(c: V, vectors: int, mask: V | None) -> list[V]:
-                def tap(p: V, sums: Sequence[V]) -> list[V]:
+                def tap(p: V, sums: Sequence[V], place: V | None = None) -> list[V]:
                     found = [frame.load(p, (dtype, 1), c + j * lanes if j else c, mask)
                              for j in range(vectors)]
+                    if place is not None:
+                        here = f.splat(f.cast(place, I32), lanes)
+                        return _larger(f, [convert(f, v, dtype, working) for v in found], here, sums, dtype)
                     return [_joined(f, kind, s, convert(f, v, dtype, working), dtype)
                             for s, v in zip(sums, found, strict=True)]
 
@@ -93,6 +103,14 @@ def pool_windows(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operan
                         return line(p, sums)
                     return f.loop(0, within[axis], 1, sums,
                                   lambda t, *now: nest(axis + 1, f.gep(p, t * steps[axis], elem), now))
+                def places(axis: int, p: V, place: V, sums: Sequence[V]) -> list[V]:
+                    if axis == rank:
+                        return tap(p, sums, place)
+                    return f.loop(0, within[axis] if axis < rank - 1 else across, 1, sums,
+                                  lambda t, *now: places(axis + 1, f.gep(p, t * steps[axis], elem),
+                                                         place + t * apart[axis], now))
+                if origin is not None:
+                    return places(0, corner, origin, [start, nowhere] * vectors)[1::2]
                 sums = nest(0, corner, [start] * vectors)
                 if share is not None:
                     return [s * share for s in sums]
@@ -100,6 +118,17 @@ def pool_windows(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operan
             return block
         return pixel
     frame.each(row)
+
+
+def _larger(f: Body, values: Sequence[V], here: V, best: Sequence[V], dtype: str) -> list[V]:
+    """The largest so far and where it is, alternately, after `values` at `here`."""
+    made: list[V] = []
+    for x, old, at in zip(values, best[::2], best[1::2], strict=True):
+        better = f.compare("gt", x, old, dtype.startswith("u")) | (at < 0)
+        if x.is_float:
+            better = better | (x.ne(x) & old.eq(old))
+        made += [f.select(better, x, old), f.select(better, here, at)]
+    return made
 
 
 def _joined(f: Body, kind: str, total: V, x: V, dtype: str) -> V:

@@ -93,39 +93,47 @@ def _count(f: Body, ty: str, room: V, limit: V, equal: bool) -> V:
     return f.cast(f.reduce(total, lambda a, b: a + b), I64)
 
 
-def _extremes(f: Body, ty: str, length: V) -> list[V]:
-    """The largest and the smallest of `length` keys."""
+def _extremes(f: Body, ty: str, length: V, k: V, low: int) -> list[V]:
+    """The largest of `length` keys, and one that is not above the k-th largest: the smallest of the lanes'
+    largest, where each of k lanes has one, else the smallest."""
     lanes = lanes_of(ty)
     whole = length & -lanes
 
     def joined(now: Sequence[V], have: V) -> list[V]:
         return [f.select(have > now[0], have, now[0]), f.select(have < now[1], have, now[1])]
-    first = f.splat(f.load(f.const(ty, 0).elem, f.scratch), lanes)
-    most, least = f.loop(0, whole, lanes, [first, first],
+    most, least = f.loop(0, whole, lanes, [f.const(ty, low), f.const(ty, ~low)],
                          lambda i, *now: joined(now, f.load(ty, f.scratch, i)))
-    ends = [f.reduce(most, lambda a, b: f.select(a > b, a, b)),
-            f.reduce(least, lambda a, b: f.select(a < b, a, b))]
-    return f.loop(whole, length, 1, ends, lambda i, *now: joined(now, f.load(ends[0].ty, f.scratch, i)))
+
+    def smallest(x: V) -> V:
+        return f.reduce(x, lambda a, b: f.select(a < b, a, b))
+    ends = [f.reduce(most, lambda a, b: f.select(a > b, a, b)), smallest(least)]
+    most_of_all, least_of_all = f.loop(whole, length, 1, ends, lambda i, *now: joined(
+        now, f.load(ends[0].ty, f.scratch, i)))
+    several = (whole > 0) & (k <= lanes)
+    return [most_of_all, f.select(several, smallest(most), least_of_all)]
 
 
 def _nth(f: Body, key: str, lanes: int, length: V, room: V, k: V, low: int) -> V:
-    """The k-th largest key, bits set from the top as long as k keys are not below; or any above the next
-    one. Bits that all keys have in common are known, and where k are as large as the largest, that is it."""
+    """The k-th largest key, or any above the next one: how far it is above one that is none too large, bits
+    set from the top as long as k keys are not below. Where k are as large as the largest, that is it."""
+    most, least = _extremes(f, vec(key, lanes), length, k, low)
+    enough = _count(f, vec(key, lanes), room, f.splat(most, lanes), True) >= k
+    span = most - least
+
     def bit(found: V, mask: V) -> tuple[V, list[V]]:
         higher = found | mask
-        count = _count(f, vec(key, lanes), room, f.splat(higher ^ low, lanes), True)
+        count = _count(f, vec(key, lanes), room, f.splat(least + higher, lanes), True)
+        count = f.select(f.compare("gt", higher, span, True), f.i64(0), count)
         left = mask.lshr(1)
         return left.ne(0) & count.ne(k), [f.select(count >= k, higher, found), left]
-    most, least = _extremes(f, vec(key, lanes), length)
-    enough = _count(f, vec(key, lanes), room, f.splat(most, lanes), True) >= k
-    below = most ^ least
+    below = span
     for step in (1, 2, 4, 8, 16, 32):
         if step < int(key[1:]):
             below = below | below.lshr(step)
-    top = f.select(enough, f.const(key, 0), below ^ below.lshr(1))
-    known = f.select(enough, most ^ low, (most ^ low) & ~below)
-    found, _ = f.repeat([known, top], bit)
-    return found ^ low
+    zero = f.const(key, 0)
+    top = f.select(enough, zero, below ^ below.lshr(1))
+    found, _ = f.repeat([f.select(enough, span, zero), top], bit)
+    return least + found
 
 
 def _listed(f: Body, ty: str, room: V, nth: V, ties: V, keys: V, order: V) -> None:

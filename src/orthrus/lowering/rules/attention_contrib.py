@@ -29,9 +29,9 @@ from .attention import (
     refusal,
     result,
 )
-from .int8 import BYTES
-from .int8_operators import real_product
 from .matmul import product
+from .quantized.int8 import BYTES
+from .quantized.int8_operators import real_product
 from .rows import FLOATS, alive
 
 

@@ -21,9 +21,10 @@ from ..elements import store
 from ..lower import Emit, Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor, last_strides
 from ..walk import Walked
-from . import conv_columns, int8, matrix_unit
+from . import conv_columns, matrix_unit
 from .conv_weights import Computed, Known, Weights
 from .elementwise import activation
+from .quantized import int8
 
 FEW_CHANNELS = 4
 """Input channels up to which an image is copied with its margins, each channel a plane."""

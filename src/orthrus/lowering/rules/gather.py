@@ -145,7 +145,8 @@ def picked(lo: Lowering, x: Tensor, indices: Tensor, out: Tensor, axis: int) -> 
     outer = max(x.rank - 1, 1)
     lines = [v for t in (out, fixed, indices)
              for v in ([0] if x.rank == 1 else []) + _along(t, order)]
-    spec = gather.pick_elements(size=x.itemsize, dtype=indices.dtype, outer=outer)
+    spec = gather.pick_elements(size=x.itemsize, dtype=indices.dtype, outer=outer,
+                                unit=out.strides[last] == indices.strides[last] == 1)
     count = out.shape[last]
     lo.step(spec, [Out(out), x, indices, Out(lo.status), count, x.shape[axis], x.strides[axis],
                    *(out.shape[a] for a in order[1:-1]), *lines],
@@ -245,7 +246,8 @@ def scatter_nd(lo: Lowering, node: Node) -> Pending | No:
 def scattered(lo: Lowering, out: Tensor, indices: Tensor, updates: Tensor, parts: int, how: str) -> None:
     """Fold rows of updates into out[*indices], tuples of `parts`, in their order; all in C order."""
     width, steps = math.prod(out.shape[parts:]), c_strides(out.shape)
-    spec = gather.scatter_rows(element=out.dtype, how=how, dtype=indices.dtype, parts=parts)
+    spec = gather.scatter_rows(element=out.dtype, how=how, dtype=indices.dtype, parts=parts,
+                               single=width == 1)
     lo.step(spec, [Out(out), updates, indices, Out(lo.status), indices.size // parts, width,
                    *(v for a in range(parts) for v in (out.shape[a], steps[a]))], -(-width // gather.CHUNK))
 
@@ -295,7 +297,7 @@ def _sources(mode: str, count: int, before: int, after: int) -> np.ndarray:
     return np.where(at >= count, 2 * count - 2 - at, at)
 
 
-@lowers("Pad", types=TYPES, sets=BOTH)
+@lowers("Pad", "com.microsoft::Pad", types=TYPES, sets=BOTH)
 def pad(lo: Lowering, node: Node) -> Pending | Tensor | No:
     """The input in the middle of its result, whose borders are filled axis by axis."""
     vx = node.inputs[0]

@@ -21,9 +21,10 @@ from ..lower import Lazy, Lowering, Pending, Source, lowers
 from ..rule_sets import RULES
 from ..tensor import Tensor, joint_shape
 from ..walk import Walked, merged
-from . import few_bits, int8, matrix_unit
+from . import few_bits, matrix_unit
 from .elementwise import activation
-from .int8_operators import product_of_two
+from .quantized import int8
+from .quantized.int8_operators import product_of_two
 
 FLOATS = ("float32", "float16", "bfloat16", "float64")
 WHOLE = ("int32", "int64", "uint32", "uint64")

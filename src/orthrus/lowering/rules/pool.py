@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ from ...ir import No, Node
 from ...ops.nn.geometry import Window, window
 from ...records import dataclass
 from ..lower import Lowering, Pending, lowers
-from ..tensor import Tensor, last_strides
+from ..tensor import Tensor, c_strides, last_strides
 from ..walk import Walked
 from .rows import alive
 
@@ -80,18 +81,21 @@ def pixels(shape: tuple[int, ...], dtype: str, x: Tensor,
 
 
 @lowers("MaxPool", "AveragePool", "LpPool", "GlobalMaxPool", types=pool.DTYPES)
-def windows(lo: Lowering, node: Node) -> Pending | No:
-    """One number per window and channel."""
+def windows(lo: Lowering, node: Node) -> Pending | tuple[Pending, Pending] | No:
+    """One number per window and channel, and where the largest was."""
     (x,) = node.inputs
     attrs = node.attributes
-    if alive(lo, node, 1):
-        return No("its indices are read")
     norm = attrs.get("p")
     if norm not in (None, 1, 2):
         return No("no generated kernel for this norm")
     kind = "max" if norm is None else f"l{norm:.0f}"
     kind = "average" if node.op_type == "AveragePool" else kind
-    return pooled(lo, lo.tensor(x), kind, attrs)
+    t = lo.tensor(x)
+    if not alive(lo, node, 1):
+        return pooled(lo, t, kind, attrs)
+    t = image(lo, t) if t.rank > 2 else t
+    made, places = pooled(lo, t, kind, attrs), pooled(lo, t, "place", attrs)
+    return made if isinstance(made, No) else places if isinstance(places, No) else (made, places)
 
 
 def pooled(lo: Lowering, x: Tensor, kind: str, attrs: dict[str, Any], zero: Tensor | None = None
@@ -101,7 +105,7 @@ def pooled(lo: Lowering, x: Tensor, kind: str, attrs: dict[str, Any], zero: Tens
     shape, dtype = x.shape, x.dtype
     if not 3 <= len(shape) <= 5 or 0 in shape:
         return No("kernels pool one to three spatial axes")
-    if kind != "max" and dtype in pool.LOWEST and zero is None:
+    if kind not in ("max", "place") and dtype in pool.LOWEST and zero is None:
         return No(f"no generated kernel for {dtype} and this norm")
     kernel = attrs.get("kernel_shape", shape[2:])
     try:
@@ -114,15 +118,40 @@ def pooled(lo: Lowering, x: Tensor, kind: str, attrs: dict[str, Any], zero: Tens
         return No("its padding is wider than its kernel")
     t = image(lo, x)
     tables = _tables(lo, win, kind, bool(attrs.get("count_include_pad")))
+    numbers: list[int] = []
+    if kind == "place":
+        order = [*reversed(range(len(win.size)))]
+        apart = c_strides([win.size[a] for a in order] if attrs.get("storage_order") else win.size)
+        apart = tuple(apart[a] for a in order) if attrs.get("storage_order") else apart
+        numbers = [*apart, *(d * s for d, s in zip(win.dilations, apart, strict=True))]
+        if math.prod(win.size) >= 1 << 31:
+            return No("its images are too large for their places")
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
-        frame = framed(lo, t, out, tree, operands, None if zero is None else F)
+        if kind == "place":
+            tree, operands = _numbered(lo, out, tree, operands, math.prod(win.size))
+        frame = framed(lo, t, out, tree, operands, None if zero is None and kind != "place" else F)
         strides = frame.walked(t)
         steps = [d * s for d, s in zip(win.dilations, strides[1:], strict=True)]
         spec = pool.pool_windows(kind=kind, taps=win.kernel[-1], **frame.params)
         less = [] if zero is None else [zero]
-        lo.step(spec, [*frame.cells, t, *strides, *steps, *tables, *less], frame.items, frame.grain)
-    return pixels((*shape[:2], *win.out), dtype if zero is None else F, t, emit)
+        lo.step(spec, [*frame.cells, t, *strides, *steps, *tables, *less, *numbers], frame.items, frame.grain)
+    made = "int64" if kind == "place" else dtype if zero is None else F
+    return pixels((*shape[:2], *win.out), made, t, emit)
+
+
+def _numbered(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor], plane: int
+              ) -> tuple[Expr, list[Tensor]]:
+    """The tree over places in the whole of images of `plane` elements, of places in one; -1 stays."""
+    images, channels, *rest = out.shape
+    first = lo.counted(0, images * channels, plane).view(
+        (images, channels, *(1 for _ in rest)), (channels, 1, *(0 for _ in rest))).expand(out.shape)
+    place = Expr.leaf(0, "int32").cast("int64")
+    whole = Expr("add", (place, Expr.leaf(1 + len(operands), "int64")), "int64")
+    none = Expr("lt", (place, Expr.const(0, "int64")), "bool")
+    whole = Expr("where", (none, place, whole), "int64")
+    made = whole if tree is None else tree.substitute(lambda leaf: leaf if leaf.value else whole)
+    return made, [*operands, first]
 
 
 def _tables(lo: Lowering, win: Window, kind: str, padded: bool) -> list[Tensor]:

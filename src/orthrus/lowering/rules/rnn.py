@@ -19,7 +19,8 @@ from ...records import dataclass
 from ..lower import Lowering, Out, lowers
 from ..tensor import Tensor
 from ..walk import Walked
-from . import int8, int8_operators, matrix_unit
+from . import matrix_unit
+from .quantized import int8, int8_operators
 
 F = "float32"
 

@@ -16,7 +16,8 @@ from ...machines.machine import Machine
 from ...write.body import Body
 from ...write.emit import F32, I8, V, vec
 from ...write.expr import BYTES, LLVM, Expr
-from ...write.template import Spec, template
+from ...write.spec import Spec
+from ...write.template import template
 from ...write.tile import Operand, Rows, added, load
 from .epilogue import PixelEpilogue, inside
 from .geometry import Geometry
@@ -24,6 +25,9 @@ from .geometry import Geometry
 DEPTHWISE_CELLS = (
     "x:ptr w:ptr y:ptr rows:i64 width:i64 channels:i64 high:i64 wide:i64 kh:i64 sh:i64 dh:i64 ph:i64 pw:i64 "
     "xn:i64 xh:i64 xw:i64 yn:i64 yh:i64 yw:i64")
+
+WRITTEN_OUT, SPAN = 16, 8
+"""Taps along rows up to which all are written out, and how many are where there are more."""
 
 
 @template(DEPTHWISE_CELLS)
@@ -38,11 +42,8 @@ def depthwise_rows(f: Body, x: V, w: V, y: V, rows: V, width: V, channels: V, hi
     stored, each = vec(elem, lanes), BYTES[dtype]
     finish = PixelEpilogue(f, tree, operands, len(DEPTHWISE_CELLS.split()))
     size = BYTES[finish.dtype]
-    columns: dict[int, list[tuple[int, int]]] = {}
-    for n in range(pixels):
-        for b in range(kw):
-            columns.setdefault(n * stride + b * dilation, []).append((n, b))
-    used = sorted(columns)
+    spans, rest = divmod(kw, SPAN) if kw > WRITTEN_OUT else (0, kw)
+    reach = (pixels - 1) * stride + (kw - 1) * dilation
 
     def item(i: V) -> None:
         image = i // rows
@@ -61,11 +62,11 @@ def depthwise_rows(f: Body, x: V, w: V, y: V, rows: V, width: V, channels: V, hi
                 here = f.gep(start, c, elem)
                 taps = f.gep(w, c * (kh * kw) + from_y * (kw * lanes), elem)
 
-                def row(_line: V, here: V, taps: V, *sums: V) -> list[V]:
-                    now = list(sums)
-                    weights = [f.load(stored, taps, b * lanes) for b in range(kw)]
-                    lines = Rows(f, here, xw * each, used[-1] + 1)
-                    for column in used:
+                def span(count: int, here: V, taps: V, first: V, sums: Sequence[V]) -> list[V]:
+                    now, columns = list(sums), _columns(pixels, stride, count, dilation)
+                    weights = [f.load(stored, taps, b * lanes) for b in range(count)]
+                    lines = Rows(f, here, xw * each, max(columns) + 1)
+                    for column in sorted(columns):
                         def add(column: int = column) -> list[V]:
                             value = load(f, stored, lines.at(lines.bases, column, 0), mask)
                             return [added(f, now[n], value, weights[b]) for n, b in columns[column]]
@@ -76,6 +77,18 @@ def depthwise_rows(f: Body, x: V, w: V, y: V, rows: V, width: V, channels: V, hi
                         made = f.when((ix >= 0) & (ix < wide), add, keep) if careful else add()
                         for (place, _), total in zip(columns[column], made, strict=True):
                             now[place] = total
+                    return now
+
+                def row(_line: V, here: V, taps: V, *sums: V) -> list[V]:
+                    def moved(t: V) -> tuple[V, V, V]:
+                        pixel = t * (SPAN * dilation)
+                        return (f.gep(here, pixel * xw, elem), f.gep(taps, t * (SPAN * lanes), elem),
+                                first + pixel)
+                    now = list(sums)
+                    if spans:
+                        now = f.loop(0, spans, 1, now, lambda t, *s: span(SPAN, *moved(t), s))
+                    if rest:
+                        now = span(rest, *(moved(f.i64(spans)) if spans else (here, taps, first)), now)
                     return [f.gep(here, dh * xh, elem), f.gep(taps, kw * lanes, elem), *now]
                 sums = f.loop(from_y, to_y, 1, [here, taps, *[f.zero(ty)] * pixels], row)[2:]
                 sides = finish.place(image, f.i64(0), c)
@@ -94,16 +107,26 @@ def depthwise_rows(f: Body, x: V, w: V, y: V, rows: V, width: V, channels: V, hi
 
         def any_block(ox: V) -> None:
             first = ox * stride - pw
-            plain = (first >= 0) & (first + used[-1] < wide) & (ox + pixels <= width)
+            plain = (first >= 0) & (first + reach < wide) & (ox + pixels <= width)
             f.when(plain, lambda: block(ox, False), lambda: block(ox, True))
         f.loop(0, width, pixels, [], any_block)
     f.loop(f.lo, f.hi, 1, [], item)
 
 
+def _columns(pixels: int, stride: int, taps: int, dilation: int) -> dict[int, list[tuple[int, int]]]:
+    """By column of the image, counted from the first, the pixels of the output and the taps that meet there.
+    """
+    found: dict[int, list[tuple[int, int]]] = {}
+    for n in range(pixels):
+        for b in range(taps):
+            found.setdefault(n * stride + b * dilation, []).append((n, b))
+    return found
+
+
 def fits(g: Geometry) -> bool:
     """Whether `depthwise_rows` does this convolution."""
     return (g.cin == 1 and g.cout == 1 and g.size[0] == g.kernel[0] == g.out[0] == 1 and g.pads[0] == 0
-            and g.kernel[1] > 0 and 0 < g.kernel[2] <= 16)
+            and g.kernel[1] > 0 and g.kernel[2] > 0)
 
 
 def lanes_of(g: Geometry, machine: Machine) -> int:

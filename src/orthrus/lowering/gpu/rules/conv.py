@@ -19,10 +19,10 @@ from ....ir import No, Node, Value
 from ....ops.define import normalized_axis
 from ....ops.nn.conv import transposed
 from ....records import dataclass
-from ...rules import int8_operators as shared
 from ...rules.conv import geometry_of
 from ...rules.elementwise import activation
-from ...rules.int8 import BYTES, INT, addends, coded, number
+from ...rules.quantized import int8_operators as shared
+from ...rules.quantized.int8 import BYTES, INT, addends, coded, number
 from ...tensor import Tensor, last_strides
 from ..lower import GpuLowering, Lazy, Pending, Source, lowers
 from ..products import Zeros, precision

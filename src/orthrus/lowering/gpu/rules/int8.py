@@ -16,10 +16,10 @@ from ....codegen.triton.kernels.products import MIDDLE
 from ....codegen.write.expr import Expr
 from ....ir import No, Node, Value
 from ....ops.define import normalized_axis
-from ...rules import int8_operators as shared
-from ...rules.int8 import BYTES, Bias, coded, number
-from ...rules.int8_operators import MS, Bytes, scaled, times
 from ...rules.matmul import matrices
+from ...rules.quantized import int8_operators as shared
+from ...rules.quantized.int8 import BYTES, Bias, coded, number
+from ...rules.quantized.int8_operators import MS, Bytes, scaled, times
 from ...tensor import Tensor
 from .. import products
 from ..lower import GpuLowering, Lazy, Pending, Source, lowers

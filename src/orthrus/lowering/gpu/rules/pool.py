@@ -10,7 +10,7 @@ from ....codegen.triton.kernels.pooling import LOWEST, pooling, response_norm, s
 from ....codegen.write.expr import Expr
 from ....ir import No, Node
 from ....ops.nn.geometry import Window, window
-from ...rules import qlinear
+from ...rules.quantized import qlinear
 from ...rules.rows import F, alive
 from ...tensor import Tensor, c_strides, last_strides
 from ...walk import order_like

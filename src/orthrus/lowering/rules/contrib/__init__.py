@@ -1,7 +1,1 @@
-"""Rules of com.microsoft's own operators. Importing this package registers them."""
-
-import importlib
-import pkgutil
-
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
+"""Rules of com.microsoft's own operators."""

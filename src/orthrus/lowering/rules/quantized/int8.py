@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.kernels.conv.geometry import Geometry
-from ...codegen.kernels.int8 import depthwise, pack, products
-from ...codegen.kernels.int8.margins import int8_margins
-from ...codegen.kernels.int8.step import lanes_of
-from ...codegen.write.expr import Expr
-from ...codegen.write.tile import Operand
-from ...ir import No, Node, Value, in_memory
-from ...ops.define import normalized_axis
-from ...records import dataclass
-from ..elements import store
-from ..lower import Lazy, Lowering, Out, Pending, Source
-from ..tensor import Tensor, c_strides, last_strides
-from ..walk import Walked, merged
+from ....codegen.kernels.conv.geometry import Geometry
+from ....codegen.kernels.int8 import depthwise, pack, products
+from ....codegen.kernels.int8.margins import int8_margins
+from ....codegen.kernels.int8.step import lanes_of
+from ....codegen.write.expr import Expr
+from ....codegen.write.tile import Operand
+from ....ir import No, Node, Value, in_memory
+from ....ops.define import normalized_axis
+from ....records import dataclass
+from ...elements import store
+from ...lower import Lazy, Lowering, Out, Pending, Source
+from ...tensor import Tensor, c_strides, last_strides
+from ...walk import Walked, merged
 
 INT, F = "int32", "float32"
 BYTES = ("int8", "uint8")

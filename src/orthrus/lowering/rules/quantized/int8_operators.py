@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.kernels import quantize_range
-from ...codegen.kernels.conv.geometry import Geometry
-from ...codegen.kernels.int8.step import unit
-from ...codegen.write.expr import Expr
-from ...ir import No, Node, Value
-from ...ops.contrib.quant import gemm_factors
-from ...records import dataclass
-from ..lower import Lazy, Lowering, Out, Pending, Source, lowers
-from ..tensor import Tensor, joint_shape
+from ....codegen.kernels import quantize_range
+from ....codegen.kernels.conv.geometry import Geometry
+from ....codegen.kernels.int8.step import unit
+from ....codegen.write.expr import Expr
+from ....ir import No, Node, Value
+from ....ops.contrib.quant import gemm_factors
+from ....records import dataclass
+from ...lower import Lazy, Lowering, Out, Pending, Source, lowers
+from ...tensor import Tensor, joint_shape
+from ..conv import geometry
 from . import int8
-from .conv import geometry
 from .quantize import one, quantized
 
 MS = "com.microsoft::"

@@ -1,5 +1,5 @@
 """Elements at computed places: reversed sequences, caches written in the middle, maxima put back, columns
-added into images, losses by label.
+added into images.
 
 In: indices from inputs, or from trees over them. Out: what the kernels that gather and fold make of these.
 An index out of range makes the part start again by the definitions, which have the error.
@@ -10,22 +10,19 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ....codegen.write.expr import Expr
-from ....ir import No, Node
-from ....ops.define import normalized_axis
-from ....ops.nn.geometry import taps, window
-from ...lower import Lowering
-from ...rules.gather import INDICES, TYPES, picked, placed, put, scattered
-from ...rules.reduce import Folded
-from ...tensor import Tensor, c_strides
-from ..lower import GpuLowering, Lazy, Pending, lowers
-from ..rows import fold
+from ...codegen.write.expr import Expr
+from ...ir import No, Node
+from ...ops.define import normalized_axis
+from ...ops.nn.geometry import taps, window
+from ..lower import BOTH, Lazy, Lowering, Pending, lowers
+from ..tensor import Tensor, c_strides
+from .gather import INDICES, TYPES, gathered, placed, put, scattered
+from .rows import lying
 
-FLOATS = ("float32", "float16", "bfloat16", "float64")
 LONG = "int64"
 
 _TAPS = 128
-"""Taps of columns up to which there is a launch for each."""
+"""Taps of columns up to which there is a step for each."""
 
 
 def _count(lo: Lowering, shape: Sequence[int], axis: int) -> Tensor:
@@ -49,14 +46,14 @@ def _indices(lo: Lowering, tree: Expr, operands: Sequence[Tensor], shape: Sequen
     return out.expand(shape)
 
 
-def _positive(given: Expr, size: int, index: Expr) -> Expr:
+def positive(given: Expr, size: int, index: Expr) -> Expr:
     """`index`, or one that is out of range where `given`, which counts from the front alone, is below 0."""
     below = Expr("lt", (given, Expr.const(0, LONG)), "bool")
     return Expr("where", (below, Expr.const(size, LONG), index), LONG)
 
 
-@lowers("ReverseSequence", types=TYPES)
-def reversed_sequence(lo: GpuLowering, node: Node) -> Pending | No:
+@lowers("ReverseSequence", types=TYPES, sets=BOTH)
+def reversed_sequence(lo: Lowering, node: Node) -> Pending | No:
     """Each sequence from its own end on backwards."""
     vx, vl = node.inputs
     assert vx is not None and vl is not None
@@ -66,16 +63,21 @@ def reversed_sequence(lo: GpuLowering, node: Node) -> Pending | No:
         return No("empty, or its lengths do not fit")
     at, length = Expr.leaf(0, LONG), Expr.leaf(1, lo.dtype(vl)).cast(LONG)
     back = Expr("sub", (Expr("sub", (length, Expr.const(1, LONG)), LONG), at), LONG)
-    tree = _positive(length, t.shape[time], Expr("where", (Expr("lt", (at, length), "bool"), back, at), LONG))
+    tree = positive(length, t.shape[time], Expr("where", (Expr("lt", (at, length), "bool"), back, at), LONG))
+
+    order = [batch, time, *(a for a in range(t.rank) if a not in (batch, time))]
+    row = (t.shape[batch], t.shape[time])
 
     def write(lo: Lowering, out: Tensor) -> None:
-        given = [_count(lo, t.shape, time), _spread(lo.tensor(vl), t.shape, batch)]
-        picked(lo, t, _indices(lo, tree, given, t.shape, (time, batch)), out, time)
-    return placed(t.shape, t.dtype, write)
+        lengths, places = lo.tensor(vl), lo.new(row, LONG)
+        lo.store(places, tree, [lo.counted(0, row[1]).view(row, (0, 1)),
+                                lengths.view(row, (lengths.strides[0], 0))])
+        gathered(lo, t.permute(order), places, out.permute(order), 1, 1, 1, True)
+    return placed(t.shape, t.dtype, write, lying(t))
 
 
-@lowers("TensorScatter", types=TYPES)
-def tensor_scattered(lo: GpuLowering, node: Node) -> Pending | No:
+@lowers("TensorScatter", types=TYPES, sets=BOTH)
+def tensor_scattered(lo: Lowering, node: Node) -> Pending | No:
     """A cache, some places of which are written, from where each sample says."""
     vx, vu, vi = (*node.inputs, None)[:3]
     x, update, attrs = lo.tensor(vx), lo.tensor(vu), node.attributes
@@ -92,7 +94,7 @@ def tensor_scattered(lo: GpuLowering, node: Node) -> Pending | No:
         tree = Expr("add", (tree, start), LONG)
         if attrs["mode"] == "circular":
             tree = Expr("remainder", (tree, Expr.const(x.shape[axis], LONG)), LONG)
-        tree = _positive(start, x.shape[axis], tree)
+        tree = positive(start, x.shape[axis], tree)
 
     def write(lo: Lowering, out: Tensor) -> None:
         more = [] if vi is None else [_spread(lo.tensor(vi), update.shape, 0)]
@@ -101,8 +103,8 @@ def tensor_scattered(lo: GpuLowering, node: Node) -> Pending | No:
     return placed(x.shape, x.dtype, write)
 
 
-@lowers("MaxUnpool", types=TYPES)
-def unpooled(lo: GpuLowering, node: Node) -> Pending | No:
+@lowers("MaxUnpool", types=TYPES, sets=BOTH)
+def unpooled(lo: Lowering, node: Node) -> Pending | No:
     """Zeros, and numbers where they came from."""
     vx, vi, vs = (*node.inputs, None)[:3]
     x, indices, attrs = lo.tensor(vx), lo.tensor(vi), node.attributes
@@ -125,16 +127,19 @@ def unpooled(lo: GpuLowering, node: Node) -> Pending | No:
     shape = (*x.shape[:2], *size)
     if min(shape) < 1:
         return No("its result is empty")
-    place = _positive(Expr.leaf(0, LONG), math.prod(shape), Expr.leaf(0, LONG))
+    place = positive(Expr.leaf(0, LONG), math.prod(shape), Expr.leaf(0, LONG))
 
     def write(lo: Lowering, out: Tensor) -> None:
-        flat = lo.new((math.prod(shape),), x.dtype)
+        count, whole = math.prod(shape), target == shape and out.contiguous
+        flat = out.view((count,), (1,)) if whole else lo.new((count,), x.dtype)
         zero = Expr.const(0, "int32").cast(x.dtype)
         lo.store(flat, zero, [])
         places = lo.new(x.shape, LONG)
         lo.store(places, place, [indices])
         scattered(lo, flat, places.view((x.size, 1), (1, 1)),
                   lo.contiguous(x).view((x.size,), (1,)), 1, "none")
+        if whole:
+            return
         inner = out
         if target != shape:
             lo.store(out, zero, [])
@@ -144,8 +149,8 @@ def unpooled(lo: GpuLowering, node: Node) -> Pending | No:
     return placed(target, x.dtype, write)
 
 
-@lowers("Col2Im", types=TYPES)
-def columns_to_image(lo: GpuLowering, node: Node) -> Pending | Lazy | No:
+@lowers("Col2Im", types=TYPES, sets=BOTH)
+def columns_to_image(lo: Lowering, node: Node) -> Pending | Lazy | No:
     """An image, to which each tap of all blocks is added at once."""
     vx, vs, vb = node.inputs
     t, (size, kernel), attrs = lo.tensor(vx), (lo.known(v) for v in (vs, vb)), node.attributes
@@ -184,83 +189,3 @@ def _cut(t: Tensor, axis: int, part: slice) -> Tensor:
     return t.slice(axis, places.start, len(places), places.step)
 
 
-@lowers("NegativeLogLikelihoodLoss", types=FLOATS)
-def likelihood_loss(lo: GpuLowering, node: Node) -> Lazy | Tensor | No:
-    """What is chosen by label, weighted and added up."""
-    vx, vl, vw = (*node.inputs, None)[:3]
-    return _loss(lo, node, lo.tensor(vx), lo.tensor(vl), None if vw is None else lo.tensor(vw))
-
-
-@lowers("SoftmaxCrossEntropyLoss", types=FLOATS)
-def entropy_loss(lo: GpuLowering, node: Node) -> tuple[Lazy | Tensor, Tensor] | No:
-    """The same of the logarithms of softmax."""
-    vx, vl, vw = (*node.inputs, None)[:3]
-    x = lo.tensor(vx)
-    if x.rank < 2 or not x.size:
-        return No("empty, or of no classes")
-    work = _work(x.dtype)
-    value = Expr.leaf(0, x.dtype).cast(work)
-    top, total = (lo.new((x.shape[0], 1, *x.shape[2:]), work) for _ in range(2))
-    fold(lo, Folded("max", value, [x], (1,)), top, None, [])
-    shifted = Expr("sub", (value, Expr.leaf(1, work)), work)
-    fold(lo, Folded("sum", Expr("exp", (shifted,), work), [x, top.expand(x.shape)], (1,)), total, None, [])
-    logs = lo.new(x.shape, x.dtype)
-    lo.store(logs, Expr("sub", (shifted, Expr("log", (Expr.leaf(2, work),), work)), work).cast(x.dtype),
-             [x, top, total])
-    made = _loss(lo, node, logs, lo.tensor(vl), None if vw is None else lo.tensor(vw))
-    return made if isinstance(made, No) else (made, logs)
-
-
-def _work(dtype: str) -> str:
-    return "float64" if dtype == "float64" else "float32"
-
-
-def _loss(lo: GpuLowering, node: Node, x: Tensor, labels: Tensor, weights: Tensor | None
-          ) -> Lazy | Tensor | No:
-    """-weight[label] * x[n, label], 0 for a label that is ignored; then reduced."""
-    attrs, dtype, work = node.attributes, x.dtype, _work(x.dtype)
-    if x.rank < 2 or not x.size or labels.shape != (x.shape[0], *x.shape[2:]) or labels.dtype not in INDICES:
-        return No("its labels do not fit its scores")
-    if weights is not None and (weights.shape != x.shape[1:2] or weights.dtype != dtype):
-        return No("its weights do not fit its scores")
-    shape, ignored, classes = labels.shape, attrs.get("ignore_index"), x.shape[1]
-    label = Expr.leaf(0, labels.dtype).cast(LONG)
-    kept = Expr.const(True, "bool") if ignored is None else Expr(
-        "ne", (label, Expr.const(ignored, LONG)), "bool")
-    index = Expr("where", (kept, _positive(label, classes, label), Expr.const(0, LONG)), LONG)
-    at = lo.new((shape[0], 1, *shape[1:]), LONG)
-    lo.store(at, index, [labels.view(at.shape, (labels.strides[0], 0, *labels.strides[1:]))])
-    found = lo.new(at.shape, dtype)
-    picked(lo, x, at, found, 1)
-    own, by = labels, [_flat(found, shape)]
-    scale = Expr.const(1.0, "float32").cast(work)
-    if weights is not None:
-        chosen = lo.new(at.shape, dtype)
-        picked(lo, weights.view(x.shape, [weights.strides[0] if a == 1 else 0 for a in range(x.rank)]), at,
-               chosen, 1)
-        by.append(_flat(chosen, shape))
-        scale = Expr.leaf(2, dtype).cast(work)
-    zero = Expr.const(0.0, "float32").cast(work)
-    scale = Expr("where", (kept, scale, zero), work)
-    value = Expr("neg", (Expr.leaf(1, dtype).cast(work),), work)
-    loss = Expr("where", (kept, Expr("mul", (value, scale), work), zero), work)
-    if attrs["reduction"] == "none":
-        return Lazy(shape, loss.cast(dtype), [own, *by])
-    if attrs["reduction"] not in ("sum", "mean"):
-        return No("an unknown reduction")
-    axes = tuple(range(len(shape)))
-    made = Folded("sum", loss, [own, *by], axes)
-    total, out = lo.new(made.short, work), Expr.leaf(0, work)
-    if attrs["reduction"] == "mean":
-        count = lo.new(made.short, work)
-        fold(lo, Folded("sum", scale, [own, *by], axes), count, None, [])
-        fold(lo, made, total, None, [])
-        return Lazy((), Expr("div", (out, Expr.leaf(1, work)), work).cast(dtype),
-                    [total.view((), ()), count.view((), ())])
-    fold(lo, made, total, None, [])
-    return Lazy((), out.cast(dtype), [total.view((), ())])
-
-
-def _flat(t: Tensor, shape: Sequence[int]) -> Tensor:
-    """Without its axis 1, which has one place."""
-    return t.view(shape, (t.strides[0], *t.strides[2:]))

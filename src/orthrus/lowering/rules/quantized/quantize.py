@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.write.expr import Expr
-from ...ir import ElementType, No, Node, Value
-from ...ops.define import normalized_axis
-from ...ops.tensor.movement import VIEWS
-from ..lower import Lazy, Lowering, Source, lowers
-from ..rule_sets import BOTH
-from ..tensor import Tensor
+from ....codegen.write.expr import Expr
+from ....ir import ElementType, No, Node, Value
+from ....ops.define import normalized_axis
+from ....ops.tensor.movement import VIEWS
+from ...lower import Lazy, Lowering, Source, lowers
+from ...rule_sets import BOTH
+from ...tensor import Tensor
+from ..rows import FLOATS
 from .int8 import BYTES, coded, number
-from .rows import FLOATS
 
 _F32 = "float32"
 _RANGES = {"int8": (-128, 127), "uint8": (0, 255), "int16": (-32768, 32767), "uint16": (0, 65535)}

@@ -10,13 +10,13 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from ...ir import No, Node, Value
-from ...ops.define import normalized_axis
-from ..lower import RULES, Lazy, Lowering, Rule
-from ..tensor import last_strides
-from . import elementwise, gather, move, pool, resize  # noqa: F401
+from ....ir import No, Node, Value
+from ....ops.define import normalized_axis
+from ...lower import RULES, Lazy, Lowering, Rule
+from ...tensor import last_strides
+from .. import elementwise, gather, move, pool, resize  # noqa: F401
+from ..move import lies_last
 from .int8 import Coded, coded, number
-from .move import lies_last
 from .quantize import MOVES, dequantized, quantized
 
 

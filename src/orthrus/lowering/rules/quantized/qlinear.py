@@ -13,26 +13,27 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.kernels.int8 import table
-from ...codegen.write.expr import Expr
-from ...codegen.write.trace import traced
-from ...ir import No, Node, Value
-from ...ops.contrib.quant import coded as coded_array
-from ...ops.contrib.quant import number as number_of
-from ...ops.contrib.quant import product_factor, sum_factors
-from ...ops.contrib.quant import real as real_array
-from ...ops.define import normalized_axis
-from ...ops.nn.activation import LeakyRelu, Sigmoid
-from ...records import dataclass
-from ..lower import RULES, Lazy, Lowering, Out, Pending, Rule, Source, lowers
-from ..rule_sets import BOTH
-from ..tensor import Tensor
-from ..walk import merged, order_like
-from . import int8, reduce
+from ....codegen.kernels.int8 import table
+from ....codegen.write.expr import Expr
+from ....codegen.write.trace import traced
+from ....ir import No, Node, Value
+from ....ops.contrib.quant import coded as coded_array
+from ....ops.contrib.quant import number as number_of
+from ....ops.contrib.quant import product_factor, sum_factors
+from ....ops.contrib.quant import real as real_array
+from ....ops.define import normalized_axis
+from ....ops.nn.activation import LeakyRelu, Sigmoid
+from ....records import dataclass
+from ...lower import RULES, Lazy, Lowering, Out, Pending, Rule, Source, lowers
+from ...rule_sets import BOTH
+from ...tensor import Tensor
+from ...walk import merged, order_like
+from .. import reduce
+from ..pool import pooled
+from ..rows import reading, softmax_rows_of
+from . import int8
 from .int8 import coded, number
-from .pool import pooled
 from .quantize import dequantized, one, quantized
-from .rows import reading, softmax_rows_of
 
 MS = "com.microsoft::"
 F, INT = "float32", "int32"

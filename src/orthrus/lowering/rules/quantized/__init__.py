@@ -1,0 +1,1 @@
+"""Rules of quantized tensors: bytes with a scale and a zero point."""
