@@ -17,6 +17,7 @@ import orthrus
 from orthrus.codegen.kernels import attention
 from orthrus.codegen.kernels.attention import AttentionForm, arguments, plan
 from orthrus.codegen.kernels.attention_few import append_rows
+from orthrus.codegen.kernels.attention_parts import Empty
 from orthrus.codegen.kernels.rotary import turn
 from orthrus.codegen.machines.detect import host
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2
@@ -70,7 +71,8 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float = 0.3, m
            window: tuple[int, int, int] | None = None, ends: np.ndarray | None = None, ends_add: int = 0,
            trailing: bool = False, cap: float = 0.0, sink: np.ndarray | None = None, packed_out: bool = True,
            machine: Any = None, threads: int = 1, splits: bool = False,
-           past: tuple[np.ndarray, np.ndarray] | None = None) -> Any:
+           past: tuple[np.ndarray, np.ndarray] | None = None, keep: np.ndarray | None = None,
+           empty: Empty = "zero") -> Any:
     """Run the planned kernel; `past` are earlier keys and values, and then the caches come back too."""
     batch, heads, length, size = q.shape
     kv_heads, value_size = k.shape[1], v.shape[3]
@@ -79,8 +81,7 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float = 0.3, m
     form = AttentionForm(q.dtype.name, size, value_size,
                 None if mask is None else mask.strides[3] // mask.itemsize if total > 1 else 0,
                 window is not None or ends is not None, "" if ends is None else ends.dtype.name, trailing,
-                cap != 0,
-                sink is not None)
+                cap != 0, sink is not None, keep is not None, empty)
     made = plan(machine or host(), form, batch, heads, kv_heads, length, total, threads, past is not None)
     out = np.full((batch, length, heads, value_size) if packed_out else (batch, heads, length, value_size), 7,
                   q.dtype)
@@ -90,10 +91,10 @@ def attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, *, scale: float = 0.3, m
     if past is not None:
         present = [native.guarded(np.zeros((batch, kv_heads, total, n), q.dtype)) for n in (size, value_size)]
         cache = ([*past, *present], [strides(x) for x in (*past, *present)], held)
-    given_ = [0 if x is None else x for x in (mask, ends, sink)]
+    given_ = [0 if x is None else x for x in (mask, ends, sink, keep)]
     args = arguments(made, [q, k, v, out, *given_],
-                     [*(strides(x) for x in (q, k, v, view)), (0, 0, 0) if mask is None
-                      else strides_of(mask)],
+                     [*(strides(x) for x in (q, k, v, view)),
+                      *((0, 0, 0) if x is None else strides_of(x) for x in (mask, keep))],
                      kv_heads, heads // kv_heads, length, total, window or (0, FAR, FAR), ends_add, scale,
                      cap, cache)
     native.run(made.spec, *args, items=made.items, scratch=made.scratch, machine=machine,

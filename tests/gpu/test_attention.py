@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from attention_parts import attention
 from emulated_gpu import compare, driver, on_gpu
 from gpu_kernels import ptx
 from gpu_lowered import lowered
@@ -181,3 +182,11 @@ def test_float32_is_exact_where_asked_for() -> None:
     for target, tf32, wanted in (("sm_90", True, "tf32"), ("sm_90", False, "ieee"), ("gfx942", True, "ieee")):
         step = lowered(onnx.load_from_string(data), feeds, target, use_tf32=tf32).steps[0]
         assert dict(step.spec.params)["form"].precision == wanted  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("target", ("gfx1100", pytest.param("gfx942", marks=pytest.mark.slow)))
+def test_parts_that_are_fused(target: str) -> None:
+    """Rows without a key, infinities and NaN: as the CPU provider has them."""
+    for seed in (1, 2, 4, 7):
+        made, feeds, dtype = attention(seed, (np.float32, np.float16), 5)
+        compare(made, feeds, [target], *[4e-3 if dtype == np.float16 else 1e-4] * 2, alone=False)

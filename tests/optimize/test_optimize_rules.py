@@ -559,8 +559,10 @@ case(FIRES, "fuse_attention", lambda n: [(lambda q, k, v: n.MatMul(n.Cast(n.Soft
         n.input(name, 2, 3, 5, 4, dtype=np.float16) for name in "qkv"))], tol=5e-3)
 case(SPARES, "fuse_attention", lambda n: [attend(n, *qkv(n), after=lambda n, x: n.Mul(x, F(2)))])
 case(SPARES, "fuse_attention", lambda n: [attend(n, *qkv(n), mask=lambda n, x: n.Mul(added(n, x), F(2)))])
-case(SPARES, "fuse_attention", lambda n: [attend(n, *qkv(n), mask=lambda n, x: n.Where(
+case(FIRES, "fuse_attention", lambda n: [attend(n, *qkv(n), mask=lambda n, x: n.Where(
     n.input("keep", "N", 1, "S", "S", dtype=bool), x, F(-1)))])
+case(SPARES, "fuse_attention", lambda n: [attend(n, *qkv(n), mask=lambda n, x: n.Where(
+    n.input("keep", "N", 1, "S", "S", dtype=bool), x, n.input("other", "N", 1, "S", "S")))])
 case(
     SPARES,
     "fuse_attention",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from ..later import later
 
 if TYPE_CHECKING:
-    from .graph import Graph, ModelInfo, No, Node, Value, verify
+    from .graph import OWN, Graph, ModelInfo, No, Node, Value, verify
     from .half import HALF
     from .lazy_array import LazyArray, in_memory
     from .shape_guess import likely_shapes
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
         type_of,
     )
 
-__all__ = ["HALF", "Dim", "ElementType", "Graph", "LazyArray", "MapType", "ModelInfo", "No", "Node",
+__all__ = ["HALF", "OWN", "Dim", "ElementType", "Graph", "LazyArray", "MapType", "ModelInfo", "No", "Node",
            "OptionalType", "SequenceType", "SparseArray", "SparseTensorType", "TensorType", "Type", "Value",
            "element_of", "in_memory", "likely_shapes", "parse_type", "shape_text", "type_of", "verify"]
 
 __getattr__ = later(__name__, {
-    "graph": ("Graph", "ModelInfo", "No", "Node", "Value", "verify"),
+    "graph": ("OWN", "Graph", "ModelInfo", "No", "Node", "Value", "verify"),
     "half": ("HALF",),
     "lazy_array": ("LazyArray", "in_memory"),
     "shape_guess": ("likely_shapes",),

@@ -15,6 +15,9 @@ from typing import Any
 from ..records import dataclass
 from .types import SparseTensorType, TensorType, Type, shape_text, type_of
 
+OWN = "orthrus"
+"""The domain of operators that only the optimizer writes. A saved model has their parts instead."""
+
 
 @dataclass(frozen=True, slots=True)
 class No:

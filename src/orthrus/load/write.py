@@ -12,15 +12,18 @@ from typing import Any
 import numpy as np
 
 from ..errors import Fail, InvalidArgument
-from ..ir import Graph, Node, SparseArray, TensorType, Value, element_of
+from ..ir import OWN, Graph, Node, SparseArray, TensorType, Value, element_of
 from ..ops import find
 from ..ops.infer import attribute_proto, type_proto
 from ..ops.schema import Schema, lookup, newest_opset
+from .parts import WRITERS
 from .tensors import pack
 
 _ALIGNMENT = 64
 _ASIDE = "orthrus.aside"
-"""The domain of functions that hold one node of another opset than the model's."""
+"""The domain of functions that hold one node of another opset than the model's, or the parts of one."""
+_LEAST_OPSET = 13
+"""The opset that the parts of the optimizer's own operators are written for."""
 _BEFORE_ONNX = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
 """What onnxruntime takes under every opset of ONNX's domain."""
 
@@ -142,7 +145,9 @@ def _opsets(graph: Graph, released: bool) -> dict[str, int]:
     found = dict(graph.info.opsets)
     nodes: dict[str, list[Node]] = {}
     for node in graph.walk():
-        nodes.setdefault(node.domain, []).append(node)
+        if node.domain != OWN:
+            nodes.setdefault(node.domain, []).append(node)
+    found.pop(OWN, None)
     for domain, members in nodes.items():
         own = found.setdefault(domain, max(node.version for node in members))
         last = newest_opset(domain) or own
@@ -171,6 +176,11 @@ def same_meaning(node: Node, opset: int, released: bool = True) -> bool:
     return len(node.inputs) <= schema.max_input and set(node.attrs) <= set(schema.attributes) and all(
         formal is not None and (not formal.types or str(v.type) in formal.types)
         for formal, v in types if v is not None and v.type is not None)
+
+
+def _sizes(node: Node) -> tuple[Any, ...]:
+    """What the parts of one of the optimizer's own operators depend on beside its attributes."""
+    return tuple(v and str(v.type) for v in node.inputs) if node.domain == OWN else ()
 
 
 def _is_later(node: Node, opset: int) -> bool:
@@ -225,7 +235,8 @@ class _Writer:
         for node in graph.nodes:
             written = proto.node.add()
             self.node(node, written)
-            if not same_meaning(node, self.opsets.get(node.domain, node.version), self.released):
+            opset = self.opsets.get(node.domain, node.version)
+            if node.domain == OWN or not same_meaning(node, opset, self.released):
                 self.set_aside(node, written)
         for value in graph.outputs:
             self._value_info(value, proto.output.add())
@@ -254,7 +265,8 @@ class _Writer:
             self.attribute(key, value, proto.attribute.add(), node)
 
     def set_aside(self, node: Node, proto: Any) -> None:
-        """Turn `proto` into the call of a function that imports the opset `node` needs."""
+        """Turn `proto` into the call of a function that imports the opset `node` needs, or holds its parts.
+        """
         import onnx
 
         if any(node.bodies()):
@@ -265,21 +277,28 @@ class _Writer:
             )
         attributes = b"".join(a.SerializeToString() for a in proto.attribute)
         present = tuple(bool(n) for n in proto.input), tuple(bool(n) for n in proto.output)
-        key = node.domain, node.op_type, node.version, *present, attributes
+        key = node.domain, node.op_type, node.version, *present, attributes, *_sizes(node)
         function = self.functions.get(key)
         if function is None:
             function = onnx.FunctionProto(
                 domain=_ASIDE, name=f"{node.op_type}_{node.version}_{len(self.functions)}"
             )
-            function.opset_import.add(domain=node.domain, version=node.version)
-            inner = function.node.add()
-            inner.CopyFrom(proto)
-            del inner.input[:], inner.output[:], inner.metadata_props[:]
-            inner.name = ""
-            for side, flags, letter in ((inner.input, present[0], "i"), (inner.output, present[1], "o")):
-                side.extend(f"{letter}{n}" if flag else "" for n, flag in enumerate(flags))
-            function.input.extend(n for n in inner.input if n)
-            function.output.extend(n for n in inner.output if n)
+            inputs, outputs = ([f"{letter}{n}" if flag else "" for n, flag in enumerate(flags)]
+                               for letter, flags in zip("io", present, strict=True))
+            function.input.extend(n for n in inputs if n)
+            function.output.extend(n for n in outputs if n)
+            if node.domain == OWN:
+                opset = max(self.opsets.get("", _LEAST_OPSET), _LEAST_OPSET)
+                function.opset_import.add(domain="", version=opset)
+                WRITERS[node.op_type](function, node)
+            else:
+                function.opset_import.add(domain=node.domain, version=node.version)
+                inner = function.node.add()
+                inner.CopyFrom(proto)
+                del inner.input[:], inner.output[:], inner.metadata_props[:]
+                inner.name = ""
+                inner.input.extend(inputs)
+                inner.output.extend(outputs)
             self.functions[key] = function
             self.opsets.setdefault(_ASIDE, 1)
         names = [n for n in proto.input if n], [n for n in proto.output if n]

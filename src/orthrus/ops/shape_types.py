@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
-from ..ir import ElementType, Node, TensorType, Type, Value, element_of
+from ..ir import OWN, ElementType, Node, TensorType, Type, Value, element_of
 from ..shapes import elements
 from ..shapes.by_operator import rule_of
 from ..shapes.elements import Elements
@@ -200,7 +200,7 @@ ELEMENTS: dict[tuple[str, str], Callable[[Node, Values], Any]] = {
     **{(_MS, name): _first for name in (
         "Attention", "FusedConv", "FusedGemm", "FusedMatMul", "GemmFastGelu", "MultiHeadAttention",
         "NhwcConv", "Pad", "Range", "RotaryEmbedding", "TransposeMatMul")},
-    (_MS, "GroupQueryAttention"): _group_query,
+    (OWN, "SoftmaxAttention"): _first, (_MS, "GroupQueryAttention"): _group_query,
     (_MS, "QAttention"): _nth(2),
     ("", "LayerNormalization"): lambda node, inputs: (_first(node, inputs), *[_stash(node)] * 2),
     ("", "MaxPool"): lambda node, inputs: (_first(node, inputs), ElementType.INT64),

@@ -10,7 +10,7 @@ import functools
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -50,7 +50,10 @@ class Missing(Exception):
 
 
 class Settings:
-    """What those who run passes tell the rules, which find it as `op.settings`."""
+    """What those who run passes tell the rules, which find it as `op.settings`. `loose_masks`: whether an
+    operator may give 0 in the place of parts that give NaN where a mask excludes every key."""
+
+    loose_masks: ClassVar[bool] = False
 
     def refusal(self, domain: str, name: str, inputs: Sequence[Any]) -> str | None:
         """Why no rule may make this operator; None where it may."""
@@ -138,10 +141,10 @@ class Builder:
         return made.output if len(made.outputs) == 1 else tuple(made.outputs)
 
     def maker(self, value: Value | None, *names: str, alone: bool = True) -> Node | None:
-        """The node of this graph that makes `value`, if it is one of the operators `names` of the default
-        domain; with `alone`, only if nothing else reads the value."""
+        """The node of this graph that makes `value`, if it is one of the operators `names`; with `alone`,
+        only if nothing else reads the value."""
         node = value.node if value is not None else None
-        if value is None or node is None or node.domain or node.op_type not in names or node not in self._own:
+        if value is None or node is None or node.kind not in names or node not in self._own:
             return None
         if node.outputs[0] is not value or (alone and (value.graph_outputs or sum(value.uses.values()) != 1)):
             return None

@@ -13,7 +13,7 @@ from math import prod
 from typing import Any
 
 from ..codegen.write.trace import trace
-from ..ir import No, Node, TensorType, Type, Value, type_of
+from ..ir import OWN, No, Node, TensorType, Type, Value, type_of
 from ..shapes.products import parsed_equation
 
 Shape = tuple[int, ...]
@@ -304,7 +304,8 @@ _COUNTS: dict[tuple[str, str], Count] = {
     ("", "ConvInteger"): _conv(1, None), ("", "QLinearConv"): _conv(3, 8, 3),
     (_MS, "QLinearConv"): _conv(3, 8, 3),
     ("", "ConvTranspose"): _conv_transpose, ("", "DeformConv"): _deform_conv, ("", "Einsum"): _einsum,
-    ("", "Attention"): _attention, (_MS, "Attention"): _packed_attention,
+    ("", "Attention"): _attention, (OWN, "SoftmaxAttention"): _attention,
+    (_MS, "Attention"): _packed_attention,
     (_MS, "QAttention"): _packed_attention, (_MS, "MultiHeadAttention"): _multi_head,
     (_MS, "GroupQueryAttention"): _group_query,
     ("", "LSTM"): _recurrent(4, 9), (_MS, "DynamicQuantizeLSTM"): _recurrent(4, 9),

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..ir import Node
+from ..ir import OWN, Node
 from .contrib import CONTRIB
 from .facts import Facts, Shapes, elementwise
 from .rules import ML, RULES
 
-_BY_DOMAIN = {"": RULES, "ai.onnx.ml": ML, "com.microsoft": CONTRIB}
+_BY_DOMAIN = {"": RULES, "ai.onnx.ml": ML, "com.microsoft": CONTRIB,
+              OWN: {"SoftmaxAttention": RULES["Attention"]}}
 
 
 def rule_of(node: Node) -> Callable[[Facts], Shapes] | None:

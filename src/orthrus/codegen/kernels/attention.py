@@ -6,9 +6,9 @@ tiles over them, with the softmax running on from block to block. `attend_few` i
 over a long cache: it reads keys and values where they lie, once, and copies them to a grown cache on the way
 if asked.
 
-Row i of the queries sees the keys from i + shift - left to i + shift + right, and none from the end on; a row
-that sees none gives zeros. Storage is float32 or half precision, arithmetic float32; sums over keys run in
-blocks, and a weight below e^-87 counts as 0.
+Row i of the queries sees the keys from i + shift - left to i + shift + right, and none from the end on; what
+a row gives that sees none, `Empty` says. Storage is float32 or half precision, arithmetic float32; sums over
+keys run in blocks, and a weight below e^-87 counts as 0.
 """
 
 from __future__ import annotations
@@ -21,18 +21,22 @@ from ...records import dataclass
 from ...shapes.symbolic import choice
 from ..machines.machine import Machine
 from ..write.body import Body
-from ..write.emit import F32, I32, I64, V, vec
+from ..write.emit import F32, I1, I8, I32, I64, V, vec
 from ..write.expr import LLVM
 from ..write.spec import Spec
 from ..write.template import template
 from ..write.tile import shapes, tile
 from .attention_few import Few, attend_few
 from .attention_parts import (
+    Empty,
     View,
+    as_stored,
     ceil,
     columns_of,
+    counted,
     fold,
     narrow_store,
+    share_of,
     softcapped,
     transpose,
     up,
@@ -73,29 +77,30 @@ class Scratch:
                        ceil(column + rows * (lanes + width), 16))
 
 
-@template("q:ptr k:ptr v:ptr out:ptr mask:ptr ends:ptr sink:ptr kv_heads:i64 group:i64 length:i64 total:i64"
-          " shift:i64 left:i64 right:i64 ends_add:i64 scale:float cap:float tiles:i64 tall:i64 chunks:i64"
-          " per:i64")
-def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kv_heads: V, group: V, length: V,
-           total: V, shift: V, left: V, right: V, ends_add: V, scale: V, cap: V, tiles: V, tall: V, chunks: V,
-           per: V, *, dtype: str, size: int, value_size: int, rows: int, short: bool, block: int,
-           mask_step: int | None, bounded: bool, ends_type: str, trailing: bool, capped: bool,
-           sunk: bool) -> None:
+@template("q:ptr k:ptr v:ptr out:ptr mask:ptr ends:ptr sink:ptr keep:ptr kv_heads:i64 group:i64 length:i64"
+          " total:i64 shift:i64 left:i64 right:i64 ends_add:i64 scale:float cap:float tiles:i64 tall:i64"
+          " chunks:i64 per:i64")
+def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, keep: V, kv_heads: V, group: V,
+           length: V, total: V, shift: V, left: V, right: V, ends_add: V, scale: V, cap: V, tiles: V, tall: V,
+           chunks: V, per: V, *, dtype: str, size: int, value_size: int, rows: int, short: bool, block: int,
+           mask_step: int | None, bounded: bool, ends_type: str, trailing: bool, capped: bool, sunk: bool,
+           kept: bool, empty: Empty, rounded: bool) -> None:
     """softmax(q k' scale + mask) v per head. `tiles` tiles of queries per head, the first `tall` of `rows`
     rows, the rest of one less (`short` says there may be such), the last moved back to end with the queries;
     an item is `per` tiles of the `group` query heads that share a key head. `mask_step`: None without mask,
-    else its stride along keys, 0 or 1. `ends`: how many keys each batch entry has, less `ends_add`;
-    `trailing`: queries are the last `length` of them. `sink`: per head, the score of a further key without
-    value."""
+    else its stride along keys, 0 or 1. Where not `keep`, which lies along keys, a score is 0, or -inf without
+    a mask. `rounded`: scores are of type `dtype`. `ends`: how many keys each batch entry has, less
+    `ends_add`; `trailing`: queries are the last `length` of them. `sink`: per head, the score of a further
+    key without value."""
     lanes, floats = f.machine.lanes(), vec(F32, f.machine.lanes())
     at = Scratch.of(f.machine, size, value_size, rows, block)
     width, pitch, wide = at.width, at.pitch, 2 * lanes
     keys_at, cleared = f.scratch, bounded or sunk
     values_at, queries_at, scores_at, peaks_at = (
         f.gep(f.scratch, x, F32) for x in (at.values, at.queries, at.scores, at.peaks))
-    queries, keys, values, results, biases = (
-        View(f, x, len(attend.cells) + 3 * i, "float32" if x is mask else dtype)
-        for i, x in enumerate((q, k, v, out, mask)))
+    queries, keys, values, results, biases, keeps = (
+        View(f, x, len(attend.cells) + 3 * i, "float32" if x is mask else "uint8" if x is keep else dtype)
+        for i, x in enumerate((q, k, v, out, mask, keep)))
     zero, unseen = f.zero(floats), f.const(floats, -math.inf)
     steps = f.const(vec(I32, lanes), list(range(lanes)))
     blocks = (total + (block - 1)) // block
@@ -140,11 +145,12 @@ def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kv_head
                     f.store_masked(x, queries_at, r * size + c, tail)
             f.store(unseen, peaks_at, r * lanes)
         bias = f.gep(biases.at(batch, head, first), k0 * (mask_step or 0), F32)
+        keeping = f.gep(keeps.at(batch, head, first), k0, I8)
 
         def score(j: V) -> None:
             panel = f.gep(keys_at, j * size, F32)
             inside = [f.mask(lanes, f.fast_max(f.fast_min(count - j - c * lanes, lanes), 0)) for c in (0, 1)]
-            plain = mask_step is None and not bounded and not capped
+            plain = mask_step is None and not bounded and not capped and not kept
             start = [f.select(m, zero, unseen) if plain else zero for m in inside]
             acc = tile(f, height, 2, queries_at, size, panel, wide, size, start * height)
             column = steps + f.splat(f.cast(k0 + j, I32), lanes)
@@ -156,11 +162,17 @@ def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kv_head
                     x = acc[2 * r + c]
                     if capped:
                         x = softcapped(f, x, cap)
+                    if kept:
+                        at_key = r * keeps.step + j + c * lanes
+                        counts = f.load_masked(vec(I1, lanes), keeping, at_key, inside[c])
+                        x = f.select(counts, x, unseen if mask_step is None else zero)
                     if mask_step == 0:
                         x = x + f.splat(f.load(F32, bias, r * biases.step), lanes)
                     elif mask_step == 1:
                         x = x + f.load_masked(floats, bias, r * biases.step + j + c * lanes, inside[c],
                                               -math.inf)
+                    if rounded:
+                        x = as_stored(f, x, dtype)
                     if bounded:
                         key = column + c * lanes
                         x = f.select((key >= low) & (key < high), x, unseen)
@@ -185,14 +197,17 @@ def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kv_head
             safe = f.select(top.eq(-math.inf), zero, top)
             f.store(top, tops, g)
             f.store(safe, safes, g)
-            f.store(weight_of(f, before - safe), fades, g)
+            fade = weight_of(f, before - safe)
+            f.store(counted(f, fade, before - safe) if empty == "guarded" else fade, fades, g)
 
         def soften(r: V) -> None:
             row, top = f.gep(scores_at, r * pitch, F32), f.splat(f.load(F32, safes, r), lanes)
 
             def weigh(j: V, *given: V) -> list[V]:
-                weights = [weight_of(f, f.load(floats, f.gep(row, c * lanes, F32), j) - top) for c in (0, 1)]
+                below = [f.load(floats, f.gep(row, c * lanes, F32), j) - top for c in (0, 1)]
+                weights = [weight_of(f, x) for x in below]
                 for c, e in enumerate(weights):
+                    e = counted(f, e, below[c]) if empty == "guarded" else e
                     f.store(e, f.gep(row, c * lanes, F32), j)
                 return [s + e for s, e in zip(given, weights, strict=True)]
             a, b = f.loop(begin, end, wide, [zero] * 2, weigh)
@@ -206,7 +221,7 @@ def attend(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, kv_head
             for g in range(0, height, lanes):
                 weight = fold(f, [f.load(floats, sums, r * lanes) if r < height else zero
                                   for r in range(g, g + lanes)], V.__add__)
-                f.store(f.select(weight.eq(0.0), zero, 1.0 / weight), factors, g)
+                f.store(share_of(f, weight, empty), factors, g)
         f.when(last, close)
         keys_end = f.fast_max(f.fast_min(end, count), begin)
         target = results.at(batch, head, first)
@@ -316,6 +331,9 @@ class AttentionForm:
     trailing: bool = False
     capped: bool = False
     sunk: bool = False
+    kept: bool = False
+    empty: Empty = "zero"
+    rounded: bool = False
 
 
 @dataclass(frozen=True)
@@ -392,9 +410,9 @@ def arguments(made: AttentionPlan, tensors: Sequence[Any], strides: Sequence[Seq
               group: int, length: int, total: int, window: tuple[int, int, int], ends_add: int, scale: float,
               cap: float,
               cache: tuple[Sequence[Any], Sequence[Sequence[int]], int] | None = None) -> list[Any]:
-    """A plan's kernel arguments. `tensors`: q, k, v, out, mask, ends, sink, 0 for those absent; `strides`:
-    batch, head and position of q, k, v, out and mask. `window`: shift, left, right. `cache`: past and present
-    keys and values, their strides, and how many are past."""
+    """A plan's kernel arguments. `tensors`: q, k, v, out, mask, ends, sink, keep, 0 for those absent;
+    `strides`: batch, head and position of q, k, v, out, mask and keep. `window`: shift, left, right. `cache`:
+    past and present keys and values, their strides, and how many are past."""
     numbers = [*window, ends_add, scale, cap]
     if made.tiling is not None:
         lead, tail = [*tensors, kv_heads, group, length, total, *numbers, *made.tiling], strides

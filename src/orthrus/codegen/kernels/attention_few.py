@@ -11,15 +11,19 @@ from collections.abc import Callable, Sequence
 from ...records import dataclass
 from ..machines.machine import Machine
 from ..write.body import Body
-from ..write.emit import F32, I32, I64, V, vec
+from ..write.emit import F32, I1, I32, I64, V, vec
 from ..write.expr import LLVM
 from ..write.template import template
 from .attention_parts import (
+    Empty,
     View,
+    as_stored,
     ceil,
     columns_of,
+    counted,
     fold,
     narrow_store,
+    share_of,
     softcapped,
     up,
     weight_of,
@@ -44,15 +48,14 @@ class Few:
         return 4 * rows * (self.width + self.value_width + ceil(total, machine.lanes()) + machine.lanes())
 
 
-@template("q:ptr k:ptr v:ptr out:ptr mask:ptr ends:ptr sink:ptr past_k:ptr past_v:ptr present_k:ptr"
-          " present_v:ptr kv_heads:i64 group:i64 length:i64 past:i64 total:i64 shift:i64 left:i64 right:i64"
-          " ends_add:i64 scale:float cap:float")
-def attend_few(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, past_k: V, past_v: V,
-               present_k: V,
-               present_v: V, kv_heads: V, group: V, length: V, past: V, total: V, shift: V, left: V, right: V,
-               ends_add: V, scale: V, cap: V, *, dtype: str, size: int, value_size: int,
-               mask_step: int | None,
-               bounded: bool, ends_type: str, trailing: bool, capped: bool, sunk: bool, grown: bool) -> None:
+@template("q:ptr k:ptr v:ptr out:ptr mask:ptr ends:ptr sink:ptr keep:ptr past_k:ptr past_v:ptr"
+          " present_k:ptr present_v:ptr kv_heads:i64 group:i64 length:i64 past:i64 total:i64 shift:i64"
+          " left:i64 right:i64 ends_add:i64 scale:float cap:float")
+def attend_few(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, keep: V, past_k: V,
+               past_v: V, present_k: V, present_v: V, kv_heads: V, group: V, length: V, past: V, total: V,
+               shift: V, left: V, right: V, ends_add: V, scale: V, cap: V, *, dtype: str, size: int,
+               value_size: int, mask_step: int | None, bounded: bool, ends_type: str, trailing: bool,
+               capped: bool, sunk: bool, kept: bool, empty: Empty, rounded: bool, grown: bool) -> None:
     """As `attend`, an item being one key head with all queries that share it. With `grown` the keys and
     values are the `past` ones, then those of `k` and `v`, and all `total` are copied to `present_k` and
     `present_v`."""
@@ -64,9 +67,9 @@ def attend_few(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, pas
     rows, pitch = group * length, up(total, lanes) + lanes
     mixed = f.gep(f.scratch, rows * few.width, F32)
     scores = f.gep(mixed, rows * few.value_width, F32)
-    queries, keys, values, results, biases, old_keys, old_values, all_keys, all_values = (
-        View(f, x, len(attend_few.cells) + 3 * i, "float32" if x is mask else dtype)
-        for i, x in enumerate((q, k, v, out, mask, past_k, past_v, present_k, present_v)))
+    queries, keys, values, results, biases, keeps, old_keys, old_values, all_keys, all_values = (
+        View(f, x, len(attend_few.cells) + 3 * i, "float32" if x is mask else "uint8" if x is keep else dtype)
+        for i, x in enumerate((q, k, v, out, mask, keep, past_k, past_v, present_k, present_v)))
 
     def item(i: V) -> None:
         kv_head, batch = i % kv_heads, i // kv_heads
@@ -141,7 +144,7 @@ def attend_few(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, pas
         def soften(r: V) -> None:
             head, at = head_of(r)
             row = f.gep(scores, r * pitch, F32)
-            bias = biases.at(batch, head, at)
+            bias, keeping = biases.at(batch, head, at), keeps.at(batch, head, at)
             if bounded:
                 place = at + (entry - length if trailing else shift)
                 low = f.splat(f.cast(f.fast_max(place - left, 0), I32), lanes)
@@ -150,10 +153,15 @@ def attend_few(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, pas
             def mask_off(j: V, top: V) -> V:
                 inside = f.mask(lanes, f.fast_min(total - j, lanes))
                 x = f.load(floats, row, j)
+                if kept:
+                    counts = f.load_masked(vec(I1, lanes), keeping, j, inside)
+                    x = f.select(counts, x, unseen if mask_step is None else zero)
                 if mask_step == 0:
                     x = x + f.splat(f.load(F32, bias), lanes)
                 elif mask_step == 1:
                     x = x + f.load_masked(floats, bias, j, inside, -math.inf)
+                if rounded:
+                    x = as_stored(f, x, dtype)
                 if bounded:
                     key = steps + f.splat(f.cast(j, I32), lanes)
                     inside = inside & (key >= low) & (key < high)
@@ -166,14 +174,15 @@ def attend_few(f: Body, q: V, k: V, v: V, out: V, mask: V, ends: V, sink: V, pas
             safe = f.splat(f.select(peak.eq(-math.inf), f.const(F32, 0.0), peak), lanes)
 
             def weigh(j: V, total_: V) -> V:
-                e = weight_of(f, f.load(floats, row, j) - safe)
-                f.store(e, row, j)
+                below = f.load(floats, row, j) - safe
+                e = weight_of(f, below)
+                f.store(counted(f, e, below) if empty == "guarded" else e, row, j)
                 return total_ + e
             (sums,) = f.loop(0, total, lanes, [zero], weigh)
             weight = f.reduce(sums, V.__add__)
             if sunk:
                 weight = weight + f.extract(weight_of(f, f.splat(top, lanes) - safe), 0)
-            f.store(f.select(weight.eq(0.0), f.const(F32, 0.0), 1.0 / weight), row, pitch - 1)
+            f.store(share_of(f, weight, empty), row, pitch - 1)
         f.loop(0, rows, 1, [], soften)
 
         def mix(base: V, step: V, first: V, count: V) -> None:

@@ -5,12 +5,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Literal
 
 from ..write import vmath
 from ..write.body import Body
 from ..write.convert import convert
 from ..write.emit import I32, I64, V, vec
 from ..write.expr import LLVM
+
+Empty = Literal["zero", "nan", "guarded"]
+"""What a row becomes that sees no key, all of its scores being -inf: `zero` or `nan`; `guarded`: zero, as
+every row does with a weight that is NaN."""
 
 _POWERS = (1.535336188319500e-4, 1.339887440266574e-3, 9.618437357674640e-3, 5.550332471162809e-2,
            2.402264791363012e-1, 6.931472028550421e-1, 1.0)
@@ -108,6 +113,12 @@ def narrow_store(f: Body, x: V, dtype: str, base: V, at: int | V, mask: V | None
         f.store_masked(x, base, at, mask)
 
 
+def as_stored(f: Body, x: V, dtype: str) -> V:
+    """Scores as the type has them: what a mask adds is all that is left of one that it shuts out, so that a
+    row of such is even."""
+    return x if dtype == "float32" else convert(f, convert(f, x, "float32", dtype), dtype, "float32")
+
+
 def columns_of(f: Body, size: int) -> list[tuple[int, V | None]]:
     """Where the vectors of a row of `size` start, each with the mask of its tail."""
     lanes = f.machine.lanes()
@@ -116,17 +127,33 @@ def columns_of(f: Body, size: int) -> list[tuple[int, V | None]]:
             for c in range(0, size, lanes)]
 
 
+_MAGIC = 1.5 * 2.0 ** 23 + 127
+"""What makes a sum an integer in its low bits, the exponent of a float32 above them once shifted."""
+
+
 def weight_of(f: Body, x: V) -> V:
-    """e^x for x <= 0, 0 below -87. The relative error grows with |x|, to 1e-6 where weights no longer
-    count."""
-    shifted = f.fma(x, math.log2(math.e), 1.5 * 2.0 ** 23)
-    r = f.fma(x, math.log2(math.e), -(shifted - 1.5 * 2.0 ** 23))
+    """e^x for x <= 0, 0 below -87, NaN for NaN. The relative error grows with |x|, to 1e-6 where weights no
+    longer count."""
+    shifted = f.fma(x, math.log2(math.e), _MAGIC)
+    r = f.fma(x, math.log2(math.e), -(shifted - _MAGIC))
     y = f.const(x.ty, _POWERS[0])
     for c in _POWERS[1:]:
         y = f.fma(y, r, c)
-    ints = vec(I32, x.lanes)
-    scaled = f.bitcast(f.bitcast(y, ints) + (f.bitcast(shifted, ints) << 23), x.ty)
+    scaled = y * f.bitcast(f.bitcast(shifted, vec(I32, x.lanes)) << 23, x.ty)
     return f.select(x < -87.0, 0.0, scaled)
+
+
+def counted(f: Body, weight: V, distance: V) -> V:
+    """A weight where the score's distance from the largest says that it is one, else 0: no NaN."""
+    return f.select(f.compare("le", distance, 0.0), weight, 0.0)
+
+
+def share_of(f: Body, weight: V, empty: Empty) -> V:
+    """One over a row's sum of weights; what a row gets whose sum is 0 or NaN is said by `empty`."""
+    if empty == "nan":
+        return 1.0 / weight
+    some = f.compare("gt", weight, 0.0) if empty == "guarded" else f.compare("ne", weight, 0.0)
+    return f.select(some, 1.0 / weight, 0.0)
 
 
 def softcapped(f: Body, x: V, cap: V) -> V:

@@ -11,8 +11,9 @@ import numpy as np
 
 from ...codegen.kernels import attention, rotary
 from ...codegen.kernels.attention_few import append_rows
+from ...codegen.kernels.attention_parts import Empty
 from ...codegen.write.expr import Expr
-from ...ir import No, Node, Value
+from ...ir import OWN, No, Node, Value
 from ...processors import usable
 from ...records import dataclass
 from ..lower import BOTH, Lowering, Out, lowers, varied
@@ -41,6 +42,9 @@ class Heads:
     trailing: bool = False
     cap: float = 0.0
     sink: Tensor | None = None
+    keep: Tensor | None = None
+    empty: Empty = "zero"
+    rounded: bool = False
 
 
 def inputs_of(node: Node, count: int) -> list[Value | None]:
@@ -92,6 +96,15 @@ def refusal(lo: Lowering, a: Heads) -> No | None:
     return None
 
 
+def over_scores(t: Tensor, shape: Sequence[int]) -> Tensor | No:
+    """A mask for scores (B, H, S, T), with four axes of which each is 1 or theirs."""
+    if t.rank > 4 or not t.rank:
+        return No("a mask of another rank")
+    t = of_rank_4(t)
+    return t if all(m in (1, n) for m, n in zip(t.shape, shape, strict=True)) else No(
+        "a mask that does not broadcast to the scores")
+
+
 @varied
 def attended(lo: Lowering, a: Heads, out: Tensor, present: tuple[Tensor, Tensor] | None) -> None:
     """Append the steps that write `out` (B, H, S, V), and `present` if there is a past."""
@@ -116,15 +129,23 @@ def attended(lo: Lowering, a: Heads, out: Tensor, present: tuple[Tensor, Tensor]
         if mask.strides[3] not in (0, 1):
             mask = lo.copied(mask, c_strides(mask.shape))
         mask_steps, mask_step = steps(mask), mask.strides[3]
-    form = attention.AttentionForm(q.dtype, size, v.shape[3], mask_step, a.window is not None,
-                          "" if a.ends is None else a.ends.dtype, a.trailing, bool(a.cap), a.sink is not None)
+    keep, keep_steps = a.keep, (0, 0, 0)
+    if keep is not None:
+        keep = keep.expand((batch, heads, length, total))
+        if keep.strides[3] != 1:
+            keep = lo.copied(keep, c_strides(keep.shape))
+        keep_steps = steps(keep)
+    form = attention.AttentionForm(
+        q.dtype, size, v.shape[3], mask_step, a.window is not None, "" if a.ends is None else a.ends.dtype,
+        a.trailing, bool(a.cap), a.sink is not None, keep is not None, a.empty,
+        a.rounded and mask is not None)
     made = attention.plan(lo.machine, form, batch, heads, kv_heads, length, total,
                           len(usable()),
                           cache is not None)
     args = attention.arguments(
-        made, [q, k, v, Out(out), mask or 0, a.ends or 0, a.sink or 0],
-        [*(steps(t) for t in (q, k, v, out)), mask_steps], kv_heads, heads // kv_heads, length, total,
-        a.window or (0, UNLIMITED, UNLIMITED), a.ends_add, a.scale, a.cap, cache)
+        made, [q, k, v, Out(out), mask or 0, a.ends or 0, a.sink or 0, keep or 0],
+        [*(steps(t) for t in (q, k, v, out)), mask_steps, keep_steps], kv_heads, heads // kv_heads, length,
+        total, a.window or (0, UNLIMITED, UNLIMITED), a.ends_add, a.scale, a.cap, cache)
     lo.step(made.spec, args, made.items, 1, made.scratch)
 
 
@@ -197,18 +218,13 @@ def of_rank_4(t: Tensor) -> Tensor:
     return t.view((*(1,) * (4 - t.rank), *t.shape), (*(0,) * (4 - t.rank), *t.strides))
 
 
-@lowers("Attention", types=FLOATS, sets=BOTH)
-def attend(lo: Lowering, node: Node) -> Any:
-    """ONNX's attention."""
+def by_heads(lo: Lowering, node: Node, scale: float | None) -> tuple[Heads, bool] | No:
+    """Queries, keys and values by head with those before them, as the inputs of ONNX's attention lie, and
+    whether the heads lie side by side."""
     at = node.attributes
-    vq, vk, vv, v_mask, v_past_k, v_past_v, v_lengths = inputs_of(node, 7)
-    if alive(lo, node, 3):
-        return No("its scores are read")
-    if at.get("softmax_precision") not in (None, 1, 10, 16):
-        return No("a softmax in double precision")
+    vq, vk, vv, _, v_past_k, v_past_v = inputs_of(node, 6)[:6]
     assert vq is not None and vk is not None and vv is not None
     given = [lo.tensor(v) for v in (vq, vk, vv)]
-    flat = given[0].rank == 3
     kv = at.get("kv_num_heads") or 0
     parts = [by_head(t, n) for t, n in zip(given, (at.get("q_num_heads") or 0, kv, kv), strict=True)]
     for part in parts:
@@ -220,16 +236,31 @@ def attend(lo: Lowering, node: Node) -> Any:
         past = lo.tensor(v_past_k), lo.tensor(v_past_v)
     elif v_past_k is not None or v_past_v is not None:
         return No("half a past")
-    held = past[0].shape[2] if past else 0
-    total = k.shape[2] + held
-    scale = at.get("scale")
-    a = Heads(q, k, v, 1 / math.sqrt(q.shape[3] or 1) if scale is None else scale, past=past,
-              cap=at.get("softcap") or 0.0)
+    return Heads(q, k, v, 1 / math.sqrt(q.shape[3] or 1) if scale is None else scale, past=past,
+                 rounded=True), given[0].rank == 3
+
+
+@lowers("Attention", types=FLOATS, sets=BOTH)
+def attend(lo: Lowering, node: Node) -> Any:
+    """ONNX's attention."""
+    at = node.attributes
+    _, _, _, v_mask, _, _, v_lengths = inputs_of(node, 7)
+    if alive(lo, node, 3):
+        return No("its scores are read")
+    if at.get("softmax_precision") not in (None, 1, 10, 16):
+        return No("a softmax in double precision")
+    made = by_heads(lo, node, at.get("scale"))
+    if isinstance(made, No):
+        return made
+    a, flat = made
+    a.cap = at.get("softcap") or 0.0
+    held = a.past[0].shape[2] if a.past else 0
+    total = a.k.shape[2] + held
     if a.scale < 0:
         return No("a negative scale")
     if v_lengths is not None:
-        a.ends, a.trailing = lo.tensor(v_lengths), past is None
-        if a.ends.shape != q.shape[:1]:
+        a.ends, a.trailing = lo.tensor(v_lengths), a.past is None
+        if a.ends.shape != a.q.shape[:1]:
             return No("its lengths do not fit")
         a.ends = lo.contiguous(a.ends)
     left, right = at["left_window_size"], at["right_window_size"]
@@ -240,12 +271,43 @@ def attend(lo: Lowering, node: Node) -> Any:
         a.window = (held, left, right)
     if v_mask is not None:
         t = lo.tensor(v_mask)
-        if t.rank > 4 or not t.rank:
-            return No("a mask of another rank")
-        a.mask = of_rank_4(plain_mask(lo, t))
-        fits = (*q.shape[:3], a.mask.shape[3])
-        if a.mask.shape[3] > total or any(m not in (1, n) for m, n in zip(a.mask.shape, fits, strict=True)):
-            return No("a mask that does not broadcast to the scores")
+        last = t.shape[-1] if t.rank else 0
+        mask = over_scores(plain_mask(lo, t), (*a.q.shape[:3], last))
+        if isinstance(mask, No):
+            return mask
+        if last > total:
+            return No("a mask for more keys than there are")
+        a.mask = mask
+    elif a.window is None:
+        a.empty = "nan"
+    return mixed(lo, node, a, flat, alive(lo, node, 1) or alive(lo, node, 2))
+
+
+@lowers(f"{OWN}::SoftmaxAttention", types=FLOATS, sets=BOTH)
+def attend_softmax(lo: Lowering, node: Node) -> Any:
+    """An attention that exporters wrote in parts: every score counts as Softmax counts it."""
+    at = node.attributes
+    if at.get("softmax_precision") not in (None, 1, 10, 16):
+        return No("a softmax in double precision")
+    made = by_heads(lo, node, at["scale"])
+    if isinstance(made, No):
+        return made
+    a, flat = made
+    if a.scale < 0:
+        return No("a negative scale")
+    a.empty = "guarded" if at["guarded"] else "nan"
+    total = a.k.shape[2] + (a.past[0].shape[2] if a.past else 0)
+    given = inputs_of(node, 7)
+    if given[3] is not None:
+        bias = over_scores(plain_mask(lo, lo.tensor(given[3])), (*a.q.shape[:3], total))
+        if isinstance(bias, No):
+            return bias
+        a.mask = bias.expand((*bias.shape[:3], total))
+    if given[6] is not None:
+        keep = over_scores(lo.tensor(given[6]), (*a.q.shape[:3], total))
+        if isinstance(keep, No):
+            return keep
+        a.keep = keep
     return mixed(lo, node, a, flat, alive(lo, node, 1) or alive(lo, node, 2))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import InvalidArgument
-from ...ir import HALF, ElementType
+from ...ir import HALF, OWN, ElementType
 from ...limits import bounded
 from ..define import define
 from ..functions import working_type
@@ -105,6 +105,27 @@ def _allowed(length: int, total: int, offset: np.ndarray, nonpad: np.ndarray | N
     return seen
 
 
+def _by_head(q: np.ndarray, k: np.ndarray, v: np.ndarray, past_key: np.ndarray | None,
+             past_value: np.ndarray | None, heads: int | None, shared: int | None) -> tuple[np.ndarray, ...]:
+    """Queries by head, and keys and values by head with the earlier ones before them."""
+    q = split_heads(q, heads, "Q")
+    k, v = split_heads(k, shared, "K"), split_heads(v, shared, "V")
+    if (past_key is None) != (past_value is None):
+        raise ValueError("past_key and past_value have to be given together")
+    if past_key is not None and past_value is not None:
+        k, v = np.concatenate((past_key, k), 2), np.concatenate((past_value, v), 2)
+    check_heads(q, k, v)
+    return q, k, v
+
+
+def _products(q: np.ndarray, k: np.ndarray, scale: float, dtype: Any) -> np.ndarray:
+    """q @ k' * scale with each step in the precision of `dtype`."""
+    wide = working_type(dtype)
+    root = rounded(np.sqrt(wide.type(scale)), dtype)
+    return rounded(grouped_matmul(rounded(q.astype(wide) * root, dtype),
+                                  rounded(k.astype(wide) * root, dtype).swapaxes(2, 3)), dtype)
+
+
 @define(since=23)
 def Attention(q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv_seqlen=None, *,
               is_causal: int = 0, kv_num_heads: int | None = None, left_window_size: int = -1,
@@ -112,15 +133,8 @@ def Attention(q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv
               scale: float | None = None, softcap: float = 0.0, softmax_precision: int | None = None,
               n_outputs: int):
     """softmax(q @ k' * scale + bias) @ v, with a cache of earlier keys and values"""
-    flat = q.ndim == 3
-    dtype = q.dtype
-    q = split_heads(q, q_num_heads, "Q")
-    k, v = split_heads(k, kv_num_heads, "K"), split_heads(v, kv_num_heads, "V")
-    if (past_key is None) != (past_value is None):
-        raise ValueError("past_key and past_value have to be given together")
-    if past_key is not None:
-        k, v = np.concatenate((past_key, k), 2), np.concatenate((past_value, v), 2)
-    check_heads(q, k, v)
+    flat, dtype = q.ndim == 3, q.dtype
+    q, k, v = _by_head(q, k, v, past_key, past_value, q_num_heads, kv_num_heads)
     batch, heads, length, size = q.shape
     total = k.shape[2]
     if not 0 <= qk_matmul_output_mode < 4:
@@ -133,9 +147,7 @@ def Attention(q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv
         offset = nonpad_kv_seqlen - length
 
     wide = working_type(dtype)
-    root = rounded(np.sqrt(wide.type(1 / math.sqrt(size or 1) if scale is None else scale)), dtype)
-    raw = rounded(grouped_matmul(rounded(q.astype(wide) * root, dtype),
-                                 rounded(k.astype(wide) * root, dtype).swapaxes(2, 3)), dtype)
+    raw = _products(q, k, 1 / math.sqrt(size or 1) if scale is None else scale, dtype)
     capped = rounded(softcapped(raw, softcap), dtype)
     bias = None if attn_mask is None else _mask_bias(attn_mask, total, wide)
     seen = _allowed(length, total, offset, nonpad_kv_seqlen, is_causal, left_window_size, right_window_size)
@@ -154,6 +166,32 @@ def Attention(q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv
     y = grouped_matmul(weights.astype(wide, copy=False), v.astype(wide)).astype(dtype)
     shown = (raw, capped, scores, weights)[qk_matmul_output_mode].astype(dtype) if n_outputs > 3 else None
     return (merge_heads(y) if flat else y, k, v, shown)[:max(n_outputs, 1)]
+
+
+@define(domain=OWN, outputs=3, types={"keep": ("bool",)})
+def SoftmaxAttention(q, k, v, bias=None, past_key=None, past_value=None, keep=None, *, guarded: int = 0,
+                     kv_num_heads: int | None = None, q_num_heads: int | None = None, scale: float = 1.0,
+                     softmax_precision: int | None = None, n_outputs: int):
+    """softmax(scores + bias) @ v, the scores being q @ k' * scale and, where not `keep`, 0, or -inf without a
+    bias: what exporters write in parts. Softmax is numbers over their sum: a row without a key, all -inf, is
+    NaN here and 0 in Attention. `guarded`: weights that are NaN count as 0."""
+    flat, dtype = q.ndim == 3, q.dtype
+    q, k, v = _by_head(q, k, v, past_key, past_value, q_num_heads, kv_num_heads)
+    wide = working_type(dtype)
+    scores = _products(q, k, scale, dtype)
+    for name, given in (("bias", bias), ("keep", keep)):
+        if given is not None and np.broadcast_shapes(given.shape, scores.shape) != scores.shape:
+            raise ValueError(f"{name} of shape {given.shape} does not broadcast to the scores {scores.shape}")
+    if keep is not None:
+        scores = np.where(keep, scores, wide.type(-np.inf if bias is None else 0))
+    if bias is not None:
+        scores = rounded(scores + bias.astype(wide), dtype)
+    precision = dtype if softmax_precision is None else ElementType(softmax_precision).numpy
+    weights = rounded(softmax_rows(rounded(scores, precision), precision), dtype)
+    if guarded:
+        weights = np.where(np.isnan(weights), weights.dtype.type(0), weights)
+    y = grouped_matmul(weights.astype(wide, copy=False), v.astype(wide)).astype(dtype)
+    return (merge_heads(y) if flat else y, k, v)[:max(n_outputs, 1)]
 
 
 @define(domain="ai.onnx.preview")

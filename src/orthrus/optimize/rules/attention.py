@@ -1,19 +1,22 @@
 """Attention exporters took apart: softmax(q k' * scale + mask) v, with earlier keys and values, grouped
 heads, and the movement that splits and merges the heads.
 
-The target is ONNX's Attention: it takes tensors of rank 4 [batch, heads, sequence, size], or of rank 3 with
-the heads side by side.
+The target is ONNX's Attention where there is no mask, else SoftmaxAttention: of a row whose every key is
+excluded, the one makes 0, the other NaN, as Softmax does. Both take tensors of rank 4 [batch, heads,
+sequence, size], or of rank 3 with the heads side by side.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from ...ir import ElementType, No, Node, Value
+from ...ir import OWN, ElementType, No, Node, Value
 from ...records import dataclass
 from ..pattern import number, rule
 from .facts import differ, ints, permutation, rank, told
 
+_SOFTMAX = f"{OWN}::SoftmaxAttention"
+_KINDS = ("Attention", _SOFTMAX)
 _MASKED, _ABSORBING = -1e9, -1e30
 _SPLIT = [0, 2, 1, 3]
 
@@ -30,11 +33,8 @@ class _Scores:
 
 @rule(lambda op, p, v: op.MatMul(p, v))
 def fuse_attention(op, p, v, root):
-    """softmax(q @ k' * scale + mask) @ v
-
-    A row of which -inf excludes every key is NaN in the parts and 0 in Attention.
-    """
-    softmax, precision = _softmax(op, p)
+    """softmax(q @ k' * scale + mask) @ v"""
+    softmax, precision, guarded = _softmax(op, p)
     if softmax is None:
         return None
     if softmax.version < 13 or softmax.attribute("axis") not in (-1, (rank(softmax.output) or 0) - 1):
@@ -54,18 +54,24 @@ def fuse_attention(op, p, v, root):
     if n not in (3, 4) or rank(kt) != n or rank(v) != n:
         return No("queries, keys and values are not of rank 3 or 4")
     k = _transposed(op, kt)
-    if k is None or not scale > 0:
+    if k is None or not 0 < scale < np.inf:
         return No("the keys are not transposed, or the scale is not positive")
     if n == 4:
         k, v = _ungrouped(op, k, v)
     if (reason := _misfit(q, k, v)) is not None:
         return No(reason)
-    mask = _mask(op, scores, n, k)
-    if isinstance(mask, No):
-        return mask
+    masks = _masks(op, scores, n, k)
+    if isinstance(masks, No):
+        return masks
     heads = 1 if n == 3 else None
-    return op.Attention(q, k, v, mask, scale=float(scale), softmax_precision=precision, q_num_heads=heads,
-                        kv_num_heads=heads)
+    same = {"scale": float(scale), "softmax_precision": precision, "q_num_heads": heads,
+            "kv_num_heads": heads}
+    if masks == (None, None) and not guarded:
+        return op.Attention(q, k, v, **same)
+    bias, keep = masks
+    if _loose(op):
+        return op.Attention(q, k, v, keep if bias is None else bias, **same)
+    return op(_SOFTMAX)(q, k, v, bias, None, None, keep, guarded=int(guarded) or None, **same)
 
 
 @rule(lambda op, a, b, axis: op.Shape(op.Concat(a, b, axis=axis)), shared=True)
@@ -73,7 +79,7 @@ def push_shape_over_joined_keys(op, a, b, axis, root):
     """The shape of earlier keys joined with new ones, from theirs: what the mask is computed from must not
     wait for the present."""
     joined = root.inputs[0]
-    if not any(user.op_type == "Attention" for user in joined.uses):
+    if not any(user.kind in _KINDS for user in joined.uses):
         return None
     n = rank(joined)
     if n is None or rank(b) != n:
@@ -85,8 +91,10 @@ def push_shape_over_joined_keys(op, a, b, axis, root):
 
 
 @rule(lambda op, q, k, v, pk, nk, pv, nv, a, b, m=None: op.Attention(
-    q, op.keep(op.Concat(pk, nk, axis=a), k), op.keep(op.Concat(pv, nv, axis=b), v), m))
-def fuse_attention_past(op, q, k, v, pk, nk, pv, nv, a, b, m, root):
+    q, op.keep(op.Concat(pk, nk, axis=a), k), op.keep(op.Concat(pv, nv, axis=b), v), m),
+    lambda op, q, k, v, pk, nk, pv, nv, a, b, m=None, c=None: op(_SOFTMAX)(
+    q, op.keep(op.Concat(pk, nk, axis=a), k), op.keep(op.Concat(pv, nv, axis=b), v), m, None, None, c))
+def fuse_attention_past(op, q, k, v, pk, nk, pv, nv, a, b, m, c, root):
     """Earlier keys and values joined with new ones are the past; the joined ones, where somebody reads them,
     the present."""
     if (
@@ -103,28 +111,33 @@ def fuse_attention_past(op, q, k, v, pk, nk, pv, nv, a, b, m, root):
         and not k.graph_outputs
         and not v.graph_outputs
     ):
-        return op.node("", "Attention", q, nk, nv, m, pk, pv, **root.attrs)
-    y, present_k, present_v = op.node("", "Attention", q, nk, nv, m, pk, pv, outputs=3, **root.attrs)
+        return op(root.kind)(q, nk, nv, m, pk, pv, c, **root.attrs)
+    y, present_k, present_v = op(root.kind)(q, nk, nv, m, pk, pv, c, outputs=3, **root.attrs)
     return {root.output: y, k: present_k, v: present_v}
 
 
+def _loose(op):
+    """Whether Attention may stand for parts that have other results where every key is excluded."""
+    return op.settings is not None and op.settings.loose_masks
+
+
 def _softmax(op, p):
-    """The Softmax behind `p`, and the type it works in where casts surround it."""
+    """The Softmax behind `p`, the type it works in where casts surround it, and whether 0 stands for weights
+    that are NaN."""
     precision = None
     cast = op.maker(p, "Cast")
     if cast is not None:
         p = cast.inputs[0]
         if p.elem != ElementType.FLOAT:
-            return None, None
+            return None, None, False
         precision = int(ElementType.FLOAT)
     guard = op.maker(p, "Where")
     if guard is not None and number(guard.inputs[1]) == 0:
         test, kept = op.maker(guard.inputs[0], "IsNaN"), guard.inputs[2]
         if test is None or test.inputs[0] is not kept or len(kept.uses) != 2 or kept.graph_outputs:
-            return None, None
-        node = op.maker(kept, "Softmax", alone=False)
-        return node, precision
-    return op.maker(p, "Softmax"), precision
+            return None, None, False
+        return op.maker(kept, "Softmax", alone=False), precision, True
+    return op.maker(p, "Softmax"), precision, False
 
 
 def _scores(op, x):
@@ -259,9 +272,10 @@ def _misfit(q, k, v):
     return None if q.elem is not None and q.elem.floating else "the element type is not known"
 
 
-def _mask(op, scores, n, k):
-    """The masks as the one that Attention takes, None without one; `k` holds the keys."""
-    product, total = scores.product.output, None
+def _masks(op, scores, n, k):
+    """The masks as SoftmaxAttention takes them: what is added, and which scores count at all; None for each
+    that there is not. `k` holds the keys."""
+    product, bias, keep = scores.product.output, None, None
     for at, it in reversed(list(enumerate(scores.masks))):
         mask = it.inputs[0] if isinstance(it, Node) else it
         if mask.shape is None or len(mask.shape) > n or product.shape is None:
@@ -269,23 +283,27 @@ def _mask(op, scores, n, k):
         if any(_widens(m, s) for m, s in zip(mask.shape[-2::-1], product.shape[-2::-1], strict=False)):
             return No("the mask may widen the scores")
         if isinstance(it, Node):
-            total = _excluded(op, it, total, at == 0)
+            bias, keep = _excluded(op, it, bias, keep, at == 0)
+            if isinstance(bias, No):
+                return bias
         else:
-            total = mask if total is None else op.Add(total, mask)
-        if isinstance(total, No):
-            return total
-    if total is None:
-        return None
-    if not total.shape or (total.shape[-1] == 1 and product.shape[-1] != 1):
+            bias = mask if bias is None else op.Add(bias, mask)
+    made = [None if mask is None else _fitted(op, mask, n, k, product) for mask in (bias, keep)]
+    return next((it for it in made if isinstance(it, No)), tuple(made))
+
+
+def _fitted(op, mask, n, k, product):
+    """A mask with a dimension for the keys, and of a rank that says which of them are its own."""
+    if not mask.shape or (mask.shape[-1] == 1 and product.shape[-1] != 1):
         return No("the mask is the same for all keys")
-    if total.shape[-1] is None or total.shape[-1] != product.shape[-1]:
-        if isinstance(total.shape[-1], int):
+    if mask.shape[-1] is None or mask.shape[-1] != product.shape[-1]:
+        if isinstance(mask.shape[-1], int):
             return No("the mask may widen the scores")
         # Attention takes the keys past a mask's end for excluded; a last dimension of 1 means all of them
-        total = op.Expand(total, _length(op, k))
-    if len(total.shape) == 1:
-        return op.Unsqueeze(total, op.ints([0]))
-    return op.Unsqueeze(total, op.ints([1])) if n == 3 and len(total.shape) == 3 else total
+        mask = op.Expand(mask, _length(op, k))
+    if len(mask.shape) == 1:
+        return op.Unsqueeze(mask, op.ints([0]))
+    return op.Unsqueeze(mask, op.ints([1])) if n == 3 and len(mask.shape) == 3 else mask
 
 
 def _widens(m, s):
@@ -311,24 +329,25 @@ def _length(op, k):
     return total
 
 
-def _excluded(op, where, total, last):
-    """What a Where that puts a very negative number in place of scores adds to them, `total` included."""
+def _excluded(op, where, bias, keep, last):
+    """What is added, and which scores count, once a Where has put its number in the place of some scores.
+    `last`: nothing is added to them afterwards."""
     condition, a, b = where.inputs
     kept_first = number(b) is not None
-    value = b if kept_first else a
-    least = number(value)
-    if least is None or least > _MASKED:
-        return No("a Where replaces scores by a number that does not exclude them")
-    if least > _ABSORBING:
-        # of a row that is excluded whole, every key has to count the same
-        if not last:
-            return No("the number a Where puts in does not absorb what is added to it")
-        least = _ABSORBING
-    if total is None and last and kept_first and least == -np.inf:
-        return condition
-    kept = op.constant(np.zeros((), value.const.dtype)) if total is None else total
-    excluded = op.constant(np.full((), least, value.const.dtype))
-    return op.Where(condition, kept, excluded) if kept_first else op.Where(condition, excluded, kept)
+    instead = b if kept_first else a
+    least = number(instead)
+    if least is None:
+        return No("a Where puts more than a number in the place of scores"), None
+    if _loose(op):
+        if least > _MASKED or (least > _ABSORBING and not last):
+            return No("the number a Where puts in does not absorb what is added to it"), None
+        least = min(least, _ABSORBING)
+    kept = condition if kept_first else op.Not(condition)
+    if bias is not None or not last or least != -np.inf:
+        was = op.constant(np.zeros((), instead.const.dtype)) if bias is None else bias
+        fill = op.constant(np.full((), least, instead.const.dtype))
+        bias = op.Where(condition, was, fill) if kept_first else op.Where(condition, fill, was)
+    return bias, kept if keep is None else op.And(keep, kept)
 
 
 def _splits(op, value):
@@ -363,11 +382,12 @@ def _leaves(reshape, axes):
     return True
 
 
-@rule(lambda op, s: op.Reshape(op.Transpose(op.Attention(...), perm=_SPLIT), s), shared=True)
+@rule(lambda op, s: op.Reshape(op.Transpose(op.either(
+    op.Attention(...), op(_SOFTMAX)(...)), perm=_SPLIT), s), shared=True)
 def fuse_attention_heads(op, root):
     """Splitting into heads before and merging them after is Attention's own affair."""
     moved = op.maker(root.inputs[0], "Transpose")
-    made = op.maker(moved.inputs[0], "Attention") if moved is not None else None
+    made = op.maker(moved.inputs[0], *_KINDS) if moved is not None else None
     if made is None:
         return No("the heads are read apart elsewhere")
     y = made.output

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ...ir import ElementType, No, Node, Value
+from ...ir import OWN, ElementType, No, Node, Value
 from ...ops.nn.rnn import DEFAULTS
 from .rules.elementwise import ARITHMETIC, COMPARISONS, UNARY, function
 from .rules.move import FREE
@@ -148,11 +148,11 @@ def _recurrent(functions: tuple[str, ...]) -> Check:
 def _attention(node: Node) -> No | None:
     assert node.op is not None
     for name in ("is_causal", "softcap", "left_window_size", "right_window_size", "softmax_precision",
-                 "qk_matmul_output_mode"):
+                 "qk_matmul_output_mode", "guarded"):
         if node.attribute(name) != node.op.defaults.get(name):
             return No(f"{name} is {node.attribute(name)}")
     if any(v is not None for v in node.inputs[4:]):
-        return No("past keys, past values or lengths are given")
+        return No("past keys, past values, lengths or scores that do not count are given")
     if len(node.inputs) > 3 and node.inputs[3] is not None and node.inputs[3].elem is not E.FLOAT:
         return No("the mask is no float32 tensor")
     return _first_output(node)
@@ -287,7 +287,7 @@ CLAIMS: dict[str, tuple[tuple[ElementType, ...], Check]] = {
     "LogSoftmax": (REAL, _softmax),
     "Resize": ((E.FLOAT,), _resize),
     **{kind: ((E.FLOAT,), _recurrent(functions)) for kind, functions in DEFAULTS.items()},
-    "Attention": ((E.FLOAT,), _attention),
+    **dict.fromkeys(("Attention", f"{OWN}::SoftmaxAttention"), ((E.FLOAT,), _attention)),
     "Concat": ((*REAL, *BYTES), _at_least_one),
     "Cast": ((*REAL, E.INT32), _cast),
     "QuantizeLinear": ((E.FLOAT,), _quantize),

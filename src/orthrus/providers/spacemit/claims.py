@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from ...ir import No, Node, Value
+from ...ir import OWN, No, Node, Value
 from ...records import dataclass
 from ..base import schema_of
 
@@ -126,7 +126,7 @@ CLAIMS: dict[str, Claim] = {
                      "GroupNormalization"), Claim(F)),
     **dict.fromkeys(("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
                     Claim(B7, frozenset({"uint8", "bool"}))),
-    **dict.fromkeys(("RotaryEmbedding", "Attention"), Claim(F)),
+    **dict.fromkeys(("RotaryEmbedding", "Attention", f"{OWN}::SoftmaxAttention"), Claim(F)),
     "spacemit_functions::YoloDecode": Claim(F),
     **dict.fromkeys(("com.microsoft::FusedMatMul", "com.microsoft::SkipLayerNormalization",
                      "com.microsoft::SkipSimplifiedLayerNormalization"), Claim(F)),

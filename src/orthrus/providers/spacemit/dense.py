@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir import ElementType, Graph, Node, TensorType, Value
+from ...ir import OWN, ElementType, Graph, Node, TensorType, Value
 from ...kernels import Part
 from ...ops import find
 
@@ -21,7 +21,8 @@ QUANTIZED, HALF, FULL = 0, 1, 2
 """The levels."""
 
 _DYNAMIC = frozenset({"DynamicQuantizeLinear", "DynamicQuantizeMatMul", "MatMulInteger"})
-_ONLINE = frozenset({"MatMul", "com.microsoft::FusedMatMul", "Attention"})
+_ATTENTIONS = frozenset({"Attention", f"{OWN}::SoftmaxAttention"})
+_ONLINE = frozenset({"MatMul", "com.microsoft::FusedMatMul"}) | _ATTENTIONS
 _F = ElementType.FLOAT
 
 
@@ -39,7 +40,7 @@ def _at(node: Node, level: int) -> Iterator[Node]:
     given = [v for v in node.inputs[:3] if v is not None]
     if node.kind not in _ONLINE or any(v.const is not None or v.elem is not _F for v in given):
         yield node
-    elif level == QUANTIZED and node.op_type != "Attention" and not (
+    elif level == QUANTIZED and node.kind not in _ATTENTIONS and not (
             node.attrs.get("transBatchA") or node.attrs.get("transBatchB")):
         yield from _quantized(node)
     else:

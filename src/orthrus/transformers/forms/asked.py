@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from ...ir import ElementType, No
 from ...ops.schema import lookup
@@ -22,6 +22,7 @@ class Asked(Settings):
     """`num_heads` and `hidden_size` are 0 where nobody knows them; `opset` is the model's, which no rule
     leaves; of the options, `only` these switches count where it names any."""
 
+    loose_masks: ClassVar[bool] = True
     model_type: str
     options: FusionOptions
     num_heads: int = 0

@@ -3,8 +3,8 @@
 Queries, keys, values, results and masks lie anywhere, by strides of their own. A program has a tile of query
 rows of one head or, where queries are few, of all heads that share a key head; few rows over many keys are
 divided over programs whose sums a second kernel adds up in order, so that results never depend on chance. Row
-i sees the keys from i + shift - left to i + shift + right, and none from the end on; a row that sees none
-gives zeros. Scores and sums are float32. """
+i sees the keys from i + shift - left to i + shift + right, and none from the end on; what a row gives that
+sees none, `Empty` says. Scores and sums are float32. """
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import Any
 
 from ....records import dataclass
 from ....shapes.symbolic import choice
+from ...kernels.attention_parts import Empty
 from ..targets import HIP, Target
 from ..write import Spec, Writer, kernel
 
@@ -37,7 +38,9 @@ class AttentionForm:
     `mask_step`: its stride along keys where that is 0 or 1; `left`, `right`: whether a row sees not all keys
     before or behind it; `ends`: the type of how many keys each batch entry has, all where empty; `trailing`:
     queries are the last of them; `sink`: the type of the score, per head, of a further key without value;
-    `precision`: how Triton multiplies float32; `exact`: weights of halves meet their values in float32."""
+    `precision`: how Triton multiplies float32; `exact`: weights of halves meet their values in float32;
+    `kept`: of scores that a tensor of bool does not keep, 0 is left, or -inf without a mask; `empty`: what a
+    row becomes that sees no key; `rounded`: masked scores are of type `dtype`."""
 
     dtype: str
     size: int
@@ -53,6 +56,16 @@ class AttentionForm:
     sink: str = ""
     precision: str = "ieee"
     exact: bool = False
+    kept: bool = False
+    empty: Empty = "zero"
+    rounded: bool = False
+
+    def share(self) -> str:
+        """One over a row's sum of weights."""
+        if self.empty == "nan":
+            return "1.0 / weight"
+        some = "weight > 0" if self.empty == "guarded" else "weight != 0"
+        return f"tl.where({some}, 1.0 / weight, 0.0)"
 
     @property
     def natural(self) -> bool:
@@ -103,6 +116,7 @@ class _Attending:
         k, form = self.k, self.form
         given = dict(zip("qkv", (form.dtype,) * 3, strict=True))
         given |= {"mask": form.mask, "ends": form.ends, "sink": form.sink}
+        given |= {"keep": "bool"} if form.kept else {}
         for name, dtype in given.items():
             if dtype:
                 k.pointer(name, dtype)
@@ -122,6 +136,8 @@ class _Attending:
             self.out = View.declare(k, "out", form.near[3])
         if form.mask:
             self.bias = [k.count(f"mask_s{i}") for i in range(4)]
+        if form.kept:
+            self.counted = [k.count(f"keep_s{i}") for i in range(4)]
 
     def place(self) -> None:
         """Which rows a program has, and which keys they see."""
@@ -222,10 +238,9 @@ class _Attending:
                    f"start.to(tl.int64) * {it.step}")
         score = self._scores(bounded)
         score = self._weighed(score, bounded)
-        seen = bounded or form.mask
         k.text(f"""
             peak = tl.maximum(top, tl.max({score}, {0 if self.single else 1}))
-            calm = {f"tl.where(peak == {_UNSEEN}, 0.0, peak)" if seen else "peak"}
+            calm = tl.where(peak == {_UNSEEN}, 0.0, peak)
         """)
         by = f" * {_LOG2E!r}" if form.natural else ""
         across = "calm" if self.single else "calm[:, None]"
@@ -233,8 +248,13 @@ class _Attending:
             chance = tl.exp2(({score} - {across}){by})
             fade = tl.exp2((top - calm){by})
             weight = weight * fade + {"chance" if self.single else "tl.sum(chance, 1)"}
-            top = peak
         """)
+        if form.empty == "guarded":
+            k.text(f"""
+                chance = tl.where({score} <= {across}, chance, 0.0)
+                fade = tl.where(top <= calm, fade, 0.0)
+            """)
+        k.text("top = peak")
         self._mix(bounded)
 
     def _rows_of(self, view: View, d: str, whole: str | None, bounded: bool, turned: bool) -> str:
@@ -270,19 +290,26 @@ class _Attending:
         k, form = self.k, self.form
         of_key, of_row = ("", "") if self.single else ("[None, :]", "[:, None]")
         tests = [f"(column < limit){of_key}"] if bounded else []
-        if form.mask:
-            batch, head, step, along = self.bias
-            place = f"batch * {batch} + head * {head}"
-            place += f" + position{of_row}.to(tl.int64) * {step}"
+
+        def taken(name: str, strides: list[str], step: int | None) -> str:
+            """A mask's elements of the tile."""
+            batch, head, row, along = strides
+            place = f"batch * {batch} + head * {head} + position{of_row}.to(tl.int64) * {row}"
             masks = [f"inside{of_row}"]
-            if form.mask_step != 0:
-                place += f" + column{of_key}" + ("" if form.mask_step == 1 else f".to(tl.int64) * {along}")
+            if step != 0:
+                place += f" + column{of_key}" + ("" if step == 1 else f".to(tl.int64) * {along}")
                 masks += tests[:1]
-            added = k.load("mask", place, " & ".join(masks))
-            if form.mask == "bool":
-                tests.append(added)
-            else:
-                score = k.let(f"{score} + {added}.to(tl.float32)")
+            return k.load(name, place, " & ".join(masks))
+        added = taken("mask", self.bias, form.mask_step) if form.mask else ""
+        if form.kept:
+            counts = taken("keep", self.counted, None)
+            score = k.let(f"tl.where({counts}, {score}, {'0.0' if form.mask else _UNSEEN})")
+        if form.mask == "bool":
+            tests.append(added)
+        elif form.mask:
+            score = k.let(f"{score} + {added}.to(tl.float32)")
+            if form.rounded and form.dtype != "float32":
+                score = k.let(f"{score}.to({k.typed(form.dtype)}).to(tl.float32)")
         if bounded and form.left:
             tests.append(f"(column{of_key} >= (position + offset - left){of_row})")
         if bounded and form.right:
@@ -317,7 +344,7 @@ class _Attending:
                 tl.store(weights + slot * 2 + 1, weight)
             """)
         else:
-            k.text("factor = tl.where(weight == 0, 0.0, 1.0 / weight)")
+            k.text(f"factor = {form.share()}")
         for i, (d, whole) in enumerate(self.value_feature):
             also = f" & ({whole})[None, :]" if whole else ""
             if self.split:
@@ -369,8 +396,10 @@ def attend_joined(k: Writer, *, form: AttentionForm, rows: int, most: int, folde
         calm = tl.where(peak == {_UNSEEN}, 0.0, peak)
         share = tl.exp2((top - calm){f" * {_LOG2E!r}" if form.natural else ""})
         weight = tl.sum(share * tl.load(weights + slot * 2 + 1, mask=there, other=0.0), 0)
-        factor = tl.where(weight == 0, 0.0, 1.0 / weight)
+        factor = {form.share()}
     """)
+    if form.empty == "guarded":
+        k.text("share = tl.where(top <= calm, share, 0.0)")
     for first, width in parts(form.value_size):
         k.text(f"feature = {first} + tl.arange(0, {width})")
         inside = f"feature < {form.value_size}"

@@ -61,6 +61,7 @@ def attended(lo: GpuLowering, a: Heads, out: Tensor, present: tuple[Tensor, Tens
     if mask is not None:
         total = min(total, mask.shape[3])
         mask = mask.expand((batch, heads, length, total))
+    keep = None if a.keep is None else a.keep.expand((batch, heads, length, total))
     window = a.window
     first, left, right = window if window is not None else (0, shared.UNLIMITED, shared.UNLIMITED)
     near = _near(a.q, k, v, out)
@@ -68,13 +69,14 @@ def attended(lo: GpuLowering, a: Heads, out: Tensor, present: tuple[Tensor, Tens
         a.q.dtype, size, v.shape[3], near, "" if mask is None else mask.dtype,  # type: ignore[arg-type]
         None if mask is None or mask.strides[3] not in (0, 1) else mask.strides[3],
         left < shared.UNLIMITED, right < shared.UNLIMITED, "" if a.ends is None else a.ends.dtype, a.trailing,
-        bool(a.cap), "" if a.sink is None else a.sink.dtype, products.precision(lo, shared.F))
+        bool(a.cap), "" if a.sink is None else a.sink.dtype, products.precision(lo, shared.F),
+        kept=keep is not None, empty=a.empty, rounded=a.rounded)
     made = kernels.plan(lo.target, form, batch, heads, kv_heads, length, total)
-    given = [a.q, k, v, *(t for t in (mask, a.ends, a.sink) if t is not None)]
+    given = [a.q, k, v, *(t for t in (mask, a.ends, a.sink, keep) if t is not None)]
     numbers = kernels.numbers(made, heads, kv_heads, length, total,
                               (first, min(left, total), min(right, total)), a.ends_add, a.scale, a.cap)
     strides = _lying((a.q, k, v), near[:3])
-    of_mask = [] if mask is None else list(mask.strides)
+    of_mask = [s for t in (mask, keep) if t is not None for s in t.strides]
     of_out = _lying((out,), near[3:])
     if made.splits == 1:
         lo.step(made.spec, [*given, Out(out), *numbers, *strides, *of_out, *of_mask], made.items)

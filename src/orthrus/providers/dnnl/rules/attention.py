@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from ....ir import No, Node
+from ....ir import OWN, No, Node
 from ....lowering.shaped_part import Unfit
 from ..binding import DST, POST_OP, SRC, SRC_1, WEIGHTS
 from ..lower import Lowering
@@ -17,7 +17,7 @@ from .elementwise import ranked
 from .norm import exponentials
 
 
-@lowers("Attention")
+@lowers("Attention", f"{OWN}::SoftmaxAttention")
 def attention(lo: Lowering, node: Node) -> Tensor | No:
     """softmax(q @ k' * scale + mask) @ v, of [B, H, L, E] or [B, L, H*E]."""
     attrs = node.attributes
@@ -33,9 +33,10 @@ def attention(lo: Lowering, node: Node) -> Tensor | No:
     scores: list[tuple[PostOp, Tensor | None]] = [(Eltwise("linear", scale), None)]
     shape = (batch, heads, length, k.shape[2])
     if len(node.inputs) > 3 and node.inputs[3] is not None:
-        mask = ranked(lo, lo.plain(_looked_at(lo, lo.tensor(node.inputs[3]))), 4)
-        if mask.shape[-1] != shape[-1]:
+        mask = lo.plain(lo.tensor(node.inputs[3]))
+        if mask.shape[-1:] != shape[-1:]:
             return No("the mask is shorter than the keys")
+        mask = ranked(lo, mask if node.domain else _looked_at(lo, mask), 4)
         scores.append((Binary("add", mask.desc), mask))
     raw = _product(lo, q, lo.permuted(k, (0, 1, 3, 2)), strided(lo.lib, shape, q.dtype), scores)
     weights = exponentials(lo, raw, 3)
