@@ -16,7 +16,7 @@ from dataclasses import replace
 from benchmarks.riscv_kernels import BYTES, FLOATS, filled, rewrite
 from orthrus.codegen.machines.machine import NEON, Machine
 from orthrus.codegen.object.build import assemble
-from orthrus.codegen.write.template import Spec
+from orthrus.codegen.write.spec import Spec
 
 DOTPROD = replace(NEON, features=("dotprod", "neon"))
 _HEAD = ("kernel", "types", "multiply-adds", "products", "other vector", "loads and stores", "scalar",

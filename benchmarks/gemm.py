@@ -22,7 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 from orthrus.codegen.kernels import gemm
 from orthrus.codegen.machines.detect import host
 from orthrus.codegen.object import library
-from orthrus.codegen.write.template import Spec
+from orthrus.codegen.write.spec import Spec
 from orthrus.profiling.peak import multiply_add_loop
 
 SHAPES = ("1024x1024x1024,128x768x768,128x768x3072,128x3072x768,197x384x1536,197x1536x384,1x768x768,"

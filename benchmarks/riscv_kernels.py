@@ -21,7 +21,7 @@ from orthrus.codegen.kernels.int8 import products as int8
 from orthrus.codegen.machines.machine import SPACEMIT_K1, SPACEMIT_K3, SPACEMIT_K3_X100, Machine, rvv
 from orthrus.codegen.object import riscv_cost
 from orthrus.codegen.write.expr import Expr
-from orthrus.codegen.write.template import Spec
+from orthrus.codegen.write.spec import Spec
 
 MACHINES = {"256 (K1)": SPACEMIT_K1, "1024 (K3)": SPACEMIT_K3}
 _PLACE = re.compile(r"(<!-- kernels -->\n).*?(<!-- end -->)", re.S)

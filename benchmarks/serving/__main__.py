@@ -198,22 +198,27 @@ def planned(server: Server, known: dict[str, Case], folder: Path, seconds: float
 
 
 def overload(server: Server, case: Case, seconds: float, times: float) -> dict[str, Any]:
-    """Statuses, latencies at the client, and memory, at `times` the capacity."""
+    """Statuses, latencies at the client, and memory, at `times` the capacity. Where it may, the client goes
+    before all else on this machine: what it waits for a processor is not the server's."""
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, -10)
     request = request_of("bounded", case.feeds, GOAL)
     most = capacity(server, request_of("heavy", case.feeds), 3.0)
     drive(server.port, request, CONNECTIONS, times=schedule(times * most, 2.0))
     before = server.memory()
     ran = drive(server.port, request, CONNECTIONS, times=schedule(times * most, seconds))
     accepted = sorted(end - start for start, end, status in ran.rows if status == 200)
-    late, after = sum(each > GOAL for each in accepted), server.memory()
+    late, after = [each - GOAL for each in accepted if each > GOAL], server.memory()
+    latest = late[-1] if late else 0.0
     row = {"capacity": most, "asked": times * most, "sent": len(ran.rows) / ran.seconds, "answered": ran.rate,
            "statuses": ran.statuses(), "p50_ms": 1e3 * ran.latency(0.5), "p99_ms": 1e3 * ran.latency(0.99),
-           "late_at_client": late, "memory_before_mb": before, "memory_after_mb": after,
-           "seconds": ran.seconds}
+           "late_at_client": len(late), "latest_ms": 1e3 * latest, "memory_before_mb": before,
+           "memory_after_mb": after, "seconds": ran.seconds}
     print(f"capacity {most:.0f} /s; asked {row['asked']:.0f} /s, sent {row['sent']:.0f} /s for "
           f"{ran.seconds:.0f} s: {row['statuses']}\nanswered {ran.rate:.0f} /s, p50 {row['p50_ms']:.1f} ms, "
-          f"p99 {row['p99_ms']:.1f} ms for a goal of {1e3 * GOAL:.0f}; {late} of {len(accepted)} later than "
-          f"that at the client\nmemory {before:.0f} -> {after:.0f} MB", flush=True)
+          f"p99 {row['p99_ms']:.1f} ms for a goal of {1e3 * GOAL:.0f}; {len(late)} of {len(accepted)} "
+          f"later than that at the client, by {1e3 * latest:.1f} ms at most\n"
+          f"memory {before:.0f} -> {after:.0f} MB", flush=True)
     return row
 
 

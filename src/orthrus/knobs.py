@@ -74,6 +74,8 @@ PYTHON = Knob("PYTHON", "", "Python that the C library asks to compile; the one 
                             "empty")
 SERVICE_TIMEOUT = Knob("SERVICE_TIMEOUT", 120, "seconds without a sign of life after which the C library "
                                                "gives that Python up")
+IMPORT = Knob("IMPORT", "", "comma-separated modules that the C library's Python imports first: operators "
+                            "and providers of yours")
 THREADS = Knob("THREADS", 0, "threads a run uses at most; 0 for one per core")
 
 

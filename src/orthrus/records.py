@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any
 
+from .locks import rlock
+
 _OWN = frozenset({"frozen", "eq", "slots", "weakref_slot"})
 _FACTORY = object()
 """Stands for a value that the field's factory makes."""
+
+_lock = rlock()
 
 
 def _declare(cls: type, frozen: bool = False, eq: bool = True, **slots: bool) -> type:
@@ -23,15 +28,17 @@ def _declare(cls: type, frozen: bool = False, eq: bool = True, **slots: bool) ->
     explicit = "__hash__" in own and not (cls.__hash__ is None and "__eq__" in own)
     if documented is None:
         cls.__doc__ = cls.__name__
-    cls = dataclasses.dataclass(init=False, repr=False, eq=False, **slots)(cls)
-    fields = dataclasses.fields(cls)
+    if any(slots.values()) or any(map(_shows, vars(cls).values())):
+        cls = dataclasses.dataclass(init=False, repr=False, eq=False, **slots)(cls)
+    else:
+        for name in _SEEN:
+            if name not in own:
+                setattr(cls, name, _Looked(cls, name))
     methods: dict[str, Any] = {"__init__": _Constructor(cls, frozen), "__repr__": _shown(cls)}
     if eq:
-        compared = [each.name for each in fields if each.compare]
-        methods["__eq__"] = _equal(cls, compared)
+        methods["__eq__"] = _equal(cls)
         if not explicit:
-            hashed = [each.name for each in fields if (each.compare if each.hash is None else each.hash)]
-            cls.__hash__ = _hash(hashed) if frozen else None  # type: ignore[assignment, method-assign]
+            cls.__hash__ = _hash(cls) if frozen else None  # type: ignore[assignment, method-assign]
     if frozen:
         methods |= {"__setattr__": _closed(cls, "assign to", object.__setattr__),
                     "__delattr__": _closed(cls, "delete", object.__delattr__)}
@@ -44,6 +51,33 @@ def _declare(cls: type, frozen: bool = False, eq: bool = True, **slots: bool) ->
     return cls
 
 
+_SEEN = ("__dataclass_fields__", "__dataclass_params__", "__match_args__")
+"""What shows that a class is a data class, and which fields it has."""
+
+
+def _shows(value: Any) -> bool:
+    """Whether a field's default has to be the class's from the beginning: no constructor sets it."""
+    return (isinstance(value, dataclasses.Field) and not value.init
+            and value.default is not dataclasses.MISSING)
+
+
+class _Looked:
+    """Stands for one of these until somebody looks: the fields are found then, as `dataclasses` does it."""
+
+    def __init__(self, cls: type, name: str) -> None:
+        self.cls, self.name = cls, name
+
+    def __get__(self, it: Any, kind: type | None = None) -> Any:
+        cls: Any = self.cls
+        with _lock:
+            if vars(cls)[self.name] is self:
+                dataclasses.dataclass(init=False, repr=False, eq=False, match_args=False)(cls)
+                if isinstance(vars(cls)["__match_args__"], _Looked):
+                    given = [each.name for each in dataclasses.fields(cls) if each.init and not each.kw_only]
+                    setattr(cls, "__match_args__", tuple(given))  # noqa: B010
+        return vars(cls)[self.name]
+
+
 def _told(self: Any) -> list[Any]:
     return [getattr(self, each.name) for each in dataclasses.fields(self)]
 
@@ -54,16 +88,79 @@ def _restored(self: Any, state: list[Any]) -> None:
 
 
 class _Constructor:
-    """Stands for a constructor until somebody asks for it, to call it or to see what it takes."""
+    """Stands for a constructor until it is worth writing: when it was called a few times, or somebody wants
+    to see what it takes."""
+
+    FEW = 4
 
     def __init__(self, cls: type, frozen: bool) -> None:
-        self.cls, self.frozen = cls, frozen
+        self.cls, self.frozen, self.calls = cls, frozen, 0
+        self.fields: dict[str, Any] | None = None
 
     def __get__(self, it: Any, kind: type) -> Callable[..., None]:
+        if it is not None and self.calls < self.FEW:
+            self.calls += 1
+            if self.fields is None:
+                self.fields = _plain(self.cls)
+            if self.fields:
+                return partial(self.construct, it)
+        made = self.written()
+        return made if it is None else made.__get__(it, kind)
+
+    def written(self) -> Any:
         made: Any = _written(self.cls, self.frozen)
         if vars(self.cls)["__init__"] is self:
             self.cls.__init__ = made
-        return made if it is None else made.__get__(it, kind)
+        return made
+
+    def construct(self, it: Any, /, *given: Any, **named: Any) -> None:
+        """What the constructor does; one that is called wrongly is written, to say so as ever."""
+        fields = self.fields
+        assert fields is not None
+        values = dict(zip(fields, given, strict=False))
+        missing = [name for name, default in fields.items()
+                   if default is dataclasses.MISSING and name not in values and name not in named]
+        if missing or len(given) > len(fields) or not values.keys().isdisjoint(named) or (
+                not named.keys() <= fields.keys()):
+            self.written()(it, *given, **named)
+            return
+        values.update(named)
+        for name, default in fields.items():
+            value = values[name] if name in values else default() if isinstance(default, _Made) else default
+            object.__setattr__(it, name, value) if self.frozen else setattr(it, name, value)
+        if hasattr(self.cls, "__post_init__"):
+            it.__post_init__()
+
+
+class _Made:
+    """A default that is made anew for each object."""
+
+    def __init__(self, how: Callable[[], Any]) -> None:
+        self.how = how
+
+    def __call__(self) -> Any:
+        return self.how()
+
+
+def _plain(cls: type) -> dict[str, Any]:
+    """The fields of a class with their defaults, empty where they are not plain to see."""
+    if any("__dataclass_fields__" in vars(base) for base in cls.__mro__[1:]) or not isinstance(
+            vars(cls)["__dataclass_fields__"], _Looked):
+        return {}
+    found: dict[str, Any] = {}
+    for name, kind in vars(cls).get("__annotations__", {}).items():
+        if not isinstance(kind, str) or "InitVar" in kind or "KW_ONLY" in kind:
+            return {}
+        if "ClassVar" in kind:
+            continue
+        default = vars(cls).get(name, dataclasses.MISSING)
+        if isinstance(default, dataclasses.Field):
+            if not default.init or default.kw_only is True:
+                return {}
+            default = default.default if default.default_factory is dataclasses.MISSING else _Made(
+                default.default_factory)
+        found[name] = default
+    return found
 
 
 def _written(cls: type, frozen: bool) -> Callable[..., None]:
@@ -105,23 +202,39 @@ def _values(names: list[str]) -> Callable[[Any], Any]:
     return attrgetter(*names) if names else lambda self: ()
 
 
-def _equal(cls: type, names: list[str]) -> Callable[[Any, object], Any]:
-    values, single = _values(names), len(names) == 1
-
+def _equal(cls: type) -> Callable[[Any, object], Any]:
+    """What compares, and is it no more from the first comparison on."""
     def __eq__(self: Any, other: object) -> Any:
-        if other.__class__ is not self.__class__:
-            return NotImplemented
-        if single:
-            return (values(self),) == (values(other),)
-        return values(self) == values(other)
-    return __eq__
+        names = [each.name for each in dataclasses.fields(cls) if each.compare]
+        values, single = _values(names), len(names) == 1
+
+        def __eq__(self: Any, other: object) -> Any:
+            if other.__class__ is not self.__class__:
+                return NotImplemented
+            if single:
+                return (values(self),) == (values(other),)
+            return values(self) == values(other)
+        if vars(cls)["__eq__"] is first:
+            cls.__eq__ = __eq__  # type: ignore[assignment, method-assign]
+        return __eq__(self, other)
+    first = __eq__
+    return first
 
 
-def _hash(names: list[str]) -> Callable[[Any], int]:
-    values = _values(names)
-    if len(names) == 1:
-        return lambda self: hash((values(self),))
-    return lambda self: hash(values(self))
+def _hash(cls: type) -> Callable[[Any], int]:
+    """What hashes, and is it no more from the first time on."""
+    def __hash__(self: Any) -> int:
+        names = [each.name for each in dataclasses.fields(cls)
+                 if (each.compare if each.hash is None else each.hash)]
+        values, single = _values(names), len(names) == 1
+
+        def __hash__(self: Any) -> int:
+            return hash((values(self),) if single else values(self))
+        if vars(cls)["__hash__"] is first:
+            cls.__hash__ = __hash__  # type: ignore[assignment, method-assign]
+        return __hash__(self)
+    first = __hash__
+    return first
 
 
 def _shown(cls: type) -> Callable[[Any], str]:
@@ -139,10 +252,8 @@ def _shown(cls: type) -> Callable[[Any], str]:
 
 
 def _closed(cls: type, verb: str, plain: Callable[..., None]) -> Callable[..., None]:
-    names = frozenset(each.name for each in dataclasses.fields(cls))
-
     def refuse(self: Any, name: str, *value: Any) -> None:
-        if type(self) is cls or name in names:
+        if type(self) is cls or name in [each.name for each in dataclasses.fields(cls)]:
             raise dataclasses.FrozenInstanceError(f"cannot {verb} field {name!r}")
         plain(self, name, *value)
     return refuse

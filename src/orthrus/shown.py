@@ -1,4 +1,4 @@
-"""Text that comes from a model, or quotes one, as it may be shown.
+"""Text that comes from a model, or quotes one, as it may be shown; and sizes as people read them.
 
 In: any text. Out: the same without what a terminal would obey instead of print: control characters other than
 the end of a line and the tab, characters that turn the direction of writing, and halves of characters, each
@@ -39,6 +39,16 @@ def html_table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     def row(cells: Sequence[object], tag: str) -> str:
         return "<tr>" + "".join(f"<{tag}>{escape(shown(str(cell)))}</{tag}>" for cell in cells) + "</tr>"
     return f"<table>{row(head, 'th')}{''.join(row(cells, 'td') for cells in rows)}</table>"
+
+
+def size_text(count: int) -> str:
+    """Bytes for people."""
+    size = float(count)
+    for unit in ("B", "KiB", "MiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.2f} GiB"
 
 
 def meant(given: str, known: Iterable[str]) -> str:

@@ -34,11 +34,12 @@ from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, SSE2
 from orthrus.codegen.object import cache, library
 from orthrus.codegen.object.build import assemble
 from orthrus.codegen.object.link import link
-from orthrus.codegen.runtime import entry, scheduler, threads
-from orthrus.codegen.runtime.scheduler import Cell, PoolCell
+from orthrus.codegen.runtime import entry, threads, units
+from orthrus.codegen.runtime.cells import Cell, PoolCell
 from orthrus.codegen.write.body import Body
 from orthrus.codegen.write.emit import F32, I64, V
-from orthrus.codegen.write.template import Spec, template
+from orthrus.codegen.write.spec import Spec
+from orthrus.codegen.write.template import template
 
 HERE = Path(__file__).parent
 HOST = host()
@@ -735,7 +736,7 @@ def test_what_is_missing_is_said_once(monkeypatch: pytest.MonkeyPatch,
 
 @pytest.mark.parametrize("machine", [AVX2, SSE2, NEON, RVV256], ids=lambda m: f"{m.arch}-{m.vector}")
 def test_the_runtime_is_written_for_every_machine(machine: Any) -> None:
-    for unit in (scheduler.Runtime(), entry.Entry(16)):
+    for unit in (units.Runtime(), units.Entry(16)):
         assert bytes(assemble(unit.text(machine), machine))[:4] == b"\x7fELF"  # type: ignore[arg-type]
 
 

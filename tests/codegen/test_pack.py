@@ -25,7 +25,7 @@ from orthrus.codegen.machines.machine import Machine
 from orthrus.codegen.machines.questions import Questioned, agrees
 from orthrus.codegen.object import cache, library, pack
 from orthrus.codegen.object.library import Unit
-from orthrus.lowering.package.ahead import beside
+from orthrus.lowering.package.loaded import beside
 from orthrus.native.compile import machine_named
 from orthrus.native.pack import sequences, tables, vision
 from orthrus.native.pack.build import COMMON, asked, build, compared, made

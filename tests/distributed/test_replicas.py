@@ -82,6 +82,30 @@ def test_results_are_the_callers(two: Replicas) -> None:
     assert two._pool.made <= made + 2, "blocks are used again"
 
 
+def test_a_model_in_memory_is_not_copied_by_each_process() -> None:
+    """Its bytes lie in memory that all of them map; what a process has of its own is what its session made of
+    the weights."""
+    table = np.arange(1 << 24, dtype=np.float32).reshape(-1, 64)
+    names = [helper.make_tensor_value_info(n, t, s) for n, t, s in (
+        ("i", TensorProto.INT64, ["N"]), ("y", TensorProto.FLOAT, ["N", 64]))]
+    held = helper.make_tensor("t", TensorProto.FLOAT, table.shape, table.tobytes(), raw=True)
+    node = helper.make_node("Gather", ["t", "i"], ["y"])
+    graph = helper.make_graph([node], "g", names[:1], names[1:], [held])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)],
+                             ir_version=8).SerializeToString()
+    with Replicas(MODEL, devices=1) as small, Replicas(made, devices=2) as replicas:
+        asked = np.array([5, 0, len(table) - 1, 7])
+        np.testing.assert_array_equal(replicas.run(None, {"i": asked})[0], table[asked])
+        own = [private(each.pid) for each in (*small.replicas, *replicas.replicas)]
+        assert max(own[1:]) < own[0] + table.nbytes * 1.5, own
+
+
+def private(pid: int | None) -> int:
+    """Bytes of a process that no other one has."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return 1024 * sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
+
+
 def test_numbers_of_numpy_are_fed_as_arrays() -> None:
     x, c = (helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", ["N", 2]), ("c", [])))
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 2])

@@ -20,7 +20,7 @@ from orthrus.ir import No
 from orthrus.kernels import Part, Stored, Stream
 from orthrus.load import load
 from orthrus.lowering.gpu.package import GpuPackage, _check
-from orthrus.lowering.package.ahead import Package
+from orthrus.lowering.package.loaded import Package
 from orthrus.providers.gpu import device as devices
 from orthrus.providers.gpu.driver import DriverError
 from orthrus.providers.rocm import ROCMExecutionProvider

@@ -34,7 +34,7 @@ import orthrus as ort
 from fuzz.graphs import apart
 from orthrus.codegen.machines.detect import host
 from orthrus.codegen.object import library
-from orthrus.lowering import device, native, plans, shaped_part
+from orthrus.lowering import device, instance, native, shaped_part
 
 HOST = host() if library.available() is None else None
 GENERATES = needs("generated code")
@@ -142,14 +142,14 @@ def two_steps() -> Subject:
 def planted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Has a defect put into every step table: `change(table, threads)`."""
     def plant(change: Callable[[np.ndarray, int], None]) -> None:
-        make = plans.Instance.__init__
+        make = instance.Instance.__init__
 
         def made(instance: Any, plan: Any) -> None:
             with mock.patch.object(device.entry, "make", lambda block: None):
                 make(instance, plan)
             change(instance.table, plan.code.threads)
             instance.parts = [(instance.program(0, len(instance.table)), None)]
-        monkeypatch.setattr(plans.Instance, "__init__", made)
+        monkeypatch.setattr(instance.Instance, "__init__", made)
     return plant
 
 
@@ -200,7 +200,7 @@ def test_the_machine_is_the_one_asked_for(target: str) -> None:
 
 @GENERATES
 def test_nothing_of_it_stays() -> None:
-    before = np.empty, plans.Plan.take, plans.Plan.give, host()
+    before = np.empty, instance.Plan.take, instance.Plan.give, host()
     with on("sse2"), guarded():
         assert np.isnan(np.empty(3)).all() and (np.empty_like(np.zeros((2, 3), np.int8).T) == -1).all()
-    assert before == (np.empty, plans.Plan.take, plans.Plan.give, host())
+    assert before == (np.empty, instance.Plan.take, instance.Plan.give, host())

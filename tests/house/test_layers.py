@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from orthrus.codegen.object import cache
+
 SOURCE = Path(__file__).resolve().parents[2] / "src" / "orthrus"
 ORDER = (
-    ("records",), ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",), ("locks",), ("recent",),
-    ("memory",), ("modelfile",), ("processors",), ("ir",), ("shapes",), ("ops",), ("load",), ("optimize",),
+    ("locks",), ("records",), ("later",), ("errors",), ("limits",), ("knobs",), ("seeds",), ("shown",),
+    ("recent",), ("memory",), ("modelfile",), ("processors",), ("ir",), ("shapes",), ("ops",), ("load",),
+    ("optimize",),
     ("kernels",), ("codegen",), ("lowering",), ("providers",), ("partition",), ("plan",), ("run",),
     ("profiling",), ("api", "capi"), ("native",), ("testing",), ("demo",), ("tools",),
 )
@@ -53,10 +56,12 @@ CODE = {
     "api/alias.py": "import_module: this package's modules, under another name",
     "distributed/worker.py": "import_module: the modules that the program names",
     "ops/define.py": "import_module: the modules with definitions",
+    "later.py": "import_module: this package's modules, when a name of theirs is first used",
     "records.py": "exec: constructors, of the classes' own fields",
     "providers/__init__.py": "import_module: this package's providers",
     "lowering/gpu/rules/__init__.py": "import_module: the modules with rules",
     "native/ahead/in_wheel.py": "CDLL: the library of the wheel that it is copied into",
+    "native/dropin/service.py": "import_module: the modules that the program's environment names",
     "lowering/rules/__init__.py": "import_module: the modules with rules",
     "quantization/__init__.py": "import_module: this package's modules, when a name of theirs is first used",
     "codegen/object/library.py": "loads: objects from a process that was started for them",
@@ -176,6 +181,12 @@ def test_no_imports_go_in_circles() -> None:
             del needs[module]
     circles = "; ".join(f"{m} -> {', '.join(sorted(other & needs.keys()))}" for m, other in needs.items())
     assert not needs, f"in circles, or between them: {circles}"
+
+
+def test_what_stands_above_a_run_is_known_to_the_cache() -> None:
+    """Whatever else is edited, no session and no kernel that was kept is taken for the same."""
+    behind = {name for names in ORDER[RANK["run"] + 1:] for name in names}
+    assert behind | PACKAGES == cache.ABOVE
 
 
 def test_every_module_has_its_place() -> None:

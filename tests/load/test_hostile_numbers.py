@@ -20,7 +20,8 @@ from onnx import helper
 from skips import needs
 
 import orthrus as ort
-from orthrus.lowering.package.ahead import Package
+from orthrus.lowering.package import ahead as packages
+from orthrus.lowering.package.loaded import Package
 from orthrus.lowering.package.store import pack
 from orthrus.ops import find
 
@@ -301,7 +302,7 @@ def test_compiled_code_says_what_its_transform_is_not_for(caplog: pytest.LogCapt
     package = Package(packed)
     assert package.fits(lambda machine: True)
     package.load(native.device, [])
-    ahead = package.kernel(native.part, native.device)
+    ahead = packages.kernel(package, native.part, native.device)
     np.testing.assert_array_equal(ahead(x), native(x))
     assert not caplog.records
     x[0, 0, 0, 0] = np.inf

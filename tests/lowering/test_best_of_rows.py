@@ -7,7 +7,8 @@ import pytest
 from graphs import info, model
 from onnx import helper
 
-from orthrus.run.engine import Config, Engine
+from orthrus.run.config import Config
+from orthrus.run.engine import Engine
 
 
 def rows(rng: np.random.Generator, dtype: Any, shape: tuple[int, ...], span: int) -> np.ndarray:

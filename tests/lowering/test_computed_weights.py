@@ -8,7 +8,8 @@ from graphs import info, model
 from onnx import helper
 
 from orthrus.ops.define import find
-from orthrus.run.engine import Config, Engine
+from orthrus.run.config import Config
+from orthrus.run.engine import Engine
 
 
 def defined(node: Any, *arrays: np.ndarray) -> np.ndarray:

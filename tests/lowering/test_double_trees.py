@@ -7,7 +7,8 @@ import pytest
 from graphs import info, model
 from onnx import TensorProto, helper
 
-from orthrus.run.engine import Config, Engine
+from orthrus.run.config import Config
+from orthrus.run.engine import Engine
 
 THRESHOLDS = np.array([0, -0.0, 0.1, -0.1, 1.5, 1e-45, -1e-45, 3e38, -3e38, 0.3], np.float32)
 

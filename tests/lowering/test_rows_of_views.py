@@ -8,7 +8,8 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from orthrus.run.engine import Config, Engine
+from orthrus.run.config import Config
+from orthrus.run.engine import Engine
 
 FLOAT = onnx.TensorProto.FLOAT
 

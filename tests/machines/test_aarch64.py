@@ -36,7 +36,7 @@ from orthrus.codegen.machines.machine import NEON, Machine  # noqa: E402
 from orthrus.codegen.object.build import assemble  # noqa: E402
 from orthrus.codegen.write import template  # noqa: E402
 from orthrus.codegen.write.emit import I32, I64, PTR, VOID, Function, Module, V  # noqa: E402
-from orthrus.codegen.write.template import Spec  # noqa: E402
+from orthrus.codegen.write.spec import Spec  # noqa: E402
 from orthrus.demo import MODEL  # noqa: E402
 from orthrus.errors import Fail  # noqa: E402
 from orthrus.lowering.native import Native  # noqa: E402

@@ -19,7 +19,7 @@ from orthrus.codegen.machines.machine import AVX2, AVX512, DARWIN, FORCED, NEON,
 from orthrus.codegen.object import cache
 from orthrus.errors import InvalidArgument
 from orthrus.run import session_key
-from orthrus.run.engine import Config
+from orthrus.run.config import Config
 
 TESTS = Path(__file__).parents[1]
 CHILD = """

@@ -23,7 +23,7 @@ from orthrus.codegen.machines.machine import RVV256, SPACEMIT_K1, SPACEMIT_K3, M
 from orthrus.codegen.object import riscv_cost  # noqa: E402
 from orthrus.codegen.write import tile  # noqa: E402
 from orthrus.codegen.write.expr import Expr, in_halves  # noqa: E402
-from orthrus.codegen.write.template import Spec  # noqa: E402
+from orthrus.codegen.write.spec import Spec  # noqa: E402
 
 emulated = needs("emulator")
 MACHINES = (SPACEMIT_K1, SPACEMIT_K3)

@@ -1,7 +1,7 @@
 /* Sessions that share out work: bindings in random orders of calls, runs on other threads, and what is logged. Every
  * answer is compared with what the calls so far have to give. It is run on onnxruntime's own library too.
  *
- *   sessions LIBRARY MODEL [binding|threads|async SEED COUNT]...
+ *   sessions LIBRARY MODEL [binding|threads|async|crowd|forks|busy|many|again SEED COUNT]...
  *   sessions LIBRARY MODEL logging SEVERITY [OPTION]...
  *
  * The model has the inputs a and b and the outputs s = a + b and d = a - b, matrices of any size. */
@@ -89,6 +89,7 @@ int main(int count, char **words) {
             if (strcmp(words[i], "binding") == 0) bindings(session, seed, times);
             if (strcmp(words[i], "threads") == 0) on_threads(session, seed, times);
             if (strcmp(words[i], "async") == 0) asynchronous(session, seed, times);
+            lives(env, words[2], words[1], words[i], seed, times);
         }
         api->ReleaseSession(session);
         api->ReleaseEnv(env);

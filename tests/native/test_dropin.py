@@ -119,6 +119,36 @@ def test_without_a_cache_packages_come_from_the_service(changed: dict[str, str],
     _case(client, tmp_path, "native").right(**changed)
 
 
+def test_operators_that_a_module_brings(client: Path, tmp_path: Path) -> None:
+    """Whatever it says now: neither its results nor what is known of the model are an older module's."""
+    text = "g (float[2, 8] x) => (y) { w = Tanh(x) v = my.domain.Odd<by = 3.0>(w) y = Neg(v) }"
+    model = onnx.parser.parse_model('<ir_version: 9, opset_import: ["" : 20, "my.domain" : 1]>' + text)
+    onnx.save(model, tmp_path / "odd.onnx")
+    x = KINDS["native"][1]["x"]
+    feeds, out = dropin.written({"x": x}, tmp_path / "feeds"), tmp_path / "results"
+    path = os.pathsep.join([str(tmp_path), dropin.surroundings()["PYTHONPATH"]])
+
+    def run(modules: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([client, tmp_path / "odd.onnx", feeds, out], capture_output=True, text=True,
+                              env=dropin.surroundings(PYTHONPATH=path, ORTHRUS_IMPORT=modules), timeout=300,
+                              check=False)
+    written = ("import numpy as np, orthrus as ort\n@ort.op('my.domain::Odd', version=1)\n"
+               "def Odd(x, *, by: float = 1.0):\n    return ")
+    for body, expected in (("x * np.float32(by)", -np.tanh(x) * 3),
+                           ("(x > by).astype(np.int64)", np.zeros(x.shape, int)),
+                           ("np.nonzero(x > 0)[0]", -np.nonzero(x > 0)[0])):
+        (tmp_path / "odd.py").write_text(written + body + "\n")
+        for _ in range(2):
+            done = run("json, odd")
+            assert done.returncode == 0, done.stdout + done.stderr
+            (made,) = dropin.results(out, 1)
+            assert made.shape == expected.shape and made.dtype == expected.dtype
+            np.testing.assert_allclose(made, expected, rtol=1e-6)
+    for named, said in (("odd,nowhere", "ORTHRUS_IMPORT: nowhere cannot be imported"), ("", "my.domain")):
+        done = run(named)
+        assert done.returncode == 3 and said in done.stdout, done.stdout
+
+
 def test_a_service_that_does_not_move_is_given_up(client: Path, tmp_path: Path) -> None:
     silent = tmp_path / "silent"
     silent.write_text("#!/bin/sh\nexec sleep 100\n")

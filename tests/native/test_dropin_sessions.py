@@ -1,5 +1,6 @@
-"""Bindings in random orders of calls, runs on other threads and from callbacks, what logging functions of a
-program hear: natively and in the compile service, under sanitizers, and as onnxruntime's own library."""
+"""Bindings in random orders of calls, runs on other threads and from callbacks, sessions that come and go,
+what logging functions of a program hear: natively and in the compile service, under sanitizers, and as
+onnxruntime's own library."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from orthrus.native.dropin import build, table
 
 pytestmark = [pytest.mark.slow, needs("generated code", "Linux", "C compiler")]
 HERE = Path(__file__).parent
-SOURCES = tuple(HERE / f"sessions{each}.c" for each in ("", "_bound", "_async"))
+SOURCES = tuple(HERE / f"sessions{each}.c" for each in ("", "_bound", "_async", "_lives"))
 STRICT = ("-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g")
 MODELS = ("two", "two_in_service")
 
@@ -79,12 +80,22 @@ def test_answers_are_those_that_the_calls_so_far_give(model: str, built: Built) 
     built.run(_theirs(), model, *words)
 
 
+def test_sessions_that_come_and_go(built: Built) -> None:
+    """On several threads, over forks, the library loaded again; thousands leave nothing behind."""
+    built.run(built.library(), "two", "crowd", "1", "400", "forks", "2", "150", "busy", "3", "400",
+              "many", "4", "3000", "again", "5", "30")
+    built.run(built.library(), "two_in_service", "crowd", "6", "60", "forks", "7", "17", "busy", "8", "2",
+              "many", "9", "60", "again", "10", "3")
+    built.run(_theirs(), "two", "crowd", "1", "200", "many", "2", "300", "again", "3", "5")
+
+
 @pytest.mark.parametrize("watched", [("-fsanitize=address,undefined", "-fno-sanitize-recover=all"),
                                      ("-fsanitize=thread",)], ids=("memory", "threads"))
 def test_under_sanitizers(watched: tuple[str, ...], built: Built) -> None:
     library = built.library(*watched)
     for model, words in (("two", ("binding", "7", "1500", "threads", "8", "150", "async", "9", "20")),
-                         ("two_in_service", ("threads", "5", "60", "async", "6", "6")),
+                         ("two_in_service", ("threads", "5", "60", "async", "6", "6", "crowd", "2", "30")),
+                         ("two", ("crowd", "1", "150")),
                          ("two", ("logging", "0", "tag", "user"))):
         built.run(library, model, *words, watched=watched)
 

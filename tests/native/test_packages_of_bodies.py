@@ -31,7 +31,7 @@ from skips import needs
 
 import orthrus as ort
 from orthrus.codegen.machines.machine import FORCED
-from orthrus.codegen.runtime.scheduler import JUMP
+from orthrus.codegen.runtime.cells import JUMP
 from orthrus.errors import NotImplemented as NotImplementedFail
 from orthrus.lowering.memory import plan
 from orthrus.lowering.package import layout

@@ -10,7 +10,8 @@ from onnx import helper
 
 from orthrus import errors
 from orthrus.optimize.rules import spelled
-from orthrus.run.engine import Config, Engine
+from orthrus.run.config import Config
+from orthrus.run.engine import Engine
 
 ML, MS = "ai.onnx.ml", "com.microsoft"
 Rng = np.random.Generator

@@ -17,7 +17,8 @@ from orthrus import knobs
 from orthrus.errors import EPFail, Fail, InvalidArgument
 from orthrus.kernels import HOST, Kernel, copied
 from orthrus.plan.program import COPY
-from orthrus.run.engine import Config, Engine
+from orthrus.run.config import Config
+from orthrus.run.engine import Engine
 
 pytestmark = pytest.mark.usefixtures("quick_collection")
 

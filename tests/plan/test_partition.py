@@ -21,7 +21,8 @@ from orthrus.ir import No, Node
 from orthrus.kernels import Kernel, OpKernelInfo
 from orthrus.ops import define
 from orthrus.providers import Capability, ExecutionProvider, GraphView, Option, Part, flag
-from orthrus.run.engine import Config, Engine
+from orthrus.run.config import Config
+from orthrus.run.engine import Engine
 
 X = np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)
 

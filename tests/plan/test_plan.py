@@ -12,7 +12,8 @@ from onnx import helper
 
 from orthrus import knobs
 from orthrus.plan import Arena
-from orthrus.run.engine import Config, Engine
+from orthrus.run.config import Config
+from orthrus.run.engine import Engine
 
 BIG = (64, 256)
 

@@ -17,7 +17,8 @@ from orthrus import knobs
 from orthrus.errors import DeviceReset, Fail
 from orthrus.kernels import HOST, copied
 from orthrus.plan.program import COPY, LAND
-from orthrus.run.engine import Config, Engine
+from orthrus.run.config import Config
+from orthrus.run.engine import Engine
 
 pytestmark = pytest.mark.usefixtures("quick_collection")
 

@@ -62,7 +62,7 @@ def steps(made: Any) -> list[tuple[str, tuple[str, ...]]]:
 @works
 @needs("generated code")
 def test_the_other_pool_leaves_it_the_processors() -> None:
-    from orthrus.codegen.runtime.scheduler import PoolCell
+    from orthrus.codegen.runtime.cells import PoolCell
     from orthrus.codegen.runtime.threads import Pool, pool
 
     usual = Pool(2).cells[PoolCell.SPIN]

@@ -202,8 +202,8 @@ def test_only_those_who_store_load() -> None:
 
 ONE_PROCESS = """
 import sys, threading, numpy as np, orthrus as ort
-from orthrus.run import session_cache, session_key
-session_key._SETTLED, session_cache._LONG = -1e9, 1e9
+from orthrus.run import keeping, session_key
+session_key._SETTLED, keeping._LONG = -1e9, 1e9
 for name in sys.argv[1:]:
     made = ort.InferenceSession(name, trust="trusted" in name or None)
     print(type(made._sess._engine).__name__, end=" ", flush=True)

@@ -230,7 +230,8 @@ def test_an_explanation_outlives_its_session_without_keeping_its_graph() -> None
 def test_a_part_whose_provider_is_silent() -> None:
     from orthrus.kernels import Kernel
     from orthrus.providers.base import ExecutionProvider
-    from orthrus.run.engine import Config, Engine
+    from orthrus.run.config import Config
+    from orthrus.run.engine import Engine
 
     class Joining(ExecutionProvider):
         name = "JoiningExecutionProvider"

@@ -28,7 +28,8 @@ from orthrus.ops.infer import infer_graph
 from orthrus.profiling import Peak, cost, cost_of_nodes, peak_of
 from orthrus.profiling import peak as peaks
 from orthrus.profiling.table import brief
-from orthrus.run.engine import Config, Engine
+from orthrus.run.config import Config
+from orthrus.run.engine import Engine
 from orthrus.tools.cli.main import app
 
 MS = "com.microsoft"

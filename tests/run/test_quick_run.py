@@ -23,7 +23,7 @@ from skips import needs
 import orthrus as ort
 from orthrus import knobs
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, Machine
-from orthrus.codegen.runtime import fastcall
+from orthrus.codegen.runtime import units
 from orthrus.errors import Fail, InvalidArgument
 from orthrus.limits import Limits
 from orthrus.run.engine import Engine
@@ -315,7 +315,7 @@ def test_the_inner_function_takes_anything() -> None:
 def test_it_assembles_elsewhere(machine: Machine) -> None:
     from orthrus.codegen.object.build import assemble
 
-    assert assemble(fastcall.Quick(16).text(machine), machine)
+    assert assemble(units.Quick(16).text(machine), machine)
 
 
 def test_on_many_threads() -> None:

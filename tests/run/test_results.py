@@ -10,7 +10,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from orthrus import knobs
 from orthrus.run import fetch
-from orthrus.run.engine import Config, Engine
+from orthrus.run.config import Config
+from orthrus.run.engine import Engine
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 

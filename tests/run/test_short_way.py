@@ -14,7 +14,8 @@ from onnx import TensorProto, helper
 import orthrus as ort
 from orthrus import errors
 from orthrus.limits import Limits, current
-from orthrus.run.engine import Config, Engine
+from orthrus.run.config import Config
+from orthrus.run.engine import Engine
 
 T = TensorProto
 

@@ -17,10 +17,10 @@ from orthrus.serving.refusals import Kind, Refusal
 from orthrus.serving.statistics import Statistics
 
 
-def served(seconds: float, within: float | None = None, read_late: float = 0.0, **settings: Any
-           ) -> tuple[Any, Statistics]:
+def served(seconds: float, within: float | None = None, read_late: float = 0.0, usual: float | None = None,
+           **settings: Any) -> tuple[Any, Statistics]:
     """What became of a request to a model whose run takes `seconds`. `read_late`: how long the loop's last
-    round took."""
+    round took; `usual`: what runs took before."""
     async def one() -> tuple[Any, Statistics]:
         executor, now = Executor(1), 100.0
 
@@ -31,7 +31,8 @@ def served(seconds: float, within: float | None = None, read_late: float = 0.0, 
         executor.clock = lambda: now
         version: Any = SimpleNamespace(
             key="#1", name="m", config=ModelConfig(**settings), session=SimpleNamespace(run=run),
-            retired=False, statistics=Statistics(), ran={}, foreign=False)
+            retired=False, statistics=Statistics(), foreign=False,
+            ran={} if usual is None else {((3,),): usual})
         executor.serve(version)
         executor._lag = Lag(asyncio.get_running_loop(), executor.clock)
         executor._lag._last, executor._lag._ended = read_late, now
@@ -49,6 +50,19 @@ def test_an_answer_behind_the_requests_own_time_is_none() -> None:
     assert kind is Kind.LATE and statistics.refused["expired"] == 1
     kind, _ = served(0.5, timeout=0.1)
     assert kind is Kind.LATE
+
+
+def test_an_answer_that_would_reach_its_client_too_late_is_none() -> None:
+    """The way back counts: as long as the loop takes to come round to its sockets."""
+    kind, statistics = served(0.5, within=0.8, read_late=0.2)
+    assert kind is Kind.LATE and statistics.refused["expired"] == 1 and statistics.executions == 1
+    assert served(0.3, within=0.8, read_late=0.2)[0].result is not None
+
+
+def test_a_short_run_that_took_long_for_once_is_late() -> None:
+    kind, statistics = served(0.5, within=0.1, usual=1e-4)
+    assert kind is Kind.LATE and statistics.refused["expired"] == 1 and statistics.executions == 1
+    assert served(0.05, within=0.1, usual=1e-4)[0].result is not None
 
 
 @pytest.mark.parametrize("how", ({"goal": 0.1}, {"within": 1.0}, {"timeout": 1.0}, {}))

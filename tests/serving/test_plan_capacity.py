@@ -105,7 +105,7 @@ def test_the_command_plans_from_a_model() -> None:
 
 
 @pytest.mark.parametrize(("arguments", "text"), (
-    (["--p99", "40 parsecs", "--service", "1=1ms"], "expected a time"), (["--p99", "1s"], "either --model"),
+    (["--p99", "40 parsecs", "--service", "1=1ms"], "expected a time"), (["--p99", "1s"], "either MODEL"),
     (["--p99", "1s", "--service", "1=x"], "expected ROWS=TIME"),
     (["--p99", "1s", "--service", "0=1ms"], "from 1"),
     (["--p99", "1s", "--service", "1=1ms", "--arrivals", "bursts:x"], "expected poisson"),

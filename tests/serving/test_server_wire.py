@@ -102,6 +102,28 @@ def test_pieces_of_all_sizes_one_request_behind_the_other(server: Any, seed: int
             right(answer(file), x)
 
 
+def test_a_read_that_ends_a_body_leaves_room(server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An event loop reads a socket again at once where a read filled what it was given: one client would be
+    answered again and again while others wait."""
+    from orthrus.serving.protocols.wire import Connection
+
+    full, real = list[bool](), Connection.buffer_updated
+
+    def noted(self: Any, nbytes: int) -> None:
+        placing = self._http.left is not None
+        room = len(self.get_buffer(-1))
+        real(self, nbytes)
+        if placing and self._http.left is None:
+            full.append(nbytes == room)
+    monkeypatch.setattr(Connection, "buffer_updated", noted)
+    with connected(server) as connection, connection.makefile("rb") as file:
+        for i in range(8):
+            x = rows(5000 * (i + 1), i)
+            connection.sendall(request(x))
+            right(answer(file), x)
+    assert full == [False] * 8
+
+
 def test_a_refused_body_is_passed_over(server: Any) -> None:
     x = rows(20_000)
     with connected(server) as connection, connection.makefile("rb") as file:

@@ -23,7 +23,7 @@ from orthrus.codegen.machines import detect
 from orthrus.codegen.machines.machine import Machine
 from orthrus.codegen.object import library
 from orthrus.codegen.object.build import assemble
-from orthrus.codegen.write.template import Spec
+from orthrus.codegen.write.spec import Spec
 from orthrus.lowering import device, native
 
 _FORBIDDEN = 0

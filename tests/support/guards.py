@@ -34,7 +34,7 @@ from orthrus.codegen.machines import detect
 from orthrus.codegen.machines import machine as machines
 from orthrus.codegen.object import library
 from orthrus.codegen.runtime import threads as pools
-from orthrus.lowering import plans
+from orthrus.lowering import instance
 from orthrus.ops import find
 from orthrus.ops.schema import newest_opset
 from orthrus.run import fetch
@@ -65,13 +65,13 @@ def guarded(byte: int = 0xFF, threads: int = 1) -> Iterator[Guard]:
     block_of = fetch.ArenaPlan.take
 
     def take(plan: Any) -> Any:
-        """An instance of its own for this run: `plans.Instance` gets its block from `np.empty`."""
+        """An instance of its own for this run: `instance.Instance` gets its block from `np.empty`."""
         guard.parts += 1
         guard.divided += guard.threads > 1
         plan.code = dataclasses.replace(plan.code, threads=guard.threads)
         plan.small = False
         plan.work[:, 1] = 1
-        return plans.Instance(plan)
+        return instance.Instance(plan)
 
     def take_block(plan: Any) -> Any:
         slots, block = block_of(plan)
@@ -79,8 +79,8 @@ def guarded(byte: int = 0xFF, threads: int = 1) -> Iterator[Guard]:
         return slots, block
     with contextlib.ExitStack() as stack:
         patch = functools.partial(mock.patch.object)
-        stack.enter_context(patch(plans.Plan, "take", take))
-        stack.enter_context(patch(plans.Plan, "give", lambda plan, instance: None))
+        stack.enter_context(patch(instance.Plan, "take", take))
+        stack.enter_context(patch(instance.Plan, "give", lambda plan, instance: None))
         stack.enter_context(patch(fetch.ArenaPlan, "take", take_block))
         stack.enter_context(patch(np, "empty", _poisoned(guard, np.empty)))
         stack.enter_context(patch(np, "empty_like", _poisoned(guard, np.empty_like)))

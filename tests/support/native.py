@@ -22,7 +22,7 @@ from orthrus.codegen.object.build import assemble
 from orthrus.codegen.object.link import link
 from orthrus.codegen.runtime import call_kernel
 from orthrus.codegen.write import notes
-from orthrus.codegen.write.template import Spec
+from orthrus.codegen.write.spec import Spec
 
 _libc = ctypes.CDLL(None)
 _kept: list[Any] = []

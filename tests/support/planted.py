@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 import orthrus as ort
 from orthrus.codegen.object import library
 from orthrus.codegen.write.expr import Expr
-from orthrus.codegen.write.template import Spec
+from orthrus.codegen.write.spec import Spec
 from orthrus.optimize import PASSES, Pass
 from orthrus.optimize import pattern as patterns
 from orthrus.tools.cli.main import app

@@ -104,6 +104,8 @@ NEEDS = {
         extra=True),
     "sherpa-onnx": Need(lambda: importlib.util.find_spec("sherpa_onnx") is not None,
                         "sherpa-onnx is not here: pip install sherpa-onnx", extra=True),
+    "embed-anything": Need(lambda: importlib.util.find_spec("embed_anything") is not None,
+                           "embed-anything is not here: pip install embed-anything", extra=True),
     "models": Need(lambda: any(MODELS.glob("*/meta.json")),
                    "no trained models in $TEST_MODELS or ../shared/models", extra=True),
     "header": Need(ORDER.exists, f"no {ORDER}", extra=True),

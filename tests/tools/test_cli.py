@@ -236,7 +236,7 @@ def test_defaults_are_written_as_they_are_given(orthrus: Command) -> None:
 
 def test_cache_is_listed_warmed_and_cleared(orthrus: Command, tmp_path: Path) -> None:
     import orthrus as ort
-    from orthrus.run.session_cache import Kept
+    from orthrus.run.kept import Kept
 
     with knobs.setting(CACHE_DIR=str(tmp_path / "cache"), CACHE=1, CACHE_SESSIONS=64):
         x = graphs.info("x", shape=[4, 64])

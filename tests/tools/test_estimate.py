@@ -29,7 +29,8 @@ from orthrus.codegen.object.riscv_cost import Instruction
 from orthrus.codegen.write import spacemit_matrix
 from orthrus.codegen.write.body import Body
 from orthrus.codegen.write.emit import F32, I8, I32, V, vec
-from orthrus.codegen.write.template import Spec, template
+from orthrus.codegen.write.spec import Spec
+from orthrus.codegen.write.template import template
 from orthrus.errors import InvalidArgument
 from orthrus.lowering.plans import Stepped
 from orthrus.lowering.tensor import Tensor

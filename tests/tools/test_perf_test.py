@@ -162,7 +162,6 @@ def test_command_lines_that_cannot_be_meant(perf: Any, args: list[str], told: st
 
 @pytest.mark.parametrize(("args", "told"), [
     (["nowhere.onnx", "-I", "-r", "1"], r"Run failed:\[ONNXRuntimeError\] : 3 : NO_SUCHFILE"),
-    (["digits.onnx", "-r", "1"], "Run failed:there is no test data for model digits; .* with -I"),
     (["digits.onnx", "-I", "-e", "dml"], "Run failed:provider dml is not registered here; there are .*cpu"),
     (["digits.onnx", "-I", "-X"], "Run failed:-X: onnxruntime-extensions is compiled"),
     (["digits.onnx", "-I", "-R", "ops.so"], r"Run failed:\[ONNXRuntimeError\] : 1 : FAIL"),

@@ -277,7 +277,7 @@ def config(options: SessionOptions, providers: Sequence[Any], disabled: Iterable
     """The engine's Config for settled options. Raises InvalidArgument for a value that cannot be read, Fail
     for what the model or the format does not have."""
     from ..limits import DEFAULT
-    from ..run.engine import Config
+    from ..run.config import Config
 
     entries = dict(options._entries)
     limits = limits or DEFAULT

@@ -73,7 +73,10 @@ class Worker:
             options.add_session_config_entry(key, value)
         model: Any = message["model"]
         if isinstance(model, int):
-            model = bytes(self.blocks[model][0].memory[: message["length"]])
+            block, owner = self.blocks[model]
+            held = block.array(owner, np.dtype(np.uint8), (message["length"],), 0)
+            held.flags.writeable = False
+            model = held.data
         self.session = InferenceSession(
             model, options, providers=message["providers"], provider_options=message["provider_options"]
         )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 from typing import Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
 
 from ..records import dataclass
@@ -59,7 +58,11 @@ class ElementType(enum.IntEnum):
     @property
     def numpy(self) -> np.dtype[Any]:
         """The numpy type of one element; strings are `object`."""
-        return _NUMPY[self]
+        found = _NUMPY.get(self)
+        if found is None:
+            _further()
+            found = _NUMPY[self]
+        return found
 
     @property
     def bits(self) -> int:
@@ -71,35 +74,49 @@ class ElementType(enum.IntEnum):
         return self in _FLOATING
 
 
-def _dtypes() -> dict[ElementType, np.dtype[Any]]:
-    m, e = ml_dtypes, ElementType
-    table: dict[ElementType, Any] = {
-        e.FLOAT: np.float32, e.UINT8: np.uint8, e.INT8: np.int8, e.UINT16: np.uint16, e.INT16: np.int16,
-        e.INT32: np.int32, e.INT64: np.int64, e.STRING: np.object_, e.BOOL: np.bool_, e.FLOAT16: np.float16,
-        e.DOUBLE: np.float64, e.UINT32: np.uint32, e.UINT64: np.uint64, e.COMPLEX64: np.complex64,
-        e.COMPLEX128: np.complex128, e.BFLOAT16: m.bfloat16, e.FLOAT8E4M3FN: m.float8_e4m3fn,
-        e.FLOAT8E4M3FNUZ: m.float8_e4m3fnuz, e.FLOAT8E5M2: m.float8_e5m2, e.FLOAT8E5M2FNUZ: m.float8_e5m2fnuz,
-        e.UINT4: m.uint4, e.INT4: m.int4, e.FLOAT4E2M1: m.float4_e2m1fn, e.FLOAT8E8M0: m.float8_e8m0fnu,
-        e.UINT2: m.uint2, e.INT2: m.int2, e.FLOAT6E2M3: m.float6_e2m3fn, e.FLOAT6E3M2: m.float6_e3m2fn,
-    }
-    return {k: np.dtype(v) for k, v in table.items()}
-
-
-_NUMPY = _dtypes()
+_NUMPY: dict[ElementType, np.dtype[Any]] = {
+    ElementType.FLOAT: np.dtype(np.float32), ElementType.UINT8: np.dtype(np.uint8),
+    ElementType.INT8: np.dtype(np.int8), ElementType.UINT16: np.dtype(np.uint16),
+    ElementType.INT16: np.dtype(np.int16), ElementType.INT32: np.dtype(np.int32),
+    ElementType.INT64: np.dtype(np.int64), ElementType.STRING: np.dtype(np.object_),
+    ElementType.BOOL: np.dtype(np.bool_), ElementType.FLOAT16: np.dtype(np.float16),
+    ElementType.DOUBLE: np.dtype(np.float64), ElementType.UINT32: np.dtype(np.uint32),
+    ElementType.UINT64: np.dtype(np.uint64), ElementType.COMPLEX64: np.dtype(np.complex64),
+    ElementType.COMPLEX128: np.dtype(np.complex128),
+}
 _FROM_NUMPY = {dtype: element for element, dtype in _NUMPY.items()}
+_FURTHER = {
+    ElementType.BFLOAT16: "bfloat16", ElementType.FLOAT8E4M3FN: "float8_e4m3fn",
+    ElementType.FLOAT8E4M3FNUZ: "float8_e4m3fnuz", ElementType.FLOAT8E5M2: "float8_e5m2",
+    ElementType.FLOAT8E5M2FNUZ: "float8_e5m2fnuz", ElementType.UINT4: "uint4", ElementType.INT4: "int4",
+    ElementType.FLOAT4E2M1: "float4_e2m1fn", ElementType.FLOAT8E8M0: "float8_e8m0fnu",
+    ElementType.UINT2: "uint2", ElementType.INT2: "int2", ElementType.FLOAT6E2M3: "float6_e2m3fn",
+    ElementType.FLOAT6E3M2: "float6_e3m2fn",
+}
+"""The types that `ml_dtypes` has, which is imported when one of them is met."""
+
 _BITS = {ElementType.UINT4: 4, ElementType.INT4: 4, ElementType.FLOAT4E2M1: 4, ElementType.UINT2: 2,
          ElementType.INT2: 2, ElementType.FLOAT6E2M3: 6, ElementType.FLOAT6E3M2: 6}
 _FLOATING = frozenset(e for e in ElementType if "FLOAT" in e.name or e is ElementType.DOUBLE)
 _FROM_TEXT = {e.text: e for e in ElementType}
 
-HALF = frozenset(_NUMPY[e] for e in _FLOATING if _NUMPY[e].itemsize < 4)
-"""Floating types narrower than float32: reference bodies compute them in float32."""
+
+def _further() -> None:
+    """Add what `ml_dtypes` has to the tables."""
+    import ml_dtypes
+
+    found = {element: np.dtype(getattr(ml_dtypes, name)) for element, name in _FURTHER.items()}
+    _FROM_NUMPY.update({dtype: element for element, dtype in found.items()})
+    _NUMPY.update(found)
 
 
 def element_of(dtype: Any) -> ElementType:
     """The element type of a numpy type; `<U` strings count as strings. Raises TypeError for any other."""
     dtype = np.dtype(dtype)
     found = _FROM_NUMPY.get(dtype)
+    if found is None and dtype.kind not in "USTM" and ElementType.BFLOAT16 not in _NUMPY:
+        _further()
+        found = _FROM_NUMPY.get(dtype)
     if found is None and dtype.kind in "UST":
         return ElementType.STRING
     if found is None and (native := _FROM_NUMPY.get(dtype.newbyteorder("="))) is not None:

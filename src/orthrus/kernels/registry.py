@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import Fail
 from ..ir import No, Node
-from ..ops import find
-from ..ops.schema import Schema
 from ..records import dataclass
+
+if TYPE_CHECKING:
+    from ..ops.schema import Schema
 
 OPEN = (1 << 31) - 1
 Creator = TypeVar("Creator", bound=Callable[..., Any])
@@ -42,6 +43,8 @@ class KernelDef:
             return self.since_version <= version <= self.end_version
         if version < self.since_version:
             return False
+        from ..ops import find
+
         return version == self.since_version or (
             find(self.domain, self.op_type, version) is find(self.domain, self.op_type, self.since_version))
 

@@ -73,7 +73,8 @@ class ExternalData:
         size, data = self._open(name, location)
         if offset > size or length > size - offset:
             raise self._refusal(name, f"External data ends before offset {offset} + length {length}",
-                                found=f"{size} bytes in {location!r}")
+                                found=f"{size} bytes in {location!r}",
+                                cure="download or copy the data file again, and compare its size")
         try:
             return data[offset:offset + length] if length else b""
         except OSError as error:

@@ -90,7 +90,7 @@ def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[N
     for value in (*node.inputs, *node.outputs):
         if value is not None and not _numeric(value) and not (
                 node.op_type in _NARROW and isinstance(value.const, np.ndarray)):
-            return No(f"%{value.name} is no tensor of a type that kernels compute with")
+            return No(_odd(value))
     if all(v is None or v.dead for v in node.outputs):
         return No("nobody reads it")
     if derives(node, derived) and not op.runtime - {"n_outputs"}:
@@ -114,6 +114,11 @@ def refusal(node: Node, derived: Collection[Value] = (), registered: Callable[[N
     return No(f"no generated kernel of {node.kind}")
 
 
+def _odd(value: Value) -> str:
+    kind = "of unknown type" if value.type is None else f"a {value.type}"
+    return f"%{value.name} is {kind}, and kernels compute with tensors of numbers"
+
+
 def whole(graph: Graph, registered: Callable[[Node], bool]) -> dict[Node, str]:
     """Which nodes of a graph keep it from being one part for inputs of known sizes, themselves or what bodies
     in them hold, and why. What depends on the sizes is found while lowering."""
@@ -135,7 +140,7 @@ def _never(node: Node, registered: Callable[[Node], bool]) -> str:
     odd = next((v for v in (*node.inputs, *node.outputs) if v is not None and not _numeric(v) and not (
         node.op_type in _NARROW and isinstance(v.const, np.ndarray))), None)
     if odd is not None:
-        return f"%{odd.name} is no tensor of a type that kernels compute with"
+        return _odd(odd)
     if node.has_bodies and (node.domain, node.op_type) not in RULES:
         return f"no code is generated for the bodies of {node.kind}"
     return ""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..codegen.kernels.turns import BLOCK, copy_row, count_turn, jump, no_branch
-from ..codegen.runtime.scheduler import JUMP
+from ..codegen.runtime.cells import JUMP
 from ..errors import InvalidArgument
 from ..errors import NotImplemented as NotImplementedFail
 from ..ir import Graph, Node, TensorType, Value

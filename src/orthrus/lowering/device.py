@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from ..codegen.machines.executable import placed
 from ..codegen.machines.machine import Machine
 from ..codegen.object import library
-from ..codegen.object.link import placed
 from ..codegen.runtime import entry
 from ..codegen.runtime.threads import pool
-from ..codegen.write.template import Spec
+from ..codegen.write.spec import Spec
 from ..locks import lock
-from .memory import ALIGN
+from ..memory import LINE as ALIGN
 
 
 class Arena:

@@ -20,9 +20,10 @@ from ..records import dataclass
 from ..shapes import elements
 from ..shapes.elements import Elements
 from ..shapes.symbolic import Key, Polynomials, Sizes, SymInt, filled, formed, has_size, pinned
+from .instance import Cells, Code, Plan
 from .lower import Lazy, Lowering, counted, listed
 from .memory import ALIGN, Lives
-from .plans import Arguments, Cells, Code, Plan
+from .plans import Arguments
 from .tensor import Buffer, Tensor, c_strides, numpy_type
 
 _ELEMENTS = 64

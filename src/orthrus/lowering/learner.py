@@ -21,7 +21,7 @@ from ..limits import Limits, current, using
 
 if TYPE_CHECKING:
     from .formula import Formula
-    from .plans import Plan
+    from .instance import Plan
 
 log = logging.getLogger("orthrus")
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..memory import LINE
 from ..records import dataclass
 from .step import KernelStep
 from .tensor import Buffer
 
-ALIGN = 64
+ALIGN = LINE
 
 _STAGGER = 4096
 """Sizes that are multiples of this are made a little longer, lest equal offsets in neighbouring buffers fall

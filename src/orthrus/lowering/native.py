@@ -21,9 +21,10 @@ from ..shapes.symbolic import Sizes
 from . import control as _control  # noqa: F401
 from .device import PartDevice
 from .formula import Formula, Open, opened
+from .instance import Instance, Plan, entered
 from .interpret import Note, Reference, Watch
 from .lower import Lowering
-from .plans import Code, Instance, Lowered, Plan, Stepped
+from .plans import Lowered, Stepped, code_of
 from .precision import Trial
 from .report import contents, finished
 from .shaped_part import Key, Kinds, ShapedPart
@@ -81,10 +82,7 @@ class Native(ShapedPart[Plan]):
         if plan is None or not plan.native or not plan.idle:
             return None
         self.served = key
-        instance = plan.take()
-        call: Any = instance.parts[0][0]
-        return FastRun(call.__self__, instance.status, [(a.shape, a.dtype) for a in arrays], plan.outputs,
-                       functools.partial(plan.give, instance))
+        return entered(plan, [(a.shape, a.dtype) for a in arrays])
 
     def stepwise(self, arrays: Sequence[np.ndarray], note: Note | None, watch: Watch | None = None,
                  check: Callable[[], None] | None = None) -> Any:
@@ -219,7 +217,7 @@ class Native(ShapedPart[Plan]):
                             self.transforms, self.accuracy_level)
             if self.trial is not None and _products(lowering.steps):
                 raise LookupError("its products on the matrix unit are tried for each shape")
-            made = Formula(lowering, sizes, dims, self.part.outputs, lambda steps: Code.of(
+            made = Formula(lowering, sizes, dims, self.part.outputs, lambda steps: code_of(
                 steps, len(inputs), self.device, self.threads))
             lowering.let_go()
         log.debug("%s: a formula for shapes like %s, %d facts", self.part, key, len(sizes.facts))

@@ -1,111 +1,38 @@
-"""What a run of a compiled part needs: a plan per tuple of input shapes, as native memory.
-
-A plan is a table of kernels, the cells of their arguments, and the size of an arena. Such an instance serves
-one run at a time; a second run at the same moment gets an instance of its own.
-"""
+"""Plans made of the steps that a lowering wrote: a table of kernels, the cells of their arguments, and the
+size of an arena."""
 
 from __future__ import annotations
 
-import functools
-import math
 import struct
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..codegen.runtime import scheduler
-from ..codegen.write.notes import NOTED, front, refuse
 from ..codegen.write.notes import cells as guarded
-from ..codegen.write.template import Spec
+from ..codegen.write.notes import front
 from ..ir import Value, in_memory
 from ..kernels import Part, Work
-from ..records import dataclass
 from ..shapes.symbolic import SymInt
 from .attribution import Account
 from .device import PartDevice
+from .instance import Cells, Code, Plan
 from .lower import Lowering
 from .memory import ALIGN, plan
 from .report import Trail
 from .step import KernelStep
 from .tensor import Buffer, Tensor, numpy_type
 
-_IDLE = 4
-"""Idle instances a plan keeps."""
-
 _FLOAT, _BITS = struct.Struct("<f"), struct.Struct("<i")
 
 
-class Plan:
-    """What an instance needs to know of a part for one tuple of input shapes: kernels, their arguments, where
-    in the arena things lie. `take()` gives the memory of one run. `work`: items and grain of each kernel's
-    step; `size`, `scratch`: bytes of the arena, and for each thread behind it; `bytes`: of all that a run
-    takes, with its outputs; `status`: where in the arena a kernel says that it gave up. `hosts`:
-    steps of numpy, each with the number of kernels before it."""
-
-    hosts: Sequence[tuple[int, KernelStep]] = ()
-    seconds = 0.0
-
-    def __init__(self, code: Code, cells: Cells, work: np.ndarray,
-                 outputs: list[tuple[tuple[int, ...], np.dtype]], size: int, scratch: int, status: int
-                 ) -> None:
-        self.code, self.cells, self.work, self.outputs = code, cells, work, outputs
-        self.size, self.scratch, self.status = size, scratch, status
-        self.bytes = size + scratch * code.threads + sum(
-            math.prod(shape) * dtype.itemsize for shape, dtype in outputs)
-        self.small = len(work) < 4 and bool((work[:, 0] <= work[:, 1]).all())
-        self.idle: list[Instance] = []
-
-    @property
-    def native(self) -> bool:
-        """Whether there are kernels and nothing else."""
-        return len(self.work) > 0 and not self.hosts
-
-    @property
-    def definitions(self) -> bool:
-        """Whether numpy has every step: the nodes' definitions do the same without an arena."""
-        return not len(self.work) and bool(self.hosts)
-
-    def take(self) -> Instance:
-        """An instance nobody uses, in an arena that no run uses."""
-        for instance in self.idle:
-            if instance.arena.lock.acquire(blocking=False):
-                try:  # noqa: SIM105
-                    self.idle.remove(instance)
-                except ValueError:
-                    pass
-                return instance
-        return Instance(self)
-
-    def give(self, instance: Instance) -> None:
-        if len(self.idle) < _IDLE:
-            self.idle.append(instance)
-        instance.arena.lock.release()
-
-
-@dataclass(frozen=True)
-class Code:
-    """What plans of the same steps have in common: the kernels' addresses as the device gave them, and what
-    they are; the labels and operators of the nodes they are for, the number of inputs. `appends`: an input
-    and an output each that may be the same memory: a cache that rows are appended to, and that nothing else
-    reads."""
-
-    kernels: list[int]
-    specs: list[Spec]
-    names: list[str]
-    operators: list[str]
-    inputs: int
-    appends: frozenset[tuple[int, int]]
-    device: PartDevice
-    threads: int
-
-    @staticmethod
-    def of(steps: Sequence[KernelStep], inputs: int, device: PartDevice, threads: int) -> Code:
-        native = [s for s in steps if s.spec is not None]
-        specs = [s.spec for s in native]
-        return Code(device.addresses(specs), specs, [s.node.label for s in native],
-                    [s.node.op_type for s in native], inputs, _appends(steps), device, threads)
+def code_of(steps: Sequence[KernelStep], inputs: int, device: PartDevice, threads: int) -> Code:
+    """What plans of `steps` have in common."""
+    native = [s for s in steps if s.spec is not None]
+    specs = [s.spec for s in native]
+    return Code(device.addresses(specs), specs, [s.node.label for s in native],
+                [s.node.op_type for s in native], inputs, _appends(steps), device, threads)
 
 
 def _appends(steps: Sequence[KernelStep]) -> frozenset[tuple[int, int]]:
@@ -130,8 +57,8 @@ class Stepped(Plan):
         self.steps, self.trail = steps, Trail()
         native = [s for s in steps if s.spec is not None]
         work = np.array([(s.items, s.grain) for s in native], np.int64).reshape(-1, 2)
-        code = Code.of(steps, inputs, device, threads)
-        super().__init__(code, Cells.of(steps, inputs, device, status), work, outputs, size, scratch, status)
+        code = code_of(steps, inputs, device, threads)
+        super().__init__(code, cells_of(steps, inputs, device, status), work, outputs, size, scratch, status)
         if len(native) < len(steps):
             self.hosts = [(i - at, step) for at, (i, step) in enumerate(
                 (i, step) for i, step in enumerate(steps) if step.spec is None)]
@@ -160,27 +87,13 @@ class Lowered(Stepped):
         return self.account.works(part, self.steps)
 
 
-@dataclass(frozen=True)
-class Cells:
-    """The arguments of a plan's kernels, without what depends on where its arena and its arrays lie: 0 in
-    `values`, and a row in `arena`, of a cell and an offset, or in `arrays`, of an array's index, a cell and
-    bytes into the array. `begins`: the first cell of each kernel's step. `kept` owns what is pointed to;
-    `constants`: which cells point there, each with the array and bytes into it."""
-
-    values: np.ndarray
-    arena: np.ndarray
-    arrays: np.ndarray
-    begins: np.ndarray
-    kept: Any
-    constants: Callable[[], list[tuple[int, np.ndarray, int]]]
-
-    @staticmethod
-    def of(steps: Sequence[KernelStep], inputs: int, device: PartDevice, status: int) -> Cells:
-        given = Arguments(steps, inputs, device, Buffer("arena", 64, offset=status))
-        arena = [(cell, buffer.offset + offset) for cell, buffer, offset in given.arena]
-        return Cells(np.array(given.values, np.int64), np.array(arena, np.int64).reshape(-1, 2),
-                     np.array(given.arrays, np.int64).reshape(-1, 3), np.array(given.begins, np.int64),
-                     given.kept, lambda: given.constants)
+def cells_of(steps: Sequence[KernelStep], inputs: int, device: PartDevice, status: int) -> Cells:
+    """The arguments of `steps`. `status`: where in the arena that of the kernels is."""
+    given = Arguments(steps, inputs, device, Buffer("arena", 64, offset=status))
+    arena = [(cell, buffer.offset + offset) for cell, buffer, offset in given.arena]
+    return Cells(np.array(given.values, np.int64), np.array(arena, np.int64).reshape(-1, 2),
+                 np.array(given.arrays, np.int64).reshape(-1, 3), np.array(given.begins, np.int64),
+                 given.kept, lambda: given.constants)
 
 
 class Arguments:
@@ -247,66 +160,3 @@ def laid(buffer: Buffer, device: PartDevice, kept: dict[int, np.ndarray]) -> int
     return buffer.address
 
 
-class Instance:
-    """Arena, argument cells and step table of one run. `run(inputs, outputs)` fills the outputs."""
-
-    def __init__(self, made: Plan) -> None:
-        code, given = made.code, made.cells
-        device, threads = code.device, code.threads
-        self.arena = device.arena(made.size + made.scratch * threads)
-        self.base = self.arena.base
-        self._start = self.base - self.arena.room.ctypes.data
-        self.status = np.ndarray(1 + NOTED, np.int64, self.arena.room.data, self._start + made.status)
-        cells = device.room(8 * len(given.values) + 8).view(np.int64)
-        cells[:-1] = given.values
-        cells[given.arena[:, 0]] = given.arena[:, 1] + self.base
-        self.table = np.empty((len(made.work), scheduler.STEP), np.int64)
-        self.table[:, 0] = code.kernels
-        self.begins = self.table[:, 1] = given.begins * 8 + cells.ctypes.data
-        self.table[:, 2:4] = made.work
-        patches = given.arrays * (1, 8, 1)
-        patches[:, 1] += cells.ctypes.data
-        self.names = code.names
-        self._alone: dict[int, Callable[..., None]] = {}
-        self._program = functools.partial(
-            device.program, arrays=code.inputs + len(made.outputs), patches=patches, threads=threads,
-            scratch=self.base + made.size, scratch_size=made.scratch, hold=made.small,
-            keep=(self.arena, cells, given.kept, code.kernels))
-        first = 0
-        self.parts: list[tuple[Callable[..., None] | None, KernelStep | None]] = []
-        for row, step in (*made.hosts, (len(self.table), None)):
-            self.parts.append((self.program(first, row) if row > first else None, step))
-            first = row
-
-    def look(self, made: Plan) -> None:
-        """Raise EPFail where a kernel that looks where it reads and writes has noted something."""
-        note = self.status[1:]
-        if note[0]:
-            row = int(np.searchsorted(self.begins, note[-1]))
-            step = [s for s in made.steps if s.spec][row] if isinstance(made, Stepped) else None
-            args = [f"{a.dtype}{list(a.shape)} of the {a.buffer.kind}" if isinstance(a, Tensor) else a
-                    for a in (step.args if step else ())]
-            refuse(note, str(step.spec) if step else "by a formula", self.names[row], args)
-
-    def program(self, first: int, last: int) -> Callable[..., None]:
-        """A function that runs these rows of the table."""
-        return self._program(self.table[first:last], self.names[first:last])
-
-    def single(self, row: int) -> Callable[..., None]:
-        """A function that runs one row of the table alone."""
-        if row not in self._alone:
-            self._alone[row] = self.program(row, row + 1)
-        return self._alone[row]
-
-    def view(self, t: Tensor, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> np.ndarray:
-        """A tensor as a numpy array."""
-        b = t.buffer
-        dtype = numpy_type(t.dtype)
-        strides = tuple(s * dtype.itemsize for s in t.strides)
-        if b.kind == "arena":
-            at = self._start + b.offset + t.byte_offset
-            return np.ndarray(t.shape, dtype, self.arena.room.data, at, strides)
-        whole = inputs[b.index] if b.kind == "input" else outputs[b.index] if b.kind == "output" else b.array
-        assert whole is not None
-        flat = whole.reshape(-1)
-        return np.lib.stride_tricks.as_strided(flat[t.offset:], t.shape, strides)

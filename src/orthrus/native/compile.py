@@ -25,9 +25,9 @@ from ..kernels import KernelRegistryManager, Part
 from ..load import load
 from ..lowering import claims
 from ..lowering.device import Compiling, PartDevice
+from ..lowering.instance import Plan
 from ..lowering.native import Native
 from ..lowering.package.writer import Compiled, Described, Pieces, Shapes, write
-from ..lowering.plans import Plan
 from ..ops import find
 from ..optimize import optimize
 from ..partition import Placement, partition

@@ -20,9 +20,9 @@ import numpy as np
 
 from .. import knobs
 from ..codegen.runtime import turns as generated
+from ..codegen.runtime.cells import Cell
 from ..codegen.runtime.entry import StepBlock
 from ..codegen.runtime.fastcall import FastRun, available
-from ..codegen.runtime.scheduler import Cell
 from ..codegen.runtime.turns import Turn
 from ..errors import Fail
 from ..ir import No, TensorType, Value

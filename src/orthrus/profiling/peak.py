@@ -20,12 +20,14 @@ from ..codegen.kernels import amx
 from ..codegen.machines.detect import host
 from ..codegen.machines.machine import Machine
 from ..codegen.object import cache, library
-from ..codegen.runtime import entry, scheduler
+from ..codegen.runtime import entry
 from ..codegen.runtime.call_kernel import aligned
+from ..codegen.runtime.cells import STEP
 from ..codegen.runtime.threads import pool
 from ..codegen.write.body import Body
 from ..codegen.write.emit import F32, V, vec
-from ..codegen.write.template import Spec, template
+from ..codegen.write.spec import Spec
+from ..codegen.write.template import template
 from ..records import dataclass
 
 CHAINS = 12
@@ -176,7 +178,7 @@ def call(machine: Machine, spec: Spec, args: list[Any], items: int, threads: int
     (address,) = library.addresses([spec], machine)
     cells = np.array([a.ctypes.data if isinstance(a, np.ndarray) else a for a in args], np.int64)
     table = np.array([[address, cells.ctypes.data, items, 1]], np.int64)
-    assert table.shape[1] == scheduler.STEP
+    assert table.shape[1] == STEP
     return entry.make(entry.block(table, threads=threads, keep=(cells, args)))
 
 

@@ -6,13 +6,16 @@ import logging
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import EPFail, Fail, InvalidArgument
-from ..kernels import Device, Part, convex_groups
+from ..later import later
 from .base import Capability, ExecutionProvider, GraphView, Option, flag
 from .cpu import CPUExecutionProvider
-from .null import NullExecutionProvider
+
+if TYPE_CHECKING:
+    from ..kernels import Device, Part, convex_groups
+    from .null import NullExecutionProvider
 
 ENTRY_POINTS = "orthrus.providers"
 ALL = tuple(f"{name}ExecutionProvider" for name in (
@@ -28,6 +31,7 @@ _OWN: dict[str, str] = {
     "DnnlExecutionProvider": "dnnl:DnnlExecutionProvider",
     "IREEExecutionProvider": "iree:IREEExecutionProvider",
     "SpaceMITExecutionProvider": "spacemit:SpaceMITExecutionProvider",
+    "NullExecutionProvider": "null:NullExecutionProvider",
 }
 """Where this package's further providers are, below this module: read when somebody asks for them."""
 
@@ -121,9 +125,10 @@ def create(name: str, options: dict[str, Any] | None = None, target: str = "") -
     return cls(options)
 
 
-register(NullExecutionProvider)
 register(CPUExecutionProvider)
 
 __all__ = ["ALL", "CPUExecutionProvider", "Capability", "ExecutionProvider", "GraphView",
            "NullExecutionProvider", "Option", "Part", "available", "convex_groups", "create",
            "device_of", "flag", "known", "register", "unregister"]
+
+__getattr__ = later(__name__, {"null": ("NullExecutionProvider",), ".kernels": ("Part", "convex_groups")})

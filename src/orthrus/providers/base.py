@@ -10,27 +10,17 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from fnmatch import fnmatchcase
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import knobs
 from ..errors import EPFail, InvalidArgument
 from ..ir import Graph, No, Node
-from ..kernels import (
-    HOST,
-    Device,
-    Kernel,
-    KernelEntry,
-    KernelRegistry,
-    KernelRegistryManager,
-    Lanes,
-    OpKernelInfo,
-    Part,
-    Stored,
-    convex_groups,
-    create_kernel,
-)
-from ..ops.schema import Schema, lookup
+from ..kernels import HOST, Device, KernelRegistry
 from ..records import dataclass
+
+if TYPE_CHECKING:
+    from ..kernels import Kernel, KernelEntry, KernelRegistryManager, Lanes, Part, Stored
+    from ..ops.schema import Schema
 
 log = logging.getLogger("orthrus")
 
@@ -117,6 +107,8 @@ def interpreted() -> Callable[[Node], bool]:
 
 def schema_of(node: Node) -> Schema | None:
     """The schema of `node` at its version, None where only a provider knows the operator."""
+    from ..ops.schema import lookup
+
     found = lookup(node.domain, node.op_type, node.version)
     return None if isinstance(found, No) else found
 
@@ -237,12 +229,16 @@ class ExecutionProvider:
         claimed = self.claimed(view)
         if not self.fuses:
             return [Capability([node]) for node in claimed]
+        from ..kernels import convex_groups
+
         return [Capability(group, self.name.removesuffix("ExecutionProvider"))
                 for group in convex_groups(view.graph, claimed)]
 
     def compile(self, part: Part) -> Sequence[Kernel | No]:
         """One kernel per node of `part`, or one for all of it where the part is fused. `No(reason)` in its
         place hands the part back: its nodes are offered to the providers behind this one."""
+        from ..kernels import OpKernelInfo, create_kernel
+
         kernels: list[Kernel | No] = []
         for node in part.nodes:
             entry = self.lookup(node)
@@ -271,6 +267,8 @@ class ExecutionProvider:
 
     def lanes(self) -> Lanes:
         """What the runs of this provider's session use of its device, where that has streams."""
+        from ..kernels import Lanes
+
         return Lanes(self.device)
 
     def tuning_results(self) -> dict[str, Any] | None:

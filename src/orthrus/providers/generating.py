@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..codegen.machines.machine import Machine
-from ..codegen.object import library, override
 from ..ir import No, Node
-from ..kernels import Kernel, OpKernelInfo, Part, Stored, create_kernel, reference
 from .base import INTERPRETED, Capability, ExecutionProvider, GraphView, interpreted
 
 if TYPE_CHECKING:
+    from ..codegen.machines.machine import Machine
+    from ..codegen.object import library
+    from ..kernels import Kernel, Part, Stored
     from ..lowering.device import PartDevice
     from ..lowering.native import Native
-    from ..lowering.package.ahead import Package
+    from ..lowering.package.loaded import Package
 
 
 class GeneratingProvider(ExecutionProvider):
@@ -28,7 +28,7 @@ class GeneratingProvider(ExecutionProvider):
         """The machine to generate kernels for, or why none are."""
         raise NotImplementedError
 
-    def _opening(self, package: Package) -> Machine | No:
+    def opening(self, package: Package) -> Machine | No:
         """The machine that runs what is in a package, its code for which is chosen, or why none does."""
         raise NotImplementedError
 
@@ -44,7 +44,7 @@ class GeneratingProvider(ExecutionProvider):
 
     def _beside(self, machine: Machine) -> list[tuple[Machine, library.Unit]]:
         """The code beside a part's own that runs it."""
-        from ..lowering.package.ahead import beside
+        from ..lowering.package.loaded import beside
 
         return [(machine, unit) for unit in beside()]
 
@@ -62,6 +62,7 @@ class GeneratingProvider(ExecutionProvider):
 
     def _native(self, part: Part, device: PartDevice) -> Native:
         """What runs a part, nothing of it lowered yet."""
+        from ..kernels import reference
         from ..lowering.native import Native
 
         return Native(part, device, lambda node: reference(node).run, self._threads(),
@@ -78,12 +79,15 @@ class GeneratingProvider(ExecutionProvider):
         machine = self._machine()
         if isinstance(machine, No):
             return [machine]
+        from ..kernels import Kernel
+
         own = all(node.op is not None and node.op.own for node in part.nodes)
         return [Kernel(self._prepared(part, self._device(machine)), f"generated for {len(part.nodes)} nodes",
                        own=own)]
 
     def store(self, part: Part) -> Stored | No:
         """A part whose inputs have known sizes, for the machine that kernels are generated for."""
+        from ..kernels import Stored
         from ..lowering.package.layout import FORMAT
         from ..lowering.package.store import pack
 
@@ -95,7 +99,7 @@ class GeneratingProvider(ExecutionProvider):
             packed, f"package {FORMAT}", self._label(machine), f"{len(part.nodes)} nodes")
 
     def load(self, part: Part, stored: Stored) -> Kernel | No:
-        from ..lowering.package.ahead import Package
+        from ..lowering.package.loaded import Package
 
         try:
             return self.kernel_of(part, Package(stored.data), stored.notes)
@@ -104,16 +108,20 @@ class GeneratingProvider(ExecutionProvider):
 
     def kernel_of(self, part: Part, package: Package, notes: str = "",
                   otherwise: Callable[..., Any] | None = None) -> Kernel | No:
-        """The kernel of an opened package; see `Package.kernel`. Raises ValueError for a damaged one."""
-        machine = self._opening(package)
+        """The kernel of an opened package; see `package.ahead`. Raises ValueError for a damaged one."""
+        machine = self.opening(package)
         if isinstance(machine, No):
             return machine
         units = self._beside(machine)
         if not package.kept:
             package.lend(units)
+        from ..kernels import Kernel
+
         device = self._device(machine)
         package.load(device, units)
-        native = package.kernel(part, device, self._threads(), otherwise)
+        from ..lowering.package.ahead import kernel
+
+        native = kernel(package, part, device, self._threads(), otherwise)
         return Kernel(native, f"compiled ahead for {self._label(package.code.machine)}, {notes}")
 
 
@@ -139,8 +147,10 @@ class CompleteProvider(GeneratingProvider):
             for node in nodes:
                 view.remark(node, machine.reason, node.has_bodies)
             return single
-        override.check_folder(machine)
+        from ..codegen.object import override
         from ..lowering import claims
+
+        override.check_folder(machine)
 
         by_name = interpreted()
         joined, left_out = claims.groups(view.graph, [n for n in nodes if not by_name(n)],
@@ -157,6 +167,8 @@ class CompleteProvider(GeneratingProvider):
         decline, or the definition's reference."""
         if part.fused:
             return super().compile(part)
+        from ..kernels import OpKernelInfo, create_kernel, reference
+
         kernels: list[Kernel | No] = []
         for node in part.nodes:
             entry = self.lookup(node)

@@ -13,7 +13,7 @@ import time
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from contextlib import nullcontext
-from dataclasses import field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,8 +21,8 @@ import numpy as np
 from .. import knobs
 from ..errors import ALL, Fail, InvalidArgument, unforeseen
 from ..ir import Graph, OptionalType, Value
-from ..kernels import HOST, Device, DeviceArray, KernelRegistry, KernelRegistryManager, Lanes, copied, running
-from ..limits import DEFAULT, Deadline, Limits, swap, using
+from ..kernels import HOST, Device, DeviceArray, KernelRegistryManager, Lanes, copied, running
+from ..limits import Deadline, swap, using
 from ..locks import lock
 from ..modelfile import ModelFile
 from ..partition import Placement, partition
@@ -31,6 +31,7 @@ from ..providers import CPUExecutionProvider, ExecutionProvider
 from ..providers.trust import Trust
 from ..records import dataclass
 from . import tuning
+from .config import Config
 from .dimensions import agree, fix_dimensions, name_apart, shared_names
 from .executor import LONG, Context, ParallelExecutor, Watcher, execute, failure, watched
 from .fast_way import FastWay
@@ -59,34 +60,6 @@ class Repeat:
 
     engine: Engine
     work: tuple[Call, list[Any], Callable[[], bool]] | None
-
-
-@dataclass
-class Config:
-    """How an engine is made. `level`, `skip`: see `optimize`. `fallback`: what a node on the CPU
-    provider is when another provider was asked for: "allow", "warn" or "error". `kernels`: registries that
-    come before the providers' own. `names_apart`: see `dimensions`. Paths are strings, threads 0 for as many
-    as there are cores."""
-
-    providers: list[ExecutionProvider] = field(default_factory=list)
-    level: int = 99
-    skip: frozenset[str] = frozenset()
-    kernels: Sequence[KernelRegistry] = ()
-    limits: Limits = DEFAULT
-    free_dims: dict[str, int] = field(default_factory=dict)
-    free_denotations: dict[str, int] = field(default_factory=dict)
-    initializers: dict[str, np.ndarray] = field(default_factory=dict)
-    external_initializers: dict[str, np.ndarray] = field(default_factory=dict)
-    external_root: str | None = None
-    names_apart: bool = False
-    parallel: bool = False
-    inter_op_threads: int = 0
-    intra_op_threads: int = 0
-    fallback: str = "allow"
-    optimized_model_path: str = ""
-    memory_pattern: bool = True
-    memory_reuse: bool = True
-    entries: dict[str, str] = field(default_factory=dict)
 
 
 class Engine:

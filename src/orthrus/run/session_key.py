@@ -13,7 +13,7 @@ import hashlib
 import os
 import sys
 import threading
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,16 +23,21 @@ from ..codegen.object import cache
 from ..errors import Fail
 from ..limits import DEFAULT
 from ..modelfile import ModelFile
-from ..ops import define
 from ..providers import CPUExecutionProvider
-from .engine import Config
-from .watch import WATCH
+
+if TYPE_CHECKING:
+    from .config import Config
+from .config import Config
 
 _HARMLESS = ("CACHE", "CACHE_DIR", "CACHE_SESSIONS", "REPRODUCE", "THREADS", "CODEGEN", "MACHINE")
 """Switches that change nothing about what is kept, keep from keeping by themselves, or are told by the
 machine."""
 _LARGEST = 1 << 26
 """Bytes of a model in memory that is looked at whole."""
+FOLDER = "sessions"
+"""The folder inside the cache's that packages are in."""
+VARIED = b"varied"
+"""What is told of a session that is run with other shapes each time."""
 _SAMPLES, _SAMPLE = 8, 1 << 12
 _AT_ONCE = 1 << 20
 """Bytes of a file that is compared without a thread of its own."""
@@ -65,7 +70,7 @@ def _made_for(config: Config) -> list[Any] | None:
     here = detect.host()
     plain = (not config.kernels and not config.initializers and not config.external_initializers
              and config.external_root is None and not config.parallel and not config.optimized_model_path
-             and config.limits is DEFAULT and WATCH not in config.entries
+             and config.limits is DEFAULT and "orthrus.watch" not in config.entries
              and not any(key.startswith("ep.") for key in config.entries)
              and all(type(p) is CPUExecutionProvider for p in config.providers))
     if here is None or not plain or not (code := cache.stamp()):
@@ -76,10 +81,22 @@ def _made_for(config: Config) -> list[Any] | None:
             [sorted(p.settings.items()) for p in config.providers or (CPUExecutionProvider(),)]]
 
 
+def marker(name: str) -> str:
+    """Where in the cache it is told with which shapes a session was run."""
+    return f"{name}-seen"
+
+
+def give_up(name: str) -> None:
+    """Keep nothing of this session from now on."""
+    cache.store({marker(name): VARIED})
+    cache.remove(name, FOLDER)
+
+
 def foreign() -> set[tuple[str, str]]:
     """The operators, by domain and name, that this process has definitions or kernels of its own for: no name
     tells of these."""
-    return define.foreign() | {
+    define = sys.modules.get("orthrus.ops.define")
+    return (set() if define is None else define.foreign()) | {
         (entry.definition.domain, entry.definition.op_type) for entry in CPUExecutionProvider.kernels
         if not entry.create.__module__.startswith("orthrus.")}
 

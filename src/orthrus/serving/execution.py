@@ -77,6 +77,9 @@ class Executor:
         self._jobs = set[Job]()
         self._pumping = self._called = False
         self._threaded = 0
+        self._back = 0.0
+        """Seconds from a result to its client: an answer is written, and a client may come round to reading
+        it as late as this loop comes round to its sockets."""
         self.closing = False
 
     def serve(self, version: Version) -> None:
@@ -129,7 +132,8 @@ class Executor:
             raise Refusal(Kind.CLOSING, "the server is shutting down", 1.0)
         now = self.clock()
         lag = self._lag.seconds(now)
-        self.turns.overhead = lag + self._answering.mean(1)
+        self._back = lag + self._answering.mean(1)
+        self.turns.overhead = lag + self._back
         job = Job(version, feeds, names, now)
         job.came = came = arrived - lag
         settings = version.config
@@ -173,9 +177,8 @@ class Executor:
             self._idle.set()
         if version.retired:
             self._release(version)
-        if error is None and job.end is not None and now > job.end:
-            statistics.refused["expired"] += 1
-            error = Refusal(Kind.LATE, f"{version}: the request's time was over before its answer was there")
+        if error is None and job.end is not None and now + self._back > job.end:
+            error = self._too_late(version)
         if error is not None:
             statistics.fail.add(now - job.came)
             job.error = refusals.of(error)
@@ -184,8 +187,12 @@ class Executor:
         then, job.then = job.then, None
         if then is not None:
             then(job)
-        if error is None:
-            self._answering.measured(1, self.clock() - job.ended)
+        self._answering.measured(1, self.clock() - (job.ended if error is None else now))
+
+    @staticmethod
+    def _too_late(version: Version) -> Refusal:
+        version.statistics.refused["expired"] += 1
+        return Refusal(Kind.LATE, f"{version}: the request's time is over before its answer is there")
 
     def _at_once(self, job: Job) -> Job:
         """Run a short request here and now: nobody else is there whose turn it could be. Raises Refusal."""
@@ -199,6 +206,9 @@ class Executor:
         rows = next((array.shape[0] for array in job.feeds.values() if array.ndim), 1)
         _timed(version, job, job.ended - job.started, True)
         self._ran(version, [job], rows, job.started, job.ended)
+        if job.end is not None and job.ended + self._back > job.end:
+            version.statistics.fail.add(job.ended - job.came)
+            raise self._too_late(version)
         return job
 
     def _ran(self, version: Version, jobs: Sequence[Job], rows: int, started: float, ended: float) -> None:

@@ -23,7 +23,8 @@ from ..load import load
 from ..providers import CPUExecutionProvider, known, register, unregister
 from ..providers.base import ExecutionProvider, GraphView
 from ..records import dataclass
-from ..run.engine import Config, Engine
+from ..run.config import Config
+from ..run.engine import Engine
 from .closeness import difference
 from .report import Coverage
 from .samples import Sample, samples

@@ -23,7 +23,8 @@ from ..machines.machine import Machine
 from ..write.body import Body
 from ..write.emit import F32, I32, I64, V, vec
 from ..write.expr import LLVM
-from ..write.template import Spec, template
+from ..write.spec import Spec
+from ..write.template import template
 from ..write.tile import shapes, tile
 from .attention_few import Few, attend_few
 from .attention_parts import (

@@ -20,7 +20,8 @@ from ..write.body import Body
 from ..write.emit import BF16, F16, F32, I8, I64, PTR, V, vec
 from ..write.emit import BYTES as SIZES
 from ..write.expr import BYTES, LLVM, Expr
-from ..write.template import Spec, template
+from ..write.spec import Spec
+from ..write.template import template
 from ..write.tile import (
     Corner,
     Operand,

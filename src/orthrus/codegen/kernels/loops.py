@@ -19,7 +19,8 @@ from ..write.body import Body
 from ..write.emit import BYTES as SIZES
 from ..write.emit import I64, PTR, V, vec
 from ..write.expr import LLVM, Expr, emit
-from ..write.template import Spec, template
+from ..write.spec import Spec
+from ..write.template import template
 from .rows import merged, positions
 
 CONTIGUOUS, SPREAD, STRIDED = 1, 0, 2

@@ -18,7 +18,8 @@ from ..write.body import Body
 from ..write.convert import convert
 from ..write.emit import F32, I8, I16, I32, I64, PTR, V, vec
 from ..write.expr import LLVM, Expr
-from ..write.template import Spec, template
+from ..write.spec import Spec
+from ..write.template import template
 from .rows import Read, positions
 from .sample import Block, Frame, Pixel, dot
 

@@ -20,7 +20,8 @@ from ..machines.machine import Machine
 from ..write.body import Body
 from ..write.emit import F32, I8, I32, I64, V, vec
 from ..write.expr import Expr, emit
-from ..write.template import Spec, template
+from ..write.spec import Spec
+from ..write.template import template
 from ..write.tile import tile
 from .int8 import products, states
 

@@ -15,7 +15,8 @@ from math import prod
 from ..machines.machine import Machine
 from ..write.body import Body
 from ..write.emit import I8, I16, I32, I64, V, vec
-from ..write.template import Spec, template
+from ..write.spec import Spec
+from ..write.template import template
 from .loops import Nest, joined, picked
 from .rows import positions
 

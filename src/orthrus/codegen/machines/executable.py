@@ -11,6 +11,7 @@ import struct
 import sys
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 from ...errors import Fail
 
@@ -71,6 +72,23 @@ class CodePages:
             raise Fail("generated code cannot be made executable here",
                        found=f"mprotect: errno {ctypes.get_errno()}",
                        cure="set ORTHRUS_CODEGEN=0 to run on numpy alone")
+
+
+class Linked(dict[str, int]):
+    """An object's functions by name. Their code is there for as long as this is."""
+
+    def __init__(self, functions: dict[str, int], room: Any) -> None:
+        super().__init__(functions)
+        self._room = room
+
+
+def placed(code: Any) -> CodePages:
+    """Bytes that are the same code wherever they lie, such as an `image` that two addresses have in common,
+    ready to run. Raises Fail where memory cannot be made executable."""
+    block = CodePages(len(code))
+    block.bytes[:len(code)] = memoryview(code)
+    block.seal()
+    return block
 
 
 def _flush(begin: int, end: int) -> None:

@@ -17,7 +17,7 @@ import re
 import stat
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -35,6 +35,10 @@ LIMIT = 256 << 20
 
 _CODEGEN = os.path.dirname(os.path.dirname(__file__))
 """The folder of everything that decides what is written for a kernel."""
+ABOVE = frozenset({
+    "api", "backend", "capi", "datasets", "demo", "distributed", "generation", "native", "profiling",
+    "quantization", "serving", "testing", "tools", "torch", "transformers"})
+"""The stages behind a run, and the packages on top of them: no session is made by them."""
 _HEAD = len(MAGIC) + hashlib.sha256().digest_size
 _LARGEST = 64 << 20
 _HOUR, _DAY = 3600, 86400
@@ -85,48 +89,48 @@ def generators() -> str:
 
 @functools.cache
 def stamp() -> str:
-    """A digest of the whole package's sources; empty where they are no files."""
-    return _stamp(os.path.dirname(_CODEGEN))
+    """A digest of the sources that decide what is computed, and how; empty where they are no files."""
+    return _stamp(os.path.dirname(_CODEGEN), ABOVE)
 
 
-def _stamp(package: str) -> str:
+def _stamp(package: str, without: Collection[str] = ()) -> str:
     """A digest of a package's sources. Files whose places, sizes and times are those of an earlier look are
-    not read again, but for such as were changed within its resolution of time."""
-    digest, paths = hashlib.sha256(), list[tuple[str, os.DirEntry[str]]]()
+    not read again, but for such as were changed within its resolution of time. `without`: folders in it that
+    are none of them."""
+    digest, rows = hashlib.sha256(), list[tuple[str, int, int, int, int, int]]()
     try:
-        _list_sources(package, paths)
-        paths.sort(key=lambda pair: pair[0])
-        newest, rows = 0, []
-        for path, entry in paths:
-            found = entry.stat()
-            newest = max(newest, found.st_mtime_ns, found.st_ctime_ns)
-            rows.append((path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino,
-                         found.st_dev))
+        _list_sources(package, without, rows)
+        rows.sort()
         look = hashlib.sha256(f"sources {package} {rows}".encode("utf-8", "surrogateescape")).hexdigest()
         known = load([look]).get(look)
         if known is not None:
             return known.decode()
-        for path, _ in paths:
+        for path, *_ in rows:
             with open(path, "rb") as file:
                 content = file.read()
             digest.update(f"{path[len(package):]} {len(content)} ".encode("utf-8", "surrogateescape"))
             digest.update(content)
     except OSError:
         return ""
-    if not paths:
+    if not rows:
         return ""
-    if time.time_ns() - newest > _SETTLED:
+    if time.time_ns() - max(max(row[2:4]) for row in rows) > _SETTLED:
         store({look: digest.hexdigest().encode()})
     return digest.hexdigest()
 
 
-def _list_sources(folder: str, into: list[tuple[str, os.DirEntry[str]]]) -> None:
+def _list_sources(folder: str, without: Collection[str], into: list[tuple[str, int, int, int, int, int]]
+                  ) -> None:
+    """The place, size, times and number of each source."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.endswith(".py"):
-                into.append((entry.path, entry))
-            elif entry.name != "__pycache__" and entry.is_dir(follow_symlinks=False):
-                _list_sources(entry.path, into)
+                found = entry.stat()
+                into.append((entry.path, found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino,
+                             found.st_dev))
+            elif entry.name not in without and entry.name != "__pycache__" and entry.is_dir(
+                    follow_symlinks=False):
+                _list_sources(entry.path, (), into)
 
 
 @functools.lru_cache(256)

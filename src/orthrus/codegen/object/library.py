@@ -27,12 +27,11 @@ from ...locks import rlock
 from ...processors import usable
 from ..machines.detect import host
 from ..machines.machine import Machine
-from ..write.body import ENTRY
-from ..write.template import Spec
-from . import cache, override, pack
+from ..write.spec import ENTRY, Spec
+from . import cache, override
 
 if TYPE_CHECKING:
-    from .link import Linked
+    from ..machines.executable import Linked
 
 _log = logging.getLogger("orthrus")
 _known: dict[Machine, WeakValueDictionary[str, Linked]] = {}
@@ -167,7 +166,8 @@ def _held(known: WeakValueDictionary[str, Linked], keys: Iterable[str]) -> dict[
 
 def _bring(units: list[Unit], machine: Machine) -> list[Linked]:
     """Read, compile or borrow, then link."""
-    from .link import Linked, link, placed
+    from ..machines.executable import Linked, placed
+    from .link import link
 
     if (lent := _borrowed(units, machine)) is not None:
         block = placed(lent.image)
@@ -196,6 +196,8 @@ def _at(address: int, functions: Mapping[str, int]) -> dict[str, int]:
 def objects(units: Sequence[Unit], machine: Machine, anew: bool = False) -> list[bytes]:
     """The object of each unit: ready-made or from disk unless it is to be compiled `anew`. Raises
     RuntimeError for one that LLVM refuses, Fail where no code can be generated."""
+    from . import pack
+
     new = {} if anew else pack.find(units, machine)
     names = {i: cache.name(repr(unit), machine, unit.origin) for i, unit in enumerate(units) if i not in new}
     found = {} if anew else cache.load(name for name in names.values() if name)
@@ -213,7 +215,7 @@ def objects(units: Sequence[Unit], machine: Machine, anew: bool = False) -> list
 def provide(functions: Functions, loaded: Any, machine: Machine) -> None:
     """Let functions that this package made earlier, and that are `loaded`, be their units' in this process,
     unless others are already."""
-    from .link import Linked
+    from ..machines.executable import Linked
 
     with _lock:
         known = _known.setdefault(machine, WeakValueDictionary())

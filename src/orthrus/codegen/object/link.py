@@ -13,10 +13,9 @@ import mmap
 import platform
 import struct
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
-from ..machines.executable import CodePages
-from ..write import spacemit_matrix
+from ..machines.executable import CodePages, Linked
 from . import link_riscv
 
 _WRITE, _ALLOC, _EXECUTE, _TLS = 1, 2, 4, 0x400
@@ -101,6 +100,8 @@ class _Object:
             section = self.sections[i]
             content = self.data[section.offset:section.offset + section.size]
             if self.machine == _RISCV and section.flags & _EXECUTE:
+                from ..write import spacemit_matrix
+
                 content = spacemit_matrix.rewritten(content)
             block.bytes[at:at + section.size] = content
         found: dict[str, int] = {}
@@ -205,29 +206,12 @@ _PATCHES: dict[int, dict[int, tuple[int, Callable[[memoryview, int, int, int], N
 address)."""
 
 
-class Linked(dict[str, int]):
-    """An object's functions by name. Their code is there for as long as this is."""
-
-    def __init__(self, functions: dict[str, int], room: Any) -> None:
-        super().__init__(functions)
-        self._room = room
-
-
 def link(objects: Sequence[bytes]) -> list[Linked]:
     """Load `objects` into one block; per object, its functions. Raises ValueError for what is no object of
     ours, Fail where memory cannot be made executable."""
     block, found = _linked(objects, _MACHINES.get(platform.machine()), CodePages)
     block.seal()
     return [Linked(each, block) for each in found]
-
-
-def placed(code: Any) -> CodePages:
-    """Bytes that are the same code wherever they lie, such as an `image` that two addresses have in common,
-    ready to run. Raises Fail where memory cannot be made executable."""
-    block = CodePages(len(code))
-    block.bytes[:len(code)] = memoryview(code)
-    block.seal()
-    return block
 
 
 def image(objects: Sequence[bytes], address: int, arch: str) -> tuple[bytes, list[dict[str, int]]]:

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 from ... import knobs
 from ...errors import Fail
 from ..machines.machine import Machine
-from ..write.body import ENTRY
-from ..write.template import Spec
+from ..write.spec import ENTRY, Spec
 
 if TYPE_CHECKING:
+    from ..machines.executable import Linked
     from .library import Unit
-    from .link import Linked
 
 _TYPES = ["ptr", "i64", "i64", "ptr"]
 

@@ -12,8 +12,9 @@ from ... import memory
 from ..machines.machine import Machine
 from ..object import library
 from ..write import notes
-from ..write.template import Spec
-from . import entry, scheduler
+from ..write.spec import Spec
+from . import entry
+from .cells import STEP
 from .threads import pool
 
 
@@ -23,7 +24,7 @@ def run(machine: Machine, spec: Spec, args: Sequence[np.ndarray | int], items: i
     (address,) = library.addresses([spec], machine)
     note = np.zeros(notes.NOTED, np.int64)
     cells, first = laid(args, machine, 0, note)
-    table = np.zeros((1, scheduler.STEP), np.int64)
+    table = np.zeros((1, STEP), np.int64)
     table[0] = address, cells.ctypes.data + 8 * first, items, max(1, items // 64)
     entry.make(entry.block(table, threads=pool().capacity, keep=(cells, args)))()
     notes.refuse(note, str(spec), None)

@@ -15,107 +15,20 @@ import ctypes
 import functools
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..machines.detect import host
-from ..machines.machine import Machine
 from ..object.library import functions
-from ..write.emit import I64, PTR, Function, Module, V
-from .scheduler import STEP, Cell, PoolCell, cell, put
+from .cells import STEP, Cell, EntryCell
 from .threads import Pool, pool, runtime
+from .units import Entry
 
 _HEADER = object.__basicsize__
 """Bytes of an object before its own fields; its type is the last of them."""
 _FASTCALL = 0x80
 _REFUSAL = b"expected arrays, as many as the program takes"
-
-
-class _Process(IntEnum):
-    """Cells of what generated code has to know of this process: functions of the interpreter and objects."""
-
-    ARRAY, NONE, INCREF, DECREF, SAVE, RESTORE, CALL, REFUSE, TYPE_ERROR, TEXT, DRIVE = range(11)
-    DEFINITION, NAME, END = 16, 20, 40
-
-
-class Entry(NamedTuple):
-    """The module with `run(self, arrays, count)`, where `self` is the array that holds the program block. As
-    a unit of the library."""
-
-    header: int
-    name: str = "entry"
-
-    @property
-    def origin(self) -> str:
-        return __file__
-
-    def text(self, machine: Machine) -> str:
-        module = Module(machine.triple)
-        f = module.function("run", [(I64, name) for name in ("self", "arrays", "count")], PTR)
-        itself, arrays, count = f.params
-        block = cell(f, itself + self.header, 0)
-        process = cell(f, block, Cell.PROCESS)
-        f.when(count.ne(cell(f, block, Cell.ARRAYS)), lambda: _refuse(f, process))
-
-        def check(i: V) -> None:
-            kind = cell(f, cell(f, arrays + i * 8, 0) + (self.header - 8), 0)
-            f.when(kind.ne(cell(f, process, _Process.ARRAY)), lambda: _refuse(f, process))
-        f.loop(0, count, 1, [], check)
-        patches = cell(f, block, Cell.PATCHES)
-
-        def patch(i: V) -> None:
-            row = patches + i * 24
-            array = cell(f, arrays + cell(f, row, 0) * 8, 0)
-            put(f, cell(f, array + self.header, 0) + cell(f, row, 2), cell(f, row, 1), 0)
-        f.loop(0, cell(f, block, Cell.PATCH_COUNT), 1, [], patch)
-        f.when(cell(f, block, Cell.POOL).ne(0), lambda: _gather(f, block, process))
-        _release(f, block, process)
-        none = cell(f, process, _Process.NONE, PTR)
-        f.call(cell(f, process, _Process.INCREF, PTR), [none])
-        f.ret(none)
-        return str(module)
-
-
-def leave(f: Function, value: V) -> None:
-    """End the function here; what is written next is a block nobody comes to."""
-    f.ret(value)
-    f.open(f.block())
-
-
-def _refuse(f: Function, process: V) -> None:
-    f.call(cell(f, process, _Process.REFUSE, PTR),
-           [cell(f, process, _Process.TYPE_ERROR, PTR), cell(f, process, _Process.TEXT, PTR)])
-    leave(f, f.zero(PTR))
-
-
-def _gather(f: Function, block: V, process: V) -> None:
-    """Call for threads, in Python, where there are fewer than this program wants and could have."""
-    at = cell(f, block, Cell.POOL)
-    wanted = f.minimum(cell(f, block, Cell.THREADS), cell(f, at, PoolCell.CAPACITY))
-    asleep = cell(f, at, PoolCell.SYSCALL).eq(0)
-
-    def call() -> None:
-        put(f, wanted, at, PoolCell.WANTED)
-        result = f.call(cell(f, process, _Process.CALL, PTR), [cell(f, block, Cell.ALARM, PTR)], PTR)
-        f.when(f.cast(result, I64).eq(0), lambda: leave(f, f.zero(PTR)))
-        f.call(cell(f, process, _Process.DECREF, PTR), [result])
-    f.when((wanted > 1) & ((wanted > cell(f, at, PoolCell.SIZE)) | asleep), call)
-
-
-def _release(f: Function, block: V, process: V) -> None:
-    """Run, with the interpreter's lock or without."""
-    drive = cell(f, process, _Process.DRIVE, PTR)
-
-    def keep() -> None:
-        f.call(drive, [block])
-
-    def free() -> None:
-        state = f.call(cell(f, process, _Process.SAVE, PTR), [], PTR)
-        f.call(drive, [block])
-        f.call(cell(f, process, _Process.RESTORE, PTR), [state])
-    f.when(cell(f, block, Cell.HOLD).ne(0), keep, free)
 
 
 class StepBlock(np.ndarray):
@@ -167,14 +80,14 @@ def make(program: StepBlock) -> Callable[..., None]:
         return functools.partial(_through_ctypes, program)
     create = ctypes.pythonapi.PyCFunction_NewEx
     create.restype, create.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
-    made: Callable[..., None] = create(_process() + 8 * _Process.DEFINITION, program, None)
+    made: Callable[..., None] = create(_process() + 8 * EntryCell.DEFINITION, program, None)
     return made
 
 
 def code() -> int:
     """Address of what such a function runs, `run(block, arrays, count)`: a program block, the address of a
     row of arrays, and how many. Gives None, or 0 with an exception set."""
-    return int(ctypes.c_int64.from_address(_process() + 8 * (_Process.DEFINITION + 1)).value)
+    return int(ctypes.c_int64.from_address(_process() + 8 * (EntryCell.DEFINITION + 1)).value)
 
 
 @functools.cache
@@ -220,22 +133,22 @@ def process_cells(count: int, named: Mapping[int, str]) -> tuple[int, Any]:
 
 @functools.cache
 def _process() -> int:
-    """Address of the cells of `_Process`, which outlive the interpreter: a thread may still be in a program
+    """Address of the cells of `EntryCell`, which outlive the interpreter: a thread may still be in a program
     then."""
     machine = host()
     assert machine is not None
-    at, cells = process_cells(_Process.END, {
-        _Process.INCREF: "Py_IncRef", _Process.DECREF: "Py_DecRef", _Process.SAVE: "PyEval_SaveThread",
-        _Process.RESTORE: "PyEval_RestoreThread", _Process.CALL: "PyObject_CallNoArgs",
-        _Process.REFUSE: "PyErr_SetString"})
-    cells[_Process.ARRAY], cells[_Process.NONE] = id(np.ndarray), id(None)
-    cells[_Process.TYPE_ERROR] = id(TypeError)
-    cells[_Process.DRIVE] = runtime()["drive"]
-    texts = at + 8 * _Process.NAME
+    at, cells = process_cells(EntryCell.END, {
+        EntryCell.INCREF: "Py_IncRef", EntryCell.DECREF: "Py_DecRef", EntryCell.SAVE: "PyEval_SaveThread",
+        EntryCell.RESTORE: "PyEval_RestoreThread", EntryCell.CALL: "PyObject_CallNoArgs",
+        EntryCell.REFUSE: "PyErr_SetString"})
+    cells[EntryCell.ARRAY], cells[EntryCell.NONE] = id(np.ndarray), id(None)
+    cells[EntryCell.TYPE_ERROR] = id(TypeError)
+    cells[EntryCell.DRIVE] = runtime()["drive"]
+    texts = at + 8 * EntryCell.NAME
     ctypes.memmove(texts, b"run\0" + _REFUSAL, 5 + len(_REFUSAL))
-    cells[_Process.TEXT] = texts + 4
+    cells[EntryCell.TEXT] = texts + 4
     # CPython's PyMethodDef: name, code, flags, documentation
     code = functions([Entry(_HEADER)], machine)[0]["run"]
     for i, value in enumerate((texts, code, _FASTCALL, 0)):
-        cells[_Process.DEFINITION + i] = value
+        cells[EntryCell.DEFINITION + i] = value
     return at

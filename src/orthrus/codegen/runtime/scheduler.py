@@ -1,10 +1,8 @@
 """Generated code that runs a program: the steps one after another, large ones divided over the pool's
 threads.
 
-A *program block* is a row of 8-byte cells (`Cell`) that says what to run; its steps are a table of rows of
-`STEP` cells: a kernel's address, its arguments' address, its items, and the grain, the items a thread takes
-at least. A *pool block* (`PoolCell`) is what the threads of a process share. Nothing here has a result that
-depends on who does what: kernels see to that.
+What it reads and writes is described in `cells`. Nothing here has a result that depends on who does what:
+kernels see to that.
 
 A row of JUMP items is a jump, whose arguments are those of the kernel `jump`: the address of a byte, a row,
 and 1 or 0 for whether the run goes on there where the byte is true, or where it is false.
@@ -19,75 +17,26 @@ worker costs nothing but its help.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import IntEnum
-from typing import NamedTuple
 
 from ..machines.machine import Machine
 from ..write.emit import I8, I32, I64, PTR, VOID, Function, Module, V
-
-STEP = 4
-"""Cells of a row of the step table."""
-
-JUMP = -1
-"""The items of a row that is a jump."""
-
-PLACES = 512
-"""Threads of a run at most."""
+from .cells import STEP, Cell, PoolCell
 
 _SEATS = 0xFFFF
 _AHEAD = 4
 """Chunks each place's part is cut into, where the grain allows."""
 
 
-class Cell(IntEnum):
-    """The cells of a program block. `stop`: the address of a cell that ends the run before its next step once
-    it is not 0; `stopped`: such a cell; `done`: steps finished. The rest is for entering from Python
-    (`entry.py`)."""
-
-    TABLE, STEPS, SCRATCH, SCRATCH_SIZE, THREADS, POOL, STOP, STOPPED, DONE, PROCESS, ARRAYS, PATCHES, \
-        PATCH_COUNT, HOLD, ALARM = range(15)
-    END = 16
-
-
-class PoolCell(IntEnum):
-    """The cells of a pool block. A job, from `ticket` to `left`, is one cache line, so that few lines travel.
-
-    `size`: threads there are, the caller's included; `capacity`: how many there may be; `wanted`: how many a
-    run asks for; `spin`: pauses before a worker parks, `patience`: before the caller does; `syscall`: address
-    of the C library's function, 0 where there is no futex. `ticket`: number of the job (bits from 16 on) and
-    seats left in it. `away`: workers parked; `left`: workers done with the job; `waiting`: the caller is
-    parked; `held`: a run has the pool; `runs`: runs with large steps going on. `ranges`: per place a line of
-    two cells, the next item and the end.
-    """
-
-    SIZE, CAPACITY, SPIN, PATIENCE, SYSCALL, WANTED = range(6)
-    TICKET, KERNEL, ARGS, CHUNK, TEAM, ROOM, ROOM_SIZE, LEFT = range(16, 24)
-    AWAY, WAITING = 48, 64
-    HELD, RUNS = 80, 81
-    RANGES = 96
-    RANGE = 16
-    END = 96 + 16 * PLACES
-
-
-class Runtime(NamedTuple):
-    """The module's functions: `drive(block)`, `work(pool)`, which a worker thread sits in, and `pauses(n)`.
-    As a unit of the library."""
-
-    name: str = "drive"
-
-    @property
-    def origin(self) -> str:
-        return __file__
-
-    def text(self, machine: Machine) -> str:
-        module = Module(machine.triple)
-        share = _share(module, _spread(module, machine, _part(module)))
-        _drive(module, share)
-        _work(module, machine)
-        pauses = module.function("pauses", [(I64, "count")])
-        pauses.loop(0, pauses.params[0], 1, [], lambda i: _pause(pauses, machine))
-        pauses.ret()
-        return str(module)
+def text(machine: Machine) -> str:
+    """What the unit `Runtime` holds."""
+    module = Module(machine.triple)
+    share = _share(module, _spread(module, machine, _part(module)))
+    _drive(module, share)
+    _work(module, machine)
+    pauses = module.function("pauses", [(I64, "count")])
+    pauses.loop(0, pauses.params[0], 1, [], lambda i: _pause(pauses, machine))
+    pauses.ret()
+    return str(module)
 
 
 def pointer(f: Function, at: V, cell: int) -> V:

@@ -22,8 +22,9 @@ from ... import knobs
 from ...processors import usable
 from ..machines.detect import host
 from ..object.library import functions
-from .scheduler import PLACES, Runtime
-from .scheduler import PoolCell as Cell
+from .cells import PLACES
+from .cells import PoolCell as Cell
+from .units import Runtime
 
 log = logging.getLogger("orthrus")
 

@@ -27,7 +27,8 @@ from typing import Any
 from ...records import dataclass
 from ...shapes.symbolic import pinned, tracing
 from ..write.expr import Expr
-from ..write.template import Parametrized, has_float
+from ..write.spec import Parametrized
+from ..write.template import has_float
 from . import trees
 from .targets import Target
 from .trees import TYPES

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from ..machines.machine import Machine
 from .emit import BYTES, F16, F32, HALVES, I1, I16, I32, I64, PTR, Function, Module, V, suffix, vec
-
-ENTRY = "kernel"
+from .spec import ENTRY
 
 
 def _holds(machine: Machine, half: str) -> bool:

@@ -17,62 +17,19 @@ import functools
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
-from ...records import dataclass
 from ...shapes.symbolic import pinned, tracing
 from ..machines.machine import Machine
 from .body import Body
 from .bounds import Checked
 from .emit import Module
 from .expr import Expr
+from .spec import Spec, templates
 
 GAVE_UP, OUTSIDE, NO_BRANCH = 1, 2, 3
 """What a kernel leaves in a part's status: that it gave up, that numbers are outside the range it is for,
 that a branch was taken which cannot be computed from inputs of these shapes."""
-
-_templates: dict[str, Template] = {}
-
-
-@dataclass(frozen=True)
-class Parametrized:
-    """One kernel: the name of what writes it, with its parameters."""
-
-    sizeless: ClassVar[bool] = True
-
-    template: str
-    params: tuple[tuple[str, Any], ...]
-
-    def __str__(self) -> str:
-        return f"{self.template}({', '.join(f'{k}={v}' for k, v in self.params)})"
-
-    @property
-    def operands(self) -> int:
-        """How many tensors its closing tree reads besides the kernel's own value."""
-        return next((len(given) for name, given in self.params if name == "operands"), 0)
-
-
-class Spec(Parametrized):
-    """One kernel of a template."""
-
-    @property
-    def origin(self) -> str:
-        """The file that holds the template."""
-        return _templates[self.template].write.__code__.co_filename
-
-    def text(self, machine: Machine) -> str:
-        """The kernel as LLVM assembly."""
-        made = _templates[self.template]
-        module = Module(machine.triple)
-        body = (Checked if machine.checked else Body)(module, machine)
-        given = {name: body.arg(i, ty) for i, (name, ty) in enumerate(made.cells)}
-        if made.together:
-            made.write(body, SimpleNamespace(**given), **dict(self.params))
-        else:
-            made.write(body, **given, **dict(self.params))
-        body.ret()
-        return str(module)
-
 
 class Template:
     """A function that writes kernels; calling it with parameters names one of them."""
@@ -81,9 +38,26 @@ class Template:
         self.cells = [(name, ty) for name, _, ty in (cell.partition(":") for cell in cells.split())]
         self.write, self.name, self.__doc__ = write, write.__name__, write.__doc__
         self.together = together
-        if self.name in _templates:
+        if self.name in templates:
             raise ValueError(f"two templates are named {self.name}")
-        _templates[self.name] = self
+        templates[self.name] = self
+
+    @property
+    def origin(self) -> str:
+        """The file that writes its kernels."""
+        return self.write.__code__.co_filename
+
+    def text(self, machine: Machine, params: dict[str, Any]) -> str:
+        """The kernel of these parameters as LLVM assembly."""
+        module = Module(machine.triple)
+        body = (Checked if machine.checked else Body)(module, machine)
+        given = {name: body.arg(i, ty) for i, (name, ty) in enumerate(self.cells)}
+        if self.together:
+            self.write(body, SimpleNamespace(**given), **params)
+        else:
+            self.write(body, **given, **params)
+        body.ret()
+        return str(module)
 
     def __call__(self, **params: Any) -> Spec:
         if tracing():

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.write.template import Spec
+from ...codegen.write.spec import Spec
 from ...ir import Node
 from ...kernels import Part
 from ...memory import LINE

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,9 @@ DIGEST = 4
 """Words of a digest."""
 
 
-class Head(IntEnum):
+class Head:
+    """A package's first words."""
+
     MAGIC = 0
     DIGEST = 1
     SIZE, WHOLE, TARGETS, TARGETS_COUNT, INPUTS, INPUTS_COUNT, OUTPUTS, OUTPUTS_COUNT = range(5, 13)
@@ -29,18 +30,22 @@ class Head(IntEnum):
     WORDS = 32
 
 
-class Target(IntEnum):
+class Target:
+    """A row of a target."""
+
     ARCH, FEATURES, VECTOR, NAME, CODE, CODE_SIZE, CODE_DIGEST = range(7)
     DRIVE, WORK, PAUSES, PLANS, PLANS_COUNT, KEYS, WORDS = range(10, 17)
 
 
-class Plan(IntEnum):
+class Plan:
+    """A row of a plan."""
+
     STEPS, KERNELS, WORK, BEGINS, CELLS, VALUES, ARENA_ROWS, ARENA_COUNT, CONSTANT_ROWS, \
         CONSTANT_COUNT, ARRAY_ROWS, ARRAY_COUNT, SHAPES, ARENA, SCRATCH, STATUS, STEPS_ABOUT, \
         WORDS = range(18)
 
 
-class Row(IntEnum):
+class Row:
     """A row of an input or output."""
 
     TYPE, NAME, RANK, DIMS, WORDS = range(5)
@@ -74,7 +79,7 @@ class Tables:
 
     def __init__(self) -> None:
         self.rows: list[bytes] = []
-        self.end = int(Head.WORDS)
+        self.end = Head.WORDS
         self.places: dict[bytes, int] = {}
         self.texts, self.known = bytearray(1), {"": 0}
 

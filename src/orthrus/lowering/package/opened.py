@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from ...codegen.machines.machine import Machine
-from ...codegen.runtime.scheduler import JUMP
+from ...codegen.runtime.cells import JUMP
 from ...ir import ElementType
 from ...memory import LINE, take
 from ...records import dataclass
@@ -79,7 +79,7 @@ class Opened:
         if not least <= size <= whole or size % layout.WORD:
             raise _damaged(f"a head of {size} bytes in {whole}")
         self.words = self.bytes[:size].view(np.int64)
-        self._is_as_written(self.bytes[Head.SIZE * layout.WORD:size], int(Head.DIGEST))
+        self._is_as_written(self.bytes[Head.SIZE * layout.WORD:size], Head.DIGEST)
         self.digest = self.words[Head.DIGEST:Head.SIZE].tobytes().hex()
         head = self.words[:Head.WORDS].tolist()
         about = json.loads(self._between(head[Head.ABOUT], head[Head.ABOUT_SIZE]).tobytes())
@@ -90,7 +90,7 @@ class Opened:
         self.constants = self._between(head[Head.CONSTANTS], head[Head.CONSTANTS_SIZE])
         if head[Head.CONSTANTS] % LINE:
             raise _damaged(f"constants from {head[Head.CONSTANTS]} on")
-        self._is_as_written(self.constants, int(Head.CONSTANTS_DIGEST))
+        self._is_as_written(self.constants, Head.CONSTANTS_DIGEST)
         rows = self.rows(head[Head.TARGETS], head[Head.TARGETS_COUNT], Target.WORDS)
         self.codes = [self._code(head[Head.TARGETS] + i * Target.WORDS, row, plain) for i, (row, plain) in
                       enumerate(zip(rows.tolist(), about["targets"], strict=True))]

@@ -20,8 +20,7 @@ from .writer import Compiled, Described, Pieces, Shapes, write
 def pack(native: Native, further: Sequence[tuple[Machine, library.Unit]] = ()) -> bytes | No:
     """The package of a part whose inputs have known sizes. `further`: what else its device runs."""
     if len(native.plans) != 1 or native.guessed:
-        return No("its inputs have sizes that are known only at run time: fix them, see orthrus.tools."
-                  "make_dynamic_shape_fixed")
+        return No("its inputs have sizes that are known only at run time")
     (shapes,) = native.plans
     pieces = packed(native, shapes, further)
     return pieces if isinstance(pieces, No) else b"".join(pieces.whole())

@@ -17,12 +17,12 @@ import numpy as np
 from ...codegen.machines.machine import Machine
 from ...codegen.object import library
 from ...codegen.object.link import image
-from ...codegen.runtime.scheduler import Runtime
-from ...codegen.write.body import ENTRY
+from ...codegen.runtime.units import Runtime
+from ...codegen.write.spec import ENTRY
 from ...errors import Fail
 from ...ir import ElementType
 from ...records import dataclass
-from ..plans import Plan as ShapedPlan
+from ..instance import Plan as ShapedPlan
 from . import layout
 from .layout import Head, Plan, Tables, Target, digest, rounded
 

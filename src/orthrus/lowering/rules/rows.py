@@ -10,7 +10,7 @@ from ...codegen.kernels import rows
 from ...codegen.kernels.norm import norm_rows
 from ...codegen.kernels.softmax import hardmax_rows, softmax_rows
 from ...codegen.write.expr import Expr
-from ...codegen.write.template import Spec
+from ...codegen.write.spec import Spec
 from ...ir import No, Node, Value
 from ...ops.define import normalized_axis
 from ...records import dataclass

@@ -2,24 +2,25 @@
  * first. */
 #include "internal.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
-static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
+static Lock guard;
 static OrtEnv *current;
 
+__attribute__((constructor)) static void begin(void) { lock_new(&guard); }
+
 Logger env_logger(void) {
-    pthread_mutex_lock(&guard);
+    lock_take(&guard);
     Logger logger = current == NULL ? (Logger){.severity = ORT_LOGGING_LEVEL_WARNING, .id = ""} : current->logger;
-    pthread_mutex_unlock(&guard);
+    lock_give(&guard);
     return logger;
 }
 
 OrtEnv *env_current(void) {
-    pthread_mutex_lock(&guard);
+    lock_take(&guard);
     OrtEnv *env = current;
-    pthread_mutex_unlock(&guard);
+    lock_give(&guard);
     return env;
 }
 
@@ -60,11 +61,11 @@ static OrtEnv *env_new(Logger logger, const char *id, const OrtThreadingOptions 
 
 static OrtStatus *env_open(Logger logger, const char *id, const OrtThreadingOptions *threading,
                            const OrtKeyValuePairs *config, OrtEnv **out) {
-    pthread_mutex_lock(&guard);
+    lock_take(&guard);
     if (current == NULL) current = env_new(logger, id == NULL ? "" : id, threading, config);
     if (current != NULL) current->holders++;
     *out = current;
-    pthread_mutex_unlock(&guard);
+    lock_give(&guard);
     return *out == NULL ? status_out_of_memory(sizeof **out) : NULL;
 }
 
@@ -110,18 +111,18 @@ OrtStatus *api_CreateEnvWithOptions(const OrtEnvCreationOptions *options, OrtEnv
 
 void api_ReleaseEnv(OrtEnv *env) {
     if (env == NULL) return;
-    pthread_mutex_lock(&guard);
+    lock_take(&guard);
     if (--env->holders == 0) {
         current = NULL;
         env_free(env);
     }
-    pthread_mutex_unlock(&guard);
+    lock_give(&guard);
 }
 
 OrtStatus *api_UpdateEnvWithCustomLogLevel(OrtEnv *env, OrtLoggingLevel severity) {
-    pthread_mutex_lock(&guard);
+    lock_take(&guard);
     env->logger.severity = severity;
-    pthread_mutex_unlock(&guard);
+    lock_give(&guard);
     return NULL;
 }
 

@@ -9,6 +9,7 @@
 #ifndef ORTHRUS_DROPIN_INTERNAL_H
 #define ORTHRUS_DROPIN_INTERNAL_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -21,7 +22,7 @@
 
 OrtStatus *status_new(OrtErrorCode code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 OrtStatus *status_out_of_memory(size_t bytes);
-OrtStatus *status_not_implemented(const char *name);
+OrtStatus *status_not_implemented(const char *name, const char *cure); /* `cure`: "" where there is none */
 OrtStatus *status_null(const char *function, const char *argument);
 
 /* Leaves the function with the status of `call` if there is one. */
@@ -36,6 +37,18 @@ OrtStatus *status_null(const char *function, const char *argument);
     do {                                                                    \
         if (!(holds)) return status_new(ORT_INVALID_ARGUMENT, __VA_ARGS__); \
     } while (0)
+
+/* lock.c */
+
+typedef struct Lock {
+    pthread_mutex_t mutex;
+    struct Lock *next, **link;
+} Lock;
+
+void lock_new(Lock *lock);
+void lock_free(Lock *lock);
+void lock_take(Lock *lock);
+void lock_give(Lock *lock);
 
 /* memory.c */
 
@@ -132,6 +145,7 @@ struct OrtValue {
     size_t count;                /* elements */
     size_t bytes;                /* of `data` */
     void *data;                  /* `Text *` for strings */
+    bool inside;                 /* `data` lies in the block of the value */
     OrtAllocator *allocator;     /* frees `data`; NULL: the caller's memory */
     const OrtMemoryInfo *memory; /* never NULL for tensors */
     OrtMemoryInfo *own_memory;   /* what `memory` points to, if it is this value's own */

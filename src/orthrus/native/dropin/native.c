@@ -208,7 +208,7 @@ static OrtStatus *note(OrtSession *session, const int64_t *sizes, size_t count, 
         if (package != NULL) package_free(package);
         return status_out_of_memory(sizeof *made);
     }
-    pthread_mutex_lock(&session->lock);
+    lock_take(&session->lock);
     struct package *there = package_named(natives, name);
     if (package != NULL && there == NULL) {
         package->next = natives->packages;
@@ -229,7 +229,7 @@ static OrtStatus *note(OrtSession *session, const int64_t *sizes, size_t count, 
     if (plan->package != there) move(natives, plan, there);
     struct package *old = there == NULL || older[0] == 0 ? NULL : package_named(natives, older);
     if (old != NULL && old != there) replace(natives, there, old);
-    pthread_mutex_unlock(&session->lock);
+    lock_give(&session->lock);
     free(made);
     if (package != NULL) package_free(package);
     return NULL;
@@ -248,10 +248,10 @@ static bool from_cache(OrtSession *session, const int64_t *sizes, size_t count) 
     cache_note_name(session->notes, sizes, count, name);
     if (cache_read(name, &entry) && cache_key(&key)) {
         const char *file = take_text(&entry, NULL);
-        pthread_mutex_lock(&session->lock);
+        lock_take(&session->lock);
         struct package *there = package_named(session->natives, file);
         if (there != NULL) there->users++;
-        pthread_mutex_unlock(&session->lock);
+        lock_give(&session->lock);
         struct package *package = NULL;
         if (there == NULL && strlen(file) < NAME_BYTES && cache_map(&key, file, &mapped))
             package = package_new(session, file, &mapped);
@@ -259,9 +259,9 @@ static bool from_cache(OrtSession *session, const int64_t *sizes, size_t count) 
         found = (there != NULL || package != NULL) && status == NULL;
         if (status != NULL) api_ReleaseStatus(status);
         if (there != NULL) {
-            pthread_mutex_lock(&session->lock);
+            lock_take(&session->lock);
             leave(session->natives, there);
-            pthread_mutex_unlock(&session->lock);
+            lock_give(&session->lock);
         }
     }
     message_clear(&entry);
@@ -370,19 +370,19 @@ static struct ready *ready_take(OrtSession *session, const int64_t *sizes, const
                                 const OrtValue *const *feeds, OrtStatus **status) {
     struct natives *natives = session->natives;
     for (;;) {
-        pthread_mutex_lock(&session->lock);
+        lock_take(&session->lock);
         struct plan *plan = plan_of(natives, sizes, count);
         struct package *package = plan == NULL ? NULL : plan->package;
         struct ready *ready = package == NULL ? NULL : idle_of(natives, plan);
         if (package != NULL && ready == NULL) package->users++;
-        pthread_mutex_unlock(&session->lock);
+        lock_give(&session->lock);
         if (ready != NULL || (plan != NULL && package == NULL)) return ready;
         if (plan != NULL) {
             ready = ready_new(session, plan, package, feeds, status);
             if (ready != NULL) return ready;
-            pthread_mutex_lock(&session->lock);
+            lock_take(&session->lock);
             leave(natives, package);
-            pthread_mutex_unlock(&session->lock);
+            lock_give(&session->lock);
             return NULL;
         }
         if (!from_cache(session, sizes, count)) *status = from_service(session, sizes, ranks, count);
@@ -393,7 +393,7 @@ static struct ready *ready_take(OrtSession *session, const int64_t *sizes, const
 static void ready_give(OrtSession *session, struct ready *ready) {
     struct natives *natives = session->natives;
     orthrus_stop_at(ready->context, NULL);
-    pthread_mutex_lock(&session->lock);
+    lock_take(&session->lock);
     ready->next = natives->idle;
     natives->idle = ready;
     natives->idle_count++;
@@ -402,7 +402,7 @@ static void ready_give(OrtSession *session, struct ready *ready) {
         while ((*last)->next != NULL) last = &(*last)->next;
         drop_idle(natives, last);
     }
-    pthread_mutex_unlock(&session->lock);
+    lock_give(&session->lock);
 }
 
 static bool overlap(const OrtValue *a, const OrtValue *b) {

@@ -47,12 +47,11 @@ struct channel {
 };
 
 static struct {
-    pthread_mutex_t lock;
-    pthread_once_t once;
+    Lock lock;
     uint64_t starts;
     struct start *now;
     struct channel *all, *idle;
-} service = {.lock = PTHREAD_MUTEX_INITIALIZER, .once = PTHREAD_ONCE_INIT};
+} service;
 
 /* What the Python process runs. It speaks of what went wrong before orthrus was there. */
 static const char program[] =
@@ -148,10 +147,6 @@ static void discard(struct channel *channel) {
     free(channel);
 }
 
-static void before_fork(void) { pthread_mutex_lock(&service.lock); }
-
-static void after_fork(void) { pthread_mutex_unlock(&service.lock); }
-
 /* The child leaves the service to its parent. */
 static void in_child(void) {
     for (struct channel *channel = service.all; channel != NULL; channel = channel->next) {
@@ -162,10 +157,12 @@ static void in_child(void) {
     if (service.now != NULL) close(service.now->control);
     service.now = NULL;
     service.all = service.idle = NULL;
-    pthread_mutex_unlock(&service.lock);
 }
 
-static void prepare(void) { pthread_atfork(before_fork, after_fork, in_child); }
+__attribute__((constructor)) static void prepare(void) {
+    lock_new(&service.lock);
+    pthread_atfork(NULL, NULL, in_child);
+}
 
 /* Moved out of the way of the three descriptors that the child is given. */
 static int high(int descriptor) {
@@ -330,8 +327,7 @@ static struct channel *idle(void) {
 OrtStatus *channel_take(struct channel **channel) {
     OrtStatus *status = NULL;
   *channel = NULL;
-    pthread_once(&service.once, prepare);
-    pthread_mutex_lock(&service.lock);
+    lock_take(&service.lock);
     for (int attempt = 0; attempt < 2 && *channel == NULL && status == NULL; attempt++) {
         if (living() != NULL) listen_to(service.now);
         if (living() == NULL) status = begin();
@@ -339,7 +335,7 @@ OrtStatus *channel_take(struct channel **channel) {
         if (status == NULL && *channel == NULL) status = connected(channel);
         if (*channel == NULL && status == NULL) bury(service.now);
     }
-    pthread_mutex_unlock(&service.lock);
+    lock_give(&service.lock);
     if (*channel == NULL && status == NULL)
         status = status_new(ORT_FAIL, "the compile service ends as soon as it begins\n  cure: run `%s -m orthrus "
                             "doctor` and see why", python());
@@ -348,22 +344,22 @@ OrtStatus *channel_take(struct channel **channel) {
 
 void channel_give(struct channel *channel) {
     if (channel == NULL) return;
-    pthread_mutex_lock(&service.lock);
+    lock_take(&service.lock);
     if (channel->start->dead) {
         discard(channel);
     } else {
         channel->next_idle = service.idle;
         service.idle = channel;
     }
-    pthread_mutex_unlock(&service.lock);
+    lock_give(&service.lock);
 }
 
 uint64_t channel_generation(const struct channel *channel) { return channel->start->generation; }
 
 uint64_t service_generation(void) {
-    pthread_mutex_lock(&service.lock);
+    lock_take(&service.lock);
     uint64_t generation = living() == NULL ? 0 : service.now->generation;
-    pthread_mutex_unlock(&service.lock);
+    lock_give(&service.lock);
     return generation;
 }
 
@@ -429,11 +425,11 @@ static bool ready(struct channel *channel, short events, struct waiting *waiting
         int count = poll(polled, 2, watching ? GLANCE_MS : LOOK_MS);
         if (count < 0 && errno != EINTR) return false;
         if (count > 0 && polled[0].revents != 0) return true;
-        pthread_mutex_lock(&service.lock);
+        lock_take(&service.lock);
         if (polled[1].revents != 0) listen_to(start);
         if (now() - start->beat > patience()) bury(start);
         bool dead = start->dead;
-        pthread_mutex_unlock(&service.lock);
+        lock_give(&service.lock);
         if (dead) return false;
         if (watching && atomic_load(waiting->listening.stop)) {
             waiting->called_off = true;
@@ -511,11 +507,11 @@ OrtStatus *channel_ask(struct channel *channel, struct message *request, int att
   *lost = false;
     if (request->broken) return status_new(ORT_FAIL, "there is not enough memory to ask the compile service");
     if (!exchanged(channel, request, attached, &waiting, answer)) {
-        pthread_mutex_lock(&service.lock);
+        lock_take(&service.lock);
         listen_to(channel->start);
         bury(channel->start);
         OrtStatus *status = ended(channel->start);
-        pthread_mutex_unlock(&service.lock);
+        lock_give(&service.lock);
     *lost = true;
         return status;
     }

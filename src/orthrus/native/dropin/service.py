@@ -11,6 +11,7 @@ it is needed.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import itertools
 import logging
 import os
@@ -52,6 +53,11 @@ def serve(control: socket.socket, stamp: str) -> str:
     logging.getLogger().addHandler(_Told(logging.NOTSET))
     cache.secret()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for name in filter(None, map(str.strip, knobs.IMPORT.value.split(","))):
+        try:
+            importlib.import_module(name)
+        except Exception as error:
+            return f"ORTHRUS_IMPORT: {name} cannot be imported: {type(error).__name__}: {error}"
     own = control.dup()
     os.dup2(os.open(os.devnull, os.O_RDONLY), control.detach())
     Service(own).listen()

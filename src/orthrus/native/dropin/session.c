@@ -81,10 +81,10 @@ static OrtStatus *service_open(OrtSession *session, struct channel *channel, boo
                                     &(struct listening){&logger, NULL, 0}, &answer, lost);
     if (status == NULL) {
         int64_t handle = take_int(&answer);
-        pthread_mutex_lock(&session->lock);
+        lock_take(&session->lock);
         session->handle = handle;
         session->generation = channel_generation(channel);
-        pthread_mutex_unlock(&session->lock);
+        lock_give(&session->lock);
         if (session->metadata == NULL && !take_description(&answer, session))
             status = status_new(ORT_FAIL, "the compile service's answer cannot be read");
     }
@@ -93,10 +93,10 @@ static OrtStatus *service_open(OrtSession *session, struct channel *channel, boo
 }
 
 static bool known(OrtSession *session, const struct channel *channel, int64_t *handle) {
-    pthread_mutex_lock(&session->lock);
+    lock_take(&session->lock);
     bool same = session->generation == channel_generation(channel);
     *handle = session->handle;
-    pthread_mutex_unlock(&session->lock);
+    lock_give(&session->lock);
     return same;
 }
 
@@ -295,7 +295,7 @@ static OrtStatus *create(const struct source *source, const OrtSessionOptions *o
     OrtSession *session = calloc(1, sizeof *session);
     if (session == NULL) return status_out_of_memory(sizeof *session);
     session->model = -1;
-    pthread_mutex_init(&session->lock, NULL);
+    lock_new(&session->lock);
     OrtStatus *status = make(session, source, options);
     if (status == NULL)
         *out = session;
@@ -336,15 +336,15 @@ static void close_in_service(OrtSession *session) {
     struct message request = {0}, answer = {0};
     int64_t handle;
     bool lost;
-    OrtStatus *status = NULL;
-    if (session->generation == 0 || service_generation() != session->generation || channel_take(&channel) != NULL) return;
-    if (known(session, channel, &handle)) {
+    if (session->generation == 0 || service_generation() != session->generation) return;
+    OrtStatus *status = channel_take(&channel);
+    if (status == NULL && known(session, channel, &handle)) {
         put_int(&request, ASK_CLOSE);
         put_int(&request, handle);
         Logger logger = session_logger(session);
         status = channel_ask(channel, &request, -1, &(struct listening){&logger, NULL, 0}, &answer, &lost);
-        if (status != NULL) api_ReleaseStatus(status);
     }
+    api_ReleaseStatus(status);
     channel_give(channel);
     message_clear(&request);
     message_clear(&answer);
@@ -359,6 +359,6 @@ void api_ReleaseSession(OrtSession *session) {
     if (session->options != NULL) api_ReleaseSessionOptions(session->options);
     if (session->model >= 0) close(session->model);
     message_clear(&session->opening);
-    pthread_mutex_destroy(&session->lock);
+    lock_free(&session->lock);
     free(session);
 }

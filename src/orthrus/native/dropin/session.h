@@ -10,8 +10,6 @@
 #include "internal.h"
 #include "service.h"
 
-#include <pthread.h>
-
 enum role { INPUTS, OUTPUTS, OVERRIDABLE, ROLES };
 
 struct described {
@@ -33,7 +31,7 @@ struct OrtSession {
     OrtModelMetadata *metadata;
     int64_t profiling_start;
     bool native; /* whether packages of it may be asked for */
-    pthread_mutex_t lock;
+    Lock lock;
     uint64_t generation;
     int64_t handle;
     struct natives *natives;

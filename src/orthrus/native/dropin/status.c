@@ -35,8 +35,9 @@ OrtStatus *status_new(OrtErrorCode code, const char *format, ...) {
     return status != NULL ? status : &exhausted;
 }
 
-OrtStatus *status_not_implemented(const char *name) {
-    return status_new(ORT_NOT_IMPLEMENTED, "%s is not implemented by Orthrus", name);
+OrtStatus *status_not_implemented(const char *name, const char *cure) {
+    return status_new(ORT_NOT_IMPLEMENTED, "%s is not implemented by Orthrus%s%s", name, cure[0] == 0 ? "" : "\n  cure: ",
+                      cure);
 }
 
 OrtStatus *status_null(const char *function, const char *argument) {

@@ -213,7 +213,8 @@ def _variable(table: str) -> str:
 def _weak(function: Function) -> str:
     body = "".join(f" (void){each.name};" for each in function.parameters)
     if function.returns == STATUS:
-        body += f' return status_not_implemented("{function.name}");'
+        cure = _CURES.get(_group(function.name), "")
+        body += f' return status_not_implemented("{function.name}", "{cure}");'
     elif function.returns != "void":
         body += " return 0;"
     return f"__attribute__((weak)) {function.prototype('api_' + function.name)} {{{body} }}"
@@ -249,7 +250,8 @@ def absent() -> dict[str, list[str]]:
             for table, functions in read().tables.items()}
 
 
-_GROUPS = {"Custom operators compiled for onnxruntime": r".*(Kernel|ShapeInfer|CustomOp)|\w+Op$",
+_CUSTOM = "Custom operators compiled for onnxruntime"
+_GROUPS = {_CUSTOM: r".*(Kernel|ShapeInfer|CustomOp)|\w+Op$",
            "Nodes and values of a graph, as providers read them": r"Graph_|Node_|ValueInfo_|OpAttr_Get",
            "Editing a model that is loaded": r".*ModelEditorSession|SessionGetOpsetForDomain",
            "Settings of a compiled model": r"ModelCompilationOptions_",
@@ -257,15 +259,19 @@ _GROUPS = {"Custom operators compiled for onnxruntime": r".*(Kernel|ShapeInfer|C
            "Memory and semaphores of graphics interfaces": r".*(External|Semaphore|Memory$|Graphics)",
            "Others": r""}
 """What functions that nothing defines are for, by how their names begin."""
+_CURES = {_CUSTOM: "write the operator in Python and name its module by ORTHRUS_IMPORT"}
+
+
+def _group(name: str) -> str:
+    return next(title for title, pattern in _GROUPS.items() if re.match(pattern, name))
 
 
 def page() -> str:
     """What `docs/drop_in.md` says of functions that nothing defines, but for those that free something."""
     names = [each for found in absent().values() for each in found if not each.startswith("Release")]
     lines = []
-    for title, pattern in _GROUPS.items():
-        own = [each for each in names if re.match(pattern, each)]
-        names = [each for each in names if each not in own]
+    for title in _GROUPS:
+        own = [each for each in names if _group(each) == title]
         if own:
             listed = " ".join([f"{title}:", *(f"`{each}`," for each in own)]).removesuffix(",") + "."
             lines += textwrap.wrap(f"* {listed}", 118, subsequent_indent="  ", break_on_hyphens=False)

@@ -2,6 +2,8 @@
 #include "session.h"
 #include "wire.h"
 
+#include <stdlib.h>
+
 #include <string.h>
 
 static void put_pairs(struct message *message, const OrtKeyValuePairs *pairs) {
@@ -57,6 +59,7 @@ OrtStatus *put_other_options(struct message *message, const OrtSessionOptions *o
 }
 
 bool options_keepable(const OrtSessionOptions *options) {
-    return !options->profiling && (options->optimized_path == NULL || options->optimized_path[0] == 0) &&
+    const char *modules = getenv("ORTHRUS_IMPORT"); /* whose content nothing here knows */
+    return (modules == NULL || modules[0] == 0) && !options->profiling && (options->optimized_path == NULL || options->optimized_path[0] == 0) &&
            options->initializer_count == 0 && options->file_count == 0 && !options->cancelled;
 }

@@ -4,10 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static OrtStatus *value_new(ONNXType kind, OrtValue **out) {
-    *out = calloc(1, sizeof **out);
-    if (*out == NULL) return status_out_of_memory(sizeof **out);
+enum { LINE = 64, SMALL = 512 };
+
+/* `room`: bytes that lie behind it, on a line of their own. */
+static OrtStatus *value_new(ONNXType kind, size_t room, OrtValue **out) {
+    size_t size = sizeof **out + (room > 0 ? room + LINE : 0);
+    *out = malloc(size);
+    if (*out == NULL) return status_out_of_memory(size);
+    memset(*out, 0, sizeof **out);
     (*out)->kind = kind;
+    if (room > 0) (*out)->data = (void *)(((uintptr_t)(*out + 1) + LINE - 1) / LINE * LINE);
     atomic_init(&(*out)->holders, 1);
     return NULL;
 }
@@ -16,8 +22,8 @@ static bool known(ONNXTensorElementDataType type) {
     return element_size(type) != 0 || type == ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING;
 }
 
-/* A tensor of a shape, without memory. */
-static OrtStatus *tensor_begin(ONNXTensorElementDataType type, const int64_t *dims, size_t rank,
+/* A tensor of a shape, without memory, or `with` it where it is little. */
+static OrtStatus *tensor_begin(ONNXTensorElementDataType type, const int64_t *dims, size_t rank, bool with,
                                OrtValue **out) {
     size_t count, bytes;
     if (!known(type)) return status_new(ORT_NOT_IMPLEMENTED, "tensor type %d is not supported", (int)type);
@@ -27,7 +33,8 @@ static OrtStatus *tensor_begin(ONNXTensorElementDataType type, const int64_t *di
     if (!shape_count(dims, rank, &count) || !elements_size(type, count, &bytes))
         return status_new(ORT_FAIL, "Integer overflow: the shape has more elements than there can be");
     OrtValue *value;
-    RETURN_IF_FAILED(value_new(ONNX_TYPE_TENSOR, &value));
+    RETURN_IF_FAILED(value_new(ONNX_TYPE_TENSOR, with && bytes <= SMALL ? bytes + 1 : 0, &value));
+    value->inside = value->data != NULL;
     value->dims = rank <= INLINE_RANK ? value->inline_dims : malloc(rank * sizeof *value->dims);
     if (value->dims == NULL) {
         free(value);
@@ -45,9 +52,9 @@ static OrtStatus *tensor_begin(ONNXTensorElementDataType type, const int64_t *di
 OrtStatus *tensor_new(OrtAllocator *allocator, ONNXTensorElementDataType type, const int64_t *dims,
                       size_t rank, OrtValue **out) {
     OrtValue *value;
-    RETURN_IF_FAILED(tensor_begin(type, dims, rank, &value));
+    RETURN_IF_FAILED(tensor_begin(type, dims, rank, allocator == &cpu_allocator, &value));
     size_t room = value->bytes != 0 ? value->bytes : 1; /* a tensor always has an address */
-    value->data = allocator->Alloc(allocator, room);
+    if (!value->inside) value->data = allocator->Alloc(allocator, room);
     if (value->data == NULL) {
         size_t bytes = value->bytes;
         api_ReleaseValue(value);
@@ -63,7 +70,7 @@ OrtStatus *tensor_new(OrtAllocator *allocator, ONNXTensorElementDataType type, c
 OrtStatus *tensor_over(const OrtMemoryInfo *memory, void *data, size_t bytes, ONNXTensorElementDataType type,
                        const int64_t *dims, size_t rank, OrtValue **out) {
     OrtValue *value;
-    RETURN_IF_FAILED(tensor_begin(type, dims, rank, &value));
+    RETURN_IF_FAILED(tensor_begin(type, dims, rank, false, &value));
     OrtStatus *status = NULL;
     if (type == ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING) {
         status = status_new(ORT_INVALID_ARGUMENT, "a tensor of strings cannot lie in the caller's memory: "
@@ -116,11 +123,11 @@ OrtStatus *tensor_copy(OrtValue *to, const OrtValue *from) {
     return NULL;
 }
 
-OrtStatus *value_empty(OrtValue **out) { return value_new(ONNX_TYPE_UNKNOWN, out); }
+OrtStatus *value_empty(OrtValue **out) { return value_new(ONNX_TYPE_UNKNOWN, 0, out); }
 
 OrtStatus *container_new(ONNXType kind, OrtValue *const *elements, size_t count, OrtValue **out) {
     OrtValue *value;
-    RETURN_IF_FAILED(value_new(kind, &value));
+    RETURN_IF_FAILED(value_new(kind, 0, &value));
     value->elements = calloc(count + 1, sizeof *value->elements);
     if (value->elements == NULL) {
         free(value);
@@ -152,7 +159,7 @@ void api_ReleaseValue(OrtValue *value) {
     if (value->allocator != NULL) {
         if (value->type == ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING)
             for (size_t i = 0; i < value->count; i++) free(((Text *)value->data)[i].bytes);
-        value->allocator->Free(value->allocator, value->data);
+        if (!value->inside) value->allocator->Free(value->allocator, value->data);
     }
     for (size_t i = 0; i < value->element_count; i++) api_ReleaseValue(value->elements[i]);
     free(value->elements);
@@ -179,7 +186,7 @@ OrtStatus *api_CreateTensorWithDataAndDeleterAsOrtValue(OrtAllocator *deleter, v
                                                         const int64_t *dims, size_t rank,
                                                         ONNXTensorElementDataType type, OrtValue **out) {
     OrtValue *value;
-    RETURN_IF_FAILED(tensor_begin(type, dims, rank, &value));
+    RETURN_IF_FAILED(tensor_begin(type, dims, rank, false, &value));
     if (size < value->bytes || type == ONNX_TENSOR_ELEMENT_DATA_TYPE_STRING) {
         size_t expected = value->bytes;
         api_ReleaseValue(value);

@@ -21,12 +21,12 @@ from ...codegen.object import cache, pack
 from ...codegen.object.build import assemble
 from ...codegen.object.library import Unit
 from ...codegen.runtime.turns import Turns
-from ...codegen.write.template import Spec
+from ...codegen.write.spec import Spec
 from ...ir import No
 from ...kernels import KernelRegistryManager
 from ...load import load
 from ...lowering.device import Compiling, PartDevice
-from ...lowering.package.ahead import beside
+from ...lowering.package.loaded import beside
 from ...optimize import optimize
 from ...partition import partition
 from ...processors import usable

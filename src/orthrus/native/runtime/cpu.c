@@ -66,8 +66,6 @@ static int64_t cpu_features(void) {
 /* Ask the system for the matrix unit where code needs it: whoever does not ask may not use it. */
 static int permitted(int64_t needed) { return !(needed & AMX) || syscall(158, 0x1023, 18) == 0; }
 
-static int64_t vector_bytes(void) { return 0; }
-
 #elif defined(__aarch64__)
 
 enum { ARCH = 183 };
@@ -83,12 +81,6 @@ static int64_t cpu_features(void) {
         if (words >> features[i].bit & 1) found |= (int64_t)1 << i;
     return found;
 }
-
-static int permitted(int64_t needed) {
-    (void)needed;
-    return 1;
-}
-static int64_t vector_bytes(void) { return 0; }
 
 #elif defined(__riscv) && __riscv_xlen == 64
 
@@ -131,11 +123,6 @@ static int64_t cpu_features(void) {
     return found;
 }
 
-static int permitted(int64_t needed) {
-    (void)needed;
-    return 1;
-}
-
 static int64_t vector_bytes(void) {
     if (!(getauxval(AT_HWCAP) >> ('v' - 'a') & 1)) return 0;
     int64_t made;
@@ -145,6 +132,13 @@ static int64_t vector_bytes(void) {
 
 #else
 #error "Orthrus generates code for x86-64, AArch64 and RISC-V"
+#endif
+
+#ifndef __x86_64__
+static int permitted(int64_t needed) { return (void)needed, 1; }
+#endif
+#ifndef __riscv
+static int64_t vector_bytes(void) { return 0; }
 #endif
 
 /* The names of the features in `bits`, separated by commas, as far as there is room. */

@@ -40,29 +40,24 @@ typedef void (*code_function)(int64_t);
 /* The first line of a file, as a text; empty where there is none. */
 static void first_line(const char *path, char *text, size_t size) {
     FILE *file = fopen(path, "re");
-    text[0] = 0;
-    if (!file) return;
-    if (!fgets(text, (int)size, file)) text[0] = 0;
-    fclose(file);
+    if (!file || !fgets(text, (int)size, file)) text[0] = 0;
+    if (file) fclose(file);
 }
 
-static int quota_of(const char *folder, int version, double *least) {
+/* How many numbers a file of `folder` begins with, of two. */
+static int numbers(const char *folder, const char *name, double *one, double *two) {
     char path[4200], text[64];
-    double quota = -1, period = 0;
-    if (version == 2) {
-        snprintf(path, sizeof path, "%s/cpu.max", folder);
-        first_line(path, text, sizeof text);
-        if (sscanf(text, "%lf %lf", &quota, &period) != 2) return 0;
-    } else {
-        snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", folder);
-        first_line(path, text, sizeof text);
-        if (sscanf(text, "%lf", &quota) != 1) return 0;
-        snprintf(path, sizeof path, "%s/cpu.cfs_period_us", folder);
-        first_line(path, text, sizeof text);
-        if (sscanf(text, "%lf", &period) != 1) return 0;
-    }
-    if (quota > 0 && period > 0 && (*least == 0 || quota / period < *least)) *least = quota / period;
-    return 1;
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    first_line(path, text, sizeof text);
+    return sscanf(text, "%lf %lf", one, two);
+}
+
+static void quota_of(const char *folder, int version, double *least) {
+    double quota = -1, period = 0, nothing;
+    int known = version == 2 ? numbers(folder, "cpu.max", &quota, &period) == 2
+                             : numbers(folder, "cpu.cfs_quota_us", &quota, &nothing) > 0 &&
+                                   numbers(folder, "cpu.cfs_period_us", &period, &nothing) > 0;
+    if (known && quota > 0 && period > 0 && (*least == 0 || quota / period < *least)) *least = quota / period;
 }
 
 /* Processors that the control groups allow, 0 for no limit: of this process's group, or one above it. */

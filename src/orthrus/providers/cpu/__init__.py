@@ -6,20 +6,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ...codegen.kernels import amx
 from ...codegen.machines import detect
-from ...codegen.machines.machine import Machine
 from ...codegen.object import library
 from ...codegen.write import notes
 from ...ir import No
-from ...kernels import OpKernelInfo, Part
 from ..base import INTERPRETED, Option, flag, interpreted
 from ..generating import CompleteProvider
 
 if TYPE_CHECKING:
+    from ...codegen.machines.machine import Machine
+    from ...kernels import OpKernelInfo, Part
     from ...lowering.device import PartDevice
     from ...lowering.native import Native
-    from ...lowering.package.ahead import Package
+    from ...lowering.package.loaded import Package
+
+
+def _permitted() -> bool:
+    """Whether the system lets this process use the matrix unit."""
+    from ...codegen.kernels import amx
+
+    return amx.permitted()
 
 
 def _precision(text: str) -> str:
@@ -71,6 +77,8 @@ class CPUExecutionProvider(CompleteProvider):
     def _matrix_unit(self, machine: Machine) -> bool | None:
         """As the option says. The system is asked in any case: products of bytes, which are exact there, may
         be compiled for it already."""
+        from ...codegen.kernels import amx
+
         usable, asked = amx.usable(machine), self.settings["float32_precision"]
         return False if asked == "exact" or not usable else True if asked == "fast" else None
 
@@ -79,10 +87,10 @@ class CPUExecutionProvider(CompleteProvider):
         native.accuracy_level = self.settings["qdq_matmulnbits_accuracy_level"]
         return native
 
-    def _opening(self, package: Package) -> Machine | No:
+    def opening(self, package: Package) -> Machine | No:
         here = self._host(library.runnable())
         if isinstance(here, No) or package.fits(
-                lambda machine: here.runs(machine) and (not machine.has("amx-tile") or amx.permitted())):
+                lambda machine: here.runs(machine) and (not machine.has("amx-tile") or _permitted())):
             return here
         made_for = " or ".join(f"{code.machine.label} and {', '.join(code.machine.features)}"
                                for code in package.codes if code.plans)

@@ -20,7 +20,7 @@ from ...codegen.machines.machine import Machine
 from ...codegen.object import library
 from ...codegen.runtime.scheduler import cell
 from ...codegen.write.emit import I8, I32, I64, PTR, Module
-from ...codegen.write.template import Spec
+from ...codegen.write.spec import Spec
 from ...ir import No
 from ...records import dataclass
 from .openmp import OpenMP

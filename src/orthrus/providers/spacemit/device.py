@@ -22,7 +22,7 @@ import numpy as np
 from ...codegen.emulate.shared import Shared
 from ...codegen.machines.machine import Machine
 from ...codegen.object import library
-from ...codegen.write.template import Spec
+from ...codegen.write.spec import Spec
 from ...lowering.device import Loaded, PartDevice
 from .profile import Profile
 from .team import Lists, Row, Team, gather_workers, note_time

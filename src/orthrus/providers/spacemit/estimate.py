@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from ...codegen.machines.machine import Machine
-from ...codegen.write.template import Spec
+from ...codegen.write.spec import Spec
 from ...kernels import Part
 from ...lowering.device import PartDevice
 from ...lowering.native import Native

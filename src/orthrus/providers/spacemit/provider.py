@@ -19,8 +19,7 @@ from ...codegen.emulate import emulator, worker
 from ...codegen.machines import detect
 from ...codegen.machines.machine import Machine
 from ...codegen.object import library
-from ...codegen.runtime.entry import Entry
-from ...codegen.runtime.scheduler import Runtime
+from ...codegen.runtime.units import Entry, Runtime
 from ...errors import InvalidArgument
 from ...ir import No, Node, Value
 from ...kernels import Kernel, Part, Work
@@ -33,7 +32,7 @@ from .team import gather_workers, note_time
 
 if TYPE_CHECKING:
     from ...lowering.native import Native
-    from ...lowering.package.ahead import Package
+    from ...lowering.package.loaded import Package
 
 log = logging.getLogger("orthrus")
 
@@ -185,7 +184,7 @@ class SpaceMITExecutionProvider(GeneratingProvider):
         """On a board and under emulation."""
         return [*((machine, unit) for unit in _FURTHER), (worker.MACHINES[ARCH], worker.WorkerCode.now(ARCH))]
 
-    def _opening(self, package: Package) -> Machine | No:
+    def opening(self, package: Package) -> Machine | No:
         here = detect.host() if on_board() else None
         target = self.machine if here is not None or self.settings["target"] else None
         if package.fits(lambda machine: target is None or (

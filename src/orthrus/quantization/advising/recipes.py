@@ -108,6 +108,8 @@ class Recipe:
     def refused(self, job: Job) -> str:
         """Why it does nothing for this model, empty where it may do something."""
         if not self.kinds & job.kinds:
+            if any(node.op_type == "DequantizeLinear" for node in job.graph.node):
+                return "the model is quantized already"
             kind = next(iter(self.kinds)) if len(self.kinds) == 1 else "node that it is for"
             return f"no {kind} has weights of its own"
         return "" if job.calibration or not self.calibrated else "needs data"

@@ -163,7 +163,7 @@ class Http:
                      ) -> tuple[int, Headers, list[Any]]:
         """Every request but an inference."""
         method = scope["method"]
-        if parts == ["", "metrics"] and method == "GET":
+        if parts == ["", "metrics"] and method in ("GET", "HEAD"):
             return 200, [(b"content-type", self.metrics.content_type)], [self.metrics.text()]
         name, given = _route([part for part in parts[1:] if part], scope["path"])
         reads = {"GET", "HEAD"} if name not in WRITES else {"POST"}
@@ -291,7 +291,7 @@ def failed(error: BaseException) -> tuple[int, Headers, list[Any]]:
     headers = list(JSON)
     if refusal.retry_after is not None:
         headers.append((b"retry-after", b"%d" % max(1, round(refusal.retry_after))))
-    if refusal.kind in (Kind.LARGE, Kind.SLOW):
+    if refusal.kind in (Kind.LARGE, Kind.SLOW, Kind.HEAD):
         headers.append((b"connection", b"close"))
     return refusal.kind.http, headers, [text_of({"error": refusal.text})]
 

@@ -5,6 +5,9 @@ a plain inference answered over ASGI. Out: answers in the order of their request
 that is known is no ASGI request and no task: its body is handed over once it is whole, and a large one is
 read from the socket into the memory where it is used, no more of it than its length. A head that was parsed
 before, byte for byte, with nothing else before or behind it, is known again without the parser.
+
+What is no HTTP, or a head too long or too slow, is answered behind the requests in front of it, and ends the
+connection.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from typing import Any
 import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
+from ..refusals import Kind, Refusal, invalid
 from .asked import MOST_HEADS, Head, Headers
 from .body import LENGTH, aligned, slow
 from .http import Http, failed, near
@@ -28,6 +32,10 @@ LARGE = 1 << 16
 MOST_DIGITS, LONGEST = 18, 2048
 """Of a body's length; bytes of a head that is kept."""
 END = b"\r\n\r\n"
+MOST_HEAD = 1 << 16
+"""Bytes that may come one after the other of a head, or between the pieces of a body."""
+LINGER, MOST_PASSED = 2.0, 1 << 22
+"""Seconds, and bytes, that are passed over behind a refusal which ends a connection."""
 
 
 class _Scratch(threading.local):
@@ -97,7 +105,10 @@ class _Direct:
 
 
 class _Requests(HttpToolsProtocol):  # type: ignore[misc]
-    """`left`: the part of a body's memory that is not filled yet, where one is being read."""
+    """`left`: the part of a body's memory that is not filled yet, where one is being read, and a byte behind
+    it. That byte is never read but where a client sends its next request without waiting: a read that leaves
+    room is the socket's last one of this turn of the loop, so that no client is answered again and again
+    while others wait."""
 
     app: Http
     left: memoryview | None = None
@@ -108,18 +119,31 @@ class _Requests(HttpToolsProtocol):  # type: ignore[misc]
         self._placing: memoryview | None = None
         self._begun, self._between = 0, True
         self._fresh: _Direct | None = None
+        self._open, self._vain, self._moved, self._heading = 0, 0, False, False
+        self._overdue: asyncio.TimerHandle | None = None
+        self._refused: tuple[int, Headers, list[Any]] | None = None
+        self._passed_over = 0
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         self._near = near(self.client)
+        self.timeout_keep_alive_task = self.loop.call_later(
+            self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._unset_keepalive_if_required()
         super().connection_lost(exc)
         self.left = self._placing = None
+        self._whole_message()
         if isinstance(self.cycle, _Direct) and self.cycle.reading:
             self._let_go(self.cycle)
 
     def data_received(self, data: bytes) -> None:
+        if self._refused is not None:
+            self._passed_over += len(data)
+            if self._passed_over > MOST_PASSED:
+                self.transport.close()
+            return
         self._unset_keepalive_if_required()
         while self._between and self._free():
             end = data.find(END) + len(END)
@@ -131,8 +155,10 @@ class _Requests(HttpToolsProtocol):  # type: ignore[misc]
             if behind >= len(data):
                 return
             data = data[behind:]
-        between, self._begun, self._fresh = self._between, 0, None
+        between, self._begun, self._fresh, self._moved = self._between, 0, None, False
         super().data_received(data)
+        if not self._between:
+            self._partly(len(data))
         direct = self._fresh
         if direct is not None:
             end = data.find(END) + len(END)
@@ -144,6 +170,77 @@ class _Requests(HttpToolsProtocol):  # type: ignore[misc]
             if direct.reading and self.cycle is direct and not direct.disconnected:
                 self._place(direct, direct.body)
             direct.body = b""
+
+    def _partly(self, count: int) -> None:
+        """So many bytes came of a message that is not whole."""
+        if self._overdue is None:
+            self._overdue = self.loop.call_later(self.app.bounds.seconds, self._too_slow)
+        self._vain = 0 if self._moved else self._vain + count
+        if self._vain > MOST_HEAD:
+            self._refuse(Refusal(Kind.HEAD, f"more than {MOST_HEAD} bytes of a head, or between the pieces "
+                                            "of a body"))
+
+    def _whole_message(self) -> None:
+        if self._overdue is not None:
+            self._overdue.cancel()
+            self._overdue = None
+        self._vain = 0
+
+    def _too_slow(self) -> None:
+        """A message is not whole in time. A body that is read is refused by who reads it."""
+        self._overdue = None
+        if self._heading:
+            self._refuse(slow(self.app.bounds))
+        elif not self._reading():
+            self.transport.close()
+
+    def _reading(self) -> bool:
+        """Whether the newest request waits for the rest of its body."""
+        newest = self.cycle
+        return newest is not None and not newest.response_complete and bool(
+            newest.reading if isinstance(newest, _Direct) else newest.more_body)
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(invalid(msg))
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """The connection ends with the answer: what comes behind a request for another protocol would be of
+        that."""
+        self.cycle.keep_alive = False
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Say so once the requests in front have been answered, and take nothing more."""
+        if self._refused is not None or self.transport.is_closing():
+            return
+        self._refused = failed(refusal)
+        self._whole_message()
+        if self._reading():
+            self._open -= 1
+            if self.pipeline and self.pipeline[0][0] is self.cycle:
+                self.pipeline.popleft()
+            elif getattr(self.cycle, "response_started", False):
+                self.transport.close()
+                return
+        if self._open:
+            self.flow.pause_reading()
+        else:
+            self._last_words(*self._refused)
+
+    def _last_words(self, status: int, headers: Headers, pieces: list[Any]) -> None:
+        """Answer, and end the connection where its client does, or soon: at once, what it still sends would
+        have the system throw away what was answered."""
+        if not self.transport.is_closing():
+            self.transport.write(_head(status, headers, sum(map(len, pieces)), False) + b"".join(pieces))
+            self.transport.write_eof()
+            self.flow.resume_reading()
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(LINGER, self.transport.close)
+
+    def on_response_complete(self) -> None:
+        self._open -= 1
+        super().on_response_complete()
+        if self._refused is not None and not self._open:
+            self._last_words(*self._refused)
 
     def _free(self) -> bool:
         """Whether nothing is before a request that begins now."""
@@ -175,24 +272,28 @@ class _Requests(HttpToolsProtocol):  # type: ignore[misc]
                     headers.get(b"accept-encoding"), keep)
 
     def on_message_begin(self) -> None:
-        self._begun, self._between = self._begun + 1, False
+        self._begun, self._between, self._heading = self._begun + 1, False, True
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
+        self._heading, self._moved = False, True
         head = self._head()
         if head is None or not self._free() or not self._taken(head):
             super().on_headers_complete()
         else:
             self.cycle = self._fresh = _Direct(head)
+        self._open += 1
 
     def on_body(self, body: bytes) -> None:
+        self._moved = True
         if isinstance(self.cycle, _Direct) and self.cycle.reading:
             self.cycle.body += body
         else:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        self._between = True
+        self._between = self._moved = True
+        self._whole_message()
         direct = self.cycle
         if isinstance(direct, _Direct) and direct.reading:
             self._whole(direct, direct.body)
@@ -201,6 +302,7 @@ class _Requests(HttpToolsProtocol):  # type: ignore[misc]
 
     def _begin(self, head: Head, body: bytes) -> None:
         direct = self.cycle = _Direct(head)
+        self._open += 1
         if len(body) == head.length:
             self._whole(direct, body)
         else:
@@ -208,7 +310,7 @@ class _Requests(HttpToolsProtocol):  # type: ignore[misc]
 
     def _place(self, direct: _Direct, body: bytes) -> None:
         """Read the rest of a body behind what came of it."""
-        view = aligned(direct.head.length, direct.head.split)
+        view = aligned(direct.head.length + 1, direct.head.split)
         view[:len(body)] = body
         self._placing, self.left = view, view[len(body):]
         direct.late = self.loop.call_later(self.app.bounds.seconds, self._late, direct)
@@ -217,19 +319,22 @@ class _Requests(HttpToolsProtocol):  # type: ignore[misc]
         """So many bytes more have come."""
         assert self.left is not None
         self.left = self.left[count:]
-        if self.left:
+        if len(self.left) > 1:
             return
-        view, direct = self._placing, self.cycle
+        view, direct, over = self._placing, self.cycle, not self.left
         self._placing = self.left = None
         assert view is not None
         if direct.late is not None:
             direct.late.cancel()
         if not self._between:
             self._between = True
+            self._whole_message()
             self.parser = httptools.HttpRequestParser(self)
             with contextlib.suppress(AttributeError):
                 self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
-        self._whole(direct, view)
+        self._whole(direct, view[:-1])
+        if over:
+            self.data_received(bytes(view[-1:]))
 
     def _late(self, direct: _Direct) -> None:
         self.left = self._placing = None
@@ -252,20 +357,21 @@ class _Requests(HttpToolsProtocol):  # type: ignore[misc]
         if direct.disconnected or self.transport.is_closing():
             return
         size = sum(map(len, pieces))
-        content = [STATUS_LINE[status]]
-        for name, value in headers:
-            if name == b"connection":
-                direct.keep_alive = False
-            else:
-                content += (name, b": ", value, b"\r\n")
-        content.append(b"content-length: %d\r\n" % size + (
-            b"\r\n" if direct.keep_alive else b"connection: close\r\n\r\n"))
+        direct.keep_alive = direct.keep_alive and (b"connection", b"close") not in headers
+        head = _head(status, headers, size, direct.keep_alive)
         if size < LARGE:
-            self.transport.write(b"".join(content + pieces))
+            self.transport.write(b"".join([head, *pieces]))
         else:
-            self.transport.write(b"".join([*content, pieces[0]]))
+            self.transport.write(head + pieces[0])
             for piece in pieces[1:]:
                 self.transport.write(piece)
         if not direct.keep_alive:
             self.transport.close()
         self.on_response_complete()
+
+
+def _head(status: int, headers: Headers, size: int, keep: bool) -> bytes:
+    """An answer's head. `keep`: the connection stays."""
+    lines = [b"%b: %b\r\n" % each for each in headers if each[0] != b"connection"]
+    return b"%b%bcontent-length: %d\r\n%b\r\n" % (
+        STATUS_LINE[status], b"".join(lines), size, b"" if keep else b"connection: close\r\n")

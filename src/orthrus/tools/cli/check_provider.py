@@ -7,13 +7,14 @@ orthrus.tools.cli.check_provider` is the same.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ..asked import LIBRARIES, full_name, import_modules, load_library
-from .arguments import ImportOption, JsonOption, Texts, console, option_of, print_json
+from .arguments import ImportOption, JsonOption, Texts, console, option_of, print_json, say
 
 if TYPE_CHECKING:
     from ...testing import Bench, Check, Report
@@ -69,17 +70,35 @@ def command(
 
 
 def _watched(bench: Bench, wanted: list[Check]) -> Report:
-    """Run the checks, with a bar on stderr where someone watches."""
+    """Run the checks, with a bar on stderr where someone watches; elsewhere with a line for each check that
+    begins when the one before has taken its time."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
     from ...testing import run_checks
 
     out = console(stderr=True)
+    if not out.is_terminal:
+        return run_checks(bench, wanted, _Lines(len(wanted)))
     with Progress(TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), console=out,
                   transient=True, disable=not out.is_terminal) as bar:
         task = bar.add_task("checking", total=len(wanted))
         return run_checks(bench, wanted, lambda c: bar.update(task, description=c.name),
                           lambda _: bar.advance(task))
+
+
+class _Lines:
+    """Says on stderr which check begins, once checking has taken `PATIENCE` since the last word."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.begun, self.said = count, 0, time.monotonic()
+
+    def __call__(self, check: Check) -> None:
+        from .display import PATIENCE
+
+        self.begun += 1
+        if time.monotonic() - self.said > PATIENCE:
+            say(f"check {self.begun} of {self.count}: {check.name}")
+            self.said = time.monotonic()
 
 
 def _class_of(text: str) -> Any:

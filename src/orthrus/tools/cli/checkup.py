@@ -262,7 +262,7 @@ def providers() -> Found:
 def cache() -> Found:
     """The folder of compiled kernels and of sessions: its size, whose it is, whether its files are whole."""
     from ...codegen.object import cache as stored
-    from ...run.session_cache import FOLDER
+    from ...run.session_key import FOLDER
     from .display import size_text
 
     folder = stored.place()

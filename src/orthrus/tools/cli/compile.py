@@ -110,7 +110,7 @@ def command(
     seconds = time.perf_counter() - start
     if not compiled.stored:
         raise Fail("no part of the model was compiled", found=_why_none(placement, compiled),
-                   cure="choose a provider that stores compiled parts, as iree does")
+                   cure=_cure(placement))
     files = write(placement, compiled, os.fspath(path), embed)
     rows = _rows(compiled, len(placement.graph.nodes))
     if signer is not None:
@@ -125,7 +125,26 @@ def _why_none(placement: Placement, compiled: Compiled) -> str:
     """The first reasons why nothing was compiled."""
     reasons = list(compiled.refused.values()) or [
         f"{node}: " + "; ".join(map(str, placement.refusals[node])) for node in placement.graph.nodes]
-    return "\n".join(reasons[:4]) or "a model without nodes"
+    return "\n".join([*dict.fromkeys(reasons)][:4]) or "a model without nodes"
+
+
+def _cure(placement: Placement) -> str:
+    """What to do for a model of which nothing was compiled."""
+    from ...ir import TensorType
+
+    kinds = [value.type for value in placement.graph.inputs]
+    shapes = [(value.name, value.shape or ()) for value in placement.graph.inputs]
+    names = dict.fromkeys(str(d) for _, shape in shapes for d in shape
+                          if d is not None and not isinstance(d, int))
+    if names:
+        return (f"give sizes to {', '.join(names)}: {' '.join(f'--dim {name}=1' for name in names)}; or for "
+                f"several sizes, --emit library {' '.join(f'--dim {name}=1..8' for name in names)}")
+    unnamed = [name for name, shape in shapes if None in shape]
+    if unnamed or any(isinstance(kind, TensorType) and kind.shape is None for kind in kinds):
+        return ("give sizes to the inputs' dimensions, which have no names: python -m "
+                f"orthrus.tools.make_dynamic_shape_fixed --input_name {(unnamed or [shapes[0][0]])[0]} "
+                "--input_shape 1,3 MODEL OUT")
+    return "run it as it is; or another provider compiles it: orthrus providers lists them"
 
 
 def _providers(given: Sequence[str] | None, options: Sequence[str] | None,

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from ...run.explain import Explanation
 from ...shown import shown
+from ...shown import size_text as size_text
 
 PATIENCE = 1.0
 """Seconds before a waiting person is told what is going on."""
@@ -51,16 +52,6 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[Any]],
 def shape_text(shape: Sequence[Any] | None) -> str:
     """`[N, 3, ?]`, or `...` where the rank is not known."""
     return "..." if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"
-
-
-def size_text(count: int) -> str:
-    """Bytes for people."""
-    size = float(count)
-    for unit in ("B", "KiB", "MiB"):
-        if size < 1024:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.2f} GiB"
 
 
 def error_text(error: BaseException) -> Text:

@@ -81,7 +81,8 @@ class Planned:
         from ...api.session import Session
         from ...providers.spacemit.cycles import chip
         from ...providers.spacemit.estimate import Planner, Rest
-        from ...run.engine import Config, Engine
+        from ...run.config import Config
+        from ...run.engine import Engine
 
         self.target, self.cores, self.chip = target, cores, chip(target)
         if cores > self.chip.cores:

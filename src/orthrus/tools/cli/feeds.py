@@ -27,6 +27,7 @@ from ...ir import (
     parse_type,
 )
 from ...records import dataclass
+from ..shapes.known_values import Known, drawn, known_values
 from ..shapes.open_dimensions import Shapes, accepted, told
 
 Result = TypeVar("Result")
@@ -180,9 +181,10 @@ def fed(source: Any, inputs: Sequence[Any], files: Sequence[str], shapes: Sequen
     fixed = {**{name: np.shape(value) for name, value in given.items()}, **sizes}
     open_ones = [arg for arg in inputs if arg.name not in given]
     guesses = [_guessed(inputs, fixed, rule) for rule in (likely_shapes, _ones)]
+    known = known_to(source, open_ones)
 
     def feed(chosen: Shapes) -> dict[str, Any]:
-        return generated(open_ones, {name: chosen[name] for name in chosen if name not in given}, seed)
+        return generated(open_ones, {name: chosen[name] for name in chosen if name not in given}, seed, known)
 
     feed(guesses[0])
     with hinting([arg.name for arg in open_ones]):
@@ -192,9 +194,17 @@ def fed(source: Any, inputs: Sequence[Any], files: Sequence[str], shapes: Sequen
     return Fed({**given, **made}, made, told(inputs, guesses[0], chosen)), result
 
 
-def generated(inputs: Sequence[Any], shapes: Shapes, seed: int) -> dict[str, Any]:
+def known_to(source: Any, inputs: Sequence[Any]) -> Known:
+    """The categories that a model knows for those of its inputs that may be looked up: texts and integers."""
+    kinds = [parse_type(arg.type) for arg in inputs]
+    looked_up = any(isinstance(kind, TensorType) and kind.elem is not None and (
+        kind.elem is ElementType.STRING or kind.elem.numpy.kind in "iu") for kind in kinds)
+    return known_values(source) if looked_up else {}
+
+
+def generated(inputs: Sequence[Any], shapes: Shapes, seed: int, known: Known | None = None) -> dict[str, Any]:
     """A value for every input: floats drawn from a normal distribution, whole numbers 0 or 1, booleans, short
-    texts.
+    texts; those that are `known` to the model in their place.
 
     `shapes` has the shape of some inputs; names of dimensions it settles hold for the others, and what is
     open then gets a likely size. Raises ValueError for an input whose type cannot be generated, or a shape
@@ -205,7 +215,11 @@ def generated(inputs: Sequence[Any], shapes: Shapes, seed: int) -> dict[str, Any
         if arg.name in shapes:
             _fitting(arg, shapes[arg.name])
     whole = _guessed(inputs, shapes, likely_shapes)
-    return {arg.name: _generate(arg.name, parse_type(arg.type), whole[arg.name], rng) for arg in inputs}
+    made = {arg.name: _generate(arg.name, parse_type(arg.type), whole[arg.name], rng) for arg in inputs}
+    for name, categories in (known or {}).items():
+        if isinstance(made.get(name), np.ndarray):
+            made[name] = drawn(categories, made[name], rng)
+    return made
 
 
 def _guessed(inputs: Sequence[Any], fixed: Shapes, rule: Callable[..., list[tuple[int, ...]]]) -> Shapes:
@@ -266,7 +280,7 @@ def parse_shapes(given: Sequence[str], names: Sequence[str]) -> dict[str, tuple[
         name, _, dims = text.rpartition("=")
         if name not in names:
             raise ValueError(f"--shape {text}: the model has no input {name!r}; its inputs are "
-                             f"{', '.join(names) or 'none'}")
+                             f"{', '.join(names) or 'none'}, each with a whole shape")
         try:
             shapes[name] = tuple(int(d) for d in dims.replace("x", ",").split(",") if d)
         except ValueError:

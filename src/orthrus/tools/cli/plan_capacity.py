@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
 from ...processors import usable
 from .arguments import (
     ImportOption,
@@ -23,7 +25,7 @@ from .arguments import (
     session_of,
 )
 from .display import table
-from .feeds import generated, parse_shapes, read_feeds
+from .feeds import generated, known_to, parse_shapes, read_feeds
 
 if TYPE_CHECKING:
     from ...serving.plan import Parted
@@ -33,8 +35,9 @@ RateOption = Annotated[float, option_of(
     "--rate", metavar="REQUESTS", help="Requests a second, from all clients together.")]
 P99Option = Annotated[str, option_of(
     "--p99", metavar="TIME", help="What 99 of 100 answers have to keep: 50ms, 0.05s, or seconds.")]
-ModelOption = Annotated[Path | None, option_of(
-    "--model", metavar="MODEL", help="Measure this model here, in batches of 1, 2, 4 ... rows.")]
+MeasuredArgument = Annotated[Path | None, typer.Argument(
+    metavar="MODEL", show_default=False, help="Measure this model here, in batches of 1, 2, 4 ... rows.")]
+ModelOption = Annotated[Path | None, option_of("--model", metavar="MODEL", help="The same as MODEL.")]
 ServiceOption = Annotated[str, option_of(
     "--service", metavar="ROWS=TIME,...|FILE",
     help="Service times instead, as 1=4ms,8=12ms; or a JSON file with such an object.")]
@@ -61,8 +64,9 @@ UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0}
 
 
 def command(
-    rate: RateOption, p99: P99Option, model: ModelOption = None, service: ServiceOption = "",
-    max_batch: BatchOption = 32, rows: RowsOption = 1, cores: CoresOption = 0, threads: ThreadsOption = 1,
+    rate: RateOption, p99: P99Option, measured: MeasuredArgument = None, model: ModelOption = None,
+    service: ServiceOption = "", max_batch: BatchOption = 32, rows: RowsOption = 1, cores: CoresOption = 0,
+    threads: ThreadsOption = 1,
     arrivals: ArrivalsOption = "poisson", overhead: OverheadOption = "0.1ms", seconds: SecondsOption = 0.5,
     files: InputOption = None, shape: ShapeOption = None, provider: ProviderOption = None,
     option: SettingOption = None, modules: ImportOption = None, seed: SeedOption = 0,
@@ -77,8 +81,9 @@ def command(
     slots = (cores or len(usable())) // threads
     if slots < 1:
         raise ValueError(f"--threads {threads} are more than the {cores or len(usable())} cores of a machine")
-    if (model is None) == (not service):
-        raise ValueError("give either --model MODEL, to measure it, or --service with its times")
+    if sum((measured is not None, model is not None, bool(service))) != 1:
+        raise ValueError("give either MODEL, to measure it, or --service with its times")
+    model = measured or model
     if model is not None:
         known, max_batch = _measured(model, max_batch, slots, threads, seconds, files, shape, provider,
                                      option, modules, seed)
@@ -166,12 +171,14 @@ def _measured(model: Path, max_batch: int, slots: int, threads: int, seconds: fl
     sizes = [1]
     while grows and sizes[-1] < max_batch:
         sizes.append(min(2 * sizes[-1], max_batch))
-    base = generated(open_ones, shapes, seed)
+    known = known_to(model, open_ones)
+    base = generated(open_ones, shapes, seed, known)
 
     def feed(size: int) -> dict[str, Any]:
         if not grows:
             return {**given, **base}
-        return generated(inputs, {name: (size, *value.shape[1:]) for name, value in base.items()}, seed)
+        shapes = {name: (size, *value.shape[1:]) for name, value in base.items()}
+        return generated(inputs, shapes, seed, known)
 
     feeds = {size: feed(size) for size in sizes}
     return measure(lambda size: session.run(None, feeds[size]), sizes, slots, seconds), sizes[-1]

@@ -7,7 +7,7 @@ file entry per element (`name.0`), a map two (`name.keys`, `name.values`).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -44,18 +44,18 @@ class Row:
         return asdict(self)
 
 
-def summarized(names: Sequence[str], outputs: Sequence[Any]) -> list[Row]:
-    """A row per output."""
-    return [_row(name, value) for name, value in zip(names, outputs, strict=True)]
+def summarized(names: Sequence[str], outputs: Sequence[Any], declared: Mapping[str, str]) -> list[Row]:
+    """A row per output. `declared`: types by name, for values in which Python does not say them."""
+    return [_row(name, value, declared.get(name)) for name, value in zip(names, outputs, strict=True)]
 
 
-def _row(name: str, value: Any) -> Row:
+def _row(name: str, value: Any, declared: str | None) -> Row:
     if value is None:
         return Row(name, "none", None, [])
     kind = type_of(value)
     if not isinstance(kind, TensorType):
         items = [_short(v) for v in value] if isinstance(value, list | dict) else []
-        return Row(name, str(kind), None, items[:HEAD])
+        return Row(name, declared or str(kind), None, items[:HEAD])
     array = np.asarray(value)
     low, high = _range(array)
     return Row(name, str(kind), list(array.shape), [_scalar(v) for v in array.ravel()[:HEAD]], low, high)

@@ -46,7 +46,8 @@ def command(
     session = session_of(model, provider, option, modules, level, seed, trust=trust)
     check(session, session.explain(), provider, strict, False)
     inputs = session.get_inputs()
-    names = output or [arg.name for arg in session.get_outputs()]
+    kinds = {arg.name: arg.type for arg in session.get_outputs()}
+    names = output or list(kinds)
 
     def first(feed: dict[str, Any]) -> tuple[list[Any], float]:
         start = time.perf_counter()
@@ -59,7 +60,7 @@ def command(
     times = timed(session, names, fed.values, repeat)
     files = [] if save is None else results.write_npz(save, names, outputs)
     files += [] if output_dir is None else results.write_folder(output_dir, names, outputs)
-    rows = results.summarized(names, outputs)
+    rows = results.summarized(names, outputs, kinds)
     if as_json:
         print_json({"generated": {k: shape_of(v) for k, v in made.items()},
                      "outputs": [r.plain() for r in rows],

@@ -75,7 +75,8 @@ class Flags:
     generate: bool = _switch(INPUTS, "-I",
         "Generate the inputs, from their types and shapes; an open dimension is 1, or where the model "
         "refuses that, a size found by trying. Without it every run takes one of the folders "
-        "test_data_set_* beside the model, at random.")
+        "test_data_set_* beside the model, at random; where there are none, inputs are generated all the "
+        "same, and stderr says so.")
     seed: int = _flag(INPUTS, "-S", "N", -1,
         "Seed of generated inputs; -1, the default, makes them all zero. From 0 on, float inputs are "
         "uniform in [0, 5), int8 and uint8 uniform in [0, largest], others zero. The generator is "

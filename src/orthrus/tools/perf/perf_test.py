@@ -17,6 +17,7 @@ import typer
 
 from ...shown import tell
 from .flags import Flags, Parser, takes_flags
+from .settings import ORDINARY
 
 if TYPE_CHECKING:
     from .report import Result
@@ -90,6 +91,8 @@ def _measured(flags: Flags, settings: Settings, say: Callable[[str], None]) -> R
             _remark([hint] if (hint := bench.hint()) else [])
             raise
     _remark(bench.remarks)
+    if settings.runs is None and settings.seconds == ORDINARY.seconds:
+        _remark([f"running for {settings.seconds:g} s: -t SECONDS or -r RUNS makes it shorter"])
     with _bar("running") as show:
         def tick(runs: int, spent: float) -> None:
             show(runs / settings.runs if settings.runs else spent / (settings.seconds or 1))

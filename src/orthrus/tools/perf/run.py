@@ -23,6 +23,7 @@ import numpy as np
 
 from ...ir import ElementType, OptionalType, TensorType, likely_shapes, parse_type
 from ...records import dataclass
+from ..shapes.known_values import Known, drawn, known_values
 from ..shapes.open_dimensions import Declared, Shapes, accepted, told
 from .settings import Settings
 
@@ -114,9 +115,10 @@ def open_session(runtime: Any, settings: Settings) -> Any:
     return session
 
 
-def generated(inputs: Sequence[Any], shapes: Shapes, free: dict[str, int], seed: int
-              ) -> tuple[dict[str, Any], list[str]]:
-    """A tensor per input, and the names of those that a seed could not fill.
+def generated(inputs: Sequence[Any], shapes: Shapes, free: dict[str, int], seed: int,
+              known: Known | None = None) -> tuple[dict[str, Any], list[str]]:
+    """A tensor per input, and the names of those that a seed could not fill. `known`: texts that the model
+    knows, taken in the place of empty ones.
 
     Dimensions that are not fixed are those of `shapes`, or of `free` by name, or 1. Zeros for a seed below 0.
     Raises ValueError for an input that is no tensor, or a shape that contradicts the declared one.
@@ -140,7 +142,9 @@ def generated(inputs: Sequence[Any], shapes: Shapes, free: dict[str, int], seed:
         same_rank = len(shape) == len(declared)
         if declared and not (same_rank and all(d in (None, s) for d, s in zip(declared, shape, strict=True))):
             raise ValueError(f"--data_shape {arg.name}:{list(shape)} does not fit the declared {arg.shape}")
-        feed[arg.name] = _filled(kind.elem, shape, seed)
+        made = _filled(kind.elem, shape, seed)
+        texts = (known or {}).get(arg.name) if kind.elem is ElementType.STRING else None
+        feed[arg.name] = drawn(texts, made, np.random.default_rng(max(seed, 0))) if texts else made
         if seed >= 0 and kind.elem not in DRAWN:
             plain.append(arg.name)
     return feed, plain
@@ -183,36 +187,47 @@ class Bench:
         self.labels: list[str] = []
         self.feeds: list[dict[str, Any]] = []
         self.found: Shapes = {}
-        self._guessed = settings.generate and not settings.shapes
+        self._generate = settings.generate
+        self._guessed = False
+        self._known: Known = {}
         self._drawn = random.Random(max(settings.seed, 0))
 
     def feed(self) -> None:
         """Make or read the inputs. Raises ValueError where there are none, or they cannot be made."""
         inputs, settings = self.session.get_inputs(), self.settings
         self.remarks += _unknown_dimensions(settings)
-        if settings.generate:
+        if not self._generate:
+            self.feeds = self._read()
+        if self._generate:
+            self._guessed = not settings.shapes
+            if any("string" in arg.type for arg in inputs):
+                self._known = known_values(settings.model)
             for shapes in settings.shapes or ({},):
-                made, plain = generated(inputs, shapes, settings.free, settings.seed)
+                made, plain = generated(inputs, shapes, settings.free, settings.seed, self._known)
                 self.feeds.append(made)
                 self.remarks += [f"input {name}: this type is not filled with random numbers, it is zero"
                                  for name in plain if not len(self.feeds) > 1]
             if len(self.feeds) > 1:
                 self.labels = [" ".join(f"{name} : [{','.join(map(str, shape))}]"
                                         for name, shape in shapes.items()) for shapes in settings.shapes]
-            return
+
+    def _read(self) -> list[dict[str, Any]]:
+        """The inputs beside the model; where there are none, they are to be generated."""
         from ..testrunner.data import data_sets
 
-        self.feeds = [dict(found.inputs) for found in data_sets(Path(settings.model))]
-        if not self.feeds:
-            raise ValueError(f"there is no test data for model {settings.model_name}; put it into "
-                             "test_data_set_0/input_0.pb beside the model, or generate inputs with -I")
+        found = [dict(each.inputs) for each in data_sets(Path(self.settings.model))]
+        if not found:
+            self._generate = True
+            self.remarks.append(f"there is no test data for model {self.settings.model_name} in "
+                                "test_data_set_0/input_0.pb beside it: inputs are generated, as with -I")
+        return found
 
     def hint(self) -> str:
         """What to try where a run with generated inputs fails; empty where every size was given."""
         shapes = [f"{arg.name} {list(self.feeds[0][arg.name].shape)}" for arg in self.session.get_inputs()
                   if self.feeds and arg.name in self.feeds[0] and not all(isinstance(d, int) and d >= 0
                                                                          for d in arg.shape or ())]
-        if not shapes or not self.settings.generate or self.settings.shapes:
+        if not shapes or not self._generate or self.settings.shapes:
             return ""
         return (f"inputs were generated with 1 for open dimensions: {', '.join(shapes)}; set others with "
                 "-f NAME:VALUE or --data_shape 'NAME:[...]'")
@@ -243,12 +258,12 @@ class Bench:
         guesses = [ones, {a.name: shape for a, shape in zip(inputs, likely, strict=True)}]
         found, (seconds, outputs) = accepted(
             self.settings.model, inputs, guesses,
-            lambda shapes: self._timed(generated(inputs, shapes, {}, seed)[0]))
-        self.feeds = [generated(inputs, found, {}, seed)[0]]
+            lambda shapes: self._timed(generated(inputs, shapes, {}, seed, self._known)[0]))
+        self.feeds = [generated(inputs, found, {}, seed, self._known)[0]]
+        self._guessed = False
         if note := told(inputs, ones, found):
             self.remarks.append(note)
             self.found = found
-        self._guessed = False
         return [seconds], outputs
 
     def block(self, runs: int | None, seconds: float | None, tick: Tick | None = None,

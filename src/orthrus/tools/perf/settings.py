@@ -22,7 +22,7 @@ SHORT_NAMES = frozenset((
     "cpu", "cuda", "dnnl", "tensorrt", "nvtensorrtrtx", "openvino", "dml", "acl", "nnapi", "coreml", "qnn",
     "snpe", "migraphx", "xnnpack", "vitisai", "webgpu", "vsinpu", "rocm", "armnn", "spacemit", "iree"))
 """What onnxruntime_perf_test and its forks take after -e."""
-_ORDINARY = Flags()
+ORDINARY = Flags()
 _SHAPES = re.compile(r"(.+?):((?:\[[0-9,]*\])+)")
 
 Providers = tuple[tuple[str, dict[str, str]], ...]
@@ -62,7 +62,7 @@ class Settings:
     @property
     def model_name(self) -> str:
         """The name of the folder the model is in, without a leading `test_`."""
-        return Path(self.model).absolute().parent.name.removeprefix("test_")
+        return Path(os.path.abspath(self.model)).parent.name.removeprefix("test_")
 
     @property
     def engine(self) -> str:
@@ -99,8 +99,8 @@ def _budget(flags: Flags) -> tuple[int | None, float | None]:
         raise UsageFault(f"-m {flags.mode}: expected duration or times")
     if flags.seconds <= 0:
         raise UsageFault(f"-t {flags.seconds:g}: expected more than no time")
-    timed = flags.seconds != _ORDINARY.seconds
-    if (flags.mode == "times" or flags.repeat != _ORDINARY.repeat) and not timed:
+    timed = flags.seconds != ORDINARY.seconds
+    if (flags.mode == "times" or flags.repeat != ORDINARY.repeat) and not timed:
         return flags.repeat, None
     return None, VERSUS_SECONDS if flags.versus and not timed else flags.seconds
 
@@ -151,9 +151,9 @@ def _entries(flags: Flags) -> Iterator[tuple[str, str, str]]:
         yield "-D", "session.intra_op.allow_spinning", "0"
     if flags.stop_spin:
         yield "-Z", "session.force_spinning_stop", "1"
-    if flags.spin_us != _ORDINARY.spin_us:
+    if flags.spin_us != ORDINARY.spin_us:
         yield "--spin_duration_us", "session.intra_op.spin_duration_us", str(flags.spin_us)
-    if flags.spin_backoff != _ORDINARY.spin_backoff:
+    if flags.spin_backoff != ORDINARY.spin_backoff:
         yield "--spin_backoff_max", "session.intra_op.spin_backoff_max", str(min(flags.spin_backoff, 64))
     if flags.denormals:
         yield "-z", "session.set_denormal_as_zero", "1"
@@ -246,7 +246,7 @@ def notes(flags: Flags) -> Iterator[str]:
         "telemetry": "--enable_telemetry has no effect: Orthrus sends nothing",
         "telemetry_sessions": "--telemetry_smoke_sessions has no effect: Orthrus sends nothing"}
     for each in fields(Flags):
-        if each.name in others and getattr(flags, each.name) != getattr(_ORDINARY, each.name):
+        if each.name in others and getattr(flags, each.name) != getattr(ORDINARY, each.name):
             yield others[each.name]
 
 

@@ -72,12 +72,14 @@ def _cases(root: Path) -> list[Case]:
 
 
 def _case(model: Path, alone: bool) -> Case:
-    name = model.absolute().parent.name.removeprefix("test_")
+    name = Path(os.path.abspath(model)).parent.name.removeprefix("test_")
     name = name if alone else f"{name}/{model.stem}"
     if model.suffix == ".ort":
         return Case(name, model, skip="the .ort format is onnxruntime's own; convert the .onnx model instead")
     found = tuple(places(model))
-    return Case(name, model, found, "" if found else f"there is no test data in {model.parent}")
+    none = (f"there is no test data in {model.parent}: no folder test_data_set_0 with input_0.pb and "
+            "output_0.pb")
+    return Case(name, model, found, "" if found else none)
 
 
 def _broken(name: str) -> str:

@@ -19,6 +19,7 @@ from ...ir import Graph, Node, Value, shape_text
 from ...kernels import Span
 from ...records import dataclass
 from ...run.explain import Explanation, NodeReport
+from ...shown import size_text
 from .groups import Scope, grouped
 from .origin import differs, origins
 
@@ -192,7 +193,7 @@ class _Collected:
         self.nodes: list[ViewNode] = []
         self.values: list[ViewValue] = []
         self.groups: list[ViewGroup] = []
-        self.edges: list[tuple[int, int, int]] = []
+        self._reads: list[tuple[Value, int]] = []
         self.distances = distances
         self._index: dict[Value, int] = {}
         self._maker: dict[Value, int] = {}
@@ -228,7 +229,7 @@ class _Collected:
         for value in graph.outputs:
             index = len(self.nodes)
             self.nodes.append(ViewNode(value.name, "output", "", "", 0, at, (self.value(value),), ()))
-            self._edge(value, index)
+            self._reads.append((value, index))
 
     def _border(self, values: Sequence[Value], title: str, group: int) -> int:
         """The group that inputs or outputs stand in: one of their own where they are many."""
@@ -269,11 +270,14 @@ class _Collected:
                 self.groups.append(ViewGroup(name, "body", body, index))
             self.add(inner, at)
         for value in dict.fromkeys(v for v in node.inputs if v is not None):
-            self._edge(value, index)
+            self._reads.append((value, index))
 
-    def _edge(self, value: Value, reader: int) -> None:
-        if value in self._maker:
-            self.edges.append((self._maker[value], reader, self.value(value)))
+    @property
+    def edges(self) -> Iterator[tuple[int, int, int]]:
+        """Maker, reader and value of each edge; a box may come before what it reads."""
+        for value, reader in self._reads:
+            if value in self._maker:
+                yield self._maker[value], reader, self.value(value)
 
     def _reasons(self, report: NodeReport) -> Iterator[tuple[str, str]]:
         for refusal in report.refusals:
@@ -360,7 +364,7 @@ def _facts(session: Any, graph: Graph) -> Iterator[tuple[str, str]]:
     total = sum(1 for _ in graph.walk())
     yield "nodes", f"{total:,} after optimization"
     size = sum(v.const.nbytes for v in graph.initializers.values() if isinstance(v.const, np.ndarray))
-    yield "constants", f"{len(graph.initializers):,}, {size / 1e6:,.1f} MB"
+    yield "constants", f"{len(graph.initializers):,}, {size_text(size)}"
     yield "opsets", ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in info.opsets.items())
     producer = " ".join(filter(None, (info.producer_name, info.producer_version)))
     if producer:

@@ -60,7 +60,9 @@ def grouped(graph: Graph) -> list[Scope | Node]:
     if len(graph.nodes) <= _SMALL:
         return list(graph.nodes)
     scopes: dict[tuple[str, ...], Scope] = {(): root}
-    for node, path in zip(graph.nodes, _paths(graph.nodes), strict=True):
+    paths = dict(zip(graph.nodes, _paths(graph.nodes), strict=True))
+    _follow_readers(graph.nodes, paths)
+    for node, path in paths.items():
         for depth in range(1, len(path) + 1):
             key = path[:depth]
             if key not in scopes:
@@ -99,6 +101,22 @@ def _paths(nodes: Sequence[Node]) -> list[tuple[str, ...]]:
         before = _common(before, following) if path is None else path
         paths.append(before)
     return paths
+
+
+def _follow_readers(nodes: Sequence[Node], paths: dict[Node, tuple[str, ...]]) -> None:
+    """What is computed from constants alone, as weights that are dequantized, stands with its first reader,
+    whatever its own name says."""
+    prepared = set[Node]()
+    for node in nodes:
+        if not node.has_bodies and all(v is None or v.const is not None or v.node in prepared
+                                       for v in node.inputs):
+            prepared.add(node)
+    place = {node: i for i, node in enumerate(nodes)}
+    for node in reversed(nodes):
+        readers = [reader for value in node.outputs if value is not None and node in prepared
+                   for reader in value.uses if reader in place]
+        if readers:
+            paths[node] = paths[min(readers, key=place.__getitem__)]
 
 
 def _from_name(label: str) -> tuple[str, ...]:

@@ -16,7 +16,8 @@ from ...machines.machine import Machine
 from ...write.body import Body
 from ...write.emit import F32, I8, V, vec
 from ...write.expr import BYTES, LLVM, Expr
-from ...write.template import Spec, template
+from ...write.spec import Spec
+from ...write.template import template
 from ...write.tile import Operand, Rows, added, load
 from .epilogue import PixelEpilogue, inside
 from .geometry import Geometry

@@ -12,7 +12,7 @@ from ....shapes.symbolic import choice
 from ...machines.machine import Machine
 from ...runtime.call_kernel import aligned
 from ...write.expr import BYTES, Expr
-from ...write.template import Spec
+from ...write.spec import Spec
 from ...write.tile import Operand, shapes
 from .geometry import LONG_SUM, Geometry, chunk_of, merged, split, tile_cols
 from .tiles import TileForm, conv_tiles

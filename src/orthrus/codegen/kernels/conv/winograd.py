@@ -25,7 +25,8 @@ from ...runtime.call_kernel import aligned
 from ...write.body import Body
 from ...write.emit import F32, I8, I64, PTR, V, vec
 from ...write.expr import BYTES, Expr
-from ...write.template import OUTSIDE, Spec, template
+from ...write.spec import Spec
+from ...write.template import OUTSIDE, template
 from ...write.tile import Operand, joined, load, shapes, tile
 from ...write.vmath import any_lane
 from .epilogue import PixelEpilogue

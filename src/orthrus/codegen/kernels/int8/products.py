@@ -21,7 +21,8 @@ from ...runtime.call_kernel import aligned
 from ...write.body import Body
 from ...write.emit import I8, I32, I64, V, vec
 from ...write.expr import Expr
-from ...write.template import Spec, template
+from ...write.spec import Spec
+from ...write.template import template
 from ...write.tile import Masks, Operand, Rows
 from . import amx, spacemit
 from .results import CELLS, Results, block_of

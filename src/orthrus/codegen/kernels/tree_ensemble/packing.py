@@ -13,7 +13,7 @@ import numpy as np
 
 from ....records import dataclass
 from ...machines.machine import Machine
-from ...write.template import Spec
+from ...write.spec import Spec
 from .walk import BATCH, SIGN, TOP, WAYS, forest_rows
 
 if TYPE_CHECKING:

@@ -1,0 +1,113 @@
+"""A session's package written, once its model has come again, or at its first run.
+
+In: an engine that was made of a model, and the runs it served. Out: a package in the cache. A session is kept
+at its first run where making it took long and writing it does not: a model of many nodes, or the first of a
+process, and few bytes. Any other is kept when its model has come a second time and was run with the shapes of
+the first. One that came with other shapes is not kept again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+from .. import knobs
+from ..codegen.object import cache
+from ..errors import Fail
+from ..ir import No, TensorType, Value
+from ..modelfile import ModelFile
+from ..providers.ep_node import DOMAIN, OP_TYPE
+from .session_key import FOLDER, foreign, give_up, marker
+
+if TYPE_CHECKING:
+    from ..plan import Call
+    from .engine import Engine
+    from .fast_way import Shapes
+
+log = logging.getLogger("orthrus")
+
+_MANY, _LONG, _FEW = 16, 0.05, 1 << 26
+"""Nodes or seconds from which on, and bytes up to which, a model's session is kept at its first run."""
+
+_LATER = 0.02
+"""Seconds that a run has for itself before its session is kept."""
+
+
+def watch(name: str, seen: bytes | None, engine: Engine, source: Any, seconds: float) -> None:
+    """Keep the session of an engine that took so long to make, once its runs say that it is worth it.
+    `seen`: what is told of it already."""
+    if engine.fast is not None and _keepable(engine):
+        engine.fast.when_served = _Watch(name, seen, engine, source, seconds > _LONG)
+
+
+def _keepable(engine: Engine) -> bool:
+    """Whether the engine is one part of generated code between its inputs and outputs, and nothing more."""
+    return (not engine.overridable and not engine.info.external
+            and foreign().isdisjoint(engine.kinds) and (DOMAIN, OP_TYPE) not in engine.kinds
+            and all(_plain(v) for v in (*engine.inputs, *engine.outputs)))
+
+
+def _plain(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.elem is not None
+
+
+class _Watch:
+    """Sees with which shapes an engine is run, and keeps its session when they come again."""
+
+    def __init__(self, name: str, seen: bytes | None, engine: Engine, source: Any, long: bool) -> None:
+        self.name, self.seen, self.source = name, seen, source
+        size = source.size if isinstance(source, ModelFile) else len(source)
+        self.early = (long or len(engine.graph.nodes) >= _MANY) and size <= _FEW
+        program, (step,) = engine.program, engine.program.calls
+        self.about = {"reads": [program.inputs.index(slot) for slot in step.reads],
+                      "writes": [program.outputs.index(slot) for slot in step.writes],
+                      "kinds": sorted(engine.kinds),
+                      "graph": engine.name, "info": dataclasses.asdict(engine.info),
+                      "inputs": [_described(v) for v in engine.inputs],
+                      "outputs": [_described(v) for v in engine.outputs]}
+
+    def __call__(self, step: Call, shapes: Shapes) -> bool:
+        """Told of a run; answers whether to be told of the next one with other shapes."""
+        now = json.dumps(shapes).encode()
+        if self.seen is None:
+            self.seen = now
+            cache.store({marker(self.name): now})
+            if not self.early:
+                return True
+        if self.seen != now:
+            give_up(self.name)
+            return False
+        with contextlib.suppress(RuntimeError):
+            keeping = threading.Timer(_LATER, self._keep, (step, shapes))
+            keeping.name = "orthrus-keep"
+            keeping.start()
+        return True
+
+    def _keep(self, step: Call, shapes: Shapes) -> None:
+        from ..lowering.native import Native
+        from ..lowering.package.loaded import beside
+        from ..lowering.package.store import packed
+
+        native = step.kernel.run
+        if not isinstance(native, Native):
+            return
+        limit = knobs.CACHE_SESSIONS.value << 20
+        try:
+            further = [(native.machine, unit) for unit in beside()]
+            pieces = packed(native, shapes, further, {**self.about, "content": self._content()})
+            if not isinstance(pieces, No) and pieces.size <= limit // 2:
+                cache.write_whole(self.name, pieces.whole(), FOLDER, limit)
+        except (Fail, OSError, MemoryError, TypeError, ValueError, RuntimeError) as error:
+            log.debug("the session of %s is not kept: %s", self.about["graph"], error)
+
+    def _content(self) -> str:
+        """What tells the model's content. Raises Fail where it is no longer what was read of it."""
+        return self.source.digest() if isinstance(self.source, ModelFile) else ""
+
+
+def _described(value: Value) -> list[Any]:
+    return [value.name, value.elem.name, None if value.shape is None else list(value.shape)]

@@ -1,0 +1,58 @@
+"""Shapes of no elements, of many axes, of other ranks; strings that are no text; outputs of other types and
+shapes, the same twice; memory that is not aligned: the library answers as onnxruntime's own, natively and
+in the service."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import dropin
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from skips import needs
+
+from orthrus.native.dropin import build
+
+pytestmark = [pytest.mark.slow, needs("generated code", "Linux", "C compiler")]
+SUBJECTS = ("creations", "two", "two_in_service", "strings", "rank", "rank_in_service")
+
+
+def _of_any_rank(*before: onnx.NodeProto) -> onnx.ModelProto:
+    nodes = [*before, helper.make_node("Neg", ["r" if before else "x"], ["y"])]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in "xy"]
+    return helper.make_model(helper.make_graph(nodes, "g", values[:1], values[1:]), ir_version=9,
+                             opset_imports=[helper.make_opsetid("", 20)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program and the models."""
+    made = tmp_path_factory.mktemp("odd")
+    for name in ("two", "two_in_service", "strings"):
+        onnx.save(dropin.models()[name][0], made / f"{name}.onnx")
+    onnx.save(_of_any_rank(), made / "rank.onnx")
+    onnx.save(_of_any_rank(helper.make_node("SequenceConstruct", ["x"], ["q"]),
+                           helper.make_node("Constant", [], ["z"], value_int=0),
+                           helper.make_node("SequenceAt", ["q", "z"], ["r"])), made / "rank_in_service.onnx")
+    subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g",
+                    f"-I{build.built() / 'include'}", Path(__file__).parent / "odd_values.c", "-o",
+                    made / "odd_values", "-ldl"], check=True)
+    return made
+
+
+def _answers(library: Path, folder: Path, subject: str) -> list[str]:
+    done = subprocess.run([folder / "odd_values", library, folder, subject], env=dropin.surroundings(),
+                          capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_answers_are_onnxruntimes(subject: str, folder: Path) -> None:
+    peer = pytest.importorskip("onnxruntime")
+    theirs = next(Path(peer.__file__).parent.glob("capi/libonnxruntime.so*"))
+    ours = _answers(build.built() / "lib" / build.SONAME, folder, subject)
+    assert len(ours) > 10
+    assert ours == _answers(theirs, folder, subject)
