@@ -23,7 +23,8 @@ from orthrus.codegen.write import notes
 from orthrus.codegen.write.body import Body
 from orthrus.codegen.write.emit import F32, I8, I32, I64, PTR, V, vec
 from orthrus.codegen.write.expr import Expr
-from orthrus.codegen.write.template import _templates, template
+from orthrus.codegen.write.spec import templates
+from orthrus.codegen.write.template import template
 from orthrus.errors import EPFail
 from orthrus.lowering import lower, rules  # noqa: F401
 from orthrus.lowering.lower import Out
@@ -131,7 +132,7 @@ def test_one_element_behind_an_argument_is_noted(way: Any) -> None:
                     native.run(spec, x, out, at, items=1, scratch=32)
                 assert not room[:8].any() and not room[16:].any(), "nothing is written there either"
     finally:
-        del _templates[name]
+        del templates[name]
 
 
 @pytest.mark.parametrize("way", ["load", "store"])
@@ -157,7 +158,7 @@ def test_rows_of_the_matrix_unit(way: str) -> None:
         with pytest.raises(EPFail, match=name):
             native.run(spec, np.zeros((15, 64), np.uint8), 16, items=1, scratch=1024)
     finally:
-        del _templates[name]
+        del templates[name]
 
 
 def test_a_rule_that_passes_too_little_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,9 +34,8 @@ from orthrus.codegen.machines import executable  # noqa: E402
 from orthrus.codegen.machines.executable import ARM_FLUSH  # noqa: E402
 from orthrus.codegen.machines.machine import NEON, Machine  # noqa: E402
 from orthrus.codegen.object.build import assemble  # noqa: E402
-from orthrus.codegen.write import template  # noqa: E402
 from orthrus.codegen.write.emit import I32, I64, PTR, VOID, Function, Module, V  # noqa: E402
-from orthrus.codegen.write.spec import Spec  # noqa: E402
+from orthrus.codegen.write.spec import Spec, templates  # noqa: E402
 from orthrus.demo import MODEL  # noqa: E402
 from orthrus.errors import Fail  # noqa: E402
 from orthrus.lowering.native import Native  # noqa: E402
@@ -70,7 +69,7 @@ def test_a_kernel_of_every_template_was_executed() -> None:
     for family, test in ((f, t) for f, tests in families.FAMILIES.items() for t in tests):
         if (family, test, NEON) not in families.done:
             families.run(family, test, NEON)
-    written = {name for name, t in template._templates.items()
+    written = {name for name, t in templates.items()
                if KERNELS in (file := Path(t.write.__code__.co_filename)).parents
                and file.name not in MATRIX_UNITS}
     assert written - {name for arch, name in board.executed if arch == NEON.arch} == set()

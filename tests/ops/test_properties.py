@@ -19,6 +19,7 @@ import orthrus
 from fuzz import graphs as random_graphs
 from fuzz.cases import FAMILIES, Draw, cases
 from orthrus import knobs
+from orthrus.ops.tensor.selection import distinct
 
 ALWAYS = settings(deadline=None, derandomize=True, database=None, suppress_health_check=list(HealthCheck))
 FEW, MANY = settings(ALWAYS, max_examples=60), settings(ALWAYS, max_examples=300)
@@ -215,3 +216,17 @@ def test_patterns(kind: str, tmp_path: Path) -> None:
 def test_patterns_at_length(kind: str, tmp_path: Path) -> None:
     variants(kind, 1000, 300)
     variants(kind, 5000, 50, str(tmp_path / "saved.onnx"))
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 40), st.sampled_from(("float32", "float64", "int64", "uint8", "bool", "object")),
+       st.integers(0, 999))
+def test_distinct_elements(count: int, dtype: str, seed: int) -> None:
+    """As numpy has them: in rising order, the first of equal ones, -0 and 0 and all NaN being one."""
+    rng = np.random.default_rng(seed)
+    x = rng.integers(0, 6, count).astype("U" if dtype == "object" else dtype).astype(dtype)
+    if dtype.startswith("float"):
+        x[rng.random(count) < 0.3] = rng.choice([np.nan, -0.0, np.inf])
+    _, *wanted = np.unique(x, True, True, True)
+    for made, want in zip(distinct(x), wanted, strict=True):
+        np.testing.assert_array_equal(made, want.reshape(-1))

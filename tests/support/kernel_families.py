@@ -19,7 +19,7 @@ import test_codegen_reduce
 
 from orthrus.codegen.machines import detect
 from orthrus.codegen.machines import machine as machines
-from orthrus.codegen.write import template
+from orthrus.codegen.write.spec import templates
 from orthrus.errors import Fail
 
 FAMILIES = {
@@ -71,8 +71,8 @@ def again(family: str, here: machines.Machine) -> ModuleType:
     """The module of tests for a family of kernels, written for `here` wherever it names a machine."""
     name = f"test_codegen_{family}"
     path = Path(__file__).parents[1] / "codegen" / f"{name}.py"
-    for known in [k for k, t in template._templates.items() if t.write.__code__.co_filename == str(path)]:
-        del template._templates[known]
+    for known in [k for k, t in templates.items() if t.write.__code__.co_filename == str(path)]:
+        del templates[known]
     spec = importlib.util.spec_from_file_location(f"{name}_{abs(hash(here))}", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

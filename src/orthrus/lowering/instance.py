@@ -80,12 +80,12 @@ class Plan:
 
 @dataclass(frozen=True)
 class Code:
-    """What plans of the same steps have in common: the kernels' addresses as the device gave them, and what
-    they are; the labels and operators of the nodes they are for, the number of inputs. `appends`: an input
-    and an output each that may be the same memory: a cache that rows are appended to, and that nothing else
-    reads."""
+    """What plans of the same steps have in common: the kernels' addresses, if they are known before the
+    device is asked, and what they are; the labels and operators of the nodes they are for, the number of
+    inputs. `appends`: an input and an output each that may be the same memory: a cache that rows are appended
+    to, and that nothing else reads."""
 
-    kernels: list[int]
+    known: list[int] | None
     specs: list[Spec]
     names: list[str]
     operators: list[str]
@@ -93,6 +93,17 @@ class Code:
     appends: frozenset[tuple[int, int]]
     device: PartDevice
     threads: int
+
+    @functools.cached_property
+    def kernels(self) -> list[int]:
+        """The kernels' addresses as the device gave them. Raises RuntimeError for a kernel that LLVM
+        refuses."""
+        return self.known if self.known is not None else self.device.addresses(self.specs)
+
+    def ready(self) -> Code:
+        """The same, its kernels compiled."""
+        assert self.kernels is not None
+        return self
 
 
 @dataclass(frozen=True)

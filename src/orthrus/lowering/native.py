@@ -149,7 +149,10 @@ class Native(ShapedPart[Plan]):
                     *targets[:i], *targets[i + 1:]))
                 else np.empty(shape, dtype)
                 for i, (t, (shape, dtype)) in enumerate(zip(targets, plan.outputs, strict=True))]
-        instance = plan.take()
+        try:
+            instance = plan.take()
+        except RuntimeError as error:
+            return self._without(arrays, error)
         instance.status[:] = 0
         try:
             run(instance, arrays, outputs)
@@ -162,6 +165,14 @@ class Native(ShapedPart[Plan]):
         if not status:
             return made
         return self.without_transforms(arrays, made) if status == OUTSIDE else self.interpret(arrays)
+
+    def _without(self, arrays: Sequence[np.ndarray], error: RuntimeError) -> Any:
+        """The results without the plan for such arrays, which was guessed and whose kernels LLVM refuses."""
+        key = self.key(arrays)
+        self.refused.note(key, error)
+        with self.plans.lock:
+            self.plans[key] = None
+        return self.interpret(arrays)
 
     def without_transforms(self, arrays: Sequence[np.ndarray], made: Any) -> Any:
         """The results where convolutions by way of transforms, which gave `made`, met numbers that are not
@@ -218,7 +229,7 @@ class Native(ShapedPart[Plan]):
             if self.trial is not None and _products(lowering.steps):
                 raise LookupError("its products on the matrix unit are tried for each shape")
             made = Formula(lowering, sizes, dims, self.part.outputs, lambda steps: code_of(
-                steps, len(inputs), self.device, self.threads))
+                steps, len(inputs), self.device, self.threads).ready())
             lowering.let_go()
         log.debug("%s: a formula for shapes like %s, %d facts", self.part, key, len(sizes.facts))
         return made
@@ -226,7 +237,10 @@ class Native(ShapedPart[Plan]):
     def lower(self, key: Key, kinds: Kinds) -> Stepped:
         before = set(self.constants)
         try:
-            return self._best(key, kinds)
+            made = self._best(key, kinds)
+            if key not in self.guessed:
+                made.code.ready()
+            return made
         except Exception:
             for packed in set(self.constants) - before:
                 del self.constants[packed]

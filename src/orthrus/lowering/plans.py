@@ -31,7 +31,7 @@ def code_of(steps: Sequence[KernelStep], inputs: int, device: PartDevice, thread
     """What plans of `steps` have in common."""
     native = [s for s in steps if s.spec is not None]
     specs = [s.spec for s in native]
-    return Code(device.addresses(specs), specs, [s.node.label for s in native],
+    return Code(None, specs, [s.node.label for s in native],
                 [s.node.op_type for s in native], inputs, _appends(steps), device, threads)
 
 

@@ -131,7 +131,7 @@ def _nth(f: Body, key: str, lanes: int, length: V, room: V, k: V, low: int) -> V
         if step < int(key[1:]):
             below = below | below.lshr(step)
     zero = f.const(key, 0)
-    top = f.select(enough, zero, below ^ below.lshr(1))
+    top = f.select(enough | k.eq(length), zero, below ^ below.lshr(1))
     found, _ = f.repeat([f.select(enough, span, zero), top], bit)
     return least + found
 

@@ -25,7 +25,7 @@ from ...codegen.write.spec import Spec
 from ...ir import No
 from ...kernels import KernelRegistryManager
 from ...load import load
-from ...lowering.device import Compiling, PartDevice
+from ...lowering.device import Compiling
 from ...lowering.package.loaded import beside
 from ...optimize import optimize
 from ...partition import partition
@@ -42,6 +42,10 @@ CACHES = ((32 << 10, 1 << 20), (48 << 10, 2 << 20))
 """Bytes of the first and the second cache, by which work is divided."""
 
 
+_STEP = 8
+"""How far apart in the list networks are that come one after another: when time runs out, all kinds came."""
+
+
 class _Asking(CPUExecutionProvider):
     """The CPU provider of a machine, which notes the kernels that parts ask for."""
 
@@ -50,12 +54,10 @@ class _Asking(CPUExecutionProvider):
     def __init__(self, machine: Machine) -> None:
         super().__init__()
         self.target, self.asked = machine, dict[str, Unit]()
+        self.listing = _Listing(machine, self.asked)
 
     def _machine(self) -> Machine | No:
         return self.target
-
-    def _device(self, machine: Machine) -> PartDevice:
-        return _Listing(machine, self.asked)
 
 
 class _Listing(Compiling):
@@ -80,7 +82,10 @@ def asked(model: Any, machine: Machine) -> dict[str, Unit]:
     optimize(graph, provider.level)
     for part in partition(graph, [provider]).parts:
         if part.fused:
-            provider.compile(part)
+            native = provider._prepared(part, provider.listing)
+            for plan in native.plans.values():
+                if plan is not None:
+                    plan.code.ready()
     return {key: unit for key, unit in provider.asked.items()
             if " at 0x" not in key and cache.own(unit.origin)}
 
@@ -91,7 +96,8 @@ def wanted(targets: Sequence[Machine], until: float = math.inf, processes: int |
     then what `networks` ask for until a time of `time.monotonic`."""
     found: dict[str, Unit] = {repr(unit): unit for unit in (*beside(), Turns())}
     nets = list(networks())
-    work = [partial(_asked, net, targets, until) for net in nets]
+    mixed = [net for i in range(_STEP) for net in nets[i::_STEP]]
+    work = [partial(_asked, net, targets, until) for net in mixed]
     for several in _done(work, processes):
         found |= several
     return found

@@ -43,6 +43,12 @@ def networks() -> Iterator[Network]:
     for act in ("relu", "elu", "gelu"):
         for n in (28, 32, 64, 96, 224, 299):
             yield partial(vision.plain, (n, n), act)
+    for n in range(1, 29):
+        for act in ("relu", "silu") if n % 2 else ("relu", "hardswish"):
+            yield partial(vision.sized, n, act, (3, 3))
+        yield partial(vision.sized, n * 14 + n // 2, "relu", (3,))
+    for bottleneck in (True, False):
+        yield partial(vision.residual, (224, 224), "relu", bottleneck=bottleneck, quantized=True)
     for act in ("relu", "leaky", "tanh", "gelu", "sigmoid"):
         for length, channels in ((256, 1), (1000, 3), (16000, 1), (4096, 12)):
             yield partial(vision.along, length, act, channels)
@@ -55,6 +61,8 @@ def _sequences() -> Iterator[Network]:
         for length in (1, 8, 16, 32, 64, 128, 256):
             yield partial(sequences.encoder, length, width, count, "gelu", spelled=length % 3 == 1)
         yield partial(sequences.encoder, "n", width, count, "relu", first=True)
+        for length in (1, 32, 128):
+            yield partial(sequences.encoder, length, width, count, "gelu", quantized=True)
     for width in (256, 512):
         yield partial(sequences.encoder, 100, width, 8, "relu", first=True, masked=False)
         yield partial(sequences.encoder, 50, width, 8, "relu", masked=False, spelled=True)
@@ -75,6 +83,8 @@ def _sequences() -> Iterator[Network]:
         for act in ("relu", "tanh", "sigmoid", "gelu", "silu"):
             yield partial(sequences.layered, rows, (784, 512, 256, 100, 10), act, "softmax")
             yield partial(sequences.layered, rows, (30, 64, 32, 1), act, "sigmoid")
+    for rows in range(2, 29):
+        yield partial(sequences.layered, rows, (64, 96, 50), "relu")
     yield partial(sequences.layered, "n", (64, 100, 10), "relu", "softmax")
 
 

@@ -12,7 +12,14 @@ from .net import Net, activated
 
 
 def linear(net: Net, x: str, width: int, out: int, act: str = "", bias: bool = True) -> str:
-    y = net.add("MatMul", x, net.weight(width, out))
+    if net.quantized:
+        codes, scale, zero = net.add("DynamicQuantizeLinear", x, outputs=3)
+        w = net.const(net.drawn.integers(-100, 100, (width, out)), np.int8)
+        y = net.add("Cast", net.add("MatMulInteger", codes, w, zero, net.const(0, np.int8)),
+                    to=TensorProto.FLOAT)
+        y = net.add("Mul", y, net.add("Mul", scale, net.const(0.01)))
+    else:
+        y = net.add("MatMul", x, net.weight(width, out))
     return activated(net, net.add("Add", net.weight(out), y) if bias else y, act)
 
 
@@ -42,9 +49,9 @@ def heads(net: Net, q: str, k: str, v: str, count: int, each: int, mask: str = "
 
 
 def encoder(length: int | str, width: int, count: int, act: str, first: bool = False, spelled: bool = False,
-            masked: bool = True, batch: int | str = 1) -> onnx.ModelProto:
+            masked: bool = True, batch: int | str = 1, quantized: bool = False) -> onnx.ModelProto:
     """Two blocks of a transformer. `first`: normalization comes before what it is for."""
-    net = Net()
+    net = Net(quantized=quantized)
     ids = net.input(batch, length, kind=TensorProto.INT64)
     mask = ""
     if masked:
@@ -55,16 +62,16 @@ def encoder(length: int | str, width: int, count: int, act: str, first: bool = F
     if isinstance(length, int):
         x = net.add("Add", x, net.weight(1, length, width))
     x = normed(net, x, width, spelled)
-    for _ in range(2):
+    for _ in range(3):
         y = normed(net, x, width, spelled) if first else x
         q, k, v = [linear(net, y, width, width) for _ in range(3)]
         y = heads(net, q, k, v, count, width // count, mask)
-        x = net.add("Add", linear(net, y, width, width), x)
+        x = net.sum(linear(net, y, width, width), x)
         if not first:
             x = normed(net, x, width, spelled)
         y = normed(net, x, width, spelled) if first else x
         y = linear(net, linear(net, y, width, 4 * width, act), 4 * width, width)
-        x = net.add("Add", y, x)
+        x = net.sum(y, x)
         if not first:
             x = normed(net, x, width, spelled)
     first_row = net.add("Gather", x, net.const(0, np.int64), axis=1)

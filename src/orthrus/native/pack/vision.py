@@ -29,12 +29,12 @@ def mobile(size: tuple[int, int], act: str, excited: str = "", gate: str = "hard
     x = net.conv(net.input(batch, 3, *size), 32, 3, 2, act)
     x = net.conv(net.depthwise(x, 3, 1, act), 16)
     for i, width in enumerate(widths):
-        for s, k in ((2 if i != 4 else 1, 3), (1, 5 if i % 2 else 3)):
+        for s, k in ((2 if i != 4 else 1, 3), (1, 5 if i % 2 else 3), (1, 3 if i % 2 else 5)):
             y = net.depthwise(net.conv(x, net.channels[x] * 6, act=act), k, s, act)
             if excited:
                 y = squeezed(net, y, excited, gate)
             y = net.conv(y, width)
-            x = net.add("Add", y, x) if s == 1 and net.channels[x] == width else y
+            x = net.sum(y, x) if s == 1 and net.channels[x] == width else y
     x = net.conv(x, 960, act=act)
     return net.model(classified(net, x))
 
@@ -50,22 +50,23 @@ def separable(size: tuple[int, int], act: str) -> onnx.ModelProto:
 
 
 def residual(size: tuple[int, int], act: str, stem: int = 7, bottleneck: bool = True, batch: int = 1,
-             widths: Sequence[int] = (64, 128, 256, 512)) -> onnx.ModelProto:
+             widths: Sequence[int] = (64, 128, 256, 512), quantized: bool = False) -> onnx.ModelProto:
     """Residual blocks behind a stem."""
-    net = Net()
+    net = Net(quantized=quantized)
     x = net.conv(net.input(batch, 3, *size), widths[0], stem, 2 if stem > 3 else 1, act)
     if stem > 3:
         x = net.add("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1, 1, 1, 1])
     for i, width in enumerate(widths):
         out = width * 4 if bottleneck else width
-        for j in range(2):
+        for j in range(3):
             s = 2 if j == 0 and i else 1
             y = net.conv(x, width, act=act) if bottleneck else x
             y = net.conv(y, width, 3, s, act)
             y = net.conv(y, out) if bottleneck else net.conv(y, out, 3)
             if s == 2 or net.channels[x] != out:
                 x = net.conv(x, out, 1, s)
-            x = activated(net, net.add("Add", y, x), act)
+            both = (net.rounded(y), net.rounded(x)) if quantized else (y, x)
+            x = activated(net, net.sum(*both) if j else net.add("Add", *both), act)
     return net.model(classified(net, x))
 
 
@@ -113,7 +114,7 @@ def _split(net: Net, x: str, width: int, act: str, added: bool) -> str:
     net.channels[a] = net.channels[b] = half
     y = net.conv(net.conv(b, half, 3, act=act), half, 3, act=act)
     if added:
-        y = net.add("Add", b, y)
+        y = net.sum(b, y)
     return net.conv(net.joined([a, b, y]), width, act=act)
 
 
@@ -153,6 +154,19 @@ def plain(size: tuple[int, int], act: str) -> onnx.ModelProto:
     x = net.conv(x, 256, 3, 2, act, groups=32)
     x = net.add("AveragePool", x, kernel_shape=[2, 2], strides=[2, 2])
     return net.model(classified(net, x, 10))
+
+
+def sized(n: int, act: str, kernel: tuple[int, ...]) -> onnx.ModelProto:
+    """Full and odd numbers of channels over `n` pixels along each axis: how these are divided into tiles."""
+    net = Net()
+    x = net.input(1, 32, *[n] * len(kernel))
+    x = net.conv(net.conv(x, 64, kernel, act=act), 96, kernel)
+    one = [1] * len(kernel)
+    x = net.conv(net.conv(x, 64, one, act=act), 40, one, act=act)
+    for _ in range(2):
+        x = net.sum(net.conv(net.conv(x, 40, kernel, act=act), 40, one), x)
+    x = net.conv(net.conv(x, 160, one, act=act), 16, kernel, act="sigmoid")
+    return net.model(net.conv(x, 24, one))
 
 
 def along(length: int, act: str, channels: int = 1) -> onnx.ModelProto:

@@ -12,6 +12,7 @@ from ...limits import bounded
 from ..define import FLOATS, INTS, define, find, normalized_axis
 from ..math.linalg import matmul
 from ..nn.pool import MaxPool
+from ..tensor.selection import distinct
 from .fused import MS, like_first, of_rank, product_shape, rank_of
 
 _NARROW = ("float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float4e2m1")
@@ -129,11 +130,11 @@ def Unique(x):
     comes"""
     if x.ndim != 1:
         raise ValueError(f"Unique takes a vector, found shape {x.shape}")
-    values, first, inverse, counts = np.unique(x, return_index=True, return_inverse=True, return_counts=True)
+    first, inverse, counts = distinct(x)
     order = np.argsort(first)
     place = np.empty(len(order), np.int64)
     place[order] = np.arange(len(order))
-    return values[order], place[inverse.reshape(-1)], counts[order].astype(np.int64)
+    return x[first[order]], place[inverse], counts[order].astype(np.int64, copy=False)
 
 
 @Unique.infer_with

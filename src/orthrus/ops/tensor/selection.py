@@ -84,6 +84,23 @@ def sort_keys(x: np.ndarray) -> np.ndarray:
     return x.astype(np.float32) if x.dtype in HALF else x
 
 
+def distinct(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Of the distinct elements of a vector, in rising order, where each first occurs, which of them each
+    element is, and how often each occurs; all NaN are one."""
+    order = x.argsort(kind="stable")
+    ranked, new = x[order], np.ones(x.size, np.bool_)
+    np.not_equal(ranked[1:], ranked[:-1], out=new[1:])
+    if x.dtype.kind in "fc" and x.size and ranked[-1] != ranked[-1]:
+        new[int(np.isnan(ranked).argmax()) + 1:] = False
+    starts = new.nonzero()[0]
+    inverse = np.empty(x.size, np.int64)
+    inverse[order] = new.cumsum() - 1
+    counts = np.empty_like(starts)
+    np.subtract(starts[1:], starts[:-1], out=counts[:-1])
+    counts[-1:] = x.size - starts[-1:]
+    return order[starts], inverse, counts
+
+
 @op(outputs=4)
 def Unique(x, *, axis: int | None = None, sorted: int = 1):
     """The distinct elements, or slices along `axis`: themselves, where each first occurs, which of them each
@@ -98,14 +115,17 @@ def Unique(x, *, axis: int | None = None, sorted: int = 1):
         rows = np.moveaxis(x, axis, 0).reshape(x.shape[axis], x.size // max(x.shape[axis], 1))
         ranks = np.unique(sort_keys(rows), return_inverse=True)[1].reshape(rows.shape)
         keys = ranks if rows.shape[1] else np.zeros((len(rows), 1), np.int64)
-    _, first, inverse, counts = np.unique(keys, True, True, True, axis=None if keys.ndim == 1 else 0)
-    inverse = inverse.reshape(-1)
+    if keys.ndim == 1:
+        first, inverse, counts = distinct(keys)
+    else:
+        _, first, inverse, counts = np.unique(keys, True, True, True, axis=0)
+        inverse = inverse.reshape(-1)
     if not sorted:
         order = np.argsort(first, kind="stable")
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         first, inverse, counts = first[order], place[inverse], counts[order]
-    return np.take(x, first, axis), *(v.astype(np.int64, copy=False) for v in (first, inverse, counts))
+    return x.take(first, axis), *(v.astype(np.int64, copy=False) for v in (first, inverse, counts))
 
 
 def _room_to_sort(x: np.ndarray, count: int) -> None:
