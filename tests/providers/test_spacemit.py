@@ -30,6 +30,7 @@ from orthrus import errors
 from orthrus.codegen.emulate import emulator
 from orthrus.codegen.machines import machine
 from orthrus.codegen.machines.detect import host
+from orthrus.ir import OWN
 from orthrus.lowering.native import Native
 from orthrus.providers.spacemit import claims, device, options, provider, targets, team
 
@@ -93,9 +94,10 @@ def placed(s: ort.InferenceSession) -> dict[str, str]:
 
 
 def test_the_operators_are_those_listed() -> None:
-    made_by_us = {k for k in claims.CLAIMS if k.startswith("com.microsoft::") and "Dynamic" not in k}
+    made_by_us = {k for k in claims.CLAIMS
+                  if k.startswith((f"{OWN}::", "com.microsoft::")) and "Dynamic" not in k}
     assert len(claims.CLAIMS) - len(made_by_us) == 84
-    assert {k.split("::")[0] for k in made_by_us} == {"com.microsoft"}
+    assert {k.split("::")[0] for k in made_by_us} == {OWN, "com.microsoft"}
 
 
 REFUSED = {
