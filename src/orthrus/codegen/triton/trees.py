@@ -187,6 +187,13 @@ def _power(it: Expr, x: str, y: str) -> str:
     return f"_power({x}, {y}, {8 * BYTES[it.args[1].dtype]}).to({TYPES[it.dtype]})"
 
 
+def _next_up(it: Expr, x: str) -> str:
+    """The least float32 above a finite one; both zeros are one number."""
+    raw = f"{x}.to(tl.int32, bitcast=True)"
+    above = f"tl.where({raw} >= 0, {raw} + 1, tl.where({x} == 0, 1, {raw} - 1))"
+    return f"({above}).to(tl.float32, bitcast=True)"
+
+
 def _pow(it: Expr, x: str, y: str) -> str:
     if it.args[1].dtype == "float32":
         return f"libdevice.pow({x}, {y})"
@@ -212,6 +219,7 @@ _OPS: dict[str, Callable[..., str]] = {
     "minimum": _extreme("<"), "maximum": _extreme(">"), "abs": _abs, "sign": _sign,
     "quotient": _quotient, "fmod": _fmod, "remainder": _remainder,
     "shift_left": _shift("<<"), "shift_right": _shift(">>"), "power": _power, "pow": _pow,
+    "next_up": _next_up,
     "sqrt": _root, "rsqrt": lambda it, x: _div(it, _typed(it, 1), _root(it, x)),
     "reciprocal": lambda it, x: _div(it, _typed(it, 1), x),
     "sigmoid": lambda it, x: _div(it, _typed(it, 1), f"(1 + libdevice.exp({x} * -1.0))"),
