@@ -2,8 +2,8 @@
 
 In: an engine that was made of a model, and the runs it served. Out: a package in the cache. A session is kept
 at its first run where making it took long and writing it does not: a model of many nodes, or the first of a
-process, and of few bytes for that. Any other is kept when its model has come a second time and was run with the shapes of
-the first. One that came with other shapes is not kept again.
+process, and of few bytes for that. Any other is kept when its model has come a second time and was run with
+the shapes of the first. One that came with other shapes is not kept again.
 """
 
 from __future__ import annotations
