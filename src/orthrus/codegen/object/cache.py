@@ -12,20 +12,23 @@ import contextlib
 import functools
 import hashlib
 import logging
+import marshal
 import os
 import re
 import stat
 import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import knobs
 from ...memory import take
 from ..machines.machine import Machine
+
+if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
 
 MAGIC = b"orthrus1"
 SECRET = "secret"
@@ -45,8 +48,8 @@ _HOUR, _DAY = 3600, 86400
 _SETTLED = 5 * 10**9
 """Nanoseconds after which a file's times tell any further change: coarser clocks are not in use."""
 _SWEPT = "swept"
-_KEPT = re.compile(r"[0-9a-f]{64}(-seen)?")
-_LEFT = re.compile(rf"({_KEPT.pattern}|{SECRET}|{_SWEPT})\.[0-9a-f]{{16}}")
+_KEPT = r"[0-9a-f]{64}(-seen)?"
+_LEFT = rf"({_KEPT}|{SECRET}|{_SWEPT})\.[0-9a-f]{{16}}"
 """Names of what is kept, and of what a writer that was killed left. Nothing else in the folder is ours to
 remove: `ORTHRUS_CACHE_DIR` may name one that holds other things."""
 _log = logging.getLogger("orthrus")
@@ -66,6 +69,13 @@ def name(what: str, machine: Machine, origin: str) -> str | None:
     return hashlib.sha256("\0".join((sources, repr(machine), what)).encode()).hexdigest()
 
 
+def compiler() -> ModuleSpec | None:
+    """Where LLVM's package is; None where it is not installed."""
+    from importlib.util import find_spec
+
+    return find_spec("llvmlite")
+
+
 def own(origin: str) -> bool:
     """Whether a source file is one of this package's code generators."""
     return origin.startswith(_CODEGEN + os.sep)
@@ -75,7 +85,7 @@ def own(origin: str) -> bool:
 def _sources() -> str:
     """A digest of all code generators' sources and of llvmlite's version, empty where they are not readable
     files."""
-    found = find_spec("llvmlite")
+    found = compiler()
     version = os.path.join(os.path.dirname(found.origin), "_version.py") if found and found.origin else ""
     digests = generators(), _digest(version)
     return "".join(digests) if all(digests) else ""
@@ -101,7 +111,7 @@ def _stamp(package: str, without: Collection[str] = ()) -> str:
     try:
         _list_sources(package, without, rows)
         rows.sort()
-        look = hashlib.sha256(f"sources {package} {rows}".encode("utf-8", "surrogateescape")).hexdigest()
+        look = hashlib.sha256(marshal.dumps(("sources", package, rows), 0)).hexdigest()
         known = load([look]).get(look)
         if known is not None:
             return known.decode()
@@ -414,7 +424,7 @@ def _files(folder: int) -> list[tuple[str, os.stat_result]]:
     found = []
     for each in os.listdir(folder):
         with contextlib.suppress(OSError):
-            if _KEPT.fullmatch(each) or _LEFT.fullmatch(each):
+            if re.fullmatch(_KEPT, each) or re.fullmatch(_LEFT, each):
                 status = os.stat(each, dir_fd=folder, follow_symlinks=False)
                 if stat.S_ISREG(status.st_mode):
                     found.append((each, status))
@@ -425,7 +435,7 @@ def sweep(folder: int, limit: int) -> None:
     """Remove what writers left behind, then the oldest objects until `limit` bytes are left."""
     now, objects = time.time(), []
     for each, status in _files(folder):
-        if _KEPT.fullmatch(each):
+        if re.fullmatch(_KEPT, each):
             objects.append((status.st_mtime, status.st_size, each))
         elif now - status.st_mtime > _HOUR:
             with contextlib.suppress(OSError):
