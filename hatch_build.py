@@ -40,7 +40,8 @@ class PackHook(BuildHookInterface):
         self.work = tempfile.TemporaryDirectory()
         file = Path(self.work.name) / "kernels.pack"
         limit = [] if names else [f"--seconds={SECONDS}"]
-        surroundings = {**os.environ, "PYTHONPATH": str(Path(self.root) / "src"), "ORTHRUS_CACHE": "0"}
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("ORTHRUS_")}
+        surroundings = {**plain, "PYTHONPATH": str(Path(self.root) / "src"), "ORTHRUS_CACHE": "0"}
         done = subprocess.run(
             [sys.executable, "-m", "orthrus.native.pack", str(file), *limit, *names], text=True,
             cwd=self.root, env=surroundings,

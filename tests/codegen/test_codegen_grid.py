@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 from test_codegen_reduce import MACHINES
 
 import orthrus as ort
+from orthrus import errors
 from orthrus.codegen.machines import detect
 
 TYPES = {"float32": TensorProto.FLOAT, "float16": TensorProto.FLOAT16}
@@ -93,3 +94,58 @@ def test_deformed(images: int, group: int, own: int, rows: int, axes: list[tuple
     plain = ort.InferenceSession(made, providers=[("CPUExecutionProvider", {"use_codegen": "0"})])
     (got,), (expected,) = (each.run(None, feeds) for each in (s, plain))
     np.testing.assert_allclose(got, expected, 1e-4, 1e-4)
+
+
+@settings(max_examples=120, deadline=None)
+@given(st.integers(1, 3), st.sampled_from((1, 2, 3, 5, 16, 70)), st.tuples(*[st.integers(1, 9)] * 2),
+       st.tuples(*[st.integers(1, 5)] * 2), st.integers(1, 6), st.sampled_from(("avg", "max", "bins")),
+       st.sampled_from((0, 0, 1, 2, 3)), st.sampled_from((0.25, 1.0, 3.0)), st.booleans(),
+       st.sampled_from(("float32", "float16")), st.sampled_from(("plain", "whole", "odd")), st.booleans(),
+       st.integers(0, 999))
+def test_regions(images: int, channels: int, size: tuple[int, int], bins: tuple[int, int], count: int,
+                 mode: str, ratio: int, scale: float, half: bool, dtype: str, kind: str, last: bool,
+                 seed: int) -> None:
+    """Regions within and outside of the map, of no size and of negative ones, far away and nowhere; of an
+    image that there is not, or where pooling has none, the definition speaks."""
+    rng = np.random.default_rng(seed)
+    x = rng.standard_normal((images, channels, *size)).astype(dtype)
+    regions = rng.uniform(-4, 12, (count, 4)).astype(dtype)
+    behind = rng.random(count) < 0.8
+    regions[behind, 2:] = regions[behind, :2] + abs(regions[behind, 2:])
+    if kind == "whole":
+        regions = np.round(regions)
+    if kind == "odd":
+        rare = [1e4, -1e4, 0] + [np.inf, -np.inf, np.nan] * (mode != "bins")
+        regions.reshape(-1)[rng.integers(0, regions.size, 3)] = rng.choice(rare, 3)
+        if mode != "avg":
+            x.reshape(-1)[rng.integers(0, x.size, 2)] = rng.choice([np.nan, np.inf], 2)
+    named, elem = rng.integers(0, images, count), TYPES[dtype]
+    nodes = [helper.make_node("Transpose", ["x"], ["t"], perm=[0, 3, 1, 2])] if last else []
+    feeds = {"x": np.ascontiguousarray(x.transpose(0, 2, 3, 1)) if last else x, "r": regions}
+    if mode == "bins":
+        feeds["r"] = np.concatenate([named[:, None].astype(dtype), regions], 1)
+        nodes.append(helper.make_node("MaxRoiPool", ["t" if last else "x", "r"], ["s"], name="sampled",
+                                      pooled_shape=bins, spatial_scale=scale))
+    else:
+        feeds["i"] = named
+        nodes.append(helper.make_node(
+            "RoiAlign", ["t" if last else "x", "r", "i"], ["s"], name="sampled", mode=mode,
+            output_height=bins[0], output_width=bins[1], sampling_ratio=ratio, spatial_scale=scale,
+            coordinate_transformation_mode="half_pixel" if half else "output_half_pixel"))
+    nodes.append(helper.make_node("Relu", ["s"], ["y"]))
+    made = model(nodes, [info("x", elem, feeds["x"].shape), info("r", elem, feeds["r"].shape),
+                         *([info("i", TensorProto.INT64, (count,))] if "i" in feeds else [])],
+                 [info("y", elem, (count, channels, *bins))]).SerializeToString()
+    with mock.patch.object(detect, "host", lambda: MACHINES[seed % len(MACHINES)]):
+        s = ort.InferenceSession(made, providers=["CPUExecutionProvider"])
+    assert "generated for" in str(s.explain()["sampled"])
+    plain = ort.InferenceSession(made, providers=[("CPUExecutionProvider", {"use_codegen": "0"})])
+    (got,), (expected,) = (each.run(None, feeds) for each in (s, plain))
+    if mode == "bins":
+        np.testing.assert_array_equal(got, expected)
+    else:
+        np.testing.assert_allclose(got, expected, *((1e-4, 1e-5) if dtype == "float32" else (2e-3, 2e-3)))
+    name, at = ("r", (count - 1, 0)) if mode == "bins" else ("i", count - 1)
+    feeds[name][at] = images + 1
+    with pytest.raises(errors.Fail, match="image"):
+        s.run(None, feeds)

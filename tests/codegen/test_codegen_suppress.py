@@ -32,25 +32,40 @@ def boxes(rng: np.random.Generator, count: int, kind: str) -> np.ndarray:
     return made
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.lists(st.integers(0, 70), min_size=1, max_size=5), st.integers(1, 40),
-       st.sampled_from((0.0, 0.25, 0.5, 1.0)), st.sampled_from(("plain", "grid", "odd")), st.integers(0, 999),
-       st.sampled_from((None, machine.AVX2, machine.SSE2)))
-def test_lists(lengths: list[int], most: int, limit: float, kind: str, seed: int,
-               target: machine.Machine) -> None:
+def scores(rng: np.random.Generator, shape: tuple[int, ...], kind: str) -> np.ndarray:
+    """Of any size; with `grid` few different ones, with `odd` of both signs of zero, infinite, NaN."""
+    made = rng.uniform(-1, 1, shape).astype(np.float32)
+    if kind == "grid":
+        made = np.round(2 * made)
+    if kind == "odd":
+        odd = rng.random(shape) < 0.4
+        made[odd] = rng.choice(np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, -np.nan], np.float32), odd.sum())
+    return made
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(1, 2), st.integers(1, 3), st.one_of(st.integers(1, 70), st.integers(200, 400)),
+       st.integers(1, 40), st.sampled_from((0.0, 0.25, 0.5, 1.0)),
+       st.sampled_from((None, -2.0, 0.0, 0.5, 1.0)), st.sampled_from(("plain", "grid", "odd")), st.booleans(),
+       st.integers(0, 999), st.sampled_from((None, machine.AVX2, machine.SSE2)))
+def test_lists(images: int, classes: int, total: int, most: int, limit: float, least: float | None, kind: str,
+               centered: bool, seed: int, target: machine.Machine | None) -> None:
     rng = np.random.default_rng(seed)
-    lists = [boxes(rng, n, kind) for n in lengths]
-    starts, total = np.cumsum([0, *lengths]).astype(np.int64), sum(lengths)
-    given_boxes = native.guarded(np.ascontiguousarray(np.concatenate(lists).T))
-    chosen = native.guarded(np.full(total, -7, np.int64))
-    counts = native.guarded(np.zeros(len(lists), np.int64))
+    given_boxes = np.stack([boxes(rng, total, kind) for _ in range(images)])
+    given_scores = scores(rng, (images, classes, total), kind)
+    rows = native.guarded(np.full((images * classes, most, 3), -7, np.int64))
+    counts = native.guarded(np.zeros(images * classes, np.int64))
     lanes = (target or host()).lanes()
-    native.run(nms.suppressed(), given_boxes, total, native.guarded(starts), most, float(limit), chosen,
-               counts, items=len(lists), scratch=nms.scratch(most, lanes), machine=target, splits=(1,))
+    native.run(nms.suppressed(centered=centered, bounded=least is not None), native.guarded(given_boxes),
+               native.guarded(given_scores), total, classes, most, float(limit), float(least or 0), rows,
+               counts, items=images * classes, scratch=nms.scratch(total, most, lanes), machine=target,
+               splits=(1,))
     with np.errstate(all="ignore"):
-        expected = [sampling._suppressed(b[:, :2], b[:, 2:], most, limit) for b in lists]
-    for begin, count, wanted in zip(starts, counts, expected, strict=False):
-        assert chosen[begin:begin + count].tolist() == wanted
+        expected = sampling.NonMaxSuppression(
+            given_boxes, given_scores, np.array([most]), np.array([limit], np.float32),
+            None if least is None else np.array([least], np.float32), center_point_box=int(centered))
+    got = [row for found, count in zip(rows, counts, strict=True) for row in found[:count].tolist()]
+    assert got == expected.tolist()
 
 
 @pytest.mark.parametrize("centred", (0, 1))
@@ -73,5 +88,7 @@ def test_sessions(centred: int, given_scores: bool, monkeypatch: pytest.MonkeyPa
     (expected,) = plain.run(None, feeds)
     np.testing.assert_array_equal(got, expected)
     assert 100 < len(got) <= 400 and got.dtype == np.int64
+    s.run(None, {"b": feeds["b"][:, ::-3][:, :7], "s": feeds["s"][:, :, ::2][:, :, :7]})
+    np.testing.assert_array_equal(s.run(None, feeds)[0], expected)
     nothing = {"b": feeds["b"][:, :0], "s": feeds["s"][:, :, :0]}
     assert s.run(None, nothing)[0].shape == (0, 3)

@@ -53,7 +53,7 @@ FAMILIES = {
              "test_float_remainders_are_exact", "test_cast", "test_constant_powers",
              "test_integer_division_by_a_constant"),
     "move": ("test_every_type_and_layout",),
-    "grid": ("test_sampling",),
+    "grid": ("test_sampling", "test_regions"),
     "suppress": ("test_lists",),
     "contrib": ("test_attention", "test_decoders"),
     "histogram": ("test_counts",),

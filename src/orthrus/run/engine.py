@@ -165,6 +165,7 @@ class Engine:
         self._shared = [] if config.names_apart else shared_names(self.inputs)
         self._source = self._source if self._shared else None
         self._literal: Engine | None = None
+        self.when_literal: Callable[[Engine, Engine], None] | None = None
         self._fetches: dict[tuple[Any, ...] | None, Fetch] = {
             None: Fetch(self.program, self.program.outputs, config.limits)}
         self._lock = lock()
@@ -182,7 +183,8 @@ class Engine:
         self._hooks = [p for p in self.providers if type(p).on_run_start is not ExecutionProvider.on_run_start
                        or type(p).on_run_end is not ExecutionProvider.on_run_end]
         plain = self._plain and not self._hooks
-        self.fast = FastWay.of(self.program, self.inputs, self._names) if plain else None
+        self.fast = FastWay.of(
+            self.program, self.inputs, self._names, config.limits.max_tensor_bytes) if plain else None
         self.short = ShortWay.of(
             self.program, self._entries, self._shared, self._names, self._constants, config.limits,
             self.fast) if plain else None
@@ -421,6 +423,8 @@ class Engine:
                 log.info("dimensions of one name were fed with several sizes; their names are told apart")
                 self._literal = Engine(
                     self._source, replace(self.config, names_apart=True, optimized_model_path=""))
+                if self.when_literal is not None:
+                    self.when_literal(self, self._literal)
             return self._literal
 
     def _new_fetch(self, names: tuple[str, ...] | None) -> Fetch:

@@ -2,14 +2,15 @@
 
 In: an engine that was made of a model, and the runs it served. Out: a package in the cache. A session is kept
 at its first run where making it took long and writing it does not: a model of many nodes, or the first of a
-process, and few bytes. Any other is kept when its model has come a second time and was run with the shapes of
-the first. One that came with other shapes is not kept again.
+process, and of few bytes for that. Any other is kept when its model has come a second time and was run with
+the shapes of the first. One that came with other shapes is not kept again.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import logging
 import threading
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("orthrus")
 
-_MANY, _LONG, _FEW = 16, 0.05, 1 << 26
-"""Nodes or seconds from which on, and bytes up to which, a model's session is kept at its first run."""
+_MANY, _LONG, _FEW, _PACE = 16, 0.05, 1 << 26, 1 << 28
+"""Nodes or seconds from which on, and bytes up to which, a model's session is kept at its first run; so is
+one of more bytes that took as long to make as writing so many a second takes."""
 
 _LATER = 0.02
 """Seconds that a run has for itself before its session is kept."""
@@ -39,9 +41,29 @@ _LATER = 0.02
 
 def watch(name: str, seen: bytes | None, engine: Engine, source: Any, seconds: float) -> None:
     """Keep the session of an engine that took so long to make, once its runs say that it is worth it.
-    `seen`: what is told of it already."""
-    if engine.fast is not None and _keepable(engine):
-        engine.fast.when_served = _Watch(name, seen, engine, source, seconds > _LONG)
+    `seen`: what is told of it already. Where feeds contradict the names of dimensions, it is the engine that
+    then answers."""
+    watching = _watched(name, seen, engine, engine, source, seconds)
+    engine.when_literal = functools.partial(_literal, name, seen, watching, source, seconds)
+
+
+def _watched(name: str, seen: bytes | None, engine: Engine, told: Engine, source: Any, seconds: float
+             ) -> _Watch | None:
+    """Watch `engine`, which answers for a session that describes itself as `told` does."""
+    if engine.fast is None or not _keepable(engine):
+        return None
+    made = engine.fast.when_served = _Watch(name, seen, engine, told, source, seconds)
+    return made
+
+
+def _literal(name: str, seen: bytes | None, before: _Watch | None, source: Any, seconds: float, told: Engine,
+             answers: Engine) -> None:
+    """Watch the engine that `answers` from now on for `told`, which `before` has watched."""
+    if before is not None:
+        if told.fast is None or told.fast.when_served is not before:
+            return
+        told.fast.when_served, seen = None, before.seen
+    _watched(name, seen, answers, told, source, seconds)
 
 
 def _keepable(engine: Engine) -> bool:
@@ -58,17 +80,19 @@ def _plain(value: Value) -> bool:
 class _Watch:
     """Sees with which shapes an engine is run, and keeps its session when they come again."""
 
-    def __init__(self, name: str, seen: bytes | None, engine: Engine, source: Any, long: bool) -> None:
+    def __init__(self, name: str, seen: bytes | None, engine: Engine, told: Engine, source: Any,
+                 seconds: float) -> None:
         self.name, self.seen, self.source = name, seen, source
         size = source.size if isinstance(source, ModelFile) else len(source)
-        self.early = (long or len(engine.graph.nodes) >= _MANY) and size <= _FEW
+        self.early = (seconds > _LONG or len(engine.graph.nodes) >= _MANY) and (
+            size <= max(_FEW, seconds * _PACE))
         program, (step,) = engine.program, engine.program.calls
         self.about = {"reads": [program.inputs.index(slot) for slot in step.reads],
                       "writes": [program.outputs.index(slot) for slot in step.writes],
-                      "kinds": sorted(engine.kinds),
-                      "graph": engine.name, "info": dataclasses.asdict(engine.info),
-                      "inputs": [_described(v) for v in engine.inputs],
-                      "outputs": [_described(v) for v in engine.outputs]}
+                      "kinds": sorted(engine.kinds), "apart": engine.config.names_apart,
+                      "graph": told.name, "info": dataclasses.asdict(told.info),
+                      "inputs": [_described(v) for v in told.inputs],
+                      "outputs": [_described(v) for v in told.outputs]}
 
     def __call__(self, step: Call, shapes: Shapes) -> bool:
         """Told of a run; answers whether to be told of the next one with other shapes."""

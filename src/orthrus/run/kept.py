@@ -27,6 +27,7 @@ from ..lowering.package.loaded import Package, beside
 from ..modelfile import ModelFile
 from ..providers import CPUExecutionProvider
 from .session_key import FOLDER, Proof, foreign, give_up
+from .unread import anything, past
 
 if TYPE_CHECKING:
     import numpy as np
@@ -84,7 +85,10 @@ class Kept:
         self.outputs = [_value(*each) for each in about["outputs"]]
         self.overridable: list[Value] = []
         self._reads, self._writes = about["reads"], about["writes"]
+        self._unread = [v for i, v in enumerate(self.inputs) if i not in self._reads]
         self._door = self._opened(package, device) if fastcall.available() else None
+        self._quick = None if self._door is None else past(
+            self._door.run, self._unread, config.limits.max_tensor_bytes)
         self.timings, self.warnings = {"load": time.perf_counter() - start}, self.info.warnings
 
     def _opened(self, package: Package, device: PartDevice) -> fastcall.Door | None:
@@ -114,8 +118,7 @@ class Kept:
     @property
     def quick(self) -> Callable[[Any, Any], list[Any] | None] | None:
         """See `Engine`."""
-        door = self._door
-        return self._whole.quick if self._whole is not None else None if door is None else door.run
+        return self._quick if self._whole is None else self._whole.quick
 
     def run(self, output_names: Sequence[str] | None, feeds: dict[str, Any], deadline: Deadline | None = None,
             record: list[Any] | None = None, targets: Sequence[Target] = (),
@@ -161,7 +164,8 @@ class Kept:
         if tuple(a.shape for a in arrays) != self._shapes:
             give_up(self._name)
         names = [self.inputs[i].name for i in self._reads]
-        made = self.whole().run(None, dict(zip(names, arrays, strict=True)))
+        feeds = {**dict(zip(names, arrays, strict=True)), **anything(self._unread)}
+        made = self.whole().run(None, feeds)
         return made[0] if len(made) == 1 else tuple(made[i] for i in self._writes)
 
     def whole(self) -> Engine:

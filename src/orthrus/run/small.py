@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..ir import Graph, No, Node
@@ -27,7 +28,8 @@ class Small(Engine):
 
     def __init__(self, package: Package, of: Kept, source: Any, otherwise: Callable[..., Any]) -> None:
         self.package, self.of, self.otherwise = package, of, otherwise
-        super().__init__(source, of.config)
+        config = replace(of.config, names_apart=True) if package.about["apart"] else of.config
+        super().__init__(source, config)
         del self.package, self.of, self.otherwise
 
     def _make(self, source: Any) -> None:

@@ -1,7 +1,9 @@
-"""GridSample: output pixels read an image where a grid of coordinates says, in between by interpolation."""
+"""Images read at computed places, in between by interpolation: where a grid of coordinates says, or all over
+the bins of regions."""
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Sequence
 
@@ -9,7 +11,7 @@ from ..write import vmath
 from ..write.arithmetic import fmod
 from ..write.body import Body
 from ..write.convert import convert
-from ..write.emit import F32, I64, PTR, V
+from ..write.emit import F32, F64, I64, PTR, V
 from ..write.expr import LLVM, Expr
 from ..write.template import template
 from .rows import Read
@@ -124,3 +126,201 @@ def _weights(f: Body, mode: str, part: V) -> list[tuple[int, V | None]]:
 
 def _both(a: V | None, b: V | None, joined: Callable[[V, V], V]) -> V | None:
     return None if a is None or b is None else joined(a, b)
+
+
+MOST_SAMPLES = 1 << 52
+"""Samples along an axis beyond which their places are no distinct numbers; such a region is empty."""
+
+
+class _Regions:
+    """What kernels over regions share: the frame, whose images are regions, then the map's address and
+    strides (image, spatial axes), how many images it has, its sizes, how many rows of bins a region has, the
+    regions' address and strides (region, number), `status` and what corners are multiplied with. Where a
+    region names no image `status` becomes 1."""
+
+    def __init__(self, f: Body, rank: int, lanes: int, dtype: str, out: str, operands: tuple[Read, ...],
+                 after: Expr | None, regions: str) -> None:
+        frame = self.frame = Frame(f, rank, lanes, "float32", out, operands, after)
+        self.f, self.dtype, self.regions = f, dtype, regions
+        self.x, self.steps, self.images = frame.cell(PTR), frame.cells(rank + 1), frame.cell(I64)
+        self.sizes, self.bins = frame.cells(rank), [frame.cell(I64), frame.width]
+        self.places, self.strides = frame.cell(PTR), frame.cells(2)
+        self.status, self.scale = frame.cell(PTR), frame.cell(F32)
+
+    def number(self, region: V, column: int) -> V:
+        """A region's number, as float32."""
+        f = self.f
+        at = region * self.strides[0] + self.strides[1] * column
+        return convert(f, f.load(LLVM[self.regions], self.places, at), self.regions, "float32")
+
+    def image(self, index: V) -> tuple[V, V]:
+        """Where an image begins, and whether there is one of that number; the first where there is not."""
+        f = self.f
+        good = f.compare("lt", index, self.images, unsigned=True)
+        f.when(good, lambda: None, lambda: f.store(f.i64(1), self.status))
+        return f.gep(self.x, f.select(good, index, f.i64(0)) * self.steps[0], LLVM[self.dtype]), good
+
+    def values(self, at: V, c: V, vectors: int, mask: V | None) -> list[V]:
+        """Vectors of a pixel's channels, as float32."""
+        frame, lanes = self.frame, self.frame.lanes
+        return [convert(self.f, frame.load(at, (self.dtype, 1), c + j * lanes if j else c, mask), self.dtype,
+                        "float32") for j in range(vectors)]
+
+    def start(self, vectors: int, value: V) -> list[V]:
+        return [self.f.splat(value, self.frame.lanes)] * vectors
+
+
+def _within(f: Body, x: V, most: V) -> V:
+    """A float64 as a whole number from 0 to `most`."""
+    return f.cast(f.fast_max(f.fast_min(x, f.cast(most, F64)), 0.0), I64)
+
+
+@template("")
+def region_samples(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands: tuple[Read, ...],
+                   after: Expr | None, regions: str, index: str, kind: str, half: bool) -> None:
+    """Of each bin of a region (two opposite corners) the mean of bilinear samples (`average`), or the largest
+    of the samples' four weighted corners (`max`); a sample off the map is 0. `half`: regions are moved by
+    half a pixel, and may be smaller than one. Places of samples are float64, so that which of them lie on the
+    map is what the definition says.
+
+    Arguments: those of `_Regions`; samples of a bin along each axis, 0 for as many as the bin has pixels; the
+    address and stride of the number of each region's image.
+    """
+    it = _Regions(f, rank, lanes, dtype, out, operands, after, regions)
+    ratio, images, stride = it.frame.cell(I64), it.frame.cell(PTR), it.frame.cell(I64)
+    one, none = f.const(F64, 1.0), f.const(F64, 0.0)
+
+    def along(low: V, high: V, bins: V, size: V) -> tuple[V, V, V, Callable[[V], tuple[V, V, V]]]:
+        """Along an axis whether there is a sample, how many a bin has, how far they are apart; and for a bin
+        its first sample and the one behind the last that may be on the map, and whether all are on it."""
+        length = high - low
+        if not half:
+            length = f.fast_max(length, 1.0)
+        needed = f.fast_max(f.fast_min(vmath.ceil(f, length / f.cast(bins, F32)), 2.0 ** 53), 0.0)
+        per = f.select(ratio > 0, ratio, f.cast(needed, I64))
+        some = (per > 0) & (f.cast(per, F64) * f.cast(bins, F64) <= float(MOST_SAMPLES))
+        per = f.select(some, per, f.i64(1))
+        total = per * bins
+        step = f.cast(length, F64) / f.cast(total, F64)
+        start, growing = f.cast(low, F64), step > 0.0
+        apart = f.select(growing, step, one)
+        first = _within(f, vmath.ceil(f, (-1.0 - start) / apart - 0.5) - 1.0, total)
+        last = _within(f, vmath.floor(f, (f.cast(size, F64) - start) / apart - 0.5) + 2.0, total)
+        first, last = f.select(growing, first, f.i64(0)), f.select(growing, last, total)
+
+        def of(place: V) -> tuple[V, V, V]:
+            begin = place * per
+            end = begin + per
+            _, _, _, head = sample(start, step, begin, size)
+            _, _, _, tail = sample(start, step, end - 1, size)
+            return f.maximum(begin, first), f.minimum(end, last), head & tail
+        return some, per, step, of
+
+    def sample(start: V, step: V, k: V, size: V) -> tuple[V, V, V, V]:
+        """The pixels below and above a sample, how far it is from the one below, whether it is on the map."""
+        at = start + (f.cast(k, F64) + 0.5) * step
+        inside = (at >= -1.0) & (at <= f.cast(size, F64))
+        at = f.select(inside & (at > 0.0), at, none)
+        low = f.minimum(f.cast(at, I64), size - 1)
+        edge = low.eq(size - 1)
+        return low, f.select(edge, low, low + 1), f.select(edge, none, at - f.cast(low, F64)), inside
+
+    def row(at: Sequence[V]) -> Pixel:
+        region = at[0]
+        image, good = it.image(f.cast(f.load(LLVM[index], images, region * stride), I64))
+        ends = [it.number(region, i) * it.scale - (0.5 if half else 0.0) for i in range(4)]
+        for end in (*ends, ends[2] - ends[0], ends[3] - ends[1]):
+            good = good & (vmath.abs(f, end) < math.inf)
+        ends = [f.select(good, end, f.const(F32, 0)) for end in ends]
+        (tall, down, apart_y, bins_y), (wide, across, apart_x, bins_x) = (
+            along(ends[1 - a], ends[3 - a], it.bins[a], it.sizes[a]) for a in (0, 1))
+        good = good & tall & wide
+        start_y, start_x = (f.cast(end, F64) for end in (ends[1], ends[0]))
+        top, bottom, whole = bins_y(at[1])
+        share = f.cast(one / (f.cast(down, F64) * f.cast(across, F64)), F32)
+        begin = f.const(F32, 0)
+
+        def pixel(w: V) -> Block:
+            left, right, entire = bins_x(w)
+            lowest = begin
+            if kind == "max":
+                lowest = f.select(good & whole & entire, f.const(F32, -math.inf), begin)
+
+            def block(c: V, vectors: int, mask: V | None) -> list[V]:
+                def joined(now: Sequence[V], at: V, weight: V) -> list[V]:
+                    values, factor = it.values(at, c, vectors, mask), f.splat(f.cast(weight, F32), lanes)
+                    return [f.maximum(s, x * factor) if kind == "max" else f.fma(x, factor, s)
+                            for s, x in zip(now, values, strict=True)]
+
+                def line(k: V, *now: V) -> list[V]:
+                    low, high, part, there = sample(start_y, apart_y, k, it.sizes[0])
+                    lines = [(f.gep(image, p * it.steps[1], LLVM[dtype]), v)
+                             for p, v in ((low, one - part), (high, part))]
+
+                    def one_sample(k: V, *now: V) -> list[V]:
+                        low, high, part, here = sample(start_x, apart_x, k, it.sizes[1])
+
+                        def met() -> list[V]:
+                            found = list(now)
+                            for base, v in lines:
+                                for p, u in ((low, one - part), (high, part)):
+                                    found = joined(found, f.gep(base, p * it.steps[2], LLVM[dtype]), v * u)
+                            return found
+                        return f.when(here, met, lambda: list(now))
+                    return f.when(there, lambda: f.loop(left, right, 1, list(now), one_sample),
+                                  lambda: list(now))
+                start = it.start(vectors, lowest)
+                made = f.when(good, lambda: f.loop(top, bottom, 1, start, line), lambda: start)
+                return made if kind == "max" else [x * share for x in made]
+            return block
+        return pixel
+    it.frame.each(row)
+
+
+@template("")
+def region_windows(f: Body, *, rank: int, lanes: int, dtype: str, out: str, operands: tuple[Read, ...],
+                   after: Expr | None, regions: str) -> None:
+    """The largest number in each bin of a region (the number of its image, two opposite corners); 0 where a
+    bin has no pixel of the map. Where a region's number is not finite `status` becomes 1.
+
+    Arguments: those of `_Regions`.
+    """
+    it = _Regions(f, rank, lanes, dtype, out, operands, after, regions)
+
+    def along(low: V, high: V, bins: V, size: V) -> Callable[[V], tuple[V, V]]:
+        """For a bin along an axis its first pixel, and the one behind its last."""
+        first, last = (vmath.rint(f, f.cast(end, F64) * f.cast(it.scale, F64)) for end in (low, high))
+        step = f.fast_max(last - first + 1.0, 1.0) / f.cast(bins, F64)
+
+        def of(place: V) -> tuple[V, V]:
+            at = f.cast(place, F64)
+            return (_within(f, vmath.floor(f, at * step) + first, size),
+                    _within(f, vmath.ceil(f, (at + 1.0) * step) + first, size))
+        return of
+
+    def row(at: Sequence[V]) -> Pixel:
+        named, *ends = (it.number(at[0], i) for i in range(5))
+        good = f.const("i1", 1)
+        for end in (named, *ends):
+            good = good & (vmath.abs(f, end) < math.inf)
+        held = f.fast_max(f.fast_min(named, 2.0 ** 62), -(2.0 ** 62))
+        image, _ = it.image(f.select(good, f.cast(f.select(good, held, f.const(F32, 0)), I64), f.i64(-1)))
+        ends = [f.select(good, end, f.const(F32, 0)) for end in ends]
+        top, bottom = along(ends[1], ends[3], it.bins[0], it.sizes[0])(at[1])
+        columns = along(ends[0], ends[2], it.bins[1], it.sizes[1])
+
+        def pixel(w: V) -> Block:
+            left, right = columns(w)
+            some = (top < bottom) & (left < right)
+            lowest = f.select(some, f.const(F32, -math.inf), f.const(F32, 0))
+
+            def block(c: V, vectors: int, mask: V | None) -> list[V]:
+                def line(y: V, *now: V) -> list[V]:
+                    base = f.gep(image, y * it.steps[1], LLVM[dtype])
+                    return f.loop(left, right, 1, list(now), lambda x, *now: [
+                        f.maximum(s, v) for s, v in zip(now, it.values(
+                            f.gep(base, x * it.steps[2], LLVM[dtype]), c, vectors, mask), strict=True)])
+                return f.loop(top, bottom, 1, it.start(vectors, lowest), line)
+            return block
+        return pixel
+    it.frame.each(row)

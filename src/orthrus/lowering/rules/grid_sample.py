@@ -1,20 +1,21 @@
-"""Images with two spatial axes read at computed places: GridSample, deformed convolutions."""
+"""Images with two spatial axes read at computed places: GridSample, regions, deformed convolutions."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from ...codegen.kernels.grid_sample import grid_taps
+from ...codegen.kernels.grid_sample import grid_taps, region_samples, region_windows
 from ...codegen.write.expr import Expr
 from ...ir import No, Node
 from ...ops.nn.geometry import Window, window
-from ..lower import RULES, Lazy, Lowering, Pending, Source, lowers
+from ..lower import RULES, Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor, last_strides
-from .gather import placed
+from .gather import INDICES, placed
 from .pool import framed, pixels
 from .rows import FLOATS, F
 
@@ -26,6 +27,9 @@ ENDS = ("edges", "centres")
 
 _TAPS = 64
 """Taps of a deformed convolution up to which there is a step for each."""
+
+_RATIO = 1 << 10
+"""Samples of a bin along an axis that a model may ask for."""
 
 _SUM = Expr("add", (Expr.leaf(0, F), Expr.leaf(1, F)), F)
 
@@ -52,6 +56,47 @@ def grid_sample(lo: Lowering, node: Node) -> Pending | No:
         cells = [*frame.cells, t, *frame.walked(t), *shape[2:], g, *g.strides]
         lo.step(spec, cells, frame.items, frame.grain)
     return pixels((*shape[:2], *where[1:3]), lo.dtype(x), t, emit)
+
+
+@lowers("RoiAlign", types=FLOATS)
+def aligned_regions(lo: Lowering, node: Node) -> Pending | No:
+    """The mean or the largest of samples in each bin of a region."""
+    vx, vr, vi = node.inputs
+    assert vi is not None
+    attrs, images = node.attributes, lo.tensor(vi)
+    mode = attrs.get("coordinate_transformation_mode", "output_half_pixel")
+    bins, ratio = (attrs["output_height"], attrs["output_width"]), attrs["sampling_ratio"]
+    if images.dtype not in INDICES or images.shape != lo.shape(vr)[:1] or not 0 <= ratio <= _RATIO or (
+            attrs["mode"] not in ("avg", "max") or mode not in ("half_pixel", "output_half_pixel")):
+        return No(f"its images do not fit, its mode is unknown, or a bin has more than {_RATIO} samples")
+    return _regions(lo, node, 4, bins, [ratio, images, *images.strides], region_samples, index=images.dtype,
+                    kind="average" if attrs["mode"] == "avg" else "max", half=mode == "half_pixel")
+
+
+@lowers("MaxRoiPool", types=FLOATS)
+def pooled_regions(lo: Lowering, node: Node) -> Pending | No:
+    """The largest number in each bin of a region."""
+    return _regions(lo, node, 5, node.attributes["pooled_shape"], [], region_windows)
+
+
+def _regions(lo: Lowering, node: Node, numbers: int, bins: Sequence[int], more: Sequence[Any],
+             kernel: Callable[..., Any], **params: Any) -> Pending | No:
+    """A small image for each region, which so many numbers describe."""
+    vx, vr = node.inputs[:2]
+    assert vx is not None and vr is not None
+    shape, given = lo.shape(vx), lo.shape(vr)
+    if len(shape) != 4 or given[1:] != (numbers,) or 0 in (*shape, *given) or len(bins) != 2 or (
+            min(bins) < 1 or lo.dtype(vr) not in FLOATS):
+        return No("its regions do not fit its image, or one of them is empty")
+    t, regions = lo.channels_last(lo.tensor(vx)), lo.tensor(vr)
+
+    def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: Sequence[Tensor]) -> None:
+        frame = framed(lo, t, out, tree, operands)
+        spec = kernel(regions=regions.dtype, **params, **frame.params)
+        cells = [*frame.cells, t, *frame.walked(t), shape[0], *shape[2:], bins[0], regions, *regions.strides,
+                 Out(lo.status), float(node.attributes["spatial_scale"]), *more]
+        lo.step(spec, cells, frame.items, frame.grain)
+    return pixels((given[0], shape[1], *bins), lo.dtype(vx), t, emit)
 
 
 @lowers("DeformConv", types=(F,))

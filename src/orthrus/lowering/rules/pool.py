@@ -48,7 +48,7 @@ def framed(lo: Lowering, x: Tensor, out: Tensor, tree: Expr | None, operands: Se
     planar = not _last(x)
     lanes = 1 if planar else lanes_for(lo.machine, work or x.dtype)
     made = Framed({}, [], 0, 0, planar)
-    images, channels = (x.shape[0] * x.shape[1], 1) if planar else x.shape[:2]
+    images, channels = (math.prod(out.shape[:2]), 1) if planar else out.shape[:2]
     size = (images, *out.shape[2:])
     tensors = [Walked(t, (*size, channels), (*made.walked(t), t.strides[1]), t is out)
                for t in (out, *operands)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -144,26 +143,8 @@ def AffineGrid(theta, size, *, align_corners: int = 0):
 def NonMaxSuppression(boxes, scores, max_output_boxes_per_class=None, iou_threshold=None,
                       score_threshold=None, *, center_point_box: int = 0):
     """Per image and class the best boxes that do not overlap a better one, as rows [image, class, box]."""
-    return suppressed(_best, boxes, scores, max_output_boxes_per_class, iou_threshold, score_threshold,
-                      center_point_box=center_point_box)
-
-
-def suppressed(best: Callable[..., Any], boxes: np.ndarray, scores: np.ndarray,
-               max_output_boxes_per_class: np.ndarray | None = None, iou_threshold: np.ndarray | None = None,
-               score_threshold: np.ndarray | None = None, *, center_point_box: int = 0) -> np.ndarray:
-    """What NonMaxSuppression gives. `best(lists, most, limit)` gives, for each list of boxes by their lower
-    and upper corners [n, 2], best first, the positions of those to keep."""
-    if boxes.ndim != 3 or boxes.shape[2] != 4 or scores.ndim != 3 or scores.shape[0] != boxes.shape[0] \
-            or scores.shape[2] != boxes.shape[1]:
-        raise ValueError(f"boxes has shape {list(boxes.shape)} and scores {list(scores.shape)}, expected "
-                         "[N, B, 4] and [N, classes, B]")
-    most = _scalar(max_output_boxes_per_class, "max_output_boxes_per_class", 0)
-    limit = _scalar(iou_threshold, "iou_threshold", 0.0)
-    least = _scalar(score_threshold, "score_threshold", None)
-    if not 0 <= limit <= 1:
-        raise ValueError(f"iou_threshold is {limit}, expected 0 to 1")
-    if center_point_box not in (0, 1):
-        raise ValueError(f"center_point_box is {center_point_box}, expected 0 or 1")
+    most, limit, least = suppression_limits(boxes, scores, max_output_boxes_per_class, iou_threshold,
+                                            score_threshold, center_point_box=center_point_box)
     if most <= 0 or not scores.shape[0] * scores.shape[1]:
         return np.zeros((0, 3), np.int64)
     first, second = boxes[..., :2], boxes[..., 2:]
@@ -173,13 +154,30 @@ def suppressed(best: Callable[..., Any], boxes: np.ndarray, scores: np.ndarray,
     places = list(np.ndindex(*scores.shape[:2]))
     for first_of in (most * _CANDIDATES, None):
         orders = {p: _ranked(scores[p], least, first_of) for p in places if p not in found}
-        lists = [(low[p[0]][order], high[p[0]][order]) for p, (order, _) in orders.items()]
-        chosen = best(lists, most, limit) if lists else []
-        for (place, (order, whole)), kept in zip(orders.items(), chosen, strict=True):
+        for place, (order, whole) in orders.items():
+            kept = _suppressed(low[place[0]][order], high[place[0]][order], most, limit)
             if whole or len(kept) == most:
                 found[place] = order[kept]
     rows = [np.column_stack([np.full((len(found[place]), 2), place), found[place]]) for place in places]
     return np.concatenate(rows, dtype=np.int64)
+
+
+def suppression_limits(boxes: np.ndarray, scores: np.ndarray, most: np.ndarray | None = None,
+                       limit: np.ndarray | None = None, least: np.ndarray | None = None, *,
+                       center_point_box: int = 0) -> tuple[int, float, float | None]:
+    """Of NonMaxSuppression: how many boxes are kept at most, of which overlap on, and above which score.
+    Raises ValueError where inputs do not fit one another."""
+    if boxes.ndim != 3 or boxes.shape[2] != 4 or scores.ndim != 3 or scores.shape[0] != boxes.shape[0] \
+            or scores.shape[2] != boxes.shape[1]:
+        raise ValueError(f"boxes has shape {list(boxes.shape)} and scores {list(scores.shape)}, expected "
+                         "[N, B, 4] and [N, classes, B]")
+    number = _scalar(most, "max_output_boxes_per_class", 0)
+    share = _scalar(limit, "iou_threshold", 0.0)
+    if not 0 <= share <= 1:
+        raise ValueError(f"iou_threshold is {share}, expected 0 to 1")
+    if center_point_box not in (0, 1):
+        raise ValueError(f"center_point_box is {center_point_box}, expected 0 or 1")
+    return number, share, _scalar(least, "score_threshold", None)
 
 
 def _ranked(score: np.ndarray, least: float | None, first: int | None) -> tuple[np.ndarray, bool]:
@@ -195,16 +193,12 @@ def _ranked(score: np.ndarray, least: float | None, first: int | None) -> tuple[
     return kept[np.argsort(-values, kind="stable")], True
 
 
-def _best(lists: list[tuple[np.ndarray, np.ndarray]], most: int, limit: float) -> list[list[int]]:
-    return [_suppressed(low, high, most, limit) for low, high in lists]
-
-
 def _scalar(value: np.ndarray | None, name: str, default: Any) -> Any:
     if value is None:
         return default
     if value.size > 1:
         raise ValueError(f"{name} has shape {list(value.shape)}, expected a scalar")
-    return value.reshape(-1)[0].item() if value.size else default
+    return value.item() if value.size else default
 
 
 def _suppressed(low: np.ndarray, high: np.ndarray, most: int, limit: float) -> list[int]:

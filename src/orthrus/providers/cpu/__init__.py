@@ -99,11 +99,11 @@ class CPUExecutionProvider(CompleteProvider):
 
 @CPUExecutionProvider.kernel("NonMaxSuppression", since=10)
 def generated_suppression(info: OpKernelInfo) -> Callable[..., Any] | No:
-    """The definition, with generated code where it compares boxes."""
-    from .nms import kernel
+    """Generated code that orders boxes and compares them."""
+    from .nms import Suppression
 
     assert isinstance(info.provider, CPUExecutionProvider)
     target = info.provider._machine()
     if isinstance(target, No) or interpreted()(info.node):
         return target if isinstance(target, No) else No(INTERPRETED)
-    return kernel(info, target)
+    return Suppression(info, target)

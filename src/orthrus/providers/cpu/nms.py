@@ -1,9 +1,13 @@
-"""NonMaxSuppression on the CPU provider: the definition, with the comparison of boxes generated."""
+"""NonMaxSuppression on the CPU provider: generated code orders the boxes and compares them.
+
+In: arrays of a node's inputs. Out: its rows. What the kernel writes to belongs to one run at a time: a run
+takes an entry out of those that lie ready, and puts it back.
+"""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,38 +18,81 @@ from ...codegen.object import library
 from ...codegen.runtime import call_kernel, entry
 from ...codegen.runtime.threads import pool
 from ...codegen.write import notes
-from ...kernels import OpKernelInfo
-from ...ops.nn.sampling import suppressed
+from ...kernels import OpKernelInfo, readable
+from ...limits import current
+from ...ops.nn.sampling import NonMaxSuppression, suppression_limits
 
 _SMALL = 1 << 14
 """Boxes in all up to which one thread compares them."""
 
+_READY = 8
+"""Kinds of calls that are kept ready."""
 
-def kernel(info: OpKernelInfo, target: Machine) -> Callable[..., Any]:
-    """A list of boxes for each image and class, side by side on the pool's threads."""
-    best = functools.partial(_best, target, info.provider.threads)
-    return functools.partial(suppressed, best, center_point_box=info.attribute("center_point_box"))
+_LAST = 1 << 31
+"""Boxes that a place of 32 bits does not count."""
 
 
-def _best(target: Machine, threads: int, lists: Sequence[tuple[np.ndarray, np.ndarray]], most: int,
-          limit: float) -> list[np.ndarray]:
-    starts = np.cumsum([0, *(len(low) for low, _ in lists)], dtype=np.int64)
-    total, longest = int(starts[-1]), int(np.diff(starts).max())
-    most = min(most, longest)
-    boxes = np.empty((2, 2, total), np.float32)
-    for side in (0, 1):
-        np.concatenate([pair[side] for pair in lists], out=boxes[side].T)
-    chosen, counts = np.empty(total, np.int64), np.empty(len(lists), np.int64)
-    used = 1 if total < _SMALL else min(threads or pool().capacity, pool().capacity)
-    size = -(-nms.scratch(most, target.lanes()) // 64) * 64
-    room = np.empty(size * used + 64, np.uint8)
-    bits = int(np.float32(limit).view(np.int32))
-    note = np.zeros(notes.NOTED, np.int64)
-    cells, first = call_kernel.laid((boxes, total, starts, most, bits, chosen, counts), target, size, note)
-    (kernel,) = library.addresses([nms.suppressed()], target)
-    table = np.array([[kernel, cells.ctypes.data + 8 * first, len(lists), 1]], np.int64)
-    entry.make(entry.block(table, threads=used, scratch=room.ctypes.data + -room.ctypes.data % 64,
-                           scratch_size=size))()
-    notes.refuse(note, "suppressed", None)
-    return [chosen[begin:begin + count]
-            for begin, count in zip(starts.tolist(), counts.tolist(), strict=False)]
+@dataclass
+class _Ready:
+    """A call for inputs of certain shapes and bounds: `run(boxes, scores, rows)`, `counts` of which are
+    then written; `note`: see `notes`."""
+
+    run: Callable[..., None]
+    counts: np.ndarray
+    note: np.ndarray
+
+
+class Suppression:
+    """The kernel of a node: an item for each image and class, side by side on the pool's threads."""
+
+    def __init__(self, info: OpKernelInfo, target: Machine) -> None:
+        self.target, self.threads = target, info.provider.threads
+        self.centered = info.attribute("center_point_box")
+        self.ready: dict[tuple[Any, ...], _Ready] = {}
+
+    def __call__(self, boxes: np.ndarray, scores: np.ndarray, *bounds: np.ndarray | None) -> np.ndarray:
+        most, limit, least = suppression_limits(boxes, scores, *bounds, center_point_box=self.centered)
+        images, classes, total = scores.shape
+        lists, most = images * classes, min(most, total)
+        if most <= 0 or not lists:
+            return np.zeros((0, 3), np.int64)
+        if total >= _LAST or lists * most * 24 > current().max_tensor_bytes:
+            return NonMaxSuppression(boxes, scores, *bounds, center_point_box=self.centered)
+        key = (images, classes, total, most, limit, least)
+        ready = self.ready.pop(key, None) or self._made(*key)
+        rows = np.empty((lists, most, 3), np.int64)
+        ready.run(*map(np.asarray, readable((boxes, scores))), rows)
+        if self.target.checked:
+            notes.refuse(ready.note, "suppressed", None)
+        counts = ready.counts.tolist()
+        if len(self.ready) >= _READY:
+            self.ready.clear()
+        self.ready[key] = ready
+        if lists == 1:
+            return rows[0, :counts[0]].copy()
+        return np.concatenate([found[:count] for found, count in zip(rows, counts, strict=True)])
+
+    def _made(self, images: int, classes: int, total: int, most: int, limit: float, least: float | None
+              ) -> _Ready:
+        target, lists = self.target, images * classes
+        counts, note = np.zeros(lists, np.int64), np.zeros(notes.NOTED, np.int64)
+        used = 1 if lists * total < _SMALL else min(self.threads or pool().capacity, pool().capacity)
+        size = -(-nms.scratch(total, most, target.lanes()) // 64) * 64
+        room = call_kernel.aligned((size * used,), np.uint8)
+        spec = nms.suppressed(centered=bool(self.centered), bounded=least is not None)
+        (kernel,) = library.addresses([spec], target)
+        bits = [int(np.float32(x).view(np.int32)) for x in (limit, least or 0.0)]
+        cells, first = call_kernel.laid((0, 0, total, classes, most, *bits, 0, counts), target, size, note)
+        spans = {0: 16 * images * total, 1: 4 * lists * total, 7: 24 * lists * most}
+        patches = []
+        for array, (number, span) in enumerate(spans.items()):
+            patches.append((array, first + number, 0))
+            if target.checked:
+                edge = first + notes.edge(number)
+                patches += [(array, edge, 0), (array, edge + 1, span)]
+        rows = np.array([(array, cells.ctypes.data + 8 * cell, more) for array, cell, more in patches],
+                        np.int64)
+        table = np.array([[kernel, cells.ctypes.data + 8 * first, lists, 1]], np.int64)
+        run = entry.make(entry.block(table, len(spans), rows, threads=used, scratch=room.ctypes.data,
+                                     scratch_size=size, keep=(cells, counts, note, room)))
+        return _Ready(run, counts, note)
