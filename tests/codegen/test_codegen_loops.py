@@ -165,6 +165,17 @@ def test_items_do_not_depend_on_each_other() -> None:
         check(SUM, out, [x, wide], x + y, host(), cuts)
 
 
+@pytest.mark.parametrize("few", (1, 2, 3, 4, 40))
+def test_nothing_is_no_item(few: int) -> None:
+    """Of no rows, no columns or no planes, in every layout of the operands."""
+    for shape in ((0, few), (2, 0, few), (0, 2, few), (few, 0)):
+        x = np.zeros(shape, np.float32)
+        for other in (x, x[:, ::-1], np.broadcast_to(np.zeros(shape[-1:], np.float32), shape)):
+            made = loops.nest(shape, [steps(a) for a in (x, x, other)])
+            _, _, items, grain = loops.elementwise(made, SUM, ["float32"] * 2)
+            assert not items and grain >= 1
+
+
 def test_small_work_is_not_divided() -> None:
     for shape in ((100, 80), (2000, 3), (8, 8, 8, 8)):
         x = np.zeros(shape, np.float32)

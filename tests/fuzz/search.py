@@ -152,7 +152,7 @@ def _compared(plan: Plan, seed: int) -> dict[str, Any] | None:
 
     made = subject(plan, seed)
     found = judge.examine(made, peer())
-    if found is None or known.excused(found, made.model):
+    if found is None or known.excused(found, made):
         return None
     return _smallest(plan, made, found, seed)
 

@@ -319,6 +319,9 @@ for name, value in (
 add("46", "Conv", IMAGE, np.ones((1, 2, 3, 3), F32))
 add("46", "Conv", IMAGE, KERNEL, np.ones(5, F32))
 add("46", "Conv", np.ones((1, 4), F32), KERNEL)
+add("46", "ConvTranspose", IMAGE, KERNEL, np.ones(5, F32))
+add("46", "ConvTranspose", IMAGE, KERNEL, np.ones(0, F32))
+add("46", "Conv", IMAGE, KERNEL, np.ones(0, F32))
 add("46", "ConvTranspose", IMAGE, KERNEL, attributes={"output_shape": [BIG, BIG]})
 add("46", "ConvTranspose", IMAGE, KERNEL, attributes={"output_padding": [-5, -5]}, expected=None)
 add(

@@ -123,7 +123,7 @@ def _short_rows(made: Nest, tree: Expr, dtypes: Sequence[str], ways: tuple[str, 
     for (row, step), way in zip((s[-2:] for s in made.strides), ways, strict=True):
         cells.append(step if way == "plane" else row)
     spec = short_rows(tree=tree, dtypes=tuple(dtypes), ways=ways, few=few, outer=len(outer))
-    return spec, cells, prod(outer) * -(-rows // ROWS), max(1, ENOUGH // (min(rows, ROWS) * few * cost))
+    return spec, cells, prod(outer) * -(-rows // ROWS), max(1, ENOUGH // max(1, min(rows, ROWS) * few * cost))
 
 
 @template("out:ptr")

@@ -270,8 +270,11 @@ def _parts(lo: Lowering, node: Node, types: Sequence[str] = (_F32,)
     dtype = lo.dtype(x)
     if dtype not in types or lo.dtype(w) != dtype or (b is not None and lo.dtype(b) != dtype):
         return No(f"the kernel convolves {' or '.join(types)} only, all of one type")
-    if b is not None and len(lo.shape(b)) != 1:
-        return No("its bias is no row")
+    sums = lo.shape(w)[:1]
+    if node.op_type == "ConvTranspose":
+        sums = tuple(n * node.attributes["group"] for n in lo.shape(w)[1:2])
+    if b is not None and lo.shape(b) != sums:
+        return No("its bias has not a number per channel")
     known = lo.known(w)
     return x, lo.tensor(w) if known is None else known, None if b is None else lo.tensor(b)
 
