@@ -26,6 +26,12 @@ _NAMES = {
     13: "TYPE_PROTO",
     14: "TYPE_PROTOS",
 }
+_SWITCHES = {
+    "Reduce": ("keepdims", "noop_with_empty_axes"),
+    "Arg": ("keepdims",),
+    "Reshape": ("allowzero",),
+}
+"""By how an operator of ai.onnx begins: what is on where it is 1, and off where it is any other number."""
 _FIELD = {
     "FLOAT": "f",
     "INT": "i",
@@ -56,6 +62,13 @@ def kind_of(attribute: Any, expected: str = "") -> str:
         if attribute.HasField(name) if name in _SINGULAR else len(getattr(attribute, name)):
             return kind
     return "INTS"
+
+
+def settle(op_type: str, attrs: dict[str, Any]) -> None:
+    """Make each switch of an operator of ai.onnx 0 or 1."""
+    for start, names in _SWITCHES.items():
+        if op_type.startswith(start):
+            attrs.update({name: int(attrs[name] == 1) for name in names if name in attrs})
 
 
 class Reader:

@@ -184,7 +184,7 @@ def _reduced(mean: bool) -> Rule:
         if not n.attribute("keepdims"):
             axes = n.inputs[1].const if len(n.inputs) > 1 and n.inputs[1] is not None else n.attrs.get("axes")
             kept = range(len(x.shape)) if axes is None else [int(a) % len(x.shape) for a in np.ravel(axes)]
-            g = t.add("Unsqueeze", g, t.constant(sorted(kept)))
+            g = t.add("Unsqueeze", g, t.constant(sorted(set(kept))))
         wide = t.add("Expand", g, t.add("Shape", x))
         if not mean:
             return [wide]

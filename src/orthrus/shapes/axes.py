@@ -13,11 +13,11 @@ import numpy as np
 
 
 def normalized(axes: Any, rank: int) -> tuple[int, ...]:
-    """`axes` as sorted non-negative ints; None or empty means all. Raises ValueError out
-    of range or if one is repeated."""
+    """`axes` as sorted non-negative ints, each once; None or empty means all. Raises ValueError out of
+    range."""
     if axes is None or not np.size(axes):
         return tuple(range(rank))
-    return tuple(sorted(places(np.ravel(axes).tolist(), rank)))
+    return tuple(sorted({normalized_axis(a, rank) for a in np.ravel(axes).tolist()}))
 
 
 def places(axes: Sequence[int], rank: int) -> list[int]:

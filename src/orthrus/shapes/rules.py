@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from .axes import normalized_axis, places
+from .axes import normalized, normalized_axis, places
 from .expression import Dim, Expr, bounds, ceil_div, ceiling, floor_div, greatest, least, quotient
 from .facts import Context, Facts, Shapes, elementwise
 from .polynomial import ratio
@@ -274,13 +274,15 @@ def _reduced(f: Facts) -> Shapes:
     x, keep = f.shape(0), f.attribute("keepdims")
     listed = f.has(1) and f.numbers(1) is None
     if listed and f.vector(1):
-        return [[None] * len(x) if keep else [None] * (len(x) - len(f.vector(1)))]
+        if not keep and len(f.vector(1)) > 1:
+            raise LookupError("an axis may be named twice")
+        return [[None] * (len(x) - (not keep))]
     axes = None if listed else f.axes()
     if not axes:
         if f.attribute("noop_with_empty_axes"):
             return [list(x)]
         return [[1] * len(x) if keep else []]
-    gone = places(axes, len(x))
+    gone = normalized(axes, len(x))
     return [[1 if i in gone else d for i, d in enumerate(x) if keep or i not in gone]]
 
 
