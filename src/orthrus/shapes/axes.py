@@ -17,7 +17,7 @@ def normalized(axes: Any, rank: int) -> tuple[int, ...]:
     range."""
     if axes is None or not np.size(axes):
         return tuple(range(rank))
-    return tuple(sorted({normalized_axis(a, rank) for a in np.ravel(axes).tolist()}))
+    return tuple(sorted({places([a], rank)[0] for a in np.ravel(axes).tolist()}))
 
 
 def places(axes: Sequence[int], rank: int) -> list[int]:
