@@ -76,6 +76,18 @@ def _grouped(at: Applied) -> bool:
     return at.attrs.get("group", 1) > 1 and _odd(at)
 
 
+def _odd_bounds(at: Applied) -> bool:
+    return any(_nan(Applied(at.node, [a])) for a in at.inputs[1:])
+
+
+def _nothing(at: Applied) -> bool:
+    return not at.first.size
+
+
+def _no_axis(at: Applied) -> bool:
+    return len(at.inputs) > 1 and at.inputs[1] is not None and not at.inputs[1].size
+
+
 def _odd_weights(at: Applied) -> bool:
     return _odd(Applied(at.node, at.inputs[1:2]))
 
@@ -158,10 +170,14 @@ def _tiny(a: np.ndarray) -> Any:
 
 
 _BETWEEN = "small groups are one product with zeros between them: what is not finite reaches its neighbours"
+_POOLS = ("MaxPool", "GlobalMaxPool")
+_REDUCTIONS = ("ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceL1", "ReduceL2",
+               "ReduceSumSquare", "ReduceLogSum", "ReduceLogSumExp")
 _MARGIN = "some kernels have the weights meet the zeros of a margin, some skip these"
 _SCALED = "which operand is scaled says whether it is 0 when it meets an infinity"
 DIFFERS = (
     Known("Clip", _infinite, "onnxruntime clamps infinities to the type's range where a bound is absent"),
+    Known("Clip", _odd_bounds, "onnxruntime takes a bound that is NaN for none"),
     Known("Mod", _whole, "onnxruntime computes 64-bit fmod through double"),
     Known("Shrink", _whole, "onnxruntime computes integers through float"),
     Known("ReduceProd", _whole, "onnxruntime loses the high bits of integer products"),
@@ -178,6 +194,10 @@ DIFFERS = (
     Known("ArgMax", _nan, "onnxruntime takes NaN for no largest element"),
     Known("ArgMin", _nan, "onnxruntime takes NaN for no smallest element"),
     Known("TopK", _nan, "onnxruntime orders NaN otherwise"),
+    *(Known(op, _odd, "onnxruntime passes over NaN, and -inf is the lowest number") for op in _POOLS),
+    *(Known(op, _odd, "onnxruntime's activations give numbers for NaN") for op in ("RNN", "GRU", "LSTM")),
+    *(Known(op, _nothing, "onnxruntime's result of no elements keeps its shape") for op in _REDUCTIONS),
+    Known("Squeeze", _no_axis, "onnxruntime squeezes every axis, against its own declaration and ONNX's"),
 )
 EDGES = (
     Known("Attention", _unseen, "keys that a window excludes, or a mask that ends before them, are not read"),
