@@ -722,11 +722,11 @@ def test_what_is_missing_is_said_once(monkeypatch: pytest.MonkeyPatch,
     with knobs.setting(CODEGEN=0):
         assert not library.available() and library.available() is not None
     monkeypatch.setattr(logging.getLogger("orthrus"), "propagate", True)
-    for name, value, reason in (("find_spec", lambda _: None, "llvmlite"), ("host", lambda: None, "machine")):
+    for module, name, reason in ((cache, "compiler", "llvmlite"), (library, "host", "machine")):
         with monkeypatch.context() as patched, caplog.at_level(logging.WARNING, "orthrus"):
             forget()
             caplog.clear()
-            patched.setattr(library, name, value)
+            patched.setattr(module, name, lambda: None)
             refusals = [library.available() for _ in range(3)]
             assert all(each is not None and reason in each.reason for each in refusals)
             assert len(caplog.records) == 1 and "slow" in caplog.text

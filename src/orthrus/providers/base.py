@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .. import knobs
@@ -98,6 +97,8 @@ INTERPRETED = "named in ORTHRUS_INTERPRET"
 
 def interpreted() -> Callable[[Node], bool]:
     """Whether the switch INTERPRET sends a node to its definition in numpy: by its label or its operator."""
+    from fnmatch import fnmatchcase
+
     given = knobs.names(knobs.INTERPRET)
     patterns = [name for name in given if "*" in name or "?" in name]
     return lambda node: bool(given) and (

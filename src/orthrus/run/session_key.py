@@ -75,7 +75,7 @@ def _made_for(config: Config) -> list[Any] | None:
              and all(type(p) is CPUExecutionProvider for p in config.providers))
     if here is None or not plain or not (code := cache.stamp()):
         return None
-    return [code, repr(here), np.__version__, sys.version, config.level, sorted(config.skip),
+    return [code, here.told, np.__version__, sys.version, config.level, sorted(config.skip),
             sorted(config.free_dims.items()), sorted(config.free_denotations.items()),
             sorted(config.entries.items()), config.memory_pattern, config.memory_reuse, config.names_apart,
             [sorted(p.settings.items()) for p in config.providers or (CPUExecutionProvider(),)]]

@@ -7,8 +7,7 @@ architecture is one more description.
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ...records import dataclass
 
@@ -41,6 +40,11 @@ class Machine:
     @functools.cached_property
     def _hashed(self) -> int:
         return hash((self.triple, self.cpu, self.features, self.vector, self.registers, self.checked))
+
+    @property
+    def told(self) -> list[tuple[str, Any]]:
+        """All of it, in an order that is the same in every process."""
+        return sorted((name, value) for name, value in vars(self).items() if name != "_hashed")
 
     def lanes(self, elem_bytes: int = 4) -> int:
         """Elements of that size in a vector register."""
@@ -105,8 +109,9 @@ def spacemit(bits: int, l2: int, matrix: bool = True) -> Machine:
     """
     base = rvv(bits)
     own = ("xsfvqmaccqoq",) if matrix else ()
-    return replace(base, features=tuple(sorted({*base.features, *HALF, *BITS, *own})), l2=l2,
-                   matrix=TILES[bits // 8] if matrix else None)
+    return Machine(base.arch, base.triple, base.cpu, tuple(sorted({*base.features, *HALF, *BITS, *own})),
+                   base.vector, base.registers, base.l1, l2, base.group,
+                   TILES[bits // 8] if matrix else None)
 
 
 SPACEMIT = {"spacemit_k1": spacemit(256, 128 << 10), "spacemit_k3": spacemit(1024, 512 << 10),

@@ -16,7 +16,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
@@ -28,7 +27,7 @@ from ...processors import usable
 from ..machines.detect import host
 from ..machines.machine import Machine
 from ..write.spec import ENTRY, Spec
-from . import cache, override
+from . import cache
 
 if TYPE_CHECKING:
     from ..machines.executable import Linked
@@ -88,7 +87,7 @@ def runnable() -> No | None:
 
 @functools.cache
 def _refusal() -> No | None:
-    if find_spec("llvmlite") is not None:
+    if cache.compiler() is not None:
         return None
     _log.warning("llvmlite is not installed: everything runs on numpy, which is slow")
     return No("llvmlite is not installed")
@@ -139,8 +138,12 @@ def functions(units: Sequence[Unit], machine: Machine) -> Sequence[dict[str, int
 
 def _found(units: Sequence[Unit], machine: Machine) -> list[Linked]:
     """The code of `units`. A kernel that was edited is taken from its file."""
-    override.dump(units, machine)
-    units = override.replaced(units)
+    edits = bool(knobs.OVERRIDE) or knobs.dump_folder("code") is not None
+    if edits:
+        from . import override
+
+        override.dump(units, machine)
+        units = override.replaced(units)
     keys = {id(unit): repr(unit) for unit in {id(unit): unit for unit in units}.values()}
     known = _known.setdefault(machine, WeakValueDictionary())
     found = _held(known, keys.values())
@@ -148,7 +151,7 @@ def _found(units: Sequence[Unit], machine: Machine) -> list[Linked]:
         with _lock:
             found |= _held(known, keys.values())
             missing = {keys[id(unit)]: unit for unit in units if keys[id(unit)] not in found}
-            for key, unit in list(missing.items()):
+            for key, unit in list(missing.items()) if edits else ():
                 if isinstance(unit, override.Edited):
                     found[key] = override.checked(unit, machine)
                     del missing[key]
@@ -202,7 +205,7 @@ def objects(units: Sequence[Unit], machine: Machine, anew: bool = False) -> list
     names = {i: cache.name(repr(unit), machine, unit.origin) for i, unit in enumerate(units) if i not in new}
     found = {} if anew else cache.load(name for name in names.values() if name)
     missing = [i for i, name in names.items() if name not in found]
-    if missing and find_spec("llvmlite") is None:
+    if missing and cache.compiler() is None:
         raise Fail("no machine code can be generated here", found="llvmlite is not installed",
                    cure="pip install llvmlite, or load a model that was compiled ahead (orthrus compile)")
     if missing:
@@ -236,7 +239,7 @@ def _borrowed(units: Sequence[Unit], machine: Machine) -> Prelinked | None:
     """Code that was lent and has all `units`, where it is needed."""
     found = next((each for each in _lent.get(machine, ())
                   if all(repr(unit) in each.functions for unit in units)), None)
-    if found is None or find_spec("llvmlite") is not None:
+    if found is None or cache.compiler() is not None:
         return None
     names = [cache.name(repr(unit), machine, unit.origin) for unit in units]
     return found if len(cache.load(name for name in names if name)) < len(set(names)) else None
@@ -326,7 +329,7 @@ def _help(texts: list[str], machine: Machine) -> list[bytes]:
     import pickle
     import subprocess
 
-    found = find_spec("llvmlite")
+    found = cache.compiler()
     python = os.path.basename(sys.executable or "")
     if found is None or found.origin is None or not python.startswith(("python", "pypy")):
         return []
