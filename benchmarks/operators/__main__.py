@@ -4,8 +4,8 @@
 
 The engines take turns; given are the fastest run of each in microseconds, the ratio (above 1: faster than
 onnxruntime), the largest difference of the results and what runs by its definition in numpy. What
-onnxruntime has no kernel for is left out. At the end: how many cases lie below which ratio. FILE gets a line
-of JSON for each case.
+onnxruntime has no kernel for is measured in an older version, or left out. At the end: how many cases lie
+below which ratio. FILE gets a line of JSON for each case.
 """
 
 from __future__ import annotations
@@ -21,6 +21,9 @@ import numpy as np
 from . import classical, elementwise, movement, products
 from .measuring import Case, measured
 from .quantized import quantized
+
+OLDER = 16
+"""The operator set of cases that onnxruntime has no newer kernel for."""
 
 FAMILIES: tuple[Callable[[], Iterator[tuple[str, Case]]], ...] = (
     elementwise.unary,
@@ -61,7 +64,7 @@ def main() -> None:
             print(name)
             continue
         try:
-            seen = measured(case, asked.seconds)
+            seen = measured(case, asked.seconds) or measured(case, asked.seconds, opset=OLDER)
         except Exception as error:
             failed.append(f"{name}: {type(error).__name__}: {' '.join(str(error).split())[:200]}")
             continue

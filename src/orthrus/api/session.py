@@ -524,8 +524,7 @@ class InferenceSession(Session):
         if "CUDAExecutionProvider" in available and any("Tensor" in str(p) for p in flat):
             self._fallback_providers = ["CUDAExecutionProvider", _CPU]
         names, options = check_and_normalize_provider_args(providers, provider_options, available)
-        initial = self._sess_options_initial
-        given = _trusting(SessionOptions() if initial is None else initial, self._trust)
+        given = _trusting(self._sess_options_initial or SessionOptions(), self._trust)
         if names and isinstance(given, SessionOptions) and given.has_providers():
             warnings.warn(_BOTH, stacklevel=3)
         source = self._model_path if self._model_path is not None else self._model_bytes

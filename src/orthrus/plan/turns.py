@@ -21,7 +21,7 @@ import numpy as np
 from .. import knobs
 from ..codegen.runtime import turns as generated
 from ..codegen.runtime.cells import Cell
-from ..codegen.runtime.entry import StepBlock
+from ..codegen.runtime.entry import StepBlock, address
 from ..codegen.runtime.fastcall import FastRun, available
 from ..codegen.runtime.turns import Turn
 from ..errors import Fail
@@ -249,14 +249,14 @@ class _Frame:
     def begin(self, values: _Values, rows: Sequence[np.ndarray], first: int) -> None:
         """The next turn is number `first`, of these values, and puts its scan outputs there."""
         frame, swaps, strides = self.frame, self.tables[Turn.SWAPS], self.tables[Turn.STRIDES]
-        for i, (slot, array) in enumerate(values.arrays.items()):
-            frame[i] = self.leading.get(slot) or array.__array_interface__["data"][0]
+        frame[:len(values.arrays)] = [self.leading.get(slot) or address(array)
+                                      for slot, array in values.arrays.items()]
         for i, (value, one, other) in enumerate(self.first):
             frame[value], swaps[i, 1] = one, other
         for i, (value, slot) in enumerate(self.strides):
             strides[i] = value, values.strides[slot]
         for i, ((value, kind), array) in enumerate(zip(self.scans, rows, strict=True), len(self.strides)):
-            frame[value] = array.__array_interface__["data"][0]
+            frame[value] = address(array)
             strides[i] = value, _bytes(kind)
         self.number[0] = first
 

@@ -124,7 +124,7 @@ class _Watch:
             further = [(native.machine, unit) for unit in beside()]
             pieces = packed(native, shapes, further, {**self.about, "content": self._content()})
             if not isinstance(pieces, No) and pieces.size <= limit // 2:
-                cache.write_whole(self.name, pieces.whole(), FOLDER, limit)
+                cache.write_whole(self.name, pieces.whole(), FOLDER, limit, quick=True)
         except (Fail, OSError, MemoryError, TypeError, ValueError, RuntimeError) as error:
             log.debug("the session of %s is not kept: %s", self.about["graph"], error)
 

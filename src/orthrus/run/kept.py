@@ -43,7 +43,7 @@ log = logging.getLogger("orthrus")
 
 def restored(name: str, source: Any, config: Config) -> Kept | None:
     """The engine of what was kept under `name`; None where there is nothing, or not for this model."""
-    data = cache.read_whole(name, FOLDER)
+    data = cache.read_whole(name, FOLDER, quick=True)
     if data is None:
         return None
     try:

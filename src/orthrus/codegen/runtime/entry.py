@@ -104,6 +104,15 @@ def direct() -> bool:
     return True
 
 
+def address(array: np.ndarray) -> int:
+    """Where the elements of an array of type `np.ndarray` itself begin, where array objects look as generated
+    code expects (`direct`): a tenth of the time that the array takes to say so."""
+    return _address(id(array) + _HEADER).value
+
+
+_address = ctypes.c_int64.from_address
+
+
 def _through_ctypes(program: StepBlock, *arrays: np.ndarray) -> None:
     if len(arrays) != program[Cell.ARRAYS] or any(type(array) is not np.ndarray for array in arrays):
         raise TypeError(_REFUSAL.decode())

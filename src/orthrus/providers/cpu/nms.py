@@ -6,7 +6,7 @@ takes an entry out of those that lie ready, and puts it back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,10 +34,11 @@ _LAST = 1 << 31
 
 @dataclass
 class _Ready:
-    """A call for inputs of certain shapes and bounds: `run(boxes, scores, rows)`, `counts` of which are
-    then written; `note`: see `notes`."""
+    """A call for inputs of certain shapes and bounds: `run(boxes, scores, rows)`, the last of
+    `shape`, `counts` of which are then written; `note`: see `notes`."""
 
     run: Callable[..., None]
+    shape: tuple[int, ...]
     counts: np.ndarray
     note: np.ndarray
 
@@ -51,16 +52,11 @@ class Suppression:
         self.ready: dict[tuple[Any, ...], _Ready] = {}
 
     def __call__(self, boxes: np.ndarray, scores: np.ndarray, *bounds: np.ndarray | None) -> np.ndarray:
-        most, limit, least = suppression_limits(boxes, scores, *bounds, center_point_box=self.centered)
-        images, classes, total = scores.shape
-        lists, most = images * classes, min(most, total)
-        if most <= 0 or not lists:
-            return np.zeros((0, 3), np.int64)
-        if total >= _LAST or lists * most * 24 > current().max_tensor_bytes:
+        key = self._key(boxes, scores, bounds)
+        ready = self.ready.pop(key, None) or self._checked(boxes, scores, bounds)
+        if ready is None:
             return NonMaxSuppression(boxes, scores, *bounds, center_point_box=self.centered)
-        key = (images, classes, total, most, limit, least)
-        ready = self.ready.pop(key, None) or self._made(*key)
-        rows = np.empty((lists, most, 3), np.int64)
+        rows = np.empty(ready.shape, np.int64)
         ready.run(*map(np.asarray, readable((boxes, scores))), rows)
         if self.target.checked:
             notes.refuse(ready.note, "suppressed", None)
@@ -68,9 +64,24 @@ class Suppression:
         if len(self.ready) >= _READY:
             self.ready.clear()
         self.ready[key] = ready
-        if lists == 1:
+        if len(rows) == 1:
             return rows[0, :counts[0]].copy()
         return np.concatenate([found[:count] for found, count in zip(rows, counts, strict=True)])
+
+    def _key(self, boxes: np.ndarray, scores: np.ndarray, bounds: Sequence[np.ndarray | None]
+             ) -> tuple[Any, ...]:
+        """What a call depends on but the elements of boxes and scores."""
+        return boxes.shape, scores.shape, *[None if b is None else tuple(b.ravel().tolist()) for b in bounds]
+
+    def _checked(self, boxes: np.ndarray, scores: np.ndarray, bounds: Sequence[np.ndarray | None]
+                 ) -> _Ready | None:
+        """A new call; None where there is none for such inputs. Raises ValueError where they do not fit."""
+        most, limit, least = suppression_limits(boxes, scores, *bounds, center_point_box=self.centered)
+        images, classes, total = scores.shape
+        lists, most = images * classes, min(most, total)
+        if most <= 0 or not lists or total >= _LAST or lists * most * 24 > current().max_tensor_bytes:
+            return None
+        return self._made(images, classes, total, most, limit, least)
 
     def _made(self, images: int, classes: int, total: int, most: int, limit: float, least: float | None
               ) -> _Ready:
@@ -95,4 +106,4 @@ class Suppression:
         table = np.array([[kernel, cells.ctypes.data + 8 * first, lists, 1]], np.int64)
         run = entry.make(entry.block(table, len(spans), rows, threads=used, scratch=room.ctypes.data,
                                      scratch_size=size, keep=(cells, counts, note, room)))
-        return _Ready(run, counts, note)
+        return _Ready(run, (lists, most, 3), counts, note)
