@@ -77,7 +77,7 @@ def _grouped(at: Applied) -> bool:
 
 
 def _odd_bounds(at: Applied) -> bool:
-    return any(_nan(Applied(at.node, [a])) for a in at.inputs[1:])
+    return any(a is not None and _nan(Applied(at.node, [a])) for a in at.inputs[1:])
 
 
 def _nothing(at: Applied) -> bool:
