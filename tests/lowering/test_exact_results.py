@@ -226,6 +226,18 @@ def test_an_adaptive_sample_count_follows_the_boxes_precision() -> None:
     assert check(case, pytest.importorskip("onnxruntime")) is None
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_corners_of_regions_are_rounded_as_in_onnxruntime(seed: int) -> None:
+    """Halves, and bins whose ends are whole numbers but for the boxes' precision."""
+    rng = np.random.default_rng(seed)
+    low = rng.integers(-6, 60, (8, 2)) / 2
+    rois = np.concatenate([np.zeros((8, 1)), low, low + rng.integers(-4, 80, (8, 2)) / 2], 1).astype(F)
+    case = Case("MaxRoiPool", [array(1, 2, 33, 35), rois], {
+        "pooled_shape": rng.integers(1, 8, 2).tolist(), "spatial_scale": float(rng.choice((1, 0.5, 0.25)))},
+        opset=16)
+    assert check(case, pytest.importorskip("onnxruntime")) is None
+
+
 @pytest.mark.parametrize("dtype, near", [(np.float16, 1.001), (ml_dtypes.bfloat16, 1.0078125), (F, 1.00001)])
 def test_a_constant_that_is_not_quite_the_right_one(dtype: Any, near: float, tmp_path: Path) -> None:
     for value in (1.0, near):

@@ -132,6 +132,10 @@ MOST_SAMPLES = 1 << 52
 """Samples along an axis beyond which their places are no distinct numbers; such a region is empty."""
 
 
+FAR_PIXEL = 2.0 ** 30
+"""Pixels from a map beyond which a corner of a region is where it may."""
+
+
 class _Regions:
     """What kernels over regions share: the frame, whose images are regions, then the map's address and
     strides (image, spatial axes), how many images it has, its sizes, how many rows of bins a region has, the
@@ -287,15 +291,24 @@ def region_windows(f: Body, *, rank: int, lanes: int, dtype: str, out: str, oper
     """
     it = _Regions(f, rank, lanes, dtype, out, operands, after, regions)
 
+    def nearest(corner: V) -> V:
+        """The pixel at a corner, halves away from zero."""
+        at = f.fast_max(f.fast_min(corner * it.scale, FAR_PIXEL), -FAR_PIXEL)
+        whole = vmath.trunc(f, at)
+        more = f.select(at < 0.0, f.i64(-1), f.i64(1))
+        return f.cast(whole, I64) + f.select(vmath.abs(f, at - whole) >= 0.5, more, f.i64(0))
+
     def along(low: V, high: V, bins: V, size: V) -> Callable[[V], tuple[V, V]]:
         """For a bin along an axis its first pixel, and the one behind its last."""
-        first, last = (vmath.rint(f, f.cast(end, F64) * f.cast(it.scale, F64)) for end in (low, high))
-        step = f.fast_max(last - first + 1.0, 1.0) / f.cast(bins, F64)
+        first, last = nearest(low), nearest(high)
+        step = f.cast(f.maximum(last - first + 1, 1), F32) / f.cast(bins, F32)
+
+        def held(place: V) -> V:
+            return f.minimum(f.maximum(f.cast(place, I64) + first, 0), size)
 
         def of(place: V) -> tuple[V, V]:
-            at = f.cast(place, F64)
-            return (_within(f, vmath.floor(f, at * step) + first, size),
-                    _within(f, vmath.ceil(f, (at + 1.0) * step) + first, size))
+            begin, end = f.cast(place, F32) * step, f.cast(place + 1, F32) * step
+            return held(vmath.floor(f, begin)), held(vmath.ceil(f, end))
         return of
 
     def row(at: Sequence[V]) -> Pixel:

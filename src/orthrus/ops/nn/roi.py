@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -11,6 +12,10 @@ from ..define import op
 
 _MOST_SAMPLES = 1 << 52
 """Samples along one axis beyond which their places are no distinct numbers; such a box counts as empty."""
+
+
+_FAR = 1 << 30
+"""Pixels from a map beyond which a corner is where it may."""
 
 
 def _check(x: np.ndarray, rois: np.ndarray, columns: int, pooled: Sequence[int]) -> None:
@@ -37,11 +42,16 @@ def MaxRoiPool(X, rois, *, pooled_shape: list[int], spatial_scale: float = 1.0):
         raise ValueError("rois holds a number that is not finite")
     batch = rois[:, 0].astype(np.int64)
     _check_batch(batch, X.shape[0])
-    corners = np.rint(rois[:, 1:].astype(np.float64) * spatial_scale)
+    # sizes of bins have the boxes' precision, and halves are rounded away from zero, as onnxruntime has it
+    kind = rois.dtype.type
+    with np.errstate(over="ignore"):
+        scaled = np.clip(rois[:, 1:] * kind(spatial_scale), -_FAR, _FAR)
+    whole = np.trunc(scaled)
+    corners = (whole + np.copysign(abs(scaled - whole) >= 0.5, scaled)).astype(np.int64).tolist()
     y = np.zeros(shape, X.dtype)
     for r, (x1, y1, x2, y2) in enumerate(corners):
-        tops, bottoms = _bins(y1, y2, rows, height)
-        lefts, rights = _bins(x1, x2, columns, width)
+        tops, bottoms = _bins(y1, y2, rows, height, kind)
+        lefts, rights = _bins(x1, x2, columns, width, kind)
         for i in np.flatnonzero(bottoms > tops):
             band = X[batch[r], :, tops[i]:bottoms[i]].max(axis=1)
             for j in np.flatnonzero(rights > lefts):
@@ -49,12 +59,11 @@ def MaxRoiPool(X, rois, *, pooled_shape: list[int], spatial_scale: float = 1.0):
     return y
 
 
-def _bins(first: float, last: float, count: int, size: int) -> tuple[np.ndarray, np.ndarray]:
+def _bins(first: int, last: int, count: int, size: int, kind: Any) -> tuple[np.ndarray, np.ndarray]:
     """Where `count` equal bins over the pixels first..last begin and end, within [0, size]."""
-    step = max(last - first + 1, 1) / count
-    places = np.arange(count)
-    low, high = np.floor(places * step) + first, np.ceil((places + 1) * step) + first
-    return np.clip(low, 0, size).astype(np.int64), np.clip(high, 0, size).astype(np.int64)
+    at = np.arange(count + 1).astype(kind) * (kind(max(last - first + 1, 1)) / kind(count))
+    low, high = np.floor(at[:-1]).astype(np.int64) + first, np.ceil(at[1:]).astype(np.int64) + first
+    return np.clip(low, 0, size), np.clip(high, 0, size)
 
 
 @op(widen=True, since=16)
