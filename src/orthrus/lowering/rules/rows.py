@@ -144,8 +144,9 @@ def _walked(work: RowWork, out: Tensor, more: Sequence[Tensor]) -> list[Tensor]:
 def plan(lo: Lowering, work: RowWork, out: Tensor, more: Sequence[Tensor] = ()) -> rows.RowWalk | None:
     """How a vector machine walks the rows; None where it cannot."""
     tensors = _walked(work, out, more)
-    return rows.plan(lo.machine, tensors[0].shape, work.reduced, [_steps(t) for t in tensors],
+    walk = rows.plan(lo.machine, tensors[0].shape, work.reduced, [_steps(t) for t in tensors],
                      work.reads.tree.dtype)
+    return None if walk is not None and walk.form.segments and work.kernel is _first_largest else walk
 
 
 def write(lo: Lowering, work: RowWork, out: Tensor, tree: Expr | None, more: Sequence[Tensor]) -> bool:
