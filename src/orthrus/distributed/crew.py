@@ -161,11 +161,15 @@ class Crew:
         with self.changed:
             if not self.open:
                 raise self.over()
-            if piece.whose not in self.replicas:
-                piece.whose = None
+            self._assign(piece)
             self.waiting.append(piece)
             self.changed.notify_all()
         return piece
+
+    def _assign(self, piece: Piece) -> None:
+        """Let a piece that is for a replica which has been given up be for anybody."""
+        if piece.whose not in self.replicas:
+            piece.whose = None
 
     def _next(self, replica: Replica) -> Piece | None:
         """The first piece that is for this replica or for any; None when all is over."""
@@ -224,6 +228,7 @@ class Crew:
         """Let somebody else do it, before all that waits."""
         with self.changed:
             if self.open:
+                self._assign(piece)
                 self.waiting.appendleft(piece)
                 self.changed.notify_all()
                 return
@@ -255,8 +260,7 @@ class Crew:
         with self.changed:
             self.replicas = [r for r in self.replicas if r is not replica] or self.replicas
             for piece in self.waiting:
-                if piece.whose is replica:
-                    piece.whose = None
+                self._assign(piece)
             if self.replicas == [replica]:
                 self.open, self.why = False, str(why)
                 for piece in self.waiting:
