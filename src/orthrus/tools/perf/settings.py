@@ -270,8 +270,8 @@ def opponent(text: str, settings: Settings) -> Settings:
     except (ImportError, ValueError):
         there = False
     if not there:
-        raise ValueError(f"--vs {text}: neither a provider nor a module that is installed; perhaps: pip install "
-                         f"{module}; providers are {', '.join(known())}")
+        raise ValueError(f"--vs {text}: neither a provider nor a module that is installed; perhaps: pip "
+                         f"install {module}; providers are {', '.join(known())}")
     asked = names.split("+") if names else ["CPUExecutionProvider"]
     if module == "orthrus":
         asked = [full_name(name, list(known())) for name in asked]
