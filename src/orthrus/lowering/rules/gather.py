@@ -49,7 +49,7 @@ def _dense(out: Tensor) -> bool:
 def gathered(lo: Lowering, x: Tensor, indices: Tensor, out: Tensor, before: int, tuples: int, parts: int,
               batch: bool) -> None:
     """out[b..., j..., r...] = x[b..., *indices[(b...), j...], r...]: `before` axes b, `tuples` axes j,
-    `parts` axes of x that a tuple indexes; with `batch` the indices have the axes b too."""
+    `parts` axes of x that a tuple indexes; with `batch` the indices are (b..., j..., parts)."""
     step = out.joined(before, before + tuples)
     if step is None:
         plain = lo.new(out.shape, out.dtype)

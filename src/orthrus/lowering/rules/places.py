@@ -66,12 +66,12 @@ def reversed_sequence(lo: Lowering, node: Node) -> Pending | No:
     tree = positive(length, t.shape[time], Expr("where", (Expr("lt", (at, length), "bool"), back, at), LONG))
 
     order = [batch, time, *(a for a in range(t.rank) if a not in (batch, time))]
-    row = (t.shape[batch], t.shape[time])
+    row = (t.shape[batch], t.shape[time], 1)
 
     def write(lo: Lowering, out: Tensor) -> None:
         lengths, places = lo.tensor(vl), lo.new(row, LONG)
-        lo.store(places, tree, [lo.counted(0, row[1]).view(row, (0, 1)),
-                                lengths.view(row, (lengths.strides[0], 0))])
+        lo.store(places, tree, [lo.counted(0, row[1]).view(row, (0, 1, 0)),
+                                lengths.view(row, (lengths.strides[0], 0, 0))])
         gathered(lo, t.permute(order), places, out.permute(order), 1, 1, 1, True)
     return placed(t.shape, t.dtype, write, lying(t))
 
