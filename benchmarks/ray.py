@@ -2,9 +2,9 @@
 
     python -m benchmarks.ray [--model mobilenetv2] [--images 10000] [--batch 64] [--rounds 1]
 
-Both nodes are this machine's. Each has a session of one thread, pinned to a core of its own; tasks that make
-images, bytes of [3, 224, 224], run beside. In turns each node computes half of the images alone, then both
-compute all. A rate is images over the time from the first batch's start to the last one's end, sessions being
+Both nodes are this machine's, each with a core of its own for all that runs on it: a session of one thread,
+tasks that make images, bytes of [3, 224, 224], and Ray's processes; the caller shares the second one's. In turns
+each node computes half of the images alone, then both compute all. A rate is images over the time from the first batch's start to the last one's end, sessions being
 there and warm. Given are the rates, that of both over the sum of the two, and which part of that time
 sessions spent in batches; the rest they waited for images. Every image is counted.
 """
@@ -16,7 +16,6 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -29,13 +28,10 @@ SHAPE = (3, 224, 224)
 
 
 class Timed(OrthrusPredictor):
-    """A predictor on the core of its node, which says of each row where and when it was computed."""
+    """A predictor which says of each row where and when it was computed."""
 
-    def __init__(self, model: Any, cores: Mapping[str, int], batch: int) -> None:
-        import ray
-
-        self.core = cores[ray.get_runtime_context().get_node_id()]
-        os.sched_setaffinity(0, {self.core})
+    def __init__(self, model: Any, batch: int) -> None:
+        [self.core] = os.sched_getaffinity(0)
         super().__init__(model, inputs={"input": "image"}, outputs={"output": "scores"})
         self.rows.run({"image": np.zeros((batch, *SHAPE), np.uint8)})
 
@@ -52,15 +48,14 @@ def image(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     return {"id": ids, "image": np.random.default_rng(ids).integers(0, 256, (len(ids), *SHAPE), np.uint8)}
 
 
-def rate(model: Any, cores: Mapping[str, int], images: int, batch: int, seat: str, actors: int
-         ) -> tuple[float, float]:
+def rate(model: Any, images: int, batch: int, seat: str, actors: int) -> tuple[float, float]:
     """Images a second, and which part of the time the sessions spent in batches."""
     import ray
 
     rows = ray.data.range(images, override_num_blocks=-(-images // batch)).map_batches(
         image, batch_size=None, num_cpus=0.5)
     found = rows.map_batches(
-        Timed, fn_constructor_kwargs={"model": model, "cores": cores, "batch": batch}, batch_size=batch,
+        Timed, fn_constructor_kwargs={"model": model, "batch": batch}, batch_size=batch,
         concurrency=actors, num_cpus=1, resources={seat: 1}, zero_copy_batch=True)
     parts = list(found.iter_batches(batch_size=None, batch_format="numpy"))
     whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -84,22 +79,20 @@ def main() -> None:
 
     folder = tempfile.mkdtemp(prefix="ray", dir="/tmp")
     own = sorted(os.sched_getaffinity(0))[:2]
-    nodes = [{"num_cpus": 2, "object_store_memory": 500_000_000, "resources": {f"core{core}": 1, "seat": 1}}
-             for core in own]
-    cluster = Cluster(initialize_head=True, head_node_args={
-        **nodes[0], "include_dashboard": False, "temp_dir": folder})
+    cluster = Cluster()
     try:
-        cluster.add_node(**nodes[1])
+        for core in reversed(own):
+            os.sched_setaffinity(0, {core})
+            cluster.add_node(num_cpus=2, object_store_memory=500_000_000, include_dashboard=False,
+                             resources={f"core{core}": 1, "seat": 1}, temp_dir=folder)
         ray.init(address=cluster.address, log_to_driver=False)
         cluster.wait_for_nodes()
         context = ray.data.DataContext.get_current()
         context.enable_progress_bars, context.wait_for_min_actors_s = False, 600
-        cores = {node["NodeID"]: core for node in ray.nodes() for core in own
-                 if f"core{core}" in node["Resources"]}
         model = put(build(asked.model).SerializeToString())
         for _ in range(asked.rounds):
-            alone = [rate(model, cores, asked.images // 2, asked.batch, f"core{core}", 1) for core in own]
-            both, busy = rate(model, cores, asked.images, asked.batch, "seat", 2)
+            alone = [rate(model, asked.images // 2, asked.batch, f"core{core}", 1) for core in own]
+            both, busy = rate(model, asked.images, asked.batch, "seat", 2)
             print(f"alone {alone[0][0]:.1f} and {alone[1][0]:.1f}, both {both:.1f} images a second: "
                   f"{both / sum(each for each, _ in alone):.3f} of the sum; in batches "
                   f"{alone[0][1]:.1%} and {alone[1][1]:.1%}, both {busy:.1%}", flush=True)
