@@ -26,24 +26,29 @@ def _of_any_rank(*before: onnx.NodeProto) -> onnx.ModelProto:
                              opset_imports=[helper.make_opsetid("", 20)])
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program and the models."""
-    made = tmp_path_factory.mktemp("odd")
+def write_models(made: Path) -> None:
     for name in ("two", "two_in_service", "strings"):
         onnx.save(dropin.models()[name][0], made / f"{name}.onnx")
     onnx.save(_of_any_rank(), made / "rank.onnx")
     onnx.save(_of_any_rank(helper.make_node("SequenceConstruct", ["x"], ["q"]),
                            helper.make_node("Constant", [], ["z"], value_int=0),
                            helper.make_node("SequenceAt", ["q", "z"], ["r"])), made / "rank_in_service.onnx")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The program and the models."""
+    made = tmp_path_factory.mktemp("odd")
+    write_models(made)
     subprocess.run(["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic", "-g",
                     f"-I{build.built() / 'include'}", Path(__file__).parent / "odd_values.c", "-o",
                     made / "odd_values", "-ldl"], check=True)
     return made
 
 
-def _answers(library: Path, folder: Path, subject: str) -> list[str]:
-    done = subprocess.run([folder / "odd_values", library, folder, subject], env=dropin.surroundings(),
+def answers(library: Path, program: Path, folder: Path, subject: str) -> list[str]:
+    """What the program writes of one subject."""
+    done = subprocess.run([program, library, folder, subject], env=dropin.surroundings(),
                           capture_output=True, text=True, timeout=280, check=False)
     assert done.returncode == 0, done.stdout[-500:] + done.stderr[-2000:]
     return done.stdout.splitlines()
@@ -53,6 +58,7 @@ def _answers(library: Path, folder: Path, subject: str) -> list[str]:
 def test_answers_are_onnxruntimes(subject: str, folder: Path) -> None:
     peer = pytest.importorskip("onnxruntime")
     theirs = next(Path(peer.__file__).parent.glob("capi/libonnxruntime.so*"))
-    ours = _answers(build.built() / "lib" / build.SONAME, folder, subject)
+    program = folder / "odd_values"
+    ours = answers(build.built() / "lib" / build.SONAME, program, folder, subject)
     assert len(ours) > 10
-    assert ours == _answers(theirs, folder, subject)
+    assert ours == answers(theirs, program, folder, subject)

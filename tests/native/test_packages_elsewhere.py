@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from unittest import mock
 
 import board
 import numpy as np
@@ -30,6 +31,9 @@ HARNESS = Path(__file__).parent / "harness.c"
 RUNNERS = {"neon": ("aarch64", "qemu-aarch64", "-cpu", "cortex-a57"),
            "rvv256": ("riscv64", "qemu-riscv64", "-cpu", "rv64,v=true,vlen=256,vext_spec=v1.0")}
 """The architecture, and the emulator of a processor that has nothing beyond the target."""
+PATIENCE = 3000
+"""Seconds for one step of a model, here and in the emulated C program for all of it: the largest convolutions
+take minutes under emulation."""
 
 
 @functools.cache
@@ -46,7 +50,7 @@ def compare(given: onnx.ModelProto, feeds: Feeds, target: str, folder: Path) -> 
     if shutil.which(runner[0]) is None:
         pytest.skip("no qemu-riscv64 on PATH, and no xuantie-qemu: apt-get install qemu-user")
     source = settled(given, feeds).SerializeToString()
-    with board.on(FORCED[target]):
+    with board.on(FORCED[target]), mock.patch.object(board.worker(FORCED[target]), "seconds", PATIENCE):
         session = ort.InferenceSession(source)
         names = [each.name for each in session.get_inputs()]
         wanted = session.run(None, {name: feeds[name] for name in names})
@@ -55,7 +59,7 @@ def compare(given: onnx.ModelProto, feeds: Feeds, target: str, folder: Path) -> 
     (folder / "data").write_bytes(b"".join(array.tobytes() for array in arrays))
     for threads in ("1", "2", "3", "4"):
         command = [*runner, harness(arch), "run", folder / "package", folder / "data", threads, "1", "1"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=3000, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
         assert done.returncode == 0 and not done.stderr, done.stderr[-2000:]
 
 

@@ -36,6 +36,8 @@ ORDER = MODELS.parent / "reference" / "ort_c_api_functions.txt"
 RECORDINGS = Path("/usr/share/sounds/alsa")
 NODE_MODULES = Path(os.environ.get("TEST_NODE_MODULES", "node_modules"))
 """Where npm puts what `npm i onnxruntime-node --ignore-scripts` brings."""
+ORT_HEADERS = [Path(each) for each in os.environ.get("ORT_HEADERS", "").split(":") if each]
+"""Folders with the headers that onnxruntime ships, of one version each."""
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _EMULATOR = "no qemu-riscv64 on PATH, and no xuantie-qemu: apt-get install qemu-user"
 _ARM = "no qemu-aarch64 on PATH: apt-get install qemu-user"
@@ -108,6 +110,10 @@ NEEDS = {
                            "embed-anything is not here: pip install embed-anything", extra=True),
     "models": Need(lambda: any(MODELS.glob("*/meta.json")),
                    "no trained models in $TEST_MODELS or ../shared/models", extra=True),
+    "onnxruntime's headers": Need(
+        lambda: bool(ORT_HEADERS) and all((path / "onnxruntime_cxx_api.h").is_file() for path in ORT_HEADERS),
+        "$ORT_HEADERS names no folders with onnxruntime's headers: Debian's package libonnxruntime-dev",
+        extra=True),
     "header": Need(ORDER.exists, f"no {ORDER}", extra=True),
     "recordings": Need(RECORDINGS.exists, f"no recordings in {RECORDINGS}: apt-get install alsa-utils",
                        extra=True),

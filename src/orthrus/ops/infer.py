@@ -92,6 +92,9 @@ def merged(inferred: Type | None, declared: Type | None) -> Type | None:
     """What both say together; where they contradict, what was inferred."""
     if inferred is None or declared is None:
         return inferred or declared
+    if isinstance(inferred, SequenceType | OptionalType) and type(inferred) is type(declared):
+        inside = merged(inferred.elem, declared.elem)
+        return inferred if inside is None else type(inferred)(inside)
     if not isinstance(inferred, TensorType) or not isinstance(declared, TensorType):
         return inferred
     elem = inferred.elem or declared.elem

@@ -81,6 +81,13 @@ OrtStatus *api_SessionGetModelMetadata(const OrtSession *session, OrtModelMetada
     return *out == NULL ? status_out_of_memory(sizeof **out) : NULL;
 }
 
+OrtStatus *api_SessionGetOpsetForDomain(const OrtSession *session, const char *domain, int *out) {
+    const char *version = pairs_get(&session->opsets, domain);
+    if (version == NULL) return status_new(ORT_FAIL, "Domain not used by model.\n  found: '%s'", domain);
+    *out = atoi(version);
+    return NULL;
+}
+
 OrtStatus *api_SessionGetProfilingStartTimeNs(const OrtSession *session, uint64_t *out) {
     *out = (uint64_t)session->profiling_start;
     return NULL;

@@ -110,10 +110,11 @@ class Model:
                      meta.graph_description):
             writer.text(text)
         writer.number(meta.version)
-        writer.number(len(info.metadata))
-        for key, value in info.metadata.items():
-            writer.text(key)
-            writer.text(value)
+        for told in (info.metadata, info.opsets):
+            writer.number(len(told))
+            for key, value in told.items():
+                writer.text(key)
+                writer.text(str(value))
         writer.text(self.notes)
         writer.number(self.core.get_profiling_start_time_ns)
         writer.number(not isinstance(self._code, str))

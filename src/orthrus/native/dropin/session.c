@@ -28,6 +28,14 @@ static bool take_described(struct message *message, OrtSession *session, enum ro
     return !message->broken;
 }
 
+static void take_pairs(struct message *message, OrtKeyValuePairs *pairs) {
+    size_t count = take_count(message, message->size);
+    for (size_t i = 0; i < count && !message->broken; i++) {
+        const char *key = take_text(message, NULL), *value = take_text(message, NULL);
+        pairs_set(pairs, key, value);
+    }
+}
+
 static bool take_metadata(struct message *message, OrtSession *session) {
     OrtModelMetadata *metadata = session->metadata = calloc(1, sizeof *metadata);
     if (metadata == NULL) return false;
@@ -38,11 +46,8 @@ static bool take_metadata(struct message *message, OrtSession *session) {
         if (*texts[i] == NULL) return false;
     }
     metadata->version = take_int(message);
-    size_t count = take_count(message, message->size);
-    for (size_t i = 0; i < count && !message->broken; i++) {
-        const char *key = take_text(message, NULL), *value = take_text(message, NULL);
-        pairs_set(&metadata->custom, key, value);
-    }
+    take_pairs(message, &metadata->custom);
+    take_pairs(message, &session->opsets);
     return !message->broken;
 }
 
@@ -69,6 +74,7 @@ static void forget_description(OrtSession *session) {
     }
     if (session->metadata != NULL) api_ReleaseModelMetadata(session->metadata);
     session->metadata = NULL;
+    pairs_clear(&session->opsets);
     session->notes[0] = 0;
 }
 

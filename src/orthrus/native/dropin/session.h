@@ -29,6 +29,7 @@ struct OrtSession {
     struct described *values[ROLES];
     size_t counts[ROLES];
     OrtModelMetadata *metadata;
+    OrtKeyValuePairs opsets; /* by domain */
     int64_t profiling_start;
     bool native; /* whether packages of it may be asked for */
     Lock lock;

@@ -253,7 +253,7 @@ def absent() -> dict[str, list[str]]:
 _CUSTOM = "Custom operators compiled for onnxruntime"
 _GROUPS = {_CUSTOM: r".*(Kernel|ShapeInfer|CustomOp)|\w+Op$",
            "Nodes and values of a graph, as providers read them": r"Graph_|Node_|ValueInfo_|OpAttr_Get",
-           "Editing a model that is loaded": r".*ModelEditorSession|SessionGetOpsetForDomain",
+           "Editing a model that is loaded": r".*ModelEditorSession",
            "Settings of a compiled model": r"ModelCompilationOptions_",
            "Settings of providers that are not there": r".*(TensorRT|CANN|ROCM|CUDA)",
            "Memory and semaphores of graphics interfaces": r".*(External|Semaphore|Memory$|Graphics)",
@@ -289,16 +289,18 @@ def _struct(name: str, members: Sequence[Member | Function], named_before: bool)
     if defaults:
         begun = ", ".join(f"{each.declared.split()[-1]}({each.default})" for each in defaults)
         constructor = f"#ifdef __cplusplus\n  {name}() : {begun} {{}}\n#endif\n"
-    inside = "".join(_declared(each) for each in members)
+    marks = " NO_EXCEPTION" if "Api" in name else ""
+    inside = "".join(_declared(each, marks) for each in members)
     if named_before:
         return f"struct {name} {{\n{constructor}{inside}}};\n"
     return f"typedef struct {name} {{\n{constructor}{inside}}} {name};\n"
 
 
-def _declared(member: Member | Function) -> str:
+def _declared(member: Member | Function, marks: str) -> str:
+    """`marks`: of functions; into structs that programs fill, they may put some that throw."""
     if isinstance(member, Member):
         return f"  {member.declared};\n"
-    marks = " NO_EXCEPTION" + (" ORT_MUST_USE_RESULT" if member.returns == STATUS else "")
+    marks += " ORT_MUST_USE_RESULT" if member.returns == STATUS else ""
     return f"  {member.returns} (ORT_API_CALL* {member.name})({member.arguments}){marks};\n"
 
 
