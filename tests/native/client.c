@@ -7,30 +7,18 @@
  * be the first one. fork: parent and child run it. again: runs with pauses for so long; a status counts, a result
  * has to be the first one. */
 #define _GNU_SOURCE
+#include "checked.h"
 #include "message.h"
-#include "onnxruntime_c_api.h"
 
 #include <pthread.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 enum { MOST = 64 };
 
-static const OrtApi *api;
-static OrtAllocator *allocator;
-static OrtMemoryInfo *memory;
-
-static void check_at(OrtStatus *status, int line) {
-    if (status == NULL) return;
-    printf("status %d: %s\n", api->GetErrorCode(status), api->GetErrorMessage(status));
-    fprintf(stderr, "line %d\n", line);
-    exit(3);
-}
-#define CHECK(call) check_at((call), __LINE__)
+const OrtApi *api;
+OrtAllocator *allocator;
+OrtMemoryInfo *memory;
 
 struct model {
     OrtSession *session;
@@ -255,11 +243,9 @@ int main(int count, char **words) {
     int as_bytes = 0, failed = 0;
     if (count < 4) return 2;
     for (int i = 4; i < count; i++) as_bytes |= strcmp(words[i], "bytes") == 0;
-    api = OrtGetApiBase()->GetApi(ORT_API_VERSION);
+    use_interface(OrtGetApiBase());
     struct message feeds = contents(words[2]);
     CHECK(api->CreateEnv(ORT_LOGGING_LEVEL_WARNING, "client", &env));
-    CHECK(api->GetAllocatorWithDefaultOptions(&allocator));
-    CHECK(api->CreateCpuMemoryInfo(OrtArenaAllocator, OrtMemTypeDefault, &memory));
     double begin = now();
     load(&model, env, words[1], &feeds, as_bytes);
     double made = now();

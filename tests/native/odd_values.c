@@ -5,7 +5,7 @@
  * WHAT is "creations", or a model of the folder: two... (a + b and a - b of matrices), rank... (-x of any shape),
  * strings (of x, each twice). */
 #define _GNU_SOURCE
-#include "sessions.h"
+#include "checked.h"
 
 enum { MOST_DIMS = 128, MATRICES = 7 };
 #define FLOATS ONNX_TENSOR_ELEMENT_DATA_TYPE_FLOAT
@@ -18,16 +18,6 @@ static OrtEnv *env;
 static const int64_t matrices[MATRICES][4] = {{2, 3, 1, 1}, {0, 3, 1, 1}, {2, 0, 1, 1}, {0, 0, 1, 1},
                                               {3, 2, 1, 1}, {1, 1, 1, 1}, {1, 3, 1, 1}};
 static const char *const both_inputs[] = {"a", "b", "a"}, *const both_outputs[] = {"s", "d"};
-
-void fail_at(int line, const char *what) {
-    printf("line %d: %s\n", line, what);
-    fflush(stdout);
-    _exit(3);
-}
-
-void check_at(int line, OrtStatus *status) {
-    if (status != NULL) fail_at(line, api->GetErrorMessage(status));
-}
 
 static void tell(const char *what, OrtStatus *status) {
     printf("%s: %d\n", what, status == NULL ? 0 : (int)api->GetErrorCode(status));
@@ -257,14 +247,9 @@ static void creations(void) {
 }
 
 int main(int count, char **words) {
-    void *library = count > 3 ? dlopen(words[1], RTLD_NOW) : NULL;
-    const OrtApiBase *(*base)(void) = NULL;
-    if (library == NULL) return 2;
-    *(void **)&base = dlsym(library, "OrtGetApiBase");
-    api = base()->GetApi(ORT_API_VERSION);
+    if (count < 4) return 2;
+    use_library(words[1]);
     CHECK(api->CreateEnv(ORT_LOGGING_LEVEL_FATAL, "odd", &env));
-    CHECK(api->GetAllocatorWithDefaultOptions(&allocator));
-    CHECK(api->CreateCpuMemoryInfo(OrtDeviceAllocator, OrtMemTypeDefault, &memory));
     for (int i = 3; i < count; i++) {
         char path[4096];
         OrtSession *session = NULL;

@@ -12,16 +12,6 @@ const OrtApi *api;
 OrtAllocator *allocator;
 OrtMemoryInfo *memory;
 
-void fail_at(int line, const char *what) {
-    printf("line %d: %s\n", line, what);
-    fflush(stdout);
-    _exit(3);
-}
-
-void check_at(int line, OrtStatus *status) {
-    if (status != NULL) fail_at(line, api->GetErrorMessage(status));
-}
-
 int refused(OrtStatus *status) {
     if (status == NULL) return 0;
     EXPECT(api->GetErrorCode(status) != ORT_OK && api->GetErrorMessage(status)[0] != 0);
@@ -69,13 +59,7 @@ static void on_threads(OrtSession *session, unsigned seed, int count) {
 
 int main(int count, char **words) {
     if (count < 5) return 2;
-    void *library = dlopen(words[1], RTLD_NOW);
-    const OrtApiBase *(*base)(void) = NULL;
-    if (library == NULL) return fprintf(stderr, "%s\n", dlerror()), 2;
-    *(void **)&base = dlsym(library, "OrtGetApiBase");
-    api = base()->GetApi(ORT_API_VERSION);
-    CHECK(api->GetAllocatorWithDefaultOptions(&allocator));
-    CHECK(api->CreateCpuMemoryInfo(OrtDeviceAllocator, OrtMemTypeDefault, &memory));
+    use_library(words[1]);
     alarm(240);
     if (strcmp(words[3], "logging") == 0) {
         logging(words[2], atoi(words[4]), count - 5, words + 5);

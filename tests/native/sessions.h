@@ -1,20 +1,9 @@
 /* What the files of `sessions` share. */
-#include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
-#include "onnxruntime_c_api.h"
+#include "checked.h"
 
-extern const OrtApi *api;
-extern OrtAllocator *allocator;
-extern OrtMemoryInfo *memory;
-
-void fail_at(int line, const char *what);
-void check_at(int line, OrtStatus *status);
 /* Whether it is a status, which is released. */
 int refused(OrtStatus *status);
 /* A number below `below`. */
@@ -26,9 +15,3 @@ void bindings(OrtSession *session, unsigned seed, int count);
 void lives(OrtEnv *env, const char *model, const char *library, const char *what, unsigned seed, int count);
 void asynchronous(OrtSession *session, unsigned seed, int count);
 void logging(const char *path, int severity, int count, char **words);
-
-#define CHECK(call) check_at(__LINE__, (call))
-#define EXPECT(holds)                                \
-    do {                                             \
-        if (!(holds)) fail_at(__LINE__, #holds);     \
-    } while (0)

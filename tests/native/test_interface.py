@@ -64,7 +64,8 @@ def _comparable(theirs: list[str], ours: list[str]) -> tuple[list[str], list[str
     codes = [_code(line) if any(text in line for text in BETTER_TEXT) else line for line in theirs]
     cut = {line for line, whole in zip(codes, theirs, strict=True) if line != whole}
     shorter = [_code(line) if _code(line) in cut else line for line in ours]
-    return [line for line in codes if not _more(line)], [line for line in shorter if not _more(line)]
+    return ([line for line in codes if not _more(line)],
+            [line for line in shorter if not _more(line) and not line.startswith("  cure: ")])
 
 
 def _code(line: str) -> str:
@@ -116,9 +117,14 @@ def test_no_slot_is_null_and_every_version_gets_the_table(built: Path) -> None:
     assert len(functions) == 428 and all(slots[i] for i in range(len(functions)))
     assert ctypes.CFUNCTYPE(ctypes.c_char_p)(base[1])() == b"1.31.1"
     what = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.c_void_p)(slots[2])
-    stub = [each.name for each in functions].index("KernelContext_GetScratchBuffer")
-    status = ctypes.CFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * 4)(slots[stub])(None, None, None, None)
-    assert b"KernelContext_GetScratchBuffer is not implemented" in what(status)
+    absent = set(table.absent()["OrtApi"])
+    for place, each in enumerate(functions):
+        if each.name in absent and each.returns == table.STATUS:
+            count = len(each.parameters)
+            called = ctypes.CFUNCTYPE(ctypes.c_void_p, *[ctypes.c_void_p] * count)(slots[place])
+            said = what(called(*[None] * count)).decode()
+            assert f"{each.name} is not implemented" in said
+            assert "CustomOp" not in each.name or "cure: write the operator in Python" in said
 
 
 NAMES_AT = {0: "CreateStatus", 9: "Run", 92: "ReleaseEnv", 100: "ReleaseSessionOptions", 424:

@@ -260,7 +260,8 @@ OrtStatus *api_GetExecutionProviderApi(const char *provider, uint32_t version, c
 OrtStatus *api_EnableOrtCustomOps(OrtSessionOptions *options) {
     (void)options;
     return status_new(ORT_FAIL,
-                      "EnableOrtCustomOps: Custom operators in onnxruntime-extensions are not enabled");
+                      "EnableOrtCustomOps: Custom operators in onnxruntime-extensions are not enabled\n"
+                      "  cure: write the operator in Python and name its module by ORTHRUS_IMPORT");
 }
 
 OrtStatus *api_GetAvailableProviders(char ***out, int *count) {
