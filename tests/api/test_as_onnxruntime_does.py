@@ -456,7 +456,8 @@ def test_what_a_model_says_of_its_options(said: str, kept: dict[str, Any] | None
 @pytest.mark.parametrize(("listed", "refused"), [
     ("cpu:0", ""), ("cpu:0;gpu:0", ""), ("cpu:0;cpu:1;gpu:1", ""), ("cpu:0;cpu", ""), ("", ""),
     ("gpu:0;cpu:0", "Did not find"), ("cpu:1", "Did not find"), ("gpu:0", "Did not find"),
-    ("cpu:0;npu:0", "Unsupported device specified"), ("CPU:0", "Unsupported device specified"), ("cpu:0;gpu:x", "Unsupported device id")])
+    ("cpu:0;npu:0", "Unsupported device specified"), ("CPU:0", "Unsupported device specified"),
+    ("cpu:0;gpu:x", "Unsupported device id")])
 def test_which_arenas_are_to_be_shrunk(listed: str, refused: str) -> None:
     made, run = ort.InferenceSession(relu().SerializeToString()), ort.RunOptions()
     run.add_run_config_entry("memory.enable_memory_arena_shrinkage", listed)
