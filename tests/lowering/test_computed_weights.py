@@ -88,7 +88,7 @@ def recurrent(rng: np.random.Generator, op: str) -> tuple[Any, dict[str, np.ndar
     if "n" in given:
         given["n"] = rng.integers(0, steps + 1, batch).astype(np.int32)
     for name in rng.choice(["x", "w", "r"], int(rng.integers(0, 2)), replace=False):
-        odd = rng.choice(np.float32([np.nan, np.inf, np.finfo(np.float32).max]))
+        odd = rng.choice(np.array([np.nan, np.inf, np.finfo(np.float32).max], np.float32))
         given[name][tuple(rng.integers(0, given[name].shape))] = odd
     attrs: dict[str, Any] = {"hidden_size": hidden, "direction": direction}
     if op == "GRU":
