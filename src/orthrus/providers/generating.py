@@ -76,8 +76,8 @@ class GeneratingProvider(ExecutionProvider):
         return native
 
     def entire(self, graph: Graph, device: PartDevice) -> Native | No:
-        """What runs all of a graph, whose outputs nodes make, for inputs of known sizes: what depends on those
-        is found when a plan is made. Why nothing does, where no sizes help."""
+        """What runs all of a graph, whose outputs nodes make, for inputs of known sizes: what depends
+        on those is found when a plan is made. Why nothing does, where no sizes help."""
         from ..kernels import Part
         from ..lowering import claims
 
