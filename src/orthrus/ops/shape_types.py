@@ -183,12 +183,10 @@ def _normalized(node: Node, inputs: Values) -> Any:
     """With one output, and a number for each channel where these are known."""
     dims = [v.type.shape if v is not None and type(v.type) is TensorType else None for v in inputs]
     x = dims[0] if dims else None
-    wide = x[1] if x is not None and len(x) > 1 else None
-    open_ = not isinstance(wide, int)
-    plain = len(node.outputs) == 1 and len(dims) == 5 and all(
-        d is not None and len(d) == 1 and (d[0] == wide or open_ or not isinstance(d[0], int))
-        for d in dims[1:])
-    return _first(node, inputs) if plain and wide is not None else None
+    counts = {d for each in (x and x[1:2], *dims[1:]) for d in each or () if isinstance(d, int)}
+    plain = len(node.outputs) == 1 and len(dims) == 5 and x is not None and len(x) > 1 and all(
+        each is not None and len(each) == 1 for each in dims[1:])
+    return _first(node, inputs) if plain and len(counts) < 2 else None
 
 
 def _padded(node: Node, inputs: Values) -> Any:
