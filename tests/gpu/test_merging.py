@@ -1,5 +1,5 @@
-"""Steps of GPUs that are asked for as one: any order of reads and writes keeps its meaning, and models with
-independent nodes are right, as AMD machine code."""
+"""Fewer kernels on GPUs: steps that are asked for as one keep the meaning of their order, and sums that
+programs share are added up by the last of them, as AMD machine code and as NVIDIA's compiler has it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,18 @@ import numpy as np
 import pytest
 from emulated_gpu import compare, driver, on_gpu
 from gpu_kernels import AMD
+from gpu_steps import Steps
 from onnx import TensorProto, helper, numpy_helper
 
+from orthrus.codegen.triton import compile as compiling
+from orthrus.codegen.triton.kernels.attention import AttentionForm, plan
 from orthrus.codegen.triton.kernels.elementwise import elementwise
+from orthrus.codegen.triton.kernels.together import together
 from orthrus.codegen.triton.targets import TARGETS
+from orthrus.codegen.triton.write import COUNT, NUMBER, SIZE
 from orthrus.codegen.write.expr import Expr
 from orthrus.lowering.gpu import merging
+from orthrus.lowering.gpu.products import write
 from orthrus.lowering.gpu.walks import closed
 from orthrus.lowering.step import KernelStep
 from orthrus.lowering.tensor import Buffer, Tensor
@@ -139,3 +145,41 @@ def test_products_of_one_input_are_one_launch(target: str) -> None:
     before = driver(session).counts["launch"]
     session.run(None, feeds)
     assert driver(session).counts["launch"] - before == 2
+
+
+@pytest.mark.parametrize("target", AMD)
+def test_an_attention_whose_keys_are_shared_out_is_one_launch(target: str) -> None:
+    numbers, heads, size = np.random.default_rng(1), 3, 24
+    for length, total in ((1, 700), (5, 300)):
+        shapes = {"q": (2, length, heads * size), **dict.fromkeys("kv", (2, total, heads * size))}
+        graph = helper.make_graph(
+            [helper.make_node("MultiHeadAttention", list("qkv"), ["y"], domain="com.microsoft",
+                              num_heads=heads)], "g",
+            [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)])
+        model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17), helper.make_opsetid(
+            "com.microsoft", 1)], ir_version=8)
+        feeds = {name: numbers.standard_normal(s).astype(np.float32) for name, s in shapes.items()}
+        compare(model, feeds, (target,), rtol=1e-4, atol=1e-5)
+        session = on_gpu(model, target)
+        found = {session.run(None, feeds)[0].tobytes() for _ in range(3)}
+        assert len(found) == 1 and driver(session).counts["launch"] == 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100"])
+def test_nvidias_kernels_wait_for_what_others_wrote_and_spill_nothing(target: str) -> None:
+    steps = Steps(target)
+    for m, n in ((1, 256), (1, 64), (64, 64)):
+        arrays = (np.zeros(shape, np.float16) for shape in ((m, 8192), (8192, n), (m, n)))
+        a, b, out = map(steps.over, arrays)
+        write(steps, a, b, out, None, [])
+    specs = [spec for spec, _, _ in steps.steps]
+    attention = plan(TARGETS[target], AttentionForm("float16", 64, 64), 1, 8, 8, 1, 4096)
+    assert attention.splits > 1
+    for spec, waits in (*((each, 1) for each in specs), (together(specs=tuple(specs[:2])), 2),
+                        (attention.spec, 1)):
+        written = spec.written(TARGETS[target])
+        about = tuple("" if kind in (SIZE, COUNT, NUMBER) else "16" for _, kind in written.arguments)
+        text = compiling.text_of(spec, TARGETS[target], about, "ptx")
+        assert text.count("atom.global.gpu.acq_rel.add") == waits and ".local" not in text
