@@ -3,10 +3,11 @@
     python -m benchmarks.ray [--model mobilenetv2] [--images 10000] [--batch 64] [--rounds 1]
 
 Both nodes are this machine's, each with a core of its own for all that runs on it: a session of one thread,
-tasks that make images, bytes of [3, 224, 224], and Ray's processes; the caller shares the second one's. In turns
-each node computes half of the images alone, then both compute all. A rate is images over the time from the first batch's start to the last one's end, sessions being
-there and warm. Given are the rates, that of both over the sum of the two, and which part of that time
-sessions spent in batches; the rest they waited for images. Every image is counted.
+tasks that make images, bytes of [3, 224, 224], and Ray's processes; the caller shares the second one's. In
+turns each node computes half of the images alone, then both compute all. A rate is images over the time
+from the first batch's start to the last one's end, sessions being there and warm. Given are the rates, that
+of both over the sum of the two, and which part of that time sessions spent in batches; the rest they waited
+for images. Every image is counted.
 """
 
 from __future__ import annotations

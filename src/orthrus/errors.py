@@ -118,6 +118,11 @@ class DeviceReset(Exception):
     __init__, __reduce__ = _init, _reduce
 
 
+class Unfit(ValueError):
+    """Inputs of a node whose shapes do not go together: InvalidArgument where the node runs, as onnxruntime
+    has it; an attribute that no input could do with is a plain ValueError, and Fail."""
+
+
 def unforeseen(error: Exception, stage: str) -> Exception:
     """What an exception that nobody meant becomes where it ends the making of a session: Fail. `stage`: which
     one it ended. The node is the one that was being looked at, where there was one."""

@@ -419,3 +419,101 @@ def test_names_of_feeds_that_are_none() -> None:
     made = session([helper.make_node("Relu", ["x"], ["y"])], [FLOAT])
     with pytest.raises(ValueError, match="Required inputs"):
         made.run(None, {1: X})
+
+
+def relu() -> onnx.ModelProto:
+    return onnx.load_from_string(saved([helper.make_node("Relu", ["x"], ["y"])], [FLOAT],
+                                       [VALUE("y", TensorProto.FLOAT, None)]))
+
+
+@pytest.mark.parametrize(("said", "kept"), [
+    ("{}", {}), ("[]", {}), ("3", {}), ('{"session_options": 3}', {}),
+    ('{"session_options": {"other": 1}}', {}),
+    ('{"session_options": {"intra_op_num_threads": 3, "enable_profiling": 0}}', {"intra_op_num_threads": 3}),
+    ('{"session_options": {"execution_mode": 1}}', {"execution_mode": ort.ExecutionMode.ORT_PARALLEL}),
+    *((f'{{"session_options": {{"{name}": {value}}}}}', None) for name, value in (
+        ("intra_op_num_threads", "-1"), ("intra_op_num_threads", "1.0"), ("inter_op_num_threads", '"2"'),
+        ("enable_profiling", "true"), ("enable_profiling", "2"), ("execution_mode", "2"),
+        ("graph_optimization_level", "55"))),
+    ("", None), ("no JSON", None)])
+def test_what_a_model_says_of_its_options(said: str, kept: dict[str, Any] | None) -> None:
+    model = relu()
+    helper.set_model_props(model, {"ort_config": said})
+
+    def made() -> ort.InferenceSession:
+        return ort.InferenceSession(model.SerializeToString(), read_config_from_model=1, enable_fallback=0)
+    if kept is None:
+        for kind in (RuntimeError, InvalidArgument):
+            with pytest.raises(kind, match="ort_config"):
+                made()
+        return
+    found, usual = made().get_session_options(), ort.SessionOptions()
+    for name in ("intra_op_num_threads", "inter_op_num_threads", "enable_profiling", "execution_mode",
+                 "graph_optimization_level"):
+        assert getattr(found, name) == kept.get(name, getattr(usual, name)), name
+
+
+@pytest.mark.parametrize(("listed", "refused"), [
+    ("cpu:0", ""), ("cpu:0;gpu:0", ""), ("cpu:0;cpu:1;gpu:1", ""), ("cpu:0;cpu", ""), ("", ""),
+    ("gpu:0;cpu:0", "Did not find"), ("cpu:1", "Did not find"), ("gpu:0", "Did not find"),
+    ("cpu:0;npu:0", "Unsupported device specified"), ("CPU:0", "Unsupported device specified"),
+    ("cpu:0;gpu:x", "Unsupported device id")])
+def test_which_arenas_are_to_be_shrunk(listed: str, refused: str) -> None:
+    made, run = ort.InferenceSession(relu().SerializeToString()), ort.RunOptions()
+    run.add_run_config_entry("memory.enable_memory_arena_shrinkage", listed)
+    if not refused:
+        assert made.run(None, {"x": X}, run)[0].tolist() == X.tolist()
+        return
+    with pytest.raises(InvalidArgument, match=refused):
+        made.run(None, {"x": X}, run)
+
+
+@pytest.mark.parametrize("given", [[1], [], [{1: 1.}], 3, "a", np.ones(2, np.float32)])
+@pytest.mark.parametrize("kind", [RuntimeError, InvalidArgument])
+def test_what_is_no_map(given: Any, kind: type[Exception]) -> None:
+    with pytest.raises(kind, match="Unexpected input data type"):
+        with_a_map(TensorProto.INT64, int64_vocabulary=[1, 2]).run(None, {"x": given})
+
+
+@pytest.mark.parametrize(("least", "beside"), [("1", ["w", "b"]), ("100", ["w"]), ("1000", [])])
+def test_a_data_file_is_written_where_something_lies_in_it(least: str, beside: list[str], tmp_path: Path
+                                                           ) -> None:
+    nodes = [helper.make_node("Mul", ["x", "w"], ["m"]), helper.make_node("Add", ["m", "b"], ["y"])]
+    model = saved(nodes, [VALUE("x", TensorProto.FLOAT, [60])], [VALUE("y", TensorProto.FLOAT, [60])],
+                  initializer=[numpy_helper.from_array(np.arange(60, dtype=np.float32), "w"),
+                               numpy_helper.from_array(np.ones(1, np.float32), "b")])
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(tmp_path / "o.onnx")
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    for key, value in (("file_name", "o.bin"), ("min_size_in_bytes", least)):
+        options.add_session_config_entry(f"session.optimized_model_external_initializers_{key}", value)
+    ort.InferenceSession(model, options)
+    graph = onnx.load(tmp_path / "o.onnx", load_external_data=False).graph
+    assert [t.name for t in graph.initializer if t.external_data] == beside
+    assert (tmp_path / "o.bin").exists() == bool(beside)
+    [y] = ort.InferenceSession(tmp_path / "o.onnx").run(None, {"x": np.ones(60, np.float32)})
+    assert y.tolist() == list(range(1, 61))
+
+
+def test_where_no_file_can_be_put(tmp_path: Path) -> None:
+    model, options = relu().SerializeToString(), ort.SessionOptions()
+    for where, why in ((tmp_path / "none" / "m.onnx", "No such file"), (tmp_path, "Is a directory")):
+        options.optimized_model_filepath = str(where)
+        with pytest.raises(InvalidArgument, match=f"^.*open file .* failed: {why}"):
+            ort.InferenceSession(model, options)
+        for more in ({}, {"get_initializer_location_func": lambda name, value, place: None}):
+            with pytest.raises(InvalidArgument, match=why):
+                ort.ModelCompiler(ort.SessionOptions(), model, **more).compile_to_file(where)
+    assert not list(tmp_path.iterdir())
+    with pytest.raises(InvalidArgument, match="Input model path does not exist"):
+        ort.ModelCompiler(ort.SessionOptions(), tmp_path / "none.onnx").compile_to_bytes()
+
+
+@pytest.mark.parametrize("place", [lambda name, value, place: 5, lambda name: None])
+def test_a_function_that_gives_no_place(place: Any) -> None:
+    nodes = [helper.make_node("Mul", ["x", "w"], ["y"])]
+    model = saved(nodes, [FLOAT], [VALUE("y", TensorProto.FLOAT, None)],
+                  initializer=[numpy_helper.from_array(np.ones(2, np.float32), "w")])
+    compiler = ort.ModelCompiler(ort.SessionOptions(), model, get_initializer_location_func=place)
+    with pytest.raises(ort.capi.onnxruntime_pybind11_state.Fail, match="OrtExternalInit|TypeError"):
+        compiler.compile_to_bytes()

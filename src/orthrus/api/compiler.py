@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from ..errors import Fail
+from ..errors import Fail, InvalidArgument
 from .core import path_of
 from .enums import GraphOptimizationLevel, OrtCompileApiFlags
 from .ep_data import OrtEpContextData
@@ -80,7 +80,8 @@ class ModelCompiler:
         """Write the model, by default beside the input as `<name>_ctx.onnx`.
 
         Raises Fail where the file exists and that is an error, where no node was compiled and that is one,
-        and what loading the model raises; ValueError for a model from bytes without a path.
+        and what a function of the user's raises; InvalidArgument where the model is not there and where no
+        file can be put; what loading the model raises; ValueError for a model from bytes without a path.
         """
         if output_model_path is None:
             if self._path is None:
@@ -94,13 +95,12 @@ class ModelCompiler:
         for name, data in files.items():
             with open(os.path.join(os.path.dirname(os.path.abspath(path)), name), "wb") as file:
                 file.write(data)
-        if self._locate is not None:
-            with open(path, "wb") as file:
-                file.write(self._placed(graph))
-            return
         from ..load import save
+        from ..load.write import put
 
-        if self._external is None:
+        if self._locate is not None:
+            put(path, self._placed(graph))
+        elif self._external is None:
             save(graph, path)
         else:
             save(graph, path, external_file=os.path.basename(self._external),
@@ -139,6 +139,8 @@ class ModelCompiler:
     def _graph(self, path: str | None) -> tuple[Any, dict[str, bytes]]:
         """The graph with its compiled parts, and the files beside it by name: none where the data is embedded
         or goes to the user's function. `path`: where the model is going, None for bytes."""
+        if self._path is not None and not os.path.exists(self._path):
+            raise InvalidArgument(f'Input model path does not exist: "{self._path}"')
         from ..providers import CPUExecutionProvider
         from ..providers.trust import Signer
         from ..run.ep_context import placed_and_compiled, with_contexts
@@ -180,9 +182,15 @@ class ModelCompiler:
                 file, offset, size, same = before[tensor.name]
                 if (same.dtype, same.shape, same.tobytes()) == (array.dtype, array.shape, array.tobytes()):
                     now = OrtExternalInitializerInfo(file, offset, size)
-            place = self._locate(tensor.name, CoreValue._got(array), now)
+            try:
+                place = self._locate(tensor.name, CoreValue._got(array), now)
+            except Exception as error:
+                raise Fail(f"{type(error).__name__}: {error}", found=f"initializer {tensor.name}") from error
             if place is None:
                 continue
+            if not isinstance(place, OrtExternalInitializerInfo):
+                raise Fail("get_initializer_location_func answered what is no place", found=repr(place),
+                           expected="an OrtExternalInitializerInfo or None")
             for name in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
                 tensor.ClearField(name)
             tensor.data_location = 1

@@ -243,25 +243,27 @@ def report_keys(entries: Mapping[str, str]) -> None:
 
 def to_shrink(text: str, known: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
     """The devices whose arenas are to be shrunk behind a run, such as "cpu:0;gpu:0". Raises InvalidArgument
-    for what is none, or none of those `known`."""
+    for what is none, and, before one of them, for one that is none of those `known`; behind one these are
+    passed over."""
     from ..errors import InvalidArgument
 
     found = list[tuple[str, int]]()
     listed = "; ".join(f"{kind}:{index}" for kind, index in known)
     for each in text.removesuffix(";").split(";") if text else ():
         kind, _, index = each.partition(":")
-        if kind not in ("cpu", "gpu", "npu"):
+        if kind not in ("cpu", "gpu", *(name for name, _ in known)):
             raise InvalidArgument(f"Unsupported device specified in the memory arena shrink list: {kind}",
                                   expected=listed, cure="write cpu:0 or gpu:0")
         if not (index or "0").isdecimal():
             raise InvalidArgument(f"Unsupported device id in the memory arena shrink list: {index}",
                                   expected=listed, cure="write cpu:0 or gpu:0")
-        if (kind, int(index or 0)) not in known:
+        if (kind, int(index or 0)) in known:
+            found.append((kind, int(index or 0)))
+        elif not found:
             raise InvalidArgument("Did not find an arena based allocator registered for device-id "
                                   f"combination in the memory arena shrink list: {each}",
                                   expected=listed or "none",
                                   cure="name a device that the session's providers keep memory of")
-        found.append((kind, int(index or 0)))
     return found
 
 

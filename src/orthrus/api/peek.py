@@ -14,6 +14,7 @@ import numpy as np
 
 from ..errors import Fail, InvalidArgument
 from ..limits import DEFAULT
+from ..run.feeds import Misfit
 from .options import SessionOptions
 
 
@@ -34,32 +35,44 @@ def metadata(source: Any) -> dict[str, str]:
             "producer_name": model.producer_name, "producer_version": model.producer_version}
 
 
-_FROM_MODEL = {"intra_op_num_threads": "intra_op_num_threads", "inter_op_num_threads": "inter_op_num_threads",
-               "enable_profiling": "enable_profiling", "execution_mode": "execution_mode",
-               "graph_optimization_level": "graph_optimization_level"}
+_FROM_MODEL = ("intra_op_num_threads", "inter_op_num_threads", "enable_profiling", "execution_mode",
+               "graph_optimization_level")
 
 
 def options_from_model(source: Any, options: SessionOptions) -> SessionOptions:
     """`options` with those that the model's metadata entry `ort_config` sets, JSON as {"session_options":
-    {...}}.
+    {...}} with whole numbers.
 
-    Raises InvalidArgument for an entry that cannot be read.
+    Raises InvalidArgument, a RuntimeError too, for an entry that cannot be read.
     """
-    from .enums import ExecutionMode, GraphOptimizationLevel
-
     text = next((p.value for p in proto(source).metadata_props if p.key == "ort_config"), None)
     if text is None:
         return options
     given = options.__copy__()
-    readers = {"execution_mode": ExecutionMode, "graph_optimization_level": GraphOptimizationLevel}
     try:
-        for name, value in json.loads(text)["session_options"].items():
+        said = json.loads(text)
+        asked = said.get("session_options") if isinstance(said, dict) else None
+        for name, value in asked.items() if isinstance(asked, dict) else ():
             if name in _FROM_MODEL:
-                setattr(given, name, readers[name](value) if name in readers else int(value))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise InvalidArgument(f"the model's metadata entry 'ort_config' cannot be read: {error}",
-                              found=text[:200], expected='{"session_options": {...}}') from error
+                setattr(given, name, _option(name, value))
+    except ValueError as error:
+        raise Misfit(f"the model's metadata entry 'ort_config' cannot be read: {error}",
+                     found=text[:200], expected='{"session_options": {...}}') from error
     return given
+
+
+def _option(name: str, value: Any) -> Any:
+    """An option's value as a model gives it. Raises ValueError for one that it cannot have."""
+    from .enums import ExecutionMode, GraphOptimizationLevel
+
+    if type(value) is not int:
+        raise ValueError(f"{name} option in the model file must be an integer")
+    kind = {"execution_mode": ExecutionMode, "graph_optimization_level": GraphOptimizationLevel}.get(name)
+    if kind is not None:
+        return kind(value)
+    if value < 0 or (name == "enable_profiling" and value > 1):
+        raise ValueError(f"Unsupported value for {name}: {value}")
+    return value
 
 
 def external_arrays(source: Any, by_name: dict[str, np.ndarray], files: dict[str, bytes]

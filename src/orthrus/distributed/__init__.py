@@ -7,7 +7,9 @@ of it, and no engine is imported before it is used.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ..later import later
 
 if TYPE_CHECKING:
     from .crew import Replica
@@ -16,10 +18,4 @@ if TYPE_CHECKING:
 
 __all__ = ["Pipeline", "Replica", "Replicas"]
 
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from . import crew, pipeline, replicas
-
-        return {"Pipeline": pipeline.Pipeline, "Replica": crew.Replica, "Replicas": replicas.Replicas}[name]
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = later(__name__, {"crew": ("Replica",), "pipeline": ("Pipeline",), "replicas": ("Replicas",)})

@@ -13,8 +13,9 @@ _KEPT = tuple(kind for kind in errors.ALL if kind is not errors.Fail)
 
 
 def failed(node: Node, error: Exception, inputs: Sequence[Any], name: str) -> Exception:
-    """The same class where `error` is one of ours, else Fail, and the node named; `name` is the node's, or
-    that of the part it was fused into. What has been through here before stays as it is."""
+    """The same class where `error` is one of ours, InvalidArgument for inputs that do not go together, else
+    Fail, and the node named; `name` is the node's, or that of the part it was fused into. What has been
+    through here before stays as it is."""
     text = getattr(error, "text", None)
     if text is not None and text.startswith(("Exiting", "Non-zero status code")):
         return error
@@ -23,7 +24,8 @@ def failed(node: Node, error: Exception, inputs: Sequence[Any], name: str) -> Ex
     message = (f"Non-zero status code returned while running {node.op_type} node. Name:'{name}' "
                f"Status Message: {text if text is not None else str(error) or type(error).__name__}")
     found = getattr(error, "found", None) or ", ".join(map(_described, inputs))
-    kind: Any = type(error) if isinstance(error, _KEPT) else errors.Fail
+    kind: Any = errors.InvalidArgument if isinstance(error, errors.Unfit) else errors.Fail
+    kind = type(error) if isinstance(error, _KEPT) else kind
     return kind(message, node=node, found=found, expected=getattr(error, "expected", None),
                 cure=getattr(error, "cure", None))
 

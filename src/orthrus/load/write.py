@@ -33,8 +33,8 @@ def save(graph: Graph, path: str | os.PathLike[str] | None = None, *, external_f
     """The model as bytes, also written to `path` if given.
 
     With `external_file`, a bare file name, tensors of `external_threshold` bytes and more are written to
-    that file in the folder of `path`. Raises InvalidArgument for a name that is no bare file name, Fail if
-    the model is over 2 GB without it.
+    that file in the folder of `path`, if there are any. Raises InvalidArgument for a name that is no bare
+    file name and for a path that no file can be put at, Fail if the model is over 2 GB without it.
     """
     data: list[tuple[int, bytes]] | None = None
     if external_file is not None:
@@ -52,11 +52,22 @@ def save(graph: Graph, path: str | os.PathLike[str] | None = None, *, external_f
         raise Fail("the model is over 2 GB, the largest protobuf message", found=error,
                    cure="save it with external_file") from None
     if path is not None:
-        folder = os.path.dirname(os.path.abspath(path))
-        if external_file is not None and data is not None:
-            _write(os.path.join(folder, external_file), data)
-        _write(os.fspath(path), [(0, raw)])
+        put(path, raw, None if external_file is None else (external_file, data or []))
     return raw
+
+
+def put(path: str | os.PathLike[str], raw: bytes,
+        beside: tuple[str, list[tuple[int, bytes]]] | None = None) -> None:
+    """Write a model and, `beside` it, the pieces of its data file by offset, where there are any. Raises
+    InvalidArgument for a path that no file can be put at."""
+    folder = os.path.dirname(os.path.abspath(path))
+    if not os.path.isdir(folder) or os.path.isdir(path):
+        why = "Is a directory" if os.path.isdir(folder) else "No such file or directory"
+        raise InvalidArgument(f'open file "{os.fspath(path)}" failed: {why}',
+                              cure="give the path of a file in a folder that is there")
+    if beside is not None and beside[1]:
+        _write(os.path.join(folder, beside[0]), beside[1])
+    _write(os.fspath(path), [(0, raw)])
 
 
 def _bare(name: str) -> bool:

@@ -12,6 +12,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ..errors import Unfit
+
 
 def _polynomial(x: np.ndarray, *coefficients: float) -> np.ndarray:
     y = np.full_like(x, coefficients[0])
@@ -186,7 +188,7 @@ def wrapped(x: np.ndarray, dtype: Any) -> np.ndarray:
 def scalar(x: np.ndarray) -> np.ndarray:
     """The one element of `x`, without dimensions. Raises ValueError if there are more or none."""
     if x.size != 1:
-        raise ValueError(f"a scalar is expected, found shape {x.shape}")
+        raise Unfit(f"a scalar is expected, found shape {x.shape}")
     return x.reshape(())
 
 

@@ -6,8 +6,11 @@ Every name is imported when it is first used, so that one tool does not pay for 
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from ..later import later
 
 if TYPE_CHECKING:
     from .advising.advice import advise
@@ -35,19 +38,6 @@ if TYPE_CHECKING:
     )
     from .shape_inference import quant_pre_process
 
-_HOMES = {
-    "advising.advice": ("advise",),
-    "calibrate": ("CalibraterBase", "CalibrationDataReader", "CalibrationMethod", "MinMaxCalibrater",
-                  "TensorData", "TensorsData", "create_calibrator", "load_tensors_data",
-                  "save_tensors_data"),
-    "cuda_quantizer": ("CudaQuantizer",),
-    "qdq_quantizer": ("QDQQuantizer",),
-    "quant_utils": ("QuantFormat", "QuantType", "QuantizationMode", "write_calibration_table"),
-    "quantize": ("DynamicQuantConfig", "StaticQuantConfig", "get_qdq_config", "quantize",
-                 "quantize_dynamic", "quantize_static"),
-    "shape_inference": ("quant_pre_process",),
-}
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
 _MODULES = ("base_quantizer", "calibrate", "cuda_quantizer", "fusions", "onnx_model", "onnx_quantizer",
             "operators", "qdq_quantizer", "quant_utils", "registry", "shape_inference",
             "tensor_quant_overrides")
@@ -71,18 +61,25 @@ class _Package(ModuleType):
 sys.modules[__name__].__class__ = _Package
 
 
+_name = later(__name__, {
+    "advising.advice": ("advise",),
+    "calibrate": ("CalibraterBase", "CalibrationDataReader", "CalibrationMethod", "MinMaxCalibrater",
+                  "TensorData", "TensorsData", "create_calibrator", "load_tensors_data",
+                  "save_tensors_data"),
+    "cuda_quantizer": ("CudaQuantizer",),
+    "qdq_quantizer": ("QDQQuantizer",),
+    "quant_utils": ("QuantFormat", "QuantType", "QuantizationMode", "write_calibration_table"),
+    "quantize": ("DynamicQuantConfig", "StaticQuantConfig", "get_qdq_config", "quantize",
+                 "quantize_dynamic", "quantize_static"),
+    "shape_inference": ("quant_pre_process",),
+})
+
+
 def __getattr__(name: str) -> Any:
     """A public name from the module it lives in, or one of those modules."""
-    import importlib
-
-    if name in _HOME:
-        value = getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    elif name in _MODULES:
-        value = importlib.import_module(f"{__name__}.{name}")
-    else:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    globals()[name] = value
-    return value
+    if name in _MODULES:
+        return import_module(f"{__name__}.{name}")
+    return _name(name)
 
 
 def __dir__() -> list[str]:

@@ -94,7 +94,8 @@ def admit(name: str, given: Any, kind: Type | None) -> Any:
         return _admit_tensor(name, given, kind)
     if isinstance(kind, SequenceType):
         if not isinstance(given, list | tuple):
-            raise _unexpected(name, given, kind, "feed a list with one entry per element of the sequence")
+            raise _unexpected(name, given, kind, "feed a list with one entry per element of the sequence",
+                              raised=Misfit)
         try:
             return [admit(f"{name}[{i}]", v, kind.elem) for i, v in enumerate(given)]
         except InvalidArgument as error:
@@ -107,20 +108,21 @@ def admit(name: str, given: Any, kind: Type | None) -> Any:
     return _admit_sparse(name, given, kind)
 
 
-def _unexpected(name: str, given: Any, kind: Type, cure: str, found: str | None = None) -> InvalidArgument:
-    return InvalidArgument(f"Unexpected input data type. Actual: ({_actual(given)}) , expected: ({kind})",
-                           node=f"input {name}", found=found, expected=str(kind), cure=cure)
-
-
 class Misfit(InvalidArgument, RuntimeError):
-    """A map or a list that does not fit: where onnxruntime raises a bare RuntimeError."""
+    """What does not fit where onnxruntime raises a bare RuntimeError, at least for some of it."""
+
+
+def _unexpected(name: str, given: Any, kind: Type, cure: str, found: str | None = None,
+                raised: type[InvalidArgument] = InvalidArgument) -> InvalidArgument:
+    return raised(f"Unexpected input data type. Actual: ({_actual(given)}) , expected: ({kind})",
+                  node=f"input {name}", found=found, expected=str(kind), cure=cure)
 
 
 def _admit_map(name: str, given: Any, kind: MapType) -> dict[Any, Any]:
-    """Keys as int or str, numbers as numpy scalars of the declared type. Raises InvalidArgument for what is
-    no dict, or one with keys of another kind, Misfit for an empty one and for a single key or value."""
+    """Keys as int or str, numbers as numpy scalars of the declared type. Raises InvalidArgument for a dict
+    with keys of another kind, Misfit for what is none, an empty one, and a single key or value."""
     if not isinstance(given, dict):
-        raise _unexpected(name, given, kind, "feed a dict")
+        raise _unexpected(name, given, kind, "feed a dict", raised=Misfit)
     if not given:
         raise Misfit(f"Size of dictionary is empty, unable to run the prediction for input '{name}'.",
                      node=f"input {name}", expected=str(kind), cure="feed one key at least")

@@ -31,6 +31,7 @@ from .execution import Executor
 from .memory import Regions
 from .metrics import Metrics
 from .operations import LOG, Operations
+from .polling import Polling
 from .protocols.body import Bounds
 from .protocols.http import Http
 from .protocols.rpc import Rpc, RpcFront
@@ -48,7 +49,8 @@ class ServerOptions:
     unload models. `body`, `json`: bytes of a request, and of its JSON; `pending`: bytes of all requests at
     once; `connections`: HTTP's and gRPC's requests at once. `arrive`: seconds a request may take to arrive;
     `idle`: after so many a connection without a request is closed; `drain`: seconds that requests have to end
-    when the server does. `trace`: where a trace of requests is written."""
+    when the server does. `poll`: seconds that the server looks for the next request before it sleeps, where
+    requests come that fast; 0: none. `trace`: where a trace of requests is written."""
 
     models: Path
     host: str = "127.0.0.1"
@@ -63,6 +65,7 @@ class ServerOptions:
     arrive: float = 30.0
     idle: float = 60.0
     drain: float = 30.0
+    poll: float = 100e-6
     trace: Path | None = None
 
     def __post_init__(self) -> None:
@@ -75,6 +78,8 @@ class ServerOptions:
         for name in ("slots", "body", "json", "pending", "connections", "arrive", "idle"):
             if not getattr(self, name) > 0:
                 raise InvalidArgument(f"{name} is {getattr(self, name)}", expected="above 0")
+        if not 0 <= self.poll <= 1:
+            raise InvalidArgument(f"poll is {self.poll}", expected="0 to 1 seconds")
 
     @property
     def local(self) -> bool:
@@ -172,7 +177,9 @@ class Server:
             if options.port is not None:
                 metrics = Metrics(self._repository, executor, budget)
                 bounds = Bounds(options.body, options.json, options.arrive)
-                application = Http(operations, metrics, bounds, budget, options.local, options.connections)
+                polling = Polling(loop, executor.clock, options.poll)
+                application = Http(operations, metrics, bounds, budget, polling, options.local,
+                                   options.connections)
                 fronts.append(_HttpFront(options, application))
                 self.url = fronts[-1].address
             if options.grpc_port is not None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import Unfit
 from ...ir import TensorType, Type, Value
 from ...limits import bounded
 from ..define import FLOATS, define
@@ -46,8 +47,8 @@ def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float | None, b
     scores = softcapped(grouped_matmul(q, k.swapaxes(2, 3)) * q.dtype.type(factor), softcap)
     if bias is not None:
         if np.broadcast_shapes(bias.shape, scores.shape) != scores.shape:
-            raise ValueError(f"a bias or mask of shape {bias.shape} does not broadcast to the scores"
-                             f" {scores.shape}")
+            raise Unfit(f"a bias or mask of shape {bias.shape} does not broadcast to the scores"
+                        f" {scores.shape}")
         scores = scores + bias
     if not scores.shape[-1]:
         return grouped_matmul(scores, v), scores, scores
@@ -90,8 +91,8 @@ def _mask_bias(mask: np.ndarray | None, batch: int, length: int, total: int, val
     elif mask.ndim == 4 and mask.shape[2] >= total and mask.shape[3] >= total:
         kept = mask[:, :, total - length:total, :total] > 0
     else:
-        raise ValueError(f"a mask of shape {mask.shape} fits no form for batch {batch}, {length} queries and"
-                         f" {total} keys")
+        raise Unfit(f"a mask of shape {mask.shape} fits no form for batch {batch}, {length} queries and"
+                    f" {total} keys")
     return np.where(kept, 0, value).astype(dtype)
 
 
@@ -112,10 +113,10 @@ def _projected(flat: np.ndarray, sizes: tuple[int, int, int], heads: int) -> lis
 def _sizes(width: int, given: Any) -> tuple[int, int, int]:
     if given is not None and len(given):
         if len(given) != 3 or sum(given) != width or min(given) < 0:
-            raise ValueError(f"qkv_hidden_sizes {list(given)} do not add up to {width}")
+            raise Unfit(f"qkv_hidden_sizes {list(given)} do not add up to {width}")
         return int(given[0]), int(given[1]), int(given[2])
     if width % 3:
-        raise ValueError(f"the weights' width {width} does not split into queries, keys and values")
+        raise Unfit(f"the weights' width {width} does not split into queries, keys and values")
     return width // 3, width // 3, width // 3
 
 
@@ -212,7 +213,7 @@ def _separate(query: np.ndarray, key: np.ndarray | None, value: np.ndarray | Non
         return parts
     widths = [p.shape[1] * p.shape[3] for p in parts]
     if bias.shape != (sum(widths),):
-        raise ValueError(f"the bias has shape {bias.shape}, expected {(sum(widths),)}")
+        raise Unfit(f"the bias has shape {bias.shape}, expected {(sum(widths),)}")
     shifts = np.split(bias, np.cumsum(widths)[:2])
     if key is not None and key.ndim == 4:
         shifts[1:] = [np.zeros_like(b) for b in shifts[1:]]
@@ -254,8 +255,8 @@ def _held(given: np.ndarray, capacity: int, length: int) -> int:
     """How many rows of a cache that is written in place are of the past."""
     held = int(given.reshape(-1)[0]) if given.size == 1 else -1
     if not 0 <= held < capacity or held + length > capacity:
-        raise ValueError(f"past_sequence_length {given.tolist()} leaves no room for {length} new tokens in a"
-                         f" cache of {capacity}; it is one number")
+        raise Unfit(f"past_sequence_length {given.tolist()} leaves no room for {length} new tokens in a"
+                    f" cache of {capacity}; it is one number")
     return held
 
 
@@ -264,7 +265,7 @@ def _positions(given: np.ndarray, batch: int, length: int) -> np.ndarray:
     if given.size == 1 and given.ndim < 2:
         return np.broadcast_to(int(given.reshape(())) + np.arange(length), (batch, length))
     if given.shape != (batch, length):
-        raise ValueError(f"position_ids have shape {given.shape}, expected (1,) or {(batch, length)}")
+        raise Unfit(f"position_ids have shape {given.shape}, expected (1,) or {(batch, length)}")
     return given
 
 
@@ -275,8 +276,8 @@ def RotaryEmbedding(input, position_ids, cos_cache, sin_cache, *, interleaved: i
     """Pairs of features turned by the angles of their position; `scale` is not applied, as on
     onnxruntime's CPU"""
     if cos_cache.ndim != 2 or cos_cache.shape != sin_cache.shape:
-        raise ValueError(f"rotary caches have shapes {cos_cache.shape} and {sin_cache.shape}, expected two"
-                         " equal matrices")
+        raise Unfit(f"rotary caches have shapes {cos_cache.shape} and {sin_cache.shape}, expected two"
+                    " equal matrices")
     if input.ndim == 4:
         tokens = input.transpose(0, 2, 1, 3)
     else:
@@ -284,9 +285,9 @@ def RotaryEmbedding(input, position_ids, cos_cache, sin_cache, *, interleaved: i
         heads = num_heads if rotary_embedding_dim and num_heads else input.shape[-1] // max(size, 1)
         tokens = split_heads(input, heads, "input").transpose(0, 2, 1, 3)
     if 2 * cos_cache.shape[1] > tokens.shape[3] or rotary_embedding_dim not in (0, 2 * cos_cache.shape[1]):
-        raise ValueError(f"a rotary cache of width {cos_cache.shape[1]} does not turn"
-                         f" {rotary_embedding_dim or 'all'} of"
-                         f" {tokens.shape[3]} features")
+        raise Unfit(f"a rotary cache of width {cos_cache.shape[1]} does not turn"
+                    f" {rotary_embedding_dim or 'all'} of"
+                    f" {tokens.shape[3]} features")
     places = _positions(position_ids, *tokens.shape[:2])
     y = rotate(tokens, rows_at(cos_cache, places), rows_at(sin_cache, places), interleaved)
     return y.transpose(0, 2, 1, 3) if input.ndim == 4 else y.reshape(input.shape)
@@ -300,15 +301,15 @@ def MRotaryEmbedding(input, position_ids, cos_cache, sin_cache, *, interleaved: 
     angles each has, one behind the other or, in layout 1, in turn"""
     if cos_cache.ndim != 2 or cos_cache.shape != sin_cache.shape or len(mrope_section) != 3 or (
             min(mrope_section) < 0 or sum(mrope_section) != cos_cache.shape[1]):
-        raise ValueError(f"mrope_section {list(mrope_section)} does not fit rotary caches of shapes"
-                         f" {cos_cache.shape} and {sin_cache.shape}")
+        raise Unfit(f"mrope_section {list(mrope_section)} does not fit rotary caches of shapes"
+                    f" {cos_cache.shape} and {sin_cache.shape}")
     tokens = split_heads(input, num_heads, "input").transpose(0, 2, 1, 3)
     half = cos_cache.shape[1]
     if mrope_layout not in (0, 1) or rotary_embedding_dim not in (0, 2 * half) or 2 * half > tokens.shape[3]:
-        raise ValueError(f"mrope_layout {mrope_layout} and a rotary cache of width {half} do not turn"
-                         f" {rotary_embedding_dim or 'all'} of {tokens.shape[3]} features")
+        raise Unfit(f"mrope_layout {mrope_layout} and a rotary cache of width {half} do not turn"
+                    f" {rotary_embedding_dim or 'all'} of {tokens.shape[3]} features")
     if position_ids.shape != (3, *tokens.shape[:2]):
-        raise ValueError(f"position_ids have shape {position_ids.shape}, expected {(3, *tokens.shape[:2])}")
+        raise Unfit(f"position_ids have shape {position_ids.shape}, expected {(3, *tokens.shape[:2])}")
     which = stream_of_angle(mrope_section, mrope_layout)
     cos, sin = (np.stack([rows_at(cache, position_ids[s])[..., i] for i, s in enumerate(which)], -1)
                 for cache in (cos_cache, sin_cache))
@@ -338,15 +339,15 @@ def _grouped_parts(query: np.ndarray, key: np.ndarray | None, value: np.ndarray 
                    shared: int
                    ) -> list[np.ndarray]:
     if query.ndim != 3 or min(heads, shared) < 1 or heads % shared:
-        raise ValueError(f"queries of shape {query.shape} do not split into {heads} heads, {shared} of them"
-                         " shared")
+        raise Unfit(f"queries of shape {query.shape} do not split into {heads} heads, {shared} of them"
+                    " shared")
     if key is not None and value is not None:
         return [split_heads(query, heads, "query"), split_heads(key, shared, "key"),
                 split_heads(value, shared, "value")]
     size = query.shape[2] // (heads + 2 * shared)
     if size * (heads + 2 * shared) != query.shape[2]:
-        raise ValueError(f"packed queries of width {query.shape[2]} do not split into {heads} + 2 * {shared}"
-                         " heads")
+        raise Unfit(f"packed queries of width {query.shape[2]} do not split into {heads} + 2 * {shared}"
+                    " heads")
     q, k, v = np.split(query, [heads * size, (heads + shared) * size], 2)
     return [split_heads(q, heads, "query"), split_heads(k, shared, "key"), split_heads(v, shared, "value")]
 
@@ -386,9 +387,9 @@ def GroupQueryAttention(query, key=None, value=None, past_key=None, past_value=N
     grows = total <= held or sliding_window_cache or total == held + length
     if lengths.shape != (batch,) or total < length or (before < 0).any() or most > max(
             total, held) or not grows:
-        raise ValueError(f"seqlens_k {seqlens_k.tolist()} and total_sequence_length {total} do not fit"
-                         f" {length} new tokens"
-                         f" and a cache of {held}")
+        raise Unfit(f"seqlens_k {seqlens_k.tolist()} and total_sequence_length {total} do not fit"
+                    f" {length} new tokens"
+                    f" and a cache of {held}")
     if q_norm_weight is not None and k_norm_weight is not None:
         q = _root_mean_square(q, q_norm_weight, qk_norm_epsilon)
         k = _root_mean_square(k, k_norm_weight, qk_norm_epsilon)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import Unfit
 from ...ir import TensorType, Type, Value
 from ..define import FLOATS, define
 from ..functions import working_type
@@ -44,7 +45,7 @@ def DecoderMaskedMultiHeadAttention(query, key=None, value=None, mask_index=None
                          f" {query.shape}")
     if key is None:
         if query.shape[2] % 3:
-            raise ValueError(f"packed queries of shape {query.shape} do not split in three")
+            raise Unfit(f"packed queries of shape {query.shape} do not split in three")
         query, first, second = np.split(query, 3, 2)
     else:
         first, second = key, value
@@ -77,8 +78,8 @@ def _grown(new: tuple[np.ndarray, ...], past: tuple[np.ndarray | None, ...], len
     capacity, batch = past[0].shape[2], len(new[0])
     held = int(length.reshape(-1)[0]) if length is not None and length.size == 1 else -1
     if not 0 <= held < capacity:
-        raise ValueError(f"past_sequence_length {None if length is None else length.tolist()} leaves no room"
-                         f" for a token in a cache of {capacity}")
+        raise Unfit(f"past_sequence_length {None if length is None else length.tolist()} leaves no room"
+                    f" for a token in a cache of {capacity}")
     before = np.full(batch, held)
     caches = tuple(_cached(old, x, before, capacity) for old, x in zip(past, new, strict=True))
     seen = tuple(c[:, :, :held + 1] for c in caches)
@@ -161,9 +162,9 @@ def SparseAttention(query, key=None, value=None, past_key=None, past_value=None,
     if ends.shape != (batch,) or not length <= total <= capacity or (before < 0).any() or (
             before + length > total).any() or sparse_block_size < 1 or num_heads % max(len(blocks), 1) or (
             total > blocks.shape[1] * sparse_block_size):
-        raise ValueError(f"key_total_sequence_lengths {ends.tolist()}, total_sequence_length {total} and"
-                         f" {len(blocks)} layouts of {blocks.shape[1]} blocks do not fit {length} new tokens,"
-                         f" a cache of {capacity} and {num_heads} heads")
+        raise Unfit(f"key_total_sequence_lengths {ends.tolist()}, total_sequence_length {total} and"
+                    f" {len(blocks)} layouts of {blocks.shape[1]} blocks do not fit {length} new tokens,"
+                    f" a cache of {capacity} and {num_heads} heads")
     if do_rotary:
         if cos_cache is None or sin_cache is None:
             raise ValueError("SparseAttention with do_rotary needs cos_cache and sin_cache")

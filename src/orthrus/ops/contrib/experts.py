@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import Unfit
 from ...limits import bounded
 from ..define import Op, define, xp
 from ..nn.activation import Gelu, Relu, Sigmoid, Swish, softmax
@@ -32,7 +33,9 @@ Matrix = Callable[[int], np.ndarray]
 
 def chosen(scores: np.ndarray, k: int) -> np.ndarray:
     """The `k` best experts of each row, the best first."""
-    if scores.ndim != 2 or not 1 <= k <= scores.shape[1]:
+    if scores.ndim != 2:
+        raise Unfit(f"scores of experts have rank 2, found shape {scores.shape}")
+    if not 1 <= k <= scores.shape[1]:
         raise ValueError(f"k {k} of {scores.shape[-1:]} experts cannot be chosen by scores of shape"
                          f" {scores.shape}")
     return np.argsort(scores, axis=-1, kind="stable")[:, ::-1][:, :k]
@@ -103,7 +106,7 @@ def _check_sizes(x: np.ndarray, sizes: Sequence[tuple[int, ...] | None],
     wanted = ((count, first[1], x.shape[-1]), (count, x.shape[-1], inner), (count, inner, x.shape[-1]))
     for size, fits, bias in zip(sizes, wanted, biases, strict=True):
         if size is not None and (size != fits or (bias is not None and bias.shape != fits[:2])):
-            raise ValueError(f"an expert's matrix or bias of {size} does not fit {fits}")
+            raise Unfit(f"an expert's matrix or bias of {size} does not fit {fits}")
     if paired and first[1] % 2:
         raise ValueError(f"{first[1]} rows of fc1 are no pairs")
 

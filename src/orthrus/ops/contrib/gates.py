@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import Unfit
 from ...ir import TensorType, Type, Value
 from ..define import Op, define, elementwise
 from ..nn.activation import Sigmoid, Softplus
@@ -196,13 +197,13 @@ def CausalConvWithState(input, weight, bias=None, past_state=None, *, activation
     rank = input.ndim
     if rank < 3 or (not channels_last and rank != 3) or weight.ndim != 3 or weight.shape[1] != 1 or (
             weight.shape[0] != input.size // max(input.shape[0] * input.shape[along], 1) and input.size):
-        raise ValueError(f"a weight of shape {weight.shape} does not fit an input of shape {input.shape}")
+        raise Unfit(f"a weight of shape {weight.shape} does not fit an input of shape {input.shape}")
     taps, held = weight.shape[2], (weight.shape[2] - 1) * dilation
     shape = (*input.shape[:along], held, *input.shape[along + 1:])
     if past_state is not None and past_state.shape != shape:
-        raise ValueError(f"past_state has shape {past_state.shape}, expected {shape}")
+        raise Unfit(f"past_state has shape {past_state.shape}, expected {shape}")
     if bias is not None and bias.shape != weight.shape[:1]:
-        raise ValueError(f"the bias has shape {bias.shape}, expected {weight.shape[:1]}")
+        raise Unfit(f"the bias has shape {bias.shape}, expected {weight.shape[:1]}")
     before = np.zeros(shape, input.dtype) if past_state is None else past_state.astype(input.dtype)
     whole = np.concatenate((before, input), along)
     length = input.shape[along]

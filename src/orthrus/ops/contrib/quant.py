@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import Unfit
 from ...ir import ElementType, TensorType, Type, Value, element_of
 from ...limits import bounded
 from ..define import broadcast, define, normalized_axis
@@ -409,9 +410,9 @@ def MatMulNBits(a, b, scales, zero_points=None, g_idx=None, bias=None, *, K: int
     blocks = -(-K // block_size)
     size = block_size * bits // 8
     if a.shape[-1:] != (K,) or b.size != N * blocks * size or scales.size != N * blocks:
-        raise ValueError(f"A {a.shape}, B {b.shape} and scales {scales.shape} do not fit N {N}, K {K},"
-                         f" {bits} bits and"
-                         f" blocks of {block_size}")
+        raise Unfit(f"A {a.shape}, B {b.shape} and scales {scales.shape} do not fit N {N}, K {K},"
+                    f" {bits} bits and"
+                    f" blocks of {block_size}")
     packed = b.reshape(N, blocks, size)
     scale = scales.reshape(N, blocks, 1)
     zero = _zero_points(zero_points, N, blocks, bits)
@@ -473,8 +474,8 @@ def MatMulBnb4(a, b, absmax, *, K: int, N: int, block_size: int, quant_type: int
                          f" found {quant_type} and {block_size}")
     blocks = -(-N * K // block_size)
     if a.shape[-1:] != ((K if transB else N),) or b.size != (N * K + 1) // 2 or absmax.size != blocks:
-        raise ValueError(f"A {a.shape}, B {b.shape} and absmax {absmax.shape} do not fit N {N}, K {K} and"
-                         f" blocks of {block_size}")
+        raise Unfit(f"A {a.shape}, B {b.shape} and absmax {absmax.shape} do not fit N {N}, K {K} and"
+                    f" blocks of {block_size}")
     bounded((*a.shape[:-1], N if transB else K), a.dtype)
     bounded((N, K), np.dtype(np.float32))
     codes = unpacked(b.reshape(-1), 4).reshape(-1, 2)[:, ::-1].reshape(-1)[:N * K]

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import Unfit
 from ...ir import TensorType, Type, Value
 from ..define import define
 from ..nn.activation import softmax
@@ -50,7 +51,7 @@ def DynamicQuantizeLSTM(x, w, r, b=None, sequence_lens=None, initial_h=None, ini
     if w_scale is None or r_scale is None or w_zero_point is None or r_zero_point is None:
         raise ValueError("DynamicQuantizeLSTM needs the scales and zero points of W and R")
     if w.ndim != 3 or r.ndim != 3:
-        raise ValueError(f"W and R have shapes {w.shape} and {r.shape}, expected rank 3")
+        raise Unfit(f"W and R have shapes {w.shape} and {r.shape}, expected rank 3")
     weights, recurrent = _weights(w, w_scale, w_zero_point, "W"), _weights(r, r_scale, r_zero_point, "R")
     layer = _Layer(_as_coded(x) if x.size else x, weights, recurrent, b, sequence_lens, 4, direction, 0,
                    hidden_size)

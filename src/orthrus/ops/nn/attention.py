@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import InvalidArgument
+from ...errors import InvalidArgument, Unfit
 from ...ir import HALF, OWN, ElementType
 from ...limits import bounded
 from ..define import define
@@ -29,7 +29,7 @@ def split_heads(x: np.ndarray, heads: int | None, name: str) -> np.ndarray:
     if x.ndim == 4:
         return x
     if x.ndim != 3 or not heads or heads < 0 or x.shape[2] % heads:
-        raise ValueError(f"{name} of shape {x.shape} does not split into {heads} heads")
+        raise Unfit(f"{name} of shape {x.shape} does not split into {heads} heads")
     return x.reshape(*x.shape[:2], heads, x.shape[2] // heads).transpose(0, 2, 1, 3)
 
 
@@ -54,12 +54,12 @@ def grouped_matmul(q: np.ndarray, k: np.ndarray) -> np.ndarray:
 def check_heads(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> None:
     """Raise ValueError unless the shapes of 4-D queries, keys and values fit together."""
     if any(x.ndim != 4 for x in (q, k, v)):
-        raise ValueError(f"attention takes tensors of one rank, found shapes {q.shape}, {k.shape} and"
-                         f" {v.shape}")
+        raise Unfit(f"attention takes tensors of one rank, found shapes {q.shape}, {k.shape} and"
+                    f" {v.shape}")
     if k.shape[:3] != v.shape[:3] or q.shape[0] != k.shape[0] or q.shape[3] != k.shape[3]:
-        raise ValueError(f"queries {q.shape}, keys {k.shape} and values {v.shape} do not fit together")
+        raise Unfit(f"queries {q.shape}, keys {k.shape} and values {v.shape} do not fit together")
     if not k.shape[1] or q.shape[1] % k.shape[1]:
-        raise ValueError(f"{q.shape[1]} query heads are no multiple of {k.shape[1]} key heads")
+        raise Unfit(f"{q.shape[1]} query heads are no multiple of {k.shape[1]} key heads")
 
 
 def softmax_rows(x: np.ndarray, dtype: Any = None) -> np.ndarray:
@@ -156,8 +156,8 @@ def Attention(q, k, v, attn_mask=None, past_key=None, past_value=None, nonpad_kv
     scores = capped
     if bias is not None:
         if np.broadcast_shapes(bias.shape, capped.shape) != capped.shape:
-            raise ValueError(f"a mask of shape {attn_mask.shape} does not broadcast to the scores"
-                             f" {capped.shape}")
+            raise Unfit(f"a mask of shape {attn_mask.shape} does not broadcast to the scores"
+                        f" {capped.shape}")
         scores = rounded(capped + bias, dtype)
     precision = dtype if softmax_precision is None else ElementType(softmax_precision).numpy
     weights = rounded(softmax_rows(rounded(scores, precision), precision), dtype)
@@ -181,7 +181,7 @@ def SoftmaxAttention(q, k, v, bias=None, past_key=None, past_value=None, keep=No
     scores = _products(q, k, scale, dtype)
     for name, given in (("bias", bias), ("keep", keep)):
         if given is not None and np.broadcast_shapes(given.shape, scores.shape) != scores.shape:
-            raise ValueError(f"{name} of shape {given.shape} does not broadcast to the scores {scores.shape}")
+            raise Unfit(f"{name} of shape {given.shape} does not broadcast to the scores {scores.shape}")
     if keep is not None:
         scores = np.where(keep, scores, wide.type(-np.inf if bias is None else 0))
     if bias is not None:
@@ -262,8 +262,8 @@ def RotaryEmbedding(x, cos_cache, sin_cache, position_ids=None, *, interleaved: 
         cos_cache, sin_cache = rows_at(cos_cache, position_ids), rows_at(sin_cache, position_ids)
     expected = (*by_token.shape[:2], dim // 2)
     if dim % 2 or dim > by_token.shape[3] or cos_cache.shape != expected or sin_cache.shape != expected:
-        raise ValueError(f"rotary caches of shapes {cos_cache.shape} and {sin_cache.shape} do not turn {dim}"
-                         " of"
-                         f" {by_token.shape[3]} features, expected {expected}")
+        raise Unfit(f"rotary caches of shapes {cos_cache.shape} and {sin_cache.shape} do not turn {dim}"
+                    " of"
+                    f" {by_token.shape[3]} features, expected {expected}")
     y = rotate(by_token, cos_cache, sin_cache, interleaved)
     return y.transpose(0, 2, 1, 3) if x.ndim == 4 else y.reshape(x.shape)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ... import limits
+from ...errors import Unfit
 from ..define import op
 from .activation import Swish
 from .geometry import Window, blocks, per_axis, taps, window
@@ -44,7 +45,7 @@ def _check(x: np.ndarray, w: np.ndarray, group: int, bias: np.ndarray | None,
         raise ValueError(f"X has {x.shape[1]} channels, but W of shape {list(w.shape)} with group {group} "
                          f"expects {ins}")
     if ins % group or outs % group:
-        raise ValueError(f"{ins} input and {outs} output channels cannot be split into {group} groups")
+        raise Unfit(f"{ins} input and {outs} output channels cannot be split into {group} groups")
     if bias is not None and bias.shape != (outs,):
         raise ValueError(f"B has shape {list(bias.shape)}, expected [{outs}]")
 
@@ -234,16 +235,16 @@ def QLinearConv(x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_z
 def CausalConvWithState(input, weight, bias=None, past_state=None, *, activation: str = "none"):
     """Depthwise convolution over past and present: input [N, C, L], weight [C, 1, k], state [N, C, k-1]."""
     if input.ndim != 3 or weight.ndim != 3 or weight.shape[:2] != (input.shape[1], 1) or not weight.shape[2]:
-        raise ValueError(f"input has shape {list(input.shape)} and weight {list(weight.shape)}, expected "
-                         "[N, C, L] and [C, 1, k]")
+        raise Unfit(f"input has shape {list(input.shape)} and weight {list(weight.shape)}, expected "
+                    "[N, C, L] and [C, 1, k]")
     n, c, length = input.shape
     k = weight.shape[2]
     if past_state is None:
         past_state = np.zeros((n, c, k - 1), input.dtype)
     if past_state.shape != (n, c, k - 1):
-        raise ValueError(f"past_state has shape {list(past_state.shape)}, expected {[n, c, k - 1]}")
+        raise Unfit(f"past_state has shape {list(past_state.shape)}, expected {[n, c, k - 1]}")
     if bias is not None and bias.shape != (c,):
-        raise ValueError(f"bias has shape {list(bias.shape)}, expected [{c}]")
+        raise Unfit(f"bias has shape {list(bias.shape)}, expected [{c}]")
     x = np.concatenate([past_state, input], axis=2)
     y = np.zeros_like(input)
     for j in range(k):

@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from ...errors import Unfit
 from ..define import define
 
 _RULES = ("linear", "gated", "delta", "gated_delta")
@@ -19,7 +20,7 @@ _RULES = ("linear", "gated", "delta", "gated_delta")
 def _unpacked(x: np.ndarray, heads: int, name: str) -> np.ndarray:
     """[batch, time, heads * size] as [time, batch, heads, size]."""
     if x.ndim != 3 or heads < 1 or x.shape[2] % heads:
-        raise ValueError(f"{name} of shape {x.shape} does not split into {heads} heads")
+        raise Unfit(f"{name} of shape {x.shape} does not split into {heads} heads")
     return x.reshape(*x.shape[:2], heads, x.shape[2] // heads).transpose(1, 0, 2, 3)
 
 
@@ -46,11 +47,11 @@ def linear_attention(query: np.ndarray, key: np.ndarray, value: np.ndarray, stat
                                                         (value, shared, "value")))
     time, batch, _, width = q.shape
     if k.shape != (time, batch, shared, width) or v.shape[:3] != k.shape[:3]:
-        raise ValueError(f"query {query.shape}, key {key.shape} and value {value.shape} do not fit together")
+        raise Unfit(f"query {query.shape}, key {key.shape} and value {value.shape} do not fit together")
     expected = (batch, shared, width, v.shape[3])
     now = np.zeros(expected, np.float32) if state is None else state
     if now.shape != expected:
-        raise ValueError(f"past_state has shape {now.shape}, expected {expected}")
+        raise Unfit(f"past_state has shape {now.shape}, expected {expected}")
     gates = np.exp(_unpacked(decay, shared, "decay"))[..., None] if gated and decay is not None else None
     rates = _unpacked(beta, shared if beta.shape[-1] != 1 else 1,
                       "beta") if delta and beta is not None else None

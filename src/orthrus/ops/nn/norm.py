@@ -10,6 +10,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from ...errors import Unfit
 from ...ir import HALF, TensorType, Type, Value
 from ..define import FLOATS, normalized, normalized_axis, op
 from ..functions import mean_of
@@ -27,7 +28,7 @@ def _per_channel(value: np.ndarray, x: np.ndarray, name: str, dtype: np.dtype[An
     """A value per channel, shaped to broadcast over x [N, C, ...]; rank 1 counts as one channel."""
     channels = x.shape[1] if x.ndim > 1 else 1
     if value.size != channels:
-        raise ValueError(f"{name} has shape {list(value.shape)}, expected [{channels}]")
+        raise Unfit(f"{name} has shape {list(value.shape)}, expected [{channels}]")
     return value.astype(dtype, copy=False).reshape(channels, *(1,) * max(x.ndim - 2, 0))
 
 
@@ -125,7 +126,7 @@ def _stash(stash_type: int) -> np.dtype[Any]:
 def _check_broadcast(value: np.ndarray, x: np.ndarray, name: str) -> None:
     pairs = zip(value.shape[::-1], x.shape[::-1], strict=False)
     if value.ndim > x.ndim or any(v not in (1, d) for v, d in pairs):
-        raise ValueError(f"{name} has shape {list(value.shape)}, which does not broadcast to {list(x.shape)}")
+        raise Unfit(f"{name} has shape {list(value.shape)}, which does not broadcast to {list(x.shape)}")
 
 
 @op

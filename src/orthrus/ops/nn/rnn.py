@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ... import limits
+from ...errors import Unfit
 from ..define import Op, op
 from ..math.arithmetic import Tanh
 from .activation import (
@@ -83,8 +84,8 @@ class _Layer:
         if layout not in (0, 1):
             raise ValueError(f"layout is {layout}, expected 0 or 1")
         if x.ndim != 3 or w.ndim != 3 or r.ndim != 3:
-            raise ValueError(f"X, W and R have shapes {list(x.shape)}, {list(w.shape)} and {list(r.shape)}, "
-                             "expected rank 3")
+            raise Unfit(f"X, W and R have shapes {list(x.shape)}, {list(w.shape)} and {list(r.shape)}, "
+                        "expected rank 3")
         self.directions = 2 if direction == "bidirectional" else 1
         self.reverse = (False, True) if direction == "bidirectional" else (direction == "reverse",)
         self.layout = layout
@@ -92,7 +93,7 @@ class _Layer:
         self.steps, self.batch, features = self.x.shape
         self.hidden = h = r.shape[2]
         if hidden_size not in (None, 0, h):
-            raise ValueError(f"hidden_size is {hidden_size}, but R has shape {list(r.shape)}")
+            raise Unfit(f"hidden_size is {hidden_size}, but R has shape {list(r.shape)}")
         for value, name, shape in ((w, "W", (self.directions, gates * h, features)),
                                    (r, "R", (self.directions, gates * h, h)),
                                    (b, "B", (self.directions, 2 * gates * h))):

@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from ...errors import InvalidArgument
+from ...errors import InvalidArgument, Unfit
 from ...ir import HALF
 from ...limits import bounded
 from ..define import normalized_axis, op
@@ -50,8 +50,8 @@ def Gather(data, indices, *, axis: int = 0):
 
 def _same_rank(data: np.ndarray, indices: np.ndarray, axis: int) -> int:
     if not data.ndim or data.ndim != indices.ndim:
-        raise ValueError("data and indices must have the same rank of at least 1, "
-                         f"found {data.ndim} and {indices.ndim}")
+        raise Unfit("data and indices must have the same rank of at least 1, "
+                    f"found {data.ndim} and {indices.ndim}")
     axis = normalized_axis(axis, data.ndim)
     for i, (d, n) in enumerate(zip(data.shape, indices.shape, strict=True)):
         if i != axis and n > d:
@@ -176,7 +176,7 @@ def ReverseSequence(x, sequence_lens, *, batch_axis: int = 1, time_axis: int = 0
     steps, batch = x.shape[time_axis], x.shape[batch_axis]
     lens = np.asarray(sequence_lens)
     if lens.shape != (batch,):
-        raise ValueError(f"sequence_lens shape must be {{{batch}}}, found {list(lens.shape)}")
+        raise Unfit(f"sequence_lens shape must be {{{batch}}}, found {list(lens.shape)}")
     for bad in lens[(lens < 0) | (lens > steps)][:1]:
         raise ValueError(f"Invalid sequence length: {bad}. Value must be in range [0,{steps}]")
     t = np.arange(steps)[:, None]

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from ...errors import Unfit
 from ...limits import bounded
 from ..define import normalized_axis, op
 
@@ -497,7 +498,7 @@ def SpaceToDepth(x, *, blocksize: int, mode: str = "DCR"):
     """Squares of blocksize² elements in the plane laid out as channels"""
     n, c, h, w = _blocks(x, s := blocksize)
     if h % s or w % s:
-        raise ValueError(f"SpaceToDepth requires height {h} and width {w} to be multiples of blocksize {s}")
+        raise Unfit(f"SpaceToDepth requires height {h} and width {w} to be multiples of blocksize {s}")
     order = (0, 3, 5, 1, 2, 4) if chosen(mode, ("DCR", "CRD"), "mode") == "DCR" else (0, 1, 3, 5, 2, 4)
     return x.reshape(n, c, h // s, s, w // s, s).transpose(order).reshape(n, c * s * s, h // s, w // s)
 

@@ -22,6 +22,7 @@ from ..budget import Budget, Share
 from ..execution import Job
 from ..metrics import Metrics
 from ..operations import LOG, Operations, Plain
+from ..polling import Polling
 from ..refusals import Kind, Refusal, invalid
 from .asked import JSON, Answer, Asked, Head, Headers, Inferences, parsed, text_of
 from .body import LENGTH, Bounds, Receive, body_of
@@ -38,10 +39,10 @@ class Http:
     """`local`: whether the server's address is a loopback one, so that only this machine's clients come.
     `most`: requests at once."""
 
-    def __init__(self, operations: Operations, metrics: Metrics, bounds: Bounds, budget: Budget, local: bool,
-                 most: int) -> None:
+    def __init__(self, operations: Operations, metrics: Metrics, bounds: Bounds, budget: Budget,
+                 polling: Polling, local: bool, most: int) -> None:
         self.operations, self.metrics, self.bounds = operations, metrics, bounds
-        self.budget, self.local, self.most, self.active = budget, local, most, 0
+        self.budget, self.polling, self.local, self.most, self.active = budget, polling, local, most, 0
         self.repository, self.executor = operations.repository, operations.executor
         self.inferences = Inferences(operations.regions, bounds.json)
         self._packing = set[asyncio.Task[None]]()
@@ -50,7 +51,7 @@ class Http:
         if scope["type"] != "http":
             raise RuntimeError(f"only HTTP is served, not {scope['type']}")
         share = Share(self.budget)
-        self.active += 1
+        self._enter()
         try:
             if self.active > self.most:
                 raise Refusal(Kind.FULL, f"{self.most} requests are in, which is as many as may be", 1.0)
@@ -63,7 +64,7 @@ class Http:
             status, headers, pieces = failed(error)
         finally:
             share.give()
-            self.active -= 1
+            self._leave()
         await _answer(send, status, headers, pieces)
 
     async def _infer(self, scope: Mapping[str, Any], parts: list[str], receive: Receive, share: Share
@@ -108,12 +109,21 @@ class Http:
             self.budget.take(head.length)
         except Refusal:
             return False
-        self.active += 1
+        self._enter()
         return True
 
     def let_go(self, head: Head) -> None:
-        self.active -= 1
+        self._leave()
         self.budget.give(head.length)
+
+    def _enter(self) -> None:
+        self.active += 1
+        self.polling.came()
+
+    def _leave(self) -> None:
+        self.active -= 1
+        if not self.active and not self.executor.inside:
+            self.polling.rest()
 
     def direct(self, head: Head, body: bytes | memoryview, local: bool, send: Sender) -> None:
         """Have an inference answered whose body is whole, without a task. `send` is called once, now or

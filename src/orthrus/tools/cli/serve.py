@@ -29,6 +29,9 @@ ConnectionsOption = Annotated[int, option_of(
     "--max-connections", min=1, help="Requests at once of each protocol, 1000 by default.")]
 DrainOption = Annotated[float, option_of(
     "--drain", min=0.0, metavar="SECONDS", help="What requests have to end in, 30 by default.")]
+PollOption = Annotated[float, option_of(
+    "--poll", min=0.0, max=1.0, metavar="SECONDS",
+    help="What the server looks for the next request before it sleeps, 0.0001 by default; 0: nothing.")]
 TraceOption = Annotated[Path | None, option_of(
     "--trace", metavar="FILE", help="Write a trace of requests and runs that Perfetto opens.")]
 VerboseOption = Annotated[bool, option_of("--verbose", "-v", help="Tell of each model that is loaded.")]
@@ -38,8 +41,8 @@ def command(
     models: FolderArgument, host: HostOption = "127.0.0.1", port: PortOption = 8000,
     grpc_port: GrpcPortOption = 8001, slots: SlotsOption = 1, control: ControlOption = True,
     max_body: BodyOption = 256 << 20, max_pending: PendingOption = 1 << 30,
-    max_connections: ConnectionsOption = 1000, drain: DrainOption = 30.0, trace: TraceOption = None,
-    verbose: VerboseOption = False, modules: ImportOption = None,
+    max_connections: ConnectionsOption = 1000, drain: DrainOption = 30.0, poll: PollOption = 100e-6,
+    trace: TraceOption = None, verbose: VerboseOption = False, modules: ImportOption = None,
 ) -> None:
     """Serve the models of a folder by the Open Inference Protocol, as KServe's and Triton's clients speak it,
     until SIGINT or SIGTERM comes; requests that are in are answered then."""
@@ -61,4 +64,5 @@ def command(
         say(f"serving {models} on {' and '.join(where)}")
     Server(ServerOptions(
         models, host, port if port >= 0 else None, grpc_port if grpc_port >= 0 else None, slots, control,
-        max_body, pending=max_pending, connections=max_connections, drain=drain, trace=trace)).run(started)
+        max_body, pending=max_pending, connections=max_connections, drain=drain, poll=poll,
+        trace=trace)).run(started)
