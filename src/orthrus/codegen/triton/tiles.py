@@ -145,7 +145,7 @@ def cycles(target: Target, it: Problem, tile: Tile, parts: int) -> float:
     one = steps * _step(target, it, tile, together) + _START / together
     moved = it.count * it.itemsize * (it.m / it.shared + it.n) * it.k + 4 * it.count * it.m * it.n * (
         1 if parts == 1 else 2 * parts)
-    again = 0 if parts == 1 else _START
+    again = 0 if parts == 1 else 2 * _START
     less, more = sorted((-(-tiles // have.units) * one, moved / have.memory))
     return more + less / min(together, 3) + again
 
