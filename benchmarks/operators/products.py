@@ -196,17 +196,13 @@ def recurrent() -> Cases:
                     "r": floats(ways, gates * hidden, hidden) * F(0.1),
                     "b": floats(ways, 2 * gates * hidden),
                 }
-                yield (
-                    f"{kind} {ways} {size}",
-                    case(
-                        kind,
-                        {"x": floats(steps, batch, hidden)},
-                        held,
-                        outputs=2,
-                        hidden_size=hidden,
-                        direction=("forward", "bidirectional")[ways - 1],
-                    ),
-                )
+                fed = {"x": floats(steps, batch, hidden)}
+                direction = ("forward", "bidirectional")[ways - 1]
+                for how, given in {"": (fed, held), " computed": (fed | held, {})}.items():
+                    yield (
+                        f"{kind} {ways}{how} {size}",
+                        case(kind, *given, outputs=2, hidden_size=hidden, direction=direction),
+                    )
 
 
 def attention() -> Cases:

@@ -90,17 +90,18 @@ def bounded(shape: Any, dtype: Any, what: str = "output") -> tuple[int, ...]:
 
     Raises InvalidArgument for a negative dimension and Fail for a tensor over the budget.
     """
-    dims = tuple(int(d) for d in shape)
-    if any(d < 0 for d in dims):
+    dims = tuple([int(d) for d in shape])
+    if dims and min(dims) < 0:
         raise InvalidArgument(f"negative dimension in the shape of the {what}", found=list(dims),
                               expected=">= 0")
     size = math.prod(dims) * np.dtype(dtype).itemsize
-    most = current().max_tensor_bytes
+    limits, account = _state.get()
+    most = limits.max_tensor_bytes
     if size > most:
         raise Fail(f"the {what} would take {size} bytes", found=f"shape {list(dims)} of {dtype}",
                    expected=f"at most {most} bytes per tensor",
                    cure="raise Limits.max_tensor_bytes if this size is meant")
-    if size > _left():
+    if size > (limits.max_total_bytes if account is None else account.room):
         reserve(size, f"shape {list(dims)} of {dtype}")
     return dims
 

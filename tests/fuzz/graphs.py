@@ -79,7 +79,8 @@ def apart(got: Sequence[Any], expected: Sequence[Any], unit: float) -> str | Non
     return None
 
 
-def _session(engine: Any, model: bytes | str, level: str, saved: str | None = None) -> Any:
+def opened(engine: Any, model: bytes | str, level: str, saved: str | None = None) -> Any:
+    """A session at a level, of one thread."""
     options = engine.SessionOptions()
     options.graph_optimization_level = getattr(engine.GraphOptimizationLevel, level)
     options.log_severity_level = 4
@@ -122,7 +123,7 @@ def findings(
     for level in LEVELS:
         saved = f"{folder}/{level}.onnx" if folder and level != LEVELS[0] else None
         try:
-            session = _session(orthrus, raw, level, saved)
+            session = opened(orthrus, raw, level, saved)
             for turn in range(3):
                 got = session.run(None, feeds)
                 kept = [a.copy() for a in got]
@@ -220,7 +221,7 @@ pooling that took in a wide Pad, whose pads are constant once shapes were folded
 def _on(engine: Any, model: bytes | str, level: str, feeds: dict[str, np.ndarray]) -> Any:
     """The results of a model, or the error."""
     try:
-        return _session(engine, model, level).run(None, feeds)
+        return opened(engine, model, level).run(None, feeds)
     except Exception as error:
         return error
 

@@ -21,7 +21,7 @@ import pytest
 from onnx import helper
 from skips import needs
 
-from fuzz import graphs, judge, known, mutations, search, shrink, small
+from fuzz import graphs, judge, known, mutations, scopes, search, shrink, small
 from fuzz.steps import info
 from orthrus.errors import Fail
 
@@ -50,6 +50,20 @@ def test_graphs(peer: Any) -> None:
 
 def test_operators(peer: Any) -> None:
     assert not (found := findings(small.operator, range(150), peer)), "\n".join(found)
+
+
+def scoped(seeds: range, peer: Any) -> list[str]:
+    return [f"seed {seed}: {text}" for seed in seeds for text in scopes.findings(*scopes.build(seed), peer)]
+
+
+def test_nested_scopes(peer: Any) -> None:
+    assert not (found := scoped(range(2000, 2060), peer)), "\n".join(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(3000, 3800, 200))
+def test_many_nested_scopes(first: int, peer: Any) -> None:
+    assert not (found := scoped(range(first, first + 200), peer)), "\n".join(found)
 
 
 @LINUX

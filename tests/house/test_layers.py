@@ -60,6 +60,7 @@ CODE = {
     "records.py": "exec: constructors, of the classes' own fields",
     "providers/__init__.py": "import_module: this package's providers",
     "lowering/gpu/rules/__init__.py": "import_module: the modules with rules",
+    "load/messages.py": "exec_module: the installed onnx package's module of messages",
     "native/ahead/in_wheel.py": "CDLL: the library of the wheel that it is copied into",
     "native/dropin/service.py": "import_module: the modules that the program's environment names",
     "lowering/rules/__init__.py": "import_module: the modules with rules",

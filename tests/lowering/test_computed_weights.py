@@ -1,4 +1,5 @@
-"""Convolutions and normalizations whose weights are known in a run only: generated, and as defined."""
+"""Convolutions, normalizations and recurrent layers whose weights are known in a run only: generated, and as
+defined."""
 
 from typing import Any
 
@@ -12,10 +13,11 @@ from orthrus.run.config import Config
 from orthrus.run.engine import Engine
 
 
-def defined(node: Any, *arrays: np.ndarray) -> np.ndarray:
+def defined(node: Any, *arrays: np.ndarray | None) -> np.ndarray:
     op = find("", node.op_type, 21)
     assert op is not None
-    made = op.bind({a.name: helper.get_attribute_value(a) for a in node.attribute})(*arrays)
+    attrs = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    made = op.bind({k: v.decode() if isinstance(v, bytes) else v for k, v in attrs.items()})(*arrays)
     return np.asarray(made[0] if isinstance(made, tuple) else made)
 
 
@@ -65,4 +67,54 @@ def test_weights_of_a_run(op: str) -> None:
             found, = engine.run(None, given)
             close = 2e-2 if found.dtype == np.float16 else 1e-4
             np.testing.assert_allclose(found, wanted, close, close * np.abs(wanted).max(initial=1))
+        assert "reference" not in str(engine.explain()), node
+
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
+def recurrent(rng: np.random.Generator, op: str) -> tuple[Any, dict[str, np.ndarray]]:
+    """A node and its inputs."""
+    gates, hidden, features = GATES[op], int(rng.choice([1, 3, 8, 16, 17, 40, 64])), int(rng.integers(1, 20))
+    direction = str(rng.choice(["forward", "reverse", "bidirectional"]))
+    ways, steps, batch = 1 + (direction == "bidirectional"), int(rng.integers(1, 5)), int(rng.integers(1, 9))
+    shapes = {"x": (steps, batch, features), "w": (ways, gates * hidden, features),
+              "r": (ways, gates * hidden, hidden), "b": (ways, 2 * gates * hidden), "n": (batch,),
+              "h": (ways, batch, hidden)}
+    if op == "LSTM":
+        shapes |= {"c": (ways, batch, hidden), "p": (ways, 3 * hidden)}
+    given = {name: numbers(rng, *shape) for name, shape in shapes.items()
+             if name in "xwr" or rng.random() < 0.6}
+    if "n" in given:
+        given["n"] = rng.integers(0, steps + 1, batch).astype(np.int32)
+    for name in rng.choice(["x", "w", "r"], int(rng.integers(0, 2)), replace=False):
+        odd = rng.choice(np.array([np.nan, np.inf, np.finfo(np.float32).max], np.float32))
+        given[name][tuple(rng.integers(0, given[name].shape))] = odd
+    attrs: dict[str, Any] = {"hidden_size": hidden, "direction": direction}
+    if op == "GRU":
+        attrs["linear_before_reset"] = int(rng.integers(2))
+    return helper.make_node(op, [n if n in given else "" for n in shapes], ["y", "last"], **attrs), given
+
+
+@pytest.mark.parametrize("op", GATES)
+def test_recurrent_weights_of_a_run(op: str) -> None:
+    rng = np.random.default_rng(len(op) + 7)
+    for turn in range(16):
+        node, given = recurrent(rng, op)
+        wanted = defined(node, *(given.get(n) for n in node.input))
+        held = {name for name in "wrbp" if name in given and rng.random() < 0.3}
+        turned = [name for name in sorted({*"wrbp"} & {*given} - held) if rng.random() < 0.5]
+        views, fed = [], {name: a for name, a in given.items() if name not in held}
+        for name in turned:
+            order = [int(a) for a in rng.permutation(given[name].ndim)]
+            fed[name + "_turned"] = np.ascontiguousarray(fed.pop(name).transpose(np.argsort(order)))
+            views.append(helper.make_node("Transpose", [name + "_turned"], [name], perm=order))
+        inputs = [info(name, helper.np_dtype_to_tensor_dtype(a.dtype),
+                       [None] * a.ndim if turn % 2 else list(a.shape)) for name, a in fed.items()]
+        proto = model([*views, node], inputs, [info("y", 1, None)],
+                      {name: given[name] for name in sorted(held)})
+        engine = Engine(proto.SerializeToString(), Config())
+        for _ in range(2):
+            found, = engine.run(["y"], fed)
+            np.testing.assert_allclose(found, wanted, 1e-4, 1e-4)
         assert "reference" not in str(engine.explain()), node

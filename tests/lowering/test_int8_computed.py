@@ -49,6 +49,25 @@ def test_sums(target: Any, seed: int, shapes: Any, signs: tuple[bool, bool], zer
     np.testing.assert_array_equal(got, definition("MatMulInteger", a, b, *given.values()))
 
 
+@settings(QUICK, max_examples=40)
+@given(seed=st.integers(0, 2**32), turned=st.booleans())
+def test_batches_of_any_rank(seed: int, turned: bool) -> None:
+    """Axes of one element count: the result has as many axes as the factor that has more."""
+    rng = np.random.default_rng(seed)
+    common = rng.integers(1, 4, 3)
+    m, k, n = (int(d) for d in rng.integers(1, 20, 3))
+    lead = [[int(d) if rng.random() < 0.5 else 1 for d in common[3 - int(rng.integers(4)):]] for _ in "ab"]
+    a, b = codes(rng, np.uint8, *lead[0], m, k), codes(rng, np.int8, *lead[1], k, n)
+    given = {"za": np.uint8(rng.integers(256)), "zb": codes(rng, np.int8, n)}
+    feeds = {"a": a, "b": np.ascontiguousarray(b.swapaxes(-1, -2)) if turned else b, **given}
+    nodes = [helper.make_node("MatMulInteger", ["a", "t" if turned else "b", *given], ["y"])]
+    if turned:
+        order = [*range(b.ndim - 2), b.ndim - 1, b.ndim - 2]
+        nodes.insert(0, helper.make_node("Transpose", ["b"], ["t"], perm=order))
+    got = run(model(nodes, feeds, {}, {"y": np.int32}), feeds, "int8_pack")[0]
+    np.testing.assert_array_equal(got, definition("MatMulInteger", a, b, *given.values()), strict=True)
+
+
 @machines()
 @pytest.mark.parametrize("kind", ["QLinearMatMul", "MatMulIntegerToFloat", "DynamicQuantizeMatMul", "QGemm"])
 def test_scaled_products(target: Any, kind: str) -> None:

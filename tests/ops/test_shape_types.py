@@ -62,6 +62,32 @@ def quantizing(draw: Any, name: str, version: int, shape: Any, attrs: dict[str, 
     return [x, scale, *[zero] * draw(st.booleans())]
 
 
+def padding(draw: Any, version: int, rank: int, attrs: dict[str, Any]) -> list[Value | None]:
+    axes = draw(st.lists(AXIS, max_size=3)) if version >= 18 and draw(st.booleans()) else None
+    count = 2 * (rank if axes is None else len(axes)) + draw(st.sampled_from([0, 0, 0, 1, 2]))
+    pads = draw(st.lists(st.integers(-2, 3), min_size=count, max_size=count))
+    if version < 11:
+        attrs["pads" if version > 1 else "paddings"] = pads
+        return []
+    given = ints(pads) if draw(st.booleans()) else Value("i", TensorType(ElementType.INT64, (count,)))
+    return [given, *([] if axes is None else [None, ints(axes)])]
+
+
+RECURRENT = {"GRU": 3, "LSTM": 4, "RNN": 1}
+
+
+def recurrent(draw: Any, gates: int, version: int, attrs: dict[str, Any]) -> list[Value | None]:
+    if draw(st.booleans()):
+        attrs["hidden_size"] = draw(st.integers(1, 3))
+    if draw(st.booleans()):
+        attrs["direction"] = draw(st.sampled_from(["forward", "reverse", "bidirectional", "odd"]))
+    if version >= 14 and draw(st.booleans()):
+        attrs["layout"] = draw(st.integers(0, 1))
+    three, hidden = st.lists(DIMS, min_size=3, max_size=3).map(tuple), draw(st.integers(1, 3))
+    usual = [draw(three), (1, gates * hidden, draw(DIMS)), (1, gates * hidden, hidden)]
+    return [tensor(shape if draw(st.integers(0, 3)) else draw(SHAPES)) for shape in usual]
+
+
 @st.composite
 def cases(draw: Any) -> tuple[str, int, list[Value | None], dict[str, Any]]:
     name = draw(st.sampled_from(NAMES))
@@ -122,6 +148,17 @@ def cases(draw: Any) -> tuple[str, int, list[Value | None], dict[str, Any]]:
     if name in ("QuantizeLinear", "DequantizeLinear"):
         version = max(version, 10)
         inputs = quantizing(draw, name, version, shape, attrs)
+    if name == "DynamicQuantizeLinear":
+        version = max(version, 11)
+    if name in ("ArgMax", "ArgMin"):
+        attrs.update(axis=draw(AXIS), keepdims=draw(st.integers(0, 1)))
+    if name == "BatchNormalization":
+        each = st.one_of(DIMS.map(lambda d: (d,)), st.just(shape[1:2]), SHAPES)
+        inputs += [tensor(draw(each)) for _ in range(draw(st.sampled_from([4, 4, 3])))]
+    if name == "Pad":
+        inputs += padding(draw, version, len(shape), attrs)
+    if name in RECURRENT:
+        inputs = recurrent(draw, RECURRENT[name], version, attrs)
     return name, version, inputs, attrs
 
 
@@ -143,7 +180,7 @@ def test_a_rule_says_what_onnx_says(case: Any) -> None:
     if isinstance(schema, No):
         return
     node = Node(name, "", schema.version, find("", name, schema.version), inputs, attrs)
-    node.outputs = [Value("y", None, node)]
+    node.outputs = [Value(f"y{i}", None, node) for i in range(3 if name == "DynamicQuantizeLinear" else 1)]
     ruled = by_shape(node, inputs)
     if ruled is not None:
         said = infer._by_schema(node, inputs, {"": opset})
@@ -159,7 +196,9 @@ def test_every_operator_is_typed_by_its_rule(name: str) -> None:
         "Gather": [tensor((), ElementType.INT64)], "Concat": [tensor((3, "N", 1))],
         "Reshape": [ints([2, -1, 1])], "Squeeze": [ints([2])], "Unsqueeze": [ints([0])],
         "Slice": [ints([0]), ints([1]), ints([0])], "Conv": [tensor((4, "N", 1))],
-        "QuantizeLinear": quantization, "DequantizeLinear": quantization}
+        "QuantizeLinear": quantization, "DequantizeLinear": quantization,
+        "BatchNormalization": [tensor(("N",))] * 4, "Pad": [ints([1] * 6)],
+        **{each: [tensor((1, 2 * gates, 1)), tensor((1, 2 * gates, 2))] for each, gates in RECURRENT.items()}}
     if name == "ConstantOfShape":
         x = ints([2, 3])
     if name == "Gemm":

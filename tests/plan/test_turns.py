@@ -160,6 +160,30 @@ def test_without_a_trip_count(turns: list[int]) -> None:
     assert max(turns) > 9000
 
 
+@pytest.mark.parametrize("carried", [0, 1])
+@pytest.mark.parametrize("level", LEVELS)
+def test_a_condition_left_out_at_the_end(carried: int, level: Any) -> None:
+    """It counts as an input, and what the body says of it ends the turns, as in onnxruntime."""
+    value = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [node("Less", "n two", "go"), node("Identity", "n", "row"),
+         *([node("Add", "a a", "b")] if carried else [])], "body",
+        [value("n", INT, []), value("given", B, []), *([value("a", F, [])] if carried else [])],
+        [value("go", B, []), *([value("b", F, [])] if carried else []), value("row", INT, [])],
+        [numpy_helper.from_array(np.array(2), "two")])
+    outputs = ["y", "rows"][1 - carried:]
+    looped = helper.make_node("Loop", ["m", "", "x"][:2 + carried], outputs, body=body)
+    given = model([looped], [info("m", INT, []), info("x", F, [])],
+                  [info(name, {"y": F, "rows": INT}[name], None) for name in outputs])
+    options = ort.SessionOptions()
+    options.graph_optimization_level = level
+    made = ort.InferenceSession(given.SerializeToString(), options)
+    for most in (9, 2, 0):
+        *last, rows = made.run(None, {"m": np.array(most), "x": np.float32(1)})
+        turns = min(most, 3)
+        assert rows.tolist() == list(range(turns)) and last == [2.0 ** turns] * carried
+
+
 def test_rows_of_many_chunks(turns: list[int]) -> None:
     """Where the condition may end the turns, rows come a MiB at a time."""
     given = loop([node("Tanh", "a", "t"), node("Identity", "true", "go")], {"a": [3000]},

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 from graphs import info, model
-from onnx import helper
+from onnx import TensorProto, helper
 from skips import needs
 
 import orthrus as ort
@@ -319,6 +319,69 @@ def test_models_that_are_not_one_part_of_code_are_left_alone(folder: Path) -> No
     for source, feeds in ((text, words), (fed, {"x": np.zeros((2, 3), np.float32)})):
         for _ in range(3):
             assert type(session(source, feeds)._sess._engine) is Engine
+    assert not folder.exists()
+
+
+def branching(rows: Any = "rows", other: Any = None) -> bytes:
+    """`out` is x W where `go`, else -x, or x with `other` columns, which sizes contradict; `sum` is 2 x."""
+    then = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["a"]),
+                              helper.make_node("Relu", ["a"], ["t"])], "then", [], [info("t", shape=None)])
+    less = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["e"]) if other is None else
+         helper.make_node("Reshape", ["x", "sizes"], ["e"])], "else", [], [info("e", shape=None)])
+    nodes = [helper.make_node("If", ["go"], ["r"], then_branch=then, else_branch=less),
+             helper.make_node("Mul", ["r", "r"], ["out"]), helper.make_node("Add", ["x", "x"], ["sum"])]
+    return bytes(model(
+        nodes, [info("x", shape=[rows, 4]), info("go", TensorProto.BOOL, [])],
+        [info("out", shape=None), info("sum", shape=[rows, 4])],
+        {"w": W[:, :4].copy(), "sizes": np.array([7, other or 1], np.int64)}).SerializeToString())
+
+
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("other", [None, 3])
+def test_a_model_that_branches_is_kept_with_its_branches(slow: bool, other: int | None,
+                                                          monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even one that these sizes contradict, which errs as it did."""
+    source = branching(other=other)
+    feeds = [{"x": X, "go": np.array(go)} for go in (True, False)]
+    first = ort.InferenceSession(source)
+
+    def answer(of: ort.InferenceSession, fed: dict[str, Any]) -> Any:
+        try:
+            return of.run(None, fed)
+        except Exception as error:
+            return type(error), str(error)
+    want = [answer(first, fed) for fed in feeds]
+    assert not isinstance(want[1], tuple) or other is not None
+    monkeypatch.setattr(keeping, "_LONG", -1.0 if slow else float("inf"))
+    if slow:
+        session(source, feeds[0])
+    made = ort.InferenceSession(source) if slow else prepared(source, feeds[0])
+    assert type(made._sess._engine) is Kept
+    for _ in range(3):
+        for fed, expect in zip(feeds, want, strict=True):
+            got = answer(made, fed)
+            assert got == expect if isinstance(expect, tuple) else all(
+                map(np.array_equal, got, expect))
+        assert whole(made) == (other is not None)
+    more = {"x": X[:2], "go": np.array(True)}
+    np.testing.assert_array_equal(made.run(["out"], more)[0], first.run(["out"], more)[0])
+    assert whole(made)
+
+
+def test_branches_of_other_sizes_are_not_kept(folder: Path) -> None:
+    then = helper.make_graph([helper.make_node("Neg", ["x"], ["t"])], "then", [], [info("t", shape=None)])
+    other = helper.make_graph([helper.make_node("Transpose", ["x"], ["e"], perm=[1, 0])], "else", [],
+                              [info("e", shape=None)])
+    nodes = [helper.make_node("If", ["go"], ["r"], then_branch=then, else_branch=other),
+             helper.make_node("Exp", ["r"], ["out"])]
+    source = model(nodes, [info("x", shape=["n", 4]), info("go", TensorProto.BOOL, [])],
+                   [info("out", shape=None)]).SerializeToString()
+    for go in (True, False, True, False):
+        made = session(source, {"x": X, "go": np.array(go)})
+        assert type(made._sess._engine) is Engine
+        np.testing.assert_allclose(made.run(None, {"x": X, "go": np.array(go)})[0],
+                                   np.exp(-X if go else X.T), rtol=1e-6)
     assert not folder.exists()
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from support_graphs import Net
 
 import orthrus
-from fuzz.graphs import _session
+from fuzz.graphs import opened
 from orthrus import knobs
 from orthrus.ir import Value
 from orthrus.load import save
@@ -397,18 +397,18 @@ def difference(
     v.net.graph.info.ir_version = 10
     raw = save(v.net.outputs(*values))
     try:
-        expected = _session(orthrus, raw, "ORT_DISABLE_ALL").run(None, v.feeds)
+        expected = opened(orthrus, raw, "ORT_DISABLE_ALL").run(None, v.feeds)
     except Exception:
         return None, []
     try:
-        session = _session(orthrus, raw, "ORT_ENABLE_ALL", path)
+        session = opened(orthrus, raw, "ORT_ENABLE_ALL", path)
         passes = [e.name for e in session.explain().passes if e.count] if hasattr(session, "explain") else []
         results = {"level 99": session.run(None, v.feeds)}
         if path is not None:
-            results["saved"] = _session(orthrus, path, "ORT_DISABLE_ALL").run(None, v.feeds)
+            results["saved"] = opened(orthrus, path, "ORT_DISABLE_ALL").run(None, v.feeds)
             if peer is not None:
                 try:
-                    results["saved, onnxruntime"] = _session(peer, path, "ORT_DISABLE_ALL").run(None, v.feeds)
+                    results["saved, onnxruntime"] = opened(peer, path, "ORT_DISABLE_ALL").run(None, v.feeds)
                 except Exception as error:
                     if "NOT_IMPLEMENTED" not in str(error):
                         return f"saved, onnxruntime: {str(error)[:300]}", passes

@@ -11,7 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 from orthrus.demo import FOLDER, MODEL, samples
-from orthrus.tools.cli.digits import classify, drawing
+from orthrus.tools.demo.digits import classify, drawing
 
 ROOT = Path(__file__).resolve().parents[2]
 

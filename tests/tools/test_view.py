@@ -604,6 +604,54 @@ def test_in_a_browser_without_a_run_the_tabs_say_so(browser: Any) -> None:
 
 @pytest.mark.slow
 @needs("browser")
+def test_in_a_browser_lines_and_their_shapes_are_hidden_by_no_box(browser: Any) -> None:
+    """A line that goes past boxes keeps clear of them, and the shapes lie beside it, not behind a box."""
+    nodes = [helper.make_node("Relu", ["x"], ["h0"], name="first")]
+    nodes += [helper.make_node("Sin", [f"h{i}"], [f"h{i + 1}"], name=f"a_long_name_of_a_node_{i}")
+              for i in range(3)]
+    nodes.append(helper.make_node("Sum", ["h0", "h1", "h3", "x"], ["y"], name="last"))
+    x = graphs.info("x", TensorProto.FLOAT, ["batch_of_many", "sequence_length", 128])
+    opened(browser, written(graphs.model(nodes, [x], ["y"]), "past"))
+    browser.execute_async_script("orthrusView.all(true).then(arguments[0])")
+    count, hidden = browser.execute_script("""
+        const {painter: p, tree} = orthrusView, c = p.context, hidden = [];
+        const items = [...tree.visible()].filter((i) => !i.children);
+        const over = (x, y, w, h, what) => items.forEach((i) => {
+          const across = x < i.x + i.w - 1 && x + w > i.x + 1, along = y < i.y + i.h - 1 && y + h > i.y + 1;
+          if (across && along) hidden.push([what, i.node.name]);
+        });
+        let count = 0, within = false;
+        const {label, text, trace} = p, {quadraticCurveTo: curve, lineTo: line} = c;
+        p.label = function(...g) { within = true; label.apply(this, g); within = false; };
+        p.text = function(t, x, y, ...g) {
+          if (within) { count += 1; over(x, y - 5, c.measureText(t).width, 10, t); }
+          return text.call(this, t, x, y, ...g);
+        };
+        p.trace = function(l) {
+          let at = l.points[0];
+          c.lineTo = function(x, y) {
+            const [u, v] = at;
+            for (let t = 0; t <= 1; t += .1) over(u + (x - u) * t, v + (y - v) * t, 0, 0, "line");
+            at = [x, y];
+            line.call(c, x, y);
+          };
+          c.quadraticCurveTo = function(a, b, x, y) {
+            over(at[0] / 4 + a / 2 + x / 4, at[1] / 4 + b / 2 + y / 4, 0, 0, "curve");
+            at = [x, y];
+            curve.call(c, a, b, x, y);
+          };
+          trace.call(this, l);
+          delete c.lineTo, delete c.quadraticCurveTo;
+        };
+        p.view.k = 1;
+        p.draw();
+        delete p.label, delete p.text, delete p.trace;
+        return [count, hidden]""")
+    assert count > 3 and hidden == []
+
+
+@pytest.mark.slow
+@needs("browser")
 @pytest.mark.parametrize("make", [lambda: long_flat(4000), lambda: transformer(300)],
                          ids=["flat", "transformer"])
 def test_in_a_browser_four_thousand_nodes_stay_fluid(browser: Any, make: Any) -> None:

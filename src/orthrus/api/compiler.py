@@ -13,8 +13,7 @@ from typing import Any
 from ..errors import Fail, InvalidArgument
 from .core import path_of
 from .enums import GraphOptimizationLevel, OrtCompileApiFlags
-from .ep_data import OrtEpContextData
-from .metadata import OrtExternalInitializerInfo
+from .metadata import OrtEpContextData, OrtExternalInitializerInfo
 from .options import SessionOptions
 from .ortvalue import OrtValue
 from .values import CoreValue

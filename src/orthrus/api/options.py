@@ -12,7 +12,7 @@ from typing import Any
 from .arguments import Setting, as_bool, as_int, as_str, member, mismatch
 from .devices import OrtEpDevice
 from .enums import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, OrtExecutionProviderDevicePolicy
-from .ep_data import OrtEpContextDataBuffer
+from .metadata import OrtEpContextDataBuffer
 from .values import CoreValue
 
 _LONGEST_KEY = 1024

@@ -58,13 +58,14 @@ from ..api.environment import (
     set_seed,
     unregister_execution_provider_library,
 )
-from ..api.ep_data import OrtEpContextData, OrtEpContextDataBuffer
 from ..api.logs import set_default_logger_severity, set_default_logger_verbosity
 from ..api.metadata import (
     ModelMetadata,
     NodeArg,
     OrtEpAssignedNode,
     OrtEpAssignedSubgraph,
+    OrtEpContextData,
+    OrtEpContextDataBuffer,
     OrtExternalInitializerInfo,
 )
 from ..api.options import RunOptions, SessionOptions

@@ -72,9 +72,11 @@ def fits(proto: Any, schema: Schema, label: str, inputs: list[Value | None], out
     own = not schema.standard
     spelled = f"Node({proto.name})" if proto.name else "Node"
     spelled += f" with schema({schema.domain}::{schema.name}:{schema.version})"
-    if not schema.min_input <= len(inputs) <= schema.max_input:
+    # inputs left out at the end count where they are written, as an empty name
+    written = max(len(inputs), min(len(proto.input), schema.min_input))
+    if not schema.min_input <= written <= schema.max_input:
         raise bad(
-            f"{spelled} has input size {len(inputs)} not in range [min={schema.min_input}, "
+            f"{spelled} has input size {written} not in range [min={schema.min_input}, "
             f"max={schema.max_input}].",
             expected=", ".join(f.name for f in schema.inputs),
         )
@@ -83,9 +85,9 @@ def fits(proto: Any, schema: Schema, label: str, inputs: list[Value | None], out
                   f"max={schema.max_output}].")
     if schema.name == "Split" and attributes.get("num_outputs", len(outputs)) != len(outputs):
         raise bad(f"num_outputs is {attributes['num_outputs']}, but the node has {len(outputs)} outputs")
-    for i, value in enumerate(inputs):
+    for i in range(written):
         if (
-            value is None
+            (i >= len(inputs) or inputs[i] is None)
             and (formal := schema.input_at(i)) is not None
             and not formal.optional
             and not formal.variadic

@@ -19,6 +19,7 @@ from ..limits import Limits
 from ..memory import passing
 from ..modelfile import ModelFile, unreadable
 from ..records import dataclass
+from .messages import messages
 from .text import readable
 
 _LIFT_ABOVE = 1 << 12
@@ -56,15 +57,12 @@ def open_source(source: Any, limits: Limits, external_root: str | None) -> Sourc
             return _parse(source, opened, limits)
         except OSError as error:
             raise unreadable(path, error) from None
-    import onnx
-
-    if isinstance(source, onnx.ModelProto):
+    if isinstance(source, messages().ModelProto):
         return Source(readable(source, False), None, root)
     raise TypeError(f"Unable to load from type '{type(source)}'")
 
 
 def _parse(data: _Bytes | ModelFile, source: Source, limits: Limits) -> Source:
-    import onnx
     from google.protobuf.message import DecodeError
 
     if data.size > limits.max_model_bytes:
@@ -72,7 +70,7 @@ def _parse(data: _Bytes | ModelFile, source: Source, limits: Limits) -> Source:
                    expected=f"at most {limits.max_model_bytes} bytes", cure="raise Limits.max_model_bytes")
     try:
         whole = _lift(data, source) if data.size else b""
-        source.model = readable(onnx.ModelProto.FromString(whole), True)
+        source.model = readable(messages().ModelProto.FromString(whole), True)
     except (DecodeError, _Malformed):
         text = "Failed to load model because protobuf parsing failed."
         if source.path is not None:

@@ -165,7 +165,6 @@ class _Scanned(NamedTuple):
 @lowers("Loop")
 def loop(lo: Lowering, node: Node) -> Any:
     body, (count, cond, *initial) = node.attrs["body"], (*node.inputs, None, None)[:max(2, len(node.inputs))]
-    heeded = cond is not None or count is None
     truth = True if cond is None else _truth(lo, node, cond)
     end: int | Tensor = _ENDLESS
     if count is not None:
@@ -174,7 +173,7 @@ def loop(lo: Lowering, node: Node) -> Any:
         known = lo.known(count)
         end = int(known.item()) if known is not None else lo.tensor(count)
     number, true = body.inputs[:2]
-    made = _Turns(lo, node, body, _initial(node, initial), end if truth is not False else 0, truth, heeded)
+    made = _Turns(lo, node, body, _initial(node, initial), end if truth is not False else 0, truth)
     return made.made({number: made.number, true: np.ones((), np.bool_)}, [], [False] * len(made.gathered))[0]
 
 
@@ -195,7 +194,7 @@ def scan(lo: Lowering, node: Node) -> Any:
         taken.append((rows, bool(back)))
     if len(lengths := {rows.shape[0] for rows, _ in taken}) != 1:
         raise refused(node, f"its scanned inputs have lengths {sorted(lengths)}")
-    made = _Turns(lo, node, body, _initial(node, node.inputs[:n]), lengths.pop(), True, False)
+    made = _Turns(lo, node, body, _initial(node, node.inputs[:n]), lengths.pop(), True)
     rows_in = [(_Scanned.of(rows, back), lo.new(rows.shape[1:], rows.dtype)) for rows, back in taken]
     backs = [bool(b) for b in node.attrs.get("scan_output_directions") or [0] * k]
     states, gathered = made.made(dict(zip(body.inputs[n:], [row for _, row in rows_in], strict=True)),
@@ -217,14 +216,14 @@ def _initial(node: Node, values: Sequence[Value | None]) -> list[Value]:
 
 
 class _Turns:
-    """The turns of a body, up to number `end`, as long as `truth` and, where that is `heeded`, the body's
-    first output say so. `lead_in`, `lead_out`: how many of the body's inputs and outputs are before the
+    """The turns of a body, up to number `end`, as long as `truth` and, in a Loop, the body's first output say
+    so. `lead_in`, `lead_out`: how many of the body's inputs and outputs are before the
     states; `number`: of the turn; `going`: whether there is another."""
 
     def __init__(self, lo: Lowering, node: Node, body: Graph, initial: Sequence[Value], end: int | Tensor,
-                 truth: bool | Tensor, heeded: bool) -> None:
+                 truth: bool | Tensor) -> None:
         self.lo, self.node, self.body, self.initial = lo, node, body, initial
-        self.end, self.truth, self.heeded = end, truth, heeded
+        self.end, self.truth = end, truth
         is_loop = node.op_type == "Loop"
         self.lead_in, self.lead_out = (2, 1) if is_loop else (0, 0)
         self.gathered = body.outputs[self.lead_out + len(initial):]
@@ -266,7 +265,7 @@ class _Turns:
         lo, n = self.lo, len(states)
         lead, after, gathered = values[:self.lead_out], values[self.lead_out:][:n], values[self.lead_out + n:]
         truth: bool | Tensor = True
-        if self.heeded:
+        if lead:
             truth = _truth(lo, self.node, lead[0])
         found = [lo.tensor(v) for v in after]
         rows = []

@@ -122,6 +122,14 @@ class ShapedPart(ABC, Generic[P]):
         except KeyError:
             return self._made(key, [(a.shape, a.dtype.name) for a in arrays])
 
+    def plan_for(self, shapes: Sequence[tuple[int, ...]]) -> P | None:
+        """The plan for inputs of these shapes, None where there is none."""
+        return self._made(tuple(shapes), self.kinds(shapes))
+
+    def kinds(self, shapes: Sequence[tuple[int, ...]]) -> Kinds:
+        """Shapes of the inputs, and their types."""
+        return [(shape, v.elem.numpy.name) for shape, v in zip(shapes, self.part.inputs, strict=True)]
+
     def _made(self, key: Key, kinds: Kinds) -> P | None:
         return self.plans.kept(key, functools.partial(self._new, key, kinds))
 

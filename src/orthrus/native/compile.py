@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +23,7 @@ from ..ir import Graph, No, Node, TensorType, Value
 from ..kernels import KernelRegistryManager, Part
 from ..load import load
 from ..lowering import claims
-from ..lowering.device import Compiling, PartDevice
+from ..lowering.device import Compiling
 from ..lowering.instance import Plan
 from ..lowering.native import Native
 from ..lowering.package.writer import Compiled, Described, Pieces, Shapes, write
@@ -33,7 +32,6 @@ from ..optimize import optimize
 from ..partition import Placement, partition
 from ..providers import CPUExecutionProvider
 from ..providers.base import Capability, GraphView, interpreted
-from ..providers.generating import GeneratingProvider
 from ..run.dimensions import fix_dimensions
 
 Sizes = Mapping[str, Iterable[int] | str]
@@ -120,8 +118,10 @@ def _compiled(source: Any, machine: Machine, sizes: Sizes, level: int, options: 
     if not graph.outputs:
         raise NotImplementedFail("the model has no outputs",
                                  cure="name what is to be computed as its outputs")
-    native = whole(graph, provider, Compiling(machine)) if any(node.has_bodies for node in graph.nodes) else \
+    native = provider.entire(graph, Compiling(machine)) if any(node.has_bodies for node in graph.nodes) else \
         provider._native(_only(partition(graph, [provider])), Compiling(machine))
+    if isinstance(native, No):
+        raise _not_generated(native.reason)
     native.learner.background = False
     return Compiled(machine, dict(_plans(native, graph, several))), graph, native.part
 
@@ -207,18 +207,6 @@ def _not_generated(found: str) -> NotImplementedFail:
                               cure="run it in Python, or through the drop-in library")
 
 
-def whole(graph: Graph, provider: GeneratingProvider, device: PartDevice) -> Native:
-    """What runs all of a graph, whose outputs nodes make, for inputs of known sizes: what depends on these is
-    found when a plan is made. Raises NotImplementedFail for nodes that no sizes help."""
-    by_name = interpreted()
-    found = claims.whole(graph, lambda node: by_name(node) or not isinstance(provider.lookup(node), No))
-    if found:
-        raise _not_generated("; ".join(f"{node.label}: {reason}" for node, reason in [*found.items()][:8]))
-    part = Part(provider.name, list(graph.nodes), list(graph.inputs), list(graph.outputs),
-                graph.name or "graph", graph.info, weakref.ref(graph))
-    return provider._native(part, device)
-
-
 def _plans(native: Native, graph: Graph, sizes: Mapping[str, Sequence[int]]) -> Iterator[tuple[Shapes, Plan]]:
     """The plan for each combination of sizes, by the shapes of the graph's inputs, which a part need not all
     read."""
@@ -233,8 +221,7 @@ def _plans(native: Native, graph: Graph, sizes: Mapping[str, Sequence[int]]) -> 
         given = {v: tuple(d if isinstance(d, int) else by_name[_dimension(v, axis, d)]
                           for axis, d in enumerate(v.shape)) for v in graph.inputs}
         shapes = tuple(given[v] for v in inputs)
-        kinds = [(shape, v.elem.numpy.name) for shape, v in zip(shapes, inputs, strict=True)]
-        plan = native._made(shapes, kinds)
+        plan = native.plan_for(shapes)
         if plan is None:
             raise NotImplementedFail("no plan can be made for inputs of these shapes", found=str(shapes),
                                      expected=native.refused.get(shapes, "shapes that lower"))
@@ -242,7 +229,8 @@ def _plans(native: Native, graph: Graph, sizes: Mapping[str, Sequence[int]]) -> 
             step = plan.hosts[0][1]
             raise NotImplementedFail(
                 f"{step.node.label} is computed by numpy", node=step.node,
-                found=native.lower(shapes, kinds).trail.why.get(step.node, "no kernel is generated for it"),
+                found=native.lower(shapes, native.kinds(shapes)).trail.why.get(
+                    step.node, "no kernel is generated for it"),
                 cure="run the model in Python, or through the drop-in library")
         yield tuple(given.values()), plan
 

@@ -158,8 +158,8 @@ def Loop(M=None, cond=None, *v_initial, body: Body, n_outputs: int):
     the scan outputs"""
     end = None if M is None else scalar(M, "M")
     going = cond is None or _truth(cond)
-    # With a trip count and no condition given, what the body says of the condition does not count.
-    heeded = cond is not None or M is None
+    # The standard ignores the body's condition where a count and no condition is given; onnxruntime and the
+    # standard's own evaluator end by it.
     carried, n = list(v_initial), len(v_initial)
     # A node may leave its last outputs unnamed; the body still makes them.
     n_outputs = max(n_outputs, getattr(body, "n_outputs", 0) - 1)
@@ -175,7 +175,7 @@ def Loop(M=None, cond=None, *v_initial, body: Body, n_outputs: int):
         if trip >= most:
             raise _too_many(trip)
         left = most - trip if end is None else min(end, most) - trip
-        if (made := several((zero, true), carried, (), trip, left, heeded)) is not None:
+        if (made := several((zero, true), carried, (), trip, left, True)) is not None:
             carried, going = made.states, made.going
             trip += made.done
             for out, rows in zip(scanned, made.rows, strict=True):
@@ -188,8 +188,7 @@ def Loop(M=None, cond=None, *v_initial, body: Body, n_outputs: int):
         for out, value in zip(scanned, results[1 + n:], strict=True):
             out.add(value)
         account.holds(carried, scanned)
-        if heeded:
-            going = _truth(results[0])
+        going = _truth(results[0])
         trip += 1
     account.holds((), ())
     return (*carried, *(s.done() for s in scanned))

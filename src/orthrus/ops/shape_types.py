@@ -179,6 +179,23 @@ def _group_query(node: Node, inputs: Values) -> Any:
     return own, cache, cache, own
 
 
+def _normalized(node: Node, inputs: Values) -> Any:
+    """With one output, and a number for each channel where these are known."""
+    dims = [v.type.shape if v is not None and type(v.type) is TensorType else None for v in inputs]
+    x = dims[0] if dims else None
+    wide = x[1] if x is not None and len(x) > 1 else None
+    open_ = not isinstance(wide, int)
+    plain = len(node.outputs) == 1 and len(dims) == 5 and all(
+        d is not None and len(d) == 1 and (d[0] == wide or open_ or not isinstance(d[0], int))
+        for d in dims[1:])
+    return _first(node, inputs) if plain and wide is not None else None
+
+
+def _padded(node: Node, inputs: Values) -> Any:
+    """Along all axes."""
+    return _first(node, inputs) if len(inputs) < 4 or inputs[3] is None else None
+
+
 UNASKED = frozenset({
     "AveragePool", "ConvTranspose", "Expand", "GroupNormalization", "LayerNormalization", "LpPool", "MaxPool",
     "MeanVarianceNormalization", "STFT", "SimplifiedLayerNormalization"})
@@ -190,13 +207,17 @@ STFT's takes an absent `onesided` for 0."""
 _MS = "com.microsoft"
 ELEMENTS: dict[tuple[str, str], Callable[[Node, Values], Any]] = {
     **{("", name): _first for name in (
-        *UNASKED, "Concat", "Conv", "Flatten", "Gather", "Gemm", "Identity", "LogSoftmax", "MatMul",
+        *UNASKED, "Concat", "Conv", "Flatten", "GRU", "Gather", "Gemm", "GlobalAveragePool", "GlobalMaxPool",
+        "Identity", "LSTM", "LogSoftmax", "MatMul", "RNN",
         "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
         "ReduceProd", "ReduceSum", "ReduceSumSquare", "Reshape", "Slice", "Softmax", "Squeeze", "Transpose",
         "Unsqueeze")},
     ("", "Cast"): _cast, ("", "ConstantOfShape"): _filled, ("", "DequantizeLinear"): _dequantized,
     ("", "MatMulInteger"): lambda node, inputs: ElementType.INT32, ("", "QuantizeLinear"): _quantized,
-    ("", "Shape"): lambda node, inputs: ElementType.INT64,
+    **{("", name): lambda node, inputs: ElementType.INT64 for name in ("ArgMax", "ArgMin", "Shape")},
+    ("", "BatchNormalization"): _normalized, ("", "Pad"): _padded,
+    ("", "DynamicQuantizeLinear"): lambda node, inputs: (
+        ElementType.UINT8, ElementType.FLOAT, ElementType.UINT8),
     **{(_MS, name): _first for name in (
         "Attention", "FusedConv", "FusedGemm", "FusedMatMul", "GemmFastGelu", "MultiHeadAttention",
         "NhwcConv", "Pad", "Range", "RotaryEmbedding", "TransposeMatMul")},

@@ -6,10 +6,11 @@ device, and which nodes. Neither `lowering` nor LLVM is imported before there is
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..ir import No, Node
+from ..ir import Graph, No, Node
 from .base import INTERPRETED, Capability, ExecutionProvider, GraphView, interpreted
 
 if TYPE_CHECKING:
@@ -73,6 +74,19 @@ class GeneratingProvider(ExecutionProvider):
         native = self._native(part, device)
         native.prepare()
         return native
+
+    def entire(self, graph: Graph, device: PartDevice) -> Native | No:
+        """What runs all of a graph, whose outputs nodes make, for inputs of known sizes: what depends
+        on those is found when a plan is made. Why nothing does, where no sizes help."""
+        from ..kernels import Part
+        from ..lowering import claims
+
+        by_name = interpreted()
+        found = claims.whole(graph, lambda node: by_name(node) or not isinstance(self.lookup(node), No))
+        if found:
+            return No("; ".join(f"{node.label}: {reason}" for node, reason in [*found.items()][:8]))
+        return self._native(Part(self.name, list(graph.nodes), list(graph.inputs), list(graph.outputs),
+                                 graph.name or "graph", graph.info, weakref.ref(graph)), device)
 
     def compile(self, part: Part) -> Sequence[Kernel | No]:
         """One kernel for the part."""

@@ -30,7 +30,7 @@ class FastWay:
                  unread: Sequence[Value], most: int) -> None:
         name_of = {slot: v.name for slot, v in zip(program.inputs, inputs, strict=True)}
         reads, places = [name_of[i] for i in step.reads], [program.outputs.index(i) for i in step.writes]
-        self.when_served: Callable[[Call, Shapes], bool] | None = None
+        self.when_served: Callable[[Call | None, Shapes], bool] | None = None
         self._lock = lock()
         self._door: fastcall.Door | None = fastcall.Door(reads, names, places)
         self.run = past(self._door.run, unread, most)

@@ -4,6 +4,9 @@ In: an engine that was made of a model, and the runs it served. Out: a package i
 at its first run where making it took long and writing it does not: a model of many nodes, or the first of a
 process, and of few bytes for that. Any other is kept when its model has come a second time and was run with
 the shapes of the first. One that came with other shapes is not kept again.
+
+A model that branches is several parts, as sizes may depend on the branch. For the sizes that it was run with
+it may be one part after all, which is then lowered for the package alone.
 """
 
 from __future__ import annotations
@@ -18,16 +21,19 @@ from typing import TYPE_CHECKING, Any
 
 from .. import knobs
 from ..codegen.object import cache
+from ..codegen.runtime import fastcall
 from ..errors import Fail
 from ..ir import No, TensorType, Value
 from ..modelfile import ModelFile
+from ..providers import CPUExecutionProvider
 from ..providers.ep_node import DOMAIN, OP_TYPE
 from .session_key import FOLDER, foreign, give_up, marker
 
 if TYPE_CHECKING:
     from ..plan import Call
     from .engine import Engine
-    from .fast_way import Shapes
+    from .fast_way import FastWay, Shapes
+    from .short_way import ShortWay
 
 log = logging.getLogger("orthrus")
 
@@ -50,24 +56,36 @@ def watch(name: str, seen: bytes | None, engine: Engine, source: Any, seconds: f
 def _watched(name: str, seen: bytes | None, engine: Engine, told: Engine, source: Any, seconds: float
              ) -> _Watch | None:
     """Watch `engine`, which answers for a session that describes itself as `told` does."""
-    if engine.fast is None or not _keepable(engine):
+    way = _way(engine)
+    if way is None or not _keepable(engine):
         return None
-    made = engine.fast.when_served = _Watch(name, seen, engine, told, source, seconds)
+    made = way.when_served = _Watch(name, seen, engine, told, source, seconds)
     return made
+
+
+def _way(engine: Engine) -> FastWay | ShortWay | None:
+    """What tells of runs: of a program that is one part; or of one that is several, since it branches."""
+    if engine.fast is not None:
+        return engine.fast
+    branches = {node.op_type for node in engine.graph.walk() if node.has_bodies} == {"If"}
+    written = {v for v in engine.graph.outputs if v.node is not None}
+    plain = branches and len(written) == len(engine.graph.outputs)
+    return engine.short if plain and fastcall.available() else None
 
 
 def _literal(name: str, seen: bytes | None, before: _Watch | None, source: Any, seconds: float, told: Engine,
              answers: Engine) -> None:
     """Watch the engine that `answers` from now on for `told`, which `before` has watched."""
     if before is not None:
-        if told.fast is None or told.fast.when_served is not before:
+        way = _way(told)
+        if way is None or way.when_served is not before:
             return
-        told.fast.when_served, seen = None, before.seen
+        way.when_served, seen = None, before.seen
     _watched(name, seen, answers, told, source, seconds)
 
 
 def _keepable(engine: Engine) -> bool:
-    """Whether the engine is one part of generated code between its inputs and outputs, and nothing more."""
+    """Whether the engine is generated code between its inputs and outputs, and nothing more."""
     return (not engine.overridable and not engine.info.external
             and foreign().isdisjoint(engine.kinds) and (DOMAIN, OP_TYPE) not in engine.kinds
             and all(_plain(v) for v in (*engine.inputs, *engine.outputs)))
@@ -86,16 +104,20 @@ class _Watch:
         size = source.size if isinstance(source, ModelFile) else len(source)
         self.early = (seconds > _LONG or len(engine.graph.nodes) >= _MANY) and (
             size <= max(_FEW, seconds * _PACE))
-        program, (step,) = engine.program, engine.program.calls
-        self.about = {"reads": [program.inputs.index(slot) for slot in step.reads],
-                      "writes": [program.outputs.index(slot) for slot in step.writes],
+        program = engine.program
+        step = program.calls[0] if engine.fast is not None else None
+        reads, writes = (program.inputs, program.outputs) if step is None else (step.reads, step.writes)
+        self.parts = (engine.graph, engine.providers) if step is None else None
+        self.about = {"reads": [program.inputs.index(slot) for slot in reads],
+                      "writes": [program.outputs.index(slot) for slot in writes],
                       "kinds": sorted(engine.kinds), "apart": engine.config.names_apart,
                       "graph": told.name, "info": dataclasses.asdict(told.info),
                       "inputs": [_described(v) for v in told.inputs],
                       "outputs": [_described(v) for v in told.outputs]}
 
-    def __call__(self, step: Call, shapes: Shapes) -> bool:
-        """Told of a run; answers whether to be told of the next one with other shapes."""
+    def __call__(self, step: Call | None, shapes: Shapes) -> bool:
+        """Told of a run, by one step or by several; answers whether to be told of the next one with other
+        shapes."""
         now = json.dumps(shapes).encode()
         if self.seen is None:
             self.seen = now
@@ -111,22 +133,37 @@ class _Watch:
             keeping.start()
         return True
 
-    def _keep(self, step: Call, shapes: Shapes) -> None:
+    def _keep(self, step: Call | None, shapes: Shapes) -> None:
         from ..lowering.native import Native
         from ..lowering.package.loaded import beside
         from ..lowering.package.store import packed
 
-        native = step.kernel.run
-        if not isinstance(native, Native):
-            return
         limit = knobs.CACHE_SESSIONS.value << 20
         try:
+            native = self._joined(shapes) if step is None else step.kernel.run
+            if not isinstance(native, Native):
+                return
             further = [(native.machine, unit) for unit in beside()]
             pieces = packed(native, shapes, further, {**self.about, "content": self._content()})
             if not isinstance(pieces, No) and pieces.size <= limit // 2:
                 cache.write_whole(self.name, pieces.whole(), FOLDER, limit, quick=True)
         except (Fail, OSError, MemoryError, TypeError, ValueError, RuntimeError) as error:
             log.debug("the session of %s is not kept: %s", self.about["graph"], error)
+
+    def _joined(self, shapes: Shapes) -> Any:
+        """What runs all of a graph that is several parts, for inputs of these shapes alone."""
+        from ..lowering.device import Compiling
+
+        assert self.parts is not None
+        graph, providers = self.parts
+        provider = next(p for p in providers if isinstance(p, CPUExecutionProvider))
+        machine = provider._machine()
+        native = machine if isinstance(machine, No) else provider.entire(graph, Compiling(machine))
+        if isinstance(native, No):
+            return native
+        native.learner.background = False
+        native.plan_for(shapes)
+        return native
 
     def _content(self) -> str:
         """What tells the model's content. Raises Fail where it is no longer what was read of it."""

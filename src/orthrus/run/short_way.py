@@ -20,7 +20,7 @@ from ..limits import Limits, held, over, swap
 from ..plan import Call, Code, Program
 from .dimensions import agree
 from .executor import Context, execute, failure
-from .fast_way import FastWay
+from .fast_way import FastWay, Shapes
 from .results import results
 
 Checks = Mapping[str, tuple[int, Callable[[Any], Any]]]
@@ -33,7 +33,7 @@ FEW = 12
 class ShortWay:
     """Runs of few steps on the host, or of none where the results are constants or what is fed. `entries`: by
     input its slot and its check; `shared`: see `agree`; `fast`: a way for arrays such as those of the runs
-    that it is told of.
+    that it is told of. `when_served`: told of the shapes of a program without a fast way, as that tells.
 
     This package's own code runs where limits are set and numpy is quiet already: `idle` are such places, each
     for one run at a time, with the account of that."""
@@ -55,6 +55,8 @@ class ShortWay:
         self.single = step is not None and len(step.writes) == len(self.places) == 1 and not step.bodies
         self.apart = all(call.kernel.own for call in calls) and _apart()
         self.idle: list[tuple[Variables, Context]] = []
+        self.when_served: Callable[[None, Shapes], bool] | None = None
+        self._told: Shapes | None = None
 
     @classmethod
     def of(cls, program: Program, entries: Checks, shared: Sequence[Any], names: Sequence[str],
@@ -113,6 +115,7 @@ class ShortWay:
         _, step, code, _ = work
         if step is None:
             execute(code, given, context)
+            self._tell(fed)
             return results([given[place] for place in self.places], fed, self.constants, None)
         try:
             made = step.run(context, *given) if step.bodies else step.run(*given)
@@ -132,7 +135,16 @@ class ShortWay:
         out = results(values, fed, self.constants, None)
         if self.fast is not None:
             self.fast.learn(step, given)
+        self._tell(fed)
         return out
+
+    def _tell(self, fed: Sequence[Any]) -> None:
+        if self.when_served is not None and all(type(value) is np.ndarray for value in fed):
+            shapes = tuple([value.shape for value in fed])
+            if shapes != self._told:
+                again, self._told = self.when_served(None, shapes), shapes
+                if not again:
+                    self.when_served = None
 
     def _values(self, made: Any, step: Call) -> list[Any]:
         """The program's outputs, from what the kernel gave."""

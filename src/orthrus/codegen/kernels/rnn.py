@@ -48,9 +48,14 @@ class RecurrencePlan:
     coded: bool = False
 
     @property
+    def wide(self) -> int:
+        """Hidden lanes of a block."""
+        return self.units * self.lanes
+
+    @property
     def padded(self) -> int:
         """The hidden size in whole blocks."""
-        return self.blocks * self.units * self.lanes
+        return self.blocks * self.wide
 
     @property
     def columns(self) -> int:
@@ -71,8 +76,7 @@ class RecurrencePlan:
 
     def order(self, gates: Sequence[int]) -> np.ndarray:
         """The row of a [gates * hidden] weight that each column of `gates` stands for, -1 for padding."""
-        wide = self.units * self.lanes
-        lane = np.arange(self.blocks)[:, None, None] * wide + np.arange(wide)
+        lane = np.arange(self.blocks)[:, None, None] * self.wide + np.arange(self.wide)
         return np.where(lane < self.hidden, lane + np.array(gates)[:, None] * self.hidden, -1).reshape(-1)
 
     def spread(self, weights: np.ndarray) -> np.ndarray:
@@ -97,7 +101,7 @@ class RecurrencePlan:
 
     def packing(self, machine: Machine) -> products.Packing:
         """How a block of R of bytes is packed."""
-        return states.packing(machine, self.units * self.lanes * GATES[self.kind])
+        return states.packing(machine, self.wide * GATES[self.kind])
 
     def pack_codes(self, r: np.ndarray, how: products.Packing) -> np.ndarray:
         """R [directions, gates * hidden, hidden] of int8 or uint8 as [directions, n] of int8."""

@@ -9,20 +9,21 @@ from typing import Any
 
 import numpy as np
 
-from ...codegen.kernels import gemm, rnn
+from ...codegen.kernels import rnn
 from ...codegen.write.expr import Expr
-from ...codegen.write.tile import Operand
 from ...codegen.write.trace import traced
 from ...ir import No, Node, Value
 from ...ops.nn.rnn import activations_of
 from ...records import dataclass
 from ..lower import Lowering, Out, lowers
 from ..tensor import Tensor
-from ..walk import Walked
-from . import matrix_unit
+from . import matmul
 from .quantized import int8, int8_operators
+from .rnn_weights import Laid, bias_of
 
 F = "float32"
+
+Shape = tuple[int, ...]
 
 
 @lowers("RNN", "GRU", "LSTM", types=(F,))
@@ -31,26 +32,22 @@ def recurrentlayer_of(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     kind, attrs = node.op_type, node.attributes
     x, w, r, b, lengths, h0, c0, peephole = (*node.inputs, *[None] * 8)[:8]
     assert x is not None
-    known = [lo.known(v) for v in (w, r, b, peephole)]
-    if any(k is None and v is not None for k, v in zip(known, (w, r, b, peephole), strict=True)):
-        return No("weights that are not constant")
-    layer = layer_of(lo, kind, attrs, x, known, lengths, h0, c0)
+    assert w is not None and r is not None
+    shapes = [None if v is None else lo.shape(v) for v in (w, r, b, peephole)]
+    layer = layer_of(lo, kind, attrs, x, shapes, lengths, h0, c0)
     if isinstance(layer, No):
         return layer
-    weights, recurrent, bias, _ = known
-    assert weights is not None and recurrent is not None
     linear = bool(attrs.get("linear_before_reset"))
     plan = rnn.plan(lo.machine, kind, layer.hidden, layer.batch, linear)
     own: tuple[Any, ...] = (id(node), plan)
-    total = bias_of(bias, rnn.GATES[kind], layer.hidden, layer.directions, linear)
-    projected = _projected(lo, lo.tensor(x), own, plan, weights, total)
-    packed = lo.constant((*own, "recurrent"), lambda: plan.pack(recurrent.astype(np.float32)))
-    extra = packed
-    if layer.peephole is None and linear:
-        shift = np.zeros((layer.directions, layer.hidden), np.float32) if bias is None else (
-            bias[:, -layer.hidden:])
-        extra = lo.constant((*own, "shift"), lambda: plan.lined(shift))
-    return layer.written(lo, own, plan, projected, packed, extra, [packed, 0, 0], False)
+    laid = Laid(lo, own, plan, layer.directions)
+    projected = _projected(lo, lo.tensor(x), laid, w, laid.bias(b, linear))
+    packed = extra = laid.recurrent(r)
+    if peephole is not None:
+        extra = laid.peephole(peephole)
+    elif linear:
+        extra = laid.shift(b)
+    return layer.written(lo, plan, projected, packed, extra, [packed, 0, 0], False)
 
 
 @lowers("com.microsoft::DynamicQuantizeLSTM", types=(F,))
@@ -65,8 +62,8 @@ def codedlayer_of(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     if weights is None or recurrent is None or weights.ndim != 3 or recurrent.ndim != 3:
         return No("weights that are no matrices")
     weights, recurrent = (a.transpose(0, 2, 1) for a in (weights, recurrent))
-    layer = layer_of(lo, "LSTM", {"layout": 0, **node.attributes}, x, [weights, recurrent, bias, peep],
-                     lengths, h0, c0)
+    shapes = [None if a is None else a.shape for a in (weights, recurrent, bias, peep)]
+    layer = layer_of(lo, "LSTM", {"layout": 0, **node.attributes}, x, shapes, lengths, h0, c0)
     if isinstance(layer, No):
         return layer
     columns = layer.directions, 4 * layer.hidden
@@ -81,7 +78,8 @@ def codedlayer_of(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     packed = lo.constant((*own, "recurrent"), lambda: plan.pack_codes(recurrent, how))
     of_columns = lo.constant((*own, "numbers"), lambda: plan.numbers(recurrent, r_scale, r_zero))
     shifted = bool((r_zero != (0 if recurrent.dtype == np.int8 else 128)).any())
-    return layer.written(lo, own, plan, projected, packed, packed,
+    extra = packed if peephole is None else Laid(lo, own, plan, layer.directions).peephole(peephole)
+    return layer.written(lo, plan, projected, packed, extra,
                          [of_columns, of_columns.strides[0], how.run(layer.hidden)], shifted)
 
 
@@ -118,7 +116,7 @@ def _coded_inputs(lo: Lowering, x: Value, own: tuple[Any, ...], plan: rnn.Recurr
 @dataclass(eq=False)
 class _Layer:
     """A recurrent layer whose inputs are as the definition wants them. `lengths`, `h0`, `c0`: inputs, None
-    where absent; `peephole`: [directions, 3 * hidden]."""
+    where absent; `peepholes`: whether gates see the cell."""
 
     kind: str
     attrs: dict[str, Any]
@@ -129,21 +127,18 @@ class _Layer:
     lengths: Value | None
     h0: Value | None
     c0: Value | None
-    peephole: np.ndarray | None
+    peepholes: bool
 
     @property
     def directions(self) -> int:
         return len(self.activations)
 
-    def written(self, lo: Lowering, own: tuple[Any, ...], plan: rnn.RecurrencePlan, projected: Tensor,
-                packed: Tensor, extra: Tensor, numbers: list[Any], shifted: bool) -> tuple[Tensor, ...]:
+    def written(self, lo: Lowering, plan: rnn.RecurrencePlan, projected: Tensor, packed: Tensor,
+                extra: Tensor, numbers: list[Any], shifted: bool) -> tuple[Tensor, ...]:
         """Append the steps' kernel, and give its results. `projected`: inputs times W; `packed`: R; `extra`
         and `numbers`: what belongs to it."""
         layout, steps, batch, hidden = self.attrs["layout"], self.steps, self.batch, self.hidden
         directions = self.directions
-        if self.peephole is not None:
-            peep = self.peephole.reshape(directions, 3, hidden)
-            extra = lo.constant((*own, "peephole"), lambda: plan.lined(peep))
         over = (projected.strides[1], projected.strides[0]) if layout else projected.strides[:2]
         y = lo.new((batch, steps, directions, hidden) if layout else (steps, directions, batch, hidden), F)
         y_strides = [y.strides[i] for i in ((1, 0, 2) if layout else (0, 2, 1))]
@@ -166,23 +161,26 @@ class _Layer:
         backward = 0 if self.attrs["direction"] == "reverse" else 1
         same = len(set(self.activations)) == 1
         for first, count in [(0, directions)] if same else [(d, 1) for d in range(directions)]:
-            spec = plan.spec(self.activations[first], self.attrs["clip"] or 0.0, self.peephole is not None,
+            spec = plan.spec(self.activations[first], self.attrs["clip"] or 0.0, self.peepholes,
                              self.lengths is not None, bool(self.attrs.get("input_forget")), shifted)
             lo.step(spec, [*cells, first, backward, *numbers], count * plan.items, 1, plan.scratch)
         return (y, *lasts) if self.kind == "LSTM" else (y, lasts[0])
 
 
-def layer_of(lo: Lowering, kind: str, attrs: dict[str, Any], x: Value, known: Sequence[np.ndarray | None],
+def layer_of(lo: Lowering, kind: str, attrs: dict[str, Any], x: Value, shapes: Sequence[Shape | None],
              lengths: Value | None, h0: Value | None, c0: Value | None) -> _Layer | No:
-    """The layer of x and `known`: W and R [directions, gates * hidden, n], biases and peephole weights."""
-    weights, recurrent, _, peephole = known
+    """The layer of x and of W and R [directions, gates * hidden, n], biases and peephole weights of these
+    `shapes`."""
+    weights, recurrent, _, peephole = shapes
     assert weights is not None and recurrent is not None
-    activations = _activations(kind, attrs, len(weights))
+    if len(weights) != 3 or len(recurrent) != 3:
+        return No("weights that are no matrices")
+    activations = _activations(kind, attrs, weights[0])
     shape = lo.shape(x)
-    if isinstance(activations, No) or not _fits(kind, attrs, shape, known, lo, lengths, h0, c0):
+    if isinstance(activations, No) or not _fits(kind, attrs, shape, shapes, lo, lengths, h0, c0):
         return activations if isinstance(activations, No) else No("shapes that do not fit or empty ones")
     steps, batch = (shape[1], shape[0]) if attrs["layout"] else shape[:2]
-    return _Layer(kind, attrs, activations, steps, batch, recurrent.shape[2], lengths, h0, c0, peephole)
+    return _Layer(kind, attrs, activations, steps, batch, recurrent[2], lengths, h0, c0, peephole is not None)
 
 
 def _activations(kind: str, attrs: dict[str, Any], directions: int) -> list[tuple[Expr, ...]] | No:
@@ -195,60 +193,40 @@ def _activations(kind: str, attrs: dict[str, Any], directions: int) -> list[tupl
     return [tuple([traced(op, given, [F]) for op, given in each]) for each in named]
 
 
-def _fits(kind: str, attrs: dict[str, Any], x: tuple[int, ...], known: Sequence[np.ndarray | None],
+def _fits(kind: str, attrs: dict[str, Any], x: Shape, shapes: Sequence[Shape | None],
           lo: Lowering, lengths: Value | None, h0: Value | None, c0: Value | None) -> bool:
     """Whether shapes and attributes are as the definition wants them, and nothing is empty."""
-    w, r, b, p = known
+    w, r, b, p = shapes
     assert w is not None and r is not None
     directions = 2 if attrs["direction"] == "bidirectional" else 1
-    if len(x) != 3 or w.ndim != 3 or r.ndim != 3 or 0 in x or not r.size or attrs["layout"] not in (0, 1):
+    if len(x) != 3 or 0 in x or 0 in r or attrs["layout"] not in (0, 1):
         return False
     if attrs["direction"] not in ("forward", "foward", "reverse", "bidirectional"):
         return False
-    batch, hidden, gates = x[0 if attrs["layout"] else 1], r.shape[2], rnn.GATES[kind]
+    batch, hidden, gates = x[0 if attrs["layout"] else 1], r[2], rnn.GATES[kind]
     state = (batch, directions, hidden) if attrs["layout"] else (directions, batch, hidden)
     clip = attrs["clip"]
-    return (w.shape == (directions, gates * hidden, x[2]) and r.shape == (directions, gates * hidden, hidden)
-            and (b is None or b.shape == (directions, 2 * gates * hidden))
-            and (p is None or p.shape == (directions, 3 * hidden))
+    return (w == (directions, gates * hidden, x[2]) and r == (directions, gates * hidden, hidden)
+            and (b is None or b == (directions, 2 * gates * hidden))
+            and (p is None or p == (directions, 3 * hidden))
             and attrs["hidden_size"] in (None, 0, hidden) and (clip is None or clip > 0)
             and all(v is None or lo.shape(v) == state for v in (h0, c0))
             and (lengths is None or (lo.shape(lengths) == (batch,) and lo.dtype(lengths) == "int32")))
 
 
-def bias_of(bias: np.ndarray | None, gates: int, hidden: int, directions: int, linear: bool) -> np.ndarray:
-    """The biases that are added to the projected inputs, [directions, gates * hidden]."""
-    if bias is None:
-        return np.zeros((directions, gates * hidden), np.float32)
-    both = bias.reshape(directions, 2, -1)
-    total: np.ndarray = both.sum(1)
-    if linear:
-        total[:, 2 * hidden:] = both[:, 0, 2 * hidden:]
-    return total
-
-
-def _projected(lo: Lowering, x: Tensor, own: tuple[Any, ...], plan: rnn.RecurrencePlan, weights: np.ndarray,
-               bias: np.ndarray) -> Tensor:
-    """X times every direction's W plus biases, [.., .., directions * columns] in the order `plan` wants."""
-    rows, k, n = x.shape[0] * x.shape[1], x.shape[2], len(weights) * plan.columns
-
-    def matrix() -> np.ndarray:
-        return np.ascontiguousarray(plan.spread(weights).reshape(n, k).T)
+def _projected(lo: Lowering, x: Tensor, laid: Laid, w: Value, bias: Tensor) -> Tensor:
+    """X times every direction's W plus biases, [.., .., directions * columns] in the order of `laid`."""
+    plan, weights = laid.plan, lo.known(w)
+    rows, k, n = x.shape[0] * x.shape[1], x.shape[2], laid.directions * plan.columns
     flat = x.reshape((rows, k)) or lo.contiguous(x).reshape((rows, k))
     assert flat is not None
     if flat.strides[1] != 1 and k > 1:
         flat = lo.contiguous(flat)
     out = lo.new((rows, n), F)
-    added = lo.constant((*own, "bias"), lambda: plan.spread(bias).reshape(1, n))
     tree = Expr("add", (Expr.leaf(0, F), Expr.leaf(1, F)), F)
-    if matrix_unit.takes(lo, rows, n, k, k):
-        matrix_unit.product(lo, flat, (*own, "input"), matrix, out, tree, [added.expand((rows, n))])
-    else:
-        panels = lo.constant((*own, "panels"), lambda: gemm.pack(lo.machine, matrix()))
-        made = gemm.plan(lo.machine, rows, n, k, 1, "panels", flat.strides[0])
-        result = Walked(out, (rows, n), (n, 1), True)
-        shift = Walked(added.expand((rows, n)), (rows, n), (0, 1))
-        lo.step(made.spec(tree, [Operand(F, False, True)]),
-                [flat, panels, result, n, k, flat.strides[0], 0, n, 1, *[0] * 6, *made.cells(), shift, 0, 0,
-                 0], made.items, made.grain, made.scratch)
+    known: matmul.Weights | None = None
+    if weights is not None:
+        known = (*laid.own, "input"), lambda: np.ascontiguousarray(plan.spread(weights).reshape(n, k).T)
+    factor = laid.inputs(w) if weights is None else lo.tensor(w).view((k, n), (1, k))
+    matmul.write(lo, flat, factor, known, out, tree, [bias.expand((rows, n))])
     return out.view((*x.shape[:2], n), (x.shape[1] * n, n, 1))

@@ -26,7 +26,6 @@ from ...api.session import InferenceSession
 from ...api.values import CoreValue
 from ...codegen.object import cache
 from ...errors import Fail, InvalidArgument, InvalidProtobuf, NoSuchFile
-from ...errors import NotImplemented as NotImplementedFail
 from ...ir import No, TensorType, Value
 from ...kernels import HOST
 from ...locks import lock
@@ -35,7 +34,6 @@ from ...lowering.package.writer import Compiled, Described, write
 from ...modelfile import ModelFile, content_of
 from ...providers import CPUExecutionProvider
 from ...records import dataclass
-from ..compile import whole
 from .wire import Reader, Writer
 
 FOLDER = "dropin"
@@ -177,10 +175,9 @@ class Model:
         machine = cpu._machine()
         if isinstance(machine, No):
             return machine.reason
-        try:
-            native = whole(graph, cpu, cpu._device(machine))
-        except NotImplementedFail as error:
-            return str(error)
+        native = cpu.entire(graph, cpu._device(machine))
+        if isinstance(native, No):
+            return native.reason
         return _Generated(native, list(range(len(graph.inputs))), list(range(len(graph.outputs))))
 
     def _packed(self, code: _Generated) -> Made:

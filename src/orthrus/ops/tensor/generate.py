@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...ir import HALF, ElementType, SparseArray, TensorType, Type, element_of
-from ...limits import bounded, reserve
+from ...limits import HARMLESS, bounded, reserve
 from ..define import define
 from ..functions import scalar, working_type
 from .cast import converted
@@ -108,8 +108,8 @@ def Multinomial(x, *, dtype: int = 6, sample_size: int = 1, rng):
 
 
 def _range(start: Any, limit: Any, delta: Any, dtype: np.dtype[Any], work: np.dtype[Any]) -> np.ndarray:
-    ends = (scalar(v) for v in (start, limit, delta))
-    first, last, step = (v.item() if work == dtype else float(v) for v in ends)
+    first, last, step = [v.item() if work == dtype else float(v)
+                         for v in [scalar(start), scalar(limit), scalar(delta)]]
     if step == 0:
         raise ValueError("delta in Range operator can not be zero!")
     if isinstance(step, int):
@@ -119,14 +119,17 @@ def _range(start: Any, limit: Any, delta: Any, dtype: np.dtype[Any], work: np.dt
         if not math.isfinite(span):
             raise ValueError(f"Range is not finite from {first} to {last} by {step}")
         count = max(math.ceil(span), 0)
-    bounded((count,), np.dtype(np.int64))
+    if 8 * count > HARMLESS:
+        bounded((count,), np.dtype(np.int64))
     if work.kind in "iu":
         if max(abs(first), abs(last), abs(step)) < 1 << 61:  # the end of the last step is an int64 too
             return np.arange(int(first), int(last), int(step), dtype=np.int64).astype(dtype, copy=False)
         return (np.arange(count) * np.int64(step) + np.int64(first)).astype(dtype)
     y = np.arange(count, dtype=work)
-    y *= work.type(step)
-    y += work.type(first)
+    if step != 1:
+        y *= work.type(step)
+    if first or step < 0:
+        y += work.type(first)
     return y.astype(dtype, copy=False)
 
 
@@ -158,7 +161,7 @@ def ConstantOfShape(shape, *, value: Any = None):
         raise ValueError(f"ConstantOfShape takes a shape as a vector, found shape {shape.shape}")
     fill = np.zeros((), np.float32) if value is None else scalar(np.asarray(value))
     dims = bounded(shape.tolist(), fill.dtype)
-    if fill.dtype.kind in "iufb" and not np.signbit(fill) and not fill:
+    if fill.dtype.kind in "iufb" and not any(fill.tobytes()):
         return np.zeros(dims, fill.dtype)
     return np.full(dims, fill, fill.dtype)
 

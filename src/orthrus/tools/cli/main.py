@@ -12,6 +12,7 @@ import typer
 
 from ...shown import tell
 from ..compare import bisect, compare
+from ..demo import demo
 from ..perf import perf_test
 from ..testrunner import test_runner
 from ..view import view
@@ -20,7 +21,6 @@ from . import (
     capi,
     check_provider,
     compile,
-    demo,
     doctor,
     estimate,
     execute,

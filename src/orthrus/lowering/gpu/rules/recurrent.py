@@ -10,7 +10,8 @@ from ....codegen.triton.kernels import recurrence
 from ....codegen.triton.kernels.recurrence import FIRST, GATES, SECOND, WHOLE, CellForm
 from ....codegen.write.expr import Expr
 from ....ir import No, Node
-from ...rules.rnn import bias_of, layer_of
+from ...rules.rnn import layer_of
+from ...rules.rnn_weights import bias_of
 from ...rules.rows import FLOATS
 from ...tensor import Tensor, numpy_type
 from .. import products
@@ -33,7 +34,8 @@ def recurrent_layer(lo: GpuLowering, node: Node) -> tuple[Tensor, ...] | No:
     known = [lo.known(v) for v in (w, r, b, peephole)]
     if any(k is None and v is not None for k, v in zip(known, (w, r, b, peephole), strict=True)):
         return No("weights that are not constant")
-    layer = layer_of(lo, node.op_type, node.attributes, x, known, lengths, h0, c0)
+    shapes = [None if a is None else a.shape for a in known]
+    layer = layer_of(lo, node.op_type, node.attributes, x, shapes, lengths, h0, c0)
     if isinstance(layer, No):
         return layer
     dtype, attrs = lo.dtype(x), node.attributes

@@ -71,8 +71,8 @@ def _computed(lo: Lowering, b: Value, zero: Value | None, flip: bool, a: Value |
     if zero is not None and lo.shape(zero) not in ((), (1,), (n,)):
         return No("the second factor's zero point is not one for each column")
     batch: tuple[int, ...] = ()
-    if any(d != 1 for d in t.shape[:-2]):
-        outer = () if a is None else lo.shape(a)[:-2]
+    outer = () if a is None else lo.shape(a)[:-2]
+    if any(d != 1 for d in t.shape[:-2]) or len(outer) < t.rank - 2:
         try:
             batch = joint_shape(outer, t.shape[:-2])
         except ValueError:

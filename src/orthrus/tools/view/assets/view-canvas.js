@@ -311,6 +311,7 @@ class Painter {
     if (item.children) this.sign(item, item.x + item.w - 18, item.y + item.h / 2, ink || theme.muted);
   }
 
+  /* A line whose corners are round but never cut far, so that it stays where the layout left room for it. */
   trace(line) {
     const { context: c } = this, p = line.points;
     c.moveTo(p[0][0], p[0][1]);
@@ -318,12 +319,15 @@ class Painter {
       c.lineTo(p[p.length - 1][0], p[p.length - 1][1]);
       return;
     }
+    const near = ([x, y], to, share) => {
+      const long = Math.hypot(to[0] - x, to[1] - y) || 1, part = Math.min(60, long * share) / long;
+      return [x + (to[0] - x) * part, y + (to[1] - y) * part];
+    };
     for (let i = 1; i < p.length - 1; i++) {
-      const last = i === p.length - 2;
-      c.quadraticCurveTo(p[i][0], p[i][1], last ? p[i + 1][0] : (p[i][0] + p[i + 1][0]) / 2,
-        last ? p[i + 1][1] : (p[i][1] + p[i + 1][1]) / 2);
+      c.lineTo(...near(p[i], p[i - 1], i === 1 ? 1 : 0.5));
+      c.quadraticCurveTo(...p[i], ...near(p[i], p[i + 1], i === p.length - 2 ? 1 : 0.5));
     }
-    if (p.length === 2) c.lineTo(p[1][0], p[1][1]);
+    c.lineTo(...p[p.length - 1]);
   }
 
   arrow(line, fill) {
@@ -349,19 +353,22 @@ class Painter {
     seen.forEach((line) => { if (line.arrow) this.arrow(line, theme.edge); });
     if (view.k < 0.7) return;
     c.textBaseline = "middle";
-    seen.forEach((line) => this.label(line));
+    seen.forEach((line) => this.label(line, box.children));
   }
 
-  /* The shape of the one value that goes along a line, where there is room. */
-  label(line) {
+  /* The shape of the one value that goes along a line, as near to its middle as the items leave room. */
+  label(line, items) {
     const { context: c, theme } = this, { points: p, edge } = line;
     const gap = p[p.length - 1][1] - p[0][1];
     if (edge.values.size !== 1 || gap < 28 || !line.to || !line.from) return;
     const text = this.shapeOf([...edge.values][0]);
     if (!text) return;
-    const m = p[Math.floor(p.length / 2)];
     c.font = `400 10px ${this.font}`;
-    const wide = c.measureText(text).width;
+    const wide = c.measureText(text).width, middle = Math.floor(p.length / 2);
+    const free = ([x, y]) => !items.some((i) => i.x < x + wide / 2 + 3 && i.x + i.w > x - wide / 2 - 3
+      && i.y < y + 6 && i.y + i.h > y - 6);
+    const m = p.map((at, i) => [Math.abs(i - middle), at]).sort((a, b) => a[0] - b[0]).map(([, at]) => at).find(free);
+    if (!m) return;
     c.fillStyle = theme.page;
     c.globalAlpha = 0.85;
     c.fillRect(m[0] - wide / 2 - 3, m[1] - 6, wide + 6, 12);

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..asked import import_modules
-from .arguments import (
+from ..cli.arguments import (
     CountOption,
     ImportOption,
     JsonOption,
@@ -20,8 +20,8 @@ def command(
     count: CountOption = 8, as_json: JsonOption = False,
 ) -> None:
     """Classify the handwritten digits that come with the package."""
+    from ..cli.display import placement
     from .digits import classify, show
-    from .display import placement
 
     import_modules(modules)
     outcome = classify(providers_of(provider, option))
