@@ -485,7 +485,8 @@ class _Frame:
         return b.add(base, offset), (base, words[2])
 
     def _reacher(self, it: Memory, limit: Any = None) -> Any:
-        """The function that says where an access may go: its own bytes, or a place that harms nobody."""
+        """The function that says where an access may go: its own bytes, or a place that harms nobody, whose
+        upper half alone is written, so that what is read past the end of a buffer is 0."""
         def reach(address: Any, bits: int, store: bool) -> Any:
             b, size = self.b, _i64(bits // 8)
             if it.space == "lds":
@@ -501,7 +502,7 @@ class _Frame:
             if it.space == "buffer":
                 base, count = limit
                 inside = b.icmp_unsigned("<=", b.add(b.sub(address, base), size), count)
-                address = b.select(inside, address, sink)
+                address = b.select(inside, address, b.add(sink, _i64(ins.SINK_BYTES // 2 * store)))
             call = b.inttoptr(self.state(ins.REACH), _REACH.as_pointer())
             context = b.ptrtoint(self.context, I64)
             at = b.call(call, [context, address, size, _i64(int(store))])

@@ -25,6 +25,9 @@ from .semantics import Unsupported
 # Words of a wave's context.
 (SGPRS, VGPRS, ACCS, LDS, LDS_BYTES, SCRATCH, SCRATCH_BYTES, CODE, PC, STOP, FAULT, FAULT_BYTES, REGIONS,
  REGION_COUNT, SINK, BUDGET, REACH, LAST) = range(18)
+SINK_BYTES = 64
+"""Of the place where accesses go that harm nobody: the lower half is read, and stays 0; the upper is written.
+"""
 DONE, BARRIER, BY_HAND, NO_FUNCTION, BAD_PC, FAULTED, EXHAUSTED = range(1, 8)
 WORDS = 16
 VCC, NULL, M0, EXEC, SCC = 106, 124, 125, 126, 253

@@ -357,7 +357,7 @@ class _Launch:
         self.regions.add("the code", np.ctypeslib.as_array(
             (ctypes.c_uint8 * code.size).from_address(code.base)), False)
         self.lds = np.zeros(max(4, self.kernel.shared + shared), np.uint8)
-        self.sink = np.zeros(64, np.uint8)
+        self.sink = np.zeros(ins.SINK_BYTES, np.uint8)
         self.scratch_bytes = -(-self.kernel.scratch // 16) * 16
         self.packed = self._arguments(arguments)
         self.where = self.regions.add("the arguments", self.packed, False)

@@ -114,6 +114,25 @@ def test_atomics_count_every_lane(target: str) -> None:
     assert (y == [lanes[lanes % 8 == b].max() for b in range(8)]).all()
 
 
+def test_what_is_past_a_buffer_reads_as_zero_whatever_was_written_there(target: str) -> None:
+    text = _kernel("""
+  %r = call ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1) %x, i16 0, i64 64,
+                                                                 i32 159744)
+  call void @llvm.amdgcn.raw.ptr.buffer.store.i32(i32 7, ptr addrspace(8) %r, i32 -2147483648, i32 0, i32 0)
+  call void @llvm.amdgcn.s.barrier()
+  %v = call i32 @llvm.amdgcn.raw.ptr.buffer.load.i32(ptr addrspace(8) %r, i32 -2147483648, i32 0, i32 0)
+  %t = getelementptr i32, ptr addrspace(1) %y, i32 %i
+  store i32 %v, ptr addrspace(1) %t
+  ret void""", "ptr addrspace(1) %x, ptr addrspace(1) %y", """
+declare ptr addrspace(8) @llvm.amdgcn.make.buffer.rsrc.p8.p1(ptr addrspace(1), i16, i64, i32)
+declare void @llvm.amdgcn.raw.ptr.buffer.store.i32(i32, ptr addrspace(8), i32, i32, i32)
+declare i32 @llvm.amdgcn.raw.ptr.buffer.load.i32(ptr addrspace(8), i32, i32, i32)
+""")
+    x, y = np.full(16, 3, np.int32), np.full(256, -1, np.int32)
+    run(compiled(text, target), "k", 1, [x, y], seed=1)
+    assert (y == 0).all() and (x == 3).all()
+
+
 def test_each_lane_has_its_own_scratch(target: str) -> None:
     text = _kernel("""
   %a = alloca [16 x i32], align 4, addrspace(5)

@@ -103,18 +103,22 @@ def test_few_rows_or_columns(target: str, dtype: str) -> None:
         _near(out, a, b)
 
 
-def test_long_sums_are_cut_and_added_in_order() -> None:
+@pytest.mark.parametrize("target", AMD)
+def test_the_last_of_several_programs_adds_up_what_all_have_summed(target: str) -> None:
     random = np.random.default_rng(3)
-    a, b = random.standard_normal((2, 8192), np.float32), random.standard_normal((8192, 16), np.float32)
-    bits = set()
-    for seed in (1, 2):
-        steps, out = Steps("gfx942"), np.zeros((2, 16), np.float32)
-        write(steps, steps.over(a), steps.over(b), steps.over(out), None, [])
-        steps.execute(seed)
-        assert [spec.template for spec, _, _ in steps.steps] == ["product_rows", "product_parts"]
-        bits.add(out.tobytes())
-    assert len(bits) == 1
-    _near(out, a, b)
+    for m, n, k, tile in ((2, 80, 8192, None), (5, 40, 1500, (Tile(16, 32, 16), 9)),
+                          (70, 33, 333, (Tile(32, 16, 32, 2), 3))):
+        a, b = random.standard_normal((2, m, k), np.float32), random.standard_normal((2, k, n), np.float32)
+        bits = set()
+        for seed in (1, 2, 3):
+            steps, out = Steps(target), np.zeros((2, m, n), np.float32)
+            write(steps, steps.over(a), steps.over(b), steps.over(out), None, [], tile=tile)
+            for _ in range(2):
+                steps.execute(seed)
+            assert [dict(spec.params)["cut"] for spec, _, _ in steps.steps] == [True]
+            bits.add(out.tobytes())
+        assert len(bits) == 1
+        _near(out, a, b)
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ class Steps:
     def __init__(self, target: str, **settings: Any) -> None:
         self.target, self.settings = TARGETS[target], settings
         self.steps: list[tuple[Any, list[Any], int]] = []
+        self.tables: dict[Any, Tensor] = {}
         self.opcodes = collections.Counter[str]()
 
     def over(self, array: np.ndarray) -> Tensor:
@@ -46,6 +47,11 @@ class Steps:
     def constant(self, key: Any, make: Callable[[], np.ndarray]) -> Tensor:
         return self.over(np.ascontiguousarray(make()))
 
+    def table(self, make: Callable[..., np.ndarray], *given: Any) -> Tensor:
+        if (make, given) not in self.tables:
+            self.tables[make, given] = self.constant(None, lambda: make(*given))
+        return self.tables[make, given]
+
     def step(self, spec: Any, args: Sequence[Any], items: int) -> None:
         self.steps.append((spec, [getattr(a, "tensor", a) for a in args], items))
 
@@ -54,9 +60,11 @@ class Steps:
         return [a.buffer.array.reshape(-1)[a.offset:] if isinstance(a, Tensor) else a for a in args]
 
     def execute(self, seed: int = 1) -> None:
-        """Run what was recorded, and count its instructions."""
+        """Run what was recorded, and count its instructions. Tables are left as they were."""
         for spec, args, items in self.steps:
             self.opcodes += run(spec, self.target.arch, *self.arguments(args), items=items, seed=seed).opcodes
+        for (make, given), table in self.tables.items():
+            np.testing.assert_array_equal(table.buffer.array, make(*given))
 
     def ran(self, prefix: str) -> int:
         """How many instructions of such a name were executed."""

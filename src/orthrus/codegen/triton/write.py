@@ -114,17 +114,17 @@ class Writer:
     def pointer(self, name: str, dtype: str) -> str:
         """The address of a tensor's first element."""
         self._dtypes[name] = dtype
-        return self._declare(name, POINTERS[dtype])
+        return self.argument(name, POINTERS[dtype])
 
     def size(self, name: str) -> str:
         """An integer by which elements that lie next to each other are found, or masked: multiples of 16 have
         code of their own, which reads several at once."""
-        return self._declare(name, SIZE)
+        return self.argument(name, SIZE)
 
     def count(self, name: str, near: bool = False) -> str:
         """Any other integer, with one code for all values: how many rows there are, or what a loop counts to.
         `near`: a `size` nevertheless."""
-        return self._declare(name, SIZE if near else COUNT)
+        return self.argument(name, SIZE if near else COUNT)
 
     def sizes(self, name: str, count: int) -> list[str]:
         """So many integers."""
@@ -132,9 +132,10 @@ class Writer:
 
     def number(self, name: str) -> str:
         """A float32."""
-        return self._declare(name, NUMBER)
+        return self.argument(name, NUMBER)
 
-    def _declare(self, name: str, kind: str) -> str:
+    def argument(self, name: str, kind: str) -> str:
+        """One declared as `Written` says."""
         assert name.isidentifier() and name not in dict(self.arguments), name
         self.arguments.append((name, kind))
         return name

@@ -1,7 +1,7 @@
 """The steps that multiply by weights of few bits on a GPU.
 
-In: A (..., k) of any strides and constant weights (n, k) of codes in blocks. Out: one step, or two where k is
-cut among programs. Weights are packed once for all numbers of rows, and take no more memory than the model's.
+In: A (..., k) of any strides and constant weights (n, k) of codes in blocks. Out: one step. Weights are
+packed once for all numbers of rows, and take no more memory than the model's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...codegen.write.expr import Expr
 from ...ir import in_memory
 from ..lower import Pending
 from ..tensor import Tensor, extent
-from .products import BUSY, FEW, precision, summed
+from .products import BUSY, FEW, arriving, precision
 from .walks import LONG, closed, walk
 
 if TYPE_CHECKING:
@@ -65,17 +65,17 @@ def write(lo: GpuLowering, a: Tensor, weights: Weights, order: Tensor | None, ou
     wanted = BUSY * tiles.chip(lo.target).units // programs
     part = -(-chunks // max(1, min(wanted, chunks * codes.chunk // 512, 32)))
     parts = -(-chunks // part)
-
-    def emit(target: Tensor, tree: Expr | None, operands: Sequence[Tensor], groups: Any) -> None:
-        closing, cells = closed(target, tree, operands, "float32", groups)
-        args = [*tensors, *held[:2], *extra, *cells, n, a.shape[-1], chunks, part, *along, *numbers]
-        if few:
-            spec = few_bits_rows(left=left, codes=codes, closing=closing, rows=rows, columns=_COLUMNS)
-            lo.step(spec, args, programs * parts)
-        else:
-            spec = few_bits_tiles(left=left, codes=codes, closing=closing, tile=tile)
-            lo.step(spec, [*args, rows], programs * parts)
-    summed(lo, parts, "float32", out, tree, operands, ([], lead, [out.rank - 1]), emit)
+    closing, cells = closed(out, tree, operands, "float32", [lead, [out.rank - 1]])
+    size = rows * _COLUMNS if few else tile.m * tile.n
+    args = [*tensors, *held[:2], *extra, *arriving(lo, parts, programs, size, "float32"), *cells, n,
+            a.shape[-1], chunks, part, *along, *numbers]
+    if few:
+        spec = few_bits_rows(left=left, codes=codes, closing=closing, rows=rows, columns=_COLUMNS,
+                             cut=parts > 1)
+        lo.step(spec, args, programs * parts)
+    else:
+        spec = few_bits_tiles(left=left, codes=codes, closing=closing, tile=tile, cut=parts > 1)
+        lo.step(spec, [*args, rows], programs * parts)
 
 
 def _tile(target: Target, rows: int, n: int, codes: Codes) -> Tile:

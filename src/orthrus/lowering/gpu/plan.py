@@ -28,6 +28,7 @@ from ..step import KernelStep
 from ..tensor import Buffer, Tensor, numpy_type
 from .graphs import Graphs
 from .lower import GpuLowering
+from .merging import joined, merged, single
 
 ALIGN = 16
 """Bytes that every array's address is a multiple of: kernels are compiled for that."""
@@ -169,7 +170,8 @@ class LoweredPlan(GpuPlan):
 
     def __init__(self, lowering: GpuLowering, outputs: Sequence[Value], inputs: int, device: Device,
                  constants: Constants) -> None:
-        steps, report, target = lowering.steps, lowering.status.buffer, lowering.target
+        report, target = lowering.status.buffer, lowering.target
+        steps = merged(lowering.steps, target, report)
         reports = any(t.buffer is report for s in steps for t in s.outs)
         size = plan(steps, [report] if reports else [])
         made = [(t.shape, numpy_type(t.dtype)) for t in (lowering.outputs[v] for v in outputs)]
@@ -183,7 +185,7 @@ class LoweredPlan(GpuPlan):
         self.account, self.trail, self.folded = account, trail, account.folded
 
     def works(self, part: Part) -> list[Work]:
-        return self.account.works(part, self.steps)
+        return joined(self.account.works(part, single(self.steps)), self.steps)
 
 
 def hints(step: KernelStep, target: Target) -> Hints:

@@ -1,23 +1,26 @@
 """The steps that multiply matrices on a GPU.
 
-In: A (..., m, k) and B (..., k, n) of any strides, whose batches broadcast to the result's. Out: one step, or
-two where k is cut among programs. Nothing is copied to lie better: kernels read both factors as they lie.
+In: A (..., m, k) and B (..., k, n) of any strides, whose batches broadcast to the result's. Out: one step.
+Nothing is copied to lie better: kernels read both factors as they lie.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from ...codegen.triton import tiles
 from ...codegen.triton.kernels.integer_products import integer_products
 from ...codegen.triton.kernels.product_rows import Strip, product_rows
-from ...codegen.triton.kernels.products import EACH, MARGIN, ONE, Factors, Tile, product_parts, products
+from ...codegen.triton.kernels.products import EACH, MARGIN, ONE, Factors, Tile, products
 from ...codegen.triton.targets import CUDA
 from ...codegen.write.expr import BYTES, Expr
 from ...records import dataclass
+from ..pending import Out
 from ..rule_sets import GPU_RULES
 from ..tensor import Tensor, extent
 from .tuning import Task
@@ -29,18 +32,11 @@ if TYPE_CHECKING:
 FEW = 4
 """Rows up to which a product is a matter of reading B."""
 
-_BLOCK = 1024
-"""Sums that one program adds up of parts."""
-
 SMALL = 8 << 20
-"""Bytes of B that are read before a second kernel, for the sum of parts, would have begun."""
+"""Bytes of B that are read about as fast by programs that need not wait for each other's sums."""
 
 BUSY = 4
 """Programs to a multiprocessor that together read at the memory's rate."""
-
-Step = Callable[[Tensor, Expr | None, Sequence[Tensor], Any], None]
-"""Writes a product to a tensor, under a tree, by groups of its axes."""
-
 
 @dataclass(frozen=True)
 class Zeros:
@@ -142,15 +138,13 @@ class _Product:
         problem = tiles.Problem(self.rows, self.n, self.depth, self.count, self.a.dtype, factors.precision)
         tile, parts = given or self._best(problem, factors, out)
         part, parts = self._part(tile.k, parts)
-        items = -(-self.rows // tile.m) * -(-self.n // tile.n) * self.count * parts
-
-        def step(target: Tensor, tree: Expr | None, operands: Sequence[Tensor], groups: Any) -> None:
-            closing, cells = closed(target, tree, operands, factors.total, groups)
-            even = self.depth % tile.k == 0
-            spec = products(factors=factors, closing=closing, tile=tile, even=even)
-            self.lo.step(spec, [*tensors, *self.zeros.tensors(), *cells,
-                                self.rows, self.n, self.depth, part, self.count, *numbers], items)
-        summed(self.lo, parts, factors.total, out, tree, operands, self.groups, step)
+        tiles_of = -(-self.rows // tile.m) * -(-self.n // tile.n) * self.count
+        closing, cells = closed(out, tree, operands, factors.total, self.groups)
+        spec = products(factors=factors, closing=closing, tile=tile, even=self.depth % tile.k == 0,
+                        cut=parts > 1)
+        self.lo.step(spec, [*tensors, *self.zeros.tensors(),
+                            *arriving(self.lo, parts, tiles_of, tile.m * tile.n, factors.total), *cells,
+                            self.rows, self.n, self.depth, part, self.count, *numbers], tiles_of * parts)
 
     def _best(self, problem: tiles.Problem, factors: Factors, result: Tensor) -> tuple[Tile, int]:
         """The tile to take, and into how many parts k is cut."""
@@ -190,14 +184,11 @@ class _Product:
         programs = -(-self.n // wide) * self.count
         wanted = 1 if small and self.depth <= 16 * deep else BUSY * units // programs
         part, parts = self._part(deep, max(1, min(wanted, self.depth // (4 * deep), 64)))
-
-        def step(target: Tensor, tree: Expr | None, operands: Sequence[Tensor], groups: Any) -> None:
-            closing, cells = closed(target, tree, operands, factors.total, groups)
-            even = self.depth % deep == 0
-            spec = product_rows(factors=factors, closing=closing, rows=self.rows, strip=strip, even=even)
-            self.lo.step(spec, [*tensors, *cells, self.n, self.depth, part, self.count, *numbers],
-                         programs * parts)
-        summed(self.lo, parts, factors.total, out, tree, operands, self.groups, step)
+        closing, cells = closed(out, tree, operands, factors.total, self.groups)
+        spec = product_rows(factors=factors, closing=closing, rows=self.rows, strip=strip,
+                            even=self.depth % deep == 0, cut=parts > 1)
+        self.lo.step(spec, [*tensors, *arriving(self.lo, parts, programs, wide * self.rows, factors.total),
+                            *cells, self.n, self.depth, part, self.count, *numbers], programs * parts)
 
     def _part(self, step: int, parts: int) -> tuple[int, int]:
         """How many elements of k each part has, and how many parts there are then."""
@@ -213,20 +204,30 @@ def precision(lo: GpuLowering, dtype: str) -> str:
     return "tf32" if tf32 and dtype == "float32" else "ieee"
 
 
-def summed(lo: GpuLowering, parts: int, total: str, out: Tensor, tree: Expr | None,
-           operands: Sequence[Tensor], groups: Sequence[Sequence[int]], step: Step) -> None:
-    """Call `step` for the result, or for `parts` of its sums, of type `total`, which are added up afterwards.
-    """
+def arriving(lo: GpuLowering, parts: int, cells: int, size: int, total: str) -> list[Any]:
+    """What `parts` programs for each of `cells` add up their sums by, `size` of type `total` each: see
+    `codegen.triton.parts`. Counts of arrivals are 0 again when a kernel is done, so that the
+    steps of a part share them."""
     if parts == 1:
-        step(out, tree, operands, groups)
-        return
-    held = lo.new((parts, *out.shape), total)
-    batches, rows, columns = ([axis + 1 for axis in group] for group in groups)
-    step(held, None, [], [[0, *batches], rows, columns])
-    closing, cells = closed(out, tree, operands, total, [range(out.rank)])
-    block = min(_BLOCK, max(64, _power(out.size)))
-    lo.step(product_parts(dtype=total, closing=closing, block=block), [held, *cells, parts, out.size],
-            -(-out.size // block))
+        return []
+    return [Out(lo.new((cells * parts, size), total)), Out(counted(lo, cells))]
+
+
+def counted(lo: GpuLowering, cells: int) -> Tensor:
+    """Counts of arrivals at `cells`."""
+    return lo.table(arrivals, _power(max(cells, _COUNTS)), len(lo.steps) % _TABLES)
+
+
+_COUNTS = 1024
+"""Cells whose arrivals one table counts, at least."""
+
+_TABLES = 8
+"""Tables in turns: steps that are asked for as one each have their own."""
+
+
+def arrivals(count: int, table: int) -> np.ndarray:
+    """Of nobody yet, in one of the tables."""
+    return np.zeros(count, np.int32)
 
 
 def _power(size: int) -> int:

@@ -2,19 +2,21 @@
 
 Queries, keys, values, results and masks lie anywhere, by strides of their own. A program has a tile of query
 rows of one head or, where queries are few, of all heads that share a key head; few rows over many keys are
-divided over programs whose sums a second kernel adds up in order, so that results never depend on chance. Row
+divided over programs, of which the last one adds up all sums in order: see `parts`. Row
 i sees the keys from i + shift - left to i + shift + right, and none from the end on; what a row gives that
 sees none, `Empty` says. Scores and sums are float32. """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from ....records import dataclass
 from ....shapes.symbolic import choice
 from ...kernels.attention_parts import Empty
+from ..parts import last_of
 from ..targets import HIP, Target
 from ..write import Spec, Writer, kernel
 
@@ -26,6 +28,8 @@ _UNSEEN = 'float("-inf")'
 _SMALL = 64 << 10
 """Bytes of shared memory that tiles of 128 rows and two stages are too much for."""
 
+_AHEAD, _REGISTERS = 8, 64
+"""Shares that are read before the first is added, and what a thread holds of them, at most."""
 
 _FEW = 32
 """Keys up to which weights of halves are not rounded, as this costs little there."""
@@ -106,9 +110,9 @@ class View:
 class _Attending:
     """One kernel while it is written: what its parts need to know of each other."""
 
-    def __init__(self, k: Writer, form: AttentionForm, rows: int, keys: int, folded: bool, split: bool
+    def __init__(self, k: Writer, form: AttentionForm, rows: int, keys: int, folded: bool, most: int
                  ) -> None:
-        self.k, self.form, self.rows, self.keys, self.split = k, form, rows, keys, split
+        self.k, self.form, self.rows, self.keys, self.most = k, form, rows, keys, most
         self.folded, self.single = folded, rows == 1
         self.sizes, self.value_sizes = parts(form.size), parts(form.value_size)
 
@@ -120,11 +124,11 @@ class _Attending:
         for name, dtype in given.items():
             if dtype:
                 k.pointer(name, dtype)
-        if self.split:
+        if self.most > 1:
             k.pointer("sums", "float32")
             k.pointer("weights", "float32")
-        else:
-            k.pointer("out", form.dtype)
+            k.pointer("arrived", "int32")
+        k.pointer("out", form.dtype)
         for name in ("groups", "group", "length", "total", "tiles", "splits", "per", "shift", "left", "right",
                      "ends_add"):
             k.count(name)
@@ -132,8 +136,7 @@ class _Attending:
         k.number("cap")
         self.q, self.keys_at, self.values_at = (
             View.declare(k, n, near) for n, near in zip("qkv", form.near[:3], strict=True))
-        if not self.split:
-            self.out = View.declare(k, "out", form.near[3])
+        self.out = View.declare(k, "out", form.near[3])
         if form.mask:
             self.bias = [k.count(f"mask_s{i}") for i in range(4)]
         if form.kept:
@@ -337,31 +340,79 @@ class _Attending:
             k.text("weight = tl.sum(weight, 0) + tl.zeros((1,), tl.float32)")
             for i in range(len(self.value_sizes)):
                 k.text(f"mixed{i} = tl.sum(mixed{i}, 0)[None, :]")
-        if self.split:
-            k.text(f"""
-                slot = ((unit * tiles + tile) * splits + split).to(tl.int64) * {rows} + tl.arange(0, {rows})
-                tl.store(weights + slot * 2, top)
-                tl.store(weights + slot * 2 + 1, weight)
-            """)
-        else:
+        if self.most == 1:
             k.text(f"factor = {form.share()}")
+            self._store([f"mixed{i}" for i in range(len(self.value_sizes))])
+            return
+        k.text(f"""
+            cell = unit * tiles + tile
+            first_slot = (cell * splits).to(tl.int64) * {rows} + tl.arange(0, {rows})
+            slot = first_slot + split * {rows}
+            tl.store(weights + slot * 2, top)
+            tl.store(weights + slot * 2 + 1, weight)
+        """)
         for i, (d, whole) in enumerate(self.value_feature):
-            also = f" & ({whole})[None, :]" if whole else ""
-            if self.split:
-                k.text(f"tl.store(sums + slot[:, None] * {form.value_size} + {d}[None, :], mixed{i}, "
-                       f"mask=inside[:, None]{also})")
-                continue
-            k.store("out", self.out.at("position[:, None]", f"{d}[None, :]"), f"mixed{i} * factor[:, None]",
-                    f"inside[:, None]{also}")
+            k.text(f"tl.store(sums + {self._held('slot', d)}, mixed{i}, mask={self._inside(whole)})")
+        with last_of(k, "cell", "splits"):
+            self._join()
+
+    def _join(self) -> None:
+        """Write what the shares of all programs are together."""
+        k, form, rows, most = self.k, self.form, self.rows, self.most
+        power = f" * {_LOG2E!r}" if form.natural else ""
+        k.text(f"""
+            each = tl.arange(0, {most})[None, :]
+            slots = (first_slot[:, None] + each * {rows}) * 2
+            tops = tl.load(weights + slots, mask=each < splits, other={_UNSEEN}, cache_modifier=".cg")
+            peak = tl.max(tops, 1)
+            calm = tl.where(peak == {_UNSEEN}, 0.0, peak)
+            held = tl.load(weights + slots + 1, mask=each < splits, other=0.0, cache_modifier=".cg")
+            weight = tl.sum(tl.exp2((tops - calm[:, None]){power}) * held, 1)
+            factor = {form.share()}
+        """)
+        whole = [k.let(f"tl.zeros_like(mixed{i})", "whole") for i in range(len(self.value_sizes))]
+        wide = sum(width for _, width in self.value_sizes)
+        ahead = max(1, min(_AHEAD, _REGISTERS * k.warps * k.target.warp // (rows * wide), most))
+        with k.block(f"for other in range(0, splits, {ahead}):"):
+            shares, reads = list[str](), list[list[str]]()
+            for a in range(ahead):
+                at = k.let(f"first_slot + (other + {a}) * {rows}", "slot")
+                there = f"other + {a} < splits"
+                top = k.let(f"tl.load(weights + {at} * 2, mask=tl.broadcast_to({there}, ({rows},)), "
+                            f"other={_UNSEEN}, cache_modifier='.cg')", "top")
+                share = f"tl.exp2(({top} - calm){power})"
+                shares.append(f"tl.where({top} <= calm, {share}, 0.0)" if form.empty == "guarded" else share)
+                reads.append([k.let(f"tl.load(sums + {self._held(at, d)}, mask={self._inside(some)} & "
+                                    f"({there}), other=0.0, cache_modifier='.cg')", "part")
+                              for d, some in self.value_feature])
+            for share, parts in zip(shares, reads, strict=True):
+                by = k.let(share, "share")
+                for to, part in zip(whole, parts, strict=True):
+                    k.text(f"{to} += {part} * {by}[:, None]")
+        self._store(whole)
+
+    def _held(self, slot: str, feature: str) -> str:
+        """Where the sums of values of a slot are."""
+        return f"{slot}[:, None] * {self.form.value_size} + {feature}[None, :]"
+
+    def _inside(self, whole: str | None) -> str:
+        return f"inside[:, None] & ({whole})[None, :]" if whole else "inside[:, None]"
+
+    def _store(self, values: Sequence[str]) -> None:
+        """Write the rows."""
+        for value, (d, whole) in zip(values, self.value_feature, strict=True):
+            self.k.store("out", self.out.at("position[:, None]", f"{d}[None, :]"),
+                         f"{value} * factor[:, None]", self._inside(whole))
 
 
 @kernel
-def attend(k: Writer, *, form: AttentionForm, rows: int, keys: int, folded: bool, split: bool, warps: int,
+def attend(k: Writer, *, form: AttentionForm, rows: int, keys: int, folded: bool, most: int, warps: int,
            stages: int) -> None:
     """softmax(q k' scale + mask) v, a tile of `rows` query rows a program, over `keys` keys at a time;
-    `folded`: rows are those of all query heads that share a key head; `split`: over `per` keys, whose sums
-    are left to `attend_joined`."""
-    it = _Attending(k, form, rows, keys, folded, split)
+    `folded`: rows are those of all query heads that share a key head; `most`: programs that share a tile, at
+    most, each over `per` keys."""
+    k.warps, k.stages, k.options["enable_fp_fusion"] = warps, stages, not form.capped
+    it = _Attending(k, form, rows, keys, folded, most)
     it.declare()
     it.place()
     it.load_queries()
@@ -369,43 +420,6 @@ def attend(k: Writer, *, form: AttentionForm, rows: int, keys: int, folded: bool
     it.over("begin", "middle", False)
     it.over("middle", "end", True)
     it.finish()
-    k.warps, k.stages, k.options["enable_fp_fusion"] = warps, stages, not form.capped
-
-
-@kernel
-def attend_joined(k: Writer, *, form: AttentionForm, rows: int, most: int, folded: bool) -> None:
-    """What the programs of `attend` left for a row, at most `most`, as one row of the result."""
-    k.pointer("sums", "float32")
-    k.pointer("weights", "float32")
-    k.pointer("out", form.dtype)
-    for name in ("groups", "group", "length", "tiles", "splits"):
-        k.count(name)
-    out = View.declare(k, "out", form.near[3])
-    count = "group * length" if folded else "length"
-    k.text(f"""
-        row = tl.program_id(0) % ({count})
-        unit = tl.program_id(0) // ({count})
-        batch, of_head = (unit // groups).to(tl.int64), (unit % groups).to(tl.int64)
-        head = {"of_head * group + row % group" if folded else "of_head"}
-        position = {"row // group" if folded else "row"}
-        split = tl.arange(0, {most})
-        there = split < splits
-        slot = ((unit * tiles + row // {rows}) * splits + split).to(tl.int64) * {rows} + row % {rows}
-        top = tl.load(weights + slot * 2, mask=there, other={_UNSEEN})
-        peak = tl.max(top, 0)
-        calm = tl.where(peak == {_UNSEEN}, 0.0, peak)
-        share = tl.exp2((top - calm){f" * {_LOG2E!r}" if form.natural else ""})
-        weight = tl.sum(share * tl.load(weights + slot * 2 + 1, mask=there, other=0.0), 0)
-        factor = {form.share()}
-    """)
-    if form.empty == "guarded":
-        k.text("share = tl.where(top <= calm, share, 0.0)")
-    for first, width in parts(form.value_size):
-        k.text(f"feature = {first} + tl.arange(0, {width})")
-        inside = f"feature < {form.value_size}"
-        part = k.load("sums", f"slot[:, None] * {form.value_size} + feature[None, :]",
-                      f"there[:, None] & ({inside})[None, :]", "0.0")
-        k.store("out", out.at("position", "feature"), f"tl.sum({part} * share[:, None], 0) * factor", inside)
 
 
 @dataclass(frozen=True)
@@ -427,7 +441,7 @@ class AttentionPlan:
     @property
     def spec(self) -> Spec:
         return attend(form=self.form, rows=self.rows, keys=self.keys, folded=self.folded,
-                      split=self.splits > 1, warps=self.warps, stages=self.stages)
+                      most=1 << (self.splits - 1).bit_length(), warps=self.warps, stages=self.stages)
 
     @property
     def items(self) -> int:
@@ -436,13 +450,8 @@ class AttentionPlan:
 
     @property
     def slots(self) -> int:
-        """Rows of sums that are left to `attend_joined`; weights are twice as many numbers."""
+        """Rows of sums that programs of one tile share; weights are twice as many numbers."""
         return self.items * self.rows
-
-    @property
-    def joined(self) -> Spec:
-        return attend_joined(form=self.form, rows=self.rows, most=1 << (self.splits - 1).bit_length(),
-                             folded=self.folded)
 
 
 @choice()

@@ -13,10 +13,11 @@ import math
 
 from ....records import dataclass
 from ..epilogue import Closing
+from ..parts import Parts
 from ..windows import Slide, through
 from ..write import Writer, kernel
 from .pooling import frame
-from .products import MARGIN, MIDDLE, ONE, Numbers, Sums, Tile
+from .products import MARGIN, MIDDLE, ONE, Numbers, Sums, Tile, lying
 
 
 @dataclass(frozen=True)
@@ -30,15 +31,15 @@ class Pair(Numbers):
 
 @kernel
 def convolution(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...], kinds: str, whole: bool,
-                few: int, even: bool, grouped: bool, parts: bool, tile: Tile, closing: Closing) -> None:
+                few: int, even: bool, grouped: bool, cut: bool, tile: Tile, closing: Closing) -> None:
     """A tile of the result of one group. `taps`: of a window along each axis that has some. `kinds`: whether
     the stride of the image's channels, and of the weights' outputs, inputs and taps, is 1 or another.
     `whole`: a step stays within a tap, and is full of channels if `even`; else there are but a `few` of them,
-    by which places are divided at every step. `parts`: a block adds but some of the products, and its sums go
-    to a place of their own, the first axis of the closing."""
+    by which places are divided at every step. `cut`: a block adds but some of the products."""
     x, w = (k.pointer(name, "int8" if "int8" in dtype else dtype)
             for name, dtype in zip("xw", numbers.dtypes, strict=True))
     zeros = numbers.points(k)
+    parts = Parts(k, numbers.total, cut)
     close = closing.declare(k)
     window = slide.declare(k)
     rows = k.count("rows", any(map(closing.walk.near, range(len(closing.walk.kinds) - 1))))
@@ -47,9 +48,14 @@ def convolution(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...]
                for name, kind in zip(("x_c", "w_o", "w_i", "w_t"), kinds, strict=True)]
     x_c, w_o, w_i, w_t = strides
     long = ".to(tl.int64)" if slide.wide else ""
+    k.warps, k.stages = tile.warps, tile.stages
+    cells = "tl.num_programs(0)"
+    if cut:
+        each = k.count("each")
+        cells = k.let(f"tl.num_programs(0) // {k.count('many')}", "cells")
     k.text(f"""
         across = tl.cdiv({cout}, {tile.n})
-        rest = tl.program_id(0) // across
+        rest = tl.program_id(0) % {cells} // across
         n = tl.program_id(0) % across * {tile.n} + tl.arange(0, {tile.n})
     """)
     x_at = w_at = out_at = ""
@@ -66,12 +72,9 @@ def convolution(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...]
     count = math.prod(taps)
     steps = f"{count} * tl.cdiv({cin}, {tile.k})" if whole else f"tl.cdiv({count} * {cin}, {tile.k})"
     k.text(f"first, end = 0, {steps}")
-    if parts:
-        many, each = k.count("parts"), k.count("each")
+    if cut:
         k.text(f"""
-            part = rest % {many}
-            rest = rest // {many}
-            first = part * {each}
+            first = tl.program_id(0) // {cells} * {each}
             end = tl.minimum(end, first + {each})
         """)
     k.text(f"""
@@ -112,10 +115,10 @@ def convolution(k: Writer, *, numbers: Pair, slide: Slide, taps: tuple[int, ...]
             k.text("count += tl.sum(counts.to(tl.int32))")
         sums.add(a, b)
     value = sums.less(zeros, ("m", ""), (f"({out_at}n)", f"n < {cout}"), "count")
-    indices = [("part", None)] if parts else []
-    close.store(value, [*indices, ("m[:, None]", f"m[:, None] < {rows}"),
-                          (f"({out_at}n)[None, :]", f"(n < {cout})[None, :]")])
-    k.warps, k.stages = tile.warps, tile.stages
+    with parts.last("tl.program_id(0)", cells, [value], *lying(tile)) as (value,):
+        close.store(value, [("m[:, None]", f"m[:, None] < {rows}"),
+                            (f"({out_at}n)[None, :]", f"(n < {cout})[None, :]")])
+
 
 
 def _margin(k: Writer, numbers: Pair, zero: str | None) -> str:

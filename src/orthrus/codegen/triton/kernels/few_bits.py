@@ -16,9 +16,10 @@ import numpy as np
 from ....records import dataclass
 from ...write.expr import Expr
 from ..epilogue import Closing, Walk
+from ..parts import Parts
 from ..write import Writer, kernel
 from .gather import checked, reported
-from .products import Tile, place
+from .products import Tile, lying, place
 
 _UNROLLED = 128
 """Bytes of a column that a tile has, at most."""
@@ -104,7 +105,7 @@ class Left:
 class _Kernel:
     """What both kernels have: arguments, and a block's codes and scales."""
 
-    def __init__(self, k: Writer, left: Left, codes: Codes, closing: Closing) -> None:
+    def __init__(self, k: Writer, left: Left, codes: Codes, closing: Closing, cut: bool) -> None:
         self.k, self.left, self.codes = k, left, codes
         self.a, self.b = k.pointer("a", left.dtype), k.pointer("b", "uint8")
         self.scales = k.pointer("scales", codes.scale)
@@ -112,6 +113,7 @@ class _Kernel:
         self.zeros = k.pointer("zeros", own[codes.zeros]) if isinstance(codes.zeros, str) else None
         self.table = k.pointer("table", "float32") if codes.named else None
         self.order = k.pointer("order", "int32") if left.ordered else None
+        self.parts = Parts(k, "float32", cut)
         self.close = closing.declare(k)
         self.n, self.depth, self.chunks, self.part = (
             k.size(name) for name in ("n", "depth", "chunks", "part"))
@@ -169,14 +171,16 @@ class _Kernel:
 
 
 @kernel
-def few_bits_rows(k: Writer, *, left: Left, codes: Codes, closing: Closing, rows: int, columns: int) -> None:
-    """A·B of `rows` rows. Programs count parts of k and strips of `columns`."""
-    it = _Kernel(k, left, codes, closing)
+def few_bits_rows(k: Writer, *, left: Left, codes: Codes, closing: Closing, rows: int, columns: int,
+                  cut: bool) -> None:
+    """A·B of `rows` rows. Programs count parts of k, if it is `cut`, and strips of `columns`."""
+    it = _Kernel(k, left, codes, closing, cut)
     wide = min(codes.block, _UNROLLED)
     k.text(f"""
         strips = tl.cdiv({it.n}, {columns})
-        piece = tl.program_id(0) // strips
-        rn = tl.program_id(0) % strips * {columns} + tl.arange(0, {columns})
+        program = tl.program_id(0)
+        piece = program // strips
+        rn = program % strips * {columns} + tl.arange(0, {columns})
         rw = tl.arange(0, {wide})
     """)
     it.begin()
@@ -201,14 +205,18 @@ def few_bits_rows(k: Writer, *, left: Left, codes: Codes, closing: Closing, rows
                     total = f"tl.sum({value} * {x}.to(tl.float32)[None, :], 1)"
                     k.text(f"acc{r} = tl.fma({total}, {scale}, acc{r})")
     k.warps = max(1, min(4, columns * wide // (16 * k.target.warp)))
-    for r in range(rows):
-        it.close.store(f"acc{r}", [("piece", None), (f"row{r}", None), ("rn", f"rn < {it.n}")])
+    with it.parts.last("program", "strips", [f"acc{r}" for r in range(rows)], f"tl.arange(0, {columns})",
+                       columns) as sums:
+        for r, value in enumerate(sums):
+            it.close.store(value, [(f"row{r}", None), ("rn", f"rn < {it.n}")])
 
 
 @kernel
-def few_bits_tiles(k: Writer, *, left: Left, codes: Codes, closing: Closing, tile: Tile) -> None:
-    """A·B of many rows. Programs count parts of k and tiles, whose `k` is how many bytes of a column."""
-    it = _Kernel(k, left, codes, closing)
+def few_bits_tiles(k: Writer, *, left: Left, codes: Codes, closing: Closing, tile: Tile, cut: bool
+                   ) -> None:
+    """A·B of many rows. Programs count parts of k, if it is `cut`, and tiles, whose `k` is how many bytes of
+    a column."""
+    it = _Kernel(k, left, codes, closing, cut)
     m = k.count("m", left.walk.near(1) or closing.walk.near(1))
     place(k, m, it.n, tile)
     k.text(f"""
@@ -237,7 +245,8 @@ def few_bits_tiles(k: Writer, *, left: Left, codes: Codes, closing: Closing, til
                 k.text(f"sums -= tl.sum({x}.to(tl.float32), 1)[:, None] * {zero}[None, :]")
             k.text(f"acc = tl.fma(sums, tl.broadcast_to({scale}[None, :], ({tile.m}, {tile.n})), acc)")
     rows, columns = ("rm[:, None]", f"rm[:, None] < {m}"), ("rn[None, :]", f"rn[None, :] < {it.n}")
-    it.close.store("acc", [("piece", None), rows, columns])
+    with it.parts.last("program", "tiles", ["acc"], *lying(tile)) as (value,):
+        it.close.store(value, [rows, columns])
 
 
 @kernel

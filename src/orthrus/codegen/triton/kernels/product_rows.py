@@ -2,13 +2,14 @@
 
 In: A (rows, k) and B (..., k, n) of any strides. Out: their product under the kernel's tree. Each element of
 B is read once, multiplied by all rows, and summed in float32 or float64 where it came to; a program adds up
-its columns at the end.
+its columns at the end, and the last one of each strip those of the parts of k.
 """
 
 from __future__ import annotations
 
 from ....records import dataclass
 from ..epilogue import Closing
+from ..parts import Parts
 from ..write import Writer, kernel
 from .products import Factors
 
@@ -23,10 +24,11 @@ class Strip:
 
 
 @kernel
-def product_rows(k: Writer, *, factors: Factors, closing: Closing, rows: int, strip: Strip, even: bool
-                 ) -> None:
-    """A·B of `rows` rows. Programs count parts of k, batches and strips; `even`: as of `products`."""
+def product_rows(k: Writer, *, factors: Factors, closing: Closing, rows: int, strip: Strip, even: bool,
+                 cut: bool) -> None:
+    """A·B of `rows` rows. Programs count parts of k, batches and strips; `even`, `cut`: as of `products`."""
     a, b = (k.pointer(name, d) for name, d in zip("ab", factors.dtypes, strict=True))
+    parts = Parts(k, factors.total, cut)
     close = closing.declare(k)
     n, depth, part, batches = k.size("n"), k.count("depth", not even), k.size("part"), k.count("batches")
     along = factors.along(k)
@@ -36,11 +38,12 @@ def product_rows(k: Writer, *, factors: Factors, closing: Closing, rows: int, st
     size = f"{strip.n}, {strip.k}" if upright else f"{strip.k}, {strip.n}"
     k.text(f"""
         strips = tl.cdiv({n}, {strip.n})
-        piece = tl.program_id(0) // strips
+        program = tl.program_id(0)
+        piece = program // strips
         batch = piece % {batches}
         first = piece // {batches} * {part}
         last = tl.minimum(first + {part}, {depth})
-        rn = tl.program_id(0) % strips * {strip.n} + tl.arange(0, {strip.n})
+        rn = program % strips * {strip.n} + tl.arange(0, {strip.n})
         rk = tl.arange(0, {strip.k})
     """)
     k.warps, k.stages = strip.warps, 2
@@ -68,4 +71,7 @@ def product_rows(k: Writer, *, factors: Factors, closing: Closing, rows: int, st
         k.text(f"b_at += {strip.k} * {along[1]}")
     for r in range(rows):
         k.text(f"sum{r} = tl.sum(acc{r}, {int(upright)})")
-        close.store(f"sum{r}", [("piece", None), (f"row{r}", None), ("rn", f"rn < {n}")])
+    with parts.last("program", f"{batches} * strips", [f"sum{r}" for r in range(rows)],
+                    f"tl.arange(0, {strip.n})", strip.n) as sums:
+        for r, value in enumerate(sums):
+            close.store(value, [("batch", None), (f"row{r}", None), ("rn", f"rn < {n}")])

@@ -1,14 +1,14 @@
 """Matrix products: tiles of A (..., m, k) times B (..., k, n), with a tree at the end.
 
 In: A and B of any strides, batches broadcast. Out: their product, summed in float32, float64 or int32, under
-the kernel's tree. Where k is cut among programs, each writes its part of the sum, which `product_parts` adds
-in their order: the bits do not depend on which program comes first.
+the kernel's tree. Where k is cut among programs, the last of them adds up the sums: see `parts`.
 """
 
 from __future__ import annotations
 
 from ....records import dataclass
 from ..epilogue import Closing, Walk
+from ..parts import Parts
 from ..write import Writer, kernel
 
 ONE, EACH, MIDDLE, MARGIN = "one", "each", "middle", "margin"
@@ -94,11 +94,13 @@ class Factors(Numbers):
 
 
 @kernel
-def products(k: Writer, *, factors: Factors, closing: Closing, tile: Tile, even: bool) -> None:
-    """A·B. Programs count parts of k, batches and tiles; `even`: each part of k is a multiple of tiles."""
+def products(k: Writer, *, factors: Factors, closing: Closing, tile: Tile, even: bool, cut: bool) -> None:
+    """A·B. Programs count parts of k, if it is `cut`, batches and tiles; `even`: each part of k is a multiple
+    of tiles."""
     a, b = (k.pointer(name, "int8" if "int8" in dtype else dtype)
             for name, dtype in zip("ab", factors.dtypes, strict=True))
     zeros = factors.points(k)
+    parts = Parts(k, factors.total, cut)
     close = closing.declare(k)
     m = k.count("m", factors.walk.near(1) or closing.walk.near(1))
     n, depth, part, batches = k.size("n"), k.count("depth", not even), k.size("part"), k.count("batches")
@@ -128,7 +130,13 @@ def products(k: Writer, *, factors: Factors, closing: Closing, tile: Tile, even:
         sums.add(*values)
         k.text("\n".join(f"{name}_at += {_times(tile.k, by)}" for name, by in zip("ab", along, strict=True)))
     value = sums.less(zeros, ("rm", f"rm < {m}"), ("rn", f"rn < {n}"), "(last - first)")
-    close.store(value, [("piece", None), rows, columns])
+    with parts.last("program", f"{batches} * tiles", [value], *lying(tile)) as (value,):
+        close.store(value, [("batch", None), rows, columns])
+
+
+def lying(tile: Tile) -> tuple[str, int]:
+    """Where an element of a tile is in memory of the tile's own, and how many there are."""
+    return f"(tl.arange(0, {tile.m})[:, None] * {tile.n} + tl.arange(0, {tile.n})[None, :])", tile.m * tile.n
 
 
 def place(k: Writer, m: str, n: str, tile: Tile) -> None:
@@ -232,21 +240,3 @@ class Sums:
             return k.let(f"tl.full((), {-lack}, tl.int32)", "zero")
         value = k.load(pointer, "0") if self.factors.zeros[i] == ONE else k.load(pointer, *index) + spread
         return k.let(f"{value}.to(tl.int32) - {lack}", "zero")
-
-
-@kernel
-def product_parts(k: Writer, *, dtype: str, closing: Closing, block: int) -> None:
-    """The sum of `parts` products, one behind the other, in their order."""
-    parts = k.pointer("parts", dtype)
-    close = closing.declare(k)
-    count, size = k.count("count"), k.size("size")
-    k.text(f"""
-        i = tl.program_id(0) * {block} + tl.arange(0, {block})
-        inside = i < {size}
-        at = {parts} + i
-        acc = tl.zeros(({block},), {k.typed(dtype)})
-        for _ in range({count}):
-            acc += tl.load(at, mask=inside, other=0)
-            at += {size}
-    """)
-    close.store("acc", [("i", "inside")])

@@ -75,16 +75,12 @@ def attended(lo: GpuLowering, a: Heads, out: Tensor, present: tuple[Tensor, Tens
     given = [a.q, k, v, *(t for t in (mask, a.ends, a.sink, keep) if t is not None)]
     numbers = kernels.numbers(made, heads, kv_heads, length, total,
                               (first, min(left, total), min(right, total)), a.ends_add, a.scale, a.cap)
-    strides = _lying((a.q, k, v), near[:3])
+    strides = _lying((a.q, k, v, out), near)
     of_mask = [s for t in (mask, keep) if t is not None for s in t.strides]
-    of_out = _lying((out,), near[3:])
-    if made.splits == 1:
-        lo.step(made.spec, [*given, Out(out), *numbers, *strides, *of_out, *of_mask], made.items)
-        return
-    sums, weights = lo.new((made.slots, v.shape[3]), shared.F), lo.new((made.slots, 2), shared.F)
-    lo.step(made.spec, [*given, Out(sums), Out(weights), *numbers, *strides, *of_mask], made.items)
-    lo.step(made.joined, [sums, weights, Out(out), *numbers[:2], length, made.tiles, made.splits, *of_out],
-            batch * heads * length)
+    shares = [] if made.splits == 1 else [
+        Out(lo.new((made.slots, v.shape[3]), shared.F)), Out(lo.new((made.slots, 2), shared.F)),
+        Out(products.counted(lo, made.items // made.splits))]
+    lo.step(made.spec, [*given, *shares, Out(out), *numbers, *strides, *of_mask], made.items)
 
 
 @writes(shared.appended)

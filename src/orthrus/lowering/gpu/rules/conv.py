@@ -12,7 +12,7 @@ import numpy as np
 
 from ....codegen.kernels.conv.geometry import Geometry, phases
 from ....codegen.triton.kernels.convolution import Pair, convolution, depthwise
-from ....codegen.triton.kernels.products import MIDDLE, Tile, product_parts, summed
+from ....codegen.triton.kernels.products import MIDDLE, Tile, summed
 from ....codegen.triton.tiles import Problem, candidates
 from ....codegen.write.expr import Expr
 from ....ir import No, Node, Value
@@ -25,7 +25,7 @@ from ...rules.quantized import int8_operators as shared
 from ...rules.quantized.int8 import BYTES, INT, addends, coded, number
 from ...tensor import Tensor, last_strides
 from ..lower import GpuLowering, Lazy, Pending, Source, lowers
-from ..products import Zeros, precision
+from ..products import Zeros, arriving, precision
 from ..slides import Slid, Windows, slid, tile_of
 from ..tuning import Task
 from ..walks import closed
@@ -37,9 +37,6 @@ FULL = 16
 
 _PHASES = 1 << 8
 """Phases of a transposed convolution up to which there is a launch for each."""
-
-_BLOCK = 1024
-"""Sums that a block adds the parts of."""
 
 
 @dataclass(frozen=True)
@@ -177,27 +174,21 @@ class Convolution:
         steps = taps * -(-cin // tile.k) if whole else -(-taps * cin // tile.k)
         each = -(-steps // parts)
         parts = -(-steps // each)
-        split = [parts, each] if parts > 1 else []
+        cut = parts > 1
         columns = [*range(1, 1 + self.columns)]
         pixels = [0, *range(1 + self.columns, out.rank)]
-        held = lo.new((parts, self.rows, groups * cout), sums) if split else out
-        if split:
-            closing, cells = closed(held, None, [], sums, [[0], [1], [2]])
-        else:
-            closing, cells = closed(out, tree, operands, sums, [pixels, columns])
+        closing, cells = closed(out, tree, operands, sums, [pixels, columns])
         strides = x.strides[1], *weights.strides[1:]
         spec = convolution(
             numbers=pair, slide=it.slide, taps=it.taps, kinds=_letters(strides), whole=whole,
-            few=0 if whole else cin, even=whole and cin % tile.k == 0, grouped=groups > 1, parts=bool(split),
+            few=0 if whole else cin, even=whole and cin % tile.k == 0, grouped=groups > 1, cut=cut,
             tile=tile, closing=closing)
         grouped = [groups, weights.strides[0]] if groups > 1 else []
-        numbers = [self.rows, *([cin] if whole else []), cout, *_far(strides), *grouped, *split]
-        lo.step(spec, [x, weights, *zeros, *cells, *it.numbers, *numbers],
-                -(-self.rows // tile.m) * parts * groups * -(-cout // tile.n))
-        if split:
-            closing, cells = closed(out, tree, operands, sums, [[*pixels, *columns]])
-            lo.step(product_parts(dtype=sums, closing=closing, block=_BLOCK), [held, *cells, parts, out.size],
-                    -(-out.size // _BLOCK))
+        numbers = [self.rows, *([cin] if whole else []), cout, *_far(strides),
+                   *([each, parts] if cut else []), *grouped]
+        tiles_of = -(-self.rows // tile.m) * groups * -(-cout // tile.n)
+        lo.step(spec, [x, weights, *zeros, *arriving(lo, parts, tiles_of, tile.m * tile.n, sums), *cells,
+                       *it.numbers, *numbers], tiles_of * parts)
 
 
 # operators
