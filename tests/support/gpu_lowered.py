@@ -44,11 +44,14 @@ class Ran:
 
 
 def lowered(model: ModelProto, feeds: dict[str, np.ndarray], target: str, **settings: Any) -> GpuLowering:
-    """The model's steps for these inputs, which are all that it has."""
+    """The model's steps for these inputs, which are all that it has. None writes what runs share: several go
+    on at once."""
     graph = load(model.SerializeToString())
     inputs = [(v, feeds[v.name].shape, feeds[v.name].dtype.name) for v in graph.inputs]
-    return GpuLowering(graph.nodes, inputs, graph.outputs, TARGETS[target], {}, lambda n: reference(n).run,
+    made = GpuLowering(graph.nodes, inputs, graph.outputs, TARGETS[target], {}, lambda n: reference(n).run,
                        settings)
+    assert {t.buffer.kind for step in made.steps for t in step.outs} <= {"arena", "output"}
+    return made
 
 
 def hinted(step: KernelStep, lo: GpuLowering) -> tuple[str, ...]:

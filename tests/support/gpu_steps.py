@@ -12,6 +12,7 @@ import numpy as np
 from gpu_kernels import run
 
 from orthrus.codegen.triton.targets import TARGETS
+from orthrus.codegen.write.expr import Expr
 from orthrus.lowering.tensor import Buffer, Tensor, c_strides
 
 
@@ -24,6 +25,7 @@ class Steps:
         self.target, self.settings = TARGETS[target], settings
         self.steps: list[tuple[Any, list[Any], int]] = []
         self.tables: dict[Any, Tensor] = {}
+        self.arrivals: dict[tuple[int, int], Tensor] = {}
         self.opcodes = collections.Counter[str]()
 
     def over(self, array: np.ndarray) -> Tensor:
@@ -52,6 +54,11 @@ class Steps:
             self.tables[make, given] = self.constant(None, lambda: make(*given))
         return self.tables[make, given]
 
+    def store(self, out: Tensor, tree: Expr, operands: Sequence[Tensor]) -> None:
+        """Fill with a constant, here and now."""
+        assert tree.op == "const" and not operands
+        out.buffer.array.view(out.dtype)[...] = tree.value
+
     def step(self, spec: Any, args: Sequence[Any], items: int) -> None:
         self.steps.append((spec, [getattr(a, "tensor", a) for a in args], items))
 
@@ -60,11 +67,12 @@ class Steps:
         return [a.buffer.array.reshape(-1)[a.offset:] if isinstance(a, Tensor) else a for a in args]
 
     def execute(self, seed: int = 1) -> None:
-        """Run what was recorded, and count its instructions. Tables are left as they were."""
+        """Run what was recorded, and count its instructions. Tables and counts are left as they were."""
         for spec, args, items in self.steps:
             self.opcodes += run(spec, self.target.arch, *self.arguments(args), items=items, seed=seed).opcodes
         for (make, given), table in self.tables.items():
             np.testing.assert_array_equal(table.buffer.array, make(*given))
+        assert not any(counts.buffer.array.any() for counts in self.arrivals.values())
 
     def ran(self, prefix: str) -> int:
         """How many instructions of such a name were executed."""

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from ...codegen.triton import tiles
 from ...codegen.triton.kernels.integer_products import integer_products
 from ...codegen.triton.kernels.product_rows import Strip, product_rows
@@ -206,28 +204,27 @@ def precision(lo: GpuLowering, dtype: str) -> str:
 
 def arriving(lo: GpuLowering, parts: int, cells: int, size: int, total: str) -> list[Any]:
     """What `parts` programs for each of `cells` add up their sums by, `size` of type `total` each: see
-    `codegen.triton.parts`. Counts of arrivals are 0 again when a kernel is done, so that the
-    steps of a part share them."""
+    `codegen.triton.parts`."""
     if parts == 1:
         return []
     return [Out(lo.new((cells * parts, size), total)), Out(counted(lo, cells))]
 
 
-def counted(lo: GpuLowering, cells: int) -> Tensor:
-    """Counts of arrivals at `cells`."""
-    return lo.table(arrivals, _power(max(cells, _COUNTS)), len(lo.steps) % _TABLES)
-
-
 _COUNTS = 1024
-"""Cells whose arrivals one table counts, at least."""
+"""Cells whose arrivals are counted in one place, at least."""
 
-_TABLES = 8
-"""Tables in turns: steps that are asked for as one each have their own."""
+_PLACES = 8
+"""Places in turns: steps that are asked for as one each have their own."""
 
 
-def arrivals(count: int, table: int) -> np.ndarray:
-    """Of nobody yet, in one of the tables."""
-    return np.zeros(count, np.int32)
+def counted(lo: GpuLowering, cells: int) -> Tensor:
+    """Counts of arrivals at `cells`, of this run alone. They are 0 again when a kernel is done, so that a
+    run's steps share them."""
+    key = _power(max(cells, _COUNTS)), len(lo.steps) % _PLACES
+    if key not in lo.arrivals:
+        made = lo.arrivals[key] = lo.new(key[:1], "int32")
+        lo.store(made, Expr.const(0, "int32"), [])
+    return lo.arrivals[key]
 
 
 def _power(size: int) -> int:
