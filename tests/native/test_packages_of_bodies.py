@@ -6,6 +6,7 @@ import ctypes
 import os
 import subprocess
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +34,15 @@ import orthrus as ort
 from orthrus.codegen.machines.machine import FORCED
 from orthrus.codegen.runtime.cells import JUMP
 from orthrus.errors import NotImplemented as NotImplementedFail
+from orthrus.kernels import Part
+from orthrus.load import load
 from orthrus.lowering.memory import plan
 from orthrus.lowering.package import layout
+from orthrus.lowering.package.loaded import Package
 from orthrus.lowering.step import KernelStep
 from orthrus.lowering.tensor import Buffer, Tensor
 from orthrus.native.compile import machine_named, package
+from orthrus.providers import CPUExecutionProvider
 
 pytestmark = [needs("generated code"), needs("C compiler")]
 
@@ -54,11 +59,25 @@ def same(got: list[np.ndarray], want: list[Any]) -> bool:
                for a, b in zip(got, want, strict=True))
 
 
+def step_by_step(source: bytes, data: bytes, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """What a package gives in Python, where something is looked at between its steps."""
+    whole, looks, notes = load(source), [], list[Any]()
+    part = Part("CPUExecutionProvider", list(whole.nodes), list(whole.inputs), list(whole.outputs), "turns",
+                whole.info, weakref.ref(whole))
+    made: Any = CPUExecutionProvider().kernel_of(part, Package(data))
+    given = made.run.stepwise(arrays, lambda *note: notes.append(note), None, lambda: looks.append(0))
+    assert len(notes) == len(looks) + 2
+    return list(given) if isinstance(given, tuple) else [given]
+
+
 def compare(source: bytes, feeds: Feeds, sizes: Any = None) -> None:
     """Twice each of `feeds` in one context, on one thread and on two: the session's bytes, nothing else is
-    written to."""
-    session, opened = ort.InferenceSession(source), CModel(data_of(source, sizes))
+    written to. And once step by step in Python."""
+    session, data = ort.InferenceSession(source), data_of(source, sizes)
+    opened = CModel(data)
     wanted = [session.run(None, fed) for fed in feeds]
+    for fed, want in zip(feeds, wanted, strict=True):
+        assert same(step_by_step(source, data, [np.asarray(fed[v.name]) for v in session.get_inputs()]), want)
     for threads in (1, 2):
         context = CContext(opened, threads)
         for fed, want in list(zip(feeds, wanted, strict=True)) * 2:

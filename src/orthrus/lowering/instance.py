@@ -7,14 +7,15 @@ is imported here: plans come from packages too.
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..codegen.runtime.cells import STEP
+from ..codegen.runtime.cells import JUMP, STEP
 from ..codegen.runtime.fastcall import FastRun
 from ..codegen.write.notes import NOTED, refuse
 from ..records import dataclass
@@ -55,6 +56,11 @@ class Plan:
     def native(self) -> bool:
         """Whether there are kernels and nothing else."""
         return len(self.work) > 0 and not self.hosts
+
+    @property
+    def jumps(self) -> bool:
+        """Whether a run may leave steps out, or come to them again; such a plan has kernels alone."""
+        return JUMP in self.work[:, 0]
 
     @property
     def definitions(self) -> bool:
@@ -172,6 +178,20 @@ class Instance:
         if row not in self._alone:
             self._alone[row] = self.program(row, row + 1)
         return self._alone[row]
+
+    def order(self, arrays: Sequence[np.ndarray]) -> Iterator[int]:
+        """The rows as a run of these inputs and outputs comes to them, jumps left out: each is to be run
+        before the next is asked for."""
+        self.program(0, 0)(*arrays)
+        row, count = 0, len(self.table)
+        while row < count:
+            if self.table[row, 2] != JUMP:
+                yield row
+                row += 1
+                continue
+            truth, target, wanted = (ctypes.c_int64 * 3).from_address(int(self.begins[row]))
+            true = ctypes.c_uint8.from_address(truth).value != 0
+            row = target if true == (wanted != 0) else row + 1
 
     def view(self, t: Tensor, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> np.ndarray:
         """A tensor as a numpy array."""

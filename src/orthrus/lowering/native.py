@@ -106,7 +106,7 @@ class Native(ShapedPart[Plan]):
             if not plan.small:
                 self.device.ready(self.threads)
             marks = [began, clock()]
-            ready = iter(finished(plan) if watch is not None else ())
+            ready = iter(finished(plan) if watch is not None and not plan.jumps else ())
 
             def show() -> None:
                 for value, t in next(ready, ()):
@@ -117,7 +117,10 @@ class Native(ShapedPart[Plan]):
                     watch(value, elements)
             show()
             apart = watch is not None or check is not None
-            for step, call in zip(plan.steps, calls, strict=True):
+            ran = list[int]()
+            for i in instance.order([*arrays, *outputs]) if plan.jumps else range(len(calls)):
+                step, call = plan.steps[i], calls[i]
+                ran.append(i)
                 marks.append(clock() if apart else marks[-1])
                 if call is not None:
                     call(*arrays, *outputs)
@@ -129,7 +132,8 @@ class Native(ShapedPart[Plan]):
                 if check is not None:
                     check()
             if note is not None:
-                for work, start, end in zip((None, *done), marks[::2], marks[1::2], strict=True):
+                for work, start, end in zip((None, *(done[i] for i in ran)), marks[::2], marks[1::2],
+                                            strict=True):
                     note(work, start, end)
                 note(None, marks[-1], clock())
         return self._entered(plan, arrays, run)
