@@ -1,0 +1,66 @@
+"""Models that branch, at random: a session that was kept gives what the first one did, whichever way it is
+run."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from control_models import drawn
+from skips import needs
+
+import orthrus as ort
+from orthrus import knobs
+from orthrus.run.kept import Kept
+
+pytestmark = needs("generated code")
+
+TOLERANCE = 1e-6
+"""Of floats: a session folds constants by numpy, a package by its kernels."""
+
+
+def bodies(graph: onnx.GraphProto) -> set[str]:
+    """The operators that have any."""
+    found = set[str]()
+    for node in graph.node:
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                found |= {node.op_type, *bodies(attribute.g)}
+    return found
+
+
+def kept(source: bytes, feeds: dict[str, Any]) -> ort.InferenceSession:
+    """The third session of a model that was run with `feeds`."""
+    for _ in range(2):
+        ort.InferenceSession(source).run(None, feeds)
+        for thread in threading.enumerate():
+            if thread.name == "orthrus-keep":
+                thread.join()
+    return ort.InferenceSession(source)
+
+
+@pytest.mark.parametrize("seeds", [range(300), pytest.param(range(300, 4000), marks=pytest.mark.slow)])
+def test_whatever_way_it_is_run(seeds: range, tmp_path: Path) -> None:
+    count = 0
+    for seed in seeds:
+        made, feeds = drawn(seed)
+        if bodies(made.graph) != {"If"}:
+            continue
+        source = made.SerializeToString()
+        with knobs.setting(CACHE=1, CACHE_DIR=str(tmp_path), CACHE_SESSIONS=64):
+            with knobs.setting(CACHE_SESSIONS=0):
+                plain = ort.InferenceSession(source)
+            session = kept(source, feeds[0])
+            count += isinstance(session._sess._engine, Kept)
+            names = [v.name for v in session.get_outputs()]
+            for fed in feeds:
+                want = plain.run(None, fed)
+                for got in (session.run(None, fed), session.run(None, fed, ort.RunOptions()),
+                            session.run(names[::-1], fed)[::-1]):
+                    for a, b in zip(got, want, strict=True):
+                        np.testing.assert_allclose(a, b, TOLERANCE, TOLERANCE, err_msg=str(seed))
+    assert count >= len(seeds) // 75
