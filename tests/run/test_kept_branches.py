@@ -3,6 +3,8 @@ run."""
 
 from __future__ import annotations
 
+import itertools
+import random
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,8 @@ import numpy as np
 import onnx
 import pytest
 from control_models import drawn
+from graphs import info, model
+from onnx import TensorProto, helper
 from skips import needs
 
 import orthrus as ort
@@ -19,6 +23,7 @@ from orthrus.run.kept import Kept
 
 pytestmark = needs("generated code")
 
+CONDITIONS = 3
 TOLERANCE = 1e-6
 """Of floats: a session folds constants by numpy, a package by its kernels."""
 
@@ -43,24 +48,62 @@ def kept(source: bytes, feeds: dict[str, Any]) -> ort.InferenceSession:
     return ort.InferenceSession(source)
 
 
-@pytest.mark.parametrize("seeds", [range(300), pytest.param(range(300, 4000), marks=pytest.mark.slow)])
-def test_whatever_way_it_is_run(seeds: range, tmp_path: Path) -> None:
-    count = 0
-    for seed in seeds:
-        made, feeds = drawn(seed)
-        if bodies(made.graph) != {"If"}:
-            continue
-        source = made.SerializeToString()
-        with knobs.setting(CACHE=1, CACHE_DIR=str(tmp_path), CACHE_SESSIONS=64):
-            with knobs.setting(CACHE_SESSIONS=0):
-                plain = ort.InferenceSession(source)
-            session = kept(source, feeds[0])
-            count += isinstance(session._sess._engine, Kept)
-            names = [v.name for v in session.get_outputs()]
-            for fed in feeds:
-                want = plain.run(None, fed)
-                for got in (session.run(None, fed), session.run(None, fed, ort.RunOptions()),
-                            session.run(names[::-1], fed)[::-1]):
-                    for a, b in zip(got, want, strict=True):
-                        np.testing.assert_allclose(a, b, TOLERANCE, TOLERANCE, err_msg=str(seed))
-    assert count >= len(seeds) // 75
+def branching(seed: int) -> tuple[onnx.ModelProto, list[dict[str, np.ndarray]]]:
+    """Ifs one after another and in each other, whose conditions are fed; feeds of all of them."""
+    draw, names = random.Random(seed), itertools.count()
+
+    def chain(nodes: list[onnx.NodeProto], value: str, deep: int) -> str:
+        """A value that the nodes to which some are added make of `value`."""
+        for _ in range(draw.randint(1, 3)):
+            made = f"v{next(names)}"
+            if deep and draw.random() < 0.6:
+                bodies = dict[str, onnx.GraphProto]()
+                for which in ("then_branch", "else_branch"):
+                    inner = list[onnx.NodeProto]()
+                    end = chain(inner, draw.choice([value, "x"]), deep - 1)
+                    bodies[which] = helper.make_graph(inner, which, [], [info(end, shape=None)])
+                nodes.append(helper.make_node("If", [f"c{draw.randrange(CONDITIONS)}"], [made], **bodies))
+            else:
+                op = draw.choice(["Neg", "Abs", "Add", "Softmax", "Relu"])
+                nodes.append(helper.make_node(op, [value, "x"] if op == "Add" else [value], [made]))
+            value = made
+        return value
+    nodes = list[onnx.NodeProto]()
+    end = chain(nodes, "x", 2)
+    if {node.op_type for node in nodes}.isdisjoint({"If"}):
+        return branching(seed + 1000)
+    conditions = [info(f"c{i}", TensorProto.BOOL, ()) for i in range(CONDITIONS)]
+    made = model(nodes, [info("x", shape=(3, 5)), *conditions], [end])
+    x = np.random.default_rng(seed).standard_normal((3, 5)).astype(np.float32)
+    return made, [{"x": x, **{f"c{i}": np.array(c) for i, c in enumerate(fed)}}
+                  for fed in itertools.product((True, False), repeat=CONDITIONS)]
+
+
+def check(made: onnx.ModelProto, feeds: list[dict[str, Any]], folder: Path) -> bool:
+    """Compare; whether it was kept."""
+    source = made.SerializeToString()
+    with knobs.setting(CACHE=1, CACHE_DIR=str(folder), CACHE_SESSIONS=64):
+        with knobs.setting(CACHE_SESSIONS=0):
+            plain = ort.InferenceSession(source)
+        session = kept(source, feeds[0])
+        was = isinstance(session._sess._engine, Kept)
+        names = [v.name for v in session.get_outputs()]
+        for fed in feeds:
+            want = plain.run(None, fed)
+            for got in (session.run(None, fed), session.run(None, fed, ort.RunOptions()),
+                        session.run(names[::-1], fed)[::-1]):
+                for a, b in zip(got, want, strict=True):
+                    np.testing.assert_allclose(a, b, TOLERANCE, TOLERANCE)
+    return was
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_conditions_that_are_fed(seed: int, tmp_path: Path) -> None:
+    assert check(*branching(seed), tmp_path)
+
+
+@pytest.mark.slow
+def test_any_conditions(tmp_path: Path) -> None:
+    drawings = [drawn(seed) for seed in range(4000)]
+    chosen = [(made, feeds) for made, feeds in drawings if bodies(made.graph) == {"If"}]
+    assert sum([check(made, feeds, tmp_path) for made, feeds in chosen]) >= len(chosen) // 3
