@@ -60,9 +60,10 @@ def test_nested_scopes(peer: Any) -> None:
     assert not (found := scoped(range(2000, 2060), peer)), "\n".join(found)
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("first", range(3000, 3800, 200))
 def test_many_nested_scopes(first: int, peer: Any) -> None:
+    """onnxruntime ends this process with some of them: it divides by a size of 0."""
     assert not (found := scoped(range(first, first + 200), peer)), "\n".join(found)
 
 
