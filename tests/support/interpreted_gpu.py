@@ -28,6 +28,7 @@ from orthrus.codegen.triton import tiles
 from orthrus.codegen.triton.compile import CodeObject
 from orthrus.codegen.triton.targets import CUDA, Target
 from orthrus.codegen.triton.write import Written
+from orthrus.lowering.gpu import merging
 from orthrus.providers.gpu.device import GpuDevice
 from orthrus.providers.gpu.driver import DriverError, Properties
 from orthrus.providers.gpu.provider import GpuProvider
@@ -37,6 +38,7 @@ _FORMATS = {"p": "Q", "i": "i", "q": "q", "f": "f"}
 _HALF = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
 _lock = threading.RLock()
 _compile = compiling._compiled
+_small = merging._Launch.small
 
 
 def _as_text(it: Written, target: Target, hints: compiling.Hints) -> CodeObject:
@@ -48,7 +50,13 @@ def _as_text(it: Written, target: Target, hints: compiling.Hints) -> CodeObject:
     return CodeObject(data, it.name, target.arch, it.warps * 32, 0, kinds, compiling.compiler())
 
 
+def _alone(launch: merging._Launch, target: Target) -> bool:
+    """The interpreter knows no functions of a kernel's own, of which several in one launch are made."""
+    return target.arch != TARGET.arch and _small(launch, target)
+
+
 compiling._compiled = _as_text
+merging._Launch.small = _alone  # type: ignore[method-assign]
 tiles._CHIPS[TARGET.arch] = tiles._CHIPS["sm_80"]
 
 
