@@ -110,7 +110,7 @@ def test_turns_that_are_fed(tmp_path: Path) -> None:
     made = model([helper.make_node("Loop", ["m", "c", "x"], ["y"], body=turn)],
                  [info("m", TensorProto.INT64, ()), info("c", TensorProto.BOOL, ()), info("x", shape=(1,)),
                   info("most", shape=(1,))], ["y"])
-    fed = [{"m": np.array(m), "c": np.array(c), "x": np.ones(1, np.float32), "most": np.array([f], np.float32)}
+    fed = [{"m": np.array(m), "c": np.array(c), "x": np.ones(1, "f"), "most": np.array([f], "f")}
            for m in (10, 0, 1, -1, np.iinfo(np.int64).max) for c in (True, False) for f in (0, 1, 100, 1e30)]
     assert check(made, fed, tmp_path)
 
