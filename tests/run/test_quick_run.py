@@ -98,6 +98,21 @@ def test_results_belong_to_the_caller() -> None:
     check(s.run(None, {"x": X, "y": Y}))
 
 
+def test_results_of_some_size_begin_at_a_line() -> None:
+    made = model([node("Neg", ["x"], ["y"]), node("Concat", ["x", "x"], ["z"], axis=0)],
+                 [info("x", shape=("n", 3))], [info("y", shape=None), info("z", shape=None)])
+    for count in (1, 300, 341, 342, 5000, 0):
+        s, x = ort.InferenceSession(made.SerializeToString()), np.full((count, 3), 2, np.float32)
+        s.run(None, {"x": x})
+        kept = [s.run(None, {"x": x + i}) for i in range(9)]
+        for i, results in enumerate(kept):
+            for each, wanted in zip(results, (-x - i, np.concatenate([x + i, x + i])), strict=True):
+                np.testing.assert_array_equal(each, wanted, strict=True)
+                assert each.flags.carray and not each.flags.owndata and type(each) is np.ndarray
+                assert each.nbytes < 4096 or each.ctypes.data % 64 == 0
+                assert each.base.base is None and each.dtype is x.dtype
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64", "int8", "bool"])
 def test_every_type(dtype: str, long: list[int]) -> None:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
