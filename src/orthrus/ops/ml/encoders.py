@@ -81,7 +81,7 @@ def CastMap(x, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: i
 
 _MANY = 32
 """Numbers from which on they are looked up together."""
-_FEW = 8
+_FEW, _TEXT = 8, np.dtype(object)
 _UNKNOWN = "Unknown Category and zeros = 0."
 _SMALL = 1 << 12
 """Elements of a result up to which each is compared."""
@@ -151,7 +151,7 @@ def _lookup(x: np.ndarray, table: _Table, default: Any, dtype: Any) -> np.ndarra
     """`table[v]` for every element `v`, `default` where there is none."""
     if x.dtype == object:
         words = x.tolist() if x.ndim == 1 else x.ravel().tolist()
-        if dtype != object:
+        if dtype is not object and dtype is not _TEXT:
             if len(words) <= _FEW:
                 made = np.array([table.get(word, default) for word in words], dtype)
             else:
