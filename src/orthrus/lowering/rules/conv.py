@@ -339,9 +339,10 @@ class Pointwise:
 
 
 def pointwise_of(lo: Lowering, g: Geometry, x: Tensor, w: Value | None) -> Pointwise | None:
-    """That of a convolution; None where it is another, or its results are far more than its images."""
+    """That of a convolution; None where it is another, its results are far more than its images, or a matrix
+    unit takes images whose channels come last."""
     planes = x.reshape((g.batch, g.cin, math.prod(g.size)))
-    if (planes is None or planes.strides[2] != 1 or x.dtype != _F32 or 1 in (g.cin, planes.shape[2])
+    if (lo.matrix_unit or planes is None or planes.strides[2] != 1 or x.dtype != _F32 or 1 in (g.cin, planes.shape[2])
             or g.groups != 1 or {*g.kernel, *g.strides} != {1} or any(g.pads) or g.out != g.size
             or g.cout > 2 * g.cin or g.cin < FEW_CHANNELS):
         return None
