@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from graphs import info, model
 from onnx import TensorProto, helper
@@ -22,6 +23,7 @@ from skips import needs
 
 import orthrus as ort
 from orthrus import knobs
+from orthrus.api.options import Brief
 from orthrus.codegen.machines.machine import AVX2, NEON, RVV256, Machine
 from orthrus.codegen.runtime import units
 from orthrus.errors import Fail, InvalidArgument
@@ -236,6 +238,71 @@ def test_switches_and_options_go_the_long_way(long: list[int]) -> None:
     options.terminate = True
     with pytest.raises(Fail, match="terminate"):
         s.run(None, {"x": X, "y": Y}, options)
+
+
+def test_options_that_ask_for_nothing(long: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs too short to be stopped go the quick way with them, for the shapes of which that is known."""
+    monkeypatch.setattr(Brief, "LONGEST", 60.0)
+    s, options, other = session(), ort.RunOptions(), ort.RunOptions()
+    other.add_run_config_entry("disable_synchronize_execution_providers", "1")
+
+    def longer(x: Any, given: Any) -> int:
+        before = long[0]
+        for got, want in zip(s.run(None, {"x": x, "y": Y}, given), ((x + Y) * 2, x + Y), strict=True):
+            np.testing.assert_array_equal(got, want)
+        return long[0] - before
+    assert [longer(X, options) for _ in range(4)] == [1, 0, 0, 0]
+    assert [longer(X, other) for _ in range(2)] == [0, 0]
+    assert longer(X[:2], options) == 1
+    for change in ({"terminate": True}, {"timeout": 60.0}, {"log_severity_level": 2}, {"logid": "a"},
+                   {"only_execute_path_to_fetches": True}):
+        given = ort.RunOptions()
+        for name, value in change.items():
+            setattr(given, name, value)
+        if "terminate" in change:
+            with pytest.raises(Fail, match="terminate"):
+                longer(X, given)
+        else:
+            assert longer(X, given) == 1, change
+    shrinking = ort.RunOptions()
+    shrinking.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+    assert longer(X, shrinking) == 1
+    options.terminate = True
+    with pytest.raises(Fail, match="terminate"):
+        longer(X, options)
+    options.terminate = False
+    assert longer(X, options) == 0
+    with pytest.raises((TypeError, InvalidArgument)):
+        s.run(None, {"x": X, "y": Y}, "options")  # type: ignore[arg-type]
+    with s.profile() as profile:
+        longer(X, options)
+    assert profile.runs == 1
+
+
+@pytest.mark.parametrize("longest", [0.0, 60.0])
+def test_runs_that_may_be_long_can_be_stopped(monkeypatch: pytest.MonkeyPatch, longest: float) -> None:
+    """One that took long, and one whose loop goes as often as it is told."""
+    monkeypatch.setattr(Brief, "LONGEST", longest)
+    loop = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (int64 n, float[4] x) => (float[4] y) '
+        "{ c = Constant <value = bool {1}> () y = Loop (n, c, x) <body = b (int64 i, bool go, float[4] v) => "
+        "(bool on, float[4] w) { on = Identity (go) w = Cos (v) }> }").SerializeToString()
+    made = ort.InferenceSession(loop)
+    options, x = ort.RunOptions(), np.ones(4, np.float32)
+    for _ in range(3):
+        made.run(None, {"n": np.array(3), "x": x}, options)
+    threading.Timer(0.3, lambda: setattr(options, "terminate", True)).start()
+    with pytest.raises(Fail, match="terminate"):
+        made.run(None, {"n": np.array(1 << 40), "x": x}, options)
+
+
+def test_only_short_runs_are_not_stopped(long: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Brief, "LONGEST", 0.0)
+    s, options = session(), ort.RunOptions()
+    for _ in range(3):
+        before = long[0]
+        check(s.run(None, {"x": X, "y": Y}, options))
+        assert long[0] == before + 1
 
 
 def test_who_is_not_quick(long: list[int], tmp_path: Any) -> None:

@@ -119,7 +119,8 @@ class SessionIOBinding:
         return [v.numpy() if v._placed is not None else _copied(v._value) for v in self._results]
 
     def _run(self, session: CoreSession, run_options: Any) -> None:
-        if self._repeat is not None and run_options is None and self._repeated(session):
+        waits = True if run_options is None else run_options._waits()
+        if self._repeat is not None and waits is not None and self._repeated(session, waits):
             return
         if not self._outputs:
             raise RuntimeError("Error in execution: At least one output should be requested.")
@@ -142,19 +143,20 @@ class SessionIOBinding:
             raise _failed(error) from error
         self._results = [self._taken(name, value, declared[name]) for name, value in zip(names, results,
                                                                                          strict=True)]
-        if self._tries and run_options is None:
+        if self._tries and waits is not None:
             self._tries -= 1
             self._repeat = _repeat(engine, names, feeds, targets)
             self._arrays = [(v, v._value) for v in (*self._inputs.values(), *self._outputs.values())
                             if isinstance(v, CoreValue) and self._repeat is not None]
 
-    def _repeated(self, session: CoreSession) -> bool:
-        """Whether the run is done, as the last one was: on the same arrays, for nobody who looks on."""
+    def _repeated(self, session: CoreSession, waits: bool) -> bool:
+        """Whether the run is done, as the last one was: on the same arrays, for nobody who looks on. `waits`:
+        for the devices."""
         repeat, engine = self._repeat, session._engine
         same = all(value._value is array for value, array in self._arrays)
         if same and repeat.engine is engine and session._profile is None and not session._collecting:
             try:
-                if engine.again(repeat):
+                if engine.again(repeat, waits):
                     self._results, self._tries = list[Any](self._outputs.values()), _TRIES
                     return True
             except Exception as error:

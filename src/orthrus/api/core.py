@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from .arguments import mismatch
 from .devices import CoreDevice, OrtEpDevice, OrtMemoryInfo, ep_devices, memory_info, preferred_providers
 from .metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
-from .options import RunOptions, SessionOptions
+from .options import UNSYNCHRONIZED, RunOptions, SessionOptions
 from .ortvalue import OrtValue
 from .sparse import CoreSparse, SparseTensor
 from .values import CoreValue, OrtValueVector
@@ -330,7 +330,7 @@ class CoreSession:
 
         engine = self._engine
         run: Callable[..., list[Any]] = engine.run
-        if entries.get("disable_synchronize_execution_providers") == "1":
+        if entries.get(UNSYNCHRONIZED) == "1":
             run = partial(run, synchronize=False)
         text = entries.get("memory.enable_memory_arena_shrinkage", "")
         if not text:

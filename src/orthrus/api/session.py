@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from .core import CoreSession, path_of
 from .devices import OrtDevice, OrtEpDevice, OrtMemoryInfo
 from .enums import OrtDeviceVendorId
 from .metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
-from .options import RunOptions, SessionOptions
+from .options import Brief, RunOptions, SessionOptions
 from .ortvalue import OrtValue
 from .sparse import SparseTensor
 from .values import OrtValueVector
@@ -42,7 +43,7 @@ _OWN = frozenset({"_sess", "_engine_run", "_quick", "_direct", "_enable_fallback
                   "_inputs_meta", "_outputs_meta", "_overridable_initializers", "_input_meminfos",
                   "_output_meminfos", "_input_epdevices", "_model_meta", "_providers",
                   "_provider_options", "_profiling_start_time_ns", "_collecting", "_watching", "_doors",
-                  "_plain"})
+                  "_plain", "_brief"})
 """Attributes a session makes itself; a pickle carries every other."""
 
 
@@ -112,6 +113,7 @@ class Session:
     _quick: Callable[[Any, Any], list[Any] | None] | None
     _direct: bool
     _plain: bool
+    _brief: Brief
     _disabled: tuple[str, ...]
     _sess_options: SessionOptions
     _inputs_meta: list[NodeArg]
@@ -293,13 +295,17 @@ class Session:
         where a step fails or the run is terminated.
         """
         quick = self._quick
-        if quick is not None and run_options is None:
+        if quick is not None and (run_options is None or self._brief.serves(input_feed, run_options)):
             made = quick(output_names, input_feed)
             if made is not None:
                 return made
         if (run_options is not None or not self._direct or output_names.__class__ is str
                 or input_feed.__class__ is not dict):
-            return self._run_whole(lambda: self._sess._run(output_names or None, input_feed, run_options))
+            start = time.perf_counter()
+            found = self._run_whole(lambda: self._sess._run(output_names or None, input_feed, run_options))
+            if quick is not None:
+                self._brief.learn(input_feed, time.perf_counter() - start)
+            return found
         try:
             return self._engine_run(output_names, input_feed)
         except (EPFail, DeviceReset) as error:
@@ -549,7 +555,7 @@ class InferenceSession(Session):
         values = (*engine.inputs, *engine.overridable, *engine.outputs)
         plain = all(isinstance(v.type, TensorType) for v in values)
         self._plain = plain and core._profile is None
-        self._sess, self._engine_run = core, engine.run
+        self._sess, self._engine_run, self._brief = core, engine.run, Brief(engine.kinds)
         self._open_doors()
 
     def __getstate__(self) -> dict[str, Any]:
