@@ -21,7 +21,7 @@ from ..elements import store
 from ..lower import Emit, Lazy, Lowering, Out, Pending, Source, lowers
 from ..tensor import Tensor, c_strides, last_strides
 from ..walk import Walked
-from . import conv_columns, matmul, matrix_unit
+from . import conv_columns, matrix_unit
 from .conv_weights import Computed, Known, Weights
 from .elementwise import activation
 from .quantized import int8
@@ -333,7 +333,8 @@ class Pointwise:
         target = out.reshape(shape)
         result = lo.new(shape, out.dtype) if target is None else target
         rest = [t.reshape(shape) or lo.contiguous(t).reshape(shape) for t in operands]
-        matmul.write(lo, self.weights, self.planes, None, result, tree, [t for t in rest if t is not None])
+        lo.rules.steps["product_then"](lo, self.weights, self.planes, None, result, tree,
+                                       [t for t in rest if t is not None])
         if target is None:
             lo.copy(result.view(out.shape, c_strides(out.shape)), out)
 
@@ -342,9 +343,9 @@ def pointwise_of(lo: Lowering, g: Geometry, x: Tensor, w: Value | None) -> Point
     """That of a convolution; None where it is another, its results are far more than its images, or a matrix
     unit takes images whose channels come last."""
     planes = x.reshape((g.batch, g.cin, math.prod(g.size)))
-    if (lo.matrix_unit or planes is None or planes.strides[2] != 1 or x.dtype != _F32 or 1 in (g.cin, planes.shape[2])
-            or g.groups != 1 or {*g.kernel, *g.strides} != {1} or any(g.pads) or g.out != g.size
-            or g.cout > 2 * g.cin or g.cin < FEW_CHANNELS):
+    if (lo.matrix_unit or planes is None or planes.strides[2] != 1 or x.dtype != _F32
+            or 1 in (g.cin, planes.shape[2]) or g.groups != 1 or {*g.kernel, *g.strides} != {1}
+            or any(g.pads) or g.out != g.size or g.cout > 2 * g.cin or g.cin < FEW_CHANNELS):
         return None
     weights = lo.contiguous(lo.tensor(w)).reshape((g.cout, g.cin))
     return None if weights is None else Pointwise(weights, planes)
