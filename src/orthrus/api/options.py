@@ -5,8 +5,9 @@ Both can be copied and pickled, and take no attribute that is not theirs.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .arguments import Setting, as_bool, as_int, as_str, member, mismatch
@@ -280,6 +281,8 @@ class SessionOptions(_Options):
         return f"<SessionOptions {_shown(self)}>"
 
 
+log = logging.getLogger("orthrus")
+
 UNSYNCHRONIZED = "disable_synchronize_execution_providers"
 
 
@@ -336,8 +339,13 @@ class RunOptions(_Options):
         return self._get_entry("get_run_config_entry", key)
 
     def _waits(self) -> bool | None:
-        """Whether a run waits for devices; None where they ask for anything else of it."""
-        if self._values or self._adapters or self._timeout is not None or self.terminate:
+        """Whether a run waits for devices; None where they ask for anything else that a run without them does
+        not do: it is to be stopped or timed, or to tell something in the log."""
+        if self._adapters or self._timeout is not None or self.terminate:
+            return None
+        values = self._values
+        if values and (0 <= values.get("log_severity_level", -1) < 2
+                       or values.get("logid") and log.isEnabledFor(logging.INFO)):
             return None
         entries = {key: value for key, value in self._entries.items() if key != UNSYNCHRONIZED}
         return None if entries else self._entries.get(UNSYNCHRONIZED) != "1"
@@ -360,34 +368,6 @@ class RunOptions(_Options):
 
     def __repr__(self) -> str:
         return f"<RunOptions {_shown(self)}>"
-
-
-class Brief:
-    """The shapes of feeds whose runs are over before anybody could stop them: options that ask for nothing
-    but what a run without them does as well need not be looked at between its steps. `kinds`: domains and
-    names of the model's operators; a run of one that has loops may take any time."""
-
-    LONGEST, MOST = 1e-3, 64
-    """Seconds of such a run, and shapes that are known."""
-
-    def __init__(self, kinds: Collection[tuple[str, str]]) -> None:
-        self._known = set[tuple[Any, ...]]()
-        self._most = 0 if any(name in LOOPS for _, name in kinds) else self.MOST
-
-    def serves(self, feeds: Any, options: Any) -> bool:
-        """Whether a run with these is such a one."""
-        return (feeds.__class__ is dict and options.__class__ is RunOptions and options._waits() is not None
-                and tuple([getattr(value, "shape", None) for value in feeds.values()]) in self._known)
-
-    def learn(self, feeds: Any, seconds: float) -> None:
-        """A run with these took so long."""
-        if seconds < self.LONGEST and len(self._known) < self._most and feeds.__class__ is dict:
-            shapes = tuple([getattr(value, "shape", None) for value in feeds.values()])
-            if all(shape.__class__ is tuple for shape in shapes):
-                self._known.add(shapes)
-
-
-LOOPS = frozenset({"Loop", "Scan", "SequenceMap"})
 
 
 def _shown(options: _Options) -> str:

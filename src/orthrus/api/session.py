@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,7 +22,7 @@ from .core import CoreSession, path_of
 from .devices import OrtDevice, OrtEpDevice, OrtMemoryInfo
 from .enums import OrtDeviceVendorId
 from .metadata import ModelMetadata, NodeArg, OrtEpAssignedSubgraph
-from .options import Brief, RunOptions, SessionOptions
+from .options import RunOptions, SessionOptions
 from .ortvalue import OrtValue
 from .sparse import SparseTensor
 from .values import OrtValueVector
@@ -43,7 +42,7 @@ _OWN = frozenset({"_sess", "_engine_run", "_quick", "_direct", "_enable_fallback
                   "_inputs_meta", "_outputs_meta", "_overridable_initializers", "_input_meminfos",
                   "_output_meminfos", "_input_epdevices", "_model_meta", "_providers",
                   "_provider_options", "_profiling_start_time_ns", "_collecting", "_watching", "_doors",
-                  "_plain", "_brief"})
+                  "_plain"})
 """Attributes a session makes itself; a pickle carries every other."""
 
 
@@ -113,7 +112,6 @@ class Session:
     _quick: Callable[[Any, Any], list[Any] | None] | None
     _direct: bool
     _plain: bool
-    _brief: Brief
     _disabled: tuple[str, ...]
     _sess_options: SessionOptions
     _inputs_meta: list[NodeArg]
@@ -262,7 +260,8 @@ class Session:
         core = self._sess
         core._collecting = self._collecting
         self._direct = self._plain and not self._collecting
-        self._quick = core._engine.quick if self._direct and not self._watching else None
+        self._quick = core._shortest.quick = (
+            core._engine.quick if self._direct and not self._watching else None)
 
     def set_providers(self, providers: Sequence[str | tuple[str, dict[Any, Any]]] | None = None,
                       provider_options: Sequence[dict[Any, Any]] | None = None) -> None:
@@ -295,17 +294,15 @@ class Session:
         where a step fails or the run is terminated.
         """
         quick = self._quick
-        if quick is not None and (run_options is None or self._brief.serves(input_feed, run_options)):
-            made = quick(output_names, input_feed)
+        if quick is not None:
+            made = quick(output_names, input_feed) if run_options is None else None
+            if made is None and (run_options is not None or output_names is not None):
+                made = self._sess.shortly(output_names, input_feed, run_options)
             if made is not None:
                 return made
         if (run_options is not None or not self._direct or output_names.__class__ is str
                 or input_feed.__class__ is not dict):
-            start = time.perf_counter()
-            found = self._run_whole(lambda: self._sess._run(output_names or None, input_feed, run_options))
-            if quick is not None:
-                self._brief.learn(input_feed, time.perf_counter() - start)
-            return found
+            return self._run_whole(lambda: self._sess._run(output_names or None, input_feed, run_options))
         try:
             return self._engine_run(output_names, input_feed)
         except (EPFail, DeviceReset) as error:
@@ -555,7 +552,7 @@ class InferenceSession(Session):
         values = (*engine.inputs, *engine.overridable, *engine.outputs)
         plain = all(isinstance(v.type, TensorType) for v in values)
         self._plain = plain and core._profile is None
-        self._sess, self._engine_run, self._brief = core, engine.run, Brief(engine.kinds)
+        self._sess, self._engine_run = core, engine.run
         self._open_doors()
 
     def __getstate__(self) -> dict[str, Any]:

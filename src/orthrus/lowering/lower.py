@@ -17,13 +17,14 @@ import numpy as np
 
 from .. import knobs
 from ..codegen.machines.machine import Machine
-from ..codegen.write.expr import BYTES, Expr
+from ..codegen.write.expr import BYTES, Expr, ordered
 from ..codegen.write.trace import trace
 from ..ir import No, Node, Value, in_memory
 from ..limits import bounded, current
 from ..memory import settled
 from ..ops.tensor.movement import VIEWS
 from .interpret import by_definition
+from .numbers import with_numbers
 from .pending import Emit, Lazy, Out, Pending, Source
 from .rule_sets import BOTH, GPU_RULES, RULES, Rule, RuleSet, lowers, varied
 from .step import KernelStep
@@ -442,8 +443,10 @@ class Lowering:
                 operand = self.copied(*lying)
             operands.append(operand.expand(lazy.shape))
             place[i] = len(operands)
-        tree = None if lazy.tree.op == "leaf" else lazy.tree.substitute(
-            lambda leaf: Expr.leaf(place[leaf.value], leaf.dtype))
+        tree = None if lazy.tree.op == "leaf" else ordered(lazy.tree.substitute(
+            lambda leaf: Expr.leaf(place[leaf.value], leaf.dtype)))
+        if tree is not None and source.pending.numbers:
+            tree = with_numbers(self, tree, lazy.shape, operands)
         source.pending.emit(self, out, tree, operands)
         if tree is None:
             source.tensor = out
