@@ -90,11 +90,11 @@ def bounded(shape: Any, dtype: Any, what: str = "output") -> tuple[int, ...]:
 
     Raises InvalidArgument for a negative dimension and Fail for a tensor over the budget.
     """
-    dims = tuple([int(d) for d in shape])
+    dims = tuple(map(int, shape))
     if dims and min(dims) < 0:
         raise InvalidArgument(f"negative dimension in the shape of the {what}", found=list(dims),
                               expected=">= 0")
-    size = math.prod(dims) * np.dtype(dtype).itemsize
+    size = math.prod(dims) * (dtype if isinstance(dtype, np.dtype) else np.dtype(dtype)).itemsize
     limits, account = _state.get()
     most = limits.max_tensor_bytes
     if size > most:

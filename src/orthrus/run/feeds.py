@@ -60,7 +60,8 @@ def _tensor_entry(name: str, kind: TensorType, most: int) -> Callable[[Any], Any
                 if shape[i] != d:
                     raise _wrong_dims(name, shape, kind)
             if is_text:
-                return _strings(name, given)
+                words = given.tolist() if given.ndim == 1 else given.ravel().tolist()
+                return given if set(map(type, words)) == _TEXT else _strings(name, given)
             return laid(given) if plain else given
         if isinstance(given, ndarray | DeviceArray) and given.nbytes > most:
             raise InvalidArgument(
@@ -296,7 +297,7 @@ def _strings(name: str, given: np.ndarray) -> np.ndarray:
     if given.dtype != object:
         return given.astype(object)
     kinds = set(map(type, given.ravel().tolist()))
-    if kinds == _TEXT or all(issubclass(kind, str) for kind in kinds):
+    if all(issubclass(kind, str) for kind in kinds):
         return given
     return np.vectorize(lambda item: item if isinstance(item, str) else str(item), otypes=[object])(given)
 

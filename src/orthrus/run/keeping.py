@@ -5,8 +5,8 @@ at its first run where making it took long and writing it does not: a model of m
 process, and of few bytes for that. Any other is kept when its model has come a second time and was run with
 the shapes of the first. One that came with other shapes is not kept again.
 
-A model that branches is several parts, as sizes may depend on the branch. For the sizes that it was run with
-it may be one part after all, which is then lowered for the package alone.
+A model with control flow is several parts, as sizes may depend on the branch or on the turns. For the sizes
+that it was run with it may be one part after all, which is then lowered for the package alone.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def _watched(name: str, seen: bytes | None, engine: Engine, told: Engine, source
 
 
 def _way(engine: Engine) -> FastWay | ShortWay | None:
-    """What tells of runs: of a program that is one part; or of one that is several, since it branches."""
+    """What tells of runs: of a program that is one part; or of one that is several, by its control flow."""
     if engine.fast is not None:
         return engine.fast
-    branches = {node.op_type for node in engine.graph.walk() if node.has_bodies} <= {"If", "Loop", "Scan"}
+    control = {node.op_type for node in engine.graph.walk() if node.has_bodies}
     written = {v for v in engine.graph.outputs if v.node is not None}
-    plain = branches and len(written) == len(engine.graph.outputs)
+    plain = control and control <= {"If", "Loop", "Scan"} and len(written) == len(engine.graph.outputs)
     return engine.short if plain and fastcall.available() else None
 
 

@@ -51,6 +51,9 @@ FEW_ROWS = 4
 MOST_COLUMNS = 16
 """Registers across a tile at most."""
 
+STREAMS = 16
+"""Rows of a B that no cache holds, read where it lies, which are gone along together."""
+
 SPLIT = 50_000
 """Multiply-adds below which work is not divided among threads."""
 
@@ -163,6 +166,9 @@ def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_ro
     if 4 * k > 5 * longest and (tiles > 1 or source in _COPIES):
         deep = -(-k // -(-k // longest))
         deep = -(-deep // _LINE) * _LINE
+    streamed = source == "rows" and tiles == 1 and size * k * n > machine.l2 and k > 4 * STREAMS
+    if streamed:
+        deep = STREAMS
     split = deep < k
     aliased = machine.l1 <= 32 << 10 and size * a_row % 2048 == 0 and height >= 8 and k >= 64
     copies = plain and aliased and panels > 2 or not plain and not widens(machine, a_type, b_type)
@@ -175,7 +181,7 @@ def plan(machine: Machine, m: int, n: int, k: int, batch: int, source: str, a_ro
     wanted = min(max(1, flops // SPLIT), 16)
     col_blocks = min(panels, max(1, -(-wanted // (row_blocks * batch))))
     if pitch or split:
-        col_blocks = min(col_blocks, max(1, panels // 6))
+        col_blocks = min(col_blocks, max(1, panels // (2 if streamed else 6)))
     per_cols = -(-panels // max(col_blocks, 1))
     col_blocks = -(-panels // max(per_cols, 1))
     if row_blocks * col_blocks * batch < min(wanted, 4) and tiles > 1:

@@ -19,7 +19,7 @@ from ...ops.nn.geometry import window
 from ...shapes.symbolic import memo
 from ..elements import store
 from ..lower import Emit, Lazy, Lowering, Out, Pending, Source, lowers
-from ..tensor import Tensor, last_strides
+from ..tensor import Tensor, c_strides, last_strides
 from ..walk import Walked
 from . import conv_columns, matrix_unit
 from .conv_weights import Computed, Known, Weights
@@ -301,7 +301,8 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
     added = None if z is None else lo.tensor(z)
     if added is not None and not _accepts(added):
         added = lo.channels_last(added)
-    made = Convolution(lo, g, lo.tensor(x), _weights(w, g.groups, ("conv", id(node))))
+    source, pointwise = lo.tensor(x), pointwise_of(lo, g, lo.tensor(x), node.inputs[1])
+    made = pointwise or Convolution(lo, g, source, _weights(w, g.groups, ("conv", id(node))))
 
     def emit(lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
         inner = then
@@ -312,10 +313,42 @@ def convolution(lo: Lowering, node: Node) -> Lazy | Pending | No:
         if inner is not None:
             tree = inner if tree is None else tree.substitute(lambda leaf: leaf if leaf.value else inner)
         made.write(lo, out, *_with_bias(tree, operands, bias, shape))
-    waiting = _pending(shape, emit)
+    waiting = Pending(shape, _F32, emit) if pointwise else _pending(shape, emit)
     if lo.dtype(x) == _F32:
         return waiting
     return Lazy(shape, _VALUE.cast(lo.dtype(x)), [Source(waiting)])
+
+
+class Pointwise:
+    """A convolution of one tap whose images lie plane by plane, as a product of weights and planes."""
+
+    def __init__(self, weights: Tensor, planes: Tensor) -> None:
+        self.weights, self.planes = weights, planes
+
+    def write(self, lo: Lowering, out: Tensor, tree: Expr | None, operands: list[Tensor]) -> None:
+        """As `Convolution.write`."""
+        if 0 in out.shape:
+            return
+        shape = (*out.shape[:2], self.planes.shape[2])
+        target = out.reshape(shape)
+        result = lo.new(shape, out.dtype) if target is None else target
+        rest = [t.reshape(shape) or lo.contiguous(t).reshape(shape) for t in operands]
+        lo.rules.steps["product_then"](lo, self.weights, self.planes, None, result, tree,
+                                       [t for t in rest if t is not None])
+        if target is None:
+            lo.copy(result.view(out.shape, c_strides(out.shape)), out)
+
+
+def pointwise_of(lo: Lowering, g: Geometry, x: Tensor, w: Value | None) -> Pointwise | None:
+    """That of a convolution; None where it is another, its results are far more than its images, or a matrix
+    unit takes images whose channels come last."""
+    planes = x.reshape((g.batch, g.cin, math.prod(g.size)))
+    if (lo.matrix_unit or planes is None or planes.strides[2] != 1 or x.dtype != _F32
+            or 1 in (g.cin, planes.shape[2]) or g.groups != 1 or {*g.kernel, *g.strides} != {1}
+            or any(g.pads) or g.out != g.size or g.cout > 2 * g.cin or g.cin < FEW_CHANNELS):
+        return None
+    weights = lo.contiguous(lo.tensor(w)).reshape((g.cout, g.cin))
+    return None if weights is None else Pointwise(weights, planes)
 
 
 @lowers("com.microsoft::NhwcConv", types=(_F32,))

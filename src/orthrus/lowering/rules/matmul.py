@@ -256,7 +256,7 @@ def plain(lo: Lowering, a: Tensor, b: Tensor, out: Tensor) -> None:
     write(lo, a, b, None, out, None if total == out.dtype else Expr.leaf(0, total).cast(out.dtype), [])
 
 
-RULES.steps["product"] = plain
+RULES.steps["product"], RULES.steps["product_then"] = plain, write
 
 
 def _step(lo: Lowering, views: Sequence[Tensor], rows: int, n: int, k: int, row: Sequence[int], b_row: int,

@@ -81,6 +81,8 @@ def CastMap(x, *, cast_to: str = "TO_FLOAT", map_form: str = "DENSE", max_map: i
 
 _MANY = 32
 """Numbers from which on they are looked up together."""
+_FEW, _TEXT = 8, np.dtype(object)
+_UNKNOWN = "Unknown Category and zeros = 0."
 _SMALL = 1 << 12
 """Elements of a result up to which each is compared."""
 _DENSE = 1 << 16
@@ -148,10 +150,14 @@ class _Table(dict[Any, Any]):
 def _lookup(x: np.ndarray, table: _Table, default: Any, dtype: Any) -> np.ndarray:
     """`table[v]` for every element `v`, `default` where there is none."""
     if x.dtype == object:
-        found = map(table.get, x.ravel().tolist(), itertools.repeat(default))
-        if np.dtype(dtype).kind != "O":
-            made = np.fromiter(found, dtype, x.size)
+        words = x.tolist() if x.ndim == 1 else x.ravel().tolist()
+        if dtype is not object and dtype is not _TEXT:
+            if len(words) <= _FEW:
+                made = np.array([table.get(word, default) for word in words], dtype)
+            else:
+                made = np.fromiter(map(table.get, words, itertools.repeat(default)), dtype, len(words))
             return made if x.ndim == 1 else made.reshape(x.shape)
+        found = map(table.get, words, itertools.repeat(default))
         out = np.empty(x.shape, dtype)
         out.ravel()[:] = list(found)
         return out
@@ -336,12 +342,18 @@ def OneHotEncoder(x, *, zeros: int = 1, columns):
     """A row of categories per element with 1 at its own, float32; unknown ones are all zero, or an error"""
     width = columns.width
     flat = x.reshape(-1) if x.dtype == object else x.reshape(-1).astype(np.int64)
+    if len(flat) <= _FEW and width <= _SMALL:
+        out = np.zeros((len(flat), width), np.float32)
+        for row, at in zip(out, map(columns.get, flat.tolist()), strict=True):
+            if at is not None:
+                row[at] = 1
+            elif not zeros:
+                raise ValueError(_UNKNOWN)
+        return out.reshape((*x.shape, width))
     found = _lookup(flat, columns, -1, np.int64)
     if not zeros and (found < 0).any():
-        raise ValueError("Unknown Category and zeros = 0.")
+        raise ValueError(_UNKNOWN)
     shape = bounded((*x.shape, width), np.float32)
-    if found.size * width <= _SMALL:
-        return (found[:, None] == np.arange(width)).astype(np.float32).reshape(shape)
     out = np.zeros(shape, np.float32)
     rows = np.flatnonzero(found >= 0)
     out.reshape(-1, max(width, 1))[rows, found[rows]] = 1

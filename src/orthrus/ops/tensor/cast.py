@@ -7,8 +7,9 @@ raises ValueError.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import re
-from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -26,6 +27,9 @@ _INTEGER = re.compile(r"\s*([+-]?[0-9]+)(?:\.[0-9]*)?\s*")
 _NATIVE = frozenset({E.FLOAT16, E.FLOAT, E.DOUBLE})
 _TEXT = 72
 """Bytes of a number as text, an object of its own."""
+_BYTE = np.dtype(np.uint8)
+_COMMON = 1024
+"""Whole numbers on either side of 0 whose texts are made once."""
 _DIGITS = {E.DOUBLE: 17, E.FLOAT: 9}
 
 
@@ -37,12 +41,12 @@ def converted(x: np.ndarray, to: ElementType, saturate: bool = True, round_mode:
     source = element_of(x.dtype)
     if source is to:
         return x
+    if to is E.STRING:
+        bounded((*x.shape, _TEXT), _BYTE)
+        return _spelled(x, source)
     bounded(x.shape, to.numpy)
     if source is E.STRING:
         return _parsed(x, to, saturate, round_mode)
-    if to is E.STRING:
-        bounded((*x.shape, _TEXT), np.uint8)
-        return _spelled(x, source)
     if to is E.BOOL:
         return (x.astype(np.float32) if source.bits < 16 else x) != 0
     if x.dtype.kind == "c":
@@ -90,13 +94,21 @@ def _spelled(x: np.ndarray, source: ElementType) -> np.ndarray:
     if source is E.BOOL:
         texts = ["1" if v else "0" for v in x.ravel().tolist()]
     elif not source.floating:
-        texts = list(map(str, (x if x.dtype.kind in "iu" else x.astype(np.int64)).ravel().tolist()))
+        whole = x if x.dtype.kind in "iu" else x.astype(np.int64)
+        if x.size > 64 and whole.min() >= -_COMMON and whole.max() < _COMMON:
+            return _common().take(whole.astype(np.int64) + _COMMON)
+        texts = list(map(str, whole.ravel().tolist()))
     else:
         digits = _DIGITS.get(source)
         texts = _float_texts((x if digits else x.astype(np.float32)).ravel(), digits or 9)
     out = np.empty(x.shape, object)
     out.ravel()[:] = texts
     return out
+
+
+@functools.cache
+def _common() -> np.ndarray:
+    return np.array(list(map(str, range(-_COMMON, _COMMON))), object)
 
 
 def _float_texts(values: np.ndarray, most: int) -> list[str]:
@@ -117,24 +129,24 @@ def _parsed(x: np.ndarray, to: ElementType, saturate: bool, round_mode: str) -> 
     together = "".join(given)
     plain = "_" not in together
     if to.floating:
-        floats = _all(float, given, np.float64) if plain else None
+        floats = None
+        if plain:
+            with contextlib.suppress(ValueError):
+                floats = np.fromiter(map(float, given), np.float64, len(given))
         if floats is None:
             floats = np.fromiter(map(_number, given), np.float64, x.size)
         floats = floats.reshape(x.shape)
         return floats if to is E.DOUBLE else converted(floats, to, saturate, round_mode)
-    whole = _all(int, given, np.int64) if plain and together.isascii() else None
-    if whole is None:
-        whole = np.fromiter(map(_whole, given), np.uint64, x.size)
-    whole = whole.reshape(x.shape)
+    whole = _whole_numbers(x, given, plain and together.isascii())
     return whole != 0 if to is E.BOOL else wrapped(whole, to.numpy)
 
 
-def _all(number: Callable[[str], Any], given: list[str], dtype: Any) -> np.ndarray | None:
-    """What Python's own `number` reads in all of the strings; None where it does not read one."""
-    try:
-        return np.fromiter(map(number, given), dtype, len(given))
-    except (ValueError, OverflowError):
-        return None
+def _whole_numbers(x: np.ndarray, given: list[str], plain: bool) -> np.ndarray:
+    """Text as integers; `plain`: Python may read it the same way."""
+    if plain:
+        with contextlib.suppress(ValueError, OverflowError):
+            return x.astype(np.int64)
+    return np.fromiter(map(_whole, given), np.uint64, x.size).reshape(x.shape)
 
 
 def _number(text: str) -> float:

@@ -43,7 +43,7 @@ def Gather(data, indices, *, axis: int = 0):
     size = data.shape[axis]
     bounded((*data.shape[:axis], *indices.shape, *data.shape[axis + 1:]), data.dtype)
     try:
-        return np.asarray(np.take(data, indices, axis), data.dtype)
+        return np.asarray(data.take(indices, axis), data.dtype)
     except IndexError:
         _out_of_bounds(indices, size)
 
