@@ -128,7 +128,8 @@ def concat(lo: Lowering, node: Node) -> Tensor | No:
         return No("its inputs differ in rank")
     values = [v for v, shape in zip(values, shapes, strict=True) if shape[axis]] or values[:1]
     shapes = [lo.shape(v) for v in values]
-    if any(a != b for shape in shapes for i, (a, b) in enumerate(zip(shape, shapes[0], strict=True)) if i != axis):
+    if any(a != b for shape in shapes
+           for i, (a, b) in enumerate(zip(shape, shapes[0], strict=True)) if i != axis):
         return No("its inputs differ beside the axis")
     whole = list(shapes[0])
     whole[axis] = sum(shape[axis] for shape in shapes)
