@@ -1,6 +1,7 @@
 """`orthrus serve` under load, in one command each:
 
     python -m benchmarks.serving                       # beside onnxruntime behind Starlette on uvicorn
+    python -m benchmarks.serving --servers orthrus,mlserver --mlserver /PATH/TO/python     # tensors as JSON
     python -m benchmarks.serving --planned             # beside the simulator, at parts of the capacity
     python -m benchmarks.serving --overload            # three times the capacity for a minute
 
@@ -33,7 +34,7 @@ from orthrus.processors import usable
 from orthrus.serving.measure import measure
 from orthrus.serving.simulate import Service, Stream, poisson, simulate
 
-from .load import Answers, drive, request_of
+from .load import Answers, drive, request_of, text_of
 from .networks import Case, cases
 
 GOAL = 0.1
@@ -42,7 +43,10 @@ SETTINGS = {"batches": "max_batch_size = 32\n", "heavy": "max_batch_size = 4\n",
             "bounded": f"max_batch_size = 4\ngoal = {GOAL}\n"}
 PARTS = (0.25, 0.5, 0.75, 0.9)
 """Of the capacity, at which the server is held beside the simulator."""
+WARM = 0.7
+"""Seconds of requests before a measure: batches of sizes that are new are prepared meanwhile."""
 CONNECTIONS = 512
+MLSERVER = "mlserver"
 READY = b"GET /v2/health/ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 SHARES = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99))
 
@@ -71,13 +75,16 @@ def free_port() -> int:
 
 
 @contextlib.contextmanager
-def started(name: str, folder: Path) -> Iterator[Server]:
-    """`orthrus`, `inline` or `pool`, once it answers."""
+def started(name: str, folder: Path, mlserver: str = sys.executable) -> Iterator[Server]:
+    """`orthrus`, `inline`, `pool` or `mlserver`, once it answers. `mlserver`: a Python that has it."""
     port = free_port()
-    command = (["-m", "orthrus", "serve", str(folder), "--port", str(port), "--grpc-port", "-1"]
-               if name == "orthrus" else ["-m", "benchmarks.serving.peer", str(folder), str(port), name,
-                str(len(usable()) if name == "inline" else 1)])
-    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.DEVNULL)
+    threads = str(1 if name == "pool" else len(usable()))
+    python, *command = {
+        "orthrus": [sys.executable, "orthrus", "serve", str(folder), "--port", str(port),
+                    "--grpc-port", "-1"],
+        MLSERVER: [mlserver, "benchmarks.serving.mlserver_peer", str(folder), str(port), threads]}.get(
+        name, [sys.executable, "benchmarks.serving.peer", str(folder), str(port), name, threads])
+    process = subprocess.Popen([python, "-m", *command], stdout=subprocess.DEVNULL)
     try:
         for _ in range(600):
             with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0) as asked:
@@ -107,12 +114,13 @@ def beside(servers: Sequence[Server], chosen: dict[str, Case], clients: Sequence
            rounds: int) -> list[dict[str, Any]]:
     """Requests a second, processor time of each and latencies, by server, case and number of clients."""
     best = dict[tuple[str, int, str], tuple[Answers, float]]()
+    asked = text_of if any(server.name == MLSERVER for server in servers) else request_of
     for _ in range(rounds):
         for name, case in chosen.items():
-            request = request_of(name, case.feeds)
+            request = asked(name, case.feeds)
             for count in clients:
                 for server in servers:
-                    drive(server.port, request, count, 0.2)
+                    drive(server.port, request, count, WARM)
                     before = server.busy()
                     found = checked(drive(server.port, request, count, seconds), f"{server.name} {name}")
                     key = name, count, server.name
@@ -130,7 +138,30 @@ def beside(servers: Sequence[Server], chosen: dict[str, Case], clients: Sequence
                 print(f"{name:8} {count:3} clients  {row['server']:8} {row['rate']:8.0f} /s  p50 "
                       f"{row['p50_ms']:7.2f}  p99 {row['p99_ms']:7.2f} ms  cpu {row['cpu_us']:5.0f} us  "
                       f"{row['ratio']:5.2f} x", flush=True)
+            rows += equal(servers, rows[-len(servers):], asked(name, chosen[name].feeds), seconds)
     return rows
+
+
+def equal(servers: Sequence[Server], rows: Sequence[dict[str, Any]], request: bytes, seconds: float
+          ) -> list[dict[str, Any]]:
+    """Of a case, where the best of the others has the shorter p99: with how many clients fewer Orthrus has
+    that too, and how many requests it answers then."""
+    best = max((row for row in rows if row["server"] != "orthrus"), key=lambda row: row["rate"])
+    for row, server in zip(rows, servers, strict=True):
+        if row["server"] != "orthrus":
+            continue
+        count, found = row["clients"], dict[str, Any](row)
+        while found["p99_ms"] > best["p99_ms"] and count > 1:
+            count = count * 7 // 8
+            drive(server.port, request, count, WARM)
+            ran = checked(drive(server.port, request, count, seconds), "at equal p99")
+            found |= {"clients": count, "rate": ran.rate, "p50_ms": 1e3 * ran.latency(0.5),
+                      "p99_ms": 1e3 * ran.latency(0.99), "ratio": ran.rate / best["rate"]}
+        if count < row["clients"]:
+            print(f"  at p99 <= {best['p99_ms']:.2f} ms: {count} clients, {found['rate']:.0f} /s, "
+                  f"{found['ratio']:.2f} x", flush=True)
+            return [found | {"equal_p99": True}]
+    return []
 
 
 def capacity(server: Server, request: bytes, seconds: float) -> float:
@@ -230,6 +261,8 @@ def main() -> None:
     parser.add_argument("--cases", default="digits,large,batches")
     parser.add_argument("--clients", default="1,32")
     parser.add_argument("--servers", default="orthrus,pool,inline")
+    parser.add_argument("--mlserver", default=sys.executable,
+                        help="a Python that has MLServer and onnxruntime")
     parser.add_argument("--seconds", type=float, default=3.0, help="of a measure, or of a round of it")
     parser.add_argument("--minute", type=float, default=60.0, help="seconds of overload")
     parser.add_argument("--times", type=float, default=3.0, help="the capacity, in overload")
@@ -250,7 +283,8 @@ def main() -> None:
             if given.overload:
                 kept["overload"] = overload(server, known["heavy"], given.minute, given.times)
         else:
-            servers = [stack.enter_context(started(each, folder)) for each in given.servers.split(",")]
+            servers = [stack.enter_context(started(each, folder, given.mlserver))
+                       for each in given.servers.split(",")]
             chosen = {each: known[each] for each in given.cases.split(",")}
             kept["beside"] = beside(servers, chosen, [int(each) for each in given.clients.split(",")],
                                     given.seconds, given.rounds)

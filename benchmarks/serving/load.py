@@ -23,6 +23,13 @@ SCRATCH = memoryview(bytearray(1 << 20))
 """What of an answer is only counted."""
 
 
+def text_of(model: str, feeds: Mapping[str, np.ndarray]) -> bytes:
+    """A request of the Open Inference Protocol with tensors as JSON, answered so too."""
+    inputs = [{"name": name, "shape": list(value.shape), "datatype": NAMES[value.dtype.name],
+               "data": value.ravel().tolist()} for name, value in feeds.items()]
+    return _posted(model, json.dumps({"inputs": inputs}).encode(), "application/json")
+
+
 def request_of(model: str, feeds: Mapping[str, np.ndarray], timeout: float | None = None) -> bytes:
     """A request of the Open Inference Protocol with binary tensors, answers binary too."""
     inputs = [{"name": name, "shape": list(value.shape), "datatype": NAMES[value.dtype.name],
@@ -32,8 +39,11 @@ def request_of(model: str, feeds: Mapping[str, np.ndarray], timeout: float | Non
         parameters["timeout"] = int(1e6 * timeout)
     head = json.dumps({"inputs": inputs, "parameters": parameters}).encode()
     body = head + b"".join(value.tobytes() for value in feeds.values())
-    return (f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: localhost\r\n"
-            f"Content-Type: application/octet-stream\r\nInference-Header-Content-Length: {len(head)}\r\n"
+    return _posted(model, body, f"application/octet-stream\r\nInference-Header-Content-Length: {len(head)}")
+
+
+def _posted(model: str, body: bytes, kind: str) -> bytes:
+    return (f"POST /v2/models/{model}/infer HTTP/1.1\r\nHost: localhost\r\nContent-Type: {kind}\r\n"
             f"Content-Length: {len(body)}\r\n\r\n").encode() + body
 
 

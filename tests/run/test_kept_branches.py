@@ -102,8 +102,23 @@ def test_conditions_that_are_fed(seed: int, tmp_path: Path) -> None:
     assert check(*branching(seed), tmp_path)
 
 
+def test_turns_that_are_fed(tmp_path: Path) -> None:
+    turn = helper.make_graph(
+        [helper.make_node("Less", ["v", "most"], ["c2"]), helper.make_node("Add", ["v", "v"], ["w"])], "turn",
+        [info("n", TensorProto.INT64, ()), info("c", TensorProto.BOOL, ()), info("v", shape=None)],
+        [info("c2", TensorProto.BOOL, ()), info("w", shape=None)])
+    made = model([helper.make_node("Loop", ["m", "c", "x"], ["y"], body=turn)],
+                 [info("m", TensorProto.INT64, ()), info("c", TensorProto.BOOL, ()), info("x", shape=(1,)),
+                  info("most", shape=(1,))], ["y"])
+    fed = [{"m": np.array(m), "c": np.array(c), "x": np.ones(1, "f"), "most": np.array([f], "f")}
+           for m in (10, 0, 1, -1, np.iinfo(np.int64).max) for c in (True, False) for f in (0, 1, 100, 1e30)]
+    assert check(made, fed, tmp_path)
+
+
+def test_some_control_flow(tmp_path: Path) -> None:
+    assert sum([check(*drawn(seed), tmp_path) for seed in range(30)]) >= 8
+
+
 @pytest.mark.slow
-def test_any_conditions(tmp_path: Path) -> None:
-    drawings = [drawn(seed) for seed in range(4000)]
-    chosen = [(made, feeds) for made, feeds in drawings if bodies(made.graph) == {"If"}]
-    assert sum([check(made, feeds, tmp_path) for made, feeds in chosen]) >= len(chosen) // 3
+def test_any_control_flow(tmp_path: Path) -> None:
+    assert sum([check(*drawn(seed), tmp_path) for seed in range(60, 1000)]) >= 150

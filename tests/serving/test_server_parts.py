@@ -107,5 +107,45 @@ def test_bytes_and_lists_go_there_and_back(kind: tensors.Datatype) -> None:
             back = tensors.of_bytes(tensors.to_bytes(given), kind, given.shape, "t")
             np.testing.assert_array_equal(back, given)
             assert back.dtype == kind.dtype
-            back = tensors.of_list(tensors.to_list(given), kind, given.shape, "t")
+            back = tensors.of_list(list(tensors.for_json(given)), kind, given.shape, "t")
             np.testing.assert_array_equal(back, given)
+
+
+@needs("server libraries")
+@pytest.mark.parametrize("finite", [True, False])
+@pytest.mark.parametrize("kind", tensors.DATATYPES.values(), ids=lambda kind: kind.name)
+def test_json_is_exact(kind: tensors.Datatype, finite: bool) -> None:
+    """Bits of every type, and what JSON's grammar has no numbers or texts for."""
+    from orthrus.serving.protocols.asked import parsed, text_of
+
+    rng = np.random.default_rng(6)
+    if kind is tensors.BYTES:
+        array = np.array(["süß", "\0\n\"\\", "", "\U0001f600", "a" if finite else "\ud800"], object)
+    else:
+        array = rng.integers(0, 256, 4096 * kind.dtype.itemsize, np.uint8).view(kind.dtype)
+        if kind.name == "BOOL":
+            array = rng.integers(0, 2, 4096).astype(bool)
+        elif kind.dtype.kind in "fV" and finite:
+            array = array[np.isfinite(array.astype(np.float64))]
+    for given in (array, array[::-3], array[:0], array[:12 * (len(array) // 12)].reshape(3, -1).T):
+        wide = tensors.for_json(given)
+        told = text_of({"data": wide, "shape": given.shape}, finite)
+        if finite:
+            assert b"NaN" not in told and b"null" not in told
+        back = parsed(told, 1 << 30)
+        found = tensors.of_list(back["data"], kind, tuple(back["shape"]), "t")
+        assert found.dtype == kind.dtype
+        if kind.name == "BF16":
+            found, given = found.astype(np.float32), given.astype(np.float32)
+        np.testing.assert_array_equal(found, given)
+
+
+@needs("server libraries")
+def test_json_that_is_none() -> None:
+    from orthrus.serving.protocols.asked import parsed
+
+    for text in (b"", b"[1", b"{\"a\": 01}", b"\xff", b"[" * 100_000, b"{\"a\":" * 100_000, b"3", b"{}]"):
+        with pytest.raises(Refusal):
+            parsed(text, 1 << 30)
+    assert parsed(b'{"a": [NaN, -Infinity, 1e999, "\\ud800"]}', 1 << 30)["a"][1:] == [
+        -np.inf, np.inf, "\ud800"]

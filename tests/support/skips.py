@@ -120,7 +120,7 @@ NEEDS = {
     "browser": Need(lambda: any(map(shutil.which, BROWSERS)) and shutil.which("chromedriver") is not None,
                     "no browser with its driver: apt-get install chromium chromium-driver", extra=True),
     "server libraries": Need(lambda: all(map(importlib.util.find_spec, (
-        "uvicorn", "grpc", "prometheus_client", "tritonclient"))),
+        "uvicorn", "grpc", "orjson", "prometheus_client", "tritonclient"))),
                              "the server's libraries or a client are not here: pip install"
                              " orthrus-runtime[serve] tritonclient[http,grpc]", extra=True),
     "Ray": Need(lambda: all(map(importlib.util.find_spec, ("ray", "pyarrow", "pandas"))),

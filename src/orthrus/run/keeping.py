@@ -67,7 +67,7 @@ def _way(engine: Engine) -> FastWay | ShortWay | None:
     """What tells of runs: of a program that is one part; or of one that is several, since it branches."""
     if engine.fast is not None:
         return engine.fast
-    branches = {node.op_type for node in engine.graph.walk() if node.has_bodies} == {"If"}
+    branches = {node.op_type for node in engine.graph.walk() if node.has_bodies} <= {"If", "Loop", "Scan"}
     written = {v for v in engine.graph.outputs if v.node is not None}
     plain = branches and len(written) == len(engine.graph.outputs)
     return engine.short if plain and fastcall.available() else None

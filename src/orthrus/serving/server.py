@@ -273,8 +273,8 @@ def _loop_of() -> Any:
 
 
 def _libraries(options: ServerOptions) -> None:
-    wanted = [("uvicorn", options.port), ("httptools", options.port), ("prometheus_client", options.port),
-              ("grpc", options.grpc_port)]
+    wanted = [("uvicorn", options.port), ("httptools", options.port), ("orjson", options.port),
+              ("prometheus_client", options.port), ("grpc", options.grpc_port)]
     for name, port in wanted:
         if port is not None and find_spec(name) is None:
             raise Fail(f"the server needs {name}, which is not here",

@@ -204,14 +204,14 @@ def to_bytes(array: np.ndarray) -> memoryview | bytes:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
 
 
-def to_list(array: np.ndarray) -> list[Any]:
-    """An array as a flat list for JSON."""
-    flat = array.reshape(-1)
+def for_json(array: np.ndarray) -> list[str] | np.ndarray:
+    """An array's elements in a row: texts, or numbers, those that are not whole as float64, which says them
+    exactly."""
     if array.dtype == object:
-        return [text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text) for text in flat]
-    if array.dtype.kind == "V":
-        flat = flat.astype(np.float32)
-    return flat.tolist()
+        return [text.decode("utf-8", "replace") if isinstance(text, bytes) else str(text)
+                for text in array.flat]
+    dtype = np.dtype(np.float64) if array.dtype.kind in "fV" else array.dtype
+    return array.reshape(-1).astype(dtype, order="C", copy=False)
 
 
 def classified(array: np.ndarray, count: int, batched: bool) -> np.ndarray:

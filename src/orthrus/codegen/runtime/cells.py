@@ -66,9 +66,9 @@ class RunCell:
     """Cells of what generated code has to know of this process: functions, objects, and the dicts of the
     switches that have to be 0."""
 
-    INCREF, DECREF, LIST, SET, SIZE, GET, EQUAL, CLEAR, EMPTY, VIEW, ENTER = range(11)
-    NONE, ARRAY, DICT, KINDS, ZERO, VALUE, DEBUG, CHECK = range(11, 19)
-    DEFINITION, NAME, END = 19, 23, 25
+    INCREF, DECREF, LIST, SET, SIZE, GET, EQUAL, CLEAR, EMPTY, VIEW, NEW, BASE, ENTER = range(13)
+    NONE, ARRAY, DICT, KINDS, ZERO, VALUE, DEBUG, CHECK, BYTE = range(13, 22)
+    DEFINITION, NAME, END = 22, 26, 28
 
 
 class DoorCell:
@@ -87,7 +87,6 @@ class TargetCell:
 
 class RowCell:
     """Cells of a row: the input's name, or the output's place in the list of results; type, rank and the
-    address of the shape."""
+    address of the shape; bytes of memory in which an output begins at a cache line, 0 where it need not."""
 
-    NAME, DTYPE, RANK, DIMS = range(4)
-    END = 4
+    NAME, DTYPE, RANK, DIMS, ROOM, END = range(6)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from ... import knobs
+from ...memory import LINE
 from ...records import dataclass
 from ..machines.detect import host
 from ..object.library import functions
@@ -30,8 +32,11 @@ from .units import Quick
 
 _HEADER = object.__basicsize__
 _FASTCALL = 0x80
-_EMPTY, _VIEW = 184, 137
-"""The numbers of `PyArray_Empty` and `PyArray_View` in numpy's C interface."""
+_EMPTY, _VIEW, _NEW, _BASE = 184, 137, 94, 282
+"""The numbers of `PyArray_Empty`, `PyArray_View`, `PyArray_NewFromDescr` and `PyArray_SetBaseObject` in
+numpy's C interface."""
+_AT_LINE = 1 << 12
+"""Bytes of a result from which on it begins at a cache line: stores across two lines are slow."""
 
 
 class _Cells(np.ndarray):
@@ -84,7 +89,9 @@ class Door:
         marks = [*map(id, self.inputs), *self.places]
         for i, ((shape, dtype), mark) in enumerate(zip((*inputs, *outputs), marks, strict=True)):
             row = rows + RowCell.END * i
-            made[row:row + RowCell.END] = (mark, id(dtype), len(shape), start + 8 * at)
+            size = math.prod(shape) * dtype.itemsize
+            room = size + LINE if i >= len(inputs) and size >= _AT_LINE else 0
+            made[row:row + RowCell.END] = (mark, id(dtype), len(shape), start + 8 * at, room)
             at += len(shape)
         made.kept = (program, self.inputs, self.outputs)
         self._point(made)
@@ -140,10 +147,11 @@ def _process() -> int:
         RunCell.GET: "PyDict_GetItemWithError", RunCell.EQUAL: "PyObject_RichCompareBool",
         RunCell.CLEAR: "PyErr_Clear"})
     cells[RunCell.EMPTY], cells[RunCell.VIEW] = _numpy(_EMPTY), _numpy(_VIEW)
+    cells[RunCell.NEW], cells[RunCell.BASE] = _numpy(_NEW), _numpy(_BASE)
     cells[RunCell.ENTER] = entry.code()
     things = {RunCell.NONE: None, RunCell.ARRAY: np.ndarray, RunCell.DICT: dict, RunCell.KINDS: list,
               RunCell.ZERO: 0, RunCell.VALUE: _VALUE, RunCell.DEBUG: vars(knobs.DEBUG),
-              RunCell.CHECK: vars(knobs.CHECK)}
+              RunCell.CHECK: vars(knobs.CHECK), RunCell.BYTE: _BYTE}
     for index, thing in things.items():
         cells[index] = id(thing)
     ctypes.memmove(at + 8 * RunCell.NAME, b"quick", 6)
@@ -153,4 +161,4 @@ def _process() -> int:
     return at
 
 
-_VALUE = sys.intern("value")
+_VALUE, _BYTE = sys.intern("value"), np.dtype(np.uint8)

@@ -6,6 +6,7 @@ where the ordinary way has to be gone. See `fastcall`.
 
 from __future__ import annotations
 
+from ...memory import LINE
 from ..machines.machine import Machine
 from ..write.emit import I32, I64, PTR, Function, Module, V
 from . import entering
@@ -14,6 +15,8 @@ from .scheduler import cell, put
 
 _FLAGS = 0x101
 """numpy's flags of an array that is C-contiguous and aligned."""
+_OWN = _FLAGS | 0x400
+"""The same of one that may be written."""
 
 
 def text(machine: Machine, header: int) -> str:
@@ -114,16 +117,37 @@ def _collect(module: Module, header: int) -> Function:
     def make(i: V) -> None:
         row = rows + (inputs + i) * (8 * RowCell.END)
         dtype, rank, dims = (cell(f, row, c) for c in (RowCell.DTYPE, RowCell.RANK, RowCell.DIMS))
-        _call(f, process, RunCell.INCREF, dtype)
-        memory = _call(f, process, RunCell.EMPTY, rank, dims, dtype, zero)
+        room = cell(f, row, RowCell.ROOM)
 
-        def give_up() -> None:
-            _drop(f, process, results)
-            entering.leave(f, zero)
-        f.when(memory.eq(0), give_up)
-        array = _call(f, process, RunCell.VIEW, memory, zero, zero)
-        _drop(f, process, memory)
-        f.when(array.eq(0), give_up)
+        def need_new(thing: V) -> V:
+            def give_up() -> None:
+                _drop(f, process, results)
+                entering.leave(f, zero)
+            f.when(thing.eq(0), give_up)
+            return thing
+
+        def anywhere() -> V:
+            _call(f, process, RunCell.INCREF, dtype)
+            memory = need_new(_call(f, process, RunCell.EMPTY, rank, dims, dtype, zero))
+            array = _call(f, process, RunCell.VIEW, memory, zero, zero)
+            _drop(f, process, memory)
+            return array
+
+        def at_line() -> V:
+            byte = cell(f, process, RunCell.BYTE)
+            _call(f, process, RunCell.INCREF, byte)
+            memory = need_new(_call(f, process, RunCell.EMPTY, f.i64(1), row + 8 * RowCell.ROOM, byte, zero))
+            _call(f, process, RunCell.INCREF, dtype)
+            begin = (cell(f, memory + header, ArrayField.DATA) + (LINE - 1)) & -LINE
+            array = _call(f, process, RunCell.NEW, cell(f, process, RunCell.ARRAY), dtype, rank, dims, zero,
+                          begin, f.i64(_OWN), zero)
+
+            def based() -> None:
+                _call(f, process, RunCell.BASE, array, memory)
+            f.when(array.eq(0), lambda: _drop(f, process, memory), based)
+            return array
+        (made,) = f.when(room.eq(0), anywhere, at_line)
+        array = need_new(made)
         put(f, array, arrays + (inputs + i) * 8, 0)
         _call(f, process, RunCell.SET, results, cell(f, row, RowCell.NAME), array)
     f.loop(0, outputs, 1, [], make)

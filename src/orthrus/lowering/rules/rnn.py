@@ -17,7 +17,7 @@ from ...ops.nn.rnn import activations_of
 from ...records import dataclass
 from ..lower import Lowering, Out, lowers
 from ..tensor import Tensor
-from . import matmul
+from . import matmul, rnn_step
 from .quantized import int8, int8_operators
 from .rnn_weights import Laid, bias_of
 
@@ -37,6 +37,8 @@ def recurrentlayer_of(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
     layer = layer_of(lo, kind, attrs, x, shapes, lengths, h0, c0)
     if isinstance(layer, No):
         return layer
+    if rnn_step.wanted(lo, layer, w, r):
+        return rnn_step.written(lo, (id(node),), layer, lo.tensor(x), w, r, b)
     linear = bool(attrs.get("linear_before_reset"))
     plan = rnn.plan(lo.machine, kind, layer.hidden, layer.batch, linear)
     own: tuple[Any, ...] = (id(node), plan)
@@ -114,7 +116,7 @@ def _coded_inputs(lo: Lowering, x: Value, own: tuple[Any, ...], plan: rnn.Recurr
 
 
 @dataclass(eq=False)
-class _Layer:
+class Layer:
     """A recurrent layer whose inputs are as the definition wants them. `lengths`, `h0`, `c0`: inputs, None
     where absent; `peepholes`: whether gates see the cell."""
 
@@ -168,7 +170,7 @@ class _Layer:
 
 
 def layer_of(lo: Lowering, kind: str, attrs: dict[str, Any], x: Value, shapes: Sequence[Shape | None],
-             lengths: Value | None, h0: Value | None, c0: Value | None) -> _Layer | No:
+             lengths: Value | None, h0: Value | None, c0: Value | None) -> Layer | No:
     """The layer of x and of W and R [directions, gates * hidden, n], biases and peephole weights of these
     `shapes`."""
     weights, recurrent, _, peephole = shapes
@@ -180,7 +182,7 @@ def layer_of(lo: Lowering, kind: str, attrs: dict[str, Any], x: Value, shapes: S
     if isinstance(activations, No) or not _fits(kind, attrs, shape, shapes, lo, lengths, h0, c0):
         return activations if isinstance(activations, No) else No("shapes that do not fit or empty ones")
     steps, batch = (shape[1], shape[0]) if attrs["layout"] else shape[:2]
-    return _Layer(kind, attrs, activations, steps, batch, recurrent[2], lengths, h0, c0, peephole is not None)
+    return Layer(kind, attrs, activations, steps, batch, recurrent[2], lengths, h0, c0, peephole is not None)
 
 
 def _activations(kind: str, attrs: dict[str, Any], directions: int) -> list[tuple[Expr, ...]] | No:

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import orjson
 
 from .. import tensors
 from ..inference import Given, Inputs, Reader, Wanted, delivered, timeout_of, wanted
@@ -170,7 +171,7 @@ def parsed(data: bytes | memoryview, most: int) -> dict[str, Any]:
         raise Refusal(Kind.LARGE, f"{len(data)} bytes of JSON; at most {most} are taken: send large "
                                   f"tensors in binary")
     try:
-        found = json.loads(data if isinstance(data, bytes) else bytes(data))
+        found = _loaded(data)
     except RecursionError:
         raise invalid("the JSON is nested too deep") from None
     except ValueError as error:
@@ -178,6 +179,13 @@ def parsed(data: bytes | memoryview, most: int) -> dict[str, Any]:
     if found.__class__ is not dict:
         raise invalid(f"the request is a JSON {type(found).__name__}; expected an object")
     return found
+
+
+def _loaded(data: bytes | memoryview) -> Any:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:  # NaN, Infinity, numbers beyond float64, lone surrogates, or no JSON
+        return json.loads(data if isinstance(data, bytes) else bytes(data))
 
 
 def _items(request: Mapping[str, Any], field: str) -> list[Any]:
@@ -238,7 +246,7 @@ def _raw(version: Version, body: bytes | memoryview) -> dict[str, np.ndarray]:
 
 def _outputs(version: Version, given: list[Given], identity: str, binary: bool) -> tuple[bytes, list[Any]]:
     """The JSON of an answer, and the tensors' bytes behind it."""
-    pieces, items = list[Any](), list[dict[str, Any]]()
+    pieces, items, finite = list[Any](), list[dict[str, Any]](), True
     for each in given:
         item: dict[str, Any] = {"name": each.name, "datatype": each.kind.name, "shape": each.shape}
         if each.array is None:
@@ -248,17 +256,25 @@ def _outputs(version: Version, given: list[Given], identity: str, binary: bool) 
             item["parameters"] = {"binary_data_size": len(data)}
             pieces.append(data)
         else:
-            item["data"] = tensors.to_list(each.array)
+            item["data"] = elements = tensors.for_json(each.array)
+            finite = finite and (isinstance(elements, list) or bool(np.isfinite(elements).all()))
         items.append(item)
     answer: dict[str, Any] = {"model_name": version.name, "model_version": str(version.version),
                               "outputs": items}
     if identity:
         answer["id"] = identity
-    return text_of(answer), pieces
+    return text_of(answer, finite), pieces
 
 
-_encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False)
+_encoder = json.JSONEncoder(separators=(",", ":"), check_circular=False, default=np.ndarray.tolist)
 
 
-def text_of(data: Any) -> bytes:
+def text_of(data: Any, finite: bool = True) -> bytes:
+    """JSON in UTF-8. `finite`: whether all its numbers are; the others are NaN and Infinity, as Python's JSON
+    has them."""
+    if finite:
+        try:
+            return orjson.dumps(data, option=orjson.OPT_SERIALIZE_NUMPY)
+        except orjson.JSONEncodeError:
+            pass  # texts with lone surrogates
     return _encoder.encode(data).encode()
