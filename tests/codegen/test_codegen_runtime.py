@@ -513,6 +513,9 @@ def test_damaged_files_count_as_missing(folder: Path) -> None:
     for each in damaged:
         (folder / name).write_bytes(each)
         assert cache.load([name]) == {}
+    cache.store({"b" * 64: data})
+    os.replace(folder / ("b" * 64), folder / name)
+    assert cache.load([name]) == {}, "another file, whole"
     (folder / name).unlink()
     (folder / name).mkdir()
     assert cache.load([name]) == {}

@@ -12,6 +12,8 @@ import pytest
 from onnx import helper
 from test_int8_models import MACHINES, codes, definition, model, on, run
 
+import orthrus
+
 MS = "com.microsoft"
 POOL = {"kernel_shape": [3, 2], "strides": [2, 1], "pads": [1, 0, 1, 1]}
 CASES: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
@@ -157,3 +159,31 @@ def test_two_inputs(kind: str) -> None:
         got = run(model([node], feeds, held, {"y": dtype}), feeds, None)[0]
         every = inputs | given
         close(got, definition(kind, *(every[n] for n in names), domain=MS))
+
+
+@pytest.mark.parametrize("group", [1, 2, 4])
+def test_sums_of_32_bits_wrap(group: int) -> None:
+    """A bias near the ends of int32, known and fed: kernels, the definition and exact sums, wrapped."""
+    rng = np.random.default_rng(group)
+    for dtype, kernel in ((np.uint8, 1), (np.uint8, 3), (np.int8, 3)):
+        x, w = codes(rng, dtype, 1, 2 * group, 5, 5), codes(rng, np.int8, 3 * group, 2, kernel, kernel)
+        info = np.iinfo(np.int32)
+        b = rng.choice([info.max, info.min, info.max - 1000, info.min + 1000, 0, 1 << 30], 3 * group)
+        given = {"x": x, "xs": np.float32(0.01), "xz": dtype(3), "w": w, "ws": np.float32(0.01),
+                 "wz": np.int8(0), "ys": np.float32(200), "yz": dtype(100), "b": b.astype(np.int32)}
+        margin = kernel // 2
+        attrs: dict[str, Any] = {"group": group, "pads": [margin] * 4}
+        padded = np.pad(x.astype(np.int64) - 3, ((0, 0), (0, 0), (margin, margin), (margin, margin)))
+        windows = np.lib.stride_tricks.sliding_window_view(padded, (kernel, kernel), (2, 3))
+        sums = np.concatenate([np.einsum("bcijhw,ochw->boij", *parts) for parts in zip(
+            np.split(windows, group, 1), np.split(w.astype(np.int64), group), strict=True)], 1)
+        whole = (sums + b.reshape(-1, 1, 1)).astype(np.int32)
+        codes_of = np.rint(whole.astype(np.float32) * np.float32(1e-4 / 200)) + 100
+        wanted = codes_of.clip(np.iinfo(dtype).min, np.iinfo(dtype).max).astype(dtype)
+        close(definition("QLinearConv", *given.values(), **attrs), wanted, 0.01)
+        for fed in (["x"], ["x", "b"]):
+            node = helper.make_node("QLinearConv", list(given), ["y"], **attrs)
+            feeds = {name: given[name] for name in fed}
+            held = {name: np.asarray(a) for name, a in given.items() if name not in fed}
+            made = model([node], feeds, held, {"y": dtype}).SerializeToString()
+            close(orthrus.InferenceSession(made).run(None, feeds)[0], wanted, 0.01)

@@ -82,6 +82,10 @@ def joined(r: random.Random) -> Case:
     parts = [numbers(r, (*shape[:axis % rank], r.choice((0, 0, 1, 2)), *shape[axis % rank + 1:]))
              for _ in range(r.randint(1, 4))]
     held = frozenset(k for k in range(len(parts)) if r.random() < 0.2)
+    if any(x.shape[axis] for x in parts) and r.random() < 0.4:
+        parts = [x if x.shape[axis] else x.reshape([r.choice((n, 2, 5)) if n else 0 for n in x.shape])
+                 if 0 not in np.delete(x.shape, axis) else x for x in parts]
+        return Case("Concat", parts, {"axis": axis}, open_shapes=True)
     return Case("Concat", parts, {"axis": axis}, held=held)
 
 
@@ -114,6 +118,31 @@ def moved(r: random.Random) -> Case:
         x = x + np.arange(x.size, dtype=F32).reshape(x.shape) / 64
         return Case(kind, [x, ints([r.randint(0, x.shape[axis])])], {"axis": axis}, outputs=2)
     return Case(kind, [x, ints([r.choice((0, 1, 2)) if d == 1 or kind == "Tile" else d for d in x.shape])])
+
+
+@pytest.mark.parametrize("keepdims", [0, 1])
+def test_no_element_is_asked_for_where_the_result_has_none(keepdims: int) -> None:
+    """Else there is none to be chosen, which is an error."""
+    for shape in ((0, 3, 0), (2, 0, 0), (0, 0), (3, 0), (0,)):
+        for axis in range(len(shape)):
+            left = tuple(1 if i == axis else n for i, n in enumerate(shape) if keepdims or i != axis)
+            x = numbers(random.Random(0), shape)
+            said = check(Case("ArgMax", [x], {"axis": axis, "keepdims": keepdims},
+                              expected=[np.zeros(left, np.int64)]))
+            if 0 in left:
+                assert said is None
+            else:
+                assert said is not None and "no element to choose" in said, said
+
+
+def test_matrices_without_an_inverse() -> None:
+    """Every other one of a batch is inverted."""
+    x = np.array([[[1, 2], [2, 4]], [[2, 0], [0, 4]], [[0, 0], [0, 0]]], F32)
+    wanted = np.full_like(x, np.nan)
+    wanted[1] = [[0.5, 0], [0, 0.25]]
+    for dtype in (F32, np.float16, np.float64):
+        case = Case("Inverse", [x.astype(dtype)], domain="com.microsoft", expected=[wanted.astype(dtype)])
+        assert (said := check(case)) is None, said
 
 
 def ours(case: Case) -> bool:

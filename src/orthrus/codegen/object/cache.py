@@ -1,9 +1,9 @@
 """Object code on disk: what one process compiled, the next one reads.
 
-A file holds one object and its digest, under a name made of everything the code depends on: what is written,
-for which machine, by which sources of this package and by which LLVM. Whatever is wrong with a file or its
-folder, the object counts as missing. Code is only taken from a folder that belongs to this user and that
-nobody else can write to.
+A file holds one object and a digest of it and of the file's name, made of all that the code depends
+on: what is written, for which machine, by which sources of this package and by which LLVM. Whatever is wrong
+with a file or its folder, the object counts as missing. Code is only taken from a folder that belongs to this
+user and that nobody else can write to.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def store(objects: Mapping[str, bytes]) -> None:
             return
         try:
             for each, data in objects.items():
-                _write(each, (MAGIC, hashlib.sha256(data).digest(), data), folder)
+                _write(each, (MAGIC, _sealed(each, data), data), folder)
             _sweep_sometimes(folder)
         except OSError as error:
             _log.debug("generated code is not kept: %s", error)
@@ -351,7 +351,7 @@ def _read(each: str, folder: int) -> bytes | None:
         if len(data) != status.st_size or data[:len(MAGIC)] != MAGIC:
             return None
         content = data[_HEAD:]
-        if hashlib.sha256(content).digest() != data[len(MAGIC):_HEAD]:
+        if _sealed(each, content) != data[len(MAGIC):_HEAD]:
             _log.debug("damaged code in the cache: %s", each)
             return None
         if time.time() - status.st_mtime > _DAY:
@@ -361,6 +361,13 @@ def _read(each: str, folder: int) -> bytes | None:
         return None
     finally:
         os.close(file)
+
+
+def _sealed(each: str, content: bytes) -> bytes:
+    """A digest by which neither other bytes nor another file's are taken for what is kept as `each`."""
+    digest = hashlib.sha256(each.encode() + b"\0")
+    digest.update(content)
+    return digest.digest()
 
 
 def _write(each: str, pieces: Iterable[Any], folder: int) -> None:

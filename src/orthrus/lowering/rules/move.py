@@ -119,15 +119,18 @@ def split(lo: Lowering, node: Node) -> tuple[Tensor, ...] | No:
 
 
 @lowers("Concat", sets=BOTH)
-def concat(lo: Lowering, node: Node) -> Tensor:
-    """Each input straight into its slice."""
+def concat(lo: Lowering, node: Node) -> Tensor | No:
+    """Each input straight into its slice; of what is empty along the axis only the rank counts."""
     values = [v for v in node.inputs if v is not None]
     shapes = [lo.shape(v) for v in values]
     axis = normalized_axis(node.attrs["axis"], len(shapes[0]))
-    for shape in shapes:
-        if len(shape) != len(shapes[0]) or any(
-                a != b for i, (a, b) in enumerate(zip(shape, shapes[0], strict=True)) if i != axis):
-            raise ValueError("the shapes differ beside the axis")
+    if any(len(shape) != len(shapes[0]) for shape in shapes):
+        return No("its inputs differ in rank")
+    values = [v for v, shape in zip(values, shapes, strict=True) if shape[axis]] or values[:1]
+    shapes = [lo.shape(v) for v in values]
+    if any(a != b for shape in shapes
+           for i, (a, b) in enumerate(zip(shape, shapes[0], strict=True)) if i != axis):
+        return No("its inputs differ beside the axis")
     whole = list(shapes[0])
     whole[axis] = sum(shape[axis] for shape in shapes)
     strides = None

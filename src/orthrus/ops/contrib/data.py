@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,22 @@ _NUMERIC = ("float", "double", "float16", *INTS)
 
 @define(domain=MS, widen=True, result="same", types={"x": FLOATS})
 def Inverse(x):
-    """The inverse of each square matrix in the last two dimensions"""
+    """The inverse of each square matrix in the last two dimensions, NaN where there is none"""
     if x.ndim < 2 or x.shape[-1] != x.shape[-2]:
         raise ValueError(f"Inverse takes square matrices, found shape {x.shape}")
-    return np.linalg.inv(x)
+    try:
+        return np.linalg.inv(x)
+    except np.linalg.LinAlgError:
+        return _inverses(x.reshape(-1, *x.shape[-2:])).reshape(x.shape)
+
+
+def _inverses(matrices: np.ndarray) -> np.ndarray:
+    """The inverse of each; NaN for those that are singular."""
+    made = np.full_like(matrices, np.nan)
+    for y, x in zip(made, matrices, strict=True):
+        with contextlib.suppress(np.linalg.LinAlgError):
+            y[:] = np.linalg.inv(x)
+    return made
 
 
 Inverse.infer_with(like_first)

@@ -117,7 +117,10 @@ def _arg(find: Any, x: np.ndarray, axis: int, keepdims: int, last: int) -> np.nd
     if not x.ndim:
         return np.zeros((), np.int64)
     if not x.shape[line]:
-        raise ValueError(f"no element to choose along axis {line} of shape {x.shape}")
+        left = [1 if i == line else n for i, n in enumerate(x.shape) if keepdims or i != line]
+        if 0 not in left:
+            raise ValueError(f"no element to choose along axis {line} of shape {x.shape}")
+        return np.zeros(left, np.int64)
     y = x.shape[line] - 1 - find(np.flip(x, line), axis=line) if last else find(x, axis=line)
     y = np.asarray(y, np.int64)
     return np.expand_dims(y, line) if keepdims else y

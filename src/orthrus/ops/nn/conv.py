@@ -217,11 +217,12 @@ def QLinearConv(x, x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_z
                 auto_pad: str = "NOTSET", dilations: list[int] | None = None, group: int = 1,
                 kernel_shape: list[int] | None = None, pads: list[int] | None = None,
                 strides: list[int] | None = None):
-    """Convolution of quantized tensors; the sum is rescaled, rounded half to even and saturated."""
+    """Convolution of quantized tensors; the int32 sum, which wraps, is rescaled, rounded half to even and
+    saturated."""
     _check(x, w, group, B)
     win = window(x.shape[2:], _kernel_of(w, kernel_shape), strides, dilations, pads, auto_pad)
-    total = _integer_convolution(x, w, x_zero_point, w_zero_point, group, win)
-    total = _add_bias(total, None if B is None else B.astype(np.float64))
+    total = _integer_convolution(x, w, x_zero_point, w_zero_point, group, win).astype(np.int64)
+    total = _add_bias(total, None if B is None else B.astype(np.int64)).astype(np.int32)
     source, target = np.float32(_one(x_scale, "x_scale")), np.float32(_one(y_scale, "y_scale"))
     factor = np.asarray(source * w_scale.astype(np.float32) / target)
     scale = _per_output(factor, w, "w_scale").reshape(-1, *(1,) * (x.ndim - 2))

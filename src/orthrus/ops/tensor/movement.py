@@ -116,23 +116,28 @@ def Transpose(data, *, perm: list[int] | None = None):
 
 
 def joined(arrays: Sequence[np.ndarray], axis: int) -> np.ndarray:
-    """The arrays one after the other along `axis`. Raises ValueError where ranks or other dimensions
-    differ."""
+    """The arrays one after the other along `axis`. Raises ValueError where ranks or other dimensions differ;
+    of an array that is empty along `axis` only the rank counts, as in onnxruntime."""
     if not arrays:
         raise ValueError("Must have 1 or more inputs")
-    first = arrays[0]
-    if not first.ndim:
+    rank = arrays[0].ndim
+    if not rank:
         raise ValueError("Cannot concatenate scalars")
-    axis = normalized_axis(axis, first.ndim)
+    axis = normalized_axis(axis, rank)
     for i, x in enumerate(arrays):
-        if x.ndim != first.ndim:
+        if x.ndim != rank:
             raise ValueError("Ranks of input data are different, cannot concatenate them. "
-                             f"expected rank: {first.ndim} got: {x.ndim} (input {i})")
+                             f"expected rank: {rank} got: {x.ndim} (input {i})")
+    kept = [i for i, x in enumerate(arrays) if x.shape[axis]] or [0]
+    first = arrays[kept[0]]
+    for i in kept:
+        x = arrays[i]
         if x.shape[:axis] != first.shape[:axis] or x.shape[axis + 1:] != first.shape[axis + 1:]:
-            raise ValueError(f"Non concat axis dimensions must match: axis {axis}, input 0 has shape "
+            raise ValueError(f"Non concat axis dimensions must match: axis {axis}, input {kept[0]} has shape "
                              f"{list(first.shape)}, input {i} has shape {list(x.shape)}")
-    bounded((*first.shape[:axis], sum(x.shape[axis] for x in arrays), *first.shape[axis + 1:]), first.dtype)
-    return np.concatenate(arrays, axis)
+    sizes = sum(arrays[i].shape[axis] for i in kept)
+    bounded((*first.shape[:axis], sizes, *first.shape[axis + 1:]), first.dtype)
+    return np.concatenate([arrays[i] for i in kept], axis)
 
 
 @op(since=4)
